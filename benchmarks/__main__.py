@@ -20,6 +20,7 @@ from benchmarks.embedding_defences import EmbeddingOverheads, embedding_defences
 from benchmarks.embedding_history import EmbeddingHistory, embedding_history
 from benchmarks.embedding_table import embedding_table
 from benchmarks.feature_attacks import FeatureAttacksResult, feature_attacks
+from benchmarks.grade_attacks import main as grade_attacks
 from benchmarks.grades import main as grades
 from benchmarks.gradient_defences import Overheads, gradient_defences
 from benchmarks.label_defences import LabelDefences, label_defences
@@ -357,6 +358,7 @@ BENCHMARKS: dict[str, tuple[str, Callable[[str, int, int], Result]]] = {
 
 OWN = {
     "utility": ("jobs of `init --yes` against scikit-learn; --data DIR, see --help", utility),
+    "grade_attacks": ("what a label owner reads from grades; --data DIR, see --help", grade_attacks),
     "grades": ("what drawn grades keep and reveal; --data DIR, see --help", grades),
 }
 """Those with options, and a table, of their own."""

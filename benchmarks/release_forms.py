@@ -40,13 +40,25 @@ EPSILONS = (None, 64.0, 8.0)
 
 
 @dataclass(frozen=True)
-class FormResult:
-    """One run.
+class FormOfData:
+    """A form of the release of a data set.
 
     Attributes:
         data: Name of the data set.
         form: Form of the release.
         epsilon: Total epsilon of `dp_embedding`; `None` without it.
+    """
+
+    data: str
+    form: str
+    epsilon: float | None
+
+
+@dataclass(frozen=True)
+class FormResult(FormOfData):
+    """One run.
+
+    Attributes:
         metric: Main metric of the task.
         utility: That metric on the test rows.
         own: The same of the bank's own columns.
@@ -55,9 +67,6 @@ class FormResult:
         feature_leak: R² of the partner's columns for a receiver who knows 1,000 rows or a quarter of them.
     """
 
-    data: str
-    form: str
-    epsilon: float | None
     metric: str
     utility: float | None
     own: float | None
@@ -102,7 +111,7 @@ def form_job(
     parties: Mapping[str, Mapping[str, Any]] | None = None,
     compare: tuple[str, ...] = ("alone",),
 ) -> Job:
-    """The job that `init` wrote into a folder, with another form of the partner's release.
+    """The job that `init` wrote into a folder, with another form of each partner's release.
 
     Args:
         folder: Folder of the job and of the tables.
@@ -113,23 +122,31 @@ def form_job(
         compare: Runs to compare with.
     """
     raw = YAML(typ="safe").load(folder / "job.yaml")
-    for party in raw["parties"].values():
-        party["table"] = str(folder / party["table"])
-    partner, changes = raw["parties"]["partner"], dict(FORMS[form])
-    bottom = raw["model"]["bottom"]["partner"]
-    stated = changes.pop("width", None)
-    if "features" in changes:
-        # Each number has as many columns more as it has intervals.
-        stated = min(MAX_WIDTH, bottom["width"] + INTERVALS * bottom["width"])
-    partner |= changes | {"audit": {"attacks": ["inversion"]}}
-    if epsilon is not None:
-        partner["privacy"] = {"dp_embedding": {"clip": 1.0, "epsilon": epsilon, "delta": 1e-5}}
-    bottom["width"] = stated or bottom["width"]
+    for name, party in raw["parties"].items():
+        table = party["table"]
+        party["table"] = (
+            table | {"path": str(folder / table["path"])} if isinstance(table, dict) else str(folder / table)
+        )
+        if party["role"] == "passive":
+            raw["model"]["bottom"][name] |= _formed(party, raw["model"]["bottom"][name]["width"], form, epsilon)
     for name, keys in (parties or {}).items():
         raw["parties"][name] |= keys
     raw["compare"] = [*compare]
     raw["train"] |= {"seed": seed, "threads": 1}
     return validated(Job, raw, "job")
+
+
+def _formed(party: dict[str, Any], width: int, form: str, epsilon: float | None) -> dict[str, int]:
+    """Give a partner's section a form; returns the width of its bottom model."""
+    changes = dict(FORMS[form])
+    stated = changes.pop("width", None)
+    if "features" in changes:
+        # Each number has as many columns more as it has intervals.
+        stated = min(MAX_WIDTH, width + INTERVALS * width)
+    party |= changes | {"audit": {"attacks": ["inversion"]}}
+    if epsilon is not None:
+        party["privacy"] = {"dp_embedding": {"clip": 1.0, "epsilon": epsilon, "delta": 1e-5}}
+    return {"width": stated or width}
 
 
 def release_forms(folder: Path, names: tuple[str, ...] = DATA, rows: int = ROWS, seed: int = 0) -> Iterator[FormResult]:

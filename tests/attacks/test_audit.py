@@ -168,7 +168,7 @@ def several_classes(tmp_path_factory):
     x = draw.normal(size=(1500, 6)) + 3 * np.eye(6)[labels]
     folder = tmp_path_factory.mktemp("classes")
     model = VerticalClassifier(
-        "bank", epochs=2, batch_size=128, lr=0.01, threads=1, run_dir=folder, key=bytes([3] * 32)
+        "bank", release="every_step", epochs=2, batch_size=128, lr=0.01, threads=1, run_dir=folder, key=bytes([3] * 32)
     )
     with pytest.MonkeyPatch.context() as patched:
         audit_briefly(patched)

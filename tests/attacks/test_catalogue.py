@@ -293,7 +293,7 @@ def test_an_attack_of_no_family_is_refused_and_does_not_vanish(role, monkeypatch
         (["nrom"], r"unknown attack 'nrom'; did you mean 'norm'\?"),
         (
             ["xyz"],
-            "known: active_model_completion, aligned_match, attribute, bilinear, co_training, components, direct",
+            "known: active_model_completion, aligned_match, attribute, best_guess, bilinear, co_training",
         ),
         (["norm", "norm"], "norm is named twice"),
         ("norm", r"auto, full or a list of names, got 'norm'; write \[norm\]"),

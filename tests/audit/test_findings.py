@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from cutlayer.attacks.knowledge import Need, condition
 from cutlayer.audit.checks import FindingContext
-from cutlayer.audit.findings import CHECKS, findings_of
+from cutlayer.audit.findings import CHECKS, column_findings, findings_of
 from cutlayer.audit.gates import gates_of
+from cutlayer.audit.label_copies import LabelCopy
 from cutlayer.config.guard import Alarm
+from cutlayer.data.column_note import ColumnNote, OddKind
 from cutlayer.results.audit import Audit, RunAudit, SkippedAttack
 from cutlayer.results.completion import CompletionResult, VariantValue
 from cutlayer.results.features import FeatureResult
@@ -24,6 +26,7 @@ from cutlayer.results.run import RunId, RunKind
 from cutlayer.results.utility import ModelUtility, UtilityResult
 from tests.results.leaks import leak_result
 
+Notes = Mapping[str, tuple[ColumnNote, ...]]
 UNDEFINED = Attempt(run="this run", party="p", message="gradient", attack="norm", rows=400, positives=100)
 
 
@@ -40,6 +43,9 @@ def found(
     idle_epochs: tuple[int, ...] = (),
     no_common_row: bool = False,
     alarms: tuple[Alarm, ...] = (),
+    notes: Notes | None = None,
+    copies: tuple[LabelCopy, ...] = (),
+    undated: tuple[str, ...] = (),
     **more: Any,
 ) -> list[Finding]:
     """Findings of a run without fault but for what is given; `utility` is the value, its lower bound, and chance."""
@@ -59,8 +65,17 @@ def found(
     metrics = UtilityResult(metric="accuracy", rows=rows)
     audit = Audit(runs=runs, **more)
     run: dict[str, Any] = {"label_free": frozenset(label_free), "idle_epochs": idle_epochs}
-    run |= {"no_common_row": no_common_row, "alarms": alarms}
+    run |= {"no_common_row": no_common_row, "alarms": alarms, "notes": notes or {}, "copies": copies}
+    run["undated"] = undated
     return [*findings_of(FindingContext("bank", metrics, tuple(evidence or ()), audit, **run))]
+
+
+def odd(*kinds: OddKind) -> Notes:
+    """Oddities of columns of telco, one of each kind."""
+    return {
+        "bank": (),
+        "telco": tuple(ColumnNote(column=f"c{i}", kind=kind, text="odd") for i, kind in enumerate(kinds)),
+    }
 
 
 def skipped(party: str, message: str = "", attack: str = "") -> SkippedAttack:
@@ -125,6 +140,10 @@ def test_a_run_without_fault_has_no_findings() -> None:
 
 
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "CL119": ({"copies": (LabelCopy("telco", "y2", 1.0, True),)}, {"copies": ()}),
+    "CL120": ({"notes": odd("misread")}, {"notes": odd()}),
+    "CL121": ({"notes": odd("idle")}, {"notes": odd()}),
+    "CL123": ({"notes": odd("unseen")}, {"notes": odd()}),
     "CL101": ({"evidence": [evidence(0)]}, {"evidence": [evidence(1)]}),
     "CL114": (
         {"leaks": [leak_result(rows=199, rows_recorded=400)]},
@@ -149,6 +168,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"alarms": (Alarm(party="telco", peer="bank", epoch=1, step=16, detail="gradients"),)},
         {"alarms": ()},
     ),
+    "CL122": ({"undated": ("telco",)}, {"undated": ()}),
     "CL107": ({"skipped": [skipped("p", "gradient", "direction")]}, {"skipped": []}),
 }
 
@@ -264,7 +284,12 @@ def test_errors_come_first_then_warnings_then_notes_by_code() -> None:
 
 def test_every_code_keeps_its_severity() -> None:
     severities = {code: found(**triggers)[0].severity for code, (triggers, _) in CASES.items()}
-    assert severities == dict.fromkeys(CASES, "warning") | {"CL107": "note", "CL109": "error", "CL113": "note"}
+    assert severities == dict.fromkeys(CASES, "warning") | {
+        "CL107": "note",
+        "CL109": "error",
+        "CL113": "note",
+        "CL121": "note",
+    }
 
 
 @pytest.mark.parametrize(
@@ -367,3 +392,12 @@ def test_each_limit_is_a_gate_of_its_own():
     own = [Baseline(party="p", own_columns=0.6)]
     gates = gates_of({"label_auc": 0.9, "excess": 0.05}, RunAudit(leaks=[leak_result(0.7)], baselines=own))
     assert [(gate.name, gate.passed) for gate in gates] == [("label_auc", True), ("excess", False)]
+
+
+def test_columns_beyond_some_are_counted_in_one_finding_of_their_party() -> None:
+    notes = odd(*["misread"] * 20, "rare")
+    *first, rest, rare = found(notes=notes)
+    assert [finding.detail for finding in first] == [f"telco.c{number}: odd" for number in range(8)]
+    assert rest.detail.startswith("telco: 12 more columns, c8, c9, c10, c11, c12, c13, c14, c15 and 4 others; ")
+    assert (rare.code, rare.owner) == ("CL121", "telco")
+    assert [*column_findings(notes)] == [*first, rest, rare], "those of a passive party's own folder"

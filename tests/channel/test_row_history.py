@@ -33,6 +33,15 @@ def epoch_of(follower: Follower, epoch: int, batches: list[Tensor]) -> dict[int,
     return sent
 
 
+def test_a_step_without_a_row_of_a_partner_may_be_the_first(tmp_path: Path) -> None:
+    """In a run on all rows a batch may have none that the partner has."""
+    follower = Follower(tmp_path, torch.tensor([0, 5]), ALL)
+    none = {"telco": torch.empty(0, 2)}
+    follower.add(0, 0, torch.empty(0, dtype=torch.int64), none, none, {"telco": torch.empty(0, 2)})
+    assert follower.current is not None
+    assert follower.current.embeddings["telco"].shape == (2, 2)
+
+
 def test_messages_of_the_same_rows_are_recorded_in_every_epoch(tmp_path: Path) -> None:
     rows = torch.tensor([2, 3, 7, 11])
     follower = Follower(tmp_path, rows, ALL)

@@ -156,6 +156,10 @@ PARTIES = [
         "only the active party, which holds the labels, can measure",
     ),
     (
+        {f"{TELCO}.report": {"matters": 0.05}},
+        "expected no parties.telco.report.matters at a passive party, which compares no models, got 0.05; set it at",
+    ),
+    (
         {f"{TELCO}.privacy": {"label_dp": {"eps": 1.0}}},
         "expected parties.telco.privacy.label_dp in the part of the active party, which it protects, got the passive",
     ),

@@ -175,7 +175,7 @@ def test_missing_values_are_no_fault_unless_the_job_says_so(place):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "expected a readable table, got Empty CSV file"),
+        (b"", "expected a table with rows, got an empty file"),
         (b"id,usage,plan\n", "expected a table with rows, got no row"),
         (b"id,usage,usage\n1,2,3\n", "expected every column name once, got 'usage' more than once; rename them"),
         (b"id,usage,plan\n1,2,3,4\n", "expected 3 fields between ',' in every row, got 4 in line 2"),
@@ -188,7 +188,7 @@ def test_files_that_are_no_table(place, content, message):
 
 
 def test_an_archive_that_is_none(place):
-    (place.folder / "telco.csv.gz").write_text("id,usage,plan\n")
+    (place.folder / "telco.csv.gz").write_bytes(b"\x1f\x8bid,usage,plan\n")
     place.change({"parties.telco.table": "telco.csv.gz"})
     place.refused("telco.csv.gz: expected a readable table")
     with gzip.open(place.folder / "telco.csv.gz", "wb") as packed, (place.folder / "telco.csv").open("rb") as plain:

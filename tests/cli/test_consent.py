@@ -161,7 +161,7 @@ def test_a_class_named_in_python_is_consent_to_it_alone(spy: Place) -> None:
     rows = np.random.default_rng(0).normal(size=(300, 2))
     tables = {"bank": rows, "telco": rows}
     labels = (rows[:, 0] > 0).astype(int)
-    sizes = {"epochs": 1, "batch_size": 64, "attacks": ["norm"]}
+    sizes = {"release": "every_step", "epochs": 1, "batch_size": 64, "attacks": ["norm"]}
     with pytest.raises(ConfigError, match=r"subclass of nn\.Module, got the class Popen"):
         VerticalClassifier("bank", bottom=program(spy.folder), **sizes).fit(tables, labels)
     assert not (spy.folder / "ran").exists()

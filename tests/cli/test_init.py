@@ -12,7 +12,7 @@ from pyarrow import csv
 
 from cutlayer.attacks import column_attacks
 from cutlayer.config.load import load_job, load_private_part
-from cutlayer.jobs.first_job import MAX_SKETCH
+from cutlayer.jobs.private_part import MAX_SKETCH
 from tests.cli.jobs import write_tables
 
 
@@ -71,15 +71,27 @@ def test_every_answer_passes_check(place, folder, protect, apart):
     assert load_private_part(folder / "telco.yaml").label is None
 
 
+def write_many(folder, rows, ids):
+    """Two tables of so many rows, of which the bank's have these ids."""
+    label = ["yes" if row % 3 == 0 else "no" for row in range(rows)]
+    table = pa.table({"id": [*ids], "age": [row % 50 for row in range(rows)], "default": label})
+    csv.write_csv(table, folder / "bank.csv")
+    csv.write_csv(pa.table({"id": [*range(rows)], "calls": [row % 7 for row in range(rows)]}), folder / "telco.csv")
+
+
+def test_rows_that_share_an_id_are_not_graded(place, folder):
+    """Their labels cannot be drawn: `check` would refuse the job."""
+    write_many(folder, 3_000, (row // 2 for row in range(3_000)))
+    named = ("--labels", "bank.csv", "--label", "default", "--id", "id", "--rows", "all")
+    assert place.call("init", folder, "--protect", "both", *named, "--yes").code == 0
+    assert "grade" not in (folder / "job.yaml").read_text()
+    assert place.call("check", folder / "job.yaml").code == 0
+
+
 @pytest.mark.parametrize(("rows", "epsilon"), [(12_000, 1.0), (3_000, 2.0)])
 def test_enough_rows_protect_both_by_grades(place, folder, rows, epsilon):
     """The least label epsilon whose draws are worth 1,000 rows, else the largest."""
-    label = ["yes" if row % 3 == 0 else "no" for row in range(rows)]
-    table = {"id": range(rows), "age": [row % 50 for row in range(rows)]}
-    csv.write_csv(
-        pa.table({**{name: [*column] for name, column in table.items()}, "default": label}), folder / "bank.csv"
-    )
-    csv.write_csv(pa.table({"id": [*range(rows)], "calls": [row % 7 for row in range(rows)]}), folder / "telco.csv")
+    write_many(folder, rows, range(rows))
     assert place.call("init", folder, "--protect", "both", "--yes").code == 0
     text = (folder / "job.yaml").read_text()
     assert text.startswith("# Labels: each partner is sent one drawn label")
@@ -107,6 +119,127 @@ def test_the_questions(place, folder, monkeypatch):
     assert len(asked) == 6, "with one possible partner nobody asks who it is"
     assert (folder / "telco.yaml").exists()
     assert load_private_part(folder / "bank.yaml").positive == "0"
+
+
+def test_a_wrong_answer_is_asked_again(place, folder, monkeypatch):
+    """Each question on its own: what was answered before stays answered."""
+    answers = ["bnk.csv", "bank.csv", "ident", "id", "defalt", "default", "colums", "columns", "2", "0"]
+    asked = []
+
+    def prompt(question, default):
+        asked.append(question)
+        return answers[len(asked) - 1]
+
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    monkeypatch.setattr(typer, "prompt", prompt)
+    monkeypatch.setattr(typer, "confirm", lambda *_, **__: False)
+    result = place.call("init", folder)
+    assert result.code == 0
+    assert asked[::2] == asked[1::2]
+    assert [line.partition(";")[0] for line in result.err.splitlines() if line.startswith("error")] == [
+        "error expected one of bank.csv, telco.csv, got 'bnk.csv'",
+        "error expected a column of bank.csv, got 'ident'",
+        result.err.splitlines()[2].partition(";")[0],
+        "error expected one of labels, columns, both, nothing, got 'colums'",
+        "error expected one of 0, 1, got '2'",
+    ]
+    assert load_job(folder / "job.yaml").parties["bank"].positive == "0"
+
+
+def test_where_nothing_can_be_guessed_the_questions_have_other_defaults(place, folder, monkeypatch):
+    """Neither the ids have names or values in common, nor does a name say which column is the label."""
+    bank, telco = folder / "bank.csv", folder / "telco.csv"
+    bank.write_text(bank.read_text().replace("default", "bought", 1).replace("id,", "person_no,", 1))
+    head, *rows = telco.read_text().replace("id,", "mine,", 1).splitlines()
+    telco.write_text("\n".join([head, *rows[:3], *(f"9{row}" for row in rows[3:])]) + "\n")
+    assert place.call("init", folder, "--yes").code == 2
+    answers = {"identifies a row": "person_no, mine", "is the label": "bought"}
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    monkeypatch.setattr(
+        typer, "prompt", lambda question, default: next((w for t, w in answers.items() if t in question), default)
+    )
+    monkeypatch.setattr(typer, "confirm", lambda *_, **__: False)
+    result = place.call("init", folder)
+    assert result.code == 0, result
+    assert {name: party.id.column for name, party in load_job(folder / "job.yaml").parties.items()} == {
+        "bank": "person_no",
+        "telco": "mine",
+    }
+
+
+def test_the_question_of_a_format(place, folder, monkeypatch):
+    telco = folder / "telco.csv"
+    first, *rows = telco.read_text().splitlines()
+    days = [f"{1 + row % 12:02}/{1 + row % 11:02}/2023" for row in range(len(rows))]
+    telco.write_text("\n".join([f"{first},since", *(f"{row},{day}" for row, day in zip(rows, days, strict=True))]))
+    chosen = {"How is since of telco.csv written? (%d/%m/%Y, %m/%d/%Y, text)": "%m/%d/%Y"}
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    monkeypatch.setattr(typer, "prompt", lambda question, default: chosen.get(question, default))
+    monkeypatch.setattr(typer, "confirm", lambda *_, **__: False)
+    assert "formats of telco.csv: since %m/%d/%Y\n" in place.call("init", folder).out
+    assert load_job(folder / "job.yaml").parties["telco"].table.formats["since"].date == "%m/%d/%Y"
+    chosen.clear()
+    assert "since" not in place.call("init", folder, "--overwrite").out, "text is an answer too, and the default"
+    assert not load_job(folder / "job.yaml").parties["telco"].table.formats
+
+
+@pytest.mark.parametrize("protect", ["labels", "columns", "both", "nothing"])
+def test_each_organisation_writes_its_files_from_its_own_table(place, folder, protect):
+    """The owner without the partner's table, and the partner without the owner's; together they are one job."""
+    theirs = folder.parent / "theirs"
+    theirs.mkdir()
+    (folder / "telco.csv").rename(theirs / "mine.csv")
+    options = ["--partner-name", "telco", "--width", "telco=40", "--protect", protect, "--yes"]
+    result = place.call("init", folder, *options)
+    assert result.code == 0, result
+    assert sorted(path.name for path in folder.iterdir()) == ["bank.csv", "bank.yaml", "for-partners.md", "job.yaml"]
+    assert "rows: all 200 of bank; how many a partner has is not known yet" in result.out
+    page = (folder / "for-partners.md").read_text()
+    asks = {"labels": "at most 40 columns", "both": "at most 40 columns"}.get(protect, "trained by steps")
+    assert asks in page
+    (theirs / "job.yaml").write_text((folder / "job.yaml").read_text())
+    command = next(line.split() for line in page.splitlines() if "cutlayer init" in line)
+    assert command == ["cutlayer", "init", ".", "--as", "telco"]
+    result = place.call("init", theirs, "--as", "telco", "--protect", protect, "--yes")
+    assert result.code == 0, result
+    assert sorted(path.name for path in theirs.iterdir()) == ["job.yaml", "mine.csv", "telco.yaml"]
+    for where, name in ((folder, "bank"), (theirs, "telco")):
+        half = place.call("check", where / "job.yaml", "--as", name, "--local", where / f"{name}.yaml", "--json")
+        assert half.code == 0, half
+    private = load_private_part(theirs / "telco.yaml")
+    assert bool(private.privacy) == (protect in ("columns", "both"))
+    assert (private.fit is not None) == (protect in ("labels", "both"))
+
+
+def test_a_partner_of_a_narrow_release_is_shown_the_width_that_it_needs(place, folder):
+    (folder / "telco.csv").rename(folder.parent / "telco.csv")
+    options = ["--partner-name", "telco", "--width", "telco=1"]
+    assert place.call("init", folder, *options, "--yes").code == 0
+    (folder.parent / "job.yaml").write_text((folder / "job.yaml").read_text())
+    result = place.call("init", folder.parent, "--as", "telco", "--partner", "telco.csv", "--yes")
+    assert "width: the job takes 1 of your columns, and your table has " in result.out
+    assert "bank can write width: 32 for telco in job.yaml" in result.out
+    assert load_private_part(folder.parent / "telco.yaml").fit == {"kind": "sketch"}
+
+
+@pytest.mark.parametrize(
+    ("options", "phrase"),
+    [
+        (["--apart"], "got bank.csv; name the organisations that have theirs with --partner-name"),
+        (["--partner-name", "job"], "expected other names than job, whose private file were job.yaml"),
+        (["--partner-name", "tel co"], "--partner-name: expected a party name of letters"),
+        (["--partner-name", "telco", "--partner-name", "telco"], "expected a name of its own for each partner"),
+        (["--partner-name", "bank"], "expected a file name of its own for each party's table, got bank, bank"),
+        (["--partner-name", "telco", "--width", "shop=9"], "--width of partners whose tables are not here, got shop"),
+        (["--partner-name", "telco", "--width", "telco=x"], "expected --width as NAME=COLUMNS, 1 to 4096 columns"),
+        (["--as", "telco"], "job.yaml: cannot be read"),
+    ],
+)
+def test_wrong_options_of_one_organisation(place, folder, options, phrase):
+    (folder / "telco.csv").unlink()
+    result = place.call("init", folder, *options, "--yes")
+    assert (result.code, phrase in result.error) == (2, True), result
+    assert [path.name for path in folder.iterdir()] == ["bank.csv"]
 
 
 @pytest.mark.parametrize(
@@ -159,15 +292,6 @@ def test_ids_without_a_common_name_or_value_are_refused(place, folder):
     head, *rows = telco.read_text().replace("id", "customer", 1).splitlines()
     telco.write_text("\n".join([head, *(f"x{row}" for row in rows)]) + "\n")
     assert "got no column in common; name it with --id" in place.call("init", folder, "--yes").error
-
-
-def test_ids_that_repeat_are_named_with_their_table(place, folder):
-    telco = folder / "telco.csv"
-    telco.write_text(telco.read_text() + telco.read_text().splitlines()[1] + "\n")
-    error = place.call("init", folder, "--yes").error
-    rows = len(telco.read_text().splitlines()) - 1
-    assert f"got id with {rows - 1} values in {rows} rows of telco.csv; name it with --id" in error
-    assert error.endswith("a partner's table has one row per id\n")
 
 
 def test_rows_without_a_label_are_left_out_and_counted(place, folder):
@@ -299,15 +423,16 @@ def test_a_release_without_labels_has_a_fitted_top_model(place, folder):
 
 
 def test_a_release_has_the_columns_of_the_encoded_table(place, folder):
-    """A number is one, a text its count and each value of three rows or more; missing numbers are flagged."""
+    """A number is one, a text its count and each value of three rows or more; missing numbers are flagged. A text whose
+    values all differ is left out."""
     telco = folder / "telco.csv"
     head, *rows = telco.read_text().splitlines()
     wide = [f"{row},{'' if n == 0 else n},town {n % 40},street {n}" for n, row in enumerate(rows)]
     telco.write_text("\n".join([f"{head},calls,town,street", *wide]))
     assert place.call("init", folder, "--yes").code == 0
     job = load_job(folder / "job.yaml")
-    texts = {"plan": 4, "town": 40, "street": 0}
-    numbers = len(head.split(",")) + 3 - 1 - len(texts)
+    texts = {"plan": 4, "town": 40}
+    numbers = len(head.split(",")) + 2 - 1 - len(texts)
     assert job.bottom_of("telco") == {"kind": "linear", "width": 4 * numbers + sum(1 + n for n in texts.values())}
     stated = {name: party.features.numbers.model_dump(exclude_defaults=True) for name, party in job.parties.items()}
     assert stated == {"bank": {}, "telco": {"quantiles": 1, "scale": "robust"}}
@@ -359,11 +484,13 @@ def test_a_half_without_a_guarantee_says_who_may_learn_what(place, folder):
 def test_a_half_shows_what_is_odd_about_its_columns(place, folder):
     telco = folder / "telco.csv"
     first, *rows = telco.read_text().splitlines()
-    telco.write_text("\n".join([f"{first},since", *(f"{row},2024-01-{1 + n % 28:02}" for n, row in enumerate(rows))]))
+    telco.write_text(
+        "\n".join([f"{first},visits", f"{rows[0]},often", *(f"{row},{n % 28}.5" for n, row in enumerate(rows[1:]))])
+    )
     assert place.call("init", folder, "--apart", "--yes").code == 0
     result = place.call("check", folder / "job.yaml", "--as", "telco", "--local", folder / "telco.yaml")
     assert result.code == 0
-    assert "warning column since: dates as text" in " ".join(result.out.split())
+    assert "warning column visits: 28 different numbers, but 'often' makes it text" in " ".join(result.out.split())
 
 
 def test_a_file_that_takes_no_part_stops_nothing_once_the_tables_are_named(place, folder):
@@ -387,8 +514,10 @@ def test_nothing_is_overwritten(place, folder):
     before = (folder / "job.yaml").read_text()
     result = place.call("init", folder, "--yes", "--protect", "nothing")
     assert result.code == 2
-    assert "job.yaml, got one; move it, or choose another folder" in result.error
+    assert "job.yaml, got one; choose another folder, or replace what is there with --overwrite" in result.error
     assert (folder / "job.yaml").read_text() == before
+    assert place.call("init", folder, "--yes", "--protect", "nothing", "--overwrite").code == 0
+    assert (folder / "job.yaml").read_text() != before
 
 
 def test_folders_without_two_tables_are_refused(place, folder):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +33,12 @@ def test_predict_writes_scores_and_says_who_contributed(finished: Path, place: P
     assert text["id"].cast("string").equals(table["id"].cast("string"))
     np.testing.assert_allclose(text["probability"].to_numpy(), table["probability"].to_numpy(), rtol=1e-6)
     assert set(text["contributed"].to_pylist()) == {"bank telco"}
+    place.call("predict", finished, "--out", "sqlite:///scores.db#june", *new, "--json").document()
+    with closing(sqlite3.connect(place.folder / "scores.db")) as database:
+        rows = database.execute("select id, probability, contributed from june").fetchall()
+    assert rows == [
+        *zip(*(table[name].to_pylist() for name in ("id", "probability")), ["bank telco"] * 200, strict=True)
+    ]
     result = place.call("predict", finished, "--out", "s.parquet", "--overwrite", "--absent", "telco")
     assert "telco contributed to 0 (absent)" in result.out
 
@@ -60,6 +69,8 @@ def test_no_file_is_replaced_unless_the_user_says_so(
     monkeypatch.setattr(Models, "load", lambda *_: pytest.fail("the prediction has begun"))
     job = finished / "job.yaml"
     job.write_text(re.sub(r"path: .*/(bank|telco).csv", rf"path: {place.folder}/\1.csv", job.read_text()))
+    (place.folder / "june").mkdir()
+    (place.folder / "june" / "part-1.csv").write_text("mine")
     for name in ("report.csv", "new.csv", "folder.csv/kept"):
         (place.folder / name).parent.mkdir(exist_ok=True)
         (place.folder / name).write_text("mine")
@@ -75,6 +86,9 @@ def test_no_file_is_replaced_unless_the_user_says_so(
         result = place.call("predict", finished, "--out", out, "--overwrite", *given)
         assert (result.code, f"read or belong to the run, got {out}" in result.error) == (2, True), result.err
     assert place.call("predict", finished, "--out", "folder.csv", "--overwrite").code == 2
+    pattern = ("--data", "bank=june/part-*.csv", "--data", "telco=telco.csv")  # of which the file is a part
+    result = place.call("predict", finished, "--out", "june/part-1.csv", "--overwrite", *pattern)
+    assert (result.code, "read or belong to the run" in result.error) == (2, True)
     assert {path: path.read_bytes() for path in place.folder.rglob("*") if path.is_file()} == before
 
 
@@ -95,3 +109,20 @@ def test_a_folder_that_is_no_finished_run_is_refused(finished: Path, place: Plac
     shutil.rmtree(finished / "checkpoint" / "telco")
     result = place.call("predict", finished, "--out", "s.parquet")
     assert (result.code, "telco's part of a finished run" in result.error) == (2, True)
+
+
+def test_columns_that_are_hardly_those_of_the_training_are_said(finished: Path, place: Place) -> None:
+    """The scores are nearly those without the columns: on standard error, and in the document of `--json`."""
+    place.rows("telco", lambda _, row: [row[0], "", row[2].upper()])
+    new = ("--data", "bank=bank.csv", "--data", "telco=telco.csv")
+    result = place.call("predict", finished, "--out", "s.csv", *new)
+    assert result.code == 0
+    said = [line for line in result.err.splitlines() if line.startswith("warning ")]
+    assert [line.rpartition("column ")[2] for line in said] == [
+        "'usage': no value in 200 rows, and values in training",
+        "'plan': 200 of 200 values were not seen in training",
+    ]
+    document = place.call("predict", finished, "--out", "s.parquet", *new, "--json").document()
+    assert [f"warning {note}" for note in document["warnings"]] == said
+    written = parquet.read_schema(place.folder / "s.parquet").metadata[b"cutlayer.warnings"]
+    assert json.loads(written) == document["warnings"]

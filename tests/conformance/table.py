@@ -352,6 +352,7 @@ FEATURES = {
     "membership": FeatureCase(least=0.85),
     "lira": FeatureCase(least=0.9),
     "attribute": FeatureCase(least=0.95),
+    "best_guess": FeatureCase(least=0.8),
     "lattice": FeatureCase(least=0.99),
     # The three numbers take more than two values, and no component is exact.
     "two_valued": FeatureCase(least=0.4, margin=0.15),

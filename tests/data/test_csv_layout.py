@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cutlayer.data.sources.csv_layout import detected_delimiter, encoding_fault, ragged_line
+from cutlayer.data.sources.csv_layout import detected_delimiter, encoding_fault, line_fault
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,9 @@ def test_lines_are_counted_over_blocks_and_quoted_fields(tmp_path: Path, monkeyp
     path = tmp_path / "my bank.csv"
     path.write_text('id,note\n1,"two\nlines"\n2,ä\n3,a,b\n', encoding="utf-8")
     assert encoding_fault(path) is None
-    assert ragged_line(path, ",", 2) == (5, 3)
+    found = line_fault(path, ",", 2)
+    assert found is not None
+    assert (found.line, found.wanted, found.got) == (5, "2 fields between ',' in every row", "3")
     path.write_bytes("id,note\n1,a\n2,Köln\n".encode("latin1"))
     assert encoding_fault(path) == (
         "byte 0xf6 in line 3",

@@ -98,7 +98,7 @@ def test_repeated_ids(settings: dict[str, Any], kept: list[int]) -> None:
 
 
 def test_repeated_ids_are_refused_without_a_rule() -> None:
-    with pytest.raises(DataError, match=r"'b' 2 times; one row per id: aggregate them, or set id\.duplicates"):
+    with pytest.raises(DataError, match=r"'b' 2 times; one row per id: table\.aggregate .*, or set id\.duplicates"):
         PartyTable("bank", DATA, "id")
     with pytest.raises(DataError, match="an id that no other row has"):
         PartyTable("bank", {"id": ["a", "a"], "x": [1, 2]}, IdConfig(column="id", duplicates="drop"))

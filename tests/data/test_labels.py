@@ -80,6 +80,8 @@ MANY = np.linspace(0, 1, 300)
         ([1.0, float("nan")], "regression", "none in 1 rows, the first is row 1"),
         ([1, 1, 1], "binary", "two classes or more, got only '1'"),
         (["a", "a"], "multiclass", "two classes or more, got only 'a'"),
+        (["a", "a"], "binary", "all the rows?; in a CSV file NA, NaN, nan, null and ? are no labels"),
+        (["a", None], "binary", "unlabelled: drop; in a CSV file NA, NaN, nan, null and ? are no labels"),
         ([2.0, 2.0], "regression", "expected different labels, got 2 in all rows"),
         (["a", "b", "c"], "binary", "got 3 (a, b, c); set task: multiclass"),
         (MANY, "binary", "set task: regression"),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import datetime
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from cutlayer.config import FeaturesConfig
+from cutlayer.data import party_data
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.profile import ColumnProfile
 
@@ -69,6 +71,7 @@ def test_dates_as_text(form: str) -> None:
     start = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
     dates = [(start + datetime.timedelta(days=row % 90)).strftime(form) for row in range(ROWS)]
     assert "dates as text" in profiled(dates).notes[0]
+    assert f"by table.formats, {{date: '{form}'}}, or name" in profiled(dates).notes[0]
     days = [(start + datetime.timedelta(days=row % 90)).date() for row in range(ROWS)]
     assert not profiled(days).notes
 
@@ -79,6 +82,7 @@ def test_dates_in_several_formats_but_no_codes() -> None:
     dates = [(start + datetime.timedelta(days=row % 90)).strftime(forms[row % 5]) for row in range(ROWS)]
     dates[:100] = [f"week {row % 9}" for row in range(100)]
     assert "dates as text, such as '" in profiled(dates).notes[0]
+    assert "by table.formats, such as {date: '%d.%m.%Y'}, or name" in profiled(dates).notes[0], "several formats"
     codes = [f"{row % 60:02}-{40 + row % 50}-{row % 99:02}" for row in range(ROWS)]
     assert "dates" not in str(profiled(codes).notes)
 
@@ -94,7 +98,7 @@ def test_numbers_written_as_text(form: str) -> None:
     amounts = [form.format(100 * number) for number in numbers()]
     (note,) = profiled(amounts).notes
     assert "numbers written as text, such as" in note
-    assert "write them like 1234.5, set thousands or decimal of a CSV table" in note
+    assert "state how they are written by table.formats, {number: '" in note
     assert "written as text" not in str(profiled(amounts, FeaturesConfig(categorical=("x",))).notes)
     words = [f"street {row % 90}, 2nd floor" for row in range(ROWS)]
     assert "written as text" not in str(profiled(words).notes)
@@ -107,12 +111,77 @@ def test_columns_that_name_the_row_or_say_nothing() -> None:
     assert "every value is 3" in profiled([3] * ROWS).notes[0]
 
 
-def test_the_label_under_another_name() -> None:
-    labels = [row * 7 % 3 % 2 for row in range(ROWS)]
-    assert "label under another name" in profiled(["yes" if item else "no" for item in labels], label=labels).notes[0]
-    almost = ["yes" if label else "no" for label in labels]
-    almost[0] = "no" if labels[0] else "yes"
-    assert not profiled(almost, label=labels).notes
+def test_spellings_of_few_values_are_named() -> None:
+    (note,) = profiled(["true", "TRUE", "false", "False"] * (ROWS // 4)).notes
+    assert note.startswith("4 values are 2 after trimming and lower-casing: 'true', 'TRUE', 'false', 'False'; write")
+    assert not profiled([f"{'aA'[row % 2]}{row % 23}" for row in range(ROWS)]).notes, "codes in which case may count"
+
+
+def test_zeros_of_both_signs_are_one_value() -> None:
+    profile = profiled([0.0, -0.0] * (ROWS // 2))
+    assert (profile.distinct, profile.notes) == (1, ("every value is 0.0; exclude it",))
+
+
+def test_a_column_of_no_type_holds_no_value() -> None:
+    profile = profiled(pa.nulls(ROWS))
+    assert (profile.kind, profile.distinct, profile.notes) == ("number", 0, ("it holds no value; exclude it",))
+
+
+SECRET = "Zanzibar 7.5"
+ODD: dict[str, tuple[list[object], str]] = {
+    "misread": ([*map(str, numbers()[:-1]), SECRET], "another word makes it text"),
+    "dates": ([f"2026-01-{row % 28 + 1:02}" for row in range(ROWS)], "dates as text: each is a category"),
+    "constant": ([SECRET] * ROWS, "every value is the same; exclude it"),
+    "spelt": ([SECRET, SECRET.upper()] * (ROWS // 2), "some values differ in case or in surrounding spaces alone"),
+}
+
+
+@pytest.mark.parametrize("what", ODD)
+def test_the_notes_of_a_training_have_no_value_of_the_table(what: str) -> None:
+    values, text = ODD[what]
+    table = PartyTable("bank", pa.table({"x": values, "z": numbers()}))
+    everything = np.arange(ROWS)
+    table.prepare(everything, everything)
+    [note] = table.notes or ()
+    assert note.column == "x"
+    assert text in note.text
+    assert "zanzibar" not in note.text.lower()
+    assert "2026" not in note.text
+
+
+def test_that_all_rows_have_one_value_is_looked_for_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(party_data, "NOTED_ROWS", 100)
+    columns = {"late": [None] * 400 + [1.0, 2.0] * 40, "none": pa.nulls(ROWS, pa.float64()), "same": [3] * ROWS}
+    table = PartyTable("bank", pa.table({**columns, "other": [1.0] * 100 + [2.0] * 380}))
+    everything = np.arange(ROWS)
+    table.prepare(everything, everything)
+    assert [(note.column, note.kind) for note in table.notes or ()] == [("none", "idle"), ("same", "idle")]
+
+
+def test_columns_are_looked_at_once_for_all_runs_on_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = PartyTable("bank", pa.table({"x": [3] * ROWS, "z": numbers()}))
+    table.prepare(np.arange(ROWS), np.arange(ROWS))
+    found = table.notes
+    monkeypatch.setattr(party_data, "column_notes", lambda *_: pytest.fail("a table in a file is read again"))
+    table.prepare(np.arange(ROWS), np.arange(ROWS))
+    assert table.notes == found != ()
+
+
+def test_values_of_held_out_rows_that_the_training_lacks() -> None:
+    table = PartyTable("bank", pa.table({"x": ["old"] * 400 + ["new"] * 10 + ["old"] * 40 + ["rare"] * 30}))
+    table.prepare(np.arange(ROWS), np.arange(450))
+    [note] = table.notes or ()
+    assert (note.kind, note.text) == (
+        "unseen",
+        "30 of 30 values of held-out rows are of no category of the training rows",
+    )
+    table = PartyTable("bank", pa.table({"x": ["old"] * 476 + ["new"] * 4}))
+    table.prepare(np.arange(ROWS), np.arange(450))
+    assert table.notes == ()
+    days = [f"2026-{1 + row // 28 % 12:02}-{row % 28 + 1:02}" for row in range(ROWS)]
+    table = PartyTable("bank", pa.table({"x": days[:450] + days[:30][::-1], "z": numbers()}))
+    table.prepare(np.arange(ROWS), np.arange(100))
+    assert [note.kind for note in table.notes or ()] == ["misread"], "that explains values that training rows lack"
 
 
 def test_many_rare_categories() -> None:

@@ -50,7 +50,12 @@ def test_types_are_decided_from_all_rows(tmp_path: Path) -> None:
         (["0x10", "17"], "string"),
         (["9223372036854775808", "1"], "string"),
         (["true", "false"], "string"),
-        (["2020-01-01", "2020-01-02"], "string"),
+        (["2020-01-01", "2020-01-02"], "date32[day]"),
+        (["2020-01-01", "2020-01-02 10:30", "2020-01-02T10:30:00.5"], "timestamp[us]"),
+        (["2020-01-01T10:30:00Z", "2020-01-02 10:30:00+02:00"], "timestamp[us, tz=UTC]"),
+        (["2020-01-01T10:30:00Z", "2020-01-01"], "string"),
+        (["2020-01-01", "2020-02-30"], "string"),
+        (["2020-01-01", "7"], "string"),
     ],
 )
 def test_the_rule_of_types(tmp_path: Path, values: list[str], kind: str) -> None:
@@ -89,7 +94,7 @@ def test_only_the_named_columns_are_read(tmp_path: Path) -> None:
     ("name", "content", "settings", "message"),
     [
         ("t.csv", "a,b\n1,2\n3\n", {}, "expected 2 fields between ',' in every row, got 1 in line 3"),
-        ("t.csv", "", {}, "Empty CSV"),
+        ("t.csv", "", {}, "expected a table with rows, got an empty file"),
         ("t.csv", "a,b\n", {}, "expected a table with rows, got no row"),
         (
             "t.csv",
@@ -100,7 +105,8 @@ def test_only_the_named_columns_are_read(tmp_path: Path) -> None:
         ("t.csv", "a,b\n1,2\n", {"columns": ("a", "b")}, "no header where table.columns is given"),
         ("t.csv", b"a,b\n1,\xff\xfe\n", {}, "text in UTF-8"),
         ("t.csv", "a,a\n1,2\n", {}, "every column name once, got 'a' more than once"),
-        ("t.csv.gz", "no gzip", {}, "readable table"),
+        ("t.csv.gz", "no gzip", {}, "expected a table with rows, got no row"),
+        ("t.csv.gz", b"\x1f\x8bno gzip", {}, "readable table"),
         ("t.parquet", "no parquet at all", {}, "readable table"),
         ("t.parquet", "", {}, "readable table"),
         ("t.xlsx", "x", {}, "or set table.format"),

@@ -119,11 +119,13 @@ def test_the_job_checks_runs_and_can_be_audited(
     job, folder = tables / "job.yaml", tables / "runs" / "job"
     assert cutlayer("check", job)[0] == 0
     code, report = cutlayer("run", job)
+    assert "gates" in report, report
     assert code == int(any(not gate["passed"] for gate in report["gates"]))
     assert report == json.loads((folder / "report.json").read_text())
     assert report["utility"]["choice"]["candidates"]
     assert {row["name"] for row in report["utility"]["rows"]} >= {"this run", "undefended", "bank alone", "chance"}
     code, report = cutlayer("audit", folder, "--attack", "spectral", "--fail-above", "1.0")
+    assert "gates" in report, report
     assert code == 1, "a partial audit passes no gate"
     assert [gate["undecided"] for gate in report["gates"]] == [True]
     assert {leak["attack"] for leak in report["leaks"]} == {"spectral"}

@@ -11,6 +11,7 @@ from cutlayer import VerticalClassifier, VerticalRegressor
 
 ROWS = 240
 SMALL: dict[str, Any] = {
+    "release": "every_step",
     "epochs": 2,
     "batch_size": 64,
     "bottom": {"kind": "mlp", "hidden": [8, 4]},

@@ -10,6 +10,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from cutlayer import CutlayerError, LabelDPConfig, MaxNormConfig, VerticalClassifier, VerticalRegressor
+from cutlayer.estimator.tables import check_order
 from tests.estimator.tables import ROWS, classifier, tables
 
 X, Y = tables()
@@ -133,6 +134,19 @@ def test_indexes_in_another_order_are_refused_and_other_indexes_are_not(fitted) 
     moved = {"bank": X["bank"].set_axis(range(1000, 1000 + ROWS)), "shop": shop}
     np.testing.assert_array_equal(fitted.predict(moved), fitted.predict(X))
     assert fitted.evaluate(moved, labels).rows == ROWS
+
+
+def test_rows_of_other_ids_are_refused() -> None:
+    """Each organisation lacks another customer: the rows before the two are joined rightly, those between wrongly."""
+    ids = [f"C{row:03}" for row in range(ROWS + 1)]
+    shop = pd.DataFrame(X["shop"], columns=["x0", "x1", "x2"])
+    bank, others = X["bank"].set_axis(ids[1:]), shop.set_axis(ids[:-1])
+    with pytest.raises(CutlayerError, match="an index of shop with 239 of the values of that of bank in rows of their"):
+        classifier().fit({"bank": bank, "shop": others}, Y)
+    with pytest.raises(CutlayerError, match="leave out ids that one of them lacks, or reset_index"):
+        classifier().fit({"bank": X["bank"], "shop": others}, pd.Series(Y, index=ids[1:]))
+    for accepted in (ids[1:], range(ROWS), range(ROWS, 2 * ROWS)):
+        check_order({"bank": bank, "shop": shop.set_axis(accepted), "y": Y})
 
 
 def test_names_of_columns_where_a_transformer_left_none() -> None:

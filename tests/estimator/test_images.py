@@ -27,6 +27,7 @@ def scans(seed: int = 0) -> tuple[dict[str, Any], np.ndarray]:
 
 def classifier(**changes: Any) -> VerticalClassifier:
     options = {"epochs": 6, "batch_size": 32, "lr": 0.01, "attacks": (), "bottom": {"kind": "cnn", "width": 8}}
+    options |= {"release": "every_step"}
     options["key"] = bytes(32)  # else every fit starts from other weights
     return VerticalClassifier(**{"active": "clinic", **options, **changes})
 

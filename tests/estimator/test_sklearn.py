@@ -22,6 +22,7 @@ from tests.estimator.tables import classifier, tables
 
 FAST: dict[str, Any] = {
     "columns": {"bank": [0], "shop": "rest"},
+    "release": "every_step",
     "epochs": 3,
     "batch_size": 8,
     "lr": 0.05,

@@ -7,6 +7,7 @@ import shutil
 import tracemalloc
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -44,6 +45,7 @@ from cutlayer.errors import (
     TrustError,
 )
 from cutlayer.jobs import align as aligning
+from cutlayer.jobs.audit import audit_passive_again
 from cutlayer.jobs.courier import check_by_courier, open_releases
 from cutlayer.jobs.exchange import Waiting
 from cutlayer.jobs.links import LinkOptions
@@ -51,6 +53,8 @@ from cutlayer.jobs.options import Options, Progress
 from cutlayer.jobs.party import run_party
 from cutlayer.jobs.release_file import release_training
 from cutlayer.parties.drive.by_links import driven
+from cutlayer.report.passive.build import build_passive
+from cutlayer.report.passive.page import passive_html, passive_markdown
 from cutlayer.serving.between import PredictionSide, ask
 from cutlayer.serving.by_file import release_prediction, with_agreed_rows
 from cutlayer.serving.prediction_release import Serving
@@ -65,6 +69,8 @@ from tests.parties.runs import ACTIVE, KEY, PASSIVES, raw_job, run, tables
 NAMES = (ACTIVE, *PASSIVES[:2])
 TELCO, SHOP = PASSIVES[:2]
 GIVEN = tables(passives=2)
+SEEN_ON = pa.array([f"2026-01-{row % 28 + 1:02}" for row in range(len(GIVEN[TELCO]))])
+GIVEN[TELCO] = GIVEN[TELCO].append_column("seen_on", SEEN_ON)  # dates as text
 BOTTOMS = {ACTIVE: {"kind": "auto"}, TELCO: {"kind": "linear", "width": 4}, SHOP: {"kind": "linear", "width": 3}}
 
 
@@ -156,6 +162,21 @@ def test_the_partner_has_an_account_and_a_trail_of_what_is_in_its_file(released:
     assert sent == {"hello": 1, "ready": 1, "release": 3, "evidence": 1, "close": 1}
     parcel = Parcel(released / "telco.release", ACTIVE, None)
     assert [message.kind for message in parcel.messages()] == ["hello", "ready", *["release"] * 3, "evidence", "close"]
+
+
+def test_what_is_odd_of_a_column_is_a_finding_at_its_owner_and_nowhere_else(released: Path, led: Path) -> None:
+    report = build_passive(released / TELCO)
+    [finding] = report.findings
+    assert (finding.code, finding.owner) == ("CL120", TELCO)
+    assert finding.detail.startswith("telco.seen_on: dates as text: each is a category; ")
+    assert "2026-01" not in finding.detail, "no value of the table"
+    assert "seen_on" in passive_html(report)
+    assert "dates as text: each is a category" in passive_markdown(report)
+    audit_passive_again(RunFolder(released / TELCO), ("inversion",))
+    assert build_passive(released / TELCO).findings == report.findings
+    for file in ("audit.json", "summary.json"):
+        assert "seen_on" not in (led / file).read_text()
+    assert "seen_on" in (released / TELCO / "outcome.json").read_text()
 
 
 def test_no_id_is_in_the_file(released: Path) -> None:
@@ -401,6 +422,21 @@ def test_an_alignment_by_files_finds_the_common_rows(tmp_path: Path, federation:
     assert len(list((tmp_path / "exchange").iterdir())) == 20
 
 
+def test_ids_of_digits_with_leading_zeros_keep_them(tmp_path: Path, federation: Federation) -> None:
+    """As account numbers have them: a reader that takes them for whole numbers finds other ids than the table's."""
+    courier = Courier(tmp_path, federation)
+    for name in NAMES:
+        ids = pa.array([f"{number:08}" for number in GIVEN[name]["id"].to_pylist()])
+        courier.tables[name] = GIVEN[name].set_column(GIVEN[name].column_names.index("id"), "id", ids)
+    courier.all()
+    rows = tmp_path / f"{TELCO}-aligned.csv"
+    links = LinkOptions(security=federation.security(TELCO), rows=rows)
+    given = replace(options(tmp_path), tables=courier.tables)
+    release_training(JOB, TELCO, tmp_path / "telco.release", tmp_path / "run", given, links)
+    table = PartyTable(TELCO, courier.tables[TELCO], "id")
+    assert table.ids(agreed_rows(rows, table).positions)[0].as_py().startswith("0000")
+
+
 def test_the_trail_of_an_exchange_has_each_message_once_and_is_noted(tmp_path: Path, federation: Federation) -> None:
     """Every start repeats all messages from the first; those of an earlier start left then."""
     Courier(tmp_path, federation).all()
@@ -603,11 +639,39 @@ def test_two_processes_do_not_work_on_one_exchange(tmp_path: Path, federation: F
 @pytest.mark.parametrize("purpose", [Purpose.ALIGN_ACTIVE, Purpose.SIZE])
 def test_nothing_is_answered_after_the_end(tmp_path: Path, federation: Federation, purpose: Purpose) -> None:
     courier = Courier(tmp_path, federation, purpose)
-    assert set(courier.all()) == set(NAMES)
+    done = courier.all()
+    assert set(done) == set(NAMES)
     before = {path: path.read_bytes() for path in (tmp_path / "exchange").iterdir()}
+    assert all(courier.step(name) == done[name] for name in NAMES)  # a scheduler repeats its commands
+    courier.tables[TELCO] = GIVEN[TELCO].slice(1)
+    (tmp_path / f"{TELCO}.csv").unlink()
     with pytest.raises(RunFolderError, match="an exchange that goes on, got one that has ended"):
         courier.step(TELCO)
     assert {path: path.read_bytes() for path in (tmp_path / "exchange").iterdir()} == before
+
+
+def test_an_alignment_that_was_killed_before_its_end_writes_the_rows_again(
+    tmp_path: Path, federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    courier = Courier(tmp_path, federation)
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("cutlayer.jobs.exchange.Exchange.end", killed)
+        for _ in range(7):
+            for name in NAMES:
+                with suppress(KeyboardInterrupt):
+                    courier.step(name)
+    rows = tmp_path / f"{TELCO}-aligned.csv"
+    written = rows.read_bytes()
+    rows.write_text("row,id\n")
+    assert isinstance(courier.step(TELCO), aligning.Aligned)
+    assert rows.read_bytes() == written
+    rows.unlink()
+    with pytest.raises(RunFolderError, match="one that has ended"):  # nothing answers twice, whatever was deleted
+        courier.step(TELCO)
 
 
 def test_an_opening_of_another_party_is_refused(tmp_path: Path, federation: Federation) -> None:

@@ -11,7 +11,7 @@ from scipy.optimize import linprog
 from sklearn.metrics import mutual_info_score, roc_auc_score
 
 from cutlayer.kernels.noise.informative_rows import expected_loss, informative_numbers, informative_rows, true_shares
-from cutlayer.kernels.noise.score_bands import FINE, bands_for, best_auc, bits, channel, information, merged
+from cutlayer.kernels.noise.score_bands import FINE, bands_for, bits, channel, information, merged
 
 CASES = ((0.5, 2), (2.0, 2), (4.0, 4), (8.0, 16))
 
@@ -24,13 +24,12 @@ def test_the_ratio_of_any_two_grades_of_a_draw_is_e_to_the_epsilon(epsilon: floa
 
 
 @pytest.mark.parametrize(("epsilon", "bands"), CASES)
-def test_the_best_test_between_two_grades_is_that_of_the_likelihood_ratio(epsilon: float, bands: int) -> None:
+def test_no_test_between_two_grades_is_better_than_that_of_randomised_response(epsilon: float, bands: int) -> None:
     noise = channel(epsilon, bands)
     ratios = np.log(noise[0] / noise[1])
     scores, labels = np.tile(ratios.round(9), 2), np.repeat([1, 0], bands)
-    expected = roc_auc_score(labels, scores, sample_weight=np.concatenate([noise[0], noise[1]]))
-    assert best_auc(epsilon, bands) == pytest.approx(expected, abs=1e-12)
-    assert best_auc(epsilon, bands) <= 1 / (1 + math.exp(-epsilon)) + 1e-12
+    best = roc_auc_score(labels, scores, sample_weight=np.concatenate([noise[0], noise[1]]))
+    assert 0.5 < best <= 1 / (1 + math.exp(-epsilon)) + 1e-12
 
 
 def test_information_is_scikit_learns() -> None:

@@ -253,6 +253,17 @@ def test_a_folder_and_a_file_are_relative_to_the_job(place: Place, mlflow: str) 
     assert log.mlflow == inside.get(mlflow, mlflow)
 
 
+@needs_mlflow
+@pytest.mark.parametrize("folder", ["mlruns", "file:./mlruns"])
+def test_a_store_that_mlflow_refuses_is_refused_before_the_run(
+    place: Place, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    place.change({"parties.bank.log": {"mlflow": folder}})
+    place.refused("parties.bank.log.mlflow as a server, or sqlite:/// with a file, got a folder, which MLflow refuses")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    assert place.call("check", "job.yaml").code == 0
+
+
 def test_an_empty_address_is_refused(place: Place) -> None:
     place.change({"parties.bank.log": {"mlflow": ""}})
     place.refused("parties.bank.log.mlflow: expected an address such as https://mlflow.example:5000")

@@ -29,6 +29,7 @@ def made(seed: int = 0) -> tuple[Tensor, Tensor, npt.NDArray[np.bool_]]:
 
 
 CODES, NUMBERS, GROUP = made()
+KEY = bytes(range(32))
 DIGESTS = torch.randint(256, (ROWS, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 
 
@@ -41,7 +42,7 @@ def columns(
         return CODES[wanted], NUMBERS[wanted]
 
     drawn = DrawnLabels((CODES[rows, 0] % 2).long(), 2.0, 2)
-    return TrainingColumns(INPUTS, rows, gather, gradients, drawn, lambda wanted: DIGESTS[wanted])
+    return TrainingColumns(INPUTS, rows, gather, gradients, drawn, lambda wanted: DIGESTS[wanted], key=KEY)
 
 
 def bottom_of(kind: str, seed: int = 0, **options: Any) -> BottomModel:

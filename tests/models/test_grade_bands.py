@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 
-from cutlayer.models.bottom_fits.grade import ROWS_A_GRADE, borders_of
+from cutlayer.models.bottom_fits.grade import MAX_TREES, MIN_STEPS, ROWS_A_GRADE, GradeFit, _fits, borders_of
 
 
 @pytest.mark.parametrize("are_numbers", [False, True])
@@ -15,3 +17,21 @@ def test_few_rows_have_few_grades(*, are_numbers: bool) -> None:
     assert len(borders_of(scores[::5], 8.0, 16, 0, are_numbers=are_numbers)) + 1 == 2
     assert len(borders_of(scores.repeat(4, 1), 8.0, 16, 0, are_numbers=are_numbers)) + 1 == 16
     assert len(borders_of(scores.repeat(4, 1), 4.0, 16, 0, are_numbers=are_numbers)) + 1 == 4
+
+
+@pytest.mark.parametrize(("classes", "models"), [(0, 3), (2, 3), (10, 3), (40, 3), (41, 1), (256, 1)])
+def test_of_many_classes_trees_are_bounded(classes: int, models: int) -> None:
+    """Boosting has a tree for each class in every step: 256 classes of few rows would take minutes."""
+    fits = _fits(GradeFit(), 1000, classes)
+    assert len(fits) == models
+    steps = [fit.keywords["settings"]["max_iter"] for fit in fits if isinstance(fit, partial)]
+    assert all(count >= MIN_STEPS and count * max(1, classes) <= MAX_TREES for count in steps if classes > 2)
+    assert steps == ([60, 150] if classes <= 2 else steps)
+
+
+def test_a_border_is_no_score() -> None:
+    """The last bit of a score, which depends on the batch that it is computed in, must not decide on a grade."""
+    scores = torch.arange(0, 640, dtype=torch.float64)[:, None]
+    borders = borders_of(scores, 8.0, 16, 0, are_numbers=True)
+    assert len(borders) == 15
+    assert (borders.frac() == 0.5).all()

@@ -64,6 +64,14 @@ def test_the_columns_that_the_labels_depend_on_come_first_by_name_and_number() -
     assert found == column_importance(top, columns, labels, TASK, ["branch", "age", "age"], 0)
 
 
+def test_a_grade_is_one_column() -> None:
+    """Its columns say one thing: without one of them alone little is lost."""
+    top, columns, labels = fitted()
+    found = column_importance(top, columns, labels, TASK, ["branch", "age", "age"], 0, {"telco"})
+    assert [column.column for column in found if column.party == "telco"] == ["grade"]
+    assert found[-1].drop > 0.05
+
+
 def test_a_row_that_was_not_released_stays_so() -> None:
     """A column that is missing everywhere but in one row has no other value to exchange."""
     top, columns, labels = fitted()

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import threading
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from cutlayer.config import Job, validated
 from cutlayer.config.load import dump_job, load_closed_job
 from cutlayer.nvflare.export import CHECK, START, TRAIN, export_job
 from cutlayer.nvflare.route import Route
+from cutlayer.results.run import RunKind
 from cutlayer.training.folder import RunFolder
 from tests.cli.jobs import JOB, changed, write_tables
 
@@ -22,6 +27,20 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.skipif(find_spec("nvflare") is None, reason="needs the extra nvflare")
 SITES = {"bank": "site-1", "telco": "site-2"}
+UNAUDITED = {"parties.bank.audit": {"every": "never"}, "parties.telco.audit": {"every": "never"}}
+PRIVATE: Mapping[str, Mapping[str, Any]] = {
+    "bank": {"privacy": {"label_dp": {"eps": 3.0}}},
+    "telco": {
+        "fit": {"kind": "grade", "candidates": ["linear"], "folds": 2, "least_z": 0},
+        "privacy": {"grade_dp": {"epsilon": 4.0}},
+    },
+}
+GRADED = {
+    **{f"parties.{name}.{key}": value for name, section in PRIVATE.items() for key, value in section.items()},
+    "model.bottom": {"bank": {"kind": "auto"}, "telco": {"kind": "grade", "least_rows": 0}},
+    "model.top": {"kind": "linear", "folds": 1},
+    "train.release": "once",
+}
 
 
 @pytest.fixture(scope="module")
@@ -33,27 +52,29 @@ def nv() -> Any:
 
 
 @pytest.fixture
-def sites(nv: Any, kits: Path, tmp_path: Path) -> tuple[Site, Site, Engine]:
+def sites(nv: Any, kits: Path, tmp_path: Path, request: pytest.FixtureRequest) -> tuple[Site, Site, Engine]:
+    """Two sites that have agreed to a job; with the parameter `graded` to one whose telco releases grades."""
     write_tables(tmp_path)
-    changes = {"parties.bank.audit": {"every": "never"}, "parties.telco.audit": {"every": "never"}}
-    job = validated(Job, changed(JOB, changes), "")
+    graded = getattr(request, "param", "") == "graded"
+    job = validated(Job, changed(JOB, UNAUDITED | (GRADED if graded else {})), "")
     export_job(job, tmp_path / "job", SITES, route=Route.HUB)
     engine = nv.Engine()
     bank, telco = (nv.Site(kits, site, tmp_path, tmp_path / "job", engine) for site in SITES.values())
-    bank.own.joinpath("party.yaml").write_text(
-        f"table: {tmp_path}/bank.csv\nid: id\nlabel: default\naudit: {{every: never}}\n"
-    )
-    telco.own.joinpath("party.yaml").write_text(f"table: {tmp_path}/telco.csv\nid: id\naudit: {{every: never}}\n")
+    for site, name, label in ((bank, "bank", {"label": "default"}), (telco, "telco", {})):
+        section = {"table": f"{tmp_path}/{name}.csv", "id": "id", "audit": {"every": "never"}, **label}
+        site.own.joinpath("party.yaml").write_text(json.dumps(section | (PRIVATE[name] if graded else {})))
     return bank, telco, engine
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("sites", ["steps", "graded"], indirect=True)
 def test_a_job_over_the_hub_equals_one_process_to_the_last_bit(
-    nv: Any, sites: tuple[Site, Site, Engine], tmp_path: Path
+    nv: Any, sites: tuple[Site, Site, Engine], tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     from cutlayer.cli.app import _run
 
     bank, telco, engine = sites
+    graded = request.node.callspec.params["sites"] == "graded"
     checked = [site.task(CHECK) for site in (bank, telco)]
     assert [answer["party"] for answer in checked] == ["bank", "telco"]
     assert bank.task(START)["address"].startswith("127.0.0.1:")
@@ -65,14 +86,23 @@ def test_a_job_over_the_hub_equals_one_process_to_the_last_bit(
     assert {name: answer["error"] for name, answer in answers.items()} == {"bank": "", "telco": ""}
     assert answers["telco"]["route"] == "hub"
     crossed = b"".join(engine.crossed)
-    assert len(crossed) > 20_000
+    assert len(crossed) > (2_000 if graded else 20_000)
     assert b"embedding" not in crossed
-    whole = changed(JOB, {"parties.bank.audit": {"every": "never"}, "parties.telco.audit": {"every": "never"}})
     key = ["--key", str(bank.own / "noise.key")]
-    (tmp_path / "whole.yaml").write_text(dump_job(validated(Job, whole, "")))
+    whole = validated(Job, changed(JOB, UNAUDITED | (GRADED if graded else {})), "")
+    (tmp_path / "whole.yaml").write_text(dump_job(whole))
     assert _run(["run", str(tmp_path / "whole.yaml"), "--out", str(tmp_path / "whole"), "--json", *key]) == 0
-    ended = bank.own / "runs" / nv.RUN
-    losses = [[line["loss"] for line in RunFolder(folder).history()] for folder in (ended, tmp_path / "whole")]
+    folders = RunFolder(bank.own / "runs" / nv.RUN), RunFolder(tmp_path / "whole")
+    if graded:
+        sent = [
+            load_file(folder / "checkpoint" / "telco" / "released.safetensors")["released"]
+            for folder in (telco.own / "runs" / nv.RUN, tmp_path / "whole")
+        ]
+        assert torch.equal(*sent)
+        metrics = [folder.summary.utility.row(RunKind.THIS_RUN).metrics for folder in folders]
+        assert metrics[0] == metrics[1]
+        return
+    losses = [[line["loss"] for line in folder.history()] for folder in folders]
     assert losses[0] == losses[1]
     assert len(losses[0]) == 2
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from cutlayer.config import Job, validated
 from cutlayer.data.store import Store
 from cutlayer.errors import CheckpointError
 from cutlayer.parties.session.checkpoint import TABLE
+from cutlayer.parties.session.state import PartyState
 from cutlayer.storage.checksum import seal, unseal
 from tests.parties.interruptions import Dying, interrupted
 from tests.parties.runs import ACTIVE, PASSIVES, UNAUDITED, raw_job, run, tables, unaudited_job
@@ -177,3 +179,13 @@ def test_a_run_without_checksums_goes_on_and_gets_them(tmp_path: Path) -> None:
     given, message = CHANGES["values"]
     with pytest.raises(CheckpointError, match=message):
         run(job, given(), tmp_path, resume=True)
+
+
+def test_weights_of_another_model_are_refused_without_the_words_of_the_library() -> None:
+    state: Any = SimpleNamespace(modules=torch.nn.ModuleDict({"bottom": torch.nn.Linear(2, 2)}))
+    with pytest.raises(CheckpointError) as refused:
+        PartyState.load_weights(state, ({"module/bottom.weight": torch.zeros(3, 2)}, {}))
+    assert str(refused.value).startswith(
+        "expected the weights of the job's model in the checkpoint, got others; restore"
+    )
+    assert "state_dict" not in str(refused.value)

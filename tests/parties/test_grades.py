@@ -20,14 +20,14 @@ from cutlayer.channel import Kind, Message
 from cutlayer.channel.compression import GradeBytes
 from cutlayer.channel.parcel import ParcelWriter
 from cutlayer.config import Job, LimitsConfig, validated
-from cutlayer.errors import ConfigError, ProtocolError
+from cutlayer.errors import ConfigError, PeerLost, ProtocolError
 from cutlayer.jobs.check import check_job
-from cutlayer.jobs.courier import check_by_courier
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.kernels.noise.label_levels import levels_for
 from cutlayer.kernels.noise.score_bands import channel, information
 from cutlayer.kernels.rows.grade_columns import columns_of_grades, grades_of_columns
+from cutlayer.parties.faults import At
 from cutlayer.serving import Serving
 from cutlayer.serving.between import PredictionSide
 from cutlayer.serving.by_file import release_prediction, with_agreed_rows
@@ -37,7 +37,7 @@ from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.recorder import read_truth
 from cutlayer.training.run_ledger import ledger_after, ledger_of
-from tests.parties.interruptions import assert_equal, crashes_at_rename
+from tests.parties.interruptions import Fails, assert_equal, crashes_at_rename
 from tests.parties.mutants import tamper, with_fields, with_tensors
 from tests.parties.processes import fork, lay_out
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, raw_job, record, run, tables
@@ -128,8 +128,8 @@ def test_it_adds_to_the_label_owners_columns(whole: Any) -> None:
 def test_grades_are_those_of_the_job(whole: Any) -> None:
     columns = kept(whole[0], "released")["released"]
     grades = grades_of_columns(columns)
-    assert columns.shape[1] == 15
-    assert torch.equal(columns_of_grades(grades, 15), columns)
+    assert columns.shape[1] == 16
+    assert torch.equal(columns_of_grades(grades, 16), columns)
     assert len(grades.unique()) == 16
 
 
@@ -168,17 +168,93 @@ def test_grades_of_every_task_of_classes(tmp_path: Path, task: str) -> None:
     assert trained.active.metrics[trained.active.task.metric] > (0.5 if task == "regression" else 0.6)
 
 
-@pytest.mark.parametrize("width", [1, 15])
+@pytest.mark.parametrize("width", [2, 16])
 def test_a_row_alone_crosses_as_it_does_among_others(width: int) -> None:
     """Grades of several classes too: which models read them must not depend on what a batch has besides."""
-    link, grades = GradeBytes(width), torch.arange(width + 1)
+    link, grades = GradeBytes(width), torch.arange(width)
     columns = columns_of_grades(grades, width)
-    assert len(columns.unique(dim=0)) == width + 1
+    assert len(columns.unique(dim=0)) == width
+    assert torch.equal(grades_of_columns(columns), grades)
+    assert columns.any(dim=1).all()  # a row of zeros is one of which nothing was sent
     for rows in (columns, *columns[:, None], columns[:0]):
         message = Message(Kind.RELEASE, TELCO, ACTIVE, "run", -1, 0, 0, tensors={"embedding": rows})
         packed = link.packed(message)
         assert packed.tensors["embedding"].shape == (len(rows), 1)
         assert torch.equal(link.unpacked(packed).tensors["embedding"], rows)
+
+
+def test_a_run_that_is_begun_again_draws_no_row_again(tmp_path: Path) -> None:
+    """In another folder, under other keys of the run: one draw of each row, which costs once over all runs."""
+    world, given, job = World(tmp_path), tables(rows=300), graded(epsilon=2.0)
+    folders, died = [], 0
+    for nth in (12, 22, 30, 36, 1000, 1000):
+        out = f"{nth} {len(folders)}"
+        died += crashes_at_rename(nth, lambda out=out: world.run(job, given, out=out), after=nth % 4 == 0)
+        folders.append(tmp_path / out)
+    drawn = [kept(folder, "released")["released"] for folder in folders if _has_released(folder)]
+    assert died == 4
+    assert len(drawn) > 2
+    assert all(torch.equal(each, drawn[0]) for each in drawn)
+    assert world.total(TELCO) == 2.0
+    assert len(world.lines(TELCO)) > 1
+    other = world.run(graded(epsilon=2.0, seed=4), given)  # another job draws independently, and is counted
+    changed = grades_of_columns(kept(other, "released")["released"]) != grades_of_columns(drawn[0])
+    assert float(changed.double().mean()) > 0.02
+    assert world.total(TELCO) == 4.0
+
+
+def _has_released(folder: Path) -> bool:
+    return (folder / "checkpoint" / TELCO / "released.safetensors").exists()
+
+
+def test_other_rows_are_drawn_by_another_key(tmp_path: Path) -> None:
+    """One changed value: were the others drawn as before, the changed row would show."""
+    world, given, job = World(tmp_path), tables(rows=300), graded(epsilon=1.0)
+    first = world.run(job, given)
+    values = given[TELCO]["telco_0"].to_numpy().copy()
+    held_out = 7
+    values[held_out] += 1e-6
+    other = {**given, TELCO: given[TELCO].set_column(1, "telco_0", pa.array(values))}
+    second = world.run(job, other)
+    a, b = (grades_of_columns(kept(folder, "released")["released"]) for folder in (first, second))
+    assert float((a != b).double().mean()) > 0.2
+    assert world.total(TELCO) == 2.0
+
+
+def test_a_refusal_is_counted(tmp_path: Path) -> None:
+    """The label owner sees it: with other labels each time, it would read a bit of the columns in every run."""
+    world, given = World(tmp_path), tables(rows=900)
+    entries = {entry.protection: entry for entry in ledger_of(graded({"limits": {"telco_0": 0.05}})).entries}
+    assert "tells one bit about all rows" in entries["refusal"].event.why  # type: ignore[union-attr]
+    assert "refusal" not in {entry.protection for entry in ledger_of(graded()).entries}
+    for job in (graded({"limits": {"telco_0": 0.05}}), graded({"least_z": 1000.0})):
+        before = len(world.lines(TELCO))
+        with pytest.raises(ConfigError, match="expected"):
+            world.run(job, given)
+        assert len(world.lines(TELCO)) == before + 1
+    names = {entry.protection for line in world.lines(TELCO) for entry in line.ledger.entries}
+    assert names == {"grade_dp", "refusal"}
+    assert world.total(TELCO) == 16.0
+    with pytest.raises(ConfigError, match="limits of columns"):  # no bit of any row
+        world.run(graded({"limits": {"none": 0.05}}), given)
+    assert len(world.lines(TELCO)) == 2
+
+
+@pytest.mark.parametrize("failure", [PeerLost("gone", peer=TELCO), KeyboardInterrupt()])
+def test_a_run_that_is_lost_while_a_partner_fits_goes_on(tmp_path: Path, failure: BaseException) -> None:
+    """The label owner may stop between the two rounds: its folder stays, with the draws of the labels."""
+    path, job, given = tmp_path / "run", graded(), tables(rows=300)
+    lost = Fails(At.PHASE, TELCO, when=lambda phase: phase == "release", failure=failure)  # type: ignore[arg-type]
+    with pytest.raises(type(failure)), RunFolder.new_or_resumed(path, job, resume=False):
+        run(job, given, path, faults=lost)
+    with RunFolder.new_or_resumed(path, job, resume=True):
+        run(job, given, path, resume=True)
+    assert torch.equal(kept(path, "released")["released"], kept(_whole(tmp_path, job, given), "released")["released"])
+
+
+def _whole(folder: Path, job: Job, given: Any) -> Path:
+    run(job, given, folder / "whole")
+    return folder / "whole"
 
 
 def test_a_kill_at_any_time_resumes_to_the_same_draws(tmp_path: Path) -> None:
@@ -217,9 +293,8 @@ def test_a_prediction_repeats_the_draws_of_the_training(tmp_path: Path) -> None:
         answers.append({line[0]: float(line[1]) for line in lines})
     tested, every, some = answers
     assert 100 < len(tested) < 300
-    # Another draw is another grade; the last digit depends on how many rows are predicted together.
-    assert all(every[row] == pytest.approx(tested[row], rel=1e-9) for row in tested)
-    assert all(every[row] == pytest.approx(some[row], rel=1e-9) for row in some)
+    assert {row: every[row] for row in tested} == pytest.approx(tested, rel=1e-9)
+    assert {row: every[row] for row in some} == pytest.approx(some, rel=1e-9)
 
 
 def test_rows_without_ids_are_drawn_once_for_each_table(tmp_path: Path) -> None:
@@ -426,19 +501,21 @@ def test_labels_are_drawn_in_every_comparison_in_which_they_are_sent() -> None:
         check_job(other)
 
 
-def test_no_file_replaces_labels_that_are_sent() -> None:
-    with pytest.raises(ConfigError, match="partners that are sent nothing"):
-        check_by_courier(graded())
-
-
-def test_rows_that_the_partner_lacks(tmp_path: Path) -> None:
+@pytest.mark.parametrize("top", [{"kind": "linear", "folds": 1}, {"kind": "mlp", "hidden": [4]}])
+def test_rows_that_the_partner_lacks(tmp_path: Path, top: Mapping[str, Any]) -> None:
+    """They have a grade of their own, to a network too: the lowest grade is not a row of zeros."""
     made = raw()
-    made["rows"] = "all"
+    made["rows"], made["model"]["top"] = "all", top
     given = tables(rows=600)
     given[TELCO] = given[TELCO].slice(0, 300)
     trained = run(validated(Job, made, ""), given, tmp_path)
     assert trained.active.metrics["auc"] > 0.6
-    assert len(kept(tmp_path, "released")["released"]) == 300
+    sent = kept(tmp_path, "released")["released"]
+    assert len(sent) == 300
+    assert (grades_of_columns(sent) == 0).any()
+    read = load_file(tmp_path / "checkpoint" / ACTIVE / "released.safetensors")[TELCO]
+    lacking = (read == 0).all(dim=1) | read.isnan().all(dim=1)
+    assert int((~lacking).sum()) == trained.active.held[TELCO] == 300
 
 
 def test_the_sent_labels_are_attacked(tmp_path: Path) -> None:

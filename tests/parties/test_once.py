@@ -240,7 +240,7 @@ def test_a_budget_pays_for_one_release() -> None:
 class Bypassing(PassiveSetup):
     """Releases what the bottom model says."""
 
-    def protected(self, view: PassiveView) -> Tensor:
+    def protected(self, view: PassiveView, embedding: Tensor | None = None) -> Tensor:
         with torch.no_grad():
             return self.embed(view.rows)
 

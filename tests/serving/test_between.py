@@ -19,6 +19,7 @@ from cutlayer.alignment.intersection import Alignment, Purpose
 from cutlayer.channel import Kind, Message, Port, link, rows_digest
 from cutlayer.channel.grpc_server import ServerLinks
 from cutlayer.config import LimitsConfig
+from cutlayer.data.arrivals import ArrivalWarning
 from cutlayer.errors import AlignmentError, BudgetExceeded, CutlayerError, ProtocolError
 from cutlayer.parties.drive.by_links import driven
 from cutlayer.parties.drive.drive import drive_together
@@ -142,6 +143,18 @@ def _releases_before(run: Trained, tmp_path: Path) -> Path:
     (log,) = target.glob("*/*.jsonl")
     log.write_text("".join(line + "\n" for line in log.read_text().splitlines() if '"serve"' not in line))
     return target
+
+
+def test_each_party_says_what_is_hardly_the_same_in_its_own_rows(noisy: Trained) -> None:
+    given = tables(300, seed=8)
+    given["telco"] = given["telco"].set_column(2, "plan", pa.array(["PLUS"] * 300))
+    opened = {name: side(noisy, name, given[name]) for name in ("bank", *PASSIVES)}
+    links = {name: link("bank", name, "r") for name in PASSIVES}
+    parties: dict[str, Any] = {"bank": ask(opened["bank"], {name: ends[0] for name, ends in links.items()})}
+    parties |= {name: answer(opened[name], serving(noisy, name), links[name][1]) for name in PASSIVES}
+    with pytest.warns(ArrivalWarning, match="telco.*: column 'plan': 300 of 300 values were not seen in training"):
+        drive_together(parties)
+    assert {name: len(opened[name].table.arrivals) for name in opened} == {"bank": 0, "telco": 1, "shop": 0}
 
 
 def test_over_the_transport(noisy: Trained) -> None:

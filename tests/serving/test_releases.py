@@ -17,6 +17,7 @@ import torch
 
 from cutlayer.accounting import log_of_run
 from cutlayer.config import TableConfig
+from cutlayer.data.arrivals import ArrivalWarning
 from cutlayer.data.ids import row_digests
 from cutlayer.errors import CheckpointError, ConfigError, RunFolderError
 from cutlayer.serving.online.features import FeatureStore
@@ -91,6 +92,16 @@ def test_no_answer_shows_whose_columns_have_changed(noisy: Path, tmp_path: Path)
         assert found.status.tolist() == [Status.PRESENT] * 4
         assert torch.equal(found.embedding[:3], first)
     assert batches_served(noisy) == [(0, 0), (0, 1)]
+
+
+def test_a_table_that_is_hardly_that_of_the_training_is_said_when_it_is_read(plain: Path, tmp_path: Path) -> None:
+    table = pa.parquet.read_table(own_table(plain, "telco"))
+    empty = pa.nulls(table.num_rows, pa.float64())
+    pa.parquet.write_table(table.set_column(table.column_names.index("calls"), "calls", empty), tmp_path / "t.parquet")
+    trained = TrainedParty.open(plain, "telco")
+    assert trained.model.encoder is not None
+    with pytest.warns(ArrivalWarning, match=f"'calls': no value in {table.num_rows} rows, and values in training"):
+        FeatureStore.read(trained.job, "telco", TableConfig(path=tmp_path / "t.parquet"), trained.model.encoder)
 
 
 def test_another_pass_releases_every_row_again_and_the_plan_ends_them(tmp_path: Path) -> None:

@@ -83,6 +83,8 @@ def test_bad_requests_get_a_message(plain: Path) -> None:
                 assert problem["error"], what
                 assert problem["error"].isprintable(), what
             assert (await post(served, b'{"ids": [1]}'))[0] == 200
+            refused = (await post(served, json.dumps({"ids": ["Café-1\u202e"]}).encode()))[1]["error"]
+            assert "'Café-1\\u202e'" in refused, "as it is written, but what reverses the text"
 
     asyncio.run(check())
 
@@ -93,12 +95,13 @@ WORDS = {
     b'{"ids": [1], "answer": "column"}': ("did you mean 'columns'?",),
     b'{"ids": [': ("body: expected JSON with the keys ids, columns,",),
     b'{"ids": [{}]}': ("ids.0: expected a whole number or text, got keys and values",),
+    '{"ids": [1], "größe": 1}'.encode(): ("größe: unknown key",),
     b"[1]": ("body: expected keys and values, got [1]",),
     b'{"ids": ' + b"1" * 5000 + b"}": ("number out of range",),
 }
 
 
-@pytest.mark.parametrize("body", WORDS, ids=lambda body: body[:20].decode())
+@pytest.mark.parametrize("body", WORDS, ids=lambda body: ascii(body[:20]))
 def test_a_bad_body_is_said_in_the_words_of_the_errors_of_files(body: bytes) -> None:
     with pytest.raises(Refused) as refused:
         parsed(PredictRequest, body)

@@ -116,6 +116,22 @@ def served_run(plain: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
+def test_columns_are_read_from_what_was_served_without_a_known_row(served_run: Path) -> None:
+    named = ("lattice", "two_valued", "components", "naming")
+    job = load_closed_job(served_run / "job.yaml")
+    found = audit_served(RunFolder.open(served_run), with_attacks(job, named))
+    read = {(result.party, result.attack): result for result in found.features}
+    assert read.keys() == {(party, attack) for party in job.passives for attack in named}
+    for (party, attack), result in read.items():
+        recorded = found.rows[f"{party}, recorded by itself"]
+        knows = recorded // 2 if attack == "naming" else 0
+        assert (result.known, result.rows) == (knows, recorded - knows)
+        assert result.columns
+    assert not {skipped.label for skipped in found.skipped} & {*named}
+    # A catalogue reads columns of a party that releases once alone, as in the audit of a training.
+    assert not audit_served(RunFolder.open(served_run), with_attacks(job, ("spectral",))).features
+
+
 def test_the_attacks_of_training_read_what_was_served(served_run: Path) -> None:
     job = with_attacks(load_closed_job(served_run / "job.yaml"), ("inversion", "spectral", "mixture", "similarity"))
     found = audit_served(RunFolder.open(served_run), job)

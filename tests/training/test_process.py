@@ -169,6 +169,21 @@ def test_the_command_line_sets_up_its_process() -> None:
         assert done.stdout.split() == ["kept", "cutlayer", cutlayer.__version__, policy, "True", "True"]
 
 
+def test_a_port_in_use_is_said_once_by_the_error() -> None:
+    """gRPC writes a line of its own, with its file and line, before the error of the command."""
+    code = (
+        "import sys; sys.argv = ['cutlayer', '--version']; import cutlayer.__main__ as command\n"
+        "try: command.main()\nexcept SystemExit: pass\n"
+        "from cutlayer.channel.grpc_server import ServerLinks; from cutlayer.errors import ConfigError\n"
+        "with ServerLinks('127.0.0.1:0', 'bank', [], 'run') as bank:\n"
+        "    try: ServerLinks(bank.address, 'bank', [], 'run')\n"
+        "    except ConfigError as refused: print(refused)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "it is in use" in done.stdout
+    assert not done.stderr
+
+
 def test_a_training_step_leaves_no_cycle_of_objects(tmp_path: Path) -> None:
     def left(batch_size: int) -> int:
         """Objects in cycles after a training of a few epochs."""

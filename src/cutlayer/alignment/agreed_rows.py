@@ -52,7 +52,7 @@ def agreed_rows(path: Path | None, table: PartyTable, peers: Sequence[str] = ())
     if path is None:
         return AgreedRows(None, {})
     try:
-        text = csv.ConvertOptions(column_types={COMMON_ID: pa.string()})
+        text = csv.ConvertOptions(column_types={"id": pa.string(), COMMON_ID: pa.string()})  # an id may be 03141828
         read = csv.read_csv(path, convert_options=text)
         rows = read.column("row").to_numpy().astype(np.int64)
         ids = read.column("id")

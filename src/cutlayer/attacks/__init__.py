@@ -88,13 +88,16 @@ def attacks_of(job: Job, party: str) -> Resolved:
         raise ConfigError(str(failure).replace("audit.attacks", f"parties.{party}.audit.attacks", 1)) from None
 
 
-def column_attacks(task_kind: str, *, once: bool) -> tuple[str, ...]:
+def column_attacks(task_kind: str, *, once: bool, graded: bool = False) -> tuple[str, ...]:
     """Names of the attacks that measure what a protection of columns hides.
 
     Args:
         task_kind: `binary`, `multiclass` or `regression`.
         once: Whether each row is released once: then those of the default catalogue as well, which it attacks.
+        graded: Whether grades are released, which the default catalogue attacks in its own way.
     """
+    if graded:
+        return tuple(name for name, attack in REGISTRY.items() if attack.graded and task_kind in attack.tasks)
     default = resolve("auto", task_kind, "passive").features if once else ()
     return tuple(dict.fromkeys(["inversion", *(attack.name for attack in default)]))
 

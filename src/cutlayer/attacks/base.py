@@ -30,6 +30,7 @@ class Attack(ABC, Generic[View, Result]):
         live_tasks: Kinds of task for which `auto` includes it in any case: those with few other attacks.
         quick: Whether `auto` includes it at `depth: quick` too.
         thorough: Whether `full` includes it although `auto` does not.
+        graded: Whether `auto` runs it on a party that releases grades, in place of what is live.
         costly: Whether a catalogue runs it last, and only on messages that no other attack reads nearly whole.
     """
 
@@ -42,6 +43,7 @@ class Attack(ABC, Generic[View, Result]):
     live_tasks: ClassVar[frozenset[str]] = frozenset()
     quick: ClassVar[bool] = True
     thorough: ClassVar[bool] = False
+    graded: ClassVar[bool] = False
     costly: ClassVar[bool] = False
 
     @final

@@ -39,6 +39,7 @@ from cutlayer.attacks.feature.sdar import Sdar
 from cutlayer.attacks.feature.membership import Membership
 from cutlayer.attacks.feature.lira import Lira
 from cutlayer.attacks.feature.attribute import Attribute
+from cutlayer.attacks.feature.best_guess import BestGuess
 from cutlayer.attacks.feature.lattice import Lattice
 from cutlayer.attacks.feature.two_valued import TwoValued
 from cutlayer.attacks.feature.components import Components

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 
+from cutlayer.audit.label_copies import LabelCopy
 from cutlayer.config.guard import Alarm
+from cutlayer.data.column_note import ColumnNote
 from cutlayer.results.audit import Audit
 from cutlayer.results.finding import Severity
 from cutlayer.results.protection import ProtectionResult
@@ -25,6 +27,9 @@ class FindingContext:
         no_common_row: Whether no training row of a run on all rows is with every party.
         idle_epochs: Numbers, from 1, of the epochs whose gradients were all zero.
         alarms: What the parties' guards saw.
+        notes: Oddities of the columns of the parties that were here, by name.
+        copies: Columns that give the labels alone.
+        undated: Names of the parties that aggregated events without an `as_of`.
     """
 
     active: str
@@ -35,6 +40,9 @@ class FindingContext:
     no_common_row: bool = False
     idle_epochs: tuple[int, ...] = ()
     alarms: tuple[Alarm, ...] = ()
+    notes: Mapping[str, tuple[ColumnNote, ...]] = field(default_factory=dict)
+    copies: tuple[LabelCopy, ...] = ()
+    undated: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -70,3 +78,18 @@ class Check:
     title: str
     remedy: str
     find: Find
+
+
+CHECKS: list[Check] = []
+"""All findings there are, in the order of their codes."""
+
+
+def check(code: str, severity: Severity, title: str, remedy: str) -> Callable[[Find], Find]:
+    """Makes a finding of the function below."""
+
+    def registered(find: Find) -> Find:
+        CHECKS.append(Check(code, severity, title, remedy, find))
+        CHECKS.sort(key=lambda one: one.code)
+        return find
+
+    return registered

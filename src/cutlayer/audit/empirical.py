@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from cutlayer.accounting import DPSGD, Composition, GaussianRelease, RandomizedResponse
+from cutlayer.accounting import DPSGD, Composition, GaussianRelease, RandomizedGrade, RandomizedResponse
 from cutlayer.accounting.total import Asset
 from cutlayer.kernels.noise import gaussian_mechanism as gaussian
 from cutlayer.kernels.noise.empirical_epsilon import mu_bound, one_run_epsilon
@@ -33,7 +33,7 @@ class GameResult:
 
     def against(
         self,
-        event: RandomizedResponse | GaussianRelease | DPSGD,
+        event: RandomizedResponse | RandomizedGrade | GaussianRelease | DPSGD,
         delta: float,
         *,
         protection: str,
@@ -42,7 +42,7 @@ class GameResult:
     ) -> GuaranteeTest:
         """Compare the bound with the epsilon of the ledger's event at `delta`."""
         epsilon = Composition.of([event]).epsilon(delta)
-        stated = 0.0 if isinstance(event, RandomizedResponse) else delta
+        stated = 0.0 if isinstance(event, RandomizedResponse | RandomizedGrade) else delta
         return GuaranteeTest(
             protection=protection,
             party=party,
@@ -70,7 +70,7 @@ class Score:
 
 
 def label_game(votes: Tensor, truth: Tensor, releases: int) -> GameResult:
-    """Guess the class of each row as the label that training used for it most often.
+    """Guess the class of each row as the label that training used for it most often, or its grade as the one sent.
 
     Two tests share the risk: the first guesses wherever there is a majority, the second only where the majority is
     largest, which detects labels that were drawn several times. The bound is that of one run with many canaries,

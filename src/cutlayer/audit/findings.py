@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from cutlayer.attacks import REGISTRY as ATTACKS
 from cutlayer.attacks.feature.base import FeatureAttack
 from cutlayer.attacks.knowledge import condition
 from cutlayer.attacks.malicious import TAMPERINGS, by_active
-from cutlayer.audit.checks import Check, Find, FindingContext, Occurrence
+from cutlayer.audit.checks import CHECKS, Check, FindingContext, Occurrence, check
+from cutlayer.audit.column_findings import OF_COLUMNS, noted
 from cutlayer.audit.scored_rows import narrow_leaks
+from cutlayer.config.aggregate import UNDATED
+from cutlayer.data.column_note import ColumnNote
 from cutlayer.parties.guards.numbers import NO_GRADIENT_REMEDY
 from cutlayer.protections import REGISTRY as PROTECTIONS
 from cutlayer.results.columns_read import is_of_columns, weakest
@@ -31,21 +34,7 @@ _SHOWN = 5
 """Epochs that a finding names."""
 
 
-CHECKS: list[Check] = []
-"""All findings there are, in the order of their codes."""
-
-
-def _check(code: str, severity: Severity, title: str, remedy: str) -> Callable[[Find], Find]:
-    """Makes a finding of the function below."""
-
-    def registered(find: Find) -> Find:
-        CHECKS.append(Check(code, severity, title, remedy, find))
-        return find
-
-    return registered
-
-
-@_check(
+@check(
     "CL101",
     "warning",
     "a protection changed nothing",
@@ -61,7 +50,7 @@ def _idle(context: FindingContext) -> Iterator[Occurrence]:
             )
 
 
-@_check("CL102", "warning", "an attack has no power here", "read the other attacks")
+@check("CL102", "warning", "an attack has no power here", "read the other attacks")
 def _powerless(context: FindingContext) -> Iterator[Occurrence]:
     undefended = context.audit.runs.get(RunKind.UNDEFENDED)
     leaks = undefended.leaks if undefended else ()
@@ -76,7 +65,7 @@ def _powerless(context: FindingContext) -> Iterator[Occurrence]:
             )
 
 
-@_check("CL104", "warning", "too few rows of one class", "raise audit.rows, or train on more rows")
+@check("CL104", "warning", "too few rows of one class", "raise audit.rows, or train on more rows")
 def _few_rows(context: FindingContext) -> Iterator[Occurrence]:
     own = context.audit.runs[RunKind.THIS_RUN]
     few = [leak for leak in own.leaks if min(leak.positives, leak.rows - leak.positives) < FEW_ROWS]
@@ -87,7 +76,7 @@ def _few_rows(context: FindingContext) -> Iterator[Occurrence]:
         )
 
 
-@_check(
+@check(
     "CL105",
     "warning",
     "the model is no better than chance",
@@ -107,7 +96,7 @@ def _no_better_than_chance(context: FindingContext) -> Iterator[Occurrence]:
         )
 
 
-@_check("CL106", "warning", "nothing was audited", "choose attacks that fit the task, and audit.every: epoch or end")
+@check("CL106", "warning", "nothing was audited", "choose attacks that fit the task, and audit.every: epoch or end")
 def _nothing(context: FindingContext) -> Iterator[Occurrence]:
     own = context.audit.runs[RunKind.THIS_RUN]
     results = (own.leaks, own.undefined, _completions(context), _features(context))
@@ -115,7 +104,7 @@ def _nothing(context: FindingContext) -> Iterator[Occurrence]:
         yield Occurrence("", "no attack ran on this run's messages; what leaked is unknown")
 
 
-@_check("CL107", "note", "an attack could not be run", "see the reason")
+@check("CL107", "note", "an attack could not be run", "see the reason")
 def _skipped(context: FindingContext) -> Iterator[Occurrence]:
     for skipped in context.audit.runs[RunKind.THIS_RUN].skipped:
         # The reason may name a column of the attacked party.
@@ -126,7 +115,7 @@ def _skipped(context: FindingContext) -> Iterator[Occurrence]:
         yield Occurrence(context.active if of_labels else skipped.party, f"{skipped.label}: {skipped.reason}")
 
 
-@_check(
+@check(
     "CL108",
     "warning",
     "a departed party keeps more than its own data",
@@ -148,7 +137,7 @@ def _completed(context: FindingContext) -> Iterator[Occurrence]:
             )
 
 
-@_check(
+@check(
     "CL109",
     "error",
     "a guarantee does not hold",
@@ -165,7 +154,7 @@ def _exceeded(context: FindingContext) -> Iterator[Occurrence]:
             )
 
 
-@_check(
+@check(
     "CL110",
     "warning",
     "embeddings reveal features",
@@ -190,7 +179,7 @@ def _recovered(context: FindingContext) -> Iterator[Occurrence]:
         )
 
 
-@_check(
+@check(
     "CL111",
     "warning",
     "labels are exposed",
@@ -212,7 +201,7 @@ def _exposed(context: FindingContext) -> Iterator[Occurrence]:
             yield Occurrence(context.active, f"{worst.label} reads {reading} of the labels{_given(worst)}; {against}")
 
 
-@_check(
+@check(
     "CL112",
     "warning",
     "hidden from one attack only",
@@ -235,7 +224,7 @@ def _hidden_from_one(context: FindingContext) -> Iterator[Occurrence]:
                     )
 
 
-@_check(
+@check(
     "CL113",
     "note",
     "no attack reads more than the party's own columns reveal",
@@ -254,7 +243,7 @@ def _below_own_columns(context: FindingContext) -> Iterator[Occurrence]:
             )
 
 
-@_check(
+@check(
     "CL114",
     "warning",
     "the strongest attack scored few of the rows",
@@ -267,7 +256,7 @@ def _few_scored(context: FindingContext) -> Iterator[Occurrence]:
         yield Occurrence(context.active, f"{worst.label} reads {reach}; of attacks that scored half of them, {most}")
 
 
-@_check("CL115", "warning", "nothing was trained", NO_GRADIENT_REMEDY)
+@check("CL115", "warning", "nothing was trained", NO_GRADIENT_REMEDY)
 def _untrained(context: FindingContext) -> Iterator[Occurrence]:
     if context.idle_epochs:
         numbers = ", ".join(map(str, context.idle_epochs[:_SHOWN]))
@@ -277,7 +266,7 @@ def _untrained(context: FindingContext) -> Iterator[Occurrence]:
         )
 
 
-@_check(
+@check(
     "CL116",
     "warning",
     "the held-out rows are of one class",
@@ -290,7 +279,7 @@ def _one_class(context: FindingContext) -> Iterator[Occurrence]:
         yield Occurrence("", f"{name_of(metric)} is not defined on them, and the accuracy of a constant answer is 1")
 
 
-@_check(
+@check(
     "CL117",
     "warning",
     "no training row is with every party",
@@ -303,7 +292,7 @@ def _no_common_row(context: FindingContext) -> Iterator[Occurrence]:
         )
 
 
-@_check(
+@check(
     "CL118",
     "warning",
     "a guard raised the alarm",
@@ -314,20 +303,45 @@ def _alarmed(context: FindingContext) -> Iterator[Occurrence]:
         yield Occurrence(alarm.party, f"{alarm.party} about {alarm.peer} in {alarm.when}: {alarm.detail}")
 
 
+@check(
+    "CL122",
+    "warning",
+    "events of the future may count",
+    "name the column of the time before which events count, by table.aggregate.as_of; docs/how-to/tables.md says how",
+)
+def _undated(context: FindingContext) -> Iterator[Occurrence]:
+    for party in context.undated:
+        yield Occurrence(party, f"{party} aggregates {UNDATED}")
+
+
 def findings_of(context: FindingContext) -> tuple[Finding, ...]:
     """All findings of a run, errors first, then warnings, then notes."""
-    order: tuple[Severity, ...] = ("error", "warning", "note")
+    return tuple(_finding(one, occurrence) for one in _ordered(CHECKS) for occurrence in one.find(context))
+
+
+def column_findings(notes: Mapping[str, tuple[ColumnNote, ...]]) -> tuple[Finding, ...]:
+    """The findings about columns alone, in the folder of a passive party, which has no label and no metric."""
     return tuple(
-        Finding(
-            code=check.code,
-            severity=check.severity,
-            title=check.title,
-            detail=occurrence.detail,
-            remedy=check.remedy,
-            owner=occurrence.owner,
-        )
-        for check in sorted(CHECKS, key=lambda check: (order.index(check.severity), check.code))
-        for occurrence in check.find(context)
+        _finding(one, occurrence)
+        for one in _ordered(CHECKS)
+        if one.code in OF_COLUMNS
+        for occurrence in noted(notes, *OF_COLUMNS[one.code])
+    )
+
+
+def _ordered(checks: Iterable[Check]) -> list[Check]:
+    order: tuple[Severity, ...] = ("error", "warning", "note")
+    return sorted(checks, key=lambda one: (order.index(one.severity), one.code))
+
+
+def _finding(of: Check, occurrence: Occurrence) -> Finding:
+    return Finding(
+        code=of.code,
+        severity=of.severity,
+        title=of.title,
+        detail=occurrence.detail,
+        remedy=of.remedy,
+        owner=occurrence.owner,
     )
 
 

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from cutlayer.attacks import CATALOGUES
@@ -17,23 +16,20 @@ from cutlayer.attacks.knowledge import Need
 from cutlayer.attacks.label.base import Scores, Target
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView
 from cutlayer.attacks.label.pooled import pooled
-from cutlayer.attacks.label.sent_labels import SentLabels
 from cutlayer.audit.departed_model import departed_auc
+from cutlayer.audit.followed_view import followed_view
 from cutlayer.audit.known_labels import asked, by_variant, granted, label_curve, variant_of
 from cutlayer.audit.leak import Leak, folded, leak_interval
-from cutlayer.audit.own_columns import OwnColumns, predict_from_columns, sparse_columns
+from cutlayer.audit.own_columns import OwnColumns, predict_from_columns
 from cutlayer.audit.permuted import permuted_leak
-from cutlayer.channel.row_history import FollowedEpoch, draw_followed, read_followed, read_own_embeddings
+from cutlayer.channel.row_history import read_followed
 from cutlayer.config import AuditConfig, Job
 from cutlayer.config.phases import grades_rows
 from cutlayer.errors import NotApplicable
-from cutlayer.models.grade import GradeBottom
-from cutlayer.parties.session.checkpoint import DRAWN, Checkpoints
 from cutlayer.problem.metrics.roc import true_positive_rate
 from cutlayer.results.audit import RunAudit, SkippedAttack
 from cutlayer.results.leaks import Attacker, Attempt, Baseline, LabelCurve, LeakResult, colluding
 from cutlayer.results.run import RunKind
-from cutlayer.training.comparisons import compared_job
 from cutlayer.training.trained import Run
 
 FALSE_POSITIVE_RATE = 0.01
@@ -42,6 +38,8 @@ READ_WHOLE = 0.99
 REACH = {Need.FEW_LABELS: 0.05, Need.ONE_PER_CLASS: 0.1}
 """Leak by which one draw of the known rows may be behind another attack before the other draws are left out. Draws of
 many rows differ less."""
+EVERY = ""
+"""Stands for all parties among those whose columns reveal labels."""
 _SHARES = frozenset({Need.CLASS_SHARES, Need.POSITIVE_SHARE})
 
 
@@ -65,13 +63,13 @@ def audit_history(
     audits: list[_PartyAudit] = []
     for party in run.job.passives if epochs else ():
         part = _PartyAudit(run, label, Attacker(party=party), audit.protections, attacks)
-        part.attack(_view(run, label, party, epochs), [leak for leak in audit.leaks if leak.party == party])
+        part.attack(followed_view(run, label, party, epochs), [leak for leak in audit.leaks if leak.party == party])
         part.depart()
         audits.append(part)
     if (all_of_them := partners(run.job)) is not None and audits:
         together = _PartyAudit(run, label, all_of_them, audit.protections, attacks)
         before = _joined([audit, *audits])["leaks"]
-        views = [_view(run, label, party, epochs) for party in all_of_them.parties]
+        views = [followed_view(run, label, party, epochs) for party in all_of_them.parties]
         together.attack(pooled(all_of_them.party, views), before)
         audits.append(together)
     _draw_curves(audits)
@@ -242,18 +240,29 @@ class _PartyAudit:
 
 
 def own_columns(run: Run) -> dict[str, OwnColumns]:
-    """Leak about the labels from the columns at hand of each attacker, by its `party`."""
+    """Leak about the labels from the columns at hand of each attacker, by its `party`.
+
+    Where a party grades rows also from those of all parties, by `EVERY`.
+    """
     classes = {"binary": 2, "regression": 0}.get(run.task.kind, len(run.task.classes))
     seed = run.job.train.seed
     trees = run.job.parties[run.job.active].audit.depth == "full"
     together = partners(run.job)
     attackers = [*(Attacker(party=party) for party in run.job.passives), *([together] if together else [])]
+    owners = {attacker.party: attacker.parties for attacker in attackers}
+    if any(grades_rows(run.job, name) for name in run.job.passives):
+        owners[EVERY] = tuple(run.job.parties)
     return {
-        attacker.party: predict_from_columns(
-            [run.stores[name] for name in attacker.parties], run.training, run.actual, classes, seed, trees=trees
+        name: predict_from_columns(
+            [run.stores[party] for party in parties if party in run.stores],
+            run.training,
+            run.actual,
+            classes,
+            seed,
+            trees=trees,
         )
-        for attacker in attackers
-        if run.stores.keys() >= {*attacker.parties}
+        for name, parties in owners.items()
+        if run.stores.keys() >= {*parties} - ({run.job.active} if name == EVERY else set())
     }
 
 
@@ -282,45 +291,6 @@ def _enough(config: AuditConfig) -> float:
     if limits.excess is not None:
         return below_one
     return max(READ_WHOLE, min(limits.label_auc or 0.0, below_one))
-
-
-def _view(run: Run, label: str, party: str, epochs: Sequence[FollowedEpoch]) -> HistoryView:
-    own = read_own_embeddings(run.folder.transcript(party))
-    columns = sparse_columns(run.stores[party], epochs[0].rows) if party in run.stores else None
-    sent = sent_labels(run, compared_job(run.job, label), party, epochs[0].rows)
-    return HistoryView(party, run.task, epochs, own, columns, parts=_sent_parts(run, party), sent=sent)
-
-
-def sent_labels(run: Run, job: Job, party: str, rows: Tensor) -> SentLabels | None:
-    """The drawn labels of some rows that a party was sent, and its model's scores of them; `None` where it was not.
-
-    Args:
-        run: The run.
-        job: Its job, which is that of `run.job` or one that is compared with it.
-        party: Name of the party.
-        rows: Row numbers of training rows that the party has, int64 (n,).
-    """
-    if not grades_rows(job, party) or party not in run.stores:
-        return None
-    kept = Checkpoints(run.folder.path / "checkpoint" / party, party, job.digest()).kept(DRAWN)
-    bottom = Run(job, run.folder, origin=run.origin).bottom(party)
-    if kept is None or not isinstance(bottom, GradeBottom):
-        return None
-    (tensors, plain), train = kept, run.held.split(party, run.split).part("train")
-    at = torch.searchsorted(train, run.held.own_numbers(party, rows))
-    labels, folds = tensors["labels"][at].long(), tensors["folds"][at].long()
-    with torch.no_grad():
-        scores = bottom.scores(*run.stores[party].gather(rows), folds)
-    return SentLabels(rows, labels, float(plain["epsilon"]), int(plain["classes"]), scores)
-
-
-def _sent_parts(run: Run, party: str) -> tuple[Tensor, Tensor] | None:
-    """As many rows as are followed, of all that a party has, and their parts; `None` where it computes the split."""
-    if not run.job.train.split.is_sent:
-        return None
-    held = (run.held.own_numbers(party, torch.arange(len(run.truth))) >= 0).nonzero().flatten()
-    rows = draw_followed(held, run.job.parties[run.job.active].audit.followed, run.job.train.seed)
-    return rows, run.split.codes[rows].long()
 
 
 def _result(
@@ -368,7 +338,8 @@ def _true_positive_rate(scores: Scores, truth: Tensor, auc: float, positive: int
 
 
 def _baseline(attacker: Attacker, own: Mapping[str, OwnColumns], chance: float) -> Baseline:
-    who, columns = attacker.model_dump(), own.get(attacker.party)
+    who, columns, every = attacker.model_dump(), own.get(attacker.party), own.get(EVERY)
+    about = {**who, "chance": chance, "ideal": None if every is None else folded(every.auc)}
     if columns is None:
-        return Baseline(**who, chance=chance)
-    return Baseline(**who, own_columns=folded(columns.auc), model=columns.model, chance=chance)
+        return Baseline(**about)
+    return Baseline(**about, own_columns=folded(columns.auc), model=columns.model)

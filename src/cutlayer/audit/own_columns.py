@@ -1,9 +1,9 @@
-"""Leak about the labels from the own columns of one or several passive parties, without any message."""
+"""Leak about the labels from the columns of one party or several, without any message."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -47,10 +47,14 @@ class OwnColumns:
         auc: AUC of the better model's scores; the mean over classes of one against the rest in a multi-class task, the
             concordance in a regression.
         model: Name of the better model.
+        rows: Row numbers of the predicted rows, int64 (n,).
+        scores: Its predictions, float64 (n, classes): log probabilities, or values (n, 1).
     """
 
     auc: float
     model: str
+    rows: Tensor = field(repr=False)
+    scores: Tensor = field(repr=False)
 
 
 def joined_columns(stores: Sequence[Store], rows: Tensor) -> sparse.csr_matrix:
@@ -106,7 +110,7 @@ def predict_from_columns(
 
     linear = _CrossFit(partial(_by_line, joined_columns(stores, rows), actual, classes), actual, fold, classes)
     linear.fit(*range(FOLDS))
-    first = OwnColumns(linear.auc(rows, truth), "logistic regression" if classes else "ridge regression")
+    first = linear.result(rows, truth, "logistic regression" if classes else "ridge regression")
     if not trees:
         return first
     boosted = _CrossFit(partial(_by_trees, _joined_rows(stores, rows, actual, classes)), actual, fold, classes)
@@ -114,7 +118,7 @@ def predict_from_columns(
     if linear.auc(rows, truth, 0) - boosted.auc(rows, truth, 0) > CLEARLY:
         return first
     boosted.fit(*range(1, FOLDS))
-    second = OwnColumns(boosted.auc(rows, truth), "boosted trees")
+    second = boosted.result(rows, truth, "boosted trees")
     return max(first, second, key=lambda result: np.nan_to_num(result.auc))
 
 
@@ -173,6 +177,10 @@ class _CrossFit:
             others = np.flatnonzero(self.fold == fold)
             if len(others) and len(np.unique(self.actual[train])) > 1:  # else nothing to predict, or nothing to fit
                 self.scores[others] = self.scored(train, others)
+
+    def result(self, rows: Tensor, truth: Tensor, model: str) -> OwnColumns:
+        """The scores of all rows and their AUC; `rows` are the row numbers, int64 (n,)."""
+        return OwnColumns(self.auc(rows, truth), model, rows, torch.from_numpy(self.scores))
 
     def auc(self, rows: Tensor, truth: Tensor, fold: int | None = None) -> float:
         """AUC of the scores, of one fold or of all; `rows` are the row numbers, int64 (n,)."""

@@ -24,7 +24,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from torch import Tensor
 
 from cutlayer.channel.kinds import Kind
-from cutlayer.channel.message import PACKABLE, SHAPES, Message
+from cutlayer.channel.message import BYTES, SHAPES, Message
 from cutlayer.errors import ConfigError, ProtocolError
 from cutlayer.storage.checksum import crc32
 
@@ -295,7 +295,7 @@ def _tensor_shapes(kind: Kind, entries: list[Any], remaining: int) -> dict[str, 
         raise ProtocolError.expected(f"{kind} with tensors {[*wanted]}", reprlib.repr(entries))
     shapes = {}
     for (name, (dtype, rank)), entry in zip(wanted.items(), entries, strict=True):
-        if kind in PACKABLE and isinstance(entry, list) and entry[1:2] == [DTYPES[torch.uint8]]:
+        if kind in BYTES and isinstance(entry, list) and entry[1:2] == [DTYPES[torch.uint8]]:
             dtype = torch.uint8
         if not isinstance(entry, list) or len(entry) != 4 or entry[:2] != [name, DTYPES[dtype]]:
             raise ProtocolError.expected(f"{kind}.{name} of {DTYPES[dtype]}", reprlib.repr(entry))

@@ -72,7 +72,7 @@ class GradeBytes:
     """Grades cross as one byte a row.
 
     Args:
-        width: Number of columns that a grade is read as.
+        width: Number of columns that a grade is read as, which is that of the grades.
     """
 
     def __init__(self, width: int) -> None:
@@ -82,9 +82,7 @@ class GradeBytes:
         """The message with one byte a row, if its kind has rows."""
         if message.kind not in PACKABLE:
             return message
-        tensors = {
-            name: grades_of_columns(tensor.cpu()).to(torch.uint8)[:, None] for name, tensor in message.tensors.items()
-        }
+        tensors = {name: grade_bytes(tensor.cpu()) for name, tensor in message.tensors.items()}
         return replace(message, tensors=tensors)
 
     def unpacked(self, message: Message) -> Message:
@@ -95,13 +93,25 @@ class GradeBytes:
         """
         if message.kind not in PACKABLE:
             return message
-        tensors = {}
-        for name, tensor in message.tensors.items():
-            are_bytes = tensor.dtype == torch.uint8 and tensor.shape[1:] == (1,)
-            largest = int(tensor.max()) if are_bytes and len(tensor) else 0
-            if not are_bytes or largest > self.width:
-                got = f"{tensor.dtype} {tuple(tensor.shape)}, up to {largest}"
-                wanted = f"{message.kind}.{name} from {message.sender} as one grade of {self.width + 1} a row"
-                raise ProtocolError.expected(wanted, got)
-            tensors[name] = columns_of_grades(tensor[:, 0].long(), self.width)
+        what = f"{message.kind} from {message.sender}"
+        tensors = {name: columns_of_bytes(tensor, self.width, what) for name, tensor in message.tensors.items()}
         return replace(message, tensors=tensors)
+
+
+def grade_bytes(columns: Tensor) -> Tensor:
+    """Columns of grades, (n, width), as one byte a row, uint8 (n, 1)."""
+    return grades_of_columns(columns).to(torch.uint8)[:, None]
+
+
+def columns_of_bytes(tensor: Tensor, width: int, what: str) -> Tensor:
+    """Bytes of grades that came from a peer, uint8 (n, 1), as columns, float32 (n, width).
+
+    Raises:
+        ProtocolError: They are not one byte a row, or a grade is not among those of the job.
+    """
+    are_bytes = tensor.dtype == torch.uint8 and tensor.shape[1:] == (1,)
+    largest = int(tensor.max()) if are_bytes and len(tensor) else 0
+    if not are_bytes or largest >= width:
+        got = f"{tensor.dtype} {tuple(tensor.shape)}, up to {largest}"
+        raise ProtocolError.expected(f"{what} as one grade of {width} a row", got)
+    return columns_of_grades(tensor[:, 0].long(), width)

@@ -74,6 +74,8 @@ SHAPES: Mapping[Kind, Shape] = {
 
 PACKABLE = frozenset({Kind.EMBEDDING, Kind.GRADIENT, Kind.EVALUATION, Kind.RELEASE})
 """Kinds whose matrix may be packed rows, uint8, where the parties agreed on a compression."""
+BYTES = PACKABLE | {Kind.LOOKED_UP}
+"""Kinds whose matrix may be bytes: packed rows, or grades."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,8 @@ class Message:
             raise ProtocolError.expected(f"{self.kind} with {wanted}", got)
         for name, (dtype, rank) in shape.tensors.items():
             tensor = self.tensors[name]
-            packed = self.kind in PACKABLE and tensor.dtype == torch.uint8
+            packed = self.kind in BYTES and tensor.dtype == torch.uint8
+            packed &= self.kind in PACKABLE or tensor.shape[1:] == (1,)  # grades served, one byte a row
             if (tensor.dtype != dtype and not packed) or tensor.dim() != rank:
                 raise ProtocolError.expected(
                     f"{self.kind}.{name} of {dtype} with {rank} axes", f"{tensor.dtype} {tuple(tensor.shape)}"

@@ -144,7 +144,7 @@ class Follower(EpochFiles):
         self.current = _epoch(epoch, tensors) if tensors else None
 
     def _empty(self, like: Tensor) -> Tensor:
-        return torch.zeros(len(self.rows), like[0].numel())
+        return torch.zeros(len(self.rows), like.shape[1:].numel())
 
 
 def _tensors(epoch: FollowedEpoch) -> dict[str, Tensor]:

@@ -113,8 +113,9 @@ def answer(as_json: bool, value: Any, *lines: str) -> None:
 def main() -> None:
     """Run the command line; every failure becomes one message and an exit code.
 
-    Exit codes: 0 good, 1 a gate failed or a protection was not applied, 2 bad input, 3 a peer was lost, 70 a fault of
-    this program, 129 ended by SIGHUP, 130 by Ctrl-C, 143 by SIGTERM.
+    Exit codes: 0 good, 1 a gate failed or a protection was not applied, 2 bad input, 3 a peer was lost, 4 nothing meets
+    the limits, 5 a file of another party is waited for, 70 a fault of this program, 129 ended by SIGHUP, 130 by Ctrl-C,
+    143 by SIGTERM.
     """
     for stream in (sys.stdout, sys.stderr):
         spell_out(stream)
@@ -206,6 +207,11 @@ def _print(word: str, style: str, message: str) -> None:
     """Print a message on standard error: wrapped on a terminal, each sentence on one line elsewhere."""
     text = "\n".join(plain(line) for line in message.splitlines())
     errors.print(Text.assemble((f"{word} ", style), text), soft_wrap=not errors.is_terminal)
+
+
+def complain(text: str) -> None:
+    """Print what is wrong with an answer, before the question is asked again."""
+    _print("error", "bold red", text)
 
 
 def notify(text: str) -> None:

@@ -92,6 +92,8 @@ def _attacks() -> Iterator[dict[str, Any]]:
     for name, attack in sorted(REGISTRY.items()):
         known = {"reads": [str(target) for target in attack.reads], "knows": sorted(in_words(attack.needs))}
         catalogue = "auto, full" if attack.live else "full" if attack.thorough else "none; name it"
+        if attack.graded and not attack.live:
+            catalogue = "auto, full (of a party that releases grades)"
         catalogue += "".join(f", auto in a {kind}" for kind in sorted(attack.live_tasks))
         catalogue += " (on messages that no other attack reads whole)" * attack.costly
         audited = {"catalogue": catalogue, "runs": _when(attack)}

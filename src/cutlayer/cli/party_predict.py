@@ -15,6 +15,7 @@ from cutlayer.errors import ConfigError
 if TYPE_CHECKING:
     from cutlayer.config import Job, PrivateFile, TableConfig
     from cutlayer.jobs.links import LinkOptions
+    from cutlayer.results.scores import Destination
     from cutlayer.serving.between import PredictionSide
     from cutlayer.serving.prediction_release import Serving
     from cutlayer.training.folder import RunFolder
@@ -26,7 +27,7 @@ def party_predict(
     *,
     name: str,
     local: Path,
-    out: Path | None = None,
+    out: str | None = None,
     overwrite: bool = False,
     run: Path | None = None,
     data: Path | None = None,
@@ -43,7 +44,7 @@ def party_predict(
     """Predict new rows between organisations: this party's part, with its own table and its own part of the model.
 
     Args:
-        out: The file that the active party writes, .parquet or .csv.
+        out: The file that the active party writes, .parquet or .csv; or a table of a database, URL#TABLE.
         run: This party's folder of the training; default: runs/JOB-NAME next to the private file.
         data: The table of new rows; default: the table of the private file.
 
@@ -53,9 +54,10 @@ def party_predict(
         job, name, local, plaintext=plaintext, timeout=timeout, deadline=deadline, reconnect=reconnect
     )
     from cutlayer.channel.address import check_loopback
+    from cutlayer.config.reaches import place_of
     from cutlayer.consent import allowed
     from cutlayer.jobs.links import address_of
-    from cutlayer.results.scores import check_scores_output
+    from cutlayer.results.scores import check_scores_output, destination
     from cutlayer.serving.between import PredictionSide
     from cutlayer.serving.prediction_release import Serving
     from cutlayer.training.folder import RunFolder
@@ -69,14 +71,19 @@ def party_predict(
         check_loopback(address_of(checked_job))
     table = new_rows(private, data)
     _check_options(checked_job, name, out, absent or ())
-    if out is not None:
-        kept = [folder.path, *(each.path for each in (table, private.table) if each), *([rows] if rows else [])]
-        check_scores_output(out, kept, overwrite=overwrite)
+    written = destination(out, overwrite=overwrite) if out is not None else None
+    if written is not None:
+        kept = [
+            folder.path,
+            *(place_of(each.path) for each in (table, private.table) if each),
+            *([rows] if rows else []),
+        ]
+        check_scores_output(written, kept, overwrite=overwrite)
     supplied = read_key(key) if key else None
     with allowed(*private.allow_models), run_threads(trained.train.threads, 1, processes=len(trained.parties)):
         side = PredictionSide.open(trained, folder, name, table, private.limits)
-        if name == trained.active and out is not None:
-            _lead(side, checked_job, links, out, absent or (), as_json=json)
+        if name == trained.active and written is not None:
+            _lead(side, checked_job, links, written, absent or (), as_json=json)
         else:
             _follow(side, Serving(trained, folder, name, side.width, supplied), checked_job, links, as_json=json)
 
@@ -96,7 +103,7 @@ def trained_job(folder: RunFolder, job: Job) -> Job:
     return trained
 
 
-def _check_options(job: Job, name: str, out: Path | None, absent: list[str] | tuple[()]) -> None:
+def _check_options(job: Job, name: str, out: str | None, absent: list[str] | tuple[()]) -> None:
     """Raise unless the options fit the party's role.
 
     Raises:
@@ -105,7 +112,7 @@ def _check_options(job: Job, name: str, out: Path | None, absent: list[str] | tu
     if name == job.active:
         if out is None:
             raise ConfigError.expected(
-                f"--out at {name}, which has the predictions", "none", "name a .parquet or .csv file"
+                f"--out at {name}, which has the predictions", "none", "name a .parquet or .csv file, or URL#TABLE"
             )
     elif out is not None or absent:
         raise ConfigError.expected(f"--out and --absent at {job.active} alone", f"one at {name}", "leave it out")
@@ -125,7 +132,13 @@ def new_rows(private: PrivateFile, data: Path | None) -> TableConfig:
 
 
 def _lead(
-    side: PredictionSide, job: Job, link_options: LinkOptions, out: Path, names: list[str] | tuple[()], *, as_json: bool
+    side: PredictionSide,
+    job: Job,
+    link_options: LinkOptions,
+    out: Destination,
+    names: list[str] | tuple[()],
+    *,
+    as_json: bool,
 ) -> None:
     from cutlayer.jobs.courier import open_releases
     from cutlayer.jobs.links import open_server
@@ -146,13 +159,14 @@ def _lead(
             done = driven(ask(side, links.ports, absent), links, link_options.deadline)
     else:
         raise ConfigError.expected("a passive party that is not absent", "none", "use cutlayer predict")
-    done.write(out, side.model.task)
+    done.write(out, side.model.task, side.table.arrivals)
     rows, own = len(done.ids), len(side.table.digests)
     contributed = [name for name, rows_with in done.present.items() if rows_with.any()]
     lines = [f"{out}: {rows:,} rows, from {', '.join(contributed)}"]
     if own > rows:
         lines.append(f"  {own - rows:,} of the {own:,} ids of {side.name} are not with {', '.join(peers)}: left out")
-    answer(as_json, {"party": side.name, "out": str(out), "rows": rows, "contributed": contributed}, *lines)
+    document = {"party": side.name, "out": str(out), "rows": rows, "contributed": contributed}
+    answer(as_json, {**document, "warnings": side.table.arrivals}, *lines)
 
 
 def _follow(side: PredictionSide, serving: Serving, job: Job, link_options: LinkOptions, *, as_json: bool) -> None:
@@ -167,4 +181,5 @@ def _follow(side: PredictionSide, serving: Serving, job: Job, link_options: Link
     made, planned = (serving.predictions_made, serving.plan.serving) if serving.counted else (None, None)
     prediction = f"; prediction {made} of {planned} planned" if serving.counted else ""
     document = {"party": side.name, "rows": rows, "predictions": made, "planned": planned}
+    document["warnings"] = side.table.arrivals
     answer(as_json, document, f"{side.name}: released {rows:,} rows to {job.active}{prediction}")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def predict(
     path: Path,
     *,
-    out: Path,
+    out: str,
     data: list[str] | None = None,
     absent: list[str] | None = None,
     partial: bool = False,
@@ -31,7 +31,7 @@ def predict(
     """Predict rows with the models of a finished run: one row per id, with the parties that contributed.
 
     Args:
-        out: The file to write, .parquet or .csv.
+        out: The file to write, .parquet or .csv; or a table of a database, URL#TABLE.
         data: PARTY=FILE, new rows of a party; may be repeated. Default: the run's test rows.
         partial: Predict rows that a party does not have without it, instead of leaving them out.
 
@@ -45,13 +45,14 @@ def predict(
     job = load_closed_job(folder.path / "job.yaml")
     tables = tables_of(job, data or ())
     supplied = read_key(key) if key else None
+    from cutlayer.results.scores import destination
     from cutlayer.serving.predict import Request
     from cutlayer.serving.predict import predict as predict_rows
     from cutlayer.training.process import run_threads
 
     request = Request(tables, absent or (), partial, supplied, overwrite)
     with run_threads(job.train.threads, 1):
-        predicted = predict_rows(job, folder, out, request)
+        predicted = predict_rows(job, folder, destination(out, overwrite=overwrite), request)
     answer(json, {**asdict(predicted), "out": str(predicted.out)}, *_lines(predicted))
 
 
@@ -62,6 +63,7 @@ def tables_of(job: Job, options: list[str] | tuple[()]) -> dict[str, TableConfig
         ConfigError: Another form, an unknown party, or a party twice.
     """
     from cutlayer.config import near_miss
+    from cutlayer.config.remote import is_address, remote_path
 
     tables: dict[str, TableConfig] = {}
     for text in options:
@@ -72,7 +74,7 @@ def tables_of(job: Job, options: list[str] | tuple[()]) -> dict[str, TableConfig
             raise ConfigError(f"--data: no party is called {name!r}{near_miss(name, [*job.parties])}")
         if name in tables:
             raise ConfigError.expected(f"--data for {name} once", "it twice", "give one file")
-        tables[name] = table_like(job.parties[name].table, Path(path))
+        tables[name] = table_like(job.parties[name].table, remote_path(path) if is_address(path) else Path(path))
     return tables
 
 
@@ -89,6 +91,8 @@ def table_like(trained: TableConfig | None, path: Path) -> TableConfig:
 
     same = trained is not None and trained.path.suffixes == path.suffixes
     settings = trained.model_dump(exclude={"path"}, exclude_defaults=True) if same and trained is not None else {}
+    if trained is not None and trained.aggregate is not None:  # of every format: the models know its results alone
+        settings["aggregate"] = trained.aggregate
     if settings.get("delimiter") in (None, *DELIMITERS) and path.is_file():
         # No option states it, and new rows need not be separated as those of the training.
         settings["delimiter"] = unusual_delimiter(path)

@@ -1,4 +1,4 @@
-"""`cutlayer release`: a passive party's releases as a file, for organisations that open no port."""
+"""`cutlayer release`: what a party sends as a file, for organisations that open no port."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ def release(
     name: str,
     local: Path,
     out: Path,
+    labels: Path | None = None,
     rows: Path | None = None,
     folder: Path | None = None,
     run: Path | None = None,
@@ -32,10 +33,11 @@ def release(
     plaintext: bool = False,
     json: bool = False,
 ) -> None:
-    """Release a passive party's rows to a signed file in place of a connection; the label owner reads it.
+    """Write a passive party's rows to a signed file in place of a connection; before, the label owner's drawn labels.
 
     Args:
-        out: The file to write; it is for the label owner.
+        out: The file to write; it is for the label owner, or from it for a partner.
+        labels: The file that the label owner wrote for this party, which grades its rows.
         folder: The run folder to create; default: runs/JOB-NAME next to the private file.
         run: Release new rows for a prediction, with the run in this folder.
         data: The table of new rows, with --run; default: that of the private file.
@@ -58,10 +60,15 @@ def release(
         from cutlayer.cli.report import finish, say_trail
         from cutlayer.config.load import with_device
         from cutlayer.jobs.options import Options
-        from cutlayer.jobs.release_file import release_training
+        from cutlayer.jobs.release_file import release_labels, release_training
 
-        options = Options(keys_for(local.parent, key), resume)
-        ran = release_training(with_device(setup.job, device, name), name, out, place, options, links)
+        options, placed = Options(keys_for(local.parent, key), resume), with_device(setup.job, device, name)
+        if name == placed.active and labels is None:
+            written = release_labels(placed, out, place, options, links)
+            lines = (f"{path}: drawn labels for {peer}, which reads it with --labels" for peer, path in written.items())
+            answer(json, {"party": name, "out": {peer: str(path) for peer, path in written.items()}}, *lines)
+            return
+        ran = release_training(placed, name, out, place, options, links, labels)
     finish(ran, as_json=json)
     if not json:
         say_trail(links.trail)
@@ -99,4 +106,5 @@ def _release_new_rows(
         side = with_agreed_rows(side, links.rows)
         released = release_prediction(side, serving, out, links.security, trail)
     text = f"{out}: {released:,} rows for {trained.active}, which reads it with cutlayer party predict --release"
-    answer(as_json, {"party": name, "out": str(out), "rows": released}, text)
+    document = {"party": name, "out": str(out), "rows": released, "warnings": side.table.arrivals}
+    answer(as_json, document, text)

@@ -37,7 +37,7 @@ SHARED = {
     "key": "A 32-byte file used for all noise: repeatable, and marked not private.",
     "local": "This organisation's private party file.",
     "name": "The party of the job that this process runs.",
-    "overwrite": "Replace the file of --out if there is one; never one that is read, or belongs to the run.",
+    "overwrite": "Replace the file or table of --out if there is one; never one that is read, or belongs to the run.",
     "path": "The run folder.",
     "plaintext": "Link without TLS and certificates; only between processes of this machine.",
     "quiet": "Show no progress on standard error.",

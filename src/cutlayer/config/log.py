@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import AfterValidator
 
-from cutlayer.config.addresses import address
+from cutlayer.config.addresses import address, local_path
 from cutlayer.config.base import FrozenModel
 from cutlayer.config.extras import check_extra
 from cutlayer.config.names import FilePath
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 _FORM = re.compile(r"https?://(?:[\w.-]+|\[[\da-fA-F:.]+\])(?::\d+)?(?:/[\w./~-]*)?|(?:sqlite:///|file:)?[^:?#;%]+")
 """A server, or a file or folder: of other forms MLflow reads another address than they seem to hold."""
+_FOLDERS = "MLFLOW_ALLOW_FILE_STORE"
+"""Variable of the environment by which MLflow opens stores of files all the same."""
 _SECRET = re.compile(r"[?&;][^=&;]*(user|pass|pwd|token|secret)[^=&;]*=", re.IGNORECASE)
 """A parameter of an address, as those of databases are."""
 
@@ -64,3 +67,13 @@ def log_faults(case: Case) -> Iterator[str]:
             yield f"{wanted}, got one; set it at {case.job.active}"
         for extra in party.log.model_dump(exclude_none=True) if party.log is not None else ():
             check_extra(extra, f"parties.{name}.log.{extra}")
+        if party.log is not None and _is_folder(party.log.mlflow):
+            wanted = f"expected parties.{name}.log.mlflow as a server, or sqlite:/// with a file"
+            remedy = f"such as sqlite:///mlflow.db, or set {_FOLDERS}=true"
+            yield f"{wanted}, got a folder, which MLflow refuses once the run has begun; {remedy}"
+
+
+def _is_folder(uri: str | None) -> bool:
+    """Whether an address is a store of files, which MLflow does not open by default."""
+    path = None if uri is None or uri.startswith("sqlite") else local_path(uri)
+    return path is not None and os.environ.get(_FOLDERS, "").lower() not in ("true", "1")

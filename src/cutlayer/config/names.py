@@ -10,6 +10,7 @@ from typing import Annotated
 from pydantic import AfterValidator, ValidationInfo
 
 from cutlayer.config.identities import federation_name, valid_identity
+from cutlayer.config.remote import RemotePath
 from cutlayer.consent import DOTTED_NAME
 
 MAX_NAME_LENGTH = 64
@@ -68,6 +69,8 @@ def file_path(path: Path, info: ValidationInfo) -> Path:
     Raises:
         ValueError: It is a root folder, or has a character that no name has.
     """
+    if isinstance(path, RemotePath):
+        return path
     if not path.name or "\0" in str(path):
         raise ValueError(f"the path of a file or folder, got {reprlib.repr(str(path))}")
     return in_folder(path, info)

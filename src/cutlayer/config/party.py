@@ -121,8 +121,8 @@ class ReportConfig(FrozenModel):
 
     Attributes:
         subgroups: Columns of the party's own table, features or not; the metrics are shown for each value of them.
-        matters: Loss of the headline metric from which on a loss matters, 0 to 1. "As well as" is said of a model where
-            the interval of the difference excludes it.
+        matters: Loss of the headline metric from which on a loss matters, 0 to 1, at the active party. "As well as" is
+            said of a model where the interval of the difference excludes it.
     """
 
     subgroups: tuple[str, ...] = ()
@@ -290,6 +290,9 @@ class PartyConfig(PrivatePart):
         if self.role == "active" and self.serving:
             wanted = f"expected no parties.{name}.serving at the active party, which releases no embedding"
             yield f"{wanted}, got {self.serving}; set it at the passive parties"
+        if self.role == "passive" and self.report.matters != ReportConfig().matters:
+            wanted = f"expected no parties.{name}.report.matters at a passive party, which compares no models"
+            yield f"{wanted}, got {self.report.matters}; set it at the active party"
         if self.role == "passive" and self.audit.fail_above.limits:
             where = f"parties.{name}.audit.fail_above"
             yield f"{where}: only the active party, which holds the labels, can measure label_auc"

@@ -16,10 +16,13 @@ from pydantic import BaseModel
 from cutlayer.config.addresses import address, local_path
 from cutlayer.config.job import Job
 from cutlayer.config.names import file_path
+from cutlayer.config.remote import RemotePath
 from cutlayer.consent import Kind, Reach, host_of, is_open
 
 _CLOSED = Path(os.devnull)
 """Folder of files that must not be opened: nothing can be in it."""
+_REMOTE = "address"
+"""Folder in it of the addresses of tables."""
 _MLFLOW = ("MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_USERNAME", "~/.mlflow/credentials")
 _ADDRESSES = {
     "url": ("sends a query to", "PGHOST", ("PGPASSWORD",)),
@@ -41,7 +44,9 @@ def reaches(section: BaseModel, where: str = "") -> Iterator[Reach]:
         value = getattr(section, name)
         key = f"{where}.{name}".removeprefix(".")
         forms = {*_validators(field)}
-        if value is not None and file_path in forms:
+        if isinstance(value, RemotePath):
+            yield Reach(key, Kind.HOST, host_of(str(value)), f"reads {value}")
+        elif value is not None and file_path in forms:
             act = "writes" if name in _WRITTEN else "reads"
             yield Reach(key, Kind.PATH, str(value.resolve()), f"{act} {value.resolve()}")
         if value is not None and address in forms:
@@ -66,7 +71,7 @@ def closed(job: Job, folder: Path) -> Job:
         kept = {"secret": None, "log": None, "table": party.table}
         if party.table is not None:
             shut = {reach.where for reach in reaches(party.table, "table") if not is_open(reach, folder)}
-            path = {"path": _CLOSED / party.table.path.relative_to("/")} if "table.path" in shut else {}
+            path = {"path": _closed_path(party.table.path)} if "table.path" in shut else {}
             url = {"url": None} if "table.url" in shut else {}
             kept["table"] = party.table.model_copy(update={**path, **url})
         changes[name] = kept
@@ -80,7 +85,33 @@ def is_closed(path: Path) -> bool:
 
 def named_path(path: Path) -> Path:
     """The path that the file named, also where the job is closed."""
-    return Path("/") / path.relative_to(_CLOSED) if is_closed(path) else path
+    if not is_closed(path):
+        return path
+    inner = path.relative_to(_CLOSED)
+    return RemotePath(*inner.parts[1:]) if inner.parts[:1] == (_REMOTE,) else Path("/") / inner
+
+
+def consent_option(path: Path) -> str:
+    """The option that allows to read a path or an address."""
+    return f"--allow-host {host_of(str(path))}" if isinstance(path, RemotePath) else f"--allow-path {path}"
+
+
+def _closed_path(path: Path) -> Path:
+    if isinstance(path, RemotePath):
+        return _CLOSED.joinpath(_REMOTE, *path.parts)
+    return _CLOSED / path.relative_to("/")
+
+
+def place_of(path: Path) -> Path:
+    """The file or folder that a table is read from, also where the job is closed; of a pattern the folder of its files.
+
+    >>> place_of(Path("/data/june/part-*.csv"))
+    PosixPath('/data/june')
+    """
+    named = named_path(path)
+    if named.exists():
+        return named
+    return next((above for above in (named, *named.parents) if not {*str(above)} & {*"*?["}), named)
 
 
 def _of_address(where: str, text: str, act: str, host_variable: str, credentials: tuple[str, ...]) -> Reach:

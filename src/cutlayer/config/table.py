@@ -12,9 +12,12 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from cutlayer.config.addresses import address
+from cutlayer.config.aggregate import AggregateConfig
 from cutlayer.config.base import FrozenModel
 from cutlayer.config.database import Database
+from cutlayer.config.formats import ColumnFormat
 from cutlayer.config.names import FilePath
+from cutlayer.config.remote import is_address, remote_path
 
 _RANGE = re.compile(r"(?P<left>.*?)(?P<first>\d+)\.\.(?P<right>.*?)(?P<last>\d+)")
 _MAX_LENGTH = 100
@@ -66,22 +69,25 @@ Part = Literal["all", "left", "right", "top", "bottom"]
 
 
 class TableConfig(FrozenModel):
-    """A file with one row per id.
+    """A file with one row per id, or with many that `aggregate` makes one.
 
     Attributes:
-        path: CSV, Parquet or npz file; a CSV file may be gzipped. Or a file with a query in SQL.
+        path: CSV, Parquet or npz file; a CSV file may be compressed. Or a folder or a pattern of such files, an address
+            such as `s3://bucket/claims.parquet`, or a file with a query in SQL.
         format: Format of the file, such as `csv`; `auto` goes by its ending.
         delimiter: Delimiter of a CSV file; without it, a tab for `.tsv` and a comma for all other files.
         columns: Names for a file without a header; `"I1..I13"` stands for I1, I2, ... I13.
         missing: Texts that mean "no value" in a CSV file.
         decimal: Character before the decimals of a number in a CSV file.
         thousands: Character between groups of three digits of a number in a CSV file; none by default.
+        formats: Formats of columns in which dates, numbers or truth values are written as text, by the column's name.
         arrays: Arrays of an npz file, by the name that the column then has: the name of an array in the file, or a list
             of names to be joined one after the other. No other array is read.
         part: Part of the images in an npz file that the party holds.
         url: Database that a query is sent to, as a URL of SQLAlchemy without a password.
         read_only_account: Whether the account in `url` can only read. A database other than SQLite and PostgreSQL needs
             this statement, since its connection may write.
+        aggregate: How the many rows of an id become one, at a passive party.
     """
 
     path: FilePath
@@ -91,15 +97,22 @@ class TableConfig(FrozenModel):
     missing: tuple[str, ...] = ("", "NA", "NaN", "nan", "null", "?")
     decimal: Literal[".", ","] = "."
     thousands: Literal[".", ",", " ", "'", "\u00a0", "\u202f"] | None = None
+    formats: Mapping[str, ColumnFormat] = Field(default_factory=dict)
     arrays: Mapping[str, str | Annotated[tuple[str, ...], Field(min_length=1)]] = Field(default_factory=dict)
     part: Part = "all"
     url: Annotated[str, AfterValidator(address)] | None = None
     read_only_account: bool = False
+    aggregate: AggregateConfig | None = None
 
     @model_validator(mode="before")
     @classmethod
     def _path_alone(cls, raw: Any) -> Any:
         return {"path": raw} if isinstance(raw, str | Path) else raw
+
+    @field_validator("path", mode="before")
+    @classmethod
+    def _address(cls, path: Any) -> Any:
+        return remote_path(path) if isinstance(path, str) and is_address(path) else path
 
     @field_validator("columns")
     @classmethod

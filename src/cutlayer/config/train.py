@@ -26,6 +26,10 @@ AUTO_PATIENCE = 6
 AUTO_STEPS = 50
 """Number of steps of an epoch that `batch_size: auto` aims at, within the bounds `AUTO_BATCH` of a batch."""
 AUTO_BATCH = (16, 512)
+COMPARED_ROWS = 1 << 17
+"""Number of training rows at most of a training by steps that a single release is compared with."""
+COMPARED_STOP = (3, 0.001)
+"""Its patience in epochs and its least gain, where a job states none."""
 MAX_THREADS = 1024
 MAX_MICRO_BATCHES = 64
 MAX_WORKERS = 64
@@ -144,12 +148,34 @@ class TrainConfig(FrozenModel):
     checkpoint_every: int | None = Field(default=None, ge=1)
 
     _takes_steps: bool = PrivateAttr(default=True)
+    _max_rows: int | None = PrivateAttr(default=None)
 
     def of_steps(self, *, taken: bool) -> Self:
         """The schedule where steps of an optimiser train the top model, or where it is fitted at once in one epoch."""
         schedule = self.model_copy()
         schedule._takes_steps = taken
         return schedule
+
+    def for_comparison(self) -> Self:
+        """The schedule of steps of the training that a single release is compared with.
+
+        It takes some of the training rows where there are very many, and where the job states no epochs it ends once an
+        epoch gains little: a reference does not take longer than what it is a reference for.
+        """
+        schedule = self.of_steps(taken=True)
+        schedule._max_rows = COMPARED_ROWS
+        if schedule.epochs == "auto" and schedule.early_stop is None and schedule.split.validation:
+            patience, gain = COMPARED_STOP
+            schedule = schedule.model_copy(update={"early_stop": EarlyStopConfig(patience=patience, min_delta=gain)})
+        return schedule
+
+    def row_stride(self, training: int) -> int:
+        """Steps are taken on one in so many of the training rows: on each, unless there are very many of a reference.
+
+        >>> TrainConfig().row_stride(10**6), TrainConfig().for_comparison().row_stride(10**6)
+        (1, 8)
+        """
+        return 1 if self._max_rows is None else max(1, -(-training // self._max_rows))
 
     def saves_within(self, done: int, steps: int) -> bool:
         """Whether all parties save a checkpoint after a number of the steps of an epoch."""

@@ -48,6 +48,11 @@ class Schedule:
         return self._batch_size
 
     @property
+    def rows(self) -> int:
+        """Number of rows of an epoch."""
+        return len(self._rows)
+
+    @property
     def steps_per_epoch(self) -> int:
         """Number of batches in each epoch."""
         return -(-len(self._rows) // self._batch_size)

@@ -41,6 +41,7 @@ class CategoryEncoder(FrozenModel):
         hashed: Whether the column was wider than `max_codes`: then every value, seen in training or not, has the code
             2 + FNV-1a-64(UTF-8 bytes) mod (cardinality - 2), and code 1 is not used.
         missing: `code`, or `error` to refuse missing values.
+        min_count: Training rows that a value with a code has at least; 0 of a stated vocabulary.
     """
 
     kind: Literal["category"] = "category"
@@ -49,6 +50,7 @@ class CategoryEncoder(FrozenModel):
     values: tuple[str, ...] = ()
     hashed: bool = False
     missing: Literal["code", "error"] = "code"
+    min_count: int = 1
 
     @classmethod
     def fitted(cls, name: str, values: pa.Array | None, config: CategoriesConfig) -> CategoryEncoder:
@@ -62,18 +64,23 @@ class CategoryEncoder(FrozenModel):
         """
         if values is None:
             return cls(name=name, cardinality=config.max_codes, hashed=True, missing=config.missing)
-        return cls.stated(name, values.to_pylist(), config)
+        return cls.stated(name, values.to_pylist(), config, min_count=config.min_count)
 
     @classmethod
-    def stated(cls, name: str, values: Sequence[str], config: CategoriesConfig) -> CategoryEncoder:
+    def stated(
+        cls, name: str, values: Sequence[str], config: CategoriesConfig, *, min_count: int = 0
+    ) -> CategoryEncoder:
         """Codes of a public vocabulary, without a look at the rows.
 
         Args:
             name: Name of the column.
             values: Distinct, in any order.
             config: Treatment of missing values.
+            min_count: As the attribute.
         """
-        return cls(name=name, cardinality=FIRST + len(values), values=tuple(sorted(values)), missing=config.missing)
+        ordered = tuple(sorted(values))
+        missing = config.missing
+        return cls(name=name, cardinality=FIRST + len(values), values=ordered, missing=missing, min_count=min_count)
 
     @property
     def title(self) -> str:

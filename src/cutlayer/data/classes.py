@@ -11,8 +11,27 @@ from cutlayer.data.feature_columns import category_text, decoded, without_nan
 
 SHOWN = 10
 """Classes that are listed; of more, their number is stated."""
-_NEGATIVE = frozenset({"no", "n", "false", "0", "nein", "non", "negative", "neg"})
-_POSITIVE = frozenset({"yes", "y", "true", "1", "ja", "oui", "positive", "pos"})
+_NEGATIVE = frozenset(
+    {
+        "no",
+        "n",
+        "false",
+        "0",
+        "nein",
+        "non",
+        "negative",
+        "neg",
+        "good",
+        "paid",
+        "fully paid",
+        "current",
+        "stayed",
+        "healthy",
+    }
+)
+_POSITIVE = frozenset(
+    {"yes", "y", "true", "1", "ja", "oui", "positive", "pos", "bad", "charged_off", "charged off", "default", "churned"}
+)
 
 
 def class_rows(column: pa.ChunkedArray, where: str) -> dict[str, int]:
@@ -43,8 +62,8 @@ def folded(names: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(_fold(name) for name in names))
 
 
-def spelt_differently(names: Sequence[str]) -> str:
-    """A sentence on classes that differ in case or in surrounding spaces alone; empty if none do.
+def spelt_differently(names: Sequence[str], what: str = "labels") -> str:
+    """A sentence on classes, or other values, that differ in case or in surrounding spaces alone; empty if none do.
 
     >>> spelt_differently(["NO", "YES", "no", "yes "])
     "4 labels are 2 after trimming and lower-casing: 'NO', 'no', 'YES', 'yes '; write them one way"
@@ -55,7 +74,7 @@ def spelt_differently(names: Sequence[str]) -> str:
     groups = {fold: [name for name in names if _fold(name) == fold] for fold in distinct}
     alike = [repr(name) for group in groups.values() if len(group) > 1 for name in group]
     shown = ", ".join(alike[:SHOWN]) + (", ..." if len(alike) > SHOWN else "")
-    return f"{len(names):,} labels are {len(distinct):,} after trimming and lower-casing: {shown}; write them one way"
+    return f"{len(names):,} {what} are {len(distinct):,} after trimming and lower-casing: {shown}; write them one way"
 
 
 def reversed_words(names: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ from pydantic import Field, ValidationError
 
 from cutlayer.config import FeaturesConfig, FrozenModel
 from cutlayer.config.table import Infinite
+from cutlayer.data.arrivals import Arrivals, written_as
 from cutlayer.data.categories import FIRST, MISSING, CategoryEncoder, are_rare
 from cutlayer.data.encoded import CHUNK_ROWS, ColumnSpec, Encoded, check_codes
 from cutlayer.data.faults import fault
@@ -33,11 +34,13 @@ class Encoder(FrozenModel):
     Attributes:
         encoders: One for each column of the matrices that they make.
         has_rare_categories: Whether most categories of some column are too rare to learn from.
+        types: What each column held, as `written_as`, by name; empty in an encoder of an earlier version.
     """
 
     format: Literal["cutlayer-encoder-1"] = "cutlayer-encoder-1"
     encoders: tuple[Annotated[FittedColumn, Field(discriminator="kind")], ...]
     has_rare_categories: bool = False
+    types: Mapping[str, str] = Field(default_factory=dict)
 
     @classmethod
     def fit(
@@ -48,6 +51,7 @@ class Encoder(FrozenModel):
         where: str,
         training: RowNumbers,
         numbers: RowNumbers | None = None,
+        schema: pa.Schema | None = None,
     ) -> Encoder:
         """Fit one encoder per feature column, and another for the quantiles of a number where these are asked for.
 
@@ -60,6 +64,7 @@ class Encoder(FrozenModel):
             where: Name of the table, for messages.
             training: int64 (t,), the training rows, the only ones that are looked at.
             numbers: Numbers of the rows for messages, int64 (n,); those of `columns` if None.
+            schema: Types of the columns in the table.
 
         Raises:
             DataError: A column holds infinity; a range is stated for a column that is not numeric; or two columns hold
@@ -75,7 +80,9 @@ class Encoder(FrozenModel):
         if len(images) > 1:
             raise fault(where, "one image column", ", ".join(images), "leave the rest out with features.exclude")
         counts = (encoder.cardinality - FIRST for encoder in fitted if isinstance(encoder, CategoryEncoder))
-        return cls(encoders=fitted, has_rare_categories=any(are_rare(count, len(training)) for count in counts))
+        types = {name: written_as(schema.field(name).type) for name in kinds} if schema is not None else {}
+        rare = any(are_rare(count, len(training)) for count in counts)
+        return cls(encoders=fitted, has_rare_categories=rare, types=types)
 
     @property
     def kinds(self) -> dict[str, ColumnKind]:
@@ -131,13 +138,16 @@ class Encoder(FrozenModel):
             has_rare_categories=self.has_rare_categories,
         )
 
-    def transform(self, table: pa.Table, where: str, rows: RowNumbers | None = None) -> Encoded:
+    def transform(
+        self, table: pa.Table, where: str, rows: RowNumbers | None = None, arrivals: Arrivals | None = None
+    ) -> Encoded:
         """Encode all rows of a table, one column after the other.
 
         Args:
             table: Holds the columns the encoder was fitted on; further ones are ignored.
             where: Name of the table, for messages.
             rows: Numbers of the rows for messages, int64 (n,); their places in the table if None.
+            arrivals: Counts what these rows have in common with the training.
 
         Raises:
             DataError: A column is absent or no longer numeric, holds infinity, or misses values where that is refused;
@@ -150,8 +160,10 @@ class Encoder(FrozenModel):
         numbers = np.empty((table.num_rows, len(self.numbers)), dtype=np.float32)
         for index, category in enumerate(self.categories):
             codes[:, index] = _coded(category, table.column(category.name), where, rows)
+            if arrivals is not None:
+                arrivals.add_codes(category, codes[:, index])
         for index, number in enumerate(self.numbers):
-            numbers[:, index] = _scaled(number, table.column(number.name), where, rows)
+            numbers[:, index] = _scaled(number, table.column(number.name), where, rows, arrivals)
         images = None
         if self.image:
             images = self.image.apply(images_of(table.column(self.image.name), self.image.name, where), where)
@@ -159,18 +171,21 @@ class Encoder(FrozenModel):
         check_codes(encoded, self.columns, where)
         return encoded
 
-    def chunks(self, columns: Mapping[str, Column], where: str, rows: RowNumbers) -> Iterator[Encoded]:
+    def chunks(
+        self, columns: Mapping[str, Column], where: str, rows: RowNumbers, arrivals: Arrivals | None = None
+    ) -> Iterator[Encoded]:
         """Encode packed columns (n) as `transform` does, at most `CHUNK_ROWS` rows at a time.
 
         Args:
             columns: The columns, by name.
             where: Name of the table, for messages.
             rows: Numbers of the rows for messages, int64 (n,).
+            arrivals: As in `transform`.
         """
         for start in range(0, len(rows), CHUNK_ROWS):
             part = slice(start, min(start + CHUNK_ROWS, len(rows)))
             table = pa.table({name: column.piece(part) for name, column in columns.items()})
-            yield self.transform(table, where, rows[part])
+            yield self.transform(table, where, rows[part], arrivals)
 
 
 def _fitted(
@@ -253,9 +268,15 @@ def _coded(
 
 
 def _scaled(
-    number: NumberEncoder, column: pa.ChunkedArray, where: str, rows: RowNumbers | None
+    number: NumberEncoder,
+    column: pa.ChunkedArray,
+    where: str,
+    rows: RowNumbers | None,
+    arrivals: Arrivals | None,
 ) -> npt.NDArray[np.float32]:
     values = finite(number_values(column, number.name, where), number.name, where, rows, number.infinite)
+    if arrivals is not None:
+        arrivals.add_numbers(number, values)
     absent = np.isnan(values)
     if number.missing == "error" and absent.any():
         raise _missing(number.name, absent, where, rows, "numbers.missing: mean")

@@ -79,9 +79,8 @@ def kind_of(name: str, kind: pa.DataType, where: str) -> ColumnKind:
     """Whether a column of this Arrow type is a category, a number or an image.
 
     Text, booleans and dictionaries are categories. Integers, floats and decimals are numbers; so are dates and
-    timestamps (days since 1970-01-01 UTC) and durations (days), but only where the table has such types: in a CSV
-    file they are text, and so categories. A column without any value is a number. Tensors of bytes or float32 are
-    images.
+    timestamps (days since 1970-01-01 UTC) and durations (days). A column without any value is a number. Tensors of
+    bytes or float32 are images.
 
     Raises:
         DataError: Any other type, such as lists, structs, binary data and times of day.

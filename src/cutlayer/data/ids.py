@@ -288,4 +288,5 @@ def duplicates(text: pa.ChunkedArray, where: str, columns: Sequence[str] = (), a
         named = [name if _PLAIN_NAME.fullmatch(name) else repr(name) for name in columns]
         column = named[0] if len(named) == 1 else f"[{', '.join(named)}]"
         rule = f"set id.duplicates, as in id: {{column: {column}, duplicates: first}}"
-    return fault(where, "every id once", examples + more, advice or f"one row per id: aggregate them, or {rule}")
+    remedy = advice or f"one row per id: table.aggregate makes it, or {rule}"
+    return fault(where, "every id once", examples + more, remedy)

@@ -18,6 +18,7 @@ from cutlayer.data.stored import stored
 from cutlayer.lazy import Tensor, torch
 from cutlayer.storage.row_arrays import chunks_of, computed, gathered
 
+MISSING_LABELS = "in a CSV file NA, NaN, nan, null and ? are no labels, unless its table.missing says otherwise"
 LabelKind = Literal["text", "integer", "number", "boolean"]
 _MEASURED = 100
 _KINDS = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
@@ -67,7 +68,8 @@ def encode_labels(
     values = stored(without_nan(pa.chunked_array([whole.slice(start, end - start)])) for start, end in pieces)
     if values.null_count:
         got = f"none in {values.null_count} rows, the first is {_row(pc.index(values.is_null(), True).as_py())}"
-        raise fault(where, "a label in every row", got, "drop the rows without one, or set unlabelled: drop")
+        remedy = f"drop the rows without one, or set unlabelled: drop{_words(values)}"
+        raise fault(where, "a label in every row", got, remedy)
     if not is_text(values.type) and not any(check(values.type) for check in _KINDS):
         raise fault(where, "numbers, text or booleans", f"{values.type}", "turn the label column into one of these")
     if task == "regression":
@@ -77,7 +79,8 @@ def encode_labels(
     classes = tuple(category_text(pa.chunked_array([distinct]), "label", where).to_pylist())
     if len(classes) < 2:
         got = f"only {classes[0]!r}" if classes else "no label"
-        raise fault(where, "labels of two classes or more", got, "is it the right column, and are these all the rows?")
+        remedy = f"is it the right column, and are these all the rows?{_words(values)}"
+        raise fault(where, "labels of two classes or more", got, remedy)
     if task == "binary" and len(classes) > 2:
         remedy = "set task: regression" if _is_measured(distinct) else "set task: multiclass"
         if len(folded(classes)) == 2:
@@ -142,6 +145,11 @@ def _is_measured(distinct: pa.Array) -> bool:
         return False
     values = number_values(pa.chunked_array([distinct]), "label", "labels")
     return bool((values != np.floor(values)).any())
+
+
+def _words(values: pa.Array) -> str:
+    """What reads as no label in a file of text, to append to a remedy; empty of labels that are no text."""
+    return f"; {MISSING_LABELS}" if is_text(values.type) else ""
 
 
 def _row(number: int | np.int64) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +36,7 @@ class NumberEncoder(FrozenModel):
         infinite: `error` to refuse infinite values, or `missing`.
         low: Lowest value of the stated range that values are clipped to before the transform; `None` without a range.
         high: Highest value of that range.
+        seen: Lowest and highest number of the training rows; `None` where they had none, or were not looked at.
 
     Reference of `robust`: Holzmueller, Grinsztajn, Steinwart 2024 (arXiv 2407.04491), section 3. It differs where the
     quartiles are equal, as of a column that is mostly zero: the width is then the standard deviation, not half of the
@@ -54,6 +55,7 @@ class NumberEncoder(FrozenModel):
     infinite: Infinite = "error"
     low: float | None = None
     high: float | None = None
+    seen: tuple[float, float] | None = None
 
     @classmethod
     def stated(cls, name: str, span: tuple[float, float], config: NumbersConfig) -> NumberEncoder:
@@ -93,6 +95,7 @@ class NumberEncoder(FrozenModel):
         Raises:
             DataError: The numbers are too large to be scaled.
         """
+        seen = _ends(values)
         with np.errstate(over="ignore", invalid="ignore"):
             for start, end in chunks_of(len(values)):
                 values[start:end] = transformed(values[start:end], config.transform)
@@ -102,12 +105,10 @@ class NumberEncoder(FrozenModel):
             scale = fill, *_scale(values, config.scale)
         if not np.isfinite(scale).all():
             raise fault(where, f"numbers below 1e150 in column {name!r}", "larger ones", "or transform: log1p")
-        return cls._scaled(name, config, scale)
+        return cls._scaled(name, config, scale, seen=seen)
 
     @classmethod
-    def _scaled(
-        cls, name: str, config: NumbersConfig, scale: tuple[float, float, float], **span: float
-    ) -> NumberEncoder:
+    def _scaled(cls, name: str, config: NumbersConfig, scale: tuple[float, float, float], **span: Any) -> NumberEncoder:
         """With the fill value, the offset and the width."""
         fill, offset, width = scale
         return cls(
@@ -162,6 +163,15 @@ def transformed(values: Floats, transform: str) -> Floats:
 def present_values(values: Floats) -> Floats:
     """A copy of the numbers that are not missing."""
     return chosen(len(values), np.float64, lambda part: values[part][~np.isnan(values[part])])
+
+
+def _ends(values: Floats) -> tuple[float, float] | None:
+    """Lowest and highest number, NaN left out; `None` of none."""
+    low, high = np.inf, -np.inf
+    for start, end in chunks_of(len(values)):
+        part = values[start:end]
+        low, high = min(low, np.fmin.reduce(part)), max(high, np.fmax.reduce(part))  # NaN compares as neither
+    return (float(low), float(high)) if low <= high else None
 
 
 def _fill(values: Floats, missing: str) -> float:

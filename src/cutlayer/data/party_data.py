@@ -15,6 +15,8 @@ import pyarrow.compute as pc
 from cutlayer.config import FeaturesConfig, IdConfig
 from cutlayer.config.job import TaskKind
 from cutlayer.data.align import Positions, checked_positions, order_digest
+from cutlayer.data.arrivals import Arrivals
+from cutlayer.data.column_note import ColumnNote
 from cutlayer.data.column_sums import ColumnSums
 from cutlayer.data.digest_shares import has_duplicates
 from cutlayer.data.distinct_ids import DistinctIds, Identified
@@ -26,8 +28,9 @@ from cutlayer.data.ids import Digests
 from cutlayer.data.labels import Labels, check_training_labels, encode_labels
 from cutlayer.data.packed import packed
 from cutlayer.data.prepared import ENCODER, Prepared, reusable_store
-from cutlayer.data.profile import ColumnProfile, column_profiles
+from cutlayer.data.profile import ColumnProfile, column_notes, column_profiles, unseen_notes
 from cutlayer.data.sources import open_source
+from cutlayer.data.sources.aggregated import AggregatedSource
 from cutlayer.data.store import Store, write_store
 from cutlayer.data.stored import gathered_column
 from cutlayer.data.table_ids import TableIds, id_columns
@@ -37,6 +40,8 @@ from cutlayer.data.weights import row_weights
 from cutlayer.lazy import torch
 from cutlayer.storage.row_arrays import gathered
 
+NOTED_ROWS = 1 << 15
+"""Rows by which oddities of the columns are found in a training; that all rows have one value is looked for in all."""
 EXACT_SHARE = 4
 """Values of a category column that are held in memory, over `max_codes`."""
 
@@ -56,6 +61,8 @@ class PartyTable:
         weight: Name of the column of the rows' weights; None without any.
         labels_digest: 16-byte digest of all labels of the table, whichever rows are common, where row numbers are the
             ids; else empty.
+        notes: Oddities of the columns, once they were first prepared for a training; else `None`.
+        arrivals: Sentences on columns that are hardly those of the encoder's training, once they are encoded by it.
     """
 
     def __init__(
@@ -96,7 +103,7 @@ class PartyTable:
         Raises:
             DataError: The file cannot be read, a column is not there, or ids are missing or repeat.
         """
-        self._source = open_source(table, party)
+        self._source = open_source(table, party, memory=memory)
         self.where, self.label, self.weight, self.split_by = self._source.where, label, weight, split_by
         self._id = IdConfig(column=id) if isinstance(id, str) else id
         self._ids = id_columns(self._source, self._id, label, weight)
@@ -116,6 +123,8 @@ class PartyTable:
         self.labels_digest = b"" if self._ids or label is None else self._table.digest(label)
         self._rows = len(self.digests)
         self.stated_rows = self._stated()
+        self.notes: tuple[ColumnNote, ...] | None = None
+        self.arrivals: tuple[str, ...] = ()
 
     @property
     def identified(self) -> Identified:
@@ -135,8 +144,9 @@ class PartyTable:
 
     @property
     def left_out(self) -> Mapping[str, int]:
-        """Number of rows that were left out of the table, by the reason."""
-        return self._table_ids.left_out
+        """Number of rows of the file that were left out of the table, by the reason."""
+        events = self._source.left_out if isinstance(self._source, AggregatedSource) else {}
+        return {**events, **self._table_ids.left_out}
 
     @property
     def available(self) -> int:
@@ -272,13 +282,32 @@ class PartyTable:
         store = None
         encoder = None
         order = order_digest(digests).hex()
+        begun = self.notes is None and self._encoder is None  # another run on the table would read it again
+        notes = self._column_notes() if begun else ()
         if self._features.include != "none":
             fingerprint = self._fingerprint(digests, training)
             reusable = reusable_store(folder, fingerprint, self._memory) if folder else None
             store, encoder = reusable or self._encoded(positions, training, folder, fingerprint, partial(check, order))
         check(order, store.column_sums if store else {})
+        if store is not None and encoder is not None and begun:
+            held_out = np.ones(len(positions), dtype=bool)
+            held_out[training] = False
+            unseen = unseen_notes(encoder, store, np.flatnonzero(held_out))
+            explained = {note.column for note in notes}  # a column of dates has other values later
+            notes = (*notes, *(note for note in unseen if note.column not in explained))
+        self.notes = notes if begun else self.notes
         self._table.release()
         return Prepared(store, encoder, labels, digests, weights)
+
+    def _column_notes(self) -> tuple[ColumnNote, ...]:
+        pieces: list[pa.Table] = []
+        for batch in self._table.batches():
+            pieces.append(batch)
+            if sum(piece.num_rows for piece in pieces) >= NOTED_ROWS:
+                break
+        sample = pa.concat_tables(pieces).slice(0, NOTED_ROWS)
+        whole = None if sample.num_rows == self.rows else self._table.column
+        return tuple(column_notes(sample, self._features, self.where, whole))
 
     def encode_all(self) -> Store:
         """Every row in the table's own order, in memory, by the encoder of the earlier run.
@@ -289,14 +318,17 @@ class PartyTable:
         if self._encoder is None:
             raise fault(self.where, "the encoder of an earlier run", "none", "give it when the table is opened")
         encoder = self._encoder
+        arrivals = Arrivals(encoder, self._table.schema, self.where)
 
         def chunks() -> Iterator[Encoded]:
             first = 0
             for batch in self._table.batches():
-                yield encoder.transform(batch, self.where, np.arange(first, first + batch.num_rows))
+                yield encoder.transform(batch, self.where, np.arange(first, first + batch.num_rows), arrivals)
                 first += batch.num_rows
 
-        return Store(collected(chunks(), encoder.columns, self.rows), encoder.columns)
+        encoded = collected(chunks(), encoder.columns, self.rows)
+        self.arrivals = arrivals.warned()
+        return Store(encoded, encoder.columns)
 
     def _weights(self, positions: Positions, training: npt.NDArray[np.int64]) -> torch.Tensor | None:
         if self.weight is None:
@@ -323,15 +355,20 @@ class PartyTable:
         columns = packed(self._table.batches, kinds, where, max_values, memory)
         for name in kinds:
             columns[name] = columns[name].gathered(positions)
-        encoder = self._encoder or Encoder.fit(columns, kinds, features, where, training, positions)
-        chunks = encoder.chunks(columns, where, positions)
+        schema = self._table.schema
+        encoder = self._encoder or Encoder.fit(columns, kinds, features, where, training, positions, schema)
+        arrivals = Arrivals(encoder, schema, where) if self._encoder else None
+        chunks = encoder.chunks(columns, where, positions, arrivals)
         if folder is None:
             sums = ColumnSums(encoder.columns)
             encoded = collected(sums.over(chunks), encoder.columns, len(positions))
-            return Store(encoded, encoder.columns, column_sums=sums.texts()), encoder
-        texts = {ENCODER: encoder.to_json()}
-        write_store(folder, chunks, encoder.columns, len(positions), fingerprint, texts, check)
-        return Store.open(folder, memory), encoder
+            store = Store(encoded, encoder.columns, column_sums=sums.texts())
+        else:
+            texts = {ENCODER: encoder.to_json()}
+            write_store(folder, chunks, encoder.columns, len(positions), fingerprint, texts, check)
+            store = Store.open(folder, memory)
+        self.arrivals = () if arrivals is None else arrivals.warned()
+        return store, encoder
 
     def _labelled(self, label: str) -> Positions:
         """The rows with a label.

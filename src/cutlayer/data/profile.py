@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
 from itertools import islice
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
 from cutlayer.config import FeaturesConfig, FrozenModel
 from cutlayer.config.job import TaskKind
-from cutlayer.data.categories import are_rare
+from cutlayer.data.arrivals import MIN_UNSEEN, UNSEEN_SHARE
+from cutlayer.data.categories import MISSING, UNKNOWN, CategoryEncoder, are_rare
 from cutlayer.data.classes import SHOWN, class_rows, reversed_words, spelt_differently
+from cutlayer.data.column_formats import detected_formats
+from cutlayer.data.column_note import ColumnNote, OddKind
+from cutlayer.data.encoding import Encoder
 from cutlayer.data.feature_columns import ColumnKind, decoded, is_text, kind_of, without_nan
+from cutlayer.data.store import Store
+from cutlayer.lazy import torch
 
 MANY = 20
 """Number of rows from which on a column of different values, or with a few odd ones, is worth a note."""
+NOTED_CELLS = 1 << 20
 _ODD = 0.1
 _DAY = r"(0?[1-9]|[12]\d|3[01])"
 _MONTH = r"(jan|feb|m[aä]r|apr|ma[iy]|jun|jul|aug|sep|o[ck]t|nov|de[cz])[a-z]*\.?"
@@ -36,6 +45,9 @@ _PLAIN_NUMBER = re.compile(r"[+-]?(0|[1-9][0-9]{0,14})(\.[0-9]+)?([eE][+-]?[0-9]
 
 _AMOUNT = re.compile(r"[-+]?\s?[$€£]?\s?\d{1,3}([,.' ]?\d{3})*([.,]\d+)?\s?[$€£%]?")
 """A number with separators of thousands, a decimal comma, or a sign of a currency or of a share."""
+
+
+_TWICE = "some values differ in case or in surrounding spaces alone"
 
 
 class ColumnProfile(FrozenModel):
@@ -70,7 +82,7 @@ class ColumnProfile(FrozenModel):
     def of(cls, column: pa.ChunkedArray, **about: Any) -> ColumnProfile:
         """The profile of a column of which all is known but its type, values and missing ones."""
         image = about["kind"] == "image"
-        values = column if image else without_nan(decoded(column))
+        values = column if image else _plain(column)
         distinct = None if image else pc.count_distinct(values).as_py()
         return cls(type=_type_name(column.type), distinct=distinct, missing=values.null_count, **about)
 
@@ -98,15 +110,47 @@ def column_profiles(
         rare_are_odd: Whether to note columns of rare categories.
         positive: The label that the job calls positive; `None` where it names none.
     """
-    labels = None if label is None else table.column(label)
-    stated = {*features.categorical, *features.vocabulary}
-    for name in () if isinstance(features.include, str) else features.include:
-        column = table.column(name)
-        kind = "category" if name in stated else kind_of(name, column.type, where)
-        notes = () if kind == "image" else _notes(name, column, kind, labels, name in stated, rare_are_odd)
-        yield ColumnProfile.of(column, party=party, name=name, role="feature", kind=kind, notes=tuple(notes))
-    if label is not None and labels is not None:
-        yield label_profile(party, label, labels, task, where, positive)
+    for name, kind, oddities in _odd_columns(table, features, where):
+        notes = tuple(oddity.text for oddity in oddities if rare_are_odd or oddity.kind != "rare")
+        yield ColumnProfile.of(table.column(name), party=party, name=name, role="feature", kind=kind, notes=notes)
+    if label is not None:
+        yield label_profile(party, label, table.column(label), task, where, positive)
+
+
+def column_notes(
+    table: pa.Table, features: FeaturesConfig, where: str, whole: Callable[[str], pa.Array] | None = None
+) -> Iterator[ColumnNote]:
+    """What is odd of the feature columns, without a value of the table.
+
+    Args:
+        table: Rows of the party's own table, with these columns: all, or the first of them.
+        features: Columns that are features, their names written out.
+        where: Name of the table, for error messages.
+        whole: Returns all values of a column; `None` where the table is whole.
+    """
+    for name, _, oddities in _odd_columns(table, features, where):
+        for oddity in oddities:
+            if whole is None or not oddity.constant or _is_constant(_plain(pa.chunked_array([whole(name)]))):
+                yield ColumnNote(column=name, kind=oddity.kind, text=oddity.public)
+
+
+def unseen_notes(encoder: Encoder, store: Store, held_out: npt.NDArray[np.int64]) -> Iterator[ColumnNote]:
+    """Columns of which the training rows lack many values of the held-out rows.
+
+    Args:
+        encoder: Encoder that was fitted to the training rows.
+        store: All rows, as it encoded them.
+        held_out: Numbers of the held-out rows, int64 (n,); at most `NOTED_CELLS` of their values are looked at.
+    """
+    most = max(NOTED_CELLS // max(len(store.columns.cardinalities) + store.columns.numeric, 1), 1)
+    some = held_out[:: -(-len(held_out) // most) or 1]
+    codes = store.named_columns(torch.from_numpy(some))[0].numpy()
+    for index, category in enumerate(encoder.categories):
+        if isinstance(category, CategoryEncoder) and not category.hashed and category.min_count == 1:
+            present, unseen = int((codes[:, index] != MISSING).sum()), int((codes[:, index] == UNKNOWN).sum())
+            if unseen >= max(MIN_UNSEEN, UNSEEN_SHARE * present):
+                text = f"{unseen:,} of {present:,} values of held-out rows are of no category of the training rows"
+                yield ColumnNote(column=category.name, kind="unseen", text=text)
 
 
 def label_profile(
@@ -138,25 +182,72 @@ def label_profile(
     return ColumnProfile.of(column, **about, notes=tuple(filter(None, notes)), classes=shown, positive=positive)
 
 
-def _notes(
-    name: str, column: pa.ChunkedArray, kind: str, labels: pa.ChunkedArray | None, meant: bool, rare_is_odd: bool
-) -> list[str]:
-    values = without_nan(decoded(column))
+class _Oddity(NamedTuple):
+    """Something odd of a column: for its owner's terminal with values, and for a report without.
+
+    Attributes:
+        kind: As in `ColumnNote`.
+        text: What is odd, and the remedy.
+        public: The same without a value of the table.
+        constant: Whether it is said of every row.
+    """
+
+    kind: OddKind
+    text: str
+    public: str
+    constant: bool = False
+
+    @classmethod
+    def of(cls, kind: OddKind, text: str, shown: str = "", public: str = "", *, constant: bool = False) -> _Oddity:
+        """From a text with a place for what has values, and what stands there instead."""
+        return cls(kind, text.format(shown), text.format(public), constant)
+
+
+def _odd_columns(
+    table: pa.Table, features: FeaturesConfig, where: str
+) -> Iterator[tuple[str, ColumnKind, list[_Oddity]]]:
+    stated = {*features.categorical, *features.vocabulary}
+    for name in () if isinstance(features.include, str) else features.include:
+        column = table.column(name)
+        kind = "category" if name in stated else kind_of(name, column.type, where)
+        # Lists and images that are stated to be categories are refused where they are encoded.
+        has_values = not pa.types.is_nested(column.type) and not isinstance(column.type, pa.BaseExtensionType)
+        yield name, kind, _oddities(name, column, kind, name in stated) if has_values else []
+
+
+def _oddities(name: str, column: pa.ChunkedArray, kind: str, meant: bool) -> list[_Oddity]:
+    values = _plain(column)
     present = values.drop_null()
-    notes = [] if meant else [*_of_text(present)] if is_text(present.type) else [*_of_numbers(name, present)]
     distinct = pc.count_distinct(present).as_py()
     if not len(present):
-        notes = ["it holds no value; exclude it"]
-    elif kind == "category" and rare_is_odd and not notes and are_rare(distinct, len(present)):
+        return [_Oddity.of("idle", "it holds no value; exclude it", constant=True)]
+    if distinct == 1 and len(values) > 1:
+        if values.null_count:
+            return []
+        return [_Oddity.of("idle", "every value is {}; exclude it", _shown(present[0]), "the same", constant=True)]
+    found = [] if meant else [*_of_text(present)] if is_text(present.type) else [*_of_numbers(name, present)]
+    if kind == "category" and not found and are_rare(distinct, len(present)):
         advice = "use a bottom model of kind auto (the default) or tabular, or set categories.min_count, such as 5"
         if distinct > len(present) / 2:
             advice += ", or leave it out (features.exclude)"
-        notes = [f"{distinct:,} categories in {len(present):,} rows: most are too rare to learn from; {advice}"]
-    elif distinct == 1 and len(values) > 1:
-        notes = [f"every value is {_shown(present[0])}; exclude it"] if not values.null_count else notes
-    elif labels is not None and _is_label(values, labels):
-        notes.append("it is the label under another name; exclude it")
-    return notes
+        text = f"{distinct:,} categories in {len(present):,} rows: most are too rare to learn from; {advice}"
+        found = [_Oddity.of("rare", text)]
+    return found
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Values with NaN as null, -0.0 as 0.0, and a column of no type, since it has no value, as numbers."""
+    values = without_nan(decoded(column))
+    if pa.types.is_null(values.type):
+        return values.cast(pa.float64())
+    if pa.types.is_float32(values.type) or pa.types.is_float64(values.type):
+        return pc.add(values, pa.scalar(0.0, values.type))
+    return values
+
+
+def _is_constant(values: pa.ChunkedArray) -> bool:
+    """Whether no row has a value, or all have the same."""
+    return values.null_count == len(values) or (not values.null_count and pc.count_distinct(values).as_py() == 1)
 
 
 def _type_name(stored: pa.DataType) -> str:
@@ -169,58 +260,68 @@ def _type_name(stored: pa.DataType) -> str:
     return str(values).removeprefix("large_").removesuffix("_view")
 
 
-def _of_text(present: pa.ChunkedArray) -> Iterator[str]:
-    """Notes on a text column that no setting names as a category."""
+def _of_text(present: pa.ChunkedArray) -> Iterator[_Oddity]:
+    """Oddities of a text column that no setting names as a category."""
     distinct = pc.unique(present).to_pylist()
     words = [value for value in distinct if not _is_number(value)]
     amounts = [value for value in words if _AMOUNT.fullmatch(value) is not None]
     if len(distinct) > MANY and 0 < (1 - _ODD) * len(words) <= len(amounts):
-        yield (
-            f"numbers written as text, such as {_shown(amounts[0])}: each is a category; write them like 1234.5, "
-            "set thousands or decimal of a CSV table, or name the column in features.categorical"
+        yield _Oddity.of(
+            "misread",
+            "numbers written as text{}, or name the column in features.categorical",
+            f", such as {_shown(amounts[0])}: each is a category; {_stated('number', '1.234,50 €', present)}",
+            f": each is a category; {_stated('number', '1.234,50 €')}",
         )
     elif len(distinct) > MANY and 0 < len(words) <= _ODD * len(distinct):
         others = f" and {len(words) - 1} more" if len(words) > 1 else ""
-        yield (
-            f"{len(distinct) - len(words):,} different numbers, but {_shown(words[0])}{others} makes it text, and so "
-            f"{len(distinct):,} categories; name the word in table.missing, or the column in features.categorical"
+        yield _Oddity.of(
+            "misread",
+            f"{len(distinct) - len(words):,} different numbers, but {{}} it text, and so {len(distinct):,} categories; "
+            "name the word in table.missing, or the column in features.categorical",
+            f"{_shown(words[0])}{others} makes",
+            "another word makes" if len(words) == 1 else f"{len(words)} other words make",
         )
     elif len(distinct) > MANY and all(_PLAIN_NUMBER.fullmatch(value) for value in distinct):
-        yield (
-            f"{len(distinct):,} different numbers stored as text, such as {_shown(distinct[0])}, so as many categories "
-            "without an order; store quantities as numbers, and name codes in features.categorical"
+        yield _Oddity.of(
+            "misread",
+            f"{len(distinct):,} different numbers stored as text{{}}, so as many categories without an order; store "
+            "quantities as numbers, and name codes in features.categorical",
+            f", such as {_shown(distinct[0])}",
         )
     elif distinct and len(dates := [value for value in distinct if _DATE.fullmatch(value)]) > len(distinct) / 2:
-        yield (
-            f"dates as text, such as {_shown(dates[0])}: each is a category; write them as dates in a Parquet file "
-            "(CSV has none) or as numbers of days, or name it in features.exclude"
+        stated = f": each is a category; {_stated('date', '%d.%m.%Y', present)}"
+        yield _Oddity.of(
+            "misread",
+            "dates as text{}, or name the column in features.exclude",
+            f", such as {_shown(dates[0])}{stated}",
+            stated,
         )
     elif len(distinct) == len(present) > MANY:
-        yield "all values differ: a value of a new row is always unknown; name it in features.exclude"
+        text = "all values differ: a value of a new row is always unknown; name it in features.exclude"
+        yield _Oddity.of("idle", text)
+    elif len(distinct) <= MANY and (alike := spelt_differently(distinct, "values")):
+        yield _Oddity.of("misread", "{}; write them one way", alike.removesuffix("; write them one way"), _TWICE)
 
 
-def _of_numbers(name: str, present: pa.ChunkedArray) -> Iterator[str]:
-    """Notes on a numeric column."""
+def _stated(kind: str, example: str, present: pa.ChunkedArray | None = None) -> str:
+    """How to state the format of a column, by an example unless the format is found in its values."""
+    found = () if present is None else detected_formats(present, datetime.now(UTC).year)
+    formats = [text for text in (getattr(format_, kind) for format_ in found) if text is not None]
+    stated = " or ".join(f"{{{kind}: {text!r}}}" for text in formats)
+    return f"state how they are written by table.formats, {stated or f'such as {{{kind}: {example!r}}}'}"
+
+
+def _of_numbers(name: str, present: pa.ChunkedArray) -> Iterator[_Oddity]:
+    """Oddities of a numeric column."""
     if not pa.types.is_integer(present.type) or len(present) <= MANY:
         return
     ends = pc.min_max(present).as_py()
     distinct = pc.count_distinct(present).as_py()
     if distinct == len(present) == ends["max"] - ends["min"] + 1:
-        yield "it numbers the rows; exclude it"
+        yield _Oddity.of("idle", "it numbers the rows; exclude it")
     elif MANY < distinct <= len(present) / 2 and _CODE_NAME.search(name):
-        yield (
-            f"by its name it holds codes, {distinct:,} different ones, and it is taken for a quantity; name it in "
-            "features.categorical"
-        )
-
-
-def _is_label(values: pa.ChunkedArray, labels: pa.ChunkedArray) -> bool:
-    """Whether each value goes with one label and each label with one value."""
-    pairs = [pc.dictionary_encode(without_nan(decoded(column))).combine_chunks() for column in (values, labels)]
-    if any(pair.null_count for pair in pairs) or not 1 < len(pairs[0].dictionary) == len(pairs[1].dictionary):
-        return False  # before pairs are sorted, which takes most of the time of a check
-    codes = np.stack([pair.indices.to_numpy() for pair in pairs])
-    return len(np.unique(codes, axis=1).T) == len(pairs[0].dictionary)
+        text = f"by its name it holds codes, {distinct:,} different ones, and it is taken for a quantity; name it in "
+        yield _Oddity.of("misread", f"{text}features.categorical")
 
 
 def _is_number(text: str) -> bool:

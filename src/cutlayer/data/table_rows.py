@@ -12,7 +12,7 @@ from cutlayer.data.align import Positions
 from cutlayer.data.encoded import CHUNK_ROWS
 from cutlayer.data.faults import fault
 from cutlayer.data.feature_columns import decoded
-from cutlayer.data.sources.base import FileSource, Source
+from cutlayer.data.sources.base import Source
 from cutlayer.data.stored import stored
 from cutlayer.data.typed_table import TypedTable
 from cutlayer.storage.checksum import of_file
@@ -98,11 +98,12 @@ class TableRows:
 
     def contents(self, names: Sequence[str]) -> Iterator[bytes]:
         """Bytes that determine the columns, to be hashed: the whole file, or the values of the columns."""
-        if isinstance(self.source, FileSource) and self.source.ordered:
-            config = self.source.config
+        if self.source.files and self.source.ordered:
             yield self.schema.serialize()
-            yield config.model_dump_json(exclude={"path"}).encode()
-            yield of_file(config.path).encode()
+            for file in self.source.files:
+                file.check_version()
+                yield file.config.model_dump_json(exclude={"path"}).encode()
+                yield of_file(file.config.path).encode()
             return
         for batch in self.batches(names):
             for piece in batch.to_batches(max_chunksize=CHUNK_ROWS):

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
 import pyarrow as pa
-from pyarrow import ipc
 
 from cutlayer.data.encoded import CHUNK_ROWS
 from cutlayer.data.faults import fault
+from cutlayer.data.spilled import SpilledRows
 
 if TYPE_CHECKING:
     from cutlayer.data.sources.text_type import TextType
@@ -45,8 +43,9 @@ class Pieces(Protocol):
 class TypedTable:
     """Columns of a table, read in batches.
 
-    Batches stay in memory if all of them fit. Otherwise a file is read again each time. The rows of a query, which may
-    come in another order each time, then lie in files without a name.
+    Batches stay in memory if all of them fit. Otherwise a file is read again each time, if it states the types of its
+    columns. The rows of a CSV file, which takes long to read, and of a query, which may come in another order each
+    time, then lie in a temporary file.
 
     Args:
         source: The table.
@@ -68,8 +67,8 @@ class TypedTable:
         self._source = source
         self._as_text = as_text
         self._types = source.text_types(names, as_text)
-        self._in_memory: list[pa.Table] | None = []
-        read = self._in_memory
+        self._rows: list[pa.Table] | SpilledRows | None = []
+        read = self._rows
         rows = 0
         size = 0
         schemas = list[pa.Schema]()
@@ -83,30 +82,34 @@ class TypedTable:
             self.fits = memory is None or SHARE * expected <= memory
             if self.fits:
                 read.append(piece)
-            elif not source.ordered:
-                read.append(_on_disk(piece))
-            else:
-                self._in_memory = None
+            elif source.ordered and not self._types:
+                self._rows = None
                 read.clear()
-                if not self._types:
-                    break
+                break
+            else:
+                self._rows = self._spilled(read)
+                read.clear()
+                self._rows.add(piece)
         if not schemas:
             raise fault(source.where, "a table with rows", "no row")
-        unified = _unified(schemas, source.where)
-        fields = [(name, self._types[name].decided) if name in self._types else unified.field(name) for name in names]
-        self.schema = pa.schema(fields)
-        if self._in_memory is not None and self._types:
-            self._in_memory = [self._cast(piece, self.schema) for piece in read]
+        common = unified(schemas, source.where)
+        kinds = [self._types[name].decided if name in self._types else common.field(name).type for name in names]
+        # A column without any value is one of numbers, as in a CSV file: few functions of Arrow take nulls alone.
+        kinds = [pa.int64() if pa.types.is_null(kind) else kind for kind in kinds]
+        self.schema = pa.schema(zip(names, kinds, strict=True))
+        if isinstance(self._rows, list) and self._types:
+            for index, piece in enumerate(read):  # one by one, so that text and numbers are not there at once
+                read[index] = self._cast(piece, self.schema)
 
     @property
     def nbytes(self) -> int:
         """Memory of the batches, in bytes."""
-        return sum(piece.nbytes for piece in self._in_memory or ())
+        return sum(piece.nbytes for piece in self._rows) if isinstance(self._rows, list) else 0
 
     def release(self) -> None:
         """Free the memory of batches that can be read again in the same order."""
         if self._source.is_file and self._source.ordered:
-            self._in_memory = None
+            self._rows = None
 
     def batches(self, names: Sequence[str] | None = None, coded: Collection[str] = ()) -> Iterator[pa.Table]:
         """Batches of 131,072 rows at most, in the table's order; one or more.
@@ -116,15 +119,24 @@ class TypedTable:
             coded: Columns of text that may be coded by dictionaries, where this is faster.
         """
         schema = self.schema if names is None else pa.schema([self.schema.field(name) for name in names])
-        if self._in_memory is None:
+        if self._rows is None:
             pieces = self._source.coded_chunks(schema.names, CHUNK_ROWS, self._as_text, coded)
-            return (self._cast(piece, schema) for piece in pieces) if self._types else pieces
-        chosen = (piece.select(schema.names) for piece in self._in_memory)
-        return (piece if piece.schema == schema else piece.cast(schema) for piece in chosen)
+        else:
+            pieces = (piece.select(schema.names) for piece in self._rows)
+        is_text = bool(self._types) and not isinstance(self._rows, list)
+        pieces = (self._cast(piece, schema) for piece in pieces) if is_text else pieces
+        return (piece if piece.schema == schema or coded else piece.cast(schema) for piece in pieces)
 
     def whole(self) -> pa.Table:
         """All rows at once."""
         return pa.concat_tables(self.batches())
+
+    def _spilled(self, read: list[pa.Table]) -> SpilledRows:
+        """The batches so far, out of memory."""
+        spilled = self._rows if isinstance(self._rows, SpilledRows) else SpilledRows()
+        for piece in read:
+            spilled.add(piece)
+        return spilled
 
     def _cast(self, piece: pa.Table, schema: pa.Schema) -> pa.Table:
         """Text of a file in the types that were decided."""
@@ -136,17 +148,7 @@ class TypedTable:
         )
 
 
-def _on_disk(piece: pa.Table) -> pa.Table:
-    """The same rows, mapped from a file without a name."""
-    with tempfile.TemporaryFile(prefix="cutlayer-rows-") as file:
-        with ipc.new_stream(file, piece.schema) as writer:
-            writer.write_table(piece)
-        file.flush()
-        pages = pa.py_buffer(np.memmap(file, dtype=np.uint8, mode="r"))
-    return ipc.open_stream(pages).read_all()
-
-
-def _unified(schemas: list[pa.Schema], where: str) -> pa.Schema:
+def unified(schemas: list[pa.Schema], where: str) -> pa.Schema:
     """The types that hold the values of all pieces."""
     try:
         return pa.unify_schemas(schemas, promote_options="permissive")

@@ -76,7 +76,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
     bottom: Mapping[str, Any] | None = None
     top: Mapping[str, Any] | None = None
     features: Mapping[str, Mapping[str, Any]] | None = None
-    protections: Protections = ()
+    protections: Protections | None = None
     attacks: Literal["auto"] | Sequence[str] = "auto"
     compare: Sequence[str] = ()
     epochs: Literal["auto"] | int = "auto"
@@ -84,7 +84,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
     lr: float = 1e-3
     optimizer: Mapping[str, Any] | None = None
     class_weight: Literal["balanced"] | Mapping[Any, float] | None = None
-    release: str | Mapping[str, str] = "every_step"
+    release: str | Mapping[str, str] | None = None
     bottom_fit: Mapping[str, Mapping[str, Any]] | None = None
     patience: int | None = None
     validation: float = 0.1
@@ -122,8 +122,10 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
             check_order({**self._tables(X), "y": y, "sample_weight": sample_weight})
             inputs, labels = self._inputs(X, y)
             weights = weights_of(sample_weight, labels, self.class_weight)
-            job = job_of(self, inputs, self._active(inputs), self._kind(labels), weighted=weights is not None)
-            tables = read(inputs, [name for name in job.parties if name != job.active or inputs[name] is not None])
+            active = self._active(inputs)
+            names = [active, *(name for name in inputs if name != active)]
+            tables = read(inputs, [name for name in names if name != active or inputs[name] is not None])
+            job = job_of(self, tables, names, self._kind(labels), weighted=weights is not None)
             check_rows(tables, len(labels))
             tables[job.active] = with_labels(tables.get(job.active), labels, weights)
             key, (out, scratch) = checked_key(self.key), self._out()

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
+
 from cutlayer.config import Job, near_miss, validated
 from cutlayer.errors import ConfigError
+from cutlayer.estimator.defaults import with_defaults
 from cutlayer.estimator.privacy import privacy_of
-from cutlayer.estimator.tables import LABEL, WEIGHT, Tables
+from cutlayer.estimator.tables import LABEL, WEIGHT
 
 KEYS = {
     "bottom": "model.bottom",
@@ -32,43 +35,46 @@ KEYS = {
 """Keys of the job that hold arguments as they are; further settings of the optimiser come after its rate."""
 
 
-def job_of(estimator: Any, tables: Tables, active: str, kind: str, *, weighted: bool = False) -> Job:
+def job_of(
+    estimator: Any, tables: Mapping[str, pa.Table], names: Sequence[str], kind: str, *, weighted: bool = False
+) -> Job:
     """The job, validated.
 
     Args:
         estimator: The estimator, whose parameters are documented by `VerticalClassifier`.
-        tables: Table of each party by name; `None` where the active party has labels alone.
-        active: Name of the active party.
+        tables: Tables of the parties; none of an active party that has labels alone.
+        names: Names of all parties, the active one first.
         kind: Kind of the task.
         weighted: Whether the active party's table has weights of the rows.
 
     Raises:
         ConfigError: A parameter is out of its range.
     """
-    names = [active, *(name for name in tables if name != active)]
-    privacy = privacy_of(estimator.protections, active, names)
-    features = _by_party("features", estimator.features, names)
-    fits = _by_party("bottom_fit", estimator.bottom_fit, names)
+    active = names[0]
+    for parameter in ("features", "bottom_fit"):
+        _check_by_party(parameter, getattr(estimator, parameter), names)
+    filled = with_defaults(estimator, tables, active, names)
+    privacy = privacy_of(filled.protections, active, names)
     parties: dict[str, Any] = {
         name: {"role": "passive", "serving": estimator.predictions, "privacy": privacy[name]} for name in names
     }
     owner = {"role": "active", "label": LABEL, "audit": {"attacks": estimator.attacks}}
     parties[active] = {"privacy": privacy[active], **owner} | ({"weight": WEIGHT} if weighted else {})
-    for name, settings in features.items():
+    for name, settings in filled.features.items():
         parties[name]["features"] = settings
-    for name, settings in fits.items():
+    for name, settings in filled.fits.items():
         parties[name]["fit"] = settings
-    if tables[active] is None:
+    if active not in tables:
         parties[active]["features"] = {"include": "none"}
-    raw = {"task": kind, "parties": parties, **_stated(estimator)}
+    raw = {"task": kind, "parties": parties, **_stated(estimator, filled._asdict())}
     return validated(Job, raw, type(estimator).__name__)
 
 
-def _stated(estimator: Any) -> dict[str, Any]:
+def _stated(estimator: Any, filled: Mapping[str, Any]) -> dict[str, Any]:
     """The sections of the job that `KEYS` names; what is `None` by default, and is, stays the job's default."""
     raw: dict[str, Any] = {}
     for argument, key in KEYS.items():
-        value = getattr(estimator, argument)
+        value = filled.get(argument, getattr(estimator, argument))
         if value is None and getattr(type(estimator), argument) is None:
             continue
         if argument == "class_weight" and isinstance(value, Mapping):  # weights of classes are in those of the rows
@@ -81,13 +87,12 @@ def _stated(estimator: Any) -> dict[str, Any]:
     return raw
 
 
-def _by_party(parameter: str, settings: object, names: Sequence[str]) -> Mapping[str, Any]:
-    """A parameter that has settings of parties by name."""
+def _check_by_party(parameter: str, settings: object, names: Sequence[str]) -> None:
+    """Refuse a parameter that is no mapping of settings by the name of a party."""
     if settings is None:
-        return {}
+        return
     if not isinstance(settings, Mapping):
         raise ConfigError.expected(f"{parameter} as a mapping by party ({', '.join(names)})", type(settings).__name__)
     for name in settings:
         if name not in names:
             raise ConfigError(f"{parameter}: no party is called {name!r}{near_miss(str(name), list(names))}")
-    return settings

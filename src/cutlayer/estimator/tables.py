@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -93,24 +93,34 @@ def check_mapping(tables: object) -> None:
 
 
 def check_order(inputs: Mapping[str, Any]) -> None:
-    """Refuse tables whose pandas indexes have the same values in another order: rows are joined by position.
+    """Refuse tables whose pandas indexes share ids that stand in other rows: rows are joined by position.
 
-    Equal indexes, and those of different values, are accepted: only the owner knows what such an index means.
+    Indexes without a common value are accepted: only the owner knows what they mean. So is the index that a frame has
+    by default beside another one, unless the other has the same values in another order.
 
     Args:
         inputs: Tables, labels and weights by name; those without an index are not compared.
 
     Raises:
-        DataError: An order differs from that of the first one with an index.
+        DataError: The rows of two of them have other ids.
     """
     indexes = {name: table.index for name, table in inputs.items() if hasattr(table, "iloc")}
-    first, *others = indexes or [""]
-    for name in others:
-        index, wanted = indexes[name], indexes[first]
-        if len(index) == len(wanted) and not index.equals(wanted) and Counter(index) == Counter(wanted):
-            got = f"an index of {name} with the values of that of {first} in another order"
-            remedy = f"reindex {name} by the index of {first}, or reset_index(drop=True) of both if the order is right"
+    for (first, wanted), (name, index) in combinations(indexes.items(), 2):
+        if len(index) != len(wanted) or index.equals(wanted):
+            continue
+        shared = len({*index} & {*wanted})
+        same = shared == len({*index}) == len({*wanted})
+        if same or (shared and not any(map(_is_default, (index, wanted)))):
+            values, where = ("the", "in another order") if same else (f"{shared:,} of the", "in rows of their own")
+            more = "" if same else ", and leave out ids that one of them lacks"
+            got = f"an index of {name} with {values} values of that of {first} {where}"
+            remedy = f"reindex {name} by the index of {first}{more}, or reset_index(drop=True) of both if they fit"
             raise DataError.expected("rows in one order everywhere, since they are joined by position", got, remedy)
+
+
+def _is_default(index: Any) -> bool:
+    """Whether an index only counts the rows from 0."""
+    return (getattr(index, "start", None), getattr(index, "step", None)) == (0, 1)
 
 
 def check_rows(tables: Mapping[str, pa.Table], labels: int | None = None) -> None:

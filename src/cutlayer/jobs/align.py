@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from pyarrow import csv
+from pydantic import TypeAdapter
 
 from cutlayer.alignment.agreed_rows import COMMON_ID
 from cutlayer.alignment.held_rows import HeldRows
@@ -25,7 +26,7 @@ from cutlayer.data.align import Positions, nothing_in_common, order_digest
 from cutlayer.data.ids import Digests
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ConfigError
-from cutlayer.jobs.exchange import Exchange
+from cutlayer.jobs.exchange import RECORD, Exchange, result_of
 from cutlayer.jobs.links import LinkOptions, address_of, connected, open_trail
 from cutlayer.jobs.options import Progress
 from cutlayer.jobs.party import GRACE
@@ -63,6 +64,9 @@ class Aligned:
     left_out: Mapping[str, int] = field(default_factory=dict)
 
 
+_RESULT = TypeAdapter(Aligned)
+
+
 def align_party(
     job: Job,
     name: str,
@@ -76,7 +80,8 @@ def align_party(
 ) -> Aligned:
     """Align one organisation's rows with those of the other parties of a job.
 
-    The progress of a large alignment is in a folder next to `out` until it is done; the same call continues it.
+    The progress of a large alignment is in a folder next to `out` until it is done; the same call continues it. After
+    the end of an exchange of files the same call gives its result again.
 
     Args:
         job: Job with this party's private part.
@@ -100,7 +105,9 @@ def align_party(
     for fault in stated_rows_faults(Case(job)):
         raise ConfigError(fault)
     check_purpose(job, purpose)
-    check_output(out)
+    unfinished = out.with_name(f"{out.name}.progress")
+    if exchange is None or not (unfinished / RECORD).exists():
+        check_output(out)
     party = job.parties[name]
     if party.table is None:
         raise ConfigError.expected(f"parties.{name}.table", "none", "name the party's file")
@@ -109,30 +116,46 @@ def align_party(
         remedy = "leave the option out, or ask for one key at a time"
         wanted = "an alignment that both sides learn, with several keys: rows of one key leave the round of the next"
         raise ConfigError.expected(wanted, purpose.value, remedy)
-    unfinished = out.with_name(f"{out.name}.progress")
     key = row_key(job, load_or_make(secret)) if secret and table.keys and name == job.active else None
     alignment = Alignment(job.alignment, purpose, folder=unfinished, progress=progress.aligned, row_key=key)
     if exchange is not None:
+        kept = result_of(unfinished, _inputs(job, table, alignment))
+        done = None if kept is None else replace(_RESULT.validate_python(kept), out=out if kept.get("out") else None)
+        if done is not None and (done.out is None or done.out.exists()):
+            return done
         with _exchange(job, name, table, alignment, exchange, link_options, wait) as files:
             alignment = replace(alignment, folder=None, random=files.random)
             agreement = files.drive(_agreed(job, name, table, files.ports, alignment))
+            found = _found(name, table, agreement, out)
+            files.end(None if _is_empty(agreement) else _RESULT.dump_python(found, mode="json"))
     else:
         if link_options.security is None:
             check_loopback(address_of(job))
         with connected(job, name, link_options) as links:
             whole = _closed(_agreed(job, name, table, links.ports, alignment), name == job.active, links.ports)
             agreement = driven(whole, links, link_options.deadline + (GRACE if name != job.active else 0))
+        found = _found(name, table, agreement, out)
+        with suppress(FileNotFoundError):
+            shutil.rmtree(unfinished)
+    if _is_empty(agreement):
+        # After the end of the links: with --reveal active the other parties do not learn it.
+        raise nothing_in_common({name: table.rows, **agreement.peer_rows})
+    return found
+
+
+def _is_empty(agreement: Agreement) -> bool:
+    """Whether a party learned that no row is common."""
+    positions = agreement.aligned.positions
+    return positions is not None and not len(positions)
+
+
+def _found(name: str, table: PartyTable, agreement: Agreement, out: Path) -> Aligned:
+    """What a party learned, whose file is written where it has rows."""
     result = agreement.aligned
     written = None
     if result.positions is not None and len(result.positions):
         written = out
         _write(out, table, result.positions, result.held, result.ids)
-    if exchange is None:
-        with suppress(FileNotFoundError):
-            shutil.rmtree(unfinished)
-    if result.positions is not None and not len(result.positions):
-        # After the end of the links: with --reveal active the other parties do not learn it.
-        raise nothing_in_common({name: table.rows, **agreement.peer_rows})
     common = None if result.positions is None else _with_all(result.positions, result.held)
     return Aligned(
         name,
@@ -162,12 +185,16 @@ def _exchange(
     job: Job, name: str, table: PartyTable, alignment: Alignment, folder: Path, options: LinkOptions, wait: float
 ) -> Exchange:
     """This party's end of an exchange of files, with its private record where a large alignment has its progress."""
-    ids = np.concatenate([table.digests, *table.keys], axis=1)
-    inputs = (job.digest(), alignment.purpose.value, str(table.stated_rows), order_digest(ids).hex())
     trail = None if options.trail is None else open_trail(job, name, options.trail, options.security)
     if alignment.folder is None:
         raise ConfigError.expected("a folder of the progress", "none")
-    return Exchange(job, name, folder, alignment.folder, " ".join(inputs), options.security, trail, wait)
+    return Exchange(job, name, folder, alignment.folder, _inputs(job, table, alignment), options.security, trail, wait)
+
+
+def _inputs(job: Job, table: PartyTable, alignment: Alignment) -> str:
+    """All that this party's messages depend on besides those of the others."""
+    ids = np.concatenate([table.digests, *table.keys], axis=1)
+    return " ".join((job.digest(), alignment.purpose.value, str(table.stated_rows), order_digest(ids).hex()))
 
 
 Party = Generator[Port, Message, Agreement]

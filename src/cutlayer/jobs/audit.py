@@ -13,24 +13,28 @@ from cutlayer.audit.auditor import Auditor
 from cutlayer.audit.checks import FindingContext
 from cutlayer.audit.completion import audit_completions
 from cutlayer.audit.features import audit_features
-from cutlayer.audit.findings import findings_of
+from cutlayer.audit.findings import column_findings, findings_of
 from cutlayer.audit.gates import gates_of
 from cutlayer.audit.history import audit_history, own_columns
+from cutlayer.audit.label_copies import label_copies
 from cutlayer.audit.malicious import NEEDS_ONE_PROCESS, audit_malicious
 from cutlayer.audit.own_columns import OwnColumns
 from cutlayer.audit.sample import sample_of
 from cutlayer.audit.watch import replay
 from cutlayer.config import Job
+from cutlayer.config.aggregate import undated
 from cutlayer.config.load import load_closed_job
 from cutlayer.config.party import GatesConfig
 from cutlayer.errors import ConfigError, RunFolderError
 from cutlayer.problem.task import Task
 from cutlayer.results.audit import Audit, PassiveAudit, RunAudit, SkippedAttack
 from cutlayer.results.guarantee import GuaranteeTest
+from cutlayer.results.passive import PassiveRun
 from cutlayer.results.run import RunKind
 from cutlayer.results.summary import Summary
+from cutlayer.storage.row_arrays import give_back_memory
 from cutlayer.training.comparisons import compared_job
-from cutlayer.training.folder import RunFolder
+from cutlayer.training.folder import OUTCOME, RunFolder
 from cutlayer.training.malicious_runs import attacked_labels
 from cutlayer.training.process import run_threads
 from cutlayer.training.recorder import read_truth
@@ -64,12 +68,14 @@ def conclude_audit(
     every, unread, of_features = (attacked_labels(job, *of) for of in ((), UNREAD, ("features",)))
     # No party completes a model that was trained by an attack.
     attacked = {label: run for label, run in runs.items() if label in unread}
+    give_back_memory()
     read = _with_history(job, folder, folders, _without(runs, *unread), task, attacked=rows > 0)
     runs = read | attacked
     unattacked = _without(folders, *every)
     completed = audit_completions(job, unattacked, folder, attacks.completions if rows else (), task)
     shown = {RunKind.THIS_RUN, RunKind.UNDEFENDED, *job.alternatives, *of_features}
     compared = {label: run_folder for label, run_folder in folders.items() if label in shown}
+    give_back_memory()
     features = audit_features(job, compared, folder, task.classes)
     this_run = runs[RunKind.THIS_RUN]
     malicious = audit_malicious(job, runs, features.results, folder, task.classes)
@@ -85,6 +91,7 @@ def conclude_audit(
         left_out=left_out(job.parties[job.active].audit.catalogue, job.task),
         sample=sample_of(job, rows, summary.data.common),
     )
+    run = Run(job, folder, classes=task.classes)
     context = FindingContext(
         job.active,
         summary.utility,
@@ -93,6 +100,9 @@ def conclude_audit(
         label_free=frozenset(name for name in job.passives if job.is_label_free(name) and not job.train.split.is_sent),
         no_common_row=not rows,
         alarms=summary.alarms,
+        notes={party.name: party.notes for party in summary.parties},
+        copies=label_copies(run.stores, run.held, run.truth, len(task.classes)),
+        undated=undated(job),
         idle_epochs=tuple(line["epoch"] + 1 for line in folder.history() if not line.get("learned", True)),
     )
     findings = findings_of(context)
@@ -182,7 +192,10 @@ def audit_passive(job: Job, folder: RunFolder) -> PassiveAudit:
         for name in job.passives
         for attack in job.parties[name].audit.malicious
     )
-    return PassiveAudit(features=tuple(features.results), skipped=(*features.skipped.values(), *malicious))
+    run = PassiveRun.read(folder.path / OUTCOME)
+    found = column_findings({run.party: run.notes})
+    skipped = (*features.skipped.values(), *malicious)
+    return PassiveAudit(features=tuple(features.results), skipped=skipped, findings=found)
 
 
 def audit_passive_again(

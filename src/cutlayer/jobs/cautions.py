@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from cutlayer.accounting import Ledger
 from cutlayer.config import Job
+from cutlayer.config.aggregate import UNDATED, undated
 from cutlayer.config.phases import Phase, grades_rows, reads_labels
 from cutlayer.data.categories import are_rare
 from cutlayer.data.profile import ColumnProfile
@@ -104,6 +105,8 @@ def cautions_of(
         columns: Profiles of the columns of all tables here.
         ledger: Planned releases of the job.
     """
+    for name in undated(job):
+        yield f"{name}.table.aggregate: {UNDATED}; name a column by as_of"
     for column in columns:
         for note in column.notes:
             yield f"{column.party}.{column.name}: {note}"

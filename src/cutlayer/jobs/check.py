@@ -12,6 +12,7 @@ from cutlayer.attacks import attacks_of, gate_faults
 from cutlayer.attacks.malicious import malicious_faults
 from cutlayer.channel.address import lane_faults
 from cutlayer.config import Job
+from cutlayer.config.aggregate import aggregate_faults
 from cutlayer.config.case import Case, Rules
 from cutlayer.config.guard import guard_faults
 from cutlayer.config.ids import repeated_ids_faults, stated_rows_faults
@@ -98,6 +99,7 @@ RULES: tuple[Rules, ...] = (
     weight_faults,
     split_faults,
     label_free_faults,
+    aggregate_faults,
     stated_rows_faults,
     repeated_ids_faults,
     lane_faults,

@@ -11,9 +11,11 @@ import pyarrow.compute as pc
 from cutlayer.config import near_miss
 from cutlayer.data.sources import open_source
 from cutlayer.errors import ConfigError, DataError
-from cutlayer.jobs.found_tables import TableSummary
+from cutlayer.jobs.found_tables import MAX_CLASSES, TableSummary
 
 LABEL_NAMES = re.compile(r"(^|_)(y|(label|target|outcome|default|class|churn|income)(s|e?d)?)($|_)", re.IGNORECASE)
+FEW_REPEATS = 0.9
+"""Share of different ids in the rows of a table from which on the repeated ones are taken for accidents."""
 ID_NAMES = re.compile(r"(^|_)(id|key|uuid|customer|person|client|patient)($|_)|id$", re.IGNORECASE)
 
 
@@ -26,23 +28,20 @@ def id_columns(tables: Sequence[TableSummary], named: Sequence[str] = ()) -> dic
 
     Raises:
         ConfigError: A table has no column of these names.
-        DataError: Nothing is named, and there is no column of one name whose values are all different.
+        DataError: Nothing is named, and there is no column of one name whose values are all different, or nearly so in
+            all tables but one.
     """
     if named:
         return {table.path.name: _first_named(table, named) for table in tables}
     for alike in (str, _letters):  # the same name, then the same letters: Customer No and customer_no
-        identifying = [
-            [name for name in table.columns if table.distinct[name] == table.rows and alike(name) in names]
-            for names in [_shared_names(tables, alike)]
-            for table in tables
-        ]
-        if all(identifying):
-            first = next((name for name in identifying[0] if ID_NAMES.search(name)), identifying[0][0])
-            matching = [[name for name in columns if alike(name) == alike(first)] for columns in identifying]
-            if all(matching):
-                return {table.path.name: names[0] for table, names in zip(tables, matching, strict=True)}
+        if (found := _alike(tables, alike, lambda table, name: table.distinct[name] == table.rows)) is not None:
+            return found
     if (found := _equal_values(tables)) is not None:
         return found
+    for alike in (str, _letters):
+        found = _alike(tables, alike, lambda table, name: bool(table.distinct[name] > 1 and ID_NAMES.search(name)))
+        if found is not None and sum(_repeats(table, found[table.path.name]) for table in tables) <= 1:
+            return found
     same = [name for name in tables[0].columns if all(name in table.columns for table in tables)]
     repeated = [
         f"{name} with {table.distinct[name]:,} values in {table.rows:,} rows of {table.path.name}"
@@ -53,6 +52,49 @@ def id_columns(tables: Sequence[TableSummary], named: Sequence[str] = ()) -> dic
     wanted = "a column of one name in every table whose values are all different"
     remedy = "name it with --id, once for each name that it has; a partner's table has one row per id"
     raise DataError.expected(wanted, ", ".join(repeated[:3]) or "no column in common", remedy)
+
+
+def _alike(
+    tables: Sequence[TableSummary], alike: Callable[[str], str], fits: Callable[[TableSummary, str], bool]
+) -> dict[str, str] | None:
+    """Columns of like names, one of each table, that fit; those that are called an id before others."""
+    names = set.intersection(*({alike(name) for name in table.columns} for table in tables))
+    fitting = [[name for name in table.columns if fits(table, name) and alike(name) in names] for table in tables]
+    if not all(fitting):
+        return None
+    first = next((name for name in fitting[0] if ID_NAMES.search(name)), fitting[0][0])
+    matching = [[name for name in columns if alike(name) == alike(first)] for columns in fitting]
+    if not all(matching):
+        return None
+    return {table.path.name: columns[0] for table, columns in zip(tables, matching, strict=True)}
+
+
+def _repeats(table: TableSummary, key: str) -> bool:
+    """Whether many rows of a table share an id with another row."""
+    return table.distinct[key] < FEW_REPEATS * table.rows
+
+
+def repeated_ids(table: TableSummary, key: str) -> str:
+    """A sentence on the ids of a partner's table that have several rows; empty if none has.
+
+    Raises:
+        DataError: Many have: which of the rows is the id's is no accident then.
+    """
+    if table.distinct[key] == table.rows:
+        return ""
+    source = open_source(table.config, table.path.name, table.path.name)
+    counted = pc.value_counts(source.read([key]).column(key).drop_null())
+    several = counted.filter(pc.greater(counted.field("counts"), 1))
+    if not len(several):  # some rows have no id, which the check explains
+        return ""
+    shown = ", ".join(str(value) for value in several.field("values").slice(0, 3).to_pylist())
+    ids = f"{len(several):,} of the ids {key} of {table.path.name} have several rows, such as {shown}"
+    if _repeats(table, key):
+        wanted = f"one row of each id {key} in {table.path.name}"
+        remedy = "make one row of them, as table.aggregate does in a job, or name another column with --id"
+        raise DataError.expected(wanted, f"{table.rows:,} rows of {table.distinct[key]:,} ids", remedy)
+    left_out = int(pc.sum(several.field("counts")).as_py()) - len(several)
+    return f"{ids}: the first row of each is taken, {left_out:,} are left out (id.duplicates: first)"
 
 
 def _equal_values(tables: Sequence[TableSummary]) -> dict[str, str] | None:
@@ -77,11 +119,6 @@ def _unique_columns(table: TableSummary) -> dict[str, pa.ChunkedArray]:
     names = [name for name in table.columns if table.distinct[name] == table.rows]
     columns = {name: source.read([name]).column(name) for name in names}
     return {name: column.cast(pa.string()) for name, column in columns.items() if not pa.types.is_floating(column.type)}
-
-
-def _shared_names(tables: Sequence[TableSummary], alike: Callable[[str], str]) -> set[str]:
-    """Names that every table has, in a form that makes like names equal."""
-    return set.intersection(*({alike(name) for name in table.columns} for table in tables))
 
 
 def _letters(name: str) -> str:
@@ -113,12 +150,17 @@ def guess(tables: Sequence[TableSummary], ids: Mapping[str, str]) -> tuple[Table
 
 
 def _label(table: TableSummary, key: str) -> str | None:
-    other_columns = [name for name in table.columns if name != key]
-    named = [name for name in other_columns if LABEL_NAMES.search(name) and table.distinct[name] >= 2]
+    named = [name for name in table.columns if name != key and _is_named(table, name)]
     return named[0] if named else None
+
+
+def _is_named(table: TableSummary, name: str) -> bool:
+    """Whether a column's name says that it is the label; an income of many values is an amount, and no class of it."""
+    most = MAX_CLASSES if "income" in name.lower() else table.rows
+    return LABEL_NAMES.search(name) is not None and 2 <= table.distinct[name] <= most
 
 
 def candidates(table: TableSummary, key: str) -> list[str]:
     """Columns that may be the label: likely names first, then those of few values."""
     other_columns = [name for name in table.columns if name != key and table.distinct[name] >= 2]
-    return sorted(other_columns, key=lambda name: (not LABEL_NAMES.search(name), table.distinct[name]))
+    return sorted(other_columns, key=lambda name: (not _is_named(table, name), table.distinct[name]))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -29,6 +29,7 @@ from cutlayer.storage.durable import locked, make_folder, write_whole
 from cutlayer.storage.json_values import parse_json
 
 R = TypeVar("R")
+RECORD = "exchange.json"
 _POLL = 0.5
 _KEYS = {"run", "key", "inputs", "sent", "parcels", "received", "writing", "ended"}
 
@@ -45,6 +46,23 @@ class Waiting(Exception):
         super().__init__(f"waiting for {path}")
         self.path = path
         self.written = written
+
+
+def result_of(private: Path, inputs: str) -> dict[str, Any] | None:
+    """The result of an exchange of these inputs that has ended; `None` where it goes on, or is another one.
+
+    Args:
+        private: Folder of a party's record of the exchange.
+        inputs: As of `Exchange`.
+    """
+    try:
+        state = parse_json((private / RECORD).read_bytes())
+    except (OSError, ValueError):
+        return None
+    if not isinstance(state, dict) or not state.get("ended") or state.get("inputs") != inputs:
+        return None
+    result = state.get("result")
+    return result if isinstance(result, dict) else None
 
 
 class Exchange:
@@ -84,7 +102,7 @@ class Exchange:
         self._job, self._name, self._folder, self._security, self._wait = job, name, folder, security, wait
         self.written: tuple[Path, ...] = ()
         peers = job.peers_of(name)
-        self._path = private / "exchange.json"
+        self._path = private / RECORD
         self._held = ExitStack()
         make_folder(private)
         # Two processes could answer two files of one name under one scalar.
@@ -125,10 +143,17 @@ class Exchange:
         """
         result = drive(party, lambda port: port.take(next(self._in[port.peer])))
         self._flush()
-        # The key goes, the record stays: another start would answer the same files under new scalars.
-        self._state |= {"key": "", "ended": True}
-        self._save()
         return result
+
+    def end(self, result: Mapping[str, Any] | None) -> None:
+        """End the exchange: the same command then gives its result again, and answers nothing.
+
+        Args:
+            result: What the command has found, as JSON has it; `None` where it found nothing.
+        """
+        # The key goes, the record stays: another start would answer the same files under new scalars.
+        self._state |= {"key": "", "ended": True, "result": result}
+        self._save()
 
     def _begun(self, peers: tuple[str, ...], inputs: str) -> dict[str, Any]:
         try:

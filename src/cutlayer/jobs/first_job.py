@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -13,17 +13,28 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cutlayer.attacks import column_attacks
-from cutlayer.config import FeaturesConfig, IdConfig, near_miss
+from cutlayer.config import FeaturesConfig, IdConfig, Job, SplitConfig, near_miss
+from cutlayer.config.base import validated
 from cutlayer.config.job import TaskKind
 from cutlayer.data.align import intersect
-from cutlayer.data.distinct_ids import DistinctIds, Identified
+from cutlayer.data.classes import class_rows, spelt_differently
+from cutlayer.data.distinct_ids import DistinctIds
 from cutlayer.data.feature_columns import without_nan
+from cutlayer.data.id_examples import with_examples
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.profile import ColumnProfile, label_profile
 from cutlayer.data.sources import open_source
 from cutlayer.errors import ConfigError, DataError, NothingInCommon
-from cutlayer.jobs.found_tables import TableSummary
+from cutlayer.jobs.found_tables import MAX_CLASSES, TableSummary, plain_name
+from cutlayer.jobs.private_part import (
+    Terms,
+    features_section,
+    model_columns,
+    number_section,
+    partner_section,
+    sketch_width,
+    table_section,
+)
 from cutlayer.kernels.noise.informative_rows import ENOUGH, FEW, informative_rows
 
 Protected = Literal["labels", "columns", "both", "nothing"]
@@ -32,20 +43,10 @@ CLASS_NAMES = re.compile(
     r"(^|_)(class|category|type|kind|group|species|segment|code|id)(es|s)?($|_)|[a-z](Id|ID|Code)$", re.I
 )
 """Names of labels whose numbers are codes of classes."""
-MAX_CLASSES = 10
-"""Number of different values up to which numbers are taken for classes."""
-MIN_SKETCH, MAX_SKETCH = 32, 256
-"""Columns of the release of each partner, where labels are protected: as many as its table has after encoding."""
-STEP_INTERVALS = 64
-"""Intervals of each number in runs on all rows that are trained by steps. Rows that no partner has are predicted from
-the owner's columns alone, of which networks use skewed numbers as well as trees do by their intervals only: see
-docs/how-to/all-rows.md."""
-
-
+DEFAULT_WIDTH = 64
+"""Columns of the release of a partner whose table is not here."""
 LABEL_EPSILONS = (0.5, 1.0, 2.0)
 """Label epsilons of jobs with grades, of which the least is taken that is worth enough rows."""
-HELD_OUT = 0.2
-"""Share of the rows that a job holds out by default."""
 GRADES = (
     "Labels: each partner is sent one drawn label a training row, once; label_dp.eps bounds what it tells of a label.",
     "Columns: each partner sends one drawn grade of sixteen a row, once: four bits at most, and grade_dp.epsilon.",
@@ -53,6 +54,10 @@ GRADES = (
     "see docs/how-to/grades.md.",
 )
 """Comment in the file of a job whose partners release grades."""
+WIDTHS = ("model.bottom.PARTNER.width: columns that it releases, as many as its table has after encoding, 32 to 256.",)
+"""Comment in the file of a job whose partners release their columns."""
+FLAGS = ("features.numbers.quantiles: 1 flags missing numbers.",)
+"""Comment in a file of a party that lacks some numbers."""
 PUBLIC_SPLIT = (
     "train.split.public: partners are sent which rows have the largest values of this column. It states that they may",
     "know this, whatever it shows of the labels, and the guarantee of the labels is given that. A date of application",
@@ -72,6 +77,8 @@ class FirstJob:
         ids: Column that identifies a row, by the name of the table's file.
         protect: What is protected.
         apart: Whether each organisation runs its own part, with a private file each.
+        elsewhere: Parties whose tables are not here, in place of `partners`, with the columns of their releases.
+        first_rows: Files of partners in which some ids have several rows, of which the first is taken.
         split_by: Column of the owner's table by which the newest rows are tested on; `None` for rows at random.
         positive: The label that is called positive, of two; `None` for the greater one.
         task: Kind of the task; `None` for a guess.
@@ -87,6 +94,8 @@ class FirstJob:
     ids: Mapping[str, str]
     protect: Protected = "labels"
     apart: bool = False
+    elsewhere: Mapping[str, int] = field(default_factory=dict)
+    first_rows: frozenset[str] = frozenset()
     split_by: str | None = None
     positive: str | None = None
     task: TaskKind | None = None
@@ -98,36 +107,18 @@ class FirstJob:
     @property
     def has_features(self) -> bool:
         """Whether the owner has a column besides id, label and that of the split."""
-        return bool(set(self.owner.columns) - {self.ids[self.owner.path.name], self.label, self.split_by})
+        return bool(model_columns(self.owner, self.reserved))
+
+    @property
+    def reserved(self) -> set[str | None]:
+        """Columns of the owner's table that are no features: id, label and that of the split."""
+        return {self.ids[self.owner.path.name], self.label, self.split_by}
 
     def id_of(self, table: TableSummary, **rules: Any) -> dict[str, Any]:
         """How a table's rows are identified, as a section of the job."""
         rules |= {"normalise": "integer"} if self.whole_ids else {}
+        rules |= {"duplicates": "first"} if table.path.name in self.first_rows else {}
         return {"column": self.ids[table.path.name], **rules}
-
-
-def sketch_width(table: TableSummary, key: str) -> int:
-    """Columns of a release that keeps what a table has after encoding, within limits.
-
-    Args:
-        table: Table of a partner.
-        key: Its id column.
-    """
-    # A number; where missing ones are flagged, two categories and their count as well.
-    number = 4 if table.has_missing_numbers else 1
-    inputs = (table.frequent[name] + 1 if name in table.frequent else number for name in table.columns if name != key)
-    return min(max(sum(inputs), MIN_SKETCH), MAX_SKETCH)
-
-
-def _sketch(table: TableSummary, key: str) -> dict[str, Any]:
-    """The form of a partner's release: columns apart, which trees predict better from, unless there are too many.
-
-    Neither this nor a rotation hides any of them, also from a receiver who knows no row: see
-    docs/results/release-forms.md.
-    """
-    number = 2 if table.has_missing_numbers else 1  # the number, and how many rows lack it as this one does
-    least = sum(1 if name in table.frequent else number for name in table.columns if name != key)
-    return {"kind": "sketch", **({"map": "permutation"} if least <= MAX_SKETCH else {})}
 
 
 class Overlap(NamedTuple):
@@ -144,24 +135,43 @@ class Overlap(NamedTuple):
     repeats: bool
 
 
-def overlap_of(job: FirstJob) -> Overlap | None:
-    """How the ids of the tables meet; `None` where a partner's are not in order yet, which the check explains."""
+def matched(job: FirstJob) -> tuple[FirstJob, Overlap]:
+    """The job with the normal form of ids by which rows meet, and how they do.
+
+    Raises:
+        DataError: The ids of a table are not in order, or no row is with every party.
+    """
     try:
-        own, *others = [_identified(job, table) for table in (job.owner, *job.partners)]
-    except DataError:
-        return None
+        return job, overlap_of(job)
+    except NothingInCommon as failure:
+        whole = replace(job, whole_ids=True)
+        with suppress(DataError):
+            return whole, overlap_of(whole)
+        raise with_examples(failure, _id_tables(job)) from None
+
+
+def overlap_of(job: FirstJob) -> Overlap:
+    """How the ids of the tables meet.
+
+    Raises:
+        DataError: The ids of a table are not in order, or no row is with every party.
+    """
+    identified = {name: table.identified for name, table in _id_tables(job).items()}
+    own = identified[job.owner.party]
     has = np.zeros(own.rows, dtype=bool)
-    with suppress(NothingInCommon):
-        digests = {"own": own.digests} | {str(number): other.digests for number, other in enumerate(others)}
-        has[intersect(digests)["own"]] = True
+    has[intersect({name: each.digests for name, each in identified.items()})[job.owner.party]] = True
     if isinstance(own, DistinctIds):
         has = has[own.of_rows]
     return Overlap(len(has), int(has.sum()), repeats=isinstance(own, DistinctIds))
 
 
-def _identified(job: FirstJob, table: TableSummary) -> Identified:
-    ids = IdConfig(**job.id_of(table, duplicates="keep" if table is job.owner else "refuse"))
-    return PartyTable(table.party, table.config, ids, features=FeaturesConfig(include="none")).identified
+def _id_tables(job: FirstJob) -> dict[str, PartyTable]:
+    """The tables with their ids alone, by party."""
+    tables = {}
+    for table in (job.owner, *job.partners):
+        ids = IdConfig(**job.id_of(table, duplicates="keep" if table is job.owner else "refuse"))
+        tables[table.party] = PartyTable(table.party, table.config, ids, features=FeaturesConfig(include="none"))
+    return tables
 
 
 def releases_once(job: FirstJob) -> bool:
@@ -171,7 +181,7 @@ def releases_once(job: FirstJob) -> bool:
 
 def label_of(job: FirstJob) -> ColumnProfile:
     """Profile of the label column: its classes and their oddities."""
-    return label_profile(job.owner.party, job.label, _labels(job), task_of(job), job.owner.path.name)
+    return label_profile(job.owner.party, job.label, _labels(job), task_of(job), job.owner.path.name, job.positive)
 
 
 def _labels(job: FirstJob) -> pa.ChunkedArray:
@@ -208,13 +218,17 @@ def check_task(job: FirstJob) -> None:
     """Refuse a stated task that the labels do not fit.
 
     Raises:
-        ConfigError: Two classes of other than two labels, a regression of text, or classes of fractions.
+        ConfigError: Two classes of other than two labels, a regression of text, or classes of fractions; or two labels
+            that are written in several ways.
     """
     name = f"{job.label} of {job.owner.path.name}"
     distinct = job.owner.distinct[job.label]
     if job.task == "binary" and task_of(replace(job, task=None)) != "binary":
         fitting = "multiclass" if job.label in job.owner.folded else "multiclass or regression"
         raise ConfigError.expected(f"two different labels in {name} with --task binary", distinct, f"take {fitting}")
+    if task_of(job) == "binary" and distinct > 2:
+        spelling = spelt_differently([*class_rows(_labels(job), name)])
+        raise ConfigError(f"{name}: {spelling}, or take --task multiclass, where each is a class")
     if job.task == "regression" and job.label in job.owner.folded:
         raise ConfigError.expected(f"numbers in {name} with --task regression", "text", "take multiclass")
     if job.task == "multiclass" and pa.types.is_floating(_labels(job).type) and not has_whole_labels(job):
@@ -225,16 +239,18 @@ def grades_epsilon(job: FirstJob) -> float | None:
     """The label epsilon of a job whose partners release grades; `None` where they release their columns.
 
     It is the least of `LABEL_EPSILONS` at which the drawn labels are worth enough rows, or the largest, if they are
-    worth any there. Labels that are numbers need a range, which is public and so not in the tables.
+    worth any there. Labels that are numbers need a range, which is public and so not in the tables. Rows that share an
+    id have no draws of their own.
     """
     kind = task_of(job)
-    if job.protect != "both" or kind == "regression":
+    if job.protect != "both" or kind == "regression" or job.repeats:
         return None
     overlap = overlap_of(job)
     counts = [*label_of(job).classes.values()]
-    if overlap is None or len(counts) < 2:
+    if len(counts) < 2:
         return None
-    rows = int((1 - HELD_OUT) * (overlap.common if job.partners else overlap.rows))
+    split = SplitConfig()
+    rows = int((1 - split.test - split.validation) * (overlap.common if job.partners else overlap.rows))
     worth = {epsilon: informative_rows(rows, [n / sum(counts) for n in counts], epsilon) for epsilon in LABEL_EPSILONS}
     enough = next((epsilon for epsilon, found in worth.items() if found >= ENOUGH), None)
     last = LABEL_EPSILONS[-1]
@@ -242,36 +258,30 @@ def grades_epsilon(job: FirstJob) -> float | None:
 
 
 def files_of(job: FirstJob, folder: Path) -> dict[str, dict[str, Any]]:
-    """The files to write into a folder, by name: `job.yaml`, and between organisations one for each party.
+    """The files to write into a folder, by name: `job.yaml`, and between organisations one for each party that is here.
 
     Raises:
         ConfigError: A column that is not there, or two parties of one name.
     """
-    parties = (job.owner, *job.partners)
-    names = [table.party for table in parties]
+    tables = {table.path.name: table.party for table in (job.owner, *job.partners)}
+    names = [*tables.values(), *job.elsewhere]
     if len(set(names)) < len(names):
         raise ConfigError.expected("a file name of its own for each party's table", ", ".join(names), "rename one")
+    if job.apart and "job" in names:
+        raise ConfigError.expected("other names than job, whose private file were job.yaml", "job", "rename it")
     labels = grades_epsilon(job)
-    private = dict(zip(names, _private(job, folder, labels), strict=True))
-    release = releases_once(job)
-    shared: dict[str, Any] = {"name": folder.resolve().name or "job", "task": task_of(job), "parties": {}}
+    private = dict(zip(tables.values(), _private(job, folder, labels), strict=True))
+    shared: dict[str, Any] = {"name": plain_name(folder.resolve().name) or "job", "task": task_of(job), "parties": {}}
     if job.rows == "all":
         shared["rows"] = "all"
-    for table in parties:
-        shared["parties"][table.party] = {"role": "active" if table is job.owner else "passive"}
-    if release:
-        bottoms: dict[str, Any] = {names[0]: {"kind": "auto"}}
-        for table in job.partners:
-            width = sketch_width(table, job.ids[table.path.name])
-            bottoms[table.party] = {"kind": "linear", "width": width} if labels is None else {"kind": "grade"}
-        shared["model"] = {"bottom": bottoms, "top": {"kind": "auto"}}
-        shared["train"] = {"release": "once"}
-    elif job.rows == "all":
-        shared["model"] = {"bottom": {"kind": "tabular"}}
-    if split := _split(job, labels_protected=release):
+    for name in names:
+        shared["parties"][name] = {"role": "active" if name == names[0] else "passive"}
+    shared |= _model(job, labels, names[0])
+    if split := _split(job, labels_protected=releases_once(job)):
         shared.setdefault("train", {})["split"] = split
     if job.apart:
         shared["parties"][names[0]]["address"] = f"{names[0]}.example:7070"
+        validated(Job, shared, "job.yaml", folder)
         return {"job.yaml": shared, **{f"{name}.yaml": section for name, section in private.items()}}
     for name, section in private.items():
         shared["parties"][name] |= section
@@ -280,7 +290,19 @@ def files_of(job: FirstJob, folder: Path) -> dict[str, dict[str, Any]]:
     compare = [*(["undefended"] if trains_by_steps else []), *(["alone"] if job.has_features else [])]
     if compare:
         shared["compare"] = compare
+    validated(Job, shared, "job.yaml", folder)
     return {"job.yaml": shared}
+
+
+def _model(job: FirstJob, labels: float | None, owner: str) -> dict[str, Any]:
+    """The sections `model` and `train`; `labels` is the epsilon of labels to which partners fit grades, if any."""
+    if not releases_once(job):
+        return {"model": {"bottom": {"kind": "tabular"}}} if job.rows == "all" else {}
+    widths = {table.party: sketch_width(table, job.ids[table.path.name]) for table in job.partners}
+    bottoms: dict[str, Any] = {owner: {"kind": "auto"}}
+    for name, width in {**widths, **job.elsewhere}.items():
+        bottoms[name] = {"kind": "linear", "width": width} if labels is None else {"kind": "grade"}
+    return {"model": {"bottom": bottoms, "top": {"kind": "auto"}}, "train": {"release": "once"}}
 
 
 def _split(job: FirstJob, *, labels_protected: bool) -> dict[str, Any]:
@@ -302,46 +324,34 @@ def _split(job: FirstJob, *, labels_protected: bool) -> dict[str, Any]:
 
 def _private(job: FirstJob, folder: Path, labels: float | None) -> Iterator[dict[str, Any]]:
     """The private part of each party; `labels` is the epsilon of the labels to which partners fit grades, if any."""
+    once = releases_once(job)
+    keys = {table.path.name: job.ids[table.path.name] for table in (job.owner, *job.partners)}
     for table in (job.owner, *job.partners):
-        key = job.ids[table.path.name]
-        for name in (key, *((job.label,) if table is job.owner else ())):
+        for name in (keys[table.path.name], *((job.label,) if table is job.owner else ())):
             if name not in table.columns:
                 raise ConfigError.expected(f"a column {name!r} in {table.path.name}", ", ".join(table.columns))
-        file = _relative(table.path, folder)
-        stated = {"path": file} | ({} if table.delimiter is None else {"delimiter": table.delimiter})
-        if table.decimal != ".":
-            stated["decimal"] = table.decimal
-        ids = job.id_of(table, **({"duplicates": "keep"} if table is job.owner and job.repeats else {}))
-        section: dict[str, Any] = {"table": stated if len(stated) > 1 else file, "id": ids if len(ids) > 1 else key}
-        numbers: dict[str, Any] = {"quantiles": 1} if table.has_missing_numbers else {}  # flags them
-        if job.rows == "all" and not releases_once(job):
-            numbers["quantiles"] = STEP_INTERVALS
-        if table is job.owner:
-            section["label"] = job.label
-            if job.unlabelled:
-                section["unlabelled"] = "drop"
-            if job.positive is not None:
-                section["positive"] = job.positive
-            if not job.has_features:
-                section["features"] = {"include": "none"}
-            if job.protect in ("labels", "both"):
-                section["privacy"] = {"label_free": None} if labels is None else {"label_dp": {"eps": labels}}
-        else:
-            if labels is not None:
-                section["fit"] = {"kind": "grade"}
-            elif job.protect in ("labels", "both"):
-                section["fit"] = _sketch(table, key)
-                numbers["scale"] = "robust"  # bounded: the release as a whole has a mean square of 1
-            if job.protect in ("columns", "both"):
-                noise = {"dp_embedding": {"clip": 1.0, "epsilon": 8.0, "delta": 1e-5}}
-                section["privacy"] = noise if labels is None else {"grade_dp": {"epsilon": 8.0}}
-                measuring = column_attacks(task_of(job), once=releases_once(job))
-                section["audit"] = {"attacks": [*measuring]}
-        if numbers:
-            section.setdefault("features", {})["numbers"] = numbers
-        yield section
+    yield _owner(job, folder, labels)
+    release: Literal["sketch", "grade"] | None = None if not once else "sketch" if labels is None else "grade"
+    terms = Terms(release, task_of(job), job.rows == "all", job.protect in ("columns", "both"))
+    for table in job.partners:
+        yield partner_section(table, keys[table.path.name], _ids(job, table), folder, terms)
 
 
-def _relative(path: Path, folder: Path) -> str:
-    path, folder = path.resolve(), folder.resolve()
-    return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
+def _ids(job: FirstJob, table: TableSummary, **rules: Any) -> Any:
+    ids = job.id_of(table, **rules)
+    return ids if len(ids) > 1 else ids["column"]
+
+
+def _owner(job: FirstJob, folder: Path, labels: float | None) -> dict[str, Any]:
+    """The private part of the owner of the labels."""
+    repeats = {"duplicates": "keep"} if job.repeats else {}
+    section = {**table_section(job.owner, folder), "id": _ids(job, job.owner, **repeats), "label": job.label}
+    if job.unlabelled:
+        section["unlabelled"] = "drop"
+    if job.positive is not None:
+        section["positive"] = job.positive
+    if releases_once(job):
+        section["privacy"] = {"label_free": None} if labels is None else {"label_dp": {"eps": labels}}
+    steps_on_all_rows = job.rows == "all" and not releases_once(job)
+    numbers = number_section(job.owner, steps_on_all_rows=steps_on_all_rows)
+    return section | features_section(job.owner, job.reserved, numbers)

@@ -49,8 +49,10 @@ ADAM_COPIES = 4
 """Weights, gradients and two moments."""
 LIBRARIES_BYTES = 550 * 10**6
 """Peak of a process that trains a job of a few rows: measured with torch 2.13, most of it torch and pyarrow."""
-FIT_SECONDS, FIT_SECONDS_PER_NUMBER = 1.0, 3e-6
+FIT_SECONDS, FIT_SECONDS_PER_NUMBER = 1.0, 2e-6
 """Time of a fit at once: of a few rows, and for each number that is fitted to. Rough: it depends on the columns."""
+FIT_BYTES_PER_NUMBER = 40
+"""Peak of a fit for each number that is fitted to: as released, as codes and numbers, and boosting's own copies."""
 ALIGNMENT_BYTES = 64
 """Peak of matching the ids, for each row of each party: digests in one array (16), sorted (16), orders and counts."""
 
@@ -225,6 +227,7 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
         if (known := prepared[job.active]).labels is not None:
             train = split.part("train")
             owner.check_training(known.labels.values[train], None if known.weights is None else known.weights[train])
+        copies = _label_copies(prepared, held, job.active)
         _check_fits(job, prepared, held, split)
         model, seconds = _timed(job, prepared, schedule, held)
         columns = dict.fromkeys(job.parties, 0) if job.fits_top else _layer_columns(job, model)
@@ -236,6 +239,12 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
     parties = tuple(
         _party_forecast(job, name, tables, prepared, model, parts, len(positions[name])) for name in job.parties
     )
+    unseen = [
+        f"{name}.{note.column}: {note.text}"
+        for name, table in tables.items()
+        for note in table.notes or ()
+        if note.kind == "unseen"
+    ]
     ledger = ledger_of(job)
     rows = {party.name: party.rows for party in parties}
     return Forecast(
@@ -254,7 +263,14 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
         },
         precision=job.train.precision,
         parties=parties,
-        memory_bytes=_peak_memory(model, schedule.batch_size, outputs, parties, read_bytes),
+        memory_bytes=_peak_memory(
+            model,
+            schedule.batch_size,
+            outputs,
+            parties,
+            read_bytes,
+            _fitted_numbers(model, len(split.train)) if job.fits_top else 0,
+        ),
         transcript_bytes=_transcript_bytes(job, model, columns, schedule),
         step_operations=operations,
         seconds_per_epoch=seconds * schedule.steps_per_epoch,
@@ -262,7 +278,11 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
         guarantees=tuple(f"{entry.protection}: {entry.statement}" for entry in ledger.entries),
         readable={name: readable_columns(job, name) for name in job.passives},
         notes=notes_of(job),
-        warnings=tuple(cautions_of(job, rows, counts[2], counts[0], len(split.test) or held_out, profiles, ledger)),
+        warnings=(
+            *copies,
+            *unseen,
+            *cautions_of(job, rows, counts[2], counts[0], len(split.test) or held_out, profiles, ledger),
+        ),
         columns=profiles,
         totals=ledger.totals,
         all_runs=all_runs,
@@ -270,6 +290,22 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
         keys=by_key(job, matches),
         lacking=lacking(job, ids, len(common[job.active]), held),
     )
+
+
+def _label_copies(prepared: Mapping[str, Prepared], held: HeldRows, active: str) -> tuple[str, ...]:
+    """A sentence on each column that gives the labels alone."""
+    from cutlayer.audit.label_copies import label_copies
+
+    labels = prepared[active].labels
+    stores = {name: data.store for name, data in prepared.items() if data.store is not None}
+    if labels is None:
+        return ()
+    numbered = {
+        name: store.numbered(torch.from_numpy(held.by_party[name])) if name in held.by_party else store
+        for name, store in stores.items()
+    }
+    found = label_copies(numbered, held, labels.values, len(labels.classes))
+    return tuple(f"{copy.party}.{copy.column}: {copy}; exclude it" for copy in found)
 
 
 def _split(job: Job, table: PartyTable, positions: Positions) -> Split:
@@ -326,7 +362,7 @@ def _timed(job: Job, prepared: Mapping[str, Prepared], schedule: Schedule, held:
             # Trained by no step: a wide bottom model would take most of the time.
             bottom.requires_grad_(name == job.active or Phase.RELEASE not in job.phases_of(name))
     if job.fits_top:  # there are no steps to time
-        numbers = schedule.steps_per_epoch * schedule.batch_size * sum(model.widths.values())
+        numbers = _fitted_numbers(model, schedule.steps_per_epoch * schedule.batch_size)
         return model, (FIT_SECONDS + numbers * FIT_SECONDS_PER_NUMBER) / schedule.steps_per_epoch
 
     def seconds_of(batches: Callable[[int], Iterable[Tensor]]) -> float:
@@ -346,6 +382,13 @@ def _timed(job: Job, prepared: Mapping[str, Prepared], schedule: Schedule, held:
     if seconds < LONG_STEP_SECONDS:  # then what does not grow with the rows matters, and whole steps are soon taken
         seconds = seconds_of(lambda epoch: islice(schedule.epoch(epoch), TIMED_STEPS + 1))
     return model, seconds
+
+
+def _fitted_numbers(model: JointModel, rows: int) -> int:
+    """Size of what a top model is fitted to at once, in numbers."""
+    from cutlayer.models.top_estimators.sample import MAX_CELLS  # with PyTorch
+
+    return min(rows * sum(model.widths.values()), MAX_CELLS)
 
 
 def _party_forecast(
@@ -410,13 +453,14 @@ def _layer_outputs(model: JointModel) -> tuple[int, int]:
 
 
 def _peak_memory(
-    model: JointModel, batch: int, outputs: int, parties: tuple[PartyForecast, ...], read_bytes: int
+    model: JointModel, batch: int, outputs: int, parties: tuple[PartyForecast, ...], read_bytes: int, fitted: int
 ) -> int:
     """Peak memory of a run with all parties in one process.
 
     All tables are in memory with the digests of their ids while the ids are matched, and then while the first party's
-    columns are encoded; the larger of the two counts, since memory that was freed stays with the process. Training adds
-    the weights with the optimiser's state, and one batch's activations forwards and backwards.
+    columns are encoded. What a phase needed is then given back: the largest of matching, encoding and fitting counts.
+    A fit has the encoded columns, and both the partner's and the label owner's copy of each release. Training by steps
+    adds the weights with the optimiser's state, and one batch's activations forwards and backwards.
 
     Args:
         model: The joint model.
@@ -424,6 +468,7 @@ def _peak_memory(
         outputs: Number of outputs of all layers for one row.
         parties: Cost of each party.
         read_bytes: Size of all tables as they were read, with the digests.
+        fitted: Size of what is fitted to at once, in numbers.
 
     Returns:
         Bytes. Measured peaks of runs of 100 thousand to 3 million rows were within 30 % of it; of a process of one
@@ -432,7 +477,9 @@ def _peak_memory(
     weights = sum(parameter.nbytes for parameter in model.parameters())
     activations = 2 * 4 * batch * outputs
     matching = ALIGNMENT_BYTES * sum(party.rows for party in parties)
-    rows = read_bytes + max(matching, sum(party.store_bytes for party in parties))
+    stores = sum(party.store_bytes for party in parties)
+    released = 2 * sum(party.bytes_once for party in parties)
+    rows = max(read_bytes + max(matching, stores), stores + released + FIT_BYTES_PER_NUMBER * fitted)
     return LIBRARIES_BYTES + ADAM_COPIES * weights + activations + rows
 
 

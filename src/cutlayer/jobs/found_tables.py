@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,12 +15,21 @@ import pyarrow.compute as pc
 
 from cutlayer.config import TableConfig
 from cutlayer.config.base import validated
-from cutlayer.data.feature_columns import is_text, without_nan
+from cutlayer.config.formats import ColumnFormat
+from cutlayer.config.names import MAX_NAME_LENGTH
+from cutlayer.data.feature_columns import is_text, kind_of, without_nan
+from cutlayer.data.profile import MANY
 from cutlayer.data.sources import SOURCES, open_source
-from cutlayer.data.sources.csv import has_decimal_commas, unusual_delimiter
+from cutlayer.data.sources.csv import unusual_delimiter
 from cutlayer.data.sources.csv_layout import uncompressed_name
 from cutlayer.errors import DataError
+from cutlayer.jobs.file_formats import file_formats, is_plain_comma
 from cutlayer.models.bottom_fits.sketch import SketchFit
+
+_ROW_NAMES = re.compile(r"(^|[_ .-])(id|key|uuid|guid|nr|no|number)$|[a-z](Id|ID|Key|Nr|No)$", re.ASCII)
+"""Names of columns whose whole numbers identify rows, where all of them differ."""
+MAX_CLASSES = 10
+"""Number of different values up to which numbers are taken for classes."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +38,7 @@ class TableSummary:
 
     Attributes:
         path: Path of the file.
-        columns: Names of the columns.
+        columns: Names of the columns that have one.
         rows: Number of rows.
         distinct: Number of different values of each column.
         folded: Number of different values of each column of text after trimming and lower-casing.
@@ -36,6 +46,11 @@ class TableSummary:
         has_missing_numbers: Whether a number is missing.
         delimiter: Delimiter of a CSV file, where it is not the one that its ending stands for.
         decimal: Character before the decimals of its numbers.
+        formats: Formats of columns in which dates, numbers and truth values are written as text.
+        ambiguous: Columns that several formats read, each in its own way.
+        left_out: Columns that are no features, with the reason.
+        infinite: Columns of numbers some of which are infinite.
+        nameless: Number of columns without a name, which are no features.
     """
 
     path: Path
@@ -47,65 +62,180 @@ class TableSummary:
     has_missing_numbers: bool = False
     delimiter: str | None = None
     decimal: str = "."
+    formats: Mapping[str, ColumnFormat] = field(default_factory=dict)
+    ambiguous: Mapping[str, tuple[ColumnFormat, ...]] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    infinite: tuple[str, ...] = ()
+    nameless: int = 0
 
     @property
     def config(self) -> TableConfig:
         """The table's section of a job."""
-        return _config_of(self.path, self.delimiter, self.decimal)
+        return validated(TableConfig, {"path": self.path, **self.layout}, "table")
+
+    @property
+    def layout(self) -> dict[str, Any]:
+        """How the file is written, as a section of the job, without its path."""
+        stated: dict[str, Any] = {} if self.delimiter is None else {"delimiter": self.delimiter}
+        stated |= {} if self.decimal == "." else {"decimal": self.decimal}
+        formats = {name: each.model_dump(mode="json", exclude_none=True) for name, each in self.formats.items()}
+        return stated | ({"formats": formats} if formats else {})
+
+    def with_format(self, name: str, chosen: ColumnFormat | None) -> TableSummary:
+        """The table with one format of an ambiguous column; `None` leaves it as text."""
+        ambiguous = {key: each for key, each in self.ambiguous.items() if key != name}
+        if chosen is None:
+            return replace(self, ambiguous=ambiguous)
+        folded, frequent = ({k: n for k, n in each.items() if k != name} for each in (self.folded, self.frequent))
+        formats = {**self.formats, name: chosen}
+        return replace(self, formats=formats, ambiguous=ambiguous, folded=folded, frequent=frequent)
+
+    def without_formats(self, names: Collection[str]) -> TableSummary:
+        """The table with the texts of some columns as they are, such as ids and names of classes."""
+        kept = {name: each for name, each in self.formats.items() if name not in names}
+        open_ = {name: each for name, each in self.ambiguous.items() if name not in names}
+        folded = {name: self.distinct[name] for name in names if name in self.formats}
+        return replace(self, formats=kept, ambiguous=open_, folded={**folded, **self.folded})
+
+    def has_classes(self, label: str) -> bool:
+        """Whether a label's values name classes, rather than count something."""
+        stated = self.formats.get(label)
+        is_date = stated is not None and stated.date is not None
+        return is_date or label in self.folded or self.distinct.get(label, 0) <= MAX_CLASSES
 
     @property
     def party(self) -> str:
         """A name for its owner, from the file's name."""
-        plain = unicodedata.normalize("NFKD", self.path.name.partition(".")[0].replace("ß", "ss"))
-        plain = "".join(letter for letter in plain if not unicodedata.combining(letter))
-        name = re.sub(r"[^A-Za-z0-9_-]+", "_", plain).strip("-")
+        name = plain_name(self.path.name.partition(".")[0])
         return "party_kind" if name == "kind" else name or "party"
 
 
-def find_tables(folder: Path, named: Collection[str] = ()) -> tuple[TableSummary, ...]:
+def plain_name(text: str) -> str:
+    """A text with the letters, digits and signs that names in a job may have; empty where it has none of them."""
+    plain = unicodedata.normalize("NFKD", text.replace("ß", "ss"))
+    plain = "".join(letter for letter in plain if not unicodedata.combining(letter))
+    return re.sub(r"[^A-Za-z0-9_-]+", "_", plain).strip("-")[:MAX_NAME_LENGTH]
+
+
+def find_tables(folder: Path, named: Collection[str] = (), least: int = 2) -> tuple[TableSummary, ...]:
     """The tables of a folder, by name.
 
     Args:
         folder: The folder.
         named: Names of the files that take part; all files are read without any, and if one of them is not there.
+        least: Minimum number of tables: one where an organisation has its own alone.
 
     Raises:
-        DataError: There are fewer than two, or one cannot be read.
+        DataError: There are fewer, or one cannot be read.
     """
     endings = tuple(ending for kind in ("csv", "parquet") for ending in SOURCES[kind].endings)
     files = sorted(path for path in folder.iterdir() if path.is_file() and uncompressed_name(path).endswith(endings))
-    if len({*named}) > 1 and {*named} <= {path.name for path in files}:
+    if len({*named}) >= least and {*named} <= {path.name for path in files}:
         files = [path for path in files if path.name in named]
     try:
         tables = tuple(read_table(path) for path in files)
     except DataError as failure:
         raise DataError(f"{failure}; if it takes no part, name those that do with --labels and --partner") from None
-    if len(tables) < 2:
+    if len(tables) < least:
         got = ", ".join(table.path.name for table in tables) or "none"
-        raise DataError.expected(
-            f"two tables or more in {folder} ({', '.join(endings)})", got, "or see cutlayer demo --copy for an example"
-        )
+        wanted = f"{'two tables or more' if least > 1 else 'a table'} in {folder} ({', '.join(endings)})"
+        alone = "name the organisations that have theirs with --partner-name"
+        raise DataError.expected(wanted, got, alone if tables else "or see cutlayer demo --copy for an example")
     return tables
 
 
 def read_table(path: Path) -> TableSummary:
-    """Names and numbers of values of a table's columns.
+    """What a first job needs to know of a table's columns.
 
     Raises:
         DataError: It cannot be read.
     """
     delimiter = unusual_delimiter(path)
-    decimal = "," if has_decimal_commas(path, delimiter) else "."
-    source = open_source(_config_of(path, delimiter, decimal), path.name, path.name)
-    table = source.read(source.names)
-    distinct = {name: int(pc.count_distinct(table.column(name)).as_py()) for name in source.names}
-    texts = [name for name in source.names if is_text(table.column(name).type)]
-    folded = {name: _distinct_folded(table.column(name)) for name in texts}
-    frequent = {name: _count_frequent(table.column(name)) for name in texts}
-    missing = any(without_nan(table.column(name)).null_count for name in source.names if name not in texts)
-    return TableSummary(
-        path, tuple(source.names), table.num_rows, distinct, folded, frequent, missing, delimiter, decimal
+    config = validated(TableConfig, {"path": path, "delimiter": delimiter}, "table")
+    source = open_source(config, path.name, path.name)
+    named = [name for name in source.names if name]
+    if not named:
+        raise DataError.expected(f"a column with a name in {path.name}", "none")
+    table = source.read(named)
+    summary = summary_of(table, path)
+    decimal, formats = file_formats(source, table)
+    numbers = {name for name, found in formats.items() if len(found) == 1 and found[0].boolean is None}
+    identifying = {
+        name: reason
+        for name in set(named) - summary.left_out.keys() - formats.keys()
+        if (reason := _identifying(name, table.column(name), summary.distinct[name]))
+    }
+    stated = {name: found for name, found in formats.items() if decimal == "." or not is_plain_comma(found)}
+    left_out = {**summary.left_out, **identifying}
+    missing = any(without_nan(table.column(name)).null_count for name in numbers)
+    return replace(
+        summary,
+        folded={name: count for name, count in summary.folded.items() if name not in numbers},
+        frequent={name: count for name, count in summary.frequent.items() if name not in numbers},
+        has_missing_numbers=summary.has_missing_numbers or missing,
+        delimiter=delimiter,
+        decimal=decimal,
+        formats={name: found[0] for name, found in stated.items() if len(found) == 1},
+        ambiguous={name: found for name, found in stated.items() if len(found) > 1},
+        left_out={name: left_out[name] for name in named if name in left_out},
+        nameless=len(source.names) - len(named),
     )
+
+
+def summary_of(table: pa.Table, path: Path) -> TableSummary:
+    """What a first job needs to know of the columns of a table as they are.
+
+    Args:
+        table: Columns, each of a name of its own.
+        path: Path of the table, or a name for it.
+    """
+    names = tuple(table.column_names)
+    left_out = {name: reason for name in names if (reason := _unusable(name, table.column(name)))}
+    columns = {name: table.column(name) for name in names if name not in left_out}
+    texts = {name: column for name, column in columns.items() if is_text(column.type)}
+    return TableSummary(
+        path,
+        names,
+        table.num_rows,
+        {name: int(pc.count_distinct(columns[name]).as_py()) if name in columns else 0 for name in names},
+        {name: _distinct_folded(column) for name, column in texts.items()},
+        {name: _count_frequent(column) for name, column in texts.items()},
+        any(without_nan(column).null_count for name, column in columns.items() if name not in texts),
+        left_out=left_out,
+        infinite=tuple(
+            name for name, each in columns.items() if pa.types.is_floating(each.type) and _has_infinite(each)
+        ),
+    )
+
+
+def _has_infinite(column: pa.ChunkedArray) -> bool:
+    return bool(pc.any(pc.is_inf(column)).as_py())
+
+
+def _unusable(name: str, column: pa.ChunkedArray) -> str | None:
+    """Why no model can read a column; `None` if one can."""
+    if column.null_count == len(column):
+        return "it holds no value"
+    try:
+        kind_of(name, column.type, "")
+    except DataError:
+        return f"it holds {column.type}, which is neither numbers nor text"
+    return None
+
+
+def _identifying(name: str, column: pa.ChunkedArray, distinct: int) -> str | None:
+    """Why a column says which row it is and nothing else; `None` if it may say more."""
+    if not MANY < len(column) == distinct:
+        return None
+    if is_text(column.type):
+        return "all values differ"
+    if pa.types.is_integer(column.type):
+        ends = pc.min_max(column).as_py()
+        if ends["max"] - ends["min"] + 1 == distinct:
+            return "it numbers the rows"
+        if _ROW_NAMES.search(name):
+            return "all values differ"
+    return None
 
 
 def _distinct_folded(column: pa.ChunkedArray) -> int:
@@ -116,7 +246,3 @@ def _distinct_folded(column: pa.ChunkedArray) -> int:
 def _count_frequent(column: pa.ChunkedArray) -> int:
     counts = pc.value_counts(column.drop_null()).field("counts")
     return int(np.count_nonzero(counts.to_numpy() >= SketchFit().min_count))
-
-
-def _config_of(path: Path, delimiter: str | None, decimal: str) -> TableConfig:
-    return validated(TableConfig, {"path": path, "delimiter": delimiter, "decimal": decimal}, "table")

@@ -16,12 +16,13 @@ from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.address import check_loopback
 from cutlayer.channel.grpc_link import Links
 from cutlayer.config import Job
+from cutlayer.config.aggregate import undated
 from cutlayer.config.phases import Phase
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ConfigError, PeerLost, ProtocolError
 from cutlayer.jobs.audit import audit_passive
 from cutlayer.jobs.check import check_job
-from cutlayer.jobs.courier import check_by_courier, open_releases
+from cutlayer.jobs.courier import check_by_courier, goes_on, labels_sent, open_releases
 from cutlayer.jobs.links import LinkOptions, address_of, connected
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.jobs.runs import Execution, chance_reference, conclude
@@ -46,7 +47,7 @@ from cutlayer.training.process import repeatable_kernels, run_threads
 from cutlayer.training.recorder import Recorder, read_truth
 from cutlayer.training.run_ledger import passive_ledger
 from cutlayer.training.tables import open_table
-from cutlayer.training.together import Trained, local_side
+from cutlayer.training.together import Trained, local_side, odd_columns
 from cutlayer.version import __version__
 
 R = TypeVar("R")
@@ -78,6 +79,7 @@ def run_party(job: Job, name: str, out: Path, options: Options, progress: Progre
     _check_subgroups(job, name)
     if links.releases:
         check_by_courier(job)
+        options = replace(options, resume=options.resume or goes_on(job, out))
     elif links.security is None:
         check_loopback(address_of(job))
     elif name != job.active or links.listen is None:
@@ -178,7 +180,8 @@ class _PartyRun:
         if local.resume and Phase.LEAVE in job.phases and Partners.load(local.checkpoints(job)) is not None:
             yield None
         elif options.releases:
-            yield open_releases(job, job.passives, options.releases, options.security, options.notify)
+            sent = labels_sent(self.execution.folder.path)
+            yield open_releases(job, job.passives, options.releases, options.security, options.notify, sent)
         else:
             with connected(job, self.name, options) as links:
                 yield links
@@ -243,7 +246,12 @@ def _run_of(job: Job, local: Local, party: PassiveParty, outcome: PassiveOutcome
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         cutlayer=__version__,
         device=described(local.device),
-        rows=RowsOfTable(table=local.table.rows, run=len(split.codes), left_out=local.table.left_out),
+        rows=RowsOfTable(
+            table=local.table.rows,
+            run=len(split.codes),
+            left_out=local.table.left_out,
+            undated=local.name in undated(job),
+        ),
         releases=tuple(
             PartReleases(part=part, rows=len(rows), releases=getattr(plan, part)) for part, rows in sizes.items()
         ),
@@ -267,6 +275,7 @@ def _run_of(job: Job, local: Local, party: PassiveParty, outcome: PassiveOutcome
         split_sent=job.train.split.is_sent,
         reproducible_noise=local.releases is None,
         protections=protection_results(job, outcome.evidence),
+        notes=odd_columns(job, local.name, local.table),
         **once_more,
     )
 

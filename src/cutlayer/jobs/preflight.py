@@ -6,10 +6,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from cutlayer.alignment.held_rows import ALL_HAVE_ALL
+from cutlayer.audit.label_copies import label_copies
 from cutlayer.channel.address import check_loopback
 from cutlayer.channel.security import Security
 from cutlayer.channel.tls.names import fingerprint, identity_of
 from cutlayer.config import Job
+from cutlayer.config.aggregate import UNDATED, undated
 from cutlayer.data.classes import listed_classes
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.profile import ColumnProfile
@@ -86,6 +89,7 @@ def _columns(job: Job, name: str, columns: list[PreflightCheck], cautions: list[
     for reason, count in table.left_out.items():
         left_out = f"{count:,} rows of the file are left out, {reason}"
         cautions.append(PreflightCheck("rows", left_out, caution=True))
+    cautions += [PreflightCheck("aggregate", UNDATED, caution=True)] * (name in undated(job))
     cautions += _keys(table)
     for column in table.profiles(
         name, rare_are_odd=not suits_rare_categories(job.bottom_of(name)), positive=job.parties[name].positive
@@ -97,9 +101,12 @@ def _columns(job: Job, name: str, columns: list[PreflightCheck], cautions: list[
             columns.insert(0, PreflightCheck(*listed_classes(column.classes, column.distinct, column.positive)))
         cautions += [PreflightCheck(f"column {column.name}", note, caution=True) for note in column.notes]
     everything = np.arange(table.rows)
-    store = table.prepare(everything, everything).store
+    prepared = table.prepare(everything, everything)
+    store, labels = prepared.store, prepared.labels
     if store is None:
         return f"{table.rows:,} rows, no features"
+    for copy in () if labels is None else label_copies({name: store}, ALL_HAVE_ALL, labels.values, len(labels.classes)):
+        cautions.append(PreflightCheck(f"column {copy.column}", f"{copy}; exclude it", caution=True))
     categorical = len(store.columns.cardinalities)
     numeric = store.columns.inputs.numbers
     return f"{table.rows:,} rows; {categorical} categorical and {numeric} numeric columns after encoding"

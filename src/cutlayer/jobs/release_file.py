@@ -1,33 +1,107 @@
-"""Writes a passive party's single release for a training to a file."""
+"""Writes what a party sends in a training to a file: a partner its single release, the label owner drawn labels."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 from cutlayer.alignment.agreed_before import agreed_alignment
-from cutlayer.channel import Kind, Port
+from cutlayer.channel import Kind, Message, Port
+from cutlayer.channel.parcel import Head, ParcelWriter
+from cutlayer.channel.port import link
 from cutlayer.channel.receiving import DONE, receive
 from cutlayer.config import Job
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.check import check_job
-from cutlayer.jobs.courier import check_by_courier
+from cutlayer.jobs.courier import SENT, asked_by_file, check_by_courier, labels_sent, open_labels
 from cutlayer.jobs.links import LinkOptions, open_trail
 from cutlayer.jobs.options import Options
 from cutlayer.jobs.party import finish_passive
-from cutlayer.parties.drive.drive import Party
+from cutlayer.parties.active import ActiveParty
+from cutlayer.parties.drive.drive import Party, drive_together
 from cutlayer.parties.drive.random_state import isolated
-from cutlayer.parties.drive.to_file import Asker, greeted, recorded, same_order
+from cutlayer.parties.drive.to_file import Asker, absent, forwarded, greeted, recorded, same_order, written_to
 from cutlayer.parties.passive import PassiveParty
 from cutlayer.parties.phases.release import ask_for_release
+from cutlayer.parties.session.local import Local, packing_of
+from cutlayer.parties.session.observer import Observer
+from cutlayer.storage.durable import check_output
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.process import repeatable_kernels, run_threads
 from cutlayer.training.tables import open_table
 from cutlayer.training.together import local_side
 
 
-def release_training(job: Job, name: str, out: Path, folder: Path, options: Options, links: LinkOptions) -> RunFolder:
+def release_labels(job: Job, out: Path, folder: Path, options: Options, links: LinkOptions) -> Mapping[str, Path]:
+    """Draw the training labels, and write them to a file for each partner that grades rows by them.
+
+    Args:
+        job: Job with the label owner's private part.
+        out: File to write; with several partners the name of each is added to it.
+        folder: Run folder of the label owner, to be made: the training goes on from it, with the same draws.
+        options: Keys, and whether to write the files again of a folder that exists.
+        links: Certificates, trail, and the file of the common rows.
+
+    Returns:
+        The file of each partner.
+
+    Raises:
+        RunFolderError: A file or `folder` exists.
+        CutlayerError: Bad input.
+    """
+    name, asked = job.active, asked_by_file(job)
+    check_job(job, name)
+    check_by_courier(job)
+    if not asked:
+        remedy = f"{name} reads the releases with cutlayer party --as {name} --release"
+        raise ConfigError.expected(
+            "a partner that grades rows by drawn labels, to write them to a file", "none", remedy
+        )
+    paths = {peer: out if len(asked) == 1 else out.with_name(f"{out.stem}-{peer}{out.suffix}") for peer in asked}
+    check_output(*paths.values())
+    table = open_table(job, name, options.tables)
+    alignment = agreed_alignment(job, name, links.rows, table)
+    with (
+        RunFolder.new_or_resumed(folder, job, resume=options.resume) as run,
+        run_threads(job.train.threads, job.train.batch_size),
+    ):
+        local = local_side(job, name, run, run.path / "data", options.keys, table, resume=options.resume)
+        runs = labels_sent(run.path) or {peer: secrets.token_hex(8) for peer in asked}
+        # Before a file has its name: what is not written here is not known to be an answer.
+        run.write_json(SENT, runs)
+        _write_labels(job, replace(local, alignment=alignment), paths, runs, links)
+    return paths
+
+
+def _write_labels(
+    job: Job, local: Local, paths: Mapping[str, Path], runs: Mapping[str, str], links: LinkOptions
+) -> None:
+    name = job.active
+    trail = None if links.trail is None else open_trail(job, name, links.trail, links.security)
+    ends = {peer: link(name, peer, runs.get(peer) or secrets.token_hex(8)) for peer in job.passives}
+    side = ActiveParty(job, local, {peer: here for peer, (here, _) in ends.items()}, Observer())
+    parties = {peer: absent(there, side) for peer, (_, there) in ends.items()}
+    with ExitStack() as files, repeatable_kernels([local.device]):
+        if trail is not None:
+            files.callback(trail.close)
+        for peer, path in paths.items():
+            parcel = files.enter_context(ParcelWriter(path, Head(name, peer, runs[peer]), links.security))
+            written_to(ends[peer][0], parcel, trail)
+        drive_together({name: isolated(side.send_labels(), local.starting_key, local.device), **parties})
+
+
+def release_training(
+    job: Job,
+    name: str,
+    out: Path,
+    folder: Path,
+    options: Options,
+    links: LinkOptions,
+    labels: Path | None = None,
+) -> RunFolder:
     """Release a passive party's common rows for a training, once, to a file.
 
     Args:
@@ -37,6 +111,7 @@ def release_training(job: Job, name: str, out: Path, folder: Path, options: Opti
         folder: Run folder of the party, to be made; it holds its account and its part of the model.
         options: Keys, and whether to go on with a folder that exists.
         links: Certificates, trail, and the file of the common rows.
+        labels: The file that the label owner wrote with `release_labels`, for a party that grades its rows.
 
     Raises:
         RunFolderError: `out` or `folder` exists.
@@ -49,6 +124,7 @@ def release_training(job: Job, name: str, out: Path, folder: Path, options: Opti
     check_by_courier(job)
     table = open_table(job, name, options.tables)
     alignment = agreed_alignment(job, name, links.rows, table)
+    sent_by, messages = open_labels(job, name, labels, links.security, links.notify)
     made: list[PassiveParty] = []
     with (
         RunFolder.new_or_resumed(folder, job, resume=options.resume) as run,
@@ -64,15 +140,21 @@ def release_training(job: Job, name: str, out: Path, folder: Path, options: Opti
 
         trail = None if links.trail is None else open_trail(job, name, links.trail, links.security)
         with repeatable_kernels([local.device]):
-            asker = lambda port: _ask_once(port, made, limit)  # noqa: E731
-            outcome = recorded(job, name, out, links.security, trail, party, asker)
+            asker = lambda port: _ask_once(job, port, made, limit, messages if sent_by else None)  # noqa: E731
+            outcome = recorded(job, name, out, links.security, trail, party, asker, sent_by)
         finish_passive(job, local, run, made[0], outcome)
     return run
 
 
-def _ask_once(port: Port, made: Sequence[PassiveParty], limit: float) -> Asker:
-    yield from greeted(port)
-    width = yield from same_order(port)
+def _ask_once(
+    job: Job, port: Port, made: Sequence[PassiveParty], limit: float, messages: Iterable[Message] | None
+) -> Asker:
+    port.compression = packing_of(job, port.peer)
+    if messages is None:
+        yield from greeted(port)
+        width = yield from same_order(port)
+    else:
+        width = yield from forwarded(port, messages)
     yield from ask_for_release(port, made[0].split, width, limit)  # the active party computes the same
     port.send(Kind.CLOSE, fields={"reason": DONE})
     yield from receive(port, Kind.EVIDENCE)

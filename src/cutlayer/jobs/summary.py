@@ -180,6 +180,7 @@ def _party(job: Job, name: str, trained: Trained) -> PartyInfo:
         bytes_received=received,
         traffic=trained.kinds.get(name, {}),
         left_out=trained.left_out.get(name, {}),
+        notes=trained.notes.get(name, ()),
     )
 
 

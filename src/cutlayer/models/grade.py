@@ -52,10 +52,10 @@ class GradeBottom(BottomModel):
     values has the same grade.
 
     Grades of two classes, or of a number, are in the order of the score; those of several classes are the nearest of
-    some centres. They leave as one column for each grade but the first: 1 from this grade on.
+    some centres. They leave as one column for each grade: 1 from this grade on.
 
     Attributes:
-        width: Number of columns, one less than the most grades.
+        width: Number of columns, which is the most grades.
         grades: Number of grades that there are after a fit; 1 before.
         plan: Kinds of the models, JSON in UTF-8, uint8; empty before a fit.
         borders: Scores between two grades, float64 (grades - 1,), or centres, float64 (grades, classes).
@@ -73,7 +73,7 @@ class GradeBottom(BottomModel):
 
     def __init__(self, config: GradeBottomConfig, inputs: Inputs) -> None:
         super().__init__()
-        self.most, self.width = config.grades, config.grades - 1
+        self.most = self.width = config.grades
         self.register_buffer("plan", torch.zeros(0, dtype=torch.uint8))
         self.register_buffer("borders", torch.zeros(0, dtype=torch.float64))
         self.register_buffer("fold_key", torch.zeros(32, dtype=torch.uint8))
@@ -164,4 +164,4 @@ def _score(predicted: Tensor) -> Tensor:
     return predicted[:, 1:] - predicted[:, :1] if predicted.shape[1] == 2 else predicted
 
 
-GRADE_BOTTOM = BottomKind(GradeBottomConfig, GradeBottom, width=lambda section: section.grades - 1)
+GRADE_BOTTOM = BottomKind(GradeBottomConfig, GradeBottom, width=lambda section: section.grades)

@@ -9,14 +9,12 @@ from torch import Tensor
 from cutlayer.data.split import Split
 from cutlayer.models.top_estimators.importance import column_importance, rows_for
 from cutlayer.models.top_estimators.result import ColumnImportance, FitResult
+from cutlayer.models.top_estimators.sample import MAX_CELLS
 from cutlayer.models.top_estimators.top import FittedTop
 from cutlayer.parties.active_setup import ActiveSetup
 from cutlayer.parties.session.passives import Passives
 from cutlayer.storage.row_arrays import gathered
 from cutlayer.storage.row_tensors import rows_of
-
-MAX_NUMBERS = 1 << 27
-"""Maximum size of what is fitted to, in numbers of 4 bytes: of more rows, some are drawn by the seed."""
 
 
 def fit_top(setup: ActiveSetup, passives: Passives, split: Split, seed: int) -> FitResult:
@@ -38,7 +36,7 @@ def fit_top(setup: ActiveSetup, passives: Passives, split: Split, seed: int) -> 
     rows = split.train
     if len(split.test) and not is_drawn:
         rows = np.sort(np.concatenate([split.train, split.validation]))
-    limit = max(1, MAX_NUMBERS // sum(setup.widths.values()))
+    limit = max(1, MAX_CELLS // sum(setup.widths.values()))
     if len(rows) > limit:
         rows = np.sort(np.random.default_rng(seed).choice(rows, limit, replace=False))
     chosen = torch.from_numpy(rows)
@@ -74,7 +72,7 @@ def columns_of(setup: ActiveSetup, passives: Passives, held_out: Tensor, seed: i
     some = np.random.default_rng(seed).permutation(len(held_out))[: rows_for(sum(setup.widths.values()))]
     rows = held_out[torch.from_numpy(np.sort(some))]
     columns = {name: passives.local.placed(part) for name, part in _columns(setup, passives, rows).items()}
-    return column_importance(top, columns, setup.truth_of(rows), setup.task, names, seed)
+    return column_importance(top, columns, setup.truth_of(rows), setup.task, names, seed, passives.graded)
 
 
 def _columns(setup: ActiveSetup, passives: Passives, rows: Tensor) -> dict[str, Tensor]:

@@ -14,11 +14,13 @@ from cutlayer.data.categories import FIRST, CategoryEncoder
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError
-from cutlayer.kernels.noise.score_bands import bits, channel, information
+from cutlayer.kernels.noise.score_bands import bits, channel, information, most_carried
 from cutlayer.storage.row_arrays import chunks_of
 
 LEAST = 50
 """Least number of rows that have an attribute, and that lack it: of fewer, chance alone carries a few per cent."""
+NEARLY = 0.95
+"""Part of what a draw can carry of an attribute from which on grades look as if they were made of that attribute."""
 _DECILES = np.linspace(0.1, 0.9, 9)
 _SAMPLED = 1 << 17
 """Rows that the thresholds of numbers are taken from."""
@@ -106,14 +108,16 @@ def check_limits(found: Carried, limits: Mapping[str, float], party: str) -> Non
 
     Args:
         found: What they carry.
-        limits: Largest share of an attribute of a column, by name of the column; `other` for all others.
+        limits: Largest share of an attribute of a column, by name of the column; `other` for all others, by default
+            `NEARLY` all that the noise of the draw lets through.
         party: Name of the party.
 
     Raises:
         ConfigError: More is carried of a column.
     """
+    default = limits.get("other", round(NEARLY * most_carried(found.epsilon, max(found.grades, 2)), 2))
     for each in found.attributes:
-        limit = limits.get(each.column, limits.get("other", 1.0))
+        limit = limits.get(each.column, default)
         if each.share > limit:
             table = "; ".join(f"{other.attribute} {other.share:.2f}" for other in found.attributes[:5])
             wanted = f"{party}: grades that carry {limit:g} of an attribute of {each.column} at most"

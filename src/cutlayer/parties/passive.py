@@ -10,6 +10,7 @@ from cutlayer.parties.faults import At
 from cutlayer.parties.phases import agree, close, end_to_end, labels, leave, release, warm_up
 from cutlayer.parties.phases.passive_side import PassiveSide
 from cutlayer.parties.session.outcome import PassiveOutcome
+from cutlayer.storage.row_arrays import give_back_memory
 
 PHASES: Mapping[Phase, Callable[[PassiveSide], Generator[Port, Message, None]]] = {
     Phase.WARM_UP: warm_up.follow,
@@ -32,6 +33,7 @@ class PassiveParty(PassiveSide):
         """
         yield from agree.follow(self)
         for phase in self.phases:
+            give_back_memory()  # what the phase before needed
             self.local.faults(At.PHASE, self.local.name, phase)
             yield from PHASES[phase](self)
         return (yield from close.follow(self))

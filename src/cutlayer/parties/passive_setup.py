@@ -64,7 +64,7 @@ class PassiveSetup:
             order,
             [port],
             local.wrap,
-            local.charge_run(prepared.digests),
+            local.charge_run(prepared.digests, lambda: next((p.draws for p in local.chain.protections if p.draws), "")),
             local.device,
         )
 
@@ -118,9 +118,9 @@ class PassiveSetup:
         what = f"embedding of epoch {epoch}, step {step}"
         check_own(embedding, self._local.config.limits.embedding_norm, self._local.name, what, readings)
 
-    def protected(self, view: PassiveView) -> Tensor:
-        """The release of a batch for which no gradient comes back."""
+    def protected(self, view: PassiveView, embedding: Tensor | None = None) -> Tensor:
+        """The release of a batch for which no gradient comes back; its embedding is computed unless it is given."""
         with torch.no_grad():
-            embedding = self.embed(view.rows)
+            embedding = self.embed(view.rows) if embedding is None else embedding
             self.check_own(embedding, view.epoch, view.step)
             return self.state.chain.embedding_out(embedding, view)

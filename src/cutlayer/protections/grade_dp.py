@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import Field
@@ -10,6 +10,7 @@ from pydantic import Field
 from cutlayer.accounting import Event, RandomizedGrade, ReleasePlan
 from cutlayer.config import FrozenModel, Job
 from cutlayer.config.phases import grades_rows
+from cutlayer.kernels.noise.aes import derive
 from cutlayer.kernels.noise.randomized_response import flip_probability, randomized_response
 from cutlayer.kernels.noise.score_bands import bands_for
 from cutlayer.kernels.rows.grade_columns import columns_of_grades, grades_of_columns
@@ -33,9 +34,10 @@ class GradeDP(FeatureProtection[GradeDPConfig]):
     """Draw each row's grade by randomised response before it leaves.
 
     Of k grades a row's own is kept with probability e^epsilon / (k - 1 + e^epsilon), else another is drawn uniformly.
-    The draw is a function of this run's key, the row's id and its grade: a resume and a later prediction of the same
-    row repeat it. The number of grades follows epsilon, so that the fit of the bottom model knows it: 16, 8, 4, 3 and 2
-    from 8, 6, 4, 3 and below.
+    The draw is a function of a key, the row's id and its grade: a resume and a later prediction of the same row repeat
+    it. The key follows from the party's secret, the drawn labels, the models and all rows: a run that did not end and
+    is begun again repeats the draws too, and any other run draws independently. The number of grades follows epsilon,
+    so that the fit of the bottom model knows it: 16, 8, 4, 3 and 2 from 8, 6, 4, 3 and below.
 
     Reference: Kairouz, Bonawitz and Ramage 2016, Discrete distribution estimation under local privacy
     (arXiv 1602.07387), section 2, for randomised response of k values.
@@ -58,9 +60,30 @@ class GradeDP(FeatureProtection[GradeDPConfig]):
     hides_changes = True
     counters = ("rows",)
 
+    def __init__(self, settings: GradeDPConfig) -> None:
+        super().__init__(settings)
+        self._key = b""
+
+    def draw_by(self, key: bytes) -> None:
+        """Draw by a key, 32 bytes, in place of one of the run."""
+        self._key = key
+
+    @property
+    def draws(self) -> str | None:
+        """Name of the draws; `None` where the run's own key draws."""
+        return derive(self._key, b"name", size=16).hex() if self._key else None
+
+    def state_dict(self) -> dict[str, Any]:
+        """The key: later predictions repeat the draws."""
+        return {"key": self._key.hex()} if self._key else {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Draw by the key of a state, if it has one."""
+        self._key = bytes.fromhex(state.get("key", ""))
+
     def embedding_out(self, e: Tensor, view: PassiveView) -> Tensor:
         """Draw the grades of e (n, width), which are columns of 0 and 1, and return them as such columns."""
-        bands = bands_for(self.settings.epsilon, e.shape[1] + 1)
+        bands = max(2, bands_for(self.settings.epsilon, e.shape[1]))
         # Of an embedding that is no grade there are as many, so that the guarantee holds of any.
         grades = grades_of_columns(e).clamp_max(bands - 1)
         # Rows that nobody names, of a release that is only simulated, are known by their number in the request.
@@ -68,7 +91,7 @@ class GradeDP(FeatureProtection[GradeDPConfig]):
         digests = view.ids(view.rows) if view.ids is not None else _numbered(view.rows)
         draws = "" if known else f"{view.mode} {view.epoch} {view.step}"
         purpose = torch.zeros(1)
-        key = self.context.noise.key(hook=self.name, peer=self.context.peers[0], step=0, content=purpose)
+        key = self._key or self.context.noise.key(hook=self.name, peer=self.context.peers[0], step=0, content=purpose)
         drawn = randomized_response(grades, digests, bands, self.settings.epsilon, key, self.name, draws)
         self.count(rows=len(e))
         columns = columns_of_grades(drawn, e.shape[1])
@@ -98,7 +121,7 @@ class GradeDP(FeatureProtection[GradeDPConfig]):
 
     def metrics(self) -> dict[str, Any]:
         """Rows drawn, and the share of grades that is to be expected to change; how many did is not released."""
-        bands = bands_for(self.settings.epsilon, self.context.widths[self.context.party] + 1)
+        bands = bands_for(self.settings.epsilon, max(2, self.context.widths[self.context.party]))
         return {**self.counts, "expected_share_changed": flip_probability(self.settings.epsilon, bands)}
 
 

@@ -49,6 +49,49 @@ def alignment_section(record: AlignmentRecord | None) -> Section | None:
     return Section("alignment", TITLE, blocks, brief, "Alignment")
 
 
+def alignment_line(record: AlignmentRecord | None) -> str:
+    """Which ids became known to whom, in one sentence for the first screen; empty of a run that has no record of it.
+
+    With several partners the numbers are the least and the largest of them; the section lists each.
+    """
+    if record is None:
+        return ""
+    if not record.disclosures:
+        return "Rows were matched by their numbers: no id crossed."
+    showed = {
+        "psi": "The alignment showed",
+        "agreed": "The alignment before the run showed",
+        "plain": "The alignment, by digests that give away what can be guessed, showed",
+    }[record.method]
+    if not record.crossed:
+        showed = f"Between organisations, {showed[0].lower()}{showed[1:].removesuffix('ed')}s"
+    groups: dict[tuple[bool, bool], list[Disclosure]] = {}
+    for known in record.disclosures:
+        groups.setdefault((known.learner == record.active, len(known.about) > 1), []).append(known)
+    return f"{showed} {', and '.join(_which(record, known) for known in groups.values())}."
+
+
+def _which(record: AlignmentRecord, known: list[Disclosure]) -> str:
+    """Who learned of which of its ids whether others have them, as a clause about one party or several alike."""
+    first = known[0]
+    of_active = first.learner == record.active
+    least = "at least " * any(one.at_least for one in known)
+    there = _range([one.there for one in known])
+    own = f"{_range([one.own for one in known])}{' stated' * any(one.is_stated for one in known)} ids"
+    others = first.about[0] if len(first.about) == 1 else "all others"
+    has = "have" if len(first.about) > 1 else "has"
+    if len(known) == 1:
+        return f"{first.learner} which {least}{there} of its {own} {others} {has}"
+    if of_active:
+        return f"{first.learner} which {least}{there} of its {own} each of {len(known)} partners has"
+    return f"each partner which {least}{there} of its {own} {others} {has}"
+
+
+def _range(numbers: list[int]) -> str:
+    least, most = min(numbers), max(numbers)
+    return count(least) if least == most else f"{count(least)} to {count(most)}"
+
+
 def disclosed(record: AlignmentRecord | None) -> tuple[str, ...]:
     """The alignment as sentences, with how rows were matched; empty of a run that has no record of it."""
     return () if record is None else (_lead(record), *sentences(record), *_notes(record))

@@ -124,6 +124,7 @@ class PassiveAudit(Document):
         features: Attacks on its features.
         skipped: Attacks that could not be run.
         guarantees: Guarantees that were tested with canaries.
+        findings: Coded checks of its own columns.
     """
 
     remedy: ClassVar[str] = "run the audit again"
@@ -131,3 +132,4 @@ class PassiveAudit(Document):
     features: tuple[FeatureResult, ...] = ()
     skipped: tuple[SkippedAttack, ...] = ()
     guarantees: tuple[GuaranteeTest, ...] = ()
+    findings: tuple[Finding, ...] = ()

@@ -20,6 +20,7 @@ class ColumnValue(FrozenModel):
         baseline: The same metric of an attacker that saw no embedding.
         other_columns: The same metric of the same attack on the columns of all other parties in place of the embedding;
             `None` where these are elsewhere.
+        ideal: The same metric on the score of a model of all columns; `None` where it was not measured.
         mse: Mean squared error of a rebuilt column, in encoded units.
         baseline_mse: That of an attacker that saw no embedding.
         accuracy: Accuracy for an inferred column.
@@ -30,6 +31,7 @@ class ColumnValue(FrozenModel):
     value: Number
     baseline: Number
     other_columns: Number = None
+    ideal: Number = None
     mse: Number = None
     baseline_mse: Number = None
     accuracy: Number = None
@@ -72,7 +74,10 @@ class FeatureResult(Bounded):
         high: Upper bound of it.
         baseline: The same metric of an attacker that saw no embedding.
         other_columns: The same metric of the same attack on the columns of all other parties in place of the embedding;
-            `None` where these are elsewhere.
+            `None` where these are elsewhere. Of grades the attacker has its columns and labels in any case, and this is
+            without the grades.
+        ideal: The same metric of the same attack on the ideal output in place of the grades: the score of a model of
+            all columns, which any secure computation hands over; `None` where it was not measured.
         column: Name of the column that the value is of; empty where it is of all.
         metrics: Other metrics by name; of `exact` among others `columns_read`, the number of columns read exactly in
             99 % of the rows, of `columns` in all.
@@ -91,6 +96,7 @@ class FeatureResult(Bounded):
     value: Number
     baseline: Number
     other_columns: Number = None
+    ideal: Number = None
     column: str = ""
     metrics: Mapping[str, Number] = Field(default_factory=dict)
     columns: tuple[ColumnValue, ...] = ()

@@ -87,11 +87,14 @@ class Baseline(Attacker):
         model: Name of the model that reaches it.
         chance: The largest leak of the attacks on the whole run where the labels, or the values of a regression, are
             permuted, on average; `None` where none of them ran.
+        ideal: Leak of the ideal output, the score of a model of all columns, of which no system hides more from those
+            who get it; `None` where no party grades rows, or columns are elsewhere.
     """
 
     own_columns: Number = None
     model: str = ""
     chance: Number = None
+    ideal: Number = None
 
 
 class CurvePoint(FrozenModel):

@@ -6,6 +6,7 @@ _NAMES = {"auc": "AUC", "r2": "R²", "mae": "MAE", "mse": "MSE", "rmse": "RMSE",
 _NAMES |= {"psnr": "PSNR", "ssim": "SSIM", "baseline_mse": "MSE without embedding", "majority": "majority share"}
 _NAMES["tpr_at_1_percent_fpr"] = "TPR at 1 % FPR"
 _NAMES |= {"exact": "share read exactly", "certain": "candidates with a certificate"}
+_NAMES |= {"ideal": "on the ideal output"}
 _NAMES |= {"gini": "Gini", "ks": "KS", "brier": "Brier score"}
 
 

@@ -11,6 +11,7 @@ from cutlayer.accounting import Ledger
 from cutlayer.alignment.disclosure import AlignmentRecord
 from cutlayer.config import FrozenModel
 from cutlayer.config.guard import Alarm
+from cutlayer.data.column_note import ColumnNote
 from cutlayer.results.audit import PassiveAudit
 from cutlayer.results.document import Document
 from cutlayer.results.number import Number
@@ -59,11 +60,13 @@ class RowsOfTable(FrozenModel):
         table: Number of rows of the table.
         run: Number of these that took part.
         left_out: Number of rows of the file that are no rows of the table, by the reason.
+        undated: Whether each row is of events that count without an `as_of`.
     """
 
     table: int
     run: int
     left_out: Mapping[str, int] = Field(default_factory=dict)
+    undated: bool = False
 
 
 class PassiveRun(Document):
@@ -97,6 +100,7 @@ class PassiveRun(Document):
         protections: Result of each of its protections.
         alarms: What its guard saw.
         alignment: What the alignment made known.
+        notes: Oddities of its columns.
     """
 
     title: ClassVar[str] = "the outcome of a passive party"
@@ -128,6 +132,7 @@ class PassiveRun(Document):
     protections: tuple[ProtectionResult, ...] = ()
     alarms: tuple[Alarm, ...] = ()
     alignment: AlignmentRecord | None = None
+    notes: tuple[ColumnNote, ...] = ()
 
 
 class PassiveReport(PassiveRun, PassiveAudit):

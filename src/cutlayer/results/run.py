@@ -14,6 +14,7 @@ from cutlayer.config import FrozenModel
 from cutlayer.config.device import Precision
 from cutlayer.config.job import TaskKind
 from cutlayer.config.party import Role
+from cutlayer.data.column_note import ColumnNote
 from cutlayer.results.number import Number
 
 
@@ -213,6 +214,7 @@ class PartyInfo(FrozenModel):
         bytes_received: bytes received over all starts of the run.
         traffic: bytes of tensors sent and received by kind of message, over all starts of the run.
         left_out: Number of rows of its file that are no rows of its table, by the reason; empty where it ran elsewhere.
+        notes: Oddities of its columns; empty where it ran elsewhere.
     """
 
     name: str
@@ -228,6 +230,7 @@ class PartyInfo(FrozenModel):
     bytes_received: int
     traffic: Mapping[str, tuple[int, int]] = Field(default_factory=dict)
     left_out: Mapping[str, int] = Field(default_factory=dict)
+    notes: tuple[ColumnNote, ...] = ()
 
 
 class EpochResult(FrozenModel):

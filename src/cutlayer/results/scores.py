@@ -1,10 +1,16 @@
-"""Predictions in a Parquet or CSV file: one row per id, written in pieces, so that they need not fit into memory."""
+"""Predictions in a Parquet or CSV file or a table of a database: one row per id, written in pieces.
+
+So they need not fit into memory.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +21,14 @@ from torch import Tensor
 
 from cutlayer.errors import ConfigError
 from cutlayer.problem.task import Task
+from cutlayer.results.score_table import CONTRIBUTED, ID, PROBABILITY, VALUE, ScoreTable
 from cutlayer.storage.durable import check_output, sync_file, sync_folder
 
-ID, CONTRIBUTED = "id", "contributed"
+Destination: TypeAlias = Path | ScoreTable
+WARNINGS = "cutlayer.warnings"
+"""Key of the metadata of a Parquet file whose rows are hardly those of the training."""
 PIECE_ROWS = 1 << 17
 """Rows that are written at a time, a row group of a Parquet file."""
-PROBABILITY, VALUE = "probability", "value"
 PARQUET, CSV = ".parquet", ".csv"
 
 
@@ -59,34 +67,33 @@ def as_columns(task: Task, predicted: npt.NDArray[np.float64]) -> npt.NDArray[np
     return predicted[:, [task.positive]] if task.kind == "binary" else predicted
 
 
+class _Takes(Protocol):
+    """What takes the rows of predictions."""
+
+    def write_table(self, rows: pa.Table, /) -> None:
+        """Add rows."""
+
+
 class ScoreWriter:
     """Writes predictions piece by piece.
 
     The columns are `id` with the ids as the table has them; `probability` of the positive class of a binary task,
     `probability_CLASS` for each class of a multi-class task, or `value` of a regression, float64; and `contributed`,
-    the list of the parties whose features the prediction rests on. CSV has no lists: their names are separated by
-    spaces, which no name holds. Its numbers are as short as possible without loss, and its texts are quoted.
+    the list of the parties whose features the prediction rests on. CSV and databases have no lists: their names are
+    separated by spaces, which no name holds. The numbers of CSV are as short as possible without loss, and its texts
+    are quoted.
 
     Args:
-        path: Path of the file.
-        ending: Format of the file, `.parquet` or `.csv`; a temporary file has another ending.
-        task: Task of the run.
-        ids: Arrow type of the ids.
+        sink: Takes the rows, in the columns of `score_schema`.
+        schema: These columns.
         parties: Names of the parties that have features, in the job's order.
     """
 
-    def __init__(self, path: Path, ending: str, task: Task, ids: pa.DataType, parties: Sequence[str]) -> None:
+    def __init__(self, sink: _Takes, schema: pa.Schema, parties: Sequence[str]) -> None:
         self.parties = tuple(parties)
-        self._lists = ending == PARQUET
+        self._lists = pa.types.is_list(schema.field(CONTRIBUTED).type)
         self.counts = dict.fromkeys(self.parties, 0)
-        self._names = score_columns(task)
-        numbers = [pa.field(name, pa.float64(), nullable=False) for name in self._names]
-        names = pa.list_(pa.dictionary(pa.int8(), pa.string())) if self._lists else pa.string()
-        named = pa.field(CONTRIBUTED, names, nullable=False)
-        if pa.types.is_string_view(ids):  # the writer of CSV does not know it
-            ids = pa.string()
-        self._schema = pa.schema([pa.field(ID, ids, nullable=False), *numbers, named])
-        self._file = (parquet.ParquetWriter if self._lists else csv.CSVWriter)(path, self._schema)
+        self._schema, self._sink = schema, sink
 
     def write(
         self, ids: pa.Array, scores: npt.NDArray[np.float64], present: Mapping[str, npt.NDArray[np.bool_]]
@@ -108,24 +115,38 @@ class ScoreWriter:
             *(pa.array(np.ascontiguousarray(column)) for column in scores.T),
         ]
         contributed = lists if self._lists else pc.binary_join(lists, " ")
-        self._file.write_table(pa.table([*columns, contributed], schema=self._schema))
+        self._sink.write_table(pa.table([*columns, contributed], schema=self._schema))
         for name, count in zip(self.parties, mask.sum(axis=0).tolist(), strict=True):
             self.counts[name] += count
 
-    def close(self) -> None:
-        """Complete the file."""
-        self._file.close()
+
+def score_schema(task: Task, ids: pa.DataType, *, lists: bool) -> pa.Schema:
+    """The columns of predictions.
+
+    Args:
+        task: Task of the run.
+        ids: Type of the ids.
+        lists: Whether the parties that contributed are a list, or a text.
+    """
+    numbers = [pa.field(name, pa.float64(), nullable=False) for name in score_columns(task)]
+    names = pa.list_(pa.dictionary(pa.int8(), pa.string())) if lists else pa.string()
+    if pa.types.is_string_view(ids):  # the writer of CSV does not know it
+        ids = pa.string()
+    return pa.schema([pa.field(ID, ids, nullable=False), *numbers, pa.field(CONTRIBUTED, names, nullable=False)])
 
 
 @contextmanager
-def score_file(path: Path, task: Task, ids: pa.DataType, parties: Sequence[str]) -> Iterator[ScoreWriter]:
+def score_file(
+    path: Path, task: Task, ids: pa.DataType, parties: Sequence[str], warnings: Sequence[str] = ()
+) -> Iterator[ScoreWriter]:
     """Open a `ScoreWriter` whose file appears whole, readable by its owner alone, or not at all.
 
     Args:
         path: Path of the file, whose ending chooses the format; its folder exists. Another file there is replaced.
-        task: As in `ScoreWriter`.
-        ids: As in `ScoreWriter`.
+        task: Task of the run.
+        ids: Arrow type of the ids.
         parties: As in `ScoreWriter`.
+        warnings: Sentences on the rows, a JSON list in the metadata of a Parquet file, by `WARNINGS`.
 
     Raises:
         ConfigError: The name ends in neither .parquet nor .csv, or its folder does not exist.
@@ -135,11 +156,12 @@ def score_file(path: Path, task: Task, ids: pa.DataType, parties: Sequence[str])
     try:
         partial.unlink(missing_ok=True)
         partial.touch(mode=0o600)
-        writer = ScoreWriter(partial, path.suffix, task, ids, parties)
-        try:
-            yield writer
-        finally:
-            writer.close()
+        lists = path.suffix == PARQUET
+        schema = score_schema(task, ids, lists=lists)
+        if lists and warnings:
+            schema = schema.with_metadata({WARNINGS: json.dumps([*warnings])})
+        with (parquet.ParquetWriter if lists else csv.CSVWriter)(partial, schema) as file:
+            yield ScoreWriter(file, schema, parties)
         sync_file(partial)
         partial.replace(path)
         sync_folder(path.parent)
@@ -147,22 +169,53 @@ def score_file(path: Path, task: Task, ids: pa.DataType, parties: Sequence[str])
         partial.unlink(missing_ok=True)
 
 
+@contextmanager
+def _score_rows(
+    table: ScoreTable, task: Task, ids: pa.DataType, parties: Sequence[str], _warnings: Sequence[str]
+) -> Iterator[ScoreWriter]:
+    """As `score_file`, to a table of a database, which has no place for warnings."""
+    schema = score_schema(task, ids, lists=False)
+    with table.open(schema) as sink:
+        yield ScoreWriter(sink, schema, parties)
+
+
+def destination(text: str, *, overwrite: bool = False) -> Destination:
+    """Where predictions go: a file, or by a URL a table of a database.
+
+    Args:
+        text: Path, or URL#TABLE.
+        overwrite: Whether an older table of predictions may be replaced.
+
+    Raises:
+        ConfigError: A URL of another form.
+    """
+    table = ScoreTable.of(text)
+    return Path(text) if table is None else replace(table, overwrite=overwrite)
+
+
 def write_scores(
-    path: Path, task: Task, ids: pa.ChunkedArray, logits: Tensor, present: Mapping[str, npt.NDArray[np.bool_]]
+    out: Destination,
+    task: Task,
+    ids: pa.ChunkedArray,
+    logits: Tensor,
+    present: Mapping[str, npt.NDArray[np.bool_]],
+    warnings: Sequence[str] = (),
 ) -> Mapping[str, int]:
     """Write the predictions of all rows.
 
     Args:
-        path: As in `score_file`.
-        task: As in `ScoreWriter`.
+        out: As in `score_file`, or a table.
+        task: Task of the run.
         ids: Ids of the rows, (n,).
         logits: Logits of the top model, (n, outputs).
         present: Which rows each party that has features contributed to, (n,), by name in the job's order.
+        warnings: As in `score_file`.
 
     Returns:
         Number of rows that each of these parties contributed to.
     """
-    with score_file(path, task, ids.type, [*present]) as writer:
+    opened = _score_rows if isinstance(out, ScoreTable) else score_file
+    with opened(out, task, ids.type, [*present], warnings) as writer:  # type: ignore[arg-type]
         for start in range(0, max(len(ids), 1), PIECE_ROWS):
             rows = slice(start, start + PIECE_ROWS)
             part = {name: mask[rows] for name, mask in present.items()}
@@ -170,21 +223,25 @@ def write_scores(
     return writer.counts
 
 
-def check_scores_output(path: Path, kept: Iterable[Path], *, overwrite: bool) -> None:
-    """Raise unless predictions may be written to a path.
+def check_scores_output(out: Destination, kept: Iterable[Path], *, overwrite: bool) -> None:
+    """Raise unless predictions may be written somewhere.
 
     Args:
-        path: The path.
+        out: The path, or the table.
         kept: Files that the prediction reads, and folders of which nothing is replaced.
-        overwrite: Whether another file may be replaced.
+        overwrite: Whether another file, or another table of predictions, may be replaced.
 
     Raises:
         ConfigError: The name ends in neither .parquet nor .csv, or its folder does not exist.
-        RunFolderError: A file is there that must not be replaced.
+        DataError: The database cannot be written to.
+        RunFolderError: A file or table is there that must not be replaced.
     """
-    check_scores_path(path)
+    if isinstance(out, ScoreTable):
+        out.check(kept)
+        return
+    check_scores_path(out)
     remedy = "choose another with --out, or replace it with --overwrite"
-    check_output(path, overwrite=overwrite, kept=kept, remedy=remedy)
+    check_output(out, overwrite=overwrite, kept=kept, remedy=remedy)
 
 
 def check_scores_path(path: Path) -> None:
@@ -194,6 +251,7 @@ def check_scores_path(path: Path) -> None:
         ConfigError: The name ends in neither .parquet nor .csv, or its folder does not exist.
     """
     if path.suffix not in (PARQUET, CSV):
-        raise ConfigError.expected(f"a name that ends in {PARQUET} or {CSV} for the predictions", path.name)
+        wanted = f"a name that ends in {PARQUET} or {CSV} for the predictions"
+        raise ConfigError.expected(wanted, path.name, "or give a table of a database as URL#TABLE")
     if not path.parent.is_dir():
         raise ConfigError.expected(f"a folder at {path.parent} for the predictions", "none", "make it first")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from cutlayer.data.batches import evaluation_batches
 from cutlayer.models import TopModel
 from cutlayer.parties.session.local import EVALUATION_ROWS
 from cutlayer.problem.task import Task
-from cutlayer.results.scores import write_scores
+from cutlayer.results.scores import Destination, write_scores
 
 Embed = Callable[[Tensor], Tensor]
 """Embeddings of some rows to predict, int64 (m,) -> (m, width)."""
@@ -38,9 +37,9 @@ class PredictedRows:
     logits: Tensor
     present: Mapping[str, npt.NDArray[np.bool_]]
 
-    def write(self, out: Path, task: Task) -> Mapping[str, int]:
+    def write(self, out: Destination, task: Task, warnings: Sequence[str] = ()) -> Mapping[str, int]:
         """Write them as `predict` does; returns the number of rows that each party contributed to."""
-        return write_scores(out, task, self.ids, self.logits, self.present)
+        return write_scores(out, task, self.ids, self.logits, self.present, warnings)
 
 
 def answer_rows(

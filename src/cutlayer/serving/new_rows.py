@@ -37,6 +37,7 @@ class RowsToPredict:
         held: Which of its rows of each party belongs to each of the n rows.
         lacking: Number of rows of the first table that each other party does not have.
         digests: Digests of the ids of each party's rows, uint8 (m, 16), where they are at hand.
+        warnings: Sentences on columns that are hardly those of the training.
     """
 
     ids: pa.ChunkedArray
@@ -44,6 +45,7 @@ class RowsToPredict:
     held: HeldRows
     lacking: Mapping[str, int]
     digests: Mapping[str, Digests] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
 
 def new_table(party: str, table: object, ids: IdConfig | None, encoder: Encoder | None) -> PartyTable:
@@ -117,6 +119,7 @@ def new_rows(
         HeldRows(by_party),
         {name: int((own < 0).sum()) for name, own in numbers.items()},
         {name: data.digests for name, data in prepared.items() if tables[name].id_kind != "row"},
+        tuple(note for name in answering for note in tables[name].arrivals),
     )
 
 

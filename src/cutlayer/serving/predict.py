@@ -19,13 +19,13 @@ from torch import Tensor
 from cutlayer.alignment.held_rows import HeldRows, held_of_run
 from cutlayer.config import Job, TableConfig, near_miss
 from cutlayer.config.phases import grades_rows
-from cutlayer.config.reaches import named_path
+from cutlayer.config.reaches import place_of
 from cutlayer.data.align import Positions
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError, DataError
 from cutlayer.parties.agreement.split import split_of_run
-from cutlayer.results.scores import check_scores_output
+from cutlayer.results.scores import Destination, check_scores_output
 from cutlayer.serving.answers import answer_rows
 from cutlayer.serving.models import Models, RowEmbedder
 from cutlayer.serving.new_rows import RowsToPredict, in_order_of_use, new_rows, new_table
@@ -63,23 +63,25 @@ class Predicted:
     """Result of a prediction.
 
     Attributes:
-        out: Path of the file.
+        out: The file or table.
         rows: Number of predicted rows.
         contributed: Number of rows that each party with features contributed to, by name in the job's order.
         absent: Passive parties that were left out.
         lacking: Number of rows of the first table that each other party does not have.
         predictions: Predictions of each party whose releases are counted: made so far, this one included, and planned.
+        warnings: Sentences on columns that are hardly those of the training.
     """
 
-    out: Path
+    out: Destination
     rows: int
     contributed: Mapping[str, int]
     absent: tuple[str, ...]
     lacking: Mapping[str, int]
     predictions: Mapping[str, tuple[int, int]]
+    warnings: tuple[str, ...] = ()
 
 
-def predict(job: Job, folder: RunFolder, out: Path, request: Request) -> Predicted:
+def predict(job: Job, folder: RunFolder, out: Destination, request: Request) -> Predicted:
     """Predict rows with the models of a finished run, and write one row per id.
 
     All rows are read, encoded with the encoders of the training, and aligned before anything is released. Then every
@@ -88,21 +90,26 @@ def predict(job: Job, folder: RunFolder, out: Path, request: Request) -> Predict
     Args:
         job: Job of the run, with the private parts of all parties.
         folder: Folder of the run, with the parts of all parties.
-        out: Path of the Parquet or CSV file to write, by its ending; temporary files are made next to it.
+        out: Path of the Parquet or CSV file to write, by its ending, with temporary files next to it; or a table of a
+            database.
         request: What to predict.
 
     Raises:
         RunFolderError: A file is at `out` that must not be replaced.
         CutlayerError: Bad input, or a party has no prediction left; nothing is written then, and as long as the rows
             are being read, nothing is released.
+
+    Warns:
+        ArrivalWarning: A column is hardly that of the training: its values are unseen, missing, or of another kind.
     """
     read = (*request.tables.values(), *(party.table for party in job.parties.values()))
-    kept = folder.path, *(named_path(table.path) for table in read if isinstance(table, TableConfig))
+    kept = folder.path, *(place_of(table.path) for table in read if isinstance(table, TableConfig))
     check_scores_output(out, kept, overwrite=request.overwrite)
     models = Models.load(job, folder)
     absent = models.absent(request.absent)
     needed = [name for name in models.encoders if name not in absent]
-    with tempfile.TemporaryDirectory(prefix=".cutlayer-", dir=out.parent) as scratch:
+    beside = out.parent if isinstance(out, Path) else None
+    with tempfile.TemporaryDirectory(prefix=".cutlayer-", dir=beside) as scratch:
         if request.tables:
             partial = request.partial or job.rows == "all"
             # The tables are let go once their rows are encoded.
@@ -124,12 +131,12 @@ def predict(job: Job, folder: RunFolder, out: Path, request: Request) -> Predict
                 for name, store in rows.stores.items()
             }
             answered = answer_rows(models.top, models.widths, embeddings, rows.held, rows.ids, absent)
-        contributed = answered.write(out, models.task)
+        contributed = answered.write(out, models.task, rows.warnings)
     predictions = {
         name: (party.predictions_made, party.plan.serving) for name, party in serving.items() if party.counted
     }
     lacking = {name: count for name, count in rows.lacking.items() if count}
-    return Predicted(out, len(rows.ids), contributed, absent, lacking, predictions)
+    return Predicted(out, len(rows.ids), contributed, absent, lacking, predictions, rows.warnings)
 
 
 class _Embeddings:

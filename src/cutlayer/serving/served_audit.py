@@ -19,12 +19,14 @@ from cutlayer.attacks.knowledge import Auxiliary, Knowledge, Need
 from cutlayer.attacks.label.history import HistoryView
 from cutlayer.audit.attack_audit import AttackAudit
 from cutlayer.audit.auditor import Auditor
+from cutlayer.audit.features import case_of_all, in_default
 from cutlayer.audit.features.measures import Case, measure
 from cutlayer.audit.history import audit_messages
 from cutlayer.channel.row_history import FollowedEpoch
 from cutlayer.channel.transcript import Step
 from cutlayer.config import FeaturesConfig, Job
-from cutlayer.data.encoded import ColumnSpec
+from cutlayer.config.phases import Phase
+from cutlayer.data.encoding import Encoder
 from cutlayer.data.id_index import ABSENT, IdIndex
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import DataError, RunFolderError
@@ -85,33 +87,62 @@ def audit_served(folder: RunFolder, job: Job) -> ServedAudit:
 
 
 def _audit_features(job: Job, folder: RunFolder, party: str, sample: Served, audit: AttackAudit[FeatureResult]) -> None:
-    """Attack a passive party's features; some of the rows are known to the attacker, all others are attacked."""
+    """Attack a passive party's features, with the rows of the sample that each attack knows."""
     trained = TrainedParty.open(folder.path, party)
     encoder, bottom = trained.model.encoder, trained.model.bottom
     if encoder is None or bottom is None:
         return
-    columns = encoder.columns
-    rows = torch.arange(len(sample.ids))
-    seed = job.train.seed
+    seed, once = job.train.seed, Phase.RELEASE in job.phases_of(party)
     for attack in resolve(job.parties[party].audit.catalogue, job.task, "passive").features:
-        if attack.needs != {Need.AUXILIARY_FEATURES}:
+        if not in_default(attack, job, party, once=once):
+            continue
+        if attack.needs not in _CASES:
             audit.skip(party, [attack], "it reads a training, and not served embeddings")
             continue
         about = {"run": LABEL, "party": party, "attack": attack.name, "knowledge": sorted(attack.needs)}
         with audit.skipping(party, [attack]):
-            case = _case(party, sample, columns, rows, job)
+            case = _CASES[attack.needs](party, sample, encoder, job)
             audit.results.extend(measure(attack(case.view, case.knowledge, seed), case, about))
 
 
-def _case(party: str, sample: Served, columns: ColumnSpec, rows: Tensor, job: Job) -> Case:
+def _known_rows(party: str, sample: Served, encoder: Encoder, job: Job) -> Case:
+    """Some of the rows are known to the attacker, all others are attacked."""
+    rows = torch.arange(len(sample.ids))
     known = auxiliary_indices(len(rows), job.train.seed)
-    auxiliary = Auxiliary(columns, known, sample.codes[known], sample.numbers[known])
+    auxiliary = Auxiliary(encoder.columns, known, sample.codes[known], sample.numbers[known])
     unknown = auxiliary.unknown(len(rows))
     view = FeatureView(party, rows, sample.embeddings)
     knowledge = Knowledge(auxiliary_rows=auxiliary)
     return Case(
         LABEL, view, knowledge, (sample.codes[unknown], sample.numbers[unknown]), job.parties[party].audit.attribute
     )
+
+
+def _no_row(party: str, sample: Served, encoder: Encoder, job: Job) -> Case:
+    """No row is known, and all are attacked."""
+    del job
+    view = FeatureView(party, torch.arange(len(sample.ids)), sample.embeddings)
+    return case_of_all(LABEL, view, Knowledge(), (sample.codes, sample.numbers), encoder)
+
+
+def _other_rows(party: str, sample: Served, encoder: Encoder, job: Job) -> Case:
+    """Some rows are left out of what is attacked: the attacker knows them as other rows of the population."""
+    left_out = auxiliary_indices(len(sample.ids), job.train.seed)
+    none = torch.zeros(0, dtype=torch.int64)
+    known = Auxiliary(encoder.columns, none, sample.codes[left_out], sample.numbers[left_out])
+    rows = torch.ones(len(sample.ids), dtype=torch.bool)
+    rows[left_out] = False
+    rest = rows.nonzero().flatten()
+    view = FeatureView(party, rest, sample.embeddings[rest])
+    return case_of_all(LABEL, view, Knowledge(other_rows=known), (sample.codes[rest], sample.numbers[rest]), encoder)
+
+
+_CASES = {
+    frozenset(): _no_row,
+    frozenset({Need.OTHER_ROWS}): _other_rows,
+    frozenset({Need.AUXILIARY_FEATURES}): _known_rows,
+}
+"""The case of a sample by what an attack must know."""
 
 
 def _audit_labels(job: Job, folder: RunFolder, party: str, sample: Served) -> RunAudit:

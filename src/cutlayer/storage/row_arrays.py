@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
+import mmap
 import os
 import tempfile
 import weakref
@@ -18,6 +20,9 @@ LARGE_BYTES = 8 << 20
 """Size from which on an array lies in a file."""
 CHUNK_ROWS = 1 << 18
 """Rows that are computed at a time on the way into such an array."""
+_UNMAP = getattr(mmap, "MADV_DONTNEED", None)
+_MAPPED: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
+"""Mappings of the large arrays that are in use."""
 
 
 def row_array(shape: int | tuple[int, ...], dtype: npt.DTypeLike, limit: int | None = None) -> npt.NDArray[Any]:
@@ -197,4 +202,21 @@ def _unnamed_file() -> IO[bytes]:
 
 def _mapped(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     """The file as a plain array, which keeps the mapping when the file is closed."""
-    return np.memmap(file, dtype=dtype, mode="r+", shape=shape).view(np.ndarray)
+    mapped = np.memmap(file, dtype=dtype, mode="r+", shape=shape)
+    base: Any = mapped.base
+    _MAPPED.add(base)
+    return mapped.view(np.ndarray)
+
+
+def give_back_memory() -> None:
+    """Give the system back what large arrays and freed blocks hold of this process's memory, between two phases.
+
+    The pages of the arrays stay in the system's cache while there is room, and are mapped again where they are read. In
+    a process without a large array nothing is done: its freed blocks are soon taken again.
+    """
+    if not _MAPPED or _UNMAP is None:
+        return
+    for mapped in tuple(_MAPPED):
+        mapped.madvise(_UNMAP)
+    if _trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # of glibc alone
+        _trim(0)

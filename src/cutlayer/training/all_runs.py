@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from cutlayer.accounting import DPSGD, Entry, GaussianRelease, Ledger, RandomizedResponse, Total
+from cutlayer.accounting import DPSGD, Entry, GaussianRelease, Ledger, RandomizedGrade, RandomizedResponse, Total
 from cutlayer.accounting.run_store import MARKER, NAME, RunLine, RunStore, new_source, row_words, rows_digest
 from cutlayer.accounting.wording import of_asset
 from cutlayer.config import BudgetConfig, Job
@@ -63,7 +63,7 @@ class AllRuns:
 
         Args:
             digests: Digests of the ids of the common rows, uint8 (n, 16).
-            draws: Returns the fingerprint of the draws of labels; empty at a passive party.
+            draws: Returns the fingerprint of the draws of labels, or of grades; empty without any.
         """
         self._digests, self._draws = digests, draws
 
@@ -316,9 +316,12 @@ def _extended(entry: Entry, releases: int, steps: int) -> Entry:
 def _drawn(entry: Entry, draws: str) -> Entry:
     """An entry with the name of its draws. Draws of runs that did not end are in the lines of those runs."""
     event = entry.event
-    if not isinstance(event, RandomizedResponse):
+    if not isinstance(event, RandomizedResponse | RandomizedGrade):
         return entry
-    what = f"{draws} {entry.protection} {event.eps.hex()} {event.classes}"
+    if isinstance(event, RandomizedGrade) and not draws:  # by the key of a run
+        return entry
+    values = f" {event.classes}" if isinstance(event, RandomizedResponse) else ""
+    what = f"{draws} {entry.protection} {event.eps.hex()}{values}"
     name = hashlib.blake2b(what.encode(), digest_size=16).hexdigest()
     return replace(entry, event=replace(event, draws=1), fingerprint=name)
 

@@ -85,10 +85,10 @@ def undefended_job(job: Job) -> Job:
     graded = [name for name in job.passives if grades_rows(job, name)]
     if not is_label_free(job) and not graded:
         return plain
-    train = plain.train.model_copy(update={"release": "every_step"})
+    train = plain.train.model_copy(update={"release": "every_step"}).for_comparison()
     model = plain.model
     if job.fits_top:  # no step trains it, so that a network stands in its place
-        train, model = train.of_steps(taken=True), model.model_copy(update={"top": TOP})
+        model = model.model_copy(update={"top": TOP})
     if graded:  # no gradient trains a grade
         bottoms = {name: BOTTOM if name in graded else model.bottom_of(name) for name in job.parties}
         model = model.model_copy(update={"bottom": bottoms})

@@ -18,8 +18,8 @@ from cutlayer.config.load import dump_job, load_closed_job
 from cutlayer.config.names import party_name
 from cutlayer.config.wording import did_you_mean
 from cutlayer.consent import check_links
-from cutlayer.errors import CheckpointError, RunFolderError
-from cutlayer.parties.session.checkpoint import RELEASED
+from cutlayer.errors import CheckpointError, Interrupted, PeerLost, RunFolderError
+from cutlayer.parties.session.checkpoint import RELEASED, SENT
 from cutlayer.results.audit import Audit
 from cutlayer.results.run import RunKind
 from cutlayer.results.summary import Summary
@@ -98,7 +98,7 @@ class RunFolder:
                     )
                 if folder.aligned and not folder.committed and not folder.released:
                     failure.add_note(f"{path} holds the buckets of ids that were aligned: continue with --resume")
-                elif not resume and not folder.committed and not folder.released:
+                elif not resume and not folder.committed and not folder.released and not folder.waits(failure):
                     folder.clear()
                     with suppress(OSError):  # a parent folder may hold another run by now
                         for parent in created:
@@ -127,6 +127,11 @@ class RunFolder:
     def released(self) -> bool:
         """Whether a party has made a release that costs privacy, or its single release."""
         return any(any(self.path.glob(f"**/checkpoint/*/{name}")) for name in (MARKER, RELEASED))
+
+    def waits(self, failure: BaseException) -> bool:
+        """Whether a run that failed has sent drawn labels, and may go on once a party is back."""
+        lost = isinstance(failure, PeerLost | Interrupted | KeyboardInterrupt)
+        return lost and any(self.path.glob(f"**/checkpoint/*/{SENT}"))
 
     @property
     def aligned(self) -> bool:

@@ -10,7 +10,8 @@ from pyarrow import parquet
 
 from cutlayer.errors import RunFolderError
 from cutlayer.parties.session.outcome import ActiveOutcome
-from cutlayer.results.scores import ID, write_scores
+from cutlayer.results.score_table import ID
+from cutlayer.results.scores import write_scores
 from cutlayer.training.folder import RunFolder
 
 

@@ -23,7 +23,7 @@ from cutlayer.accounting.total import Asset
 from cutlayer.accounting.wording import ORDERED, PUBLIC, RUN_END, STRATIFIED
 from cutlayer.config import Job
 from cutlayer.config.party import LABEL_FREE
-from cutlayer.config.phases import Phase
+from cutlayer.config.phases import Phase, grades_rows
 from cutlayer.parties.session.plan import plan_of
 from cutlayer.protections import build_chain
 from cutlayer.protections.contract.base import Evidence
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 SPLIT = "split"
 """Name of the ledger's entry for a split that is sent."""
+REFUSAL = "refusal"
+"""Name of the ledger's entry for what it tells whether grades are sent."""
+REFUSED = "whether grades are sent or refused by fit.least_z or fit.limits tells one bit about all rows, once a run"
 
 
 def chain_of(job: Job, name: str) -> Chain:
@@ -122,6 +125,9 @@ def _entries(job: Job, name: str, chain: Chain) -> list[Entry]:
         stated = (event.delta if isinstance(event, GaussianRelease | DPSGD) else None) or DELTA
         delta = stated if chain.budget is None else chain.budget.delta
         entries.append(Entry(protection.name, name, protection.protects.value, job.peers_of(name), event, delta=delta))
+    fit = job.parties[name].fit or {}
+    if name in job.passives and grades_rows(job, name) and (fit.get("limits") or fit.get("least_z", 3.0)):
+        entries.append(Entry(REFUSAL, name, "features", job.peers_of(name), NoFormalGuarantee(REFUSED)))
     return entries
 
 

@@ -13,8 +13,10 @@ from cutlayer.attacks.malicious.base import Tampering
 from cutlayer.channel import link
 from cutlayer.config import Job
 from cutlayer.config.party import ALL_RUNS
+from cutlayer.data.column_note import ColumnNote
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ConfigError
+from cutlayer.models import suits_rare_categories
 from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.compute.device import described, device_of
 from cutlayer.parties.compute.readings import READ_STEPS, Readings
@@ -27,6 +29,7 @@ from cutlayer.parties.session.observer import Observer
 from cutlayer.parties.session.outcome import ActiveOutcome, PassiveOutcome
 from cutlayer.protections import build_chain
 from cutlayer.protections.label_memory.memory import LabelMemory
+from cutlayer.storage.row_arrays import give_back_memory
 from cutlayer.training.all_runs import all_runs_of
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import (
@@ -58,6 +61,7 @@ class Trained:
         columns: Number of columns of the tables of the parties in this process besides id and label, by name.
         left_out: Number of rows of the files of the parties in this process that are no rows of their tables, by name
             and reason.
+        notes: Oddities of the columns of the parties in this process, by name.
     """
 
     active: ActiveOutcome
@@ -69,6 +73,7 @@ class Trained:
     devices: Mapping[str, str]
     columns: Mapping[str, int]
     left_out: Mapping[str, Mapping[str, int]]
+    notes: Mapping[str, tuple[ColumnNote, ...]]
 
     @classmethod
     def of(
@@ -96,7 +101,14 @@ class Trained:
             devices={name: described(side.device) for name, side in sides.items()},
             columns={name: side.table.available for name, side in sides.items()},
             left_out={name: side.table.left_out for name, side in sides.items()},
+            notes={name: odd_columns(leader.job, name, side.table) for name, side in sides.items()},
         )
+
+
+def odd_columns(job: Job, name: str, table: PartyTable) -> tuple[ColumnNote, ...]:
+    """Oddities of the columns that a party was trained on, apart from those that its bottom model is made for."""
+    made_for_rare = suits_rare_categories(job.bottom_of(name))
+    return tuple(note for note in table.notes or () if note.kind != "rare" or not made_for_rare)
 
 
 def local_side(
@@ -234,6 +246,7 @@ def train_together(
             readings.read()  # a bad number that was not read yet is the cause of whatever failed after it
             raise
     recorder.finished()
+    give_back_memory()
     record_active(folder, leader)
     for name, passive in passives.items():
         if name in results:

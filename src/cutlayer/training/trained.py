@@ -89,8 +89,7 @@ class Run:
     def task(self) -> Task:
         """The task with its classes and target scale."""
         classes = self.folder.summary.task.classes if self._classes is None else self._classes
-        training = self.training if self.job.rows == "common" else self.split.part("train")
-        task = Task.fitted(self.job.task, classes, rows_of(self.truth, training))
+        task = Task.fitted(self.job.task, classes, rows_of(self.truth, self.split.part("train")))
         return task.calling(self.job.parties[self.job.active].positive, self.job.active)
 
     @cached_property

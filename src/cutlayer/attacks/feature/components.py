@@ -77,7 +77,8 @@ def _long_tails(projected: Matrix) -> tuple[Matrix, Matrix]:
 
 
 def _short_tails(projected: Matrix) -> tuple[Matrix, Matrix]:
-    return projected**3, 3 * np.square(projected)
+    squared = np.square(projected)
+    return projected * squared, 3 * squared
 
 
 def _asymmetry(projected: Matrix) -> tuple[Matrix, Matrix]:

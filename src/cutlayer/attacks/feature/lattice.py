@@ -29,6 +29,7 @@ class Lattice(ReadingAttack):
 
     name = "lattice"
     reference = "this project; kin to the sorting attack of Naveed, Kamara and Wright 2015 (CCS)"
+    graded = True
 
     def run(self, view: FeatureView, knowledge: Knowledge) -> Readings:
         """Read column by column."""

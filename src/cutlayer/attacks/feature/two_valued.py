@@ -22,9 +22,9 @@ class TwoValued(ReadingAttack):
 
     Where this differs from the paper: it enumerates the values of a set of independent rows, which is exponential in
     the width, and stops at rank 20 or so; we start from rows of large leverage, alternate rounding and projection, and
-    restrict the rows, which reads tables of rank 90 in two seconds but proves no vector absent. One-hot columns also
-    obey quadratic relations (x_i x_j = 0, x_i^2 = x_i), a second way to the levels, which is not used: it needs as many
-    rows as there are pairs of columns.
+    restrict the rows, which reads tables of rank 90 in two seconds but proves no vector absent. Where a search stops
+    without a vector, the quadratic relations of one-hot columns (x_i x_j = 0, x_i^2 = x_i) divide them from the
+    numbers, and it goes on among them; that needs as many rows as there are pairs of columns, 64 of these at most.
 
     Reference: Ye, Jiang, Wang, Li and Li, Feature reconstruction attacks and countermeasures of DNN training in
     vertical federated learning (IEEE TDSC 2024, arXiv 2210.06771), on binary features of linear models.

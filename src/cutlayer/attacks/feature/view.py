@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cutlayer.lazy import Tensor
+from cutlayer.lazy import Tensor, torch
 
 
 @dataclass(frozen=True, eq=False)
@@ -17,6 +17,8 @@ class FeatureView:
         embeddings: Embeddings as received, float32 (n, width).
         logits: Logits of the attacker's own top model, float32 (n, outputs); `None` where they are not known.
         labels: The attacker's own labels, (n,); `None` where they are not known.
+        own: What else the attacker holds of each row, float32 (n, m): its own columns and labels, and what other
+            parties released; `None` where it is not here.
     """
 
     party: str
@@ -24,3 +26,9 @@ class FeatureView:
     embeddings: Tensor
     logits: Tensor | None = None
     labels: Tensor | None = None
+    own: Tensor | None = None
+
+    @property
+    def held(self) -> Tensor:
+        """All that the attacker holds of each row, float32 (n, width + m)."""
+        return self.embeddings if self.own is None else torch.cat([self.embeddings, self.own], dim=1)

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from cutlayer.attacks import CATALOGUES, resolve
+from cutlayer.attacks import CATALOGUES, REGISTRY, resolve
 from cutlayer.attacks.feature.base import FeatureAttack
 from cutlayer.attacks.feature.inversion import Inversion
 from cutlayer.attacks.feature.view import FeatureView
@@ -26,7 +27,7 @@ from cutlayer.audit.features.releases import UNRECORDED, Release, released
 from cutlayer.audit.features.shadow import ShadowRoom
 from cutlayer.config import Job
 from cutlayer.config.load import load_closed_job
-from cutlayer.config.phases import Phase
+from cutlayer.config.phases import Phase, grades_rows
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.prepared import ENCODER
 from cutlayer.data.store import Store
@@ -74,7 +75,7 @@ def audit_features(
         attacks = resolve(job.parties[party].audit.catalogue, job.task, "passive").features
         if not (folder.data(party) / "store.json").exists():
             continue
-        other_columns = OtherColumns(job, folder, party)
+        other_columns = OtherColumns(job, folder, party, classes)
         for name, run in runs.items():
             # What an attack is run on follows from the knowledge that it needs.
             of_models = partial(shadow_cases, jobs[name], party, partial(room, name))
@@ -90,15 +91,21 @@ def audit_features(
             }
             once = Phase.RELEASE in jobs[name].phases_of(party)
             for attack in _attacks_on(job, party, name, attacks):
-                if attack.live and not once and job.parties[party].audit.catalogue in CATALOGUES:
-                    continue  # the default reads columns of a single release alone; elsewhere it is named
+                if not in_default(attack, job, party, once=once):
+                    continue
                 about = {"run": name, "party": party, "attack": attack.name, "knowledge": sorted(attack.needs)}
                 with audit.skipping(party, [attack]):
-                    for case in _granted(attack.needs, cases):
-                        results = measure(attack(case.view, case.knowledge, seed), case, about)
+                    for given in _granted(attack.needs, cases):
                         is_compared = name == RunKind.THIS_RUN and attack.needs == {Need.AUXILIARY_FEATURES}
+                        case = other_columns.held_with(given) if is_compared else given
+                        results = measure(attack(case.view, case.knowledge, seed), case, about)
                         audit.results.extend(other_columns.compared(results, attack, case) if is_compared else results)
     return audit
+
+
+def in_default(attack: FeatureAttack[Any], job: Job, party: str, *, once: bool) -> bool:
+    """Whether the party's audit runs an attack: a catalogue reads columns of a party that releases once alone."""
+    return once or not attack.live or job.parties[party].audit.catalogue not in CATALOGUES
 
 
 def _attacks_on(job: Job, party: str, run: str, named: Sequence[FeatureAttack[Any]]) -> Sequence[FeatureAttack[Any]]:
@@ -108,6 +115,10 @@ def _attacks_on(job: Job, party: str, run: str, named: Sequence[FeatureAttack[An
     if run in attacked_labels(job):
         return [inversion] if run in asked else []
     compared = run == RunKind.THIS_RUN and bool(asked & attacked_labels(job, "features")) and inversion not in named
+    # The default reads what stands exactly in a release. A grade says a little of every column.
+    if grades_rows(job, party) and job.parties[party].audit.catalogue in CATALOGUES:
+        kinds = (kind for kind in REGISTRY.values() if issubclass(kind, FeatureAttack) and kind.graded)
+        return [kind() for kind in kinds if job.task in kind.tasks]
     return [*named, inversion] if compared else named
 
 
@@ -183,11 +194,25 @@ class _Table:
 
     def case(self, name: str, view: FeatureView, knowledge: Knowledge) -> Case:
         """All rows of a view are attacked."""
-        codes, numbers = self.store.gather(view.rows)
-        scales = enumerate(self._encoder.numbers)
-        restored = [torch.from_numpy(scale.restored(numbers[:, index].numpy())) for index, scale in scales]
-        own = torch.stack(restored, dim=1) if restored else numbers[:, :0].double()
-        return Case(name, view, knowledge, (codes, numbers), columns=self.store.columns, numbers=own)
+        return case_of_all(name, view, knowledge, self.store.gather(view.rows), self._encoder)
+
+
+def case_of_all(
+    name: str, view: FeatureView, knowledge: Knowledge, truth: tuple[Tensor, Tensor], encoder: Encoder
+) -> Case:
+    """The case of an attack on all rows of a view.
+
+    Args:
+        name: Which release of the rows it is.
+        view: The attacker's view, (n, width).
+        knowledge: What the attacker is assumed to know besides; no row of the view.
+        truth: Encoded codes, int32 (n, c), and numbers, float32 (n, d).
+        encoder: The party's encoder, which gives the numbers in the units of the table.
+    """
+    numbers = truth[1]
+    restored = [torch.from_numpy(s.restored(numbers[:, index].numpy())) for index, s in enumerate(encoder.numbers)]
+    own = torch.stack(restored, dim=1) if restored else numbers[:, :0].double()
+    return Case(name, view, knowledge, truth, columns=encoder.columns, numbers=own)
 
 
 def _recorded(job: Job, run: RunFolder, party: str) -> list[Release]:

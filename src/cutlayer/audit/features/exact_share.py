@@ -48,27 +48,10 @@ def measure_readings(
         about: The fields of a `FeatureResult` that say which attack on which party and run it was.
     """
     candidates = result.vectors.double().numpy()
-    codes = truth[0].numpy()
-    own = numbers.double().numpy()
-    exact: dict[str, Rows] = {}
-    baselines: dict[str, float] = {}
-    names = list(encoded_slices(columns))
-    names = [name for name in names if name != "image" or columns.image is None]
-    bits, partitions, standardised = _two_valued(candidates), _partitions(candidates), _standardised(candidates)
-    for index, name in enumerate(names):
-        if index < columns.numeric:
-            values = own[:, index]
-            right = _number(candidates, standardised, values)
-        else:
-            values = codes[:, index - columns.numeric]
-            right = _category(partitions, bits, values)
-        _, counts = np.unique(values, return_counts=True)
-        if len(counts) > 1:
-            # Whoever reads nothing answers the commonest value.
-            baselines[name] = float(counts.max() / len(values))
-            exact[name] = right if right.mean() > baselines[name] else values == _commonest(values)
+    standardised = _standardised(candidates)
+    exact, baselines = _exact_rows(candidates, standardised, columns, truth[0].numpy(), numbers.double().numpy())
     r2 = _affine_r2(standardised, encoded_matrix(columns, *truth).double().numpy(), encoded_slices(columns))
-    by_row = np.mean([*exact.values()], axis=0) if exact else np.zeros(len(codes))
+    by_row = np.mean([*exact.values()], axis=0) if exact else np.zeros(len(truth[0]))
     value = float(by_row.mean())
     margin = 1.96 * float(by_row.std()) / math.sqrt(max(len(by_row), 1))
     read = [name for name, right in exact.items() if right.mean() >= READ and right.mean() > baselines[name]]
@@ -91,6 +74,29 @@ def measure_readings(
             for name, right in exact.items()
         ),
     )
+
+
+def _exact_rows(
+    candidates: Matrix, standardised: Matrix, columns: ColumnSpec, codes: npt.NDArray[Any], numbers: Matrix
+) -> tuple[dict[str, Rows], dict[str, float]]:
+    """Rows read exactly of each column that varies, and the share of its commonest value, by name."""
+    exact: dict[str, Rows] = {}
+    baselines: dict[str, float] = {}
+    bits, partitions = _two_valued(candidates), _partitions(candidates)
+    names = [name for name in encoded_slices(columns) if name != "image" or columns.image is None]
+    for index, name in enumerate(names):
+        if index < columns.numeric:
+            values = numbers[:, index]
+            right = _number(candidates, standardised, values)
+        else:
+            values = codes[:, index - columns.numeric]
+            right = _category(partitions, bits, values)
+        _, counts = np.unique(values, return_counts=True)
+        if len(counts) > 1:
+            # Whoever reads nothing answers the commonest value.
+            baselines[name] = float(counts.max() / len(values))
+            exact[name] = right if right.mean() > baselines[name] else values == _commonest(values)
+    return exact, baselines
 
 
 def _commonest(values: npt.NDArray[Any]) -> Any:
@@ -120,8 +126,10 @@ def _affine_matches(candidate: Matrix, values: Matrix, tolerance: float) -> Rows
     for _ in range(_FITS):
         if np.ptp(candidate[chosen]) == 0:
             break
-        slope, offset = np.polyfit(candidate[chosen], values[chosen], 1)
-        off = np.abs(offset + slope * candidate - values)
+        own, wanted = candidate[chosen], values[chosen]
+        centred = own - own.mean()
+        slope = centred @ wanted / (centred @ centred)
+        off = np.abs(wanted.mean() + slope * (candidate - own.mean()) - values)
         right = off < tolerance * (1 - 1e-6)
         best = right if right.sum() > best.sum() else best
         chosen = off <= max(float(np.quantile(off, 0.8)), tolerance)

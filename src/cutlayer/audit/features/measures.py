@@ -13,6 +13,7 @@ from torch import Tensor
 
 from cutlayer.attacks.feature.attribute import MAX_CODES, Inferences, Inferred
 from cutlayer.attacks.feature.base import Reconstruction, encoded_matrix, encoded_slices
+from cutlayer.attacks.feature.best_guess import Guesses
 from cutlayer.attacks.feature.readings import Readings
 from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge
@@ -78,6 +79,9 @@ def measure(result: object, case: Case, about: Mapping[str, Any]) -> Iterable[Fe
         case Reconstruction(), (codes, numbers):
             known = case.knowledge.other_rows or case.knowledge.auxiliary
             return [measure_reconstruction(result, known, (codes, numbers), about)]
+        case Guesses(), (codes, numbers):
+            parts = (result.values, result.classes) if result.classes else (result.values,)
+            return [part for guess in parts for part in measure(guess, case, about)]
         case Readings(), (codes, numbers) if case.columns is not None:
             own = numbers if case.numbers is None else case.numbers
             return [measure_readings(result, case.columns, (codes, numbers), own, about)]
@@ -193,7 +197,8 @@ def _r2_interval(errors: Tensor, spread: Tensor) -> tuple[float, float]:
     n = len(errors)
     ratios = []
     for _ in range(REPEATS // _REPEATS_AT_A_TIME):
-        counts = torch.from_numpy(generator.multinomial(n, np.full(n, 1 / n), size=_REPEATS_AT_A_TIME)).double()
+        drawn = generator.integers(n, size=(_REPEATS_AT_A_TIME, n)) + n * np.arange(_REPEATS_AT_A_TIME)[:, None]
+        counts = torch.from_numpy(np.bincount(drawn.ravel(), minlength=drawn.size).reshape(drawn.shape)).double()
         ratios.append((1 - (counts @ errors) / (counts @ spread).clamp_min(1e-300)).mean(dim=1))
     low, high = torch.cat(ratios).quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
     return low, high

@@ -1,7 +1,8 @@
-"""Leak about a party's features from the columns of all other parties, without an embedding: an attack's control.
+"""What attacks on a party's features compare with: the same attack without the release, and on the ideal output.
 
-It is the same attack, with the same known rows, on those columns in place of the embeddings. What an embedding adds to
-it is what the protocol leaks.
+Each is the same attack, with the same known rows, on other input in place of the embeddings. What an embedding adds to
+the columns of all other parties is what the protocol leaks. The ideal output is the score of a model of all columns,
+which is what a computation that reveals nothing else would hand to the label owner: no protocol reveals less.
 """
 
 from __future__ import annotations
@@ -13,70 +14,129 @@ from functools import cached_property
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from cutlayer.alignment.held_rows import held_of_run
 from cutlayer.attacks.feature.base import FeatureAttack, encoded_matrix
+from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.audit.features.measures import Case, measure
+from cutlayer.audit.own_columns import MAX_ROWS, predict_from_columns
 from cutlayer.config import Job
+from cutlayer.config.phases import grades_rows
 from cutlayer.data.store import Store
 from cutlayer.errors import Diverged, NotApplicable
+from cutlayer.parties.session.checkpoint import RELEASED, Checkpoints
 from cutlayer.results.features import FeatureResult
+from cutlayer.storage.row_tensors import rows_of
 from cutlayer.training.folder import RunFolder
-from cutlayer.training.trained import stores_of
+from cutlayer.training.trained import Run, stores_of
+
+LEAST = -20.0
+"""Least log probability of a class in a score."""
 
 
 class OtherColumns:
-    """Runs attacks on the columns of the other parties; each attack once for the same rows.
+    """Runs attacks on the columns of the other parties, and on the ideal output; each attack once for the same rows.
 
     Args:
         job: The job as run.
         folder: Folder of the run that holds the encoded rows.
         party: Owner of the attacked features.
+        classes: Classes of the task; `None` where the other parties ran elsewhere.
     """
 
-    def __init__(self, job: Job, folder: RunFolder, party: str) -> None:
+    def __init__(self, job: Job, folder: RunFolder, party: str, classes: tuple[str, ...] | None) -> None:
         self._job = job
         self._folder = folder
         self._party = party
         self._held = held_of_run(job, folder.path)
-        self._seed = job.train.seed
-        self._results: dict[tuple[str, int, int], tuple[FeatureResult, ...]] = {}
+        self._run = None if classes is None else Run(job, folder, classes=classes)
+        self._results: dict[tuple[str, int, int], tuple[tuple[FeatureResult, ...], ...]] = {}
+
+    def held_with(self, case: Case) -> Case:
+        """A case in which the attacker also has its own columns, labels and the other parties' releases.
+
+        It is that of a party that releases grades: a grade adds to what is known of a row. Elsewhere, and where the
+        attacker's columns are not here, the case as it is.
+        """
+        run, active = self._run, self._job.active
+        if run is None or not grades_rows(self._job, self._party) or active not in self._stores:
+            return case
+        rows = self._common(case.view.rows)
+        labels = rows_of(run.truth, rows)
+        parts = [functional.one_hot(labels.long(), len(run.task.classes)) if run.task.classes else labels[:, None]]
+        parts.append(encoded_matrix(self._stores[active].columns, *self._stores[active].gather(rows)))
+        kept = Checkpoints(self._folder.path / "checkpoint" / active, active, self._job.digest()).kept(RELEASED)
+        released = {} if kept is None else kept[0]
+        parts += [released[name][rows].nan_to_num(0.0) for name in released if name != self._party]
+        return replace(case, view=replace(case.view, own=torch.cat([part.float() for part in parts], dim=1)))
 
     def compared(
         self, results: Iterable[FeatureResult], attack: FeatureAttack[object], case: Case
     ) -> Iterator[FeatureResult]:
-        """The results, one by one, with what the same attack reaches on the other parties' columns."""
+        """The results, one by one, with what the same attack reaches on the other parties' columns.
+
+        Of a party that releases grades also with what it reaches on the ideal output.
+        """
         key = attack.name, len(case.view.rows), int(case.view.rows.sum())
         if key not in self._results:
-            self._results[key] = tuple(self._attacked(attack, case))
+            self._results[key] = tuple(
+                tuple(self._attacked(attack, case, embeddings)) for embeddings in self._inputs(case.view)
+            )
+        control, *ideal = self._results[key]
         for result in results:
-            yield _compared(result, self._results[key])
+            yield _compared(_compared(result, control, "other_columns"), ideal[0] if ideal else (), "ideal")
 
     @cached_property
-    def _stores(self) -> list[Store]:
+    def _stores(self) -> dict[str, Store]:
         """Encoded columns of the other parties that are here; none where one of them has images."""
         stores = stores_of(self._job, self._folder, self._held)
         del stores[self._party]
-        return [] if any(store.images is not None for store in stores.values()) else [*stores.values()]
+        return {} if any(store.images is not None for store in stores.values()) else stores
 
-    def _attacked(self, attack: FeatureAttack[object], case: Case) -> Iterator[FeatureResult]:
+    def _inputs(self, view: FeatureView) -> Iterator[Tensor]:
+        """What stands for the embeddings: the other parties' columns; or nothing, then the ideal output."""
+        rows = self._common(view.rows)
+        if view.own is None:
+            parts = [encoded_matrix(store.columns, *store.gather(rows)) for store in self._stores.values()]
+            yield torch.cat(parts, dim=1).float() if parts else torch.empty(len(rows), 0)
+        else:
+            yield torch.empty(len(rows), 0)
+            yield self._ideal(rows)
+
+    def _attacked(self, attack: FeatureAttack[object], case: Case, embeddings: Tensor) -> Iterator[FeatureResult]:
         if not self._stores:
             return
-        view = replace(case.view, embeddings=self._matrix(case.view.rows))
+        view = replace(case.view, embeddings=embeddings)
         about = {"run": "", "party": case.view.party, "attack": attack.name}
         with suppress(NotApplicable, Diverged):
-            yield from measure(attack(view, case.knowledge, self._seed), case, about)
+            yield from measure(attack(view, case.knowledge, self._job.train.seed), case, about)
 
-    def _matrix(self, rows: Tensor) -> Tensor:
+    def _ideal(self, rows: Tensor) -> Tensor:
+        """Scores of rows of the common order by a model of all columns that did not see them, float32 (n, scores)."""
+        run = self._run
+        if run is None:
+            return torch.empty(len(rows), 0)
+        others = run.training[~torch.isin(run.training, rows)]
+        fitted = torch.cat([rows, others])[:MAX_ROWS]
+        classes = 2 if run.task.kind == "binary" else len(run.task.classes)
+        stores = [run.stores[name] for name in run.job.parties if name in run.stores]
+        model = predict_from_columns(stores, fitted, run.actual, classes, run.job.train.seed)
+        order = model.rows.argsort()
+        scores = model.scores[order[torch.searchsorted(model.rows[order], rows)]].clamp_min(LEAST)
+        return (scores[:, 1:] - scores[:, :1] if classes == 2 else scores).float()
+
+    def _common(self, rows: Tensor) -> Tensor:
+        """Numbers in the common order of rows of the party, int64 (n,)."""
         if self._party in self._held.by_party:
-            rows = torch.from_numpy(self._held.places(self._party))[rows]
-        parts = [encoded_matrix(store.columns, *store.gather(rows)) for store in self._stores]
-        return torch.cat(parts, dim=1).float()
+            return torch.from_numpy(self._held.places(self._party))[rows]
+        return rows
 
 
-def _compared(result: FeatureResult, control: tuple[FeatureResult, ...]) -> FeatureResult:
-    """A result with the values of the control, of the same column where it is of one."""
-    by_name = {column.column: column.value for part in control for column in part.columns}
-    whole = by_name.get(result.column) if result.column else next((part.value for part in control), None)
-    columns = [column.model_copy(update={"other_columns": by_name.get(column.column)}) for column in result.columns]
-    return result.model_copy(update={"other_columns": whole, "columns": tuple(columns)})
+def _compared(result: FeatureResult, control: tuple[FeatureResult, ...], name: str) -> FeatureResult:
+    """A result with the values of a control, of the same column where it is of one, as the attribute of this name."""
+    same = [part for part in control if part.metric == result.metric]
+    by_name = {column.column: column.value for part in same for column in part.columns}
+    whole = by_name.get(result.column) if result.column else next((part.value for part in same), None)
+    columns = [column.model_copy(update={name: by_name.get(column.column)}) for column in result.columns]
+    return result.model_copy(update={name: whole, "columns": tuple(columns)})

@@ -6,13 +6,15 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from cutlayer.accounting import DPSGD, Entry, GaussianRelease, Ledger, RandomizedResponse
+from cutlayer.accounting import DPSGD, Entry, GaussianRelease, Ledger, RandomizedGrade, RandomizedResponse
 from cutlayer.audit.empirical import gaussian_game, label_game
 from cutlayer.audit.guarantees.embeddings import embedding_scores
+from cutlayer.audit.guarantees.grades import grade_votes
 from cutlayer.audit.guarantees.labels import label_votes
 from cutlayer.audit.guarantees.updates import update_scores
 from cutlayer.config import Job
 from cutlayer.config.load import load_closed_job
+from cutlayer.config.phases import grades_rows
 from cutlayer.errors import ConfigError, NotApplicable
 from cutlayer.results.guarantee import GuaranteeTest
 from cutlayer.training.folder import RunFolder
@@ -22,6 +24,9 @@ CANARIES = 50_000
 MIN_CANARIES = 400
 MAX_UPDATE_CANARIES = 8192
 """Maximum number of canaries against DP-SGD, whose cost grows with the square of their number."""
+
+_EASY = 4.0
+"""Label epsilon of the canaries whose grades are read: a model of them has to tell two values apart."""
 
 
 def check_guarantees(folder: RunFolder, canaries: int = CANARIES) -> list[GuaranteeTest]:
@@ -46,7 +51,7 @@ def check_guarantees(folder: RunFolder, canaries: int = CANARIES) -> list[Guaran
     tests = [test for entry in ledger.entries for test in _tests(job, folder, entry, canaries)]
     if not tests:
         wanted = f"a guarantee by random draws in the ledger of {folder.path}"
-        raise NotApplicable.expected(wanted, "none", "label_dp, dp_embedding and dp_bottom have one")
+        raise NotApplicable.expected(wanted, "none", "label_dp, grade_dp, dp_embedding and dp_bottom have one")
     return tests
 
 
@@ -56,7 +61,14 @@ def _tests(job: Job, folder: RunFolder, entry: Entry, canaries: int) -> list[Gua
     event = entry.event
     if isinstance(event, RandomizedResponse):
         privacy = {entry.protection: job.parties[entry.party].privacy[entry.protection]}
-        outcome = label_game(*label_votes(privacy, event.classes, job.train.max_epochs, canaries, key))
+        if any(grades_rows(job, name) for name in job.passives):
+            votes = grade_votes("labels", privacy, {}, event.classes, canaries, key)
+        else:
+            votes = label_votes(privacy, event.classes, job.train.max_epochs, canaries, key)
+        outcome = label_game(*votes)
+    elif isinstance(event, RandomizedGrade):
+        privacy = {entry.protection: job.parties[entry.party].privacy[entry.protection]}
+        outcome = label_game(*grade_votes("grades", {"label_dp": {"eps": _EASY}}, privacy, 2, canaries, key))
     elif isinstance(event, GaussianRelease):
         width = Run(job, folder).bottom(entry.party).width
         scores = embedding_scores(job, entry.party, entry.protection, event, width, canaries, key)

@@ -14,6 +14,7 @@ import pyarrow as pa
 from cutlayer.config import TableConfig
 from cutlayer.data.faults import fault, missing_column
 from cutlayer.data.feature_columns import decoded, is_text
+from cutlayer.data.formatted import FormattedColumn
 from cutlayer.data.sources.text_type import TextType
 from cutlayer.data.typed_table import TypedTable
 from cutlayer.errors import DataError
@@ -38,6 +39,11 @@ class Source(ABC):
         check_names(where, names)
         self.where = where
         self.names = tuple(names)
+
+    @property
+    def files(self) -> tuple[FileSource, ...]:
+        """The files that it is read from."""
+        return ()
 
     def require(self, name: str) -> None:
         """Refuse a column the table does not have.
@@ -121,7 +127,10 @@ class FileSource(Source):
         endings: Endings of the files that are of this format, with their dots.
         failures: Exceptions with which a file of this format cannot be read.
         config: Path of the file, and how it is laid out.
+        schema: Types of the columns, where the format states them.
     """
+
+    schema: pa.Schema | None = None
 
     format: ClassVar[str]
     endings: ClassVar[tuple[str, ...]]
@@ -134,10 +143,27 @@ class FileSource(Source):
         with self._readable():
             names = self.read_names()
         super().__init__(where, names)
+        for name in config.formats:
+            self.require(name)
 
     def _pieces(self, names: list[str], size: int, as_text: Collection[str]) -> Iterator[pa.Table]:
         with self._readable():
-            yield from self.read_pieces(names, size, as_text)
+            yield from self.in_formats(self.read_pieces(names, size, as_text), names, as_text)
+
+    def in_formats(
+        self, pieces: Iterator[pa.Table], names: Sequence[str], as_text: Collection[str]
+    ) -> Iterator[pa.Table]:
+        """Pieces of a pass over the file, with the columns parsed that have a format and need not stay text."""
+        missing, where = self.config.missing, self.where
+        formats = {
+            name: FormattedColumn(name, stated, missing, where)
+            for name, stated in self.config.formats.items()
+            if name in names and name not in as_text
+        }
+        for piece in pieces:
+            for name, column in formats.items():
+                piece = piece.set_column(names.index(name), name, column.parsed(piece.column(name)))
+            yield piece
 
     @abstractmethod
     def read_names(self) -> Sequence[str]:
@@ -153,6 +179,14 @@ class FileSource(Source):
             as_text: Columns as text, where the database or the file would give numbers.
         """
 
+    @property
+    def files(self) -> tuple[FileSource, ...]:
+        """The file itself."""
+        return (self,)
+
+    def release(self) -> None:
+        """Free what is held for further passes over the file."""
+
     def unreadable(self, failure: Exception) -> DataError:
         """The error of a file that cannot be read, because of one of `failures`."""
         if isinstance(failure, UnicodeError) or "UTF8" in str(failure):
@@ -163,13 +197,13 @@ class FileSource(Source):
     @contextmanager
     def _readable(self) -> Iterator[None]:
         try:
-            self._check_version()
+            self.check_version()
             yield
-            self._check_version()
+            self.check_version()
         except self.failures as failure:
             raise self.unreadable(failure) from failure
 
-    def _check_version(self) -> None:
+    def check_version(self) -> None:
         """Refuse a file that is not the one that was opened: its rows would no longer be those whose ids were read."""
         stat = self.config.path.stat()
         version = stat.st_size, stat.st_mtime_ns

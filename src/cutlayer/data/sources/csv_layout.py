@@ -1,35 +1,84 @@
-"""The layout of a CSV file by its bytes: its delimiter, its encoding, and the first line that does not fit.
+"""The layout of a CSV file by its bytes: its compression, delimiter, header and encoding, and the first odd line.
 
 Errors that are built from it name lines, bytes and numbers of fields: values of a customer's row belong in no message.
 """
 
 from __future__ import annotations
 
+import bz2
 import codecs
 import csv
+import gzip
 import io
+import lzma
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-
-import pyarrow as pa
+from typing import IO
 
 DELIMITERS = (",", ";", "\t", "|")
 _HEAD = 2**18
 _HEAD_ROWS = 50
 _BLOCK = 2**20
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+GZIP = b"\x1f\x8b"
+_OPENERS: dict[bytes, Callable[[Path], IO[bytes]]] = {GZIP: gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}  # type: ignore[dict-item]
+_FOREIGN = {b"PK\x03\x04": "a zip archive", b"\x28\xb5\x2f\xfd": "a zstd file", b"PAR1": "a Parquet file"}
+_MAX_FIELD = 2**27
+"""Longest field that is read to find the line of a fault."""
+
+
+@dataclass(frozen=True)
+class LineFault:
+    """What is wrong with a line of a CSV file.
+
+    Attributes:
+        line: Number of the line, from 1.
+        wanted: What was expected of every line.
+        got: What it has.
+        remedy: How to fix it.
+    """
+
+    line: int
+    wanted: str
+    got: str
+    remedy: str
 
 
 def uncompressed_name(path: Path) -> str:
     """A file's name without the ending of a compression, in lower case."""
-    return path.name.lower().removesuffix(".gz").removesuffix(".bz2")
+    return path.name.lower().removesuffix(".gz").removesuffix(".bz2").removesuffix(".xz")
 
 
 def default_delimiter(path: Path) -> str:
     """The delimiter that a file of this name has unless its owner states another."""
     return "\t" if ".tsv" in path.suffixes else ","
+
+
+def magic(path: Path) -> bytes:
+    """The first bytes of a compressed file; empty of a plain one.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    with path.open("rb") as file:
+        start = file.read(8)
+    return next((mark for mark in _OPENERS if start.startswith(mark)), b"")
+
+
+def foreign_kind(path: Path) -> str:
+    """What a file is by its first bytes if it is no CSV file, such as `a zip archive`; else empty."""
+    with path.open("rb") as file:
+        start = file.read(8)
+    return next((kind for mark, kind in _FOREIGN.items() if start.startswith(mark)), "")
+
+
+def uncompressed(path: Path) -> IO[bytes]:
+    """The bytes of a file, compressed or not."""
+    mark = magic(path)
+    return _OPENERS[mark](path) if mark else path.open("rb")
 
 
 def detected_delimiter(path: Path) -> str:
@@ -41,7 +90,7 @@ def detected_delimiter(path: Path) -> str:
     Raises:
         OSError: It cannot be read.
     """
-    with pa.input_stream(str(path)) as stream:
+    with uncompressed(path) as stream:
         head = stream.read(_HEAD)
     lines = [*io.StringIO(head.decode("utf-8", errors="replace"))]
     lines = lines[:-1] if len(head) == _HEAD else lines  # the last one may be cut
@@ -61,12 +110,44 @@ def _fit(lines: list[str], delimiter: str) -> tuple[float, int]:
     return sum(len(row) == len(rows[0]) for row in rows) / len(rows), len(rows[0])
 
 
+def header(path: Path, delimiter: str) -> tuple[str, ...]:
+    """Fields of the first line that is not empty, without whitespace around them; none of an empty file.
+
+    Raises:
+        OSError: It cannot be read.
+        UnicodeError: It is no text in UTF-8.
+        csv.Error: A field is longer than fields of a header are.
+    """
+    with _text(path, "strict") as lines:
+        for row in csv.reader(lines, delimiter=delimiter, skipinitialspace=True):
+            if row:
+                return tuple(name.strip() for name in row)
+    return ()
+
+
+def line_count(path: Path) -> tuple[int, bool]:
+    """Number of lines, and whether a byte of zero is in one.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    lines = returns = 0
+    has_zero = False
+    last = b"\n"
+    with uncompressed(path) as stream:
+        while block := stream.read(_BLOCK):
+            lines, last = lines + block.count(b"\n"), block[-1:]
+            returns += block.count(b"\r") if not lines else 0
+            has_zero = has_zero or b"\0" in block
+    return (lines or returns) + (last not in b"\r\n"), has_zero
+
+
 def encoding_fault(path: Path) -> tuple[str, str] | None:
     """Place of the first byte that is not UTF-8 text, and the command that converts the file; `None` without one.
 
     Bytes of zero are valid UTF-8, and in no text: UTF-16 without a mark has one in nearly every character.
     """
-    with pa.input_stream(str(path)) as stream:
+    with uncompressed(path) as stream:
         decoder = codecs.getincrementaldecoder("utf-8")()
         line = 1
         start = b""
@@ -92,26 +173,85 @@ def encoding_fault(path: Path) -> tuple[str, str] | None:
 
 def _converted(path: Path, command: str) -> str:
     """A command from one file to another one; of compressed files they are not named."""
-    packed = path.suffix.lower() in (".gz", ".bz2")
+    packed = path.suffix.lower() in (".gz", ".bz2", ".xz")
     name = "IN" if packed else shlex.quote(path.name)
     return command.format(name=name, out="OUT" if packed else shlex.quote(f"{path.stem}-utf8{path.suffix}"))
 
 
-def ragged_line(path: Path, delimiter: str, fields: int) -> tuple[int, int] | None:
-    """The first row with another number of fields: its last line, counted from 1, and how many fields it has."""
-    with pa.input_stream(str(path)) as stream:
-        rows = csv.reader(_lines(stream), delimiter=delimiter)
+def line_fault(path: Path, delimiter: str, fields: int) -> LineFault | None:
+    """The first line that does not fit: another number of fields or a quotation mark that is open.
+
+    Args:
+        path: CSV file of text in UTF-8.
+        delimiter: Its delimiter.
+        fields: Number of fields of a row.
+    """
+    with _text(path) as lines:
+        rows = csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=True)
+        before = csv.field_size_limit(_MAX_FIELD)
+        first = 1
         try:
-            return next(((rows.line_num, len(row)) for row in rows if row and len(row) != fields), None)
-        except csv.Error:  # a field longer than the module reads
-            return None
+            for row in rows:
+                if row and len(row) != fields and (len(row) < fields or any(row[fields:])):
+                    return _ragged(rows.line_num, len(row), fields, delimiter)
+                first = rows.line_num + 1
+        except csv.Error:
+            wanted = "every quotation mark closed before the next delimiter"
+            remedy = "close it, or write a quotation mark in a quoted value twice"
+            return LineFault(first, wanted, "an open one", remedy)
+        finally:
+            csv.field_size_limit(before)
+    return None
 
 
-def _lines(stream: pa.NativeFile) -> Iterator[str]:
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    rest = ""
-    while block := stream.read(_BLOCK):
-        *lines, rest = (rest + decoder.decode(block)).split("\n")
-        yield from (f"{line}\n" for line in lines)
-    if rest:
-        yield rest
+def _ragged(line: int, got: int, fields: int, delimiter: str) -> LineFault:
+    wanted = f"{fields:,} field{'s' * (fields != 1)} between {delimiter!r} in every row"
+    return LineFault(line, wanted, f"{got:,}", f"put fields that hold {delimiter!r} in double quotes, or fix the line")
+
+
+def mixed_ends(path: Path) -> LineFault | None:
+    """The first line that ends in another way than the first one."""
+    with uncompressed(path) as stream:
+        ends = None
+        for number, block in enumerate(stream, 1):  # up to each line feed
+            end = "CR LF" if block.endswith(b"\r\n") else "LF" if block.endswith(b"\n") else ends
+            bare = block.removesuffix(b"\n").removesuffix(b"\r").count(b"\r")
+            if bare or end != (ends or end):
+                got = "a carriage return inside" if bare else f"{end} after lines with {ends}"
+                return LineFault(
+                    number, "lines that all end in the same way", got, "write the file again, or use dos2unix"
+                )
+            ends = ends or end
+    return None
+
+
+def row_count(path: Path, delimiter: str) -> int:
+    """Number of rows that are not empty, the header among them."""
+    with _text(path) as lines:
+        before = csv.field_size_limit(_MAX_FIELD)
+        try:
+            return sum(map(bool, csv.reader(lines, delimiter=delimiter, skipinitialspace=True)))
+        finally:
+            csv.field_size_limit(before)
+
+
+def record_line(path: Path, delimiter: str, record: int) -> int:
+    """The line in which a row begins, of rows that are counted from 0 and the header among them."""
+    with _text(path) as lines:
+        rows = csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
+        before = csv.field_size_limit(_MAX_FIELD)
+        try:
+            first = 1
+            for row in rows:
+                if row and not record:
+                    break
+                record -= bool(row)
+                first = rows.line_num + 1
+            return first
+        finally:
+            csv.field_size_limit(before)
+
+
+def _text(path: Path, errors: str = "replace") -> io.TextIOWrapper:
+    """The text of a file, without the mark of UTF-8 at the beginning, in lines with their ends."""
+    return io.TextIOWrapper(uncompressed(path), encoding="utf-8-sig", errors=errors, newline="")

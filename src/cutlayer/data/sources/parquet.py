@@ -19,9 +19,8 @@ class ParquetSource(FileSource):
     def read_names(self) -> Sequence[str]:
         """Names of all columns, in the file's order."""
         metadata = parquet.read_metadata(self.config.path)
-        self.rows = metadata.num_rows
-        names: Sequence[str] = metadata.schema.to_arrow_schema().names
-        return names
+        self.rows, self.schema = metadata.num_rows, metadata.schema.to_arrow_schema()
+        return tuple(self.schema.names)
 
     def read_pieces(self, names: list[str], size: int, as_text: Collection[str]) -> Iterator[pa.Table]:
         """Columns of these names in this order, of the types that the file states."""
@@ -35,8 +34,12 @@ class ParquetSource(FileSource):
             self.require(name)
         with self._readable():
             schema = parquet.read_schema(self.config.path)
-            text = [name for name in coded if schema.field(name).type in (pa.string(), pa.large_string())]
-            for piece in self._batches(list(names), size, text):
+            text = [
+                name
+                for name in coded
+                if schema.field(name).type in (pa.string(), pa.large_string()) and name not in self.config.formats
+            ]
+            for piece in self.in_formats(self._batches(list(names), size, text), names, as_text):
                 yield without_views(piece, text)
 
     def _batches(self, names: list[str], size: int, coded: Sequence[str]) -> Iterator[pa.Table]:

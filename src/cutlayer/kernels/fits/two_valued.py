@@ -8,6 +8,8 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
+from cutlayer.kernels.fits.quadratic_relations import one_hot_part
+
 Matrix = npt.NDArray[np.float64]
 Bits = npt.NDArray[np.bool_]
 
@@ -34,7 +36,8 @@ def two_valued_vectors(matrix: Matrix, generator: np.random.Generator) -> tuple[
 
     A further search is restricted to rows in which the rare vectors that are found so far are 0. There the span has
     fewer dimensions, and frequent categories are found. A vector of such a search is extended to all rows by a
-    multiple of each vector that it is restricted by.
+    multiple of each vector that it is restricted by. Where a search finds nothing, it is repeated without the
+    directions that obey no quadratic relation, which numbers fill.
 
     Args:
         matrix: float64 (n, k).
@@ -53,10 +56,11 @@ def two_valued_vectors(matrix: Matrix, generator: np.random.Generator) -> tuple[
         inner = _Span(span.basis[kept]) if search else span
         if inner.rank < 2 or len(kept) <= 2 * inner.rank:
             break
-        own = [_smaller(vector) for vector in _search(inner, generator).T]
-        wholes = (
-            [[*_extended(span, kept, vector, rare)] for vector in own] if search else [[(one, True)] for one in own]
-        )
+        vectors = _search(inner, generator)
+        if not vectors.shape[1] and (part := one_hot_part(inner.basis, generator)) is not None:
+            vectors = _search(_Span(np.column_stack([np.ones(len(part)), part])), generator)
+        own = [_smaller(vector) for vector in vectors.T]
+        wholes = _extended(span, kept, own, rare) if search else [[(one, True)] for one in own]
         for whole, exact in chain.from_iterable(wholes):
             key = np.packbits(_smaller(whole)).tobytes()
             found[key] = _smaller(whole), exact or found.get(key, (whole, False))[1]
@@ -152,23 +156,37 @@ def _halves(values: Matrix, inside: Bits) -> Bits:
     return inside
 
 
-def _extended(span: _Span, kept: npt.NDArray[np.int64], vector: Bits, rare: list[Bits]) -> Iterator[tuple[Bits, bool]]:
-    """A vector that is two-valued on the rows `kept` as vectors of all rows, each with whether it lies in the span.
+def _extended(
+    span: _Span, kept: npt.NDArray[np.int64], own: list[Bits], rare: list[Bits]
+) -> list[list[tuple[Bits, bool]]]:
+    """Vectors that are two-valued on the rows `kept` as vectors of all rows, each with whether it lies in the span.
 
     On the other rows a combination that is 0 or 1 on `kept` is off by a multiple of each vector of `rare` that is 1.
     Where all rows of one have the same value, 0 and 1 both fit.
     """
-    values = span.basis @ np.linalg.lstsq(span.basis[kept], vector.astype(float), rcond=1e-6)[0]
+    if not own:
+        return []
+    fitted = np.linalg.lstsq(span.basis[kept], np.stack(own, axis=1).astype(float), rcond=1e-6)[0]
     earlier = np.cumsum(np.stack(rare, axis=1), axis=1)
+    # Rows of each vector and of none before it: what later ones add to them is off by now.
+    first = [vector & (earlier[:, index] == 1) for index, vector in enumerate(rare)]
+    return [
+        [*_on_all_rows(span, kept, vector, values, rare, first)]
+        for vector, values in zip(own, (span.basis @ fitted).T, strict=True)
+    ]
+
+
+def _on_all_rows(
+    span: _Span, kept: npt.NDArray[np.int64], vector: Bits, values: Matrix, rare: list[Bits], first: list[Bits]
+) -> Iterator[tuple[Bits, bool]]:
+    values = values.copy()
     either: list[Bits] = []
-    for index in reversed(range(len(rare))):
-        # Rows of this vector and of none before it; what later ones add to them is off by now.
-        own = rare[index] & (earlier[:, index] == 1)
+    for whole, own in zip(reversed(rare), reversed(first), strict=True):
         if not own.any():
             continue  # a repair moved its rows to those of another
-        values -= values[own].min() * rare[index]
+        values -= values[own].min() * whole
         if np.ptp(values[own]) < 0.5 and own.mean() > _LARGE:
-            either.append(rare[index])
+            either.append(whole)
     for added in [None, *either]:
         whole = np.asarray(values + (0 if added is None else added) > 0.5)
         whole[kept] = vector

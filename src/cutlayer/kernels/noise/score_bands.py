@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from cutlayer.kernels.noise.randomized_response import drawn_rate, flip_probability
+from cutlayer.kernels.noise.randomized_response import drawn_rate
 
 Floats = npt.NDArray[np.float64]
 FINE = 32
@@ -49,6 +49,18 @@ def information(joint: Floats) -> float:
     return float((shares[some] * np.log2(shares[some] / independent[some])).sum())
 
 
+def most_carried(epsilon: float | None, bands: int) -> float:
+    """Share of its entropy that a draw carries of an attribute that half of the bands have, and the others lack.
+
+    No noise but that of the draw is between such an attribute and who reads it.
+
+    >>> [round(most_carried(epsilon, bands), 3) for epsilon, bands in ((8.0, 16), (4.0, 4), (2.0, 2), (None, 16))]
+    [0.973, 0.782, 0.473, 1.0]
+    """
+    halves = np.repeat(np.eye(2), [bands - bands // 2, bands // 2], axis=0)
+    return information(channel(epsilon, bands).T @ halves) / information(halves)
+
+
 def merged(joint: Floats, epsilon: float | None, bands: int) -> npt.NDArray[np.int64]:
     """Merge neighbouring bands so that what is drawn keeps most information about the values.
 
@@ -87,24 +99,6 @@ def merged(joint: Floats, epsilon: float | None, bands: int) -> npt.NDArray[np.i
     for start in reversed(starts):
         ends.append(int(start[ends[-1]]))
     return np.repeat(np.arange(bands), np.diff([0, *ends[::-1]]))
-
-
-def best_auc(epsilon: float, bands: int) -> float:
-    """ROC AUC of the best test between two given bands of a row, by one draw of randomised response.
-
-    The likelihood ratio of the two has three values: on the one band, on the other, and on all others.
-
-    Args:
-        epsilon: Privacy of the draw, 0 or more.
-        bands: Number of bands, 2 or more.
-
-    >>> best_auc(0.0, 16), round(best_auc(2.0, 2), 4)
-    (0.5, 0.8808)
-    """
-    kept = 1 - flip_probability(epsilon, bands)
-    other = (1 - kept) / (bands - 1)
-    rest = (bands - 2) * other
-    return kept * (1 - other) + kept * other + rest * kept + rest**2 / 2
 
 
 def bits(epsilon: float | None, shares: Floats) -> float:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from cutlayer.errors import ConfigError
+from cutlayer.kernels.noise.aes import derive
 from cutlayer.lazy import Tensor, torch
 from cutlayer.models.bottom_fits.base import Fit, GradeLimits, TrainingColumns
 
@@ -51,7 +52,7 @@ def fit_cells(_settings: CellsFit, bottom: BottomModel, columns: TrainingColumns
     if not isinstance(bottom, GradeBottom) or not columns.total:
         got = "no column" if isinstance(bottom, GradeBottom) else type(bottom).__name__
         raise ConfigError.expected("columns and a bottom model of kind grade for fit cells", got)
-    seed = int(torch.randint(2**31, ()))
+    seed = int.from_bytes(derive(columns.key, b"cells", size=8), "little") % 2**31
     width = columns.inputs.numbers + sum(min(most, MAX_GROUPS + 1) for most in columns.inputs.cardinalities)
     count = min(len(columns.rows), max(1, MAX_POINTS // width))
     drawn = np.sort(np.random.default_rng(seed).choice(len(columns.rows), count, replace=False))

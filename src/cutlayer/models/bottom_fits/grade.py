@@ -8,9 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
 from cutlayer.errors import ConfigError
+from cutlayer.kernels.noise.aes import derive
 from cutlayer.lazy import Tensor, torch
 from cutlayer.models.bottom_fits.base import Fit, GradeLimits, TrainingColumns
 
@@ -18,9 +20,16 @@ if TYPE_CHECKING:
     from cutlayer.models.base import BottomModel
     from cutlayer.models.top_estimators.choice import Fit as FitPart
     from cutlayer.models.top_estimators.head import Head
+    from cutlayer.models.top_estimators.rows import FittedPart
 
 ROWS_A_GRADE = 40
 """Number of training rows for each grade: to more grades of few rows the label owner's model fits noise."""
+MAX_TREES = 600
+"""Maximum number of trees of a model; boosting has one for each class in every step."""
+MIN_STEPS = 15
+"""Steps of boosting below which only a linear model is left: of more than 40 classes drawn labels are mostly noise."""
+JUDGED_FOLDS = 2
+"""Number of folds after which a candidate without a weight is left out, and not fitted again."""
 MAX_CELLS = 2**25
 """Maximum number of rows times columns that models are fitted to: of more rows, some are drawn."""
 
@@ -30,7 +39,8 @@ class GradeFit(GradeLimits):
 
     Attributes:
         candidates: Models that are averaged, with the weights that predict the drawn labels of other rows best.
-            `additive` is boosting of trees of one split.
+            `additive` is boosting of trees of one split. One without a weight after two folds is left out; of more than
+            40 classes `linear` is alone.
         folds: Number of folds; a row's grade is of a model that was fitted without its fold.
         least_z: By how many standard errors the scores must rank the drawn labels better than chance. Below, the grades
             would carry little of use to the label owner, and the labels may be none: they are refused.
@@ -67,8 +77,9 @@ def fit_grade(settings: GradeFit, bottom: BottomModel, columns: TrainingColumns)
     if not isinstance(bottom, GradeBottom) or drawn is None or columns.digests is None:
         got = "none were sent" if isinstance(bottom, GradeBottom) else type(bottom).__name__
         raise ConfigError.expected("drawn labels and a bottom model of kind grade for fit grade", got)
-    bottom.fold_key = torch.randint(256, (32,), dtype=torch.uint8)
-    seed = int(torch.randint(2**31, ()))
+    # Not from the run's random numbers: a run that begins again has others, and would be another release.
+    bottom.fold_key = torch.tensor([*derive(columns.key, b"folds")], dtype=torch.uint8)
+    seed = int.from_bytes(derive(columns.key, b"seed", size=8), "little") % 2**31
     chosen = _sampled(columns, seed)
     rows = columns.rows[chosen]
     codes, numbers = columns.gather(rows)
@@ -133,10 +144,8 @@ def borders_of(scores: Tensor, epsilon: float | None, most: int, seed: int, *, a
         return k_means(scores.clamp_min(math.log(1e-3)), bands, seed)
     values = scores[:, 0].numpy()
     if are_numbers:
-        equal = np.unique(np.quantile(values, np.linspace(0, 1, bands + 1)[1:-1]))
-        return torch.from_numpy(equal[equal > values.min()])
-    fine = np.unique(np.quantile(values, np.linspace(0, 1, FINE + 1)[1:-1]))
-    fine = fine[fine > values.min()]
+        return torch.from_numpy(_equal_borders(values, bands))
+    fine = _equal_borders(values, FINE)
     if not len(fine):
         return torch.zeros(0, dtype=torch.float64)
     band = np.searchsorted(fine, values, side="right")
@@ -144,6 +153,17 @@ def borders_of(scores: Tensor, epsilon: float | None, most: int, seed: int, *, a
     joint = np.stack([np.bincount(band, weight, len(fine) + 1) for weight in (1 - share, share)], axis=1)
     of_fine = merged(joint.astype(np.float64), epsilon, bands)
     return torch.from_numpy(fine[of_fine[1:] > of_fine[:-1]])
+
+
+def _equal_borders(values: npt.NDArray[np.float64], bands: int) -> npt.NDArray[np.float64]:
+    """Borders between bands of equal frequency, each halfway between two scores.
+
+    At a score itself, its last bit, which depends on the other rows of a batch, would decide on a grade.
+    """
+    distinct = np.unique(values)
+    above = np.unique(np.searchsorted(distinct, np.quantile(values, np.linspace(0, 1, bands + 1)[1:-1])))
+    above = above[above > 0]
+    return (distinct[above - 1] + distinct[above]) / 2
 
 
 def _sampled(columns: TrainingColumns, seed: int) -> Tensor:
@@ -179,34 +199,38 @@ def _fitted(
     if drawn.are_numbers:
         targets, classes = (targets - targets.mean()) / (targets.std() or 1.0), 0
     rows = FitRows(codes.long().numpy(), numbers.numpy(), columns.inputs.cardinalities, targets, classes)
-    fits = _fits(settings, len(rows))
+    fits = _fits(settings, len(rows), classes)
     held_out = np.zeros((len(fits), len(rows), max(classes, 1)))
-    fitted = []
+    chosen, judged = [*range(len(fits))], np.zeros(len(rows), dtype=bool)
+    fitted: list[dict[int, FittedPart]] = []
     for fold in range(settings.folds):
         out, rest = (np.flatnonzero(places) for places in (folds.numpy() == fold, folds.numpy() != fold))
         without = rows.take(rest) if len(rest) else rows
-        fitted.append([fit_part(fit, without, seed) for fit in fits])
-        if len(out):
-            held_out[:, out] = [part.predicted(rows.take(out)) for part in fitted[-1]]
-    weights = weights_of([*held_out], rows)
-    chosen = np.flatnonzero(weights)
+        fitted.append({at: fit_part(fits[at], without, seed) for at in chosen})
+        for at in chosen if len(out) else ():
+            held_out[at, out] = fitted[-1][at].predicted(rows.take(out))
+        judged[out] = True
+        if fold in (JUDGED_FOLDS - 1, settings.folds - 1) and judged.any():
+            weights = weights_of([*held_out[chosen][:, judged]], rows.take(np.flatnonzero(judged)))
+            chosen, weights = [at for at, weight in zip(chosen, weights, strict=True) if weight], weights[weights > 0]
     transition = None if drawn.are_numbers else drawn.transition
-    return [Head.of([parts[at] for at in chosen], weights[chosen], transition) for parts in fitted]
+    return [Head.of([parts[at] for at in chosen], weights, transition) for parts in fitted]
 
 
-def _fits(settings: GradeFit, rows: int) -> Sequence[FitPart]:
+def _fits(settings: GradeFit, rows: int, classes: int) -> Sequence[FitPart]:
     """Candidates: for labels that are mostly noise, smaller trees of fewer columns and slower steps."""
     from cutlayer.models.top_estimators.boosting import fit_boosting
     from cutlayer.models.top_estimators.linear import fit_linear
 
-    slow = {"max_iter": 60, "learning_rate": 0.06, "l2_regularization": 5.0, "early_stopping": False}
+    steps = MAX_TREES // (classes if classes > 2 else 1)
+    slow = {"max_iter": min(60, steps), "learning_rate": 0.06, "l2_regularization": 5.0, "early_stopping": False}
     leaf = {"min_samples_leaf": max(5, min(40, rows // 20))}
     every: Mapping[str, FitPart] = {
         "linear": fit_linear,
         "boosting": partial(fit_boosting, settings={**slow, **leaf, "max_leaf_nodes": 8, "max_features": 0.3}),
-        "additive": partial(fit_boosting, settings={**slow, **leaf, "max_leaf_nodes": 2, "max_iter": 150}),
+        "additive": partial(fit_boosting, settings={**slow, **leaf, "max_leaf_nodes": 2, "max_iter": min(150, steps)}),
     }
-    return [every[name] for name in settings.candidates]
+    return [every[name] for name in (settings.candidates if steps >= MIN_STEPS else ("linear",))]
 
 
 GRADE = Fit(GradeFit, fit_grade, bottom="grade")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from cutlayer.config.phases import GRADE
 from cutlayer.models.top_estimators.choice import logits_of
 from cutlayer.models.top_estimators.result import ColumnImportance
 from cutlayer.models.top_estimators.top import FittedTop
@@ -30,13 +31,19 @@ def rows_for(columns: int) -> int:
 
 
 def column_importance(
-    top: FittedTop, columns: Mapping[str, Tensor], labels: Tensor, task: Task, names: Sequence[str], seed: int
+    top: FittedTop,
+    columns: Mapping[str, Tensor],
+    labels: Tensor,
+    task: Task,
+    names: Sequence[str],
+    seed: int,
+    graded: Collection[str] = (),
 ) -> tuple[ColumnImportance, ...]:
     """Permute each column of the label owner, and each of the partners' releases, and measure the loss.
 
     A column of a release keeps its values among the rows that have one. Columns of the label owner with one name, such
-    as a number and its quantile, are permuted together. Of more than 128 columns, those that come first at each party
-    are taken.
+    as a number and its quantile, are permuted together, and so are those of a grade. Of more than 128 columns, those
+    that come first at each party are taken.
 
     Args:
         top: A fitted top model.
@@ -45,6 +52,7 @@ def column_importance(
         task: Task, for its headline metric.
         names: Names of the label owner's columns, codes first; empty if it has none.
         seed: Seed of the permutations.
+        graded: Partners whose columns are those of one grade.
 
     Returns:
         One for each column, in the order of the parties; none where the metric is not defined.
@@ -52,7 +60,7 @@ def column_importance(
     Reference: Breiman 2001, Random forests (Machine Learning 45), section 10.
     """
     codes, numbers = top.all_columns(columns)
-    places = _places(top, names)
+    places = _places(top, names, graded)
     permuter = top.heads[0].permuter(codes, numbers)  # type: ignore[operator]
     generator, rows = np.random.default_rng(seed), len(labels)
     whole = torch.cat([codes.float(), numbers], dim=1)
@@ -78,7 +86,7 @@ def column_importance(
     return tuple(results)
 
 
-def _places(top: FittedTop, names: Sequence[str]) -> dict[tuple[str, str], list[int]]:
+def _places(top: FittedTop, names: Sequence[str], graded: Collection[str]) -> dict[tuple[str, str], list[int]]:
     """Numbers of the columns of each party and name, codes first."""
     places: dict[tuple[str, str], list[int]] = {}
     rank: dict[tuple[str, str], int] = {}
@@ -86,7 +94,7 @@ def _places(top: FittedTop, names: Sequence[str]) -> dict[tuple[str, str], list[
     for party, width in top.widths.items():
         own = party == top.own
         for index in range(width):
-            key = (party, names[index] if own else f"{index + 1}")
+            key = (party, names[index] if own else GRADE if party in graded else f"{index + 1}")
             if own and index < top.categories:
                 at = index
             else:

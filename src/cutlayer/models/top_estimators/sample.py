@@ -14,8 +14,9 @@ from cutlayer.models.top_estimators.layout import Layout
 from cutlayer.models.top_estimators.rows import FitRows, Floats, Integers
 from cutlayer.problem.training_loss import TrainingLoss
 
-MAX_CELLS = 2**25
-"""Maximum number of rows times columns of a fit."""
+MAX_CELLS = 2**23
+"""Maximum number of rows times columns of a fit: of more rows some are drawn. Boosting holds several copies in float64,
+and the models of tables gain little beyond some hundred thousand rows (docs/results/scale.md)."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +57,11 @@ class Sample:
         loss = loss.on(torch.device("cpu"))
         most = max(1, MAX_CELLS // max(1, sum(layout.widths.values())))
         labels, chosen = labels.detach().cpu(), torch.arange(len(labels))
+        taken = {name: part.detach().cpu() for name, part in columns.items()}
         if len(labels) > most:
             drawn = np.random.default_rng(seed % 2**32).choice(len(labels), most, replace=False)
             chosen = torch.from_numpy(np.sort(drawn))
-        taken = {name: part.detach()[chosen].cpu() for name, part in columns.items()}
+            taken = {name: part[chosen] for name, part in taken.items()}
         given = None if weights is None else weights.detach().cpu()[chosen].double().numpy()
         if loss.class_weights is not None and loss.transition is None:
             of_class = loss.class_weights.double()[labels[chosen]].numpy()

@@ -25,6 +25,7 @@ from cutlayer.models.top_estimators.sections import AutoTopConfig, FittedConfig
 from cutlayer.problem.inputs import Inputs
 from cutlayer.problem.training_loss import TrainingLoss
 from cutlayer.storage.json_values import parse_json
+from cutlayer.storage.row_arrays import give_back_memory
 
 _CHUNK = 4096
 """Rows that are predicted together: what lies between columns and logits of more would leave the cache."""
@@ -172,6 +173,7 @@ class FittedTop(TopModel):
         parts: list[FittedPart] = []
         for name, weight in weights.items():
             if name != OWN or alone is None:
+                give_back_memory()  # what candidates, or the model before, needed
                 parts.append(fit_part(self._fits[name], rows, seed))
                 shares.append(weight)
                 continue

@@ -1,11 +1,11 @@
-"""Runs a passive party whose messages go to a file; what it would be asked for is known without the active party."""
+"""Runs a party whose messages go to files; what its peer would send is known without it, or in a file from it."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.parcel import Head, ParcelWriter
@@ -14,7 +14,14 @@ from cutlayer.channel.receiving import receive
 from cutlayer.channel.security import Security
 from cutlayer.channel.trail import Trail
 from cutlayer.config import Job
+from cutlayer.data.align import order_digest
+from cutlayer.models import stated_width
+from cutlayer.parties.agreement.handshake import hello
 from cutlayer.parties.drive.drive import Party, drive_together
+from cutlayer.parties.session.checkpoint import START
+
+if TYPE_CHECKING:
+    from cutlayer.parties.phases.active_side import ActiveSide
 
 Asker = Generator[Port, Message, None]
 """Stands for the active party, which has nothing to decide: it asks for everything that this one would ask for."""
@@ -28,6 +35,7 @@ def recorded(
     trail: Trail | None,
     party: Callable[[Port], Party],
     asker: Callable[[Port], Asker],
+    run: str | None = None,
 ) -> Any:
     """Run a passive party to its end, and write to a file what it sends.
 
@@ -39,6 +47,7 @@ def recorded(
         trail: Egress trail of the party.
         party: The run of the party over a port.
         asker: What it is asked for over the port at the other end.
+        run: Id of the run; a new one by default.
 
     Returns:
         What the party returns.
@@ -47,21 +56,52 @@ def recorded(
         RunFolderError: `out` exists.
         CutlayerError: The party raised it; there is no file then.
     """
-    head = Head(sender=name, receiver=job.active, run=secrets.token_hex(8))
+    head = Head(sender=name, receiver=job.active, run=run or secrets.token_hex(8))
     other, port = link(job.active, name, head.run)
-    deliver = port.transmit
     with ParcelWriter(out, head, security) as parcel:
-
-        def transmit(message: Message) -> None:
-            parcel.add(message)
-            deliver(message)
-
-        port.transmit, port.record = transmit, trail.record if trail is not None else None
+        written_to(port, parcel, trail)
         try:
             return drive_together({name: party(port), job.active: asker(other)})[name]
         finally:
             if trail is not None:
                 trail.close()
+
+
+def written_to(port: Port, parcel: ParcelWriter, trail: Trail | None) -> None:
+    """Write to a file, and to a trail, what is sent through a port."""
+    deliver = port.transmit
+
+    def transmit(message: Message) -> None:
+        parcel.add(message)
+        deliver(message)
+
+    port.transmit, port.record = transmit, trail.record if trail is not None else None
+
+
+def forwarded(port: Port, messages: Iterable[Message]) -> Generator[Port, Message, int]:
+    """Send a party what a file from the active party has for it, which the party checks as if it came by a link.
+
+    Returns:
+        Number of columns of its embedding.
+    """
+    yield from receive(port, Kind.HELLO)
+    for message in messages:
+        port.send(message.kind, rows=message.rows, tensors=message.tensors, fields=message.fields)
+    ready = yield from receive(port, Kind.READY)
+    return int(ready.fields["width"])
+
+
+def absent(port: Port, side: ActiveSide) -> Asker:
+    """Stand for a passive party that is sent a file: it states what the active party would take from it.
+
+    The true statements are in its own file, and are compared when that is read.
+    """
+    job, local = side.job, side.local
+    port.send(Kind.HELLO, fields=hello(job, local.table, START, local.alignment))
+    yield from receive(port, Kind.HELLO)
+    ids = side.agreement.row_ids(local.table)
+    order = order_digest(side.passives.held.digests(port.me, ids)).hex()
+    port.send(Kind.READY, fields={"order": order, "width": stated_width(job.bottom_of(port.me)) or 1})
 
 
 def greeted(port: Port) -> Asker:

@@ -109,7 +109,7 @@ class ActiveEpochs:
                 yield from self._save_within(step + 1)
         readings.read()
         total, self._loss, self._step = self._loss, 0.0, 0
-        return total / len(side.split.train)
+        return total / max(1, side.schedule.rows)
 
     def _stepped(self, epoch: int, rows: int, losses: Sequence[float], _read: float) -> None:
         """Add a step to the loss of the epoch, once its own was read."""
@@ -147,7 +147,7 @@ class ActiveEpochs:
         yield from self._save(best)
         leak = side.observer.leaks(epoch, self.records.transcript.steps)
         self._close_records()
-        rate = len(side.split.train) / seconds
+        rate = side.schedule.rows / seconds
         traffic, left = side.usage.of_epoch(), tuple(side.presence.left)
         side.observer.ended(
             EpochRecord(

@@ -48,7 +48,8 @@ def lead(side: ActiveSide) -> Generator[Port, Message, None]:
     held = side.passives.held = agreement.aligned.held
     ids = agreement.row_ids(local.table)
     side.split = split_at_active(job, local, positions, ids, side.ports.values(), held)
-    side.training = held.with_all(side.split.train)
+    complete = held.with_all(side.split.train)
+    side.training = complete[:: job.train.row_stride(len(complete))]
     side.schedule = _scheduled(side, ids, agreement.stated)
     # Before the table is released from memory, which `prepare` does.
     side.reported_ids = local.table.ids(gathered(positions, side.split.part(side.reported).numpy()))
@@ -124,7 +125,8 @@ def follow(side: PassiveSide) -> Generator[Port, Message, None]:
     ids = agreement.row_ids(local.table)
     side.split = yield from split_at_passive(job, local, port, ids)
     train = side.split.train
-    side.schedule = schedule_of(job, train, lambda: gathered(ids, train), agreement.stated)
+    stepped = train if job.draws_batches else train[:: job.train.row_stride(len(train))]
+    side.schedule = schedule_of(job, stepped, lambda: gathered(ids, stepped), agreement.stated)
     begun = BegunTable(side.checkpoints, resume=local.resume)
     prepared = local.table.prepare(agreement.positions, train, local.data / local.name, begun.check_columns)
     order = order_with_batches(job, prepared.order_digest, side.schedule)

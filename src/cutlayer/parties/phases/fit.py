@@ -9,6 +9,7 @@ from collections.abc import Generator
 from cutlayer.channel import Message, Port
 from cutlayer.parties.active_fit import fit_top
 from cutlayer.parties.phases.active_side import ActiveSide
+from cutlayer.storage.row_arrays import give_back_memory
 
 
 def lead(side: ActiveSide) -> Generator[Port, Message, None]:
@@ -19,6 +20,7 @@ def lead(side: ActiveSide) -> Generator[Port, Message, None]:
         for step, rows in enumerate(side.schedule.epoch(side.epoch)):
             epochs.training_step.record_release(side.epoch, step, rows)
         fit = fit_top(side.setup, side.passives, side.split, side.job.train.seed)
+        give_back_memory()
         epochs.training_step.has_gradient = True
         side.stopping.step_losses.append(fit.loss)
         side.observer.stepped(side.epoch, len(side.split.train), fit.loss)

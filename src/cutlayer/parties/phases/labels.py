@@ -13,7 +13,7 @@ from cutlayer.config.phases import reads_labels
 from cutlayer.errors import ConfigError, PeerLost, ProtocolError
 from cutlayer.kernels.noise.informative_rows import FEW, informative_numbers, informative_rows, true_shares
 from cutlayer.models.bottom_fits.base import DrawnLabels
-from cutlayer.parties.session.checkpoint import DRAWN
+from cutlayer.parties.session.checkpoint import DRAWN, SENT
 from cutlayer.protections.label_dp import LabelDP
 from cutlayer.storage.row_tensors import rows_of
 
@@ -52,6 +52,7 @@ def lead(side: ActiveSide) -> Generator[Port, Message, None]:
         else:
             worth = informative_rows(len(labels), true_shares(drawn, float(epsilon)), float(epsilon))
         _check_worth(worth, len(labels), float(epsilon), name, int(side.job.bottom_of(name).get("least_rows", FEW)))
+        side.checkpoints.keep(SENT, ({}, {"rows": side.rows}))
         try:
             send_in_chunks(port, Kind.LABELS, "labels", labels, {"epsilon": float(epsilon), "classes": classes})
         except PeerLost as lost:

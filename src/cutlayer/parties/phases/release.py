@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,19 +15,17 @@ from cutlayer.channel.receiving import receive
 from cutlayer.config.phases import Phase
 from cutlayer.data.batches import evaluation_batches
 from cutlayer.data.split import Split
-from cutlayer.errors import PeerLost
-from cutlayer.kernels.noise.score_bands import bands_for
-from cutlayer.models.bottom_fits import TrainingColumns, fit_bottom, limits_of
+from cutlayer.errors import ConfigError, PeerLost
+from cutlayer.kernels.rows.grade_columns import columns_of_grades
+from cutlayer.models.bottom_fits import TrainingColumns, fit_bottom
 from cutlayer.models.grade import GradeBottom
-from cutlayer.parties.carried import carried, check_limits, check_names
+from cutlayer.parties.grading import Grading, grading_of
 from cutlayer.parties.messages import checked_embedding
-from cutlayer.parties.session.checkpoint import CARRIED, DRAWN, RELEASED
+from cutlayer.parties.session.checkpoint import RELEASED
 from cutlayer.parties.session.local import EVALUATION_ROWS, HELD_OUT
 from cutlayer.parties.session.state import check_same_rows
 from cutlayer.protections.contract.views import Mode, PassiveView
-from cutlayer.protections.grade_dp import GradeDP
-from cutlayer.storage.durable import write_whole
-from cutlayer.storage.row_tensors import empty_rows
+from cutlayer.storage.row_tensors import empty_rows, rows_of
 
 if TYPE_CHECKING:
     from cutlayer.parties.phases.active_side import ActiveSide
@@ -105,25 +104,43 @@ def follow(side: PassiveSide) -> Generator[Port, Message, None]:
 
     All is on disk before anything is sent, so that no row can ever be released with other noise. The rows cross on
     request, from the next phase on.
+
+    Raises:
+        ConfigError: Grades are refused: the run is counted all the same, since the label owner sees that they are.
     """
+    grading = grading_of(side)
+    try:
+        yield from _follow(side, grading)
+    except ConfigError:
+        if grading is not None:
+            side.state.charge()
+        raise
+
+
+def _follow(side: PassiveSide, grading: Grading | None) -> Generator[Port, Message, None]:
+    setup, name = side.setup, side.local.name
     if side.local.resume and (stored := side.checkpoints.kept(RELEASED)):
         side.state.load(stored)
-        _check_grades(side)  # by the limits that there are now: nothing may have been sent
+        if grading is not None:  # by the limits that there are now: nothing may have been sent
+            grading.check(grading.grades())
         side.released, side.fit_losses = stored[0]["released"], tuple(stored[1]["fit_losses"])
         return
-    setup, name = side.setup, side.local.name
-    gradients = side.training_step.warmup_gradients
-    train, gather = setup.split.part("train"), setup.store.gather
-    columns = TrainingColumns(setup.inputs, train, gather, gradients, side.drawn, setup.ids, _epsilon(side))
     # Wherever the party trains, it fits on the CPU, from whose random numbers weights and orders are drawn.
-    side.fit_losses = fit_bottom(side.job.parties[name].fit, setup.bottom.cpu(), columns, f"parties.{name}.fit")
+    side.fit_losses = fit_bottom(
+        side.job.parties[name].fit, setup.bottom.cpu(), _columns(side, grading), f"parties.{name}.fit"
+    )
     setup.bottom.to(side.local.device)
-    _check_grades(side)
+    grades = None
+    if grading is not None:
+        grades = grading.grades()
+        grading.check(grades)
+        grading.fix_draws()
     released = empty_rows(setup.store.rows, torch.empty(0, setup.bottom.width))
     for number, (part, rows) in enumerate(release_batches(setup.split, setup.bottom.width)):
         mode = Mode.EVALUATE if part in HELD_OUT else Mode.TRAIN
         view = PassiveView(mode, -1, number, rows, setup.embed, ids=setup.ids, part=part)
-        released[rows] = setup.protected(view).cpu()
+        embedding = None if grades is None else columns_of_grades(rows_of(grades, rows), setup.bottom.width)
+        released[rows] = setup.protected(view, embedding).cpu()
         side.state.sent[Kind.RELEASE.value] += 1
     tensors, plain = side.state.snapshot()
     tensors["released"] = side.released = released
@@ -133,34 +150,10 @@ def follow(side: PassiveSide) -> Generator[Port, Message, None]:
     yield from ()
 
 
-def _epsilon(side: PassiveSide) -> float | None:
-    """Privacy of the draw of a row's grade; `None` without one."""
-    return next((p.settings.epsilon for p in side.local.chain.protections if isinstance(p, GradeDP)), None)
-
-
-def _check_grades(side: PassiveSide) -> None:
-    """Compute what grades carry of each column, and refuse what this party does not allow, before they are sent.
-
-    Raises:
-        ConfigError: They carry more of a column than `fit.limits` allows, or it names no column.
-    """
-    setup, name, epsilon = side.setup, side.local.name, _epsilon(side)
-    bottom = setup.bottom
-    if not isinstance(bottom, GradeBottom):
-        return
-    if side.drawn is not None:
-        # For the audit, which asks of each row what the models that were fitted without it say.
-        folds = bottom.folds(setup.ids(setup.split.part("train")), len(bottom.heads)).to(torch.uint8)
-        side.checkpoints.keep(DRAWN, side.drawn.state(folds))
-    if setup.encoder is None:
-        return
-    limits = limits_of(side.job.parties[name].fit, f"parties.{name}.fit")
-    check_names(setup.encoder, limits, name)
-    grades = empty_rows(setup.store.rows, torch.empty(0, dtype=torch.int64))
-    with torch.no_grad():
-        for rows in evaluation_batches(torch.arange(setup.store.rows), EVALUATION_ROWS):
-            grades[rows] = bottom.grade(*setup.store.gather(rows), setup.ids(rows))
-    bands = bands_for(epsilon, bottom.most)
-    found = carried(setup.store, setup.encoder, grades.numpy(), epsilon, bands)
-    write_whole(side.checkpoints.folder / CARRIED, found.model_dump_json(indent=1))
-    check_limits(found, limits, name)
+def _columns(side: PassiveSide, grading: Grading | None) -> TrainingColumns:
+    """What the bottom model is fitted to."""
+    setup, rows = side.setup, side.setup.split.part("train")
+    columns = TrainingColumns(setup.inputs, rows, setup.store.gather, side.training_step.warmup_gradients)
+    if grading is None:
+        return columns
+    return replace(columns, labels=side.drawn, digests=setup.ids, epsilon=grading.epsilon, key=grading.key)

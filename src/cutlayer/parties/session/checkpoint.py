@@ -37,6 +37,8 @@ PARTNERS = "partners.safetensors"
 """File of what the active party needs of its partners, besides their releases, to train without them."""
 TABLE = "table.safetensors"
 """File of the checksums of the table that the run began with."""
+SENT = "sent_labels.safetensors"
+"""State of the label owner from before drawn labels leave: a run that is lost then can be resumed."""
 DRAWN = "drawn.safetensors"
 """File of the drawn labels that a partner was sent, to which it fits its model."""
 CARRIED = "carried.json"
@@ -178,7 +180,7 @@ class Checkpoints:
         return self.load_best() if best else self.load(self.latest())
 
     def keep(self, name: str, state: State) -> None:
-        """Write what is of no epoch, `RELEASED`, `PARTNERS` or `TABLE`."""
+        """Write what is of no epoch, `RELEASED`, `PARTNERS`, `TABLE`, `DRAWN` or `SENT`."""
         self._write(self.folder / name, "-1", state)
 
     def kept(self, name: str) -> State | None:

@@ -133,7 +133,7 @@ class Local:
 
         Args:
             digests: Digests of the ids of the common rows, uint8 (n, 16).
-            draws: Returns the fingerprint of the draws of labels, once they are drawn.
+            draws: Returns the fingerprint of the draws of labels, or of grades, once they are drawn.
         """
         all_runs = self.all_runs
         if all_runs is None:

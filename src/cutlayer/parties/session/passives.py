@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from cutlayer.alignment.held_rows import ALL_HAVE_ALL, PartOfBatch
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.receiving import receive
 from cutlayer.config import Job
-from cutlayer.config.phases import Phase
+from cutlayer.config.phases import Phase, grades_rows
 from cutlayer.data.batches import micro_batches
 from cutlayer.kernels.rows.packed_rows import row_bytes
 from cutlayer.parties.compute.groups import joined
@@ -70,6 +70,11 @@ class Passives:
         self.widths = {name: widths[name] for name in self._job.passives}
         released = [name for name in self.widths if name not in self._streaming]
         self.released = {name: filled_rows(rows, widths[name], 0, torch.float32) for name in released}
+
+    @property
+    def graded(self) -> Collection[str]:
+        """Names of the parties that released a grade of each row."""
+        return {name for name in self.released if grades_rows(self._job, name)}
 
     def stop_gradients(self) -> None:
         """Send no further gradients to the parties that release once: their bottom models no longer change."""

@@ -159,7 +159,8 @@ class PartyState:
         try:
             self.modules.load_state_dict(part_of(state, "module")[0])
         except RuntimeError as mismatch:
-            raise CheckpointError(f"the checkpoint does not fit the model of the job: {mismatch}") from None
+            wanted = "the weights of the job's model in the checkpoint"  # the library's words name neither
+            raise CheckpointError.expected(wanted, "others", "restore the run folder, or start a new run") from mismatch
 
 
 def restore_chain(chain: Chain, state: State) -> None:

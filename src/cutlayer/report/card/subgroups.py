@@ -20,7 +20,8 @@ from cutlayer.errors import ConfigError
 from cutlayer.problem.task import Task
 from cutlayer.report.card.small_groups import shown_groups
 from cutlayer.results.privacy_card import SubgroupUtility
-from cutlayer.results.scores import ID, score_columns
+from cutlayer.results.score_table import ID
+from cutlayer.results.scores import score_columns
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.held_out_predictions import predictions_path, reported_ids
 from cutlayer.training.model_record import ModelRecord, record_path

@@ -37,6 +37,7 @@ def build_passive(path: Path) -> PassiveReport:
         features=audit.features,
         skipped=audit.skipped,
         guarantees=audit.guarantees,
+        findings=audit.findings,
         folder=str(path),
         asked=tuple(attack.name for attack in resolve(catalogue, job.task, "passive").features),
         ledger=Ledger.from_json(folder.read_json("ledger.json")),

@@ -7,6 +7,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from cutlayer.report.alignment import alignment_line
 from cutlayer.report.card.annex import framework_tables
 from cutlayer.report.card.passive import passive_card
 from cutlayer.report.markdown import escaped, section_markdown
@@ -31,7 +32,8 @@ def passive_html(report: PassiveReport) -> str:
     )
     sections = (*passive_sections(report), _annex(report))
     heading = passive_headline(report)
-    return render_page(report.name, f"report of {report.party}", heading, sections, meta=meta, footer=footer)
+    kind, aligned = f"report of {report.party}", alignment_line(report.alignment)
+    return render_page(report.name, kind, heading, sections, meta=meta, footer=footer, verdict=aligned)
 
 
 def passive_markdown(report: PassiveReport) -> str:
@@ -43,6 +45,8 @@ def passive_markdown(report: PassiveReport) -> str:
 def print_passive(report: PassiveReport, console: Console) -> None:
     """Print what the person who signs reads first; the page has the rest."""
     console.print(Text(plain(passive_headline(report)), "bold"))
+    if aligned := alignment_line(report.alignment):
+        console.print(Text(plain(aligned)))
     console.print()
     for section in passive_sections(report):
         print_section(section, console)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from cutlayer.channel.kinds import MEANINGS
-from cutlayer.report.alignment import alignment_section, learned
+from cutlayer.channel.kinds import MEANINGS, Kind
+from cutlayer.config.aggregate import UNDATED
+from cutlayer.report.alignment import alignment_section
 from cutlayer.report.passive.reach import figure, given, reading, weakest_first
 from cutlayer.report.rounding import amount, count, date, interval, metric, setting, share, size, times
 from cutlayer.report.section import (
@@ -15,6 +16,7 @@ from cutlayer.report.section import (
     Cell,
     Column,
     Facts,
+    Findings,
     Fold,
     Items,
     Paragraph,
@@ -37,6 +39,12 @@ _LAST_START = (
 )
 _WORKERS = "This party had several workers: messages are those of the first. `cutlayer trail show` has those of all."
 
+_ALONE = (
+    "Not measured here: what {0} reads with its own columns and labels in addition, and the ideal output, which is "
+    "what the score of a model of all columns would reveal in any system. Both need its columns and labels: a run of "
+    "all parties in one process measures them."
+)
+
 
 def passive_sections(report: PassiveReport) -> tuple[Section, ...]:
     """All sections in the order of the page, without those that have nothing to show."""
@@ -44,13 +52,22 @@ def passive_sections(report: PassiveReport) -> tuple[Section, ...]:
         _sent(report),
         _attacks(report),
         _learned(report),
-        _alignment(report),
+        alignment_section(report.alignment),
         _guarantees(report),
         guarantee_tests(report.guarantees),
+        _findings(report),
         _unmeasured(report),
         _job(report),
     )
     return tuple(section for section in sections if section is not None)
+
+
+def _findings(report: PassiveReport) -> Section | None:
+    if not report.findings:
+        return None
+    text = f"{times(len(report.findings), 'finding')} about columns of {report.party}."
+    blocks = (Findings(report.findings),)
+    return Section("findings", "Findings", blocks, blocks, "Findings", (Answer("Findings", text),))
 
 
 def _sent(report: PassiveReport) -> Section:
@@ -97,6 +114,8 @@ def _left_out(report: PassiveReport) -> Iterator[str]:
     """Rows that took no part, by the reason."""
     for reason, rows in report.rows.left_out.items():
         yield f"{count(rows)} rows of the file of {report.party} were left out, {reason}."
+    if report.rows.undated:
+        yield f"{report.party} aggregates {UNDATED} (CL122)."
     if missing := report.rows.table - report.rows.run:
         yield f"{count(missing)} of the {count(report.rows.table)} rows of {report.party} took no part: none was sent."
 
@@ -138,6 +157,8 @@ def _attacks(report: PassiveReport) -> Section:
     if skipped := tuple(f"{attack.label}: {attack.reason}." for attack in report.skipped):
         blocks.append(Items(skipped, "Not run"))
         brief.append(Items(skipped))
+    if shown and _is_sent_labels(report):
+        blocks.append(Paragraph(_ALONE.format(report.active)))
     blocks += glossary(result.attack for result in report.features)
     text = " ".join(_can(report, result) for result in shown[:3]) or _none(report)
     answer = Answer("Columns", text, "plain" if shown else "bad")
@@ -215,6 +236,11 @@ def _of_labels(report: PassiveReport, received: Sequence[MessageCount]) -> Itera
             f"{times(gradients.received, 'message')} of gradients ({size(gradients.bytes_received)}), which depend on "
             f"labels: what they reveal is in the report of {report.active}, and not measured here."
         )
+    elif _is_sent_labels(report):
+        yield (
+            "One label of each training row, drawn by randomised response, and nothing else that depends on labels: "
+            f"what draws and own columns reveal together is in the report of {report.active}, and not measured here."
+        )
     elif report.label_free:
         yield "No gradient, and no label: no message that it was sent depends on a label" + (
             ", but the end of the training can." if report.sees_end else "."
@@ -227,12 +253,8 @@ def _of_labels(report: PassiveReport, received: Sequence[MessageCount]) -> Itera
         )
 
 
-def _alignment(report: PassiveReport) -> Section | None:
-    section = alignment_section(report.alignment)
-    if section is None or report.alignment is None:
-        return None
-    text = " ".join(map(learned, report.alignment.disclosures)) or "Rows were matched by their numbers: no id crossed."
-    return replace(section, answers=(Answer("Alignment", text),))
+def _is_sent_labels(report: PassiveReport) -> bool:
+    return any(message.kind == Kind.LABELS and message.received for message in report.messages)
 
 
 def _guarantees(report: PassiveReport) -> Section:

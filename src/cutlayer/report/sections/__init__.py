@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cutlayer.attacks.knowledge import condition
-from cutlayer.report.alignment import alignment_section
+from cutlayer.report.alignment import alignment_line, alignment_section
 from cutlayer.report.matrix import matrix_of
 from cutlayer.report.rounding import auc, excess, times
 from cutlayer.report.section import Section
@@ -52,8 +52,9 @@ def sections_of(report: Report) -> tuple[Section, ...]:
 
 
 def verdict(report: Report) -> str:
-    """Figures below the headline: the worst leak, the utility against the undefended run, and the partners' worth."""
-    sentences = (_worst(report), against_undefended(report), worth_of_partners(report))
+    """Sentences below the headline: worst leak, utility against the undefended run, partners' worth, alignment."""
+    aligned = alignment_line(report.data.alignment).removesuffix(".")
+    sentences = (_worst(report), against_undefended(report), worth_of_partners(report), aligned)
     return ". ".join(sentence for sentence in sentences if sentence)
 
 

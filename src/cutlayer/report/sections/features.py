@@ -41,8 +41,13 @@ _HOW = (
     "parties in place of the embedding. R² is of encoded columns; of several columns the one "
     f"recovered best is picked after the fact. {EXACT}."
 )
+_IDEAL = (
+    "Of grades the attacker has its own columns and labels too, and other columns is the attack on these without the "
+    "grades. Ideal output is the same attack with the score of a model of all columns in place of the grades: a "
+    "computation that reveals nothing else hands that to the label owner, so that no system of scores hides it."
+)
 _BRIEF = "by the active party, from what it received; without embedding: the best constant answer"
-_COLUMN_METRICS = ("baseline", "other_columns", "mse", "baseline_mse", "accuracy", "majority")
+_COLUMN_METRICS = ("baseline", "other_columns", "ideal", "mse", "baseline_mse", "accuracy", "majority")
 
 
 def features(report: Report) -> Section | None:
@@ -50,7 +55,8 @@ def features(report: Report) -> Section | None:
     results = report.features
     if not results:
         return None
-    every = (Paragraph(_HOW), Items(tuple(_knowledge(results))), _table(report))
+    ideal = (Paragraph(_IDEAL),) if any(result.ideal is not None for result in results) else ()
+    every = (Paragraph(_HOW), *ideal, Items(tuple(_knowledge(results))), _table(report))
     blocks: list[Block] = [Paragraph(_LEAD, "lead"), *_reached(report), Fold("Every attack and run", every)]
     for result in results:
         if result.pictures:
@@ -100,6 +106,7 @@ def _table(report: Report) -> Table:
     def further(result: FeatureResult) -> Cell:
         return Cell(pairs=tuple((name_of(name), metric(value)) for name, value in result.metrics.items()))
 
+    hidden = any(result.ideal is not None for result in report.features)
     return table(
         "Attacks on features, with 95\u00a0% intervals over the attacked rows",
         report.features,
@@ -108,6 +115,7 @@ def _table(report: Report) -> Table:
         (number("Reached"), lambda result: Cell(metric(result.value), (interval(result.low, result.high),))),
         (number("Without embedding"), lambda result: metric(result.baseline)),
         (number("Other columns"), lambda result: metric(result.other_columns)),
+        *(((number("Ideal output"), lambda result: metric(result.ideal)),) if hidden else ()),
         (Column("Known", "number", note="rows", page_only=True), lambda result: count(result.known)),
         (Column("Attacked", "number", note="rows"), lambda result: count(result.rows)),
         (Column("Further metrics", page_only=True), further),
@@ -151,7 +159,7 @@ def _answers(report: Report) -> tuple[Answer, ...]:
     sentences = [
         f"{report.active.name}, {knowing(result)}, {reads_columns(result)}: {name_of(result.metric)} "
         f"{metric(result.value)}, 95\u00a0% interval {interval(result.low, result.high)} ({result.attack}, "
-        f"{result.release}); without an embedding {metric(result.baseline)}."
+        f"{result.release}); without an embedding {metric(result.baseline)}{_ideal(result)}."
         for result in weakest(results).values()
     ]
     others = [result for result in results if not is_of_columns(result) and result.value is not None]
@@ -166,8 +174,15 @@ def _farthest(results: Sequence[FeatureResult]) -> str:
     column = f" of {result.column}" if result.column else ""
     text = (
         f"{result.attack} on the embeddings of {result.party} ({result.release}) reaches {name_of(result.metric)} "
-        f"{metric(result.value)}{column}; without an embedding {metric(result.baseline)}."
+        f"{metric(result.value)}{column}; without an embedding {metric(result.baseline)}{_ideal(result)}."
     )
     if result.knowledge:
         text += f" The attacker knows {'; '.join(in_words(result.knowledge, result.known))}."
     return text
+
+
+def _ideal(result: FeatureResult) -> str:
+    """What no system could hide, as a part of a sentence."""
+    if result.ideal is None:
+        return ""
+    return f", without the grades {metric(result.other_columns)}, on the ideal output {metric(result.ideal)}"

@@ -44,6 +44,10 @@ _TOGETHER = (
     "Parties together pool what they hold: their messages are attacked side by side, and compared with the columns of "
     "all of them. Each of them also has what it reads alone, which can be more."
 )
+_IDEAL = (
+    "Ideal output is the score of a model of all columns, which a computation that reveals nothing else hands over: no "
+    "system hides it from those who get scores."
+)
 _CLASSES = "max(AUC, 1\u00a0−\u00a0AUC) of its scores against the true labels"
 _VALUES = "max(c, 1\u00a0−\u00a0c) of the share c of pairs of rows that its scores order as the true values do"
 
@@ -85,6 +89,8 @@ def _measured(report: Report, matrix: Matrix) -> Iterator[Paragraph]:
     yield Paragraph(_LEAD.format(_VALUES if report.task.kind == "regression" else _CLASSES))
     if any(target.together for target in matrix.targets):
         yield Paragraph(_TOGETHER)
+    if any(baseline.ideal is not None for baseline in matrix.baselines.values()):
+        yield Paragraph(_IDEAL)
     if report.sample:
         yield Paragraph(report.sample)
 
@@ -116,6 +122,10 @@ def _strongest(matrix: Matrix, report: Report) -> Table:
         baseline = matrix.baselines.get(pair[0])
         return NOT_AVAILABLE if baseline is None else auc(baseline.chance)
 
+    def ideal(pair: tuple[str, str]) -> str:
+        return auc(getattr(matrix.baselines.get(pair[0]), "ideal", None))
+
+    hidden = any(baseline.ideal is not None for baseline in matrix.baselines.values())
     binary = (
         (number("Own model after leaving", page_only=True), departed),
         (number("TPR at 1 % FPR", page_only=True), lambda pair: auc(worst[pair].true_positive_rate)),
@@ -129,6 +139,7 @@ def _strongest(matrix: Matrix, report: Report) -> Table:
         (number("Undefended"), undefended),
         (number("Own columns"), lambda pair: auc(matrix.own_columns(worst[pair]))),
         (number("Excess"), excess),
+        *(((number("Ideal output"), ideal),) if hidden else ()),
         *(binary if report.task.kind == "binary" else ()),
         (number("Permuted labels", page_only=True), chance),
         layout="stack",

@@ -86,7 +86,7 @@ def worth(report: Report) -> Section | None:
     parts = [ranked[:SHOWN_COLUMNS], ranked[SHOWN_COLUMNS:]]
     caption = (
         f"Loss of {name} when the values of one column are permuted among {count(ranked[0].rows if ranked else 0)} "
-        f"{rows}; columns of a partner's release by number"
+        f"{rows}; columns of a partner's release by number, a grade as one"
     )
     tables = [
         table(

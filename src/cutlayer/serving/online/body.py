@@ -33,7 +33,7 @@ def parsed(kind: type[R], body: bytes) -> R:
     except ValidationError as failure:
         faults = _faults(kind, body, failure.errors(include_url=False, include_input=False))
         more = f"; and {len(faults) - _SHOWN} more" if len(faults) > _SHOWN else ""
-        raise Refused(422, ascii("; ".join(faults[:_SHOWN]))[1:-1][:_MAX_LENGTH] + more) from None
+        raise Refused(422, repr("; ".join(faults[:_SHOWN]))[1:-1][:_MAX_LENGTH] + more) from None
 
 
 def _faults(kind: type[FrozenModel], body: bytes, errors: Sequence[Any]) -> list[str]:

@@ -17,10 +17,12 @@ from cryptography import x509
 from cutlayer.channel import Kind, Message
 from cutlayer.channel.address import check_loopback
 from cutlayer.channel.codec import WIRE_VERSION, decode, encode
+from cutlayer.channel.compression import grade_bytes
 from cutlayer.channel.grpc_link import FROM, RUN, TO, WIRE, channel_options
 from cutlayer.channel.security import Security
 from cutlayer.channel.trail import Trail
 from cutlayer.errors import DataError, Diverged, PeerLost, ProtocolError
+from cutlayer.models.grade import GradeBottom
 from cutlayer.serving.online.audit_log import AuditLog, ids_digest
 from cutlayer.serving.online.drift import ColumnDrift
 from cutlayer.serving.online.features import checked_ids
@@ -207,7 +209,10 @@ class PassiveService:
             released = Released.nothing(len(ids), self.releases.bottom.width, Status.FAILED)
         self.answered.lookups += 1
         self.answered.seconds += time.perf_counter() - began
-        tensors = {"embedding": released.embedding.contiguous(), "status": torch.from_numpy(released.status)}
+        embedding = released.embedding
+        if isinstance(self.releases.bottom, GradeBottom):
+            embedding = grade_bytes(embedding)
+        tensors = {"embedding": embedding.contiguous(), "status": torch.from_numpy(released.status)}
         return self._message(Kind.LOOKED_UP, request.sequence, tensors)
 
     def _record(self, ids: Any, released: Released) -> None:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.channel import Kind, Message
+from cutlayer.channel.compression import columns_of_bytes
 from cutlayer.data.ids import Digests
 from cutlayer.errors import ProtocolError
 from cutlayer.kernels.rows.row_norms import rows_within
@@ -148,6 +149,8 @@ class Peer:
     def _checked(self, arrived: Message, rows: int) -> Lookup:
         embedding = arrived.tensors["embedding"]
         status = arrived.tensors["status"].numpy()
+        if embedding.dtype == torch.uint8:  # grades; one that the job has not is refused
+            embedding = columns_of_bytes(embedding, self.width, f"grades of {self.name}")
         if embedding.shape != (rows, self.width) or len(status) != rows:
             wanted = f"{rows} rows of width {self.width} from {self.name}"
             raise ProtocolError.expected(wanted, f"{tuple(embedding.shape)} with {len(status)} statuses")

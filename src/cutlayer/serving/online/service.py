@@ -97,7 +97,7 @@ class PredictionService:
         if model.features is not None and columns is None and len(unknown):
             # With a line, so that the count of the caller's rows holds over restarts.
             log_answers(self.versions.audit, model, [query], [])
-            shown = ", ".join(ascii(str(request.ids[index])[:40]) for index in unknown[:_SHOWN])
+            shown = ", ".join(repr(str(request.ids[index])[:40]) for index in unknown[:_SHOWN])
             got = f"{len(unknown)} of {len(ids)} ids that it does not, such as {shown}"
             raise Refused(404, f"expected ids that {model.active} has, got {got}; give their columns with the request")
         return query
@@ -106,7 +106,7 @@ class PredictionService:
 def _required(request: PredictRequest, model: ServedModel) -> frozenset[str]:
     unknown = [name for name in request.required if name not in model.passives]
     if unknown:
-        raise Refused(422, f"required: expected some of {', '.join(model.passives)}, got {unknown[0]!a}")
+        raise Refused(422, f"required: expected some of {', '.join(model.passives)}, got {unknown[0]!r}")
     return model.required | {*request.required}
 
 
@@ -133,7 +133,7 @@ def _check(request: PredictRequest, model: ServedModel, outcome: Outcome, requir
 
 
 def _refuse_row(what: str, why: Status, id_: str | int) -> None:
-    raise Refused(404 if why is Status.UNKNOWN else 503, f"{what} for id {str(id_)[:40]!a}: {why.reason}")
+    raise Refused(404 if why is Status.UNKNOWN else 503, f"{what} for id {str(id_)[:40]!r}: {why.reason}")
 
 
 def _answered(request: PredictRequest, model: ServedModel, outcome: Outcome) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from cutlayer.attacks import column_attacks
 from cutlayer.config import Job
 from cutlayer.config.load import load_job, opened, read_yaml
 from cutlayer.config.party import LABEL_FREE
-from cutlayer.config.phases import Phase
+from cutlayer.config.phases import Phase, grades_rows
 from cutlayer.errors import ConfigError, NotApplicable
 from cutlayer.jobs.check import check_job
 from cutlayer.protections import REGISTRY
@@ -198,7 +198,9 @@ class Candidates:
                 audit = audit.model_copy(update={"attacks": attacks, "every": every, "layers": False, "depth": "full"})
             elif isinstance(audit.attacks, str):
                 once = Phase.RELEASE in job.phases_of(name)
-                audit = audit.model_copy(update={"attacks": column_attacks(job.task, once=once)})
+                audit = audit.model_copy(
+                    update={"attacks": column_attacks(job.task, once=once, graded=grades_rows(job, name))}
+                )
             parties[name] = {"audit": audit}
         job = job.uncompared(parties)
         check_job(job)

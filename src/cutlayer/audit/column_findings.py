@@ -1,0 +1,63 @@
+"""Findings about the columns that went in: those that are misread, say nothing, or say everything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from cutlayer.audit.checks import FindingContext, Occurrence, check
+from cutlayer.data.column_note import ColumnNote, OddKind
+
+OF_COLUMNS: Mapping[str, tuple[OddKind, ...]] = {"CL120": ("misread",), "CL121": ("idle", "rare"), "CL123": ("unseen",)}
+"""Kinds of oddities by the code of their finding."""
+MAX_NAMED = 8
+"""Columns of a party that are findings of their own; the rest are named in one."""
+
+
+@check(
+    "CL119",
+    "warning",
+    "a column gives the labels",
+    "name it in features.exclude, unless it is known before the label is",
+)
+def _copied(context: FindingContext) -> Iterator[Occurrence]:
+    for copy in context.copies:
+        yield Occurrence(copy.party, f"{copy.party}.{copy.column}: {copy}")
+
+
+@check(
+    "CL120",
+    "warning",
+    "a column may be misread",
+    "correct the table or its settings and run again: what the model, and each party, adds may change",
+)
+def _misread(context: FindingContext) -> Iterator[Occurrence]:
+    yield from noted(context.notes, *OF_COLUMNS["CL120"])
+
+
+@check("CL121", "note", "a column has little to learn from", "name it in features.exclude")
+def _idle(context: FindingContext) -> Iterator[Occurrence]:
+    yield from noted(context.notes, *OF_COLUMNS["CL121"])
+
+
+@check(
+    "CL123",
+    "warning",
+    "held-out rows have values that training rows lack",
+    "look at how the column changes over the rows of the split; leave it out, or state coarser values",
+)
+def _unseen(context: FindingContext) -> Iterator[Occurrence]:
+    yield from noted(context.notes, *OF_COLUMNS["CL123"])
+
+
+def noted(notes: Mapping[str, Sequence[ColumnNote]], *kinds: OddKind) -> Iterator[Occurrence]:
+    """Each column with an oddity of these kinds, by party; of many columns the first, and the number of the rest."""
+    for party, odd in notes.items():
+        chosen = [note for note in odd if note.kind in kinds]
+        for note in chosen[:MAX_NAMED]:
+            yield Occurrence(party, f"{party}.{note.column}: {note.text}")
+        if more := chosen[MAX_NAMED:]:
+            names = ", ".join(note.column for note in more[:MAX_NAMED])
+            others = f" and {len(more) - MAX_NAMED:,} others" if len(more) > MAX_NAMED else ""
+            yield Occurrence(
+                party, f"{party}: {len(more):,} more columns, {names}{others}; check says what is odd of each"
+            )

@@ -1,0 +1,121 @@
+"""Canaries against a job with grades: the drawn labels that are sent, and the drawn grades that come back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from cutlayer.audit.guarantees.canaries import ID, LABEL, SIDE, fair_coins
+from cutlayer.audit.guarantees.wire import Parties, train_on_canaries
+from cutlayer.channel import Kind, Message, rows_digest
+from cutlayer.config import Job, validated
+from cutlayer.errors import NotApplicable
+from cutlayer.models.grade import GradeBottom
+from cutlayer.parties.phases.release import release_batches
+
+ACTIVE, PASSIVE = "active", "passive"
+Game = Literal["labels", "grades"]
+_FILLERS = 20
+"""Number of rows of each class that no canary has, so that the task has all its classes."""
+
+
+def grade_votes(
+    game: Game, labels: Mapping[str, Any], grades: Mapping[str, Any], classes: int, canaries: int, key: bytes
+) -> tuple[Tensor, Tensor, int]:
+    """Train on canaries whose secret is a fair coin, their label and their columns alike, and read what was sent.
+
+    Args:
+        game: Whether the label owner's message is read, or the partner's.
+        labels: Protections of the label owner, such as `{"label_dp": {"eps": 1.0}}`.
+        grades: Those of the partner, such as `{"grade_dp": {"epsilon": 8.0}}`.
+        classes: Number of classes of the task.
+        canaries: Number of rows.
+        key: 32 bytes that replace all keys and secrets.
+
+    Returns:
+        For each canary that was sent: the number of messages that speak for the second value minus that for the first,
+        int64 (n,); its secret, 0 or 1, int64 (n,); and the maximum number of different messages of a row.
+
+    Raises:
+        NotApplicable: The partner's models give both values of its column the same grade.
+    """
+    coins = fair_coins(canaries, key)
+    every = coins + [code for code in range(2, classes) for _ in range(_FILLERS)]
+    ids = [f"canary {number}" for number in range(len(every))]
+    tables = {
+        ACTIVE: pa.table({ID: ids, LABEL: [f"{label:06d}" for label in every]}),
+        PASSIVE: pa.table({ID: ids, SIDE: [f"side {min(label, 1)}" for label in every]}),
+    }
+    reader = _LabelReader(len(every)) if game == "labels" else _GradeReader(len(every))
+    train_on_canaries(_job(labels, grades, classes), tables, key, reader)
+    if not reader.used.any():
+        raise NotApplicable.expected("drawn labels that tell both values of a canary apart", "the same grade of both")
+    chosen = (reader.used > 0) & (reader.truth >= 0)
+    return reader.votes[chosen], reader.truth[chosen], int(reader.used.max())
+
+
+class _Reader:
+    """Counts what the messages of each row say of its secret."""
+
+    def __init__(self, rows: int) -> None:
+        self.votes = torch.zeros(rows, dtype=torch.int64)
+        self.used = torch.zeros(rows, dtype=torch.int64)
+        self.truth = torch.full((rows,), -1)
+
+
+class _LabelReader(_Reader):
+    def __call__(self, message: Message, parties: Parties) -> None:
+        """Read the drawn labels of the training rows."""
+        if message.kind is not Kind.LABELS:
+            return
+        rows, drawn = parties.active.split.part("train"), message.tensors["labels"].long()
+        truth = parties.active.setup.truth[rows].long()
+        self.truth[rows] = torch.where(truth < 2, truth, -1)
+        self.votes[rows] += (drawn == 1).long() - (drawn == 0).long()
+        self.used[rows] += 1
+
+
+class _GradeReader(_Reader):
+    def __call__(self, message: Message, parties: Parties) -> None:
+        """Compare drawn grades with those that the models give to both values of the column."""
+        if message.kind is not Kind.RELEASE:
+            return
+        passive = parties.passive
+        bottom = passive.setup.bottom
+        if not isinstance(bottom, GradeBottom):
+            return
+        batches = [rows for _, rows in release_batches(passive.split, bottom.width)]
+        rows = next(rows for rows in batches if rows_digest(rows) == message.rows)
+        codes, numbers = passive.setup.store.gather(rows)
+        values = torch.unique(passive.setup.store.codes[:, 0])
+        first, second = (
+            bottom.grade(torch.full_like(codes, int(value)), numbers, passive.setup.ids(rows)) for value in values
+        )
+        drawn = message.tensors["embedding"][:, 0].long()  # one byte a row, as it crosses
+        apart = (first != second).long()
+        self.truth[rows] = (codes[:, 0] == values[1]).long()
+        self.votes[rows] += apart * ((drawn == second).long() - (drawn == first).long())
+        self.used[rows] += apart
+
+
+def _job(labels: Mapping[str, Any], grades: Mapping[str, Any], classes: int) -> Job:
+    common: dict[str, Any] = {"id": ID, "audit": {"every": "never"}}
+    owner = {"role": "active", "label": LABEL, "features": {"include": "none"}, "privacy": dict(labels)}
+    fit = {"kind": "grade", "candidates": ["linear"], "folds": 2, "least_z": 0}
+    raw = {
+        "task": "binary" if classes == 2 else "multiclass",
+        "parties": {
+            ACTIVE: common | owner,
+            PASSIVE: common | {"role": "passive", "privacy": dict(grades), "fit": fit},
+        },
+        "model": {
+            "bottom": {ACTIVE: {"kind": "auto"}, PASSIVE: {"kind": "grade", "least_rows": 0}},
+            "top": {"kind": "linear", "folds": 1},
+        },
+        "train": {"release": "once", "threads": 1, "seed": 0, "split": {"test": 0.1, "validation": 0.0}},
+    }
+    return validated(Job, raw, "canaries")

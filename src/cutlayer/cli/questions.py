@@ -1,0 +1,247 @@
+"""The questions of `cutlayer init`: each answered by an option, on a terminal by the user, or else by a guess."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
+
+import typer
+
+from cutlayer.cli.app import complain
+from cutlayer.errors import ConfigError, CutlayerError, DataError
+
+if TYPE_CHECKING:
+    from cutlayer.config.job import TaskKind
+    from cutlayer.jobs.first_job import FirstJob, Overlap
+    from cutlayer.jobs.found_tables import TableSummary
+
+PROTECTED = ("labels", "columns", "both", "nothing")
+TEXT = "text"
+_A = TypeVar("_A")
+
+
+def choice(question: str, known: Sequence[str], option: str | None, default: str, *, asking: bool) -> str:
+    """One of the known words: the given one, the answer to a question, or the default.
+
+    Raises:
+        ConfigError: The option is none of them; names a near miss.
+    """
+    if option is not None or not asking:
+        return _one_of(known, default if option is None else option)
+    return asked(f"{question} ({', '.join(known)})", default, lambda word: _one_of(known, word))
+
+
+def asked(question: str, default: str, read: Callable[[str], _A]) -> _A:
+    """What the answer to a question means; after a wrong one it is asked again.
+
+    Args:
+        question: The question, without the default.
+        default: The answer of an empty line.
+        read: Reads an answer; its error is shown.
+    """
+    while True:
+        try:
+            return read(typer.prompt(question, default=default))
+        except CutlayerError as wrong:
+            complain(str(wrong))
+
+
+def _one_of(known: Sequence[str], word: str) -> str:
+    from cutlayer.config import near_miss
+
+    if word not in known:
+        raise ConfigError(f"expected one of {', '.join(known)}, got {word!r}{near_miss(word, list(known))}")
+    return word
+
+
+def first_answers(
+    tables: Sequence[TableSummary],
+    owner: str | None,
+    partners: Sequence[str],
+    label: str | None,
+    keys: Sequence[str],
+    protect: str | None,
+    apart: bool | None,
+    elsewhere: Mapping[str, int],
+    *,
+    asking: bool,
+) -> FirstJob:
+    """The job, from the options, then from the questions on a terminal, then from guesses."""
+    from cutlayer.jobs.column_guesses import candidates, guess, id_columns
+    from cutlayer.jobs.first_job import FirstJob
+
+    names = {table.path.name: table for table in tables}
+    ids = _guessed(lambda: id_columns(tables, keys), {name: names[name].columns[0] for name in names}, asking=asking)
+    first = _owner_of(names, label)
+    if not (owner or label):
+        first = _guessed(lambda: guess(tables, ids)[0].path.name, first, asking=asking)
+    chosen = names[choice("Which table has the labels?", list(names), owner, first, asking=asking and len(names) > 1)]
+    ids = _asked_ids(tables, ids) if asking and not keys else ids
+    likely = candidates(chosen, ids[chosen.path.name])
+    if label in chosen.columns and chosen.distinct[label] < 2:
+        from cutlayer.data.labels import MISSING_LABELS
+
+        wanted = f"two or more different labels in {label} of {chosen.path.name}"
+        raise ConfigError.expected(wanted, "one", MISSING_LABELS)
+    label = choice("Which column is the label?", likely, label, (likely or [""])[0], asking=asking)
+    others = [name for name in names if name != chosen.path.name]
+    listed = [_one_of(others, name) for name in partners] or ([] if elsewhere else others)
+    if asking and not partners and len(listed) > 1:
+        listed = asked("Whose tables take part?", ", ".join(others), lambda words: _listed(words, others))
+    protect = choice("What has to stay private?", PROTECTED, protect, "labels", asking=asking)
+    if apart is None:
+        apart = asking and typer.confirm("Does each organisation run its own part?", default=False)
+    as_they_are = {ids[chosen.path.name], *([label] if chosen.has_classes(label) else [])}
+    chosen = with_formats(chosen, as_they_are, asking=asking)
+    taking_part = tuple(with_formats(names[name], {ids[name]}, asking=asking) for name in listed)
+    ids = {table.path.name: ids[table.path.name] for table in (chosen, *taking_part)}
+    return FirstJob(chosen, taking_part, label, ids, protect, apart, elsewhere)  # type: ignore[arg-type]
+
+
+def with_formats(table: TableSummary, as_they_are: set[str], *, asking: bool) -> TableSummary:
+    """The table with the formats of its columns that several ones read, as far as the user chooses one.
+
+    Args:
+        table: The table.
+        as_they_are: Columns whose texts stay what they are: its id, and its label if that is a class.
+        asking: Whether there is a terminal.
+    """
+    table = table.without_formats(as_they_are)
+    for name, formats in table.ambiguous.items() if asking else ():
+        words = {str(each.date or each.number): each for each in formats}
+        question = f"How is {name} of {table.path.name} written?"
+        table = table.with_format(name, words.get(choice(question, [*words, TEXT], None, TEXT, asking=True)))
+    return table
+
+
+def partner_names(
+    tables: Sequence[TableSummary], option: Sequence[str] | None, widths: Sequence[str], *, asking: bool
+) -> dict[str, int]:
+    """The columns that each partner whose table is elsewhere releases, by its name.
+
+    Raises:
+        ConfigError: A name that no party may have, or a width that is no NAME=COLUMNS.
+    """
+    from cutlayer.jobs.first_job import DEFAULT_WIDTH
+
+    names = _party_names(option) if option else []
+    if not names and asking and len(tables) == 1:
+        question = "Which organisations have the other columns? (names, with commas between)"
+        names = asked(question, "partner", lambda words: _party_names(words.split(",")))
+    stated = {name: _width(name, number) for name, _, number in (each.partition("=") for each in widths)}
+    if unknown := stated.keys() - {*names}:
+        remedy = "name them with --partner-name"
+        raise ConfigError.expected("--width of partners whose tables are not here", ", ".join(sorted(unknown)), remedy)
+    for name in names if asking else ():
+        if name not in stated:
+            question = f"How many columns does {name} release, after encoding, at most?"
+            stated[name] = asked(question, str(DEFAULT_WIDTH), partial(_width, name))
+    return {name: stated.get(name, DEFAULT_WIDTH) for name in names}
+
+
+def _party_names(words: Sequence[str]) -> list[str]:
+    from cutlayer.config.names import party_name
+
+    names = [word.strip() for word in words]
+    if len({*names}) < len(names):
+        raise ConfigError.expected("a name of its own for each partner", ", ".join(names))
+    try:
+        return [party_name(name) for name in names]
+    except ValueError as fault:
+        raise ConfigError(f"--partner-name: expected {fault}") from None
+
+
+def _width(name: str, number: str) -> int:
+    if not (number.isdecimal() and 1 <= int(number) <= 4096):
+        raise ConfigError.expected("--width as NAME=COLUMNS, 1 to 4096 columns", f"{name}={number}")
+    return int(number)
+
+
+def task_kind(job: FirstJob, option: str | None, *, asking: bool) -> TaskKind:
+    """The kind of the task; asked where more than a few whole numbers may be quantities or codes of classes.
+
+    Raises:
+        ConfigError: There is no such task, or the labels do not fit it.
+    """
+    from cutlayer.config.job import TaskKind
+    from cutlayer.jobs.first_job import check_task, has_whole_labels, task_of
+    from cutlayer.jobs.found_tables import MAX_CLASSES
+
+    guessed, words = task_of(job), get_args(TaskKind)
+    asking = asking and job.owner.distinct[job.label] > MAX_CLASSES and has_whole_labels(job)
+    question = f"Are the {job.owner.distinct[job.label]:,} whole numbers of {job.label} quantities or classes?"
+    word = choice(question, words[1:] if asking and option is None else words, option, guessed, asking=asking)
+    job = replace(job, task=word)  # type: ignore[arg-type] # one of TaskKind
+    check_task(job)
+    return task_of(job)
+
+
+def rows_of(job: FirstJob, overlap: Overlap, option: str | None) -> Literal["common", "all"]:
+    """The rows of the run: all of the owner's where a partner lacks some, unless steps would train on no column.
+
+    Raises:
+        ConfigError: There is no such choice.
+    """
+    from cutlayer.jobs.first_job import releases_once
+
+    partial = bool(job.elsewhere) or overlap.common < overlap.rows or overlap.repeats
+    if option is None:
+        return "all" if partial and (job.has_features or releases_once(job)) else "common"
+    if option not in ("common", "all"):
+        raise ConfigError.expected("--rows common or all", option)
+    return "all" if option == "all" else "common"
+
+
+def positive_class(classes: Mapping[str, int], option: str | None, *, asking: bool) -> str | None:
+    """The label that is called positive, where it is not the greater of two.
+
+    Raises:
+        ConfigError: There are not two labels, or none of this name.
+    """
+    if len(classes) != 2:
+        if option is not None:
+            raise ConfigError.expected(
+                "--positive with two different labels", f"{len(classes) or 'many'}", "leave it out"
+            )
+        return None
+    greater = [*classes][-1]
+    word = choice("Which label is the positive one?", [*classes], option, greater, asking=asking)
+    return None if word == greater else word
+
+
+def _asked_ids(tables: Sequence[TableSummary], guessed: dict[str, str]) -> dict[str, str]:
+    """The id column of each table, by the answer to a question; names that differ have commas between them."""
+    from cutlayer.jobs.column_guesses import id_columns
+
+    common = [name for name in tables[0].columns if all(name in table.columns for table in tables)]
+    default = ", ".join(dict.fromkeys(guessed.values()))
+
+    def read(word: str) -> dict[str, str]:
+        return id_columns(tables, [word] if word in common else [name.strip() for name in word.split(",")])
+
+    return asked(f"Which column identifies a row? ({', '.join(common) or default})", default, read)
+
+
+def _guessed(guess: Callable[[], _A], other: _A, *, asking: bool) -> _A:
+    """A guess; where there is none the user is asked, with another default.
+
+    Raises:
+        DataError: There is no guess, and nobody to ask.
+    """
+    try:
+        return guess()
+    except DataError:
+        if not asking:
+            raise
+        return other
+
+
+def _listed(words: str, others: Sequence[str]) -> list[str]:
+    return [_one_of(others, word.strip()) for word in words.split(",")]
+
+
+def _owner_of(names: dict[str, Any], label: str | None) -> str:
+    """The first table with the label's column, or the first table."""
+    return next((name for name, table in names.items() if label in table.columns), next(iter(names)))

@@ -1,0 +1,241 @@
+"""Detection of the format in which a column of text writes dates, numbers or truth values.
+
+A format is a fact of the whole column: it reads every value, and nothing is guessed from a sample. Where two formats
+read every value and disagree about one, as `01/02/2024` may be of January or of February, both are returned. Texts with
+leading zeros, telephone numbers, postcodes, sort codes and versions stay what they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import product
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cutlayer.config.formats import ColumnFormat, NumberLayout
+
+_FIRST = 1000
+_HEAD = 64
+"""Values that a format must read before it is tried on all of them."""
+_ENOUGH = 5
+"""Different values from which on three numbers of two digits are a date: fewer may be codes, such as `12-05-56`."""
+_NAMES = "january february march april may june july august september october november december"
+_MONTHS = _NAMES.split()
+_PAIRS = (
+    "yes/no y/n true/false t/f on/off ja/nein j/n wahr/falsch oui/non o/n vrai/faux sí/no si/no sim/não tak/nie ja/nee "
+    "ja/nej"
+)
+_WORDS = [(first, second) for first, _, second in (pair.partition("/") for pair in _PAIRS.split())]
+_COUNTED = (
+    "$ € £ ¥ ₹ ₩ ₽ ₺ ₫ ฿ US$ A$ C$ R$ S$ HK$ NZ$ kr kr. zł Kč Ft lei EUR USD GBP JPY CHF SEK NOK DKK PLN CZK HUF RON "
+    "AUD CAD NZD INR CNY BRL MXN ZAR TRY KRW SGD HKD % ‰ bps °C °F kg mg µg lb lbs oz km cm mm mi ft ml cl MB GB TB kB "
+    "KB kWh MWh Wh kW MW ms sec min hrs day days weeks month months year years yrs Tage Monate Jahre"
+)
+_UNITS = frozenset(_COUNTED.split())
+"""Texts before or after a number that say in what it is counted; a single letter may be part of a code."""
+_NUMBER = (
+    r"^(?P<minus>[+\-]?)\s*(?P<before>[^\d.,+\-]*)(?P<sign>[+\-]?)"
+    r"(?P<digits>\d(?:[\d.,' \x{a0}\x{202f}]*\d)?)(?P<after>[^\d.,+\-][^\d]*)?$"
+)
+_AROUND = ("before", "after")
+_GROUPS = ("", ",", ".", " ", "'", "\u00a0", "\u202f")
+_SEPARATORS = tuple((thousands, decimal) for decimal, thousands in product(".,", _GROUPS) if thousands != decimal)
+_PARTS = {
+    "Y": r"(?P<Y>[12]\d{3}|9999)",
+    "y": r"(?P<y>\d{2})",
+    "m": r"(?P<m>\d{1,2})",
+    "d": r"(?P<d>\d{1,2})",
+    "b": r"(?P<b>[A-Za-z]{3})",
+    "B": r"(?P<B>[A-Za-z]{3,9})",
+    "H": r"(?:[01]?\d|2[0-3])",
+    "I": r"(?:0?[1-9]|1[0-2])",
+    "M": r"[0-5]\d",
+    "S": r"[0-5]\d",
+    "f": r"\d{1,6}",
+    "p": r"(?:[AaPp][Mm])",
+    "z": r"[+\-](?:0\d|1[0-4]):?[0-5]\d",
+}
+_ORDERS = ("%d{0}%m{0}%Y", "%m{0}%d{0}%Y", "%Y{0}%m{0}%d", "%d{0}%m{0}%y", "%m{0}%d{0}%y", "%y{0}%m{0}%d")
+_NAMED = (
+    *("%d %{0} %Y", "%d. %{0} %Y", "%d-%{0}-%Y", "%d/%{0}/%Y", "%d%{0}%Y", "%{0} %d, %Y", "%{0} %d %Y", "%Y-%{0}-%d"),
+    *("%Y %{0} %d", "%{0}-%d-%Y", "%d %{0} %y", "%d-%{0}-%y", "%{0} %d, %y"),
+)
+_DATES = (
+    *(order.format(between) for between in "./-" for order in _ORDERS),
+    *(named.format(month) for named in _NAMED for month in "bB"),
+)
+_TIMES = (
+    "",
+    *(
+        f"{before}{clock}{zone}"
+        for before in (" ", "T", ", ")
+        for clock in ("%H:%M", "%H:%M:%S", "%H:%M:%S.%f", "%I:%M %p", "%I:%M:%S %p", "%I:%M%p")
+        for zone in ("", "Z", "%z", " %z", " UTC")
+    ),
+)
+
+
+def detected_formats(values: pa.ChunkedArray, this_year: int) -> tuple[ColumnFormat, ...]:
+    """The formats that read all values of a column of text.
+
+    Args:
+        values: Text (n,); null is missing.
+        this_year: Year of now. A year of two digits that would be a later one may be of this century or of the last,
+            and makes no date.
+
+    Returns:
+        One format; several where they read a value differently; none where the column is text, or is written as
+        programs write numbers.
+
+    >>> column = pa.chunked_array([["21.04.2023", "3.5.2022"]])
+    >>> [found.date for found in detected_formats(column, 2026)]
+    ['%d.%m.%Y']
+    >>> [found.date for found in detected_formats(pa.chunked_array([["01/02/2024"]]), 2026)]
+    ['%d/%m/%Y', '%m/%d/%Y']
+    >>> [found.number for found in detected_formats(pa.chunked_array([["$25,050.13", "$7.00"]]), 2026)]
+    ['$25,050.13']
+    """
+    present = pc.utf8_trim_whitespace(values.drop_null().cast(pa.large_string()))
+    head = pc.unique(present.slice(0, _FIRST)).slice(0, _HEAD)
+    if not len(head) or not _may_have_format(head):
+        return ()
+    texts = pc.unique(present)
+    return tuple(_booleans(texts)) or _dates(texts, this_year) or _numbers(texts)
+
+
+def _may_have_format(head: pa.Array) -> bool:
+    """Whether the first values do not rule every format out already: most columns of text have none."""
+    words = pc.unique(pc.utf8_lower(head))
+    return len(words) <= 2 or _split(head) is not None or next(_layouts(head), None) is not None
+
+
+def _booleans(texts: pa.Array) -> Iterator[ColumnFormat]:
+    words = set(pc.utf8_lower(texts.slice(0, _HEAD)).to_pylist())
+    if len(texts) <= _HEAD and len(words) == 2:
+        yield from (ColumnFormat(boolean=pair) for pair in _WORDS if words == {*pair})
+
+
+def _dates(texts: pa.Array, this_year: int) -> tuple[ColumnFormat, ...]:
+    head = texts.slice(0, _HEAD)
+    fitting = {layout: latest for layout in _layouts(head) if (latest := _latest_year(texts, layout)) is not None}
+    if len(texts) < _ENOUGH:
+        fitting = {layout: latest for layout, latest in fitting.items() if not _is_all_digits_short(layout)}
+    unclear = [layout for layout, latest in fitting.items() if "%y" in layout and latest > this_year]
+    return () if len(unclear) == len(fitting) else tuple(ColumnFormat(date=layout) for layout in fitting)
+
+
+def _is_all_digits_short(layout: str) -> bool:
+    return "%y" in layout and "%m" in layout
+
+
+def _layouts(head: pa.Array) -> Iterator[str]:
+    """Layouts whose pattern the first values have."""
+    for date in _DATES:
+        parts = pc.extract_regex(head, f"^{_pattern(date)}(?P<rest>.*)$")
+        if parts.null_count:
+            continue
+        rest = pc.unique(pc.struct_field(parts, "rest"))
+        for time in _TIMES:
+            if pc.all(pc.match_substring_regex(rest, f"^{_pattern(time)}$")).as_py():
+                yield f"{date}{time}"
+
+
+def _pattern(layout: str) -> str:
+    """The regular expression of a layout of `strptime`."""
+    parts = dict(_PARTS)
+    if _is_all_digits_short(layout) and "/" not in layout:  # 1.12.23 and 4-5-67 may be versions and numbers
+        parts |= {"d": r"(?P<d>\d{2})", "m": r"(?P<m>\d{2})"}
+    pieces = re.split(r"%(.)", layout)
+    return "".join(parts[piece] if index % 2 else re.escape(piece) for index, piece in enumerate(pieces))
+
+
+def _latest_year(texts: pa.Array, layout: str) -> int | None:
+    """The latest year, by a layout; `None` unless each value is a date of the calendar."""
+    parts = pc.extract_regex(texts, f"^{_pattern(layout)}$")
+    if parts.null_count:
+        return None
+    found = {kind.name: pc.struct_field(parts, kind.name) for kind in parts.type}
+    if "Y" in found:
+        year = _integers(found["Y"])
+    else:
+        short = _integers(found["y"])
+        year = np.where(short < 69, 2000, 1900) + short  # as POSIX reads them
+    if "m" in found:
+        month = _integers(found["m"])
+    else:
+        names = [*_MONTHS] if "B" in found else [name[:3] for name in _MONTHS]
+        index = pc.index_in(pc.utf8_lower(found.get("B", found.get("b"))), pa.array(names, pa.large_string()))
+        month = pc.fill_null(index, -1).to_numpy().astype(np.int64) + 1
+    if month.min() < 1 or month.max() > 12:
+        return None
+    day = _integers(found["d"])
+    months = ((year - 1970) * 12 + month - 1).astype("datetime64[M]")
+    length = ((months + 1).astype("datetime64[D]") - months.astype("datetime64[D]")).astype(np.int64)
+    return int(year.max()) if day.min() >= 1 and bool((day <= length).all()) else None
+
+
+def _integers(texts: pa.Array) -> npt.NDArray[np.int64]:
+    found: npt.NDArray[np.int64] = pc.cast(texts, pa.int64()).to_numpy()
+    return found
+
+
+def _split(texts: pa.Array) -> tuple[dict[str, str], pa.Array, pa.Array] | None:
+    """The text around the numbers, which is one for all of them, their signs, and their digits with separators."""
+    parts = pc.extract_regex(texts, _NUMBER)
+    if parts.null_count:
+        return None
+    around = [pc.unique(pc.utf8_trim_whitespace(pc.struct_field(parts, name))).to_pylist() for name in _AROUND]
+    if any(len(found) > 1 or found[0] not in {*_UNITS, ""} for found in around):
+        return None
+    unit = {name: found[0] for name, found in zip(_AROUND, around, strict=True)}
+    first, second = (pc.struct_field(parts, name) for name in ("minus", "sign"))
+    signs = pc.binary_join_element_wise(first, second, pa.scalar("", pa.large_string()))
+    if pc.max(pc.binary_length(signs)).as_py() > 1:
+        return None
+    return unit, signs, pc.struct_field(parts, "digits")
+
+
+def _numbers(texts: pa.Array) -> tuple[ColumnFormat, ...]:
+    split = _split(texts)
+    if split is None:
+        return ()
+    unit, signs, digits = split
+    signed = pc.all(pc.equal(signs, "+")).as_py()  # as telephone numbers are
+    if not any(unit.values()) and (signed or _plain(digits, "", ".") is not None):
+        return ()
+    layouts = [NumberLayout(thousands=thousands, decimal=decimal, **unit) for thousands, decimal in _SEPARATORS]
+    readings: list[tuple[NumberLayout, pa.Array]] = []
+    for layout in layouts:
+        plain = _plain(digits, layout.thousands, layout.decimal, has_unit=any(unit.values()))
+        if plain is not None and not any(plain.equals(other) for _, other in readings):
+            readings.append((layout, plain))
+    return tuple(ColumnFormat(number=_example(layout, texts)) for layout, _ in readings)
+
+
+def _plain(digits: pa.Array, thousands: str, decimal: str, *, has_unit: bool = True) -> pa.Array | None:
+    """Numbers as programs write them; `None` where one is not written with these separators."""
+    groups = f"|[1-9]\\d{{0,2}}(?:{re.escape(thousands)}\\d{{3}})+" if thousands else ""
+    pattern = f"^(?:0|[1-9]\\d*{groups})(?:{re.escape(decimal)}\\d+)?$"
+    if not all(pc.all(pc.match_substring_regex(some, pattern)).as_py() for some in (digits.slice(0, _HEAD), digits)):
+        return None
+    alike = thousands in (" ", ".") and not has_unit and not pc.any(pc.match_substring(digits, decimal)).as_py()
+    if alike and len(pc.unique(pc.count_substring(digits, thousands))) < 2:
+        return None  # telephone numbers, codes and addresses, 10.120.100.101, are as long as each other
+    return pc.replace_substring(pc.replace_substring(digits, thousands, "") if thousands else digits, decimal, ".")
+
+
+def _example(layout: NumberLayout, texts: pa.Array) -> str:
+    """A value of the column that shows the whole layout, or one that is made up."""
+    lengths = pc.utf8_length(texts)
+    longest = texts.filter(pc.equal(lengths, pc.max(lengths)))[0].as_py()
+    for text in (each.lstrip("+- ") for each in (longest, *texts.slice(0, _HEAD).to_pylist())):
+        with suppress(ValueError):
+            if NumberLayout.of(text) == layout:
+                return str(text)
+    between = " " * layout.after[:1].isalpha()
+    return f"{layout.before}1{layout.thousands}234{layout.decimal}50{between}{layout.after}"

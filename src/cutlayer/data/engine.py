@@ -1,0 +1,84 @@
+"""Connections to DuckDB that can read the stated files and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+_THREADS = 2
+"""One reads while the other passes rows on; no result depends on it, since rows come in their order."""
+_MEMORY = 64 << 20
+_COLUMN_BYTES = 1 << 17
+"""Memory of the engine: buffers of a file, and for each column a few vectors of 2,048 texts."""
+_GLOB = str.maketrans({character: f"[{character}]" for character in "*?["})
+
+
+class EngineFailed(Exception):
+    """DuckDB refused a query or a file. Its text may hold values of rows."""
+
+
+def connected(files: Iterable[Path] = (), columns: int = 0) -> DuckDBPyConnection:
+    """A connection that can read the stated files and write none.
+
+    It loads no extension, reads no other file and no address, and its settings cannot be changed any more, whatever a
+    query says. Queries have to be made of `literal` and of names that this package chose. Queries at the same time each
+    need a `cursor` of it.
+
+    Args:
+        files: Absolute paths.
+        columns: Number of columns that are read.
+    """
+    import duckdb
+
+    settings: dict[str, Any] = {
+        "threads": _THREADS,
+        "memory_limit": f"{_MEMORY + columns * _COLUMN_BYTES}B",
+        "preserve_insertion_order": True,
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+        "temp_directory": "",
+        "enable_external_file_cache": False,
+    }
+    # The engine compares the pattern that names a file, and then the file.
+    paths = [form for path in files for form in dict.fromkeys((str(path), pattern_of(path)))]
+    connection = duckdb.connect(":memory:", config=settings)
+    connection.execute(f"SET allowed_paths = {literals(paths)}")
+    connection.execute("SET enable_progress_bar = false")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+    return connection
+
+
+@contextmanager
+def engine_failures() -> Iterator[None]:
+    """Raise what DuckDB raises as `EngineFailed`."""
+    import duckdb
+
+    try:
+        yield
+    except duckdb.Error as failure:
+        raise EngineFailed(str(failure)) from None
+
+
+def pattern_of(path: Path) -> str:
+    """The pattern that names this file alone."""
+    return str(path).translate(_GLOB)
+
+
+def literal(text: str) -> str:
+    """A text in a query.
+
+    >>> literal("it's")
+    "'it''s'"
+    """
+    return "'" + text.replace("'", "''") + "'"
+
+
+def literals(texts: Sequence[str]) -> str:
+    """A list of texts in a query."""
+    return f"[{', '.join(map(literal, texts))}]::VARCHAR[]"

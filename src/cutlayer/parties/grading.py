@@ -1,0 +1,126 @@
+"""A party's grades: computed once, checked before they leave, and the same in a run that begins again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from cutlayer.data.batches import evaluation_batches
+from cutlayer.data.store import Store
+from cutlayer.kernels.noise.aes import derive
+from cutlayer.kernels.noise.score_bands import bands_for
+from cutlayer.models.bottom_fits import limits_of
+from cutlayer.models.grade import GradeBottom
+from cutlayer.parties.carried import carried, check_limits, check_names
+from cutlayer.parties.session.checkpoint import CARRIED, DRAWN
+from cutlayer.parties.session.local import EVALUATION_ROWS
+from cutlayer.protections.grade_dp import GradeDP
+from cutlayer.storage.durable import write_whole
+from cutlayer.storage.row_arrays import chunks_of
+from cutlayer.storage.row_tensors import empty_rows
+
+if TYPE_CHECKING:
+    from cutlayer.models.bottom_fits.base import DrawnLabels
+    from cutlayer.parties.phases.passive_side import PassiveSide
+
+
+class Grading:
+    """What a party makes of the labels that it was sent, or, where it grades by its own columns, of those alone.
+
+    Its fit and the draws of its grades follow from its secret, the job, its settings, the labels and its rows. So a run
+    that did not end and is begun again, in its folder or another one, makes the same release: one draw of each row.
+
+    Args:
+        side: The party.
+        labels: The drawn labels; `None` where none were sent.
+        bottom: Its bottom model.
+
+    Raises:
+        ConfigError: A limit of `fit.limits` is of no column.
+    """
+
+    def __init__(self, side: PassiveSide, labels: DrawnLabels | None, bottom: GradeBottom) -> None:
+        self._side, self._labels, self._bottom = side, labels, bottom
+        self._drawing = next((p for p in side.local.chain.protections if isinstance(p, GradeDP)), None)
+        drawn = b"" if labels is None else labels.values.to(torch.uint8).numpy().tobytes()
+        about = b"" if labels is None else f"{labels.epsilon.hex()} {labels.classes}".encode()
+        fit = side.job.parties[side.local.name].fit
+        parts = side.job.digest().encode(), json.dumps(fit, sort_keys=True, default=str).encode(), about, drawn
+        self.key, self._limits = derive(side.local.secret, b"grade fit", *parts), limits_of(fit, "fit")
+        if side.setup.encoder is not None:
+            check_names(side.setup.encoder, self._limits, side.local.name)
+        self._draw_by(self.key)  # until there are models, for the account of a refusal
+
+    @property
+    def epsilon(self) -> float | None:
+        """Privacy of the draw of a row's grade; `None` without one."""
+        return None if self._drawing is None else self._drawing.settings.epsilon
+
+    def _draw_by(self, key: bytes) -> None:
+        if self._drawing is not None:
+            self._drawing.draw_by(key)
+
+    def fix_draws(self) -> None:
+        """Draw the grades of these models and rows by a key of theirs: of any other ones by another, independently.
+
+        Were a row drawn under one key for two grades, different draws would show that it had not the same in both.
+        """
+        side = self._side
+        parts = rows_digest(side.setup.store), module_digest(self._bottom), bytes.fromhex(side.state.rows)
+        self._draw_by(derive(side.local.secret, b"grade draws", self.key, *parts))
+
+    def grades(self) -> Tensor:
+        """Grade of each row before it is drawn, int64 (n,)."""
+        setup = self._side.setup
+        grades = empty_rows(setup.store.rows, torch.empty(0, dtype=torch.int64))
+        with torch.no_grad():
+            for rows in evaluation_batches(torch.arange(setup.store.rows), EVALUATION_ROWS):
+                grades[rows] = self._bottom.grade(*setup.store.gather(rows), setup.ids(rows))
+        return grades
+
+    def check(self, grades: Tensor) -> None:
+        """Compute what grades carry of each column, and refuse what this party does not allow, before they are sent.
+
+        Raises:
+            ConfigError: They carry more of a column than `fit.limits` allows.
+        """
+        side, setup, name = self._side, self._side.setup, self._side.local.name
+        # For the audit, which asks of each row what the models that were fitted without it say.
+        if self._labels is not None:
+            folds = self._bottom.folds(setup.ids(setup.split.part("train")), len(self._bottom.heads)).to(torch.uint8)
+            side.checkpoints.keep(DRAWN, self._labels.state(folds))
+        if setup.encoder is None:
+            return
+        bands = bands_for(self.epsilon, self._bottom.most)
+        found = carried(setup.store, setup.encoder, grades.numpy(), self.epsilon, bands)
+        write_whole(side.checkpoints.folder / CARRIED, found.model_dump_json(indent=1))
+        # Cells follow from the columns alone: nobody's labels can have made them of one attribute.
+        check_limits(found, self._limits if self._labels is not None else {"other": 1.0, **self._limits}, name)
+
+
+def grading_of(side: PassiveSide) -> Grading | None:
+    """The grading of a party that releases grades, else `None`."""
+    bottom = side.setup.bottom
+    return Grading(side, side.drawn, bottom) if isinstance(bottom, GradeBottom) else None
+
+
+def rows_digest(store: Store) -> bytes:
+    """Digest of the encoded columns of all rows, in their order."""
+    hasher = hashlib.blake2b(digest_size=32)
+    for start, end in chunks_of(store.rows):
+        for part in store.gather(torch.arange(start, end)):
+            hasher.update(part.numpy().tobytes())
+    return hasher.digest()
+
+
+def module_digest(module: nn.Module) -> bytes:
+    """Digest of a module's tensors, by their names."""
+    hasher = hashlib.blake2b(digest_size=32)
+    for name, tensor in sorted(module.state_dict().items()):
+        content = tensor.cpu().contiguous().numpy()
+        hasher.update(f"{name} {content.dtype} {content.shape} ".encode() + content.tobytes())
+    return hasher.digest()

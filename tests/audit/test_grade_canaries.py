@@ -1,0 +1,56 @@
+"""Drawn labels and grades of the real parties stay under the stated epsilon, and each mutant exceeds it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from torch import Tensor
+
+from cutlayer.accounting import RandomizedGrade, RandomizedResponse
+from cutlayer.audit.empirical import GameResult, label_game
+from cutlayer.audit.guarantees.grades import Game, grade_votes
+from cutlayer.protections import grade_dp
+from cutlayer.protections.label_dp import LabelDP
+
+KEY = bytes(range(32))
+ROWS = 4000
+
+
+def played(game: Game, label: float = 1.0, grade: float = 4.0, classes: int = 2) -> GameResult:
+    privacy = {"label_dp": {"eps": label}}, {"grade_dp": {"epsilon": grade}}
+    return label_game(*grade_votes(game, *privacy, classes, ROWS, KEY))
+
+
+@pytest.mark.parametrize(("epsilon", "classes"), [(1.0, 2), (2.0, 4)])
+def test_labels_that_are_sent_stay_under_epsilon(epsilon: float, classes: int) -> None:
+    outcome = played("labels", epsilon, classes=classes)
+    assert 0.7 * epsilon < outcome.lower_bound < epsilon
+    test = outcome.against(
+        RandomizedResponse(epsilon, classes), 1e-5, protection="label_dp", party="a", protects="labels"
+    )
+    assert (test.delta, test.exceeded) == (0.0, False)
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 2.0, 4.0])
+def test_grades_stay_under_epsilon(epsilon: float) -> None:
+    outcome = played("grades", 4.0, epsilon)
+    assert 0.7 * epsilon < outcome.lower_bound < epsilon
+    test = outcome.against(RandomizedGrade(epsilon), 1e-5, protection="grade_dp", party="b", protects="features")
+    assert (test.epsilon, test.delta, test.exceeded, test.releases) == (epsilon, 0.0, False, 1)
+
+
+@pytest.mark.parametrize("factor", [1.5, 3.0])
+def test_grades_of_too_little_noise_exceed_epsilon(factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = grade_dp.randomized_response
+
+    def quieter(grades: Tensor, digests: Tensor, bands: int, epsilon: float, *rest: Any) -> Tensor:
+        return draw(grades, digests, bands, factor * epsilon, *rest)
+
+    monkeypatch.setattr(grade_dp, "randomized_response", quieter)
+    assert played("grades", 4.0, 2.0).lower_bound > 2.0
+
+
+def test_labels_that_are_not_drawn_exceed_epsilon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LabelDP, "labels", lambda self, y, ids: y.clone())
+    assert played("labels").lower_bound > 5.0

@@ -1,0 +1,63 @@
+"""The benchmark of attacks on grades steers a toy by chosen labels, reads it, and says what checks refuse."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from benchmarks import grade_attacks, graded_rows
+from benchmarks.utility.datasets import DataSet
+from cutlayer.attacks.feature import best_guess
+from cutlayer.models.bottom_fits.grade import GradeFit
+
+
+@pytest.fixture(autouse=True)
+def _brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = np.random.default_rng(0)
+    bank = pd.DataFrame({"x": draw.normal(size=800)})
+    partner = pd.DataFrame({"y": draw.normal(size=800), "kind": draw.choice(["a", "b"], 800)})
+    labels = (bank["x"] + 2 * partner["y"] > 0).to_numpy().astype(int)
+    data = DataSet("binary", bank, partner, labels)
+
+    def brief(**_: Any) -> GradeFit:
+        return GradeFit(candidates=("linear",), folds=2, least_z=0)
+
+    monkeypatch.setattr(grade_attacks, "load", lambda name, folder: data)
+    monkeypatch.setattr(graded_rows, "GradeFit", brief)
+    monkeypatch.setitem(best_guess.FOREST, "n_estimators", 10)
+    monkeypatch.setattr(grade_attacks, "ATTACKED", 100)
+    monkeypatch.setattr(grade_attacks, "REFITS", 2)
+    monkeypatch.setattr(grade_attacks, "KNOWN_READS", (100, 200))
+
+
+def measured(part: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *cases: Any) -> list[dict[str, Any]]:
+    monkeypatch.setattr(grade_attacks, "_cases", lambda: iter(cases))
+    path = folder / "results.jsonl"
+    arguments = ["--data", ".", "--results", str(path), "--parts", part, "--tables", "toy", "--attributes", "2"]
+    grade_attacks.main(arguments)
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_labels_that_are_an_attribute_are_read_back_and_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = measured("chosen", tmp_path, monkeypatch, (0, 0.0, "rate"), (100, 0.0, "zero"))
+    whole, zeros = (line for line in lines if line["attribute"].startswith("kind"))
+    assert whole["own"] < 0.6 < 0.95 < whole["8"]["auc"]
+    assert whole["8"]["of"] == whole["8"]["carried"] > grade_attacks.default_limit(8.0)
+    assert (whole["fault"], zeros["fault"]) == (False, True)
+    assert "rates" in capsys.readouterr().out
+
+
+def test_reads_are_more_with_grades_than_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (line,) = measured("reads", tmp_path, monkeypatch)
+    assert line["200"]["grade 8"]["r2"] > line["200"]["own"]["r2"] + 0.05
+    assert set(line["collusion"]) == {"own", "grade", "its grade", "its columns", "its columns alone"}
+    assert "| toy, 200 |" in capsys.readouterr().out

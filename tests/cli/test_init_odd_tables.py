@@ -1,0 +1,267 @@
+"""Folders of odd tables: `init` writes a job that `check` accepts, or says what to do; it never fails by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import date, time, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from ruamel.yaml import YAML
+
+from tests.cli.jobs import Place
+
+ROWS = 60
+Columns = Mapping[str, Sequence[Any]]
+
+
+def bank(**more: Sequence[Any]) -> dict[str, Sequence[Any]]:
+    ages = [20 + 7 * row % 50 for row in range(ROWS)]
+    return {
+        "id": range(100, 100 + 7 * ROWS, 7),
+        "age": ages,
+        "default": [row * row % 3 % 2 for row in range(ROWS)],
+        **more,
+    }
+
+
+def telco(**more: Sequence[Any]) -> dict[str, Sequence[Any]]:
+    return {"id": range(100, 100 + 7 * ROWS, 7), "usage": [row * 13 % 17 / 4 for row in range(ROWS)], **more}
+
+
+def write_csv(path: Path, columns: Columns, end: str = "") -> None:
+    rows = zip(*columns.values(), strict=True)
+    lines = [",".join(columns), *(",".join("" if value is None else str(value) for value in row) for row in rows)]
+    path.write_text("".join(f"{line}{end}\n" for line in lines))
+
+
+def write_parquet(path: Path, columns: Columns) -> None:
+    parquet.write_table(pa.table({name: pa.array([*values]) for name, values in columns.items()}), path)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    tables = tmp_path / "tables"
+    tables.mkdir()
+    write_csv(tables / "bank.csv", bank())
+    return tables
+
+
+def accepted(place: Place, folder: Path, *options: str) -> str:
+    """What `init` prints, after `check` has accepted what it wrote."""
+    result = place.call("init", folder, *options, "--yes")
+    assert result.code == 0, result
+    private = [path for path in folder.glob("*.yaml") if path.name != "job.yaml"]
+    for path in private:
+        half = place.call("check", folder / "job.yaml", "--as", path.stem, "--local", path)
+        assert half.code == 0, half
+    if not private:
+        checked = place.call("check", folder / "job.yaml")
+        assert checked.code == 0, checked
+    return result.out
+
+
+def refused(place: Place, folder: Path, *options: str) -> str:
+    """The error of `init`, which has written nothing."""
+    result = place.call("init", folder, *options, "--yes")
+    assert result.code == 2, result
+    assert not (folder / "job.yaml").exists()
+    return result.error
+
+
+def parties(folder: Path) -> Any:
+    return YAML(typ="safe").load(folder / "job.yaml")["parties"]
+
+
+HOURS = [time(row % 24) for row in range(ROWS)]
+SPELLED: Mapping[str, tuple[Columns, str]] = {
+    "nulls": (telco(nothing=[None] * ROWS), "left out of telco.parquet: nothing (it holds no value)"),
+    "lists": (telco(calls=[[row, 2] for row in range(ROWS)]), "left out of telco.parquet: calls (it holds list<"),
+    "structs": (telco(place=[{"x": row} for row in range(ROWS)]), "left out of telco.parquet: place (it holds struct<"),
+    "binary": (telco(face=[b"x"] * ROWS), "left out of telco.parquet: face (it holds binary, which is neither"),
+    "hours": (telco(at=HOURS), "left out of telco.parquet: at (it holds time64"),
+    "numbers of rows": (telco(row=range(ROWS)), "left out of telco.parquet: row (it numbers the rows)"),
+    "keys": (telco(contract_id=range(0, 3 * ROWS, 3)), "left out of telco.parquet: contract_id (all values differ)"),
+    "texts": (
+        telco(note=[f"note {row}" for row in range(ROWS)]),
+        "left out of telco.parquet: note (all values differ)",
+    ),
+    "durations": (telco(since=[timedelta(hours=row % 9) for row in range(ROWS)]), "rows: those that all parties have"),
+    "booleans": (telco(active=[row % 2 == 0 for row in range(ROWS)]), "rows: those that all parties have"),
+    "dates": (telco(since=[date(2020, 1, 1 + row % 28) for row in range(ROWS)]), "rows: those that all parties have"),
+}
+
+
+@pytest.mark.parametrize("case", SPELLED)
+def test_types_of_parquet(place: Place, folder: Path, case: str) -> None:
+    columns, line = SPELLED[case]
+    write_parquet(folder / "telco.parquet", columns)
+    assert line in accepted(place, folder)
+
+
+def test_trailing_commas_of_a_spreadsheet(place: Place, folder: Path) -> None:
+    write_csv(folder / "telco.csv", telco(), end=",,")
+    accepted(place, folder)
+    assert parties(folder)["telco"]["table"] == "telco.csv"
+
+
+def test_the_index_of_a_data_frame(place: Place, folder: Path) -> None:
+    write_csv(folder / "telco.csv", {"": range(ROWS), **telco()})
+    assert "left out of telco.csv: 1 column without a name" in accepted(place, folder)
+
+
+@pytest.mark.parametrize("more", [{}, {"row": range(ROWS)}])
+def test_a_partner_without_a_column_is_refused(place: Place, folder: Path, more: dict[str, Sequence[Any]]) -> None:
+    write_csv(folder / "telco.csv", {"id": telco()["id"], **more})
+    error = refused(place, folder)
+    got = "got row (it numbers the rows)" if more else "got none"
+    assert f"expected a column for a model besides the id id in telco.csv, {got}; leave the table out" in error
+
+
+def test_an_owner_without_a_column_has_labels_alone(place: Place, folder: Path) -> None:
+    write_csv(folder / "bank.csv", {"id": bank()["id"], "loan_id": range(ROWS), "default": bank()["default"]})
+    write_csv(folder / "telco.csv", telco())
+    assert "left out of bank.csv: loan_id (it numbers the rows)" in accepted(place, folder)
+    assert parties(folder)["bank"]["features"] == {"include": "none"}
+
+
+def test_a_few_ids_that_repeat(place: Place, folder: Path) -> None:
+    ids = [*telco()["id"]]
+    write_csv(folder / "telco.csv", telco(id=[*ids[:-2], ids[0], ids[1]]))
+    printed = accepted(place, folder)
+    assert "warning 2 of the ids id of telco.csv have several rows, such as 100, 107: the first row of each" in printed
+    assert parties(folder)["telco"]["id"] == {"column": "id", "duplicates": "first"}
+
+
+@pytest.mark.parametrize("options", [[], ["--id", "id"]])
+def test_many_ids_that_repeat_are_refused(place: Place, folder: Path, options: list[str]) -> None:
+    write_csv(folder / "telco.csv", telco(id=[100 + 7 * (row // 3) for row in range(ROWS)]))
+    error = refused(place, folder, *options)
+    assert "expected one row of each id id in telco.csv, got 60 rows of 20 ids; make one" in error
+
+
+def test_labels_whose_case_differs_are_refused_with_the_way_out(place: Place, folder: Path) -> None:
+    words = [("Paid", "paid", "charged_off")[row % 3] for row in range(ROWS)]
+    write_csv(folder / "bank.csv", bank(default=words))
+    write_csv(folder / "telco.csv", telco())
+    assert "default of bank.csv: 3 labels are 2 after trimming and lower-casing: 'Paid', 'paid'" in refused(
+        place, folder
+    )
+    assert "classes: 3: Paid (20), charged_off (20), paid (20)" in accepted(place, folder, "--task", "multiclass")
+
+
+def test_a_folder_with_an_odd_name(place: Place, folder: Path) -> None:
+    write_csv(folder / "telco.csv", telco())
+    odd = folder.parent / "Käufe & Kredite, 2024"
+    folder.rename(odd)
+    accepted(place, odd)
+
+
+IDS = [*telco()["id"]]
+REFUSED: Mapping[str, tuple[Columns, Columns, str]] = {
+    "an id is missing": (bank(), telco(id=[None, *IDS[1:]]), "expected an id in every row, got none in 1 rows"),
+    "no id in common": (
+        bank(),
+        telco(id=[each + 1 for each in IDS]),
+        "the first ids are 100 and 107 at bank, 101 and 108",
+    ),
+    "two rows": (
+        {k: v[:2] for k, v in bank().items()},
+        telco(),
+        "expected three rows or more, to train, choose and test",
+    ),
+    "a range": (
+        bank(),
+        telco(**{"x1..x3": range(ROWS)}),
+        "expected another name for 'x1..x3' in telco.csv, which is left",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_check_would_refuse_is_refused_before(place: Place, folder: Path, case: str) -> None:
+    ours, theirs, phrase = REFUSED[case]
+    write_csv(folder / "bank.csv", ours)
+    write_csv(folder / "telco.csv", theirs)
+    assert phrase in refused(place, folder, "--id", "id")
+
+
+def test_infinite_numbers_are_missing_and_named(place: Place, folder: Path) -> None:
+    write_csv(folder / "telco.csv", telco(ratio=["inf" if row == 3 else row / 3 for row in range(ROWS)]))
+    line = "warning ratio of telco.csv: infinite numbers are taken for missing (numbers.infinite)"
+    assert line in accepted(place, folder)
+
+
+def test_a_link_to_a_table_elsewhere_needs_the_consent_that_is_printed(place: Place, folder: Path) -> None:
+    write_csv(folder.parent / "calls.csv", telco())
+    (folder / "telco.csv").symlink_to(folder.parent / "calls.csv")
+    result = place.call("init", folder, "--yes")
+    command = next(line.split() for line in result.out.splitlines() if " check " in line)
+    assert command[-2:] == ["--allow-path", str(folder.parent / "calls.csv")]
+    assert place.call(*command[1:]).code == 0
+
+
+def test_a_date_as_a_label_is_a_class(place: Place, folder: Path) -> None:
+    write_csv(folder / "bank.csv", bank(due=[f"{1 + row % 28:02}.01.2024" for row in range(ROWS)]))
+    write_csv(folder / "telco.csv", telco())
+    assert "task: multiclass, of due in bank.csv" in accepted(place, folder, "--label", "due")
+    assert parties(folder)["bank"]["table"] == "bank.csv"
+
+
+def test_formats_are_written_and_printed(place: Place, folder: Path) -> None:
+    days = [f"{1 + row % 28:02}.{1 + row % 12:02}.2023" for row in range(ROWS)]
+    written = {
+        "opened": days,
+        "income": [f'"${1000 * row:,}.50"' for row in range(ROWS)],
+        "used": [f"{row / 2} %" for row in range(ROWS)],
+        "owner": [("yes", "No")[row % 2] for row in range(ROWS)],
+        "paid": [f"{1 + row % 12:02}/{1 + row % 11:02}/2023" for row in range(ROWS)],
+    }
+    write_csv(folder / "telco.csv", telco(**written))
+    printed = accepted(place, folder)
+    formats = "opened %d.%m.%Y, income $10,000.50, used 10.0 %, owner yes/no"
+    assert f"formats of telco.csv: {formats}\n" in printed
+    line = 'write formats: {paid: {date: "%d/%m/%Y"}} into its table'
+    assert f"paid of telco.csv: read as text, since %d/%m/%Y and %m/%d/%Y both read it; {line}" in printed
+    stated = parties(folder)["telco"]["table"]["formats"]
+    assert stated == {
+        "opened": {"date": "%d.%m.%Y"},
+        "income": {"number": "$10,000.50"},
+        "used": {"number": "10.0 %"},
+        "owner": {"boolean": ["yes", "no"]},
+    }
+    text = (folder / "job.yaml").read_text()
+    assert "opened: {date: '%d.%m.%Y'}\n" in text
+    assert "owner: {boolean: [yes, no]}\n" in text
+
+
+COMMAS = [f'"0,{row:02}"' for row in range(ROWS)]
+OPEN = [f'"{1 + row % 9},250"' for row in range(ROWS)]
+POINTS = [f"{1 + row % 9}.250" for row in range(ROWS)]
+
+
+@pytest.mark.parametrize(
+    ("columns", "stated"),
+    [
+        ({"share": COMMAS, "size": OPEN}, {"decimal": ","}),
+        ({"share": COMMAS, "size": POINTS}, {"decimal": ",", "formats": {"size": {"number": "1.234,50"}}}),
+        ({"size": OPEN}, {"formats": {"size": {"number": "1,234.50"}}}),
+        (
+            {"share": COMMAS, "size": OPEN, "rate": [row / 8 for row in range(ROWS)]},
+            {"formats": {"share": {"number": "0,00"}}},
+        ),
+    ],
+)
+def test_what_other_columns_show_settles_what_one_leaves_open(
+    place: Place, folder: Path, columns: Columns, stated: dict[str, Any]
+) -> None:
+    """`1,250` may be a thousand or a fraction: decimal commas elsewhere, or points, say which; both say nothing."""
+    usage = {} if "rate" in columns or "," in stated.get("decimal", "") else {"usage": telco()["usage"]}
+    write_csv(folder / "telco.csv", {"id": telco()["id"], **usage, **columns})
+    printed = accepted(place, folder)
+    table = parties(folder)["telco"]["table"]
+    assert {key: value for key, value in table.items() if key != "path"} == stated
+    assert ("warning size of telco.csv: read as text" in printed) == ("rate" in columns)

@@ -1,0 +1,172 @@
+"""A run whose partner released grades, in every way that a trained model is used: the same grade of the same row."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from cutlayer import VerticalClassifier, VerticalRegressor
+from cutlayer.channel import Kind
+from cutlayer.config import Job, validated
+from cutlayer.data.store import Store
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
+from cutlayer.kernels.rows.grade_columns import grades_of_columns
+from cutlayer.protections.grade_dp import GradeDPConfig
+from cutlayer.protections.label_dp import LabelDPConfig
+from cutlayer.serving.export import export_part, load_part
+from cutlayer.serving.models import Models, PartyModel, RowEmbedder
+from cutlayer.serving.predict import Request, predict
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.keys import Keys
+from tests.parties.runs import ACTIVE, PASSIVES, run
+from tests.parties.test_grades import FIT, kept, raw
+from tests.serving.test_peer import impostor, looked_up
+from tests.serving.world import own_table, probabilities, world, write_tables
+
+TELCO = PASSIVES[0]
+IDS = [3, 77, 12, 101]
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with files, whose telco releases grades, and whose shop its columns."""
+    folder = tmp_path_factory.mktemp("served")
+    paths = write_tables(folder)
+    made = raw(epsilon=1.0)
+    made["parties"] = {
+        ACTIVE: {**made["parties"][ACTIVE], "table": str(paths["bank"]), "label": "default", "id": "id"},
+        TELCO: {**made["parties"][TELCO], "table": str(paths["telco"]), "id": "id"},
+        "shop": {"role": "passive", "table": str(paths["shop"]), "id": "id", "fit": {"kind": "sketch"}},
+    }
+    made["model"]["bottom"]["shop"] = {"kind": "linear", "width": 4}
+    execute(validated(Job, made, ""), folder / "run", Options(Keys(folder / "keys")), Progress())
+    return folder / "run"
+
+
+def job_of(served: Path) -> tuple[Job, RunFolder]:
+    from cutlayer.serving.online.trained_party import TrainedParty
+
+    return TrainedParty.open(served, ACTIVE).job, RunFolder(served)
+
+
+def predicted(served: Path, ids: list[int], out: Path) -> dict[int, float]:
+    job, folder = job_of(served)
+    given = {name: pa.parquet.read_table(own_table(served, name)) for name in (ACTIVE, TELCO, "shop")}
+    predict(job, folder, out, Request(given))
+    lines = (line.split(",") for line in out.read_text().splitlines()[1:])
+    every = {int(row): float(score) for row, score, *_ in lines}
+    return {row: every[row] for row in ids}
+
+
+def test_a_served_row_has_the_grade_of_the_training_in_one_byte(
+    served: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = predicted(served, IDS, tmp_path / "scores.csv")
+    crossed: list[Any] = []
+    from cutlayer.serving.online import passive as module
+
+    encode = module.encode
+    monkeypatch.setattr(module, "encode", lambda sent, limits: crossed.append(sent) or encode(sent, limits))
+
+    async def check() -> None:
+        async with world(served, (TELCO, "shop")) as up:
+            for _ in range(2):  # asked again, the same draw
+                answer = await up.predict(IDS)
+                assert not answer["degraded"]
+                np.testing.assert_allclose(probabilities(answer), [wanted[row] for row in IDS], atol=1e-6)
+
+    asyncio.run(check())
+    answers = [sent.tensors["embedding"] for sent in crossed if (sent.kind, sent.sender) == (Kind.LOOKED_UP, TELCO)]
+    assert len(answers) == 2
+    assert all((each.dtype, each.shape) == (torch.uint8, (len(IDS), 1)) for each in answers)
+
+
+def test_a_served_grade_that_the_job_does_not_have_ends_the_stream(served: Path) -> None:
+    async def check() -> None:
+        async with world(served, ("shop",)) as up:
+            lie = lambda asked: looked_up(asked, torch.full((len(IDS), 1), 16, dtype=torch.uint8), [0] * len(IDS))  # noqa: E731
+            async with impostor(up, lie, width=16):
+                await up.wait((TELCO, "shop"))
+                answer = await up.predict(IDS)
+                assert answer["degraded"]
+                await up.wait(("shop",))
+
+    asyncio.run(check())
+
+
+def test_an_exported_part_gives_the_same_grades(served: Path, tmp_path: Path) -> None:
+    job, folder = job_of(served)
+    models = Models.load(job, folder)
+    parts = {}
+    for name in (ACTIVE, TELCO):
+        exported = export_part(job, PartyModel.load(job, folder, name), tmp_path / name)
+        parts[name] = load_part(exported.folder)
+    table = pa.parquet.read_table(own_table(served, TELCO)).slice(0, 40)
+    encoder = models.encoders[TELCO]
+    store, rows = Store(encoder.transform(table, TELCO), encoder.columns), torch.arange(40)
+    digests = np.random.default_rng(0).integers(256, size=(40, 16), dtype=np.uint8)
+    with torch.no_grad():
+        mine, other = (RowEmbedder(each, store, digests)(rows) for each in (models.bottoms[TELCO], parts[TELCO].bottom))
+    assert torch.equal(mine, other)
+    assert len(grades_of_columns(mine).unique()) > 1
+    made = {name: torch.randn(9, width) for name, width in models.widths.items()}
+    assert torch.equal(parts[ACTIVE].top(made), models.top(made))
+
+
+def test_rows_by_several_keys_are_graded(tmp_path: Path) -> None:
+    from tests.jobs.test_keys import GIVEN, matched
+    from tests.jobs.test_keys import IDS as KEYS
+
+    made = raw()
+    made["rows"] = "all"
+    for party in made["parties"].values():
+        party["id"] = KEYS
+    given = {name: GIVEN[name] for name in (ACTIVE, TELCO)}
+    trained = run(validated(Job, made, ""), given, tmp_path)
+    assert len(kept(tmp_path, "released")["released"]) == trained.active.held[TELCO] == len(matched(TELCO))
+
+
+def test_a_partner_that_has_left_is_predicted_without(served: Path, tmp_path: Path) -> None:
+    """Its rows are then as those that it lacks; without it the model is that of the others."""
+    job, folder = job_of(served)
+    given = {name: pa.parquet.read_table(own_table(served, name)) for name in (ACTIVE, "shop")}
+    done = predict(job, folder, tmp_path / "scores.csv", Request(given, absent=(TELCO,)))
+    assert done.rows == 150
+    assert done.contributed[TELCO] == 0
+    with_all = predicted(served, IDS, tmp_path / "all.csv")
+    lines = (line.split(",") for line in (tmp_path / "scores.csv").read_text().splitlines()[1:])
+    without = {int(row): float(score) for row, score, *_ in lines}
+    assert any(abs(without[row] - with_all[row]) > 1e-4 for row in IDS)
+
+
+@pytest.mark.parametrize("kind", ["classifier", "regressor"])
+def test_the_estimator_trains_on_grades(kind: str) -> None:
+    draw = np.random.default_rng(0)
+    given = {"bank": draw.normal(size=(900, 2)), "telco": draw.normal(size=(900, 3))}
+    score = given["bank"][:, 0] + 2 * given["telco"][:, 1]
+    numbers = kind == "regressor"
+    y = score if numbers else (score > 0).astype(int)
+    made = (VerticalRegressor if numbers else VerticalClassifier)(
+        active="bank",
+        bottom={"bank": {"kind": "auto"}, "telco": {"kind": "grade", "least_rows": 0}},
+        top={"kind": "linear", "folds": 1},
+        bottom_fit={"telco": FIT},
+        release="once",
+        stratify=False,
+        protections={
+            "bank": [LabelDPConfig(eps=4.0, **({"range": (-5.0, 5.0)} if numbers else {}))],
+            "telco": [GradeDPConfig(epsilon=8.0)],
+        },
+        key=bytes(range(32)),
+    )
+    made.fit(given, y)
+    alone = np.corrcoef(given["bank"][:, 0], score)[0, 1] ** 2
+    assert made.score(given, y) > (alone + 0.2 if numbers else 0.75)
+    assert {each.name for each in made.report_.protections} == {"label_dp", "grade_dp"}
