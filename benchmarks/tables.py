@@ -1,6 +1,6 @@
 """One table through three engines, this package, DuckDB and Polars: time and memory of each step, and CSV dialects.
 
-DuckDB and Polars are no dependencies of the package: `pip install duckdb polars` for this benchmark.
+Polars is no dependency of the package: `pip install polars` for this benchmark.
 
 The steps are those of a party before training: read a table and digest or index its ids, profile the columns, find the
 rows that a second table has too, split these, and write them encoded in an order of their ids. DuckDB and Polars may

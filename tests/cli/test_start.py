@@ -13,7 +13,7 @@ import pytest
 from tests.cli.jobs import JOB, as_yaml, changed
 from tests.cli.test_options import VERBS
 
-HEAVY = "cryptography dp_accounting grpc jinja2 numpy optuna pandas pyarrow ruamel scipy sklearn torch"
+HEAVY = "cryptography dp_accounting duckdb fsspec grpc jinja2 numpy optuna pandas pyarrow ruamel scipy sklearn torch"
 START = f"""
 import contextlib, io, sys
 

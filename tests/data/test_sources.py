@@ -124,7 +124,7 @@ def test_bad_files_are_named(tmp_path: Path, name: str, content: str | bytes, se
 def test_missing_files_folders_and_columns(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"gone\.csv: no such file"):
         read(tmp_path / "gone.csv")
-    with pytest.raises(DataError, match="expected a file, got a folder"):
+    with pytest.raises(DataError, match="expected 1 to 10,000 files, got none"):
         read(tmp_path)
     with pytest.raises(DataError, match="no column 'incme'; did you mean 'income'"):
         read(written(tmp_path, "income\n1\n"), ["incme"])

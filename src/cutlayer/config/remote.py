@@ -45,7 +45,5 @@ def remote_path(text: str) -> RemotePath:
     if "::" in text or not parts.netloc or not parts.path.strip("/") or ".." in parts.path.split("/"):
         raise ValueError("the address of one table, such as s3://bucket/claims.parquet, got another form")
     if parts.query or parts.fragment or ":" in parts.netloc.rpartition("@")[0]:
-        raise ValueError(
-            "an address without a password or a query: a job is shared, and credentials are not part of it"
-        )
+        raise ValueError("an address without a password or a query, got one with it; no credentials belong in a job")
     return RemotePath(text)
