@@ -69,8 +69,8 @@ class FeatureAttack(Attack[FeatureView, Result], ABC, Generic[Result]):
     rows.
 
     Class attributes:
-        reads_own: Whether it reads what the attacker holds of the rows besides, `FeatureView.own`, which no other attack
-            is given.
+        reads_own: Whether it reads what the attacker holds of the rows besides, `FeatureView.own`. No other attack has
+            that.
     """
 
     reads_own: ClassVar[bool] = False
