@@ -83,6 +83,7 @@ def _measured(name: str, data: DataSet, rows: int, seed: int) -> dict[str, Any]:
             labels=drawn,
             digests=lambda some: digests[some],
             epsilon=8.0,
+            key=bytes(32),
         )
         fit_bottom(FIT, bottom, columns, "fit")
         with torch.no_grad():

@@ -30,7 +30,7 @@ def test_a_toy_is_measured_once(
     monkeypatch.setattr("cutlayer.attacks.knowledge.AUXILIARY_ROWS", 100)
     monkeypatch.setattr(grades, "load", lambda name, folder: data)
     path = tmp_path / "results.jsonl"
-    fit = json.dumps({"candidates": ["linear"], "folds": 2})
+    fit = json.dumps({"candidates": ["linear"], "folds": 2, "limits": {"other": 1.0}})
     arguments = ["--data", ".", "--results", str(path), "--tables", "toy", "--epsilon", "8", "--fit", fit]
     grades.main(arguments)
     line = json.loads(path.read_text())

@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyarrow import csv, parquet
 
 from cutlayer.attacks.label.base import Target
+from tests.workbooks import write_workbook
 
 GRADIENT, EMBEDDING, PART, LABELS, LAYER = Target
 
@@ -400,7 +401,12 @@ def _write_query(table: pa.Table, path: Path) -> Mapping[str, Any]:
     return {"url": f"sqlite:///{database}"}
 
 
+def _write_sheet(table: pa.Table, path: Path) -> None:
+    write_workbook(path, {"rows": [table.column_names, *zip(*table.to_pydict().values(), strict=True)]})
+
+
 SOURCES = {
+    "excel": SourceCase(_write_sheet),
     "csv": SourceCase(csv.write_csv),
     "parquet": SourceCase(parquet.write_table),
     "npz": SourceCase(_write_arrays),

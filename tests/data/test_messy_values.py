@@ -14,7 +14,6 @@ from cutlayer.data import table_rows
 from cutlayer.data.ids import canonical_ids
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.sources import open_source
-from cutlayer.data.sources.csv import has_decimal_commas
 from cutlayer.errors import ConfigError, DataError
 
 LINES = ["id;price;share;code;note", "1;1.234,50;0,5;A1;1,5 kg", "2;-12,00;1,25;B2;2", "3;1.000.000;;C3;x"]
@@ -54,28 +53,6 @@ def test_they_are_the_same_where_the_rows_are_read_in_batches(
 def test_without_the_setting_they_are_text(table: dict[str, Any]) -> None:
     read = open_source(TableConfig(path=table["path"], delimiter=";"), "bank").read(["share"])
     assert read["share"].to_pylist() == ["0,5", "1,25", None]
-
-
-def test_decimal_commas_are_found_by_init(table: dict[str, Any], tmp_path: Path) -> None:
-    assert has_decimal_commas(table["path"], ";")
-    plain = tmp_path / "plain.csv"
-    plain.write_text("id,x\n1,0.5\n")
-    assert not has_decimal_commas(plain, None)
-    words = tmp_path / "words.csv"
-    words.write_text('id;x\n1;"a,b"\n2;"1,5"\n')
-    assert not has_decimal_commas(words, ";")
-    assert not has_decimal_commas(tmp_path / "rows.parquet", None)
-
-
-@pytest.mark.parametrize(
-    "content", [b"", b"id;price\n", b"id;price\n1;2,5;3\n1\n", "id;pr\xe9s\n1;2,5\n".encode("latin-1"), None]
-)
-def test_a_file_that_is_no_table_has_no_decimal_commas(content: bytes | None, tmp_path: Path) -> None:
-    """What is wrong with the file is said where it is read."""
-    path = tmp_path / "bank.csv"
-    if content is not None:
-        path.write_bytes(content)
-    assert not has_decimal_commas(path, None)
 
 
 def test_one_character_for_both_is_refused() -> None:

@@ -77,6 +77,7 @@ class TableConfig(FrozenModel):
         format: Format of the file, such as `csv`; `auto` goes by its ending.
         delimiter: Delimiter of a CSV file; without it, a tab for `.tsv` and a comma for all other files.
         columns: Names for a file without a header; `"I1..I13"` stands for I1, I2, ... I13.
+        sheet: Sheet of an Excel workbook; not needed where one alone has rows.
         missing: Texts that mean "no value" in a CSV file.
         decimal: Character before the decimals of a number in a CSV file.
         thousands: Character between groups of three digits of a number in a CSV file; none by default.
@@ -94,6 +95,7 @@ class TableConfig(FrozenModel):
     format: str = "auto"
     delimiter: str | None = Field(default=None, min_length=1, max_length=1)
     columns: Names | None = None
+    sheet: str | None = Field(default=None, min_length=1)
     missing: tuple[str, ...] = ("", "NA", "NaN", "nan", "null", "?")
     decimal: Literal[".", ","] = "."
     thousands: Literal[".", ",", " ", "'", "\u00a0", "\u202f"] | None = None

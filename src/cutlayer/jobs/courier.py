@@ -14,7 +14,7 @@ from cutlayer.channel.grpc_link import CLOSING, Links
 from cutlayer.channel.parcel import Parcel
 from cutlayer.channel.security import Security
 from cutlayer.config import Job
-from cutlayer.config.phases import Phase, grades_rows
+from cutlayer.config.phases import Phase, reads_labels
 from cutlayer.errors import ConfigError, ProtocolError
 from cutlayer.training.folder import RunFolder
 
@@ -32,7 +32,7 @@ def check_by_courier(job: Job) -> None:
     if Phase.LEAVE not in job.phases:
         remedy = "set train.release: once and warmup_epochs: 0, or let the parties connect (cutlayer party)"
         raise ConfigError.expected("a job whose partners release each row once and do no more", "another one", remedy)
-    if job.train.split.is_sent and not all(grades_rows(job, name) for name in job.passives):
+    if job.train.split.is_sent and not all(reads_labels(job, name) for name in job.passives):
         got = "one that the label owner sends" if job.train.split.by is None else f"one by {job.train.split.by}"
         remedy = "leave out train.split.by and stratify, or let the parties connect"
         raise ConfigError.expected("a split that each party computes, to release by file", got, remedy)
@@ -40,7 +40,7 @@ def check_by_courier(job: Job) -> None:
 
 def asked_by_file(job: Job) -> Sequence[str]:
     """Names of the partners that read a file of the label owner before they release."""
-    return [name for name in job.passives if grades_rows(job, name)]
+    return [name for name in job.passives if reads_labels(job, name)]
 
 
 def labels_sent(folder: Path) -> Mapping[str, str]:
@@ -131,7 +131,7 @@ def open_labels(
         ConfigError: The partner needs one and has none, or the other way round.
         ProtocolError, TrustError: It is damaged, of another party or with other messages, or not signed by its sender.
     """
-    needed = grades_rows(job, name)
+    needed = reads_labels(job, name)
     if path is None and not needed:
         return None, iter(())
     if path is None or not needed:

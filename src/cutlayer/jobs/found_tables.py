@@ -128,7 +128,7 @@ def find_tables(folder: Path, named: Collection[str] = (), least: int = 2) -> tu
     Raises:
         DataError: There are fewer, or one cannot be read.
     """
-    endings = tuple(ending for kind in ("csv", "parquet") for ending in SOURCES[kind].endings)
+    endings = tuple(ending for kind in ("csv", "parquet", "excel") for ending in SOURCES[kind].endings)
     files = sorted(path for path in folder.iterdir() if path.is_file() and uncompressed_name(path).endswith(endings))
     if len({*named}) >= least and {*named} <= {path.name for path in files}:
         files = [path for path in files if path.name in named]

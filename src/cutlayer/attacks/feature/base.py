@@ -67,8 +67,13 @@ class FeatureAttack(Attack[FeatureView, Result], ABC, Generic[Result]):
     What an attack returns decides how the audit measures it: a `Reconstruction` or `Inferences` against the features of
     the rows that are not auxiliary, `Readings` against those of all rows, `Scores` against which rows were training
     rows.
+
+    Class attributes:
+        reads_own: Whether it reads what the attacker holds of the rows besides, `FeatureView.own`. No other attack has
+            that.
     """
 
+    reads_own: ClassVar[bool] = False
     reads: ClassVar[tuple[str, ...]] = ("embedding",)
     needs: ClassVar[frozenset[Need]] = frozenset({Need.AUXILIARY_FEATURES})
     tasks: ClassVar[frozenset[str]] = frozenset({"binary", "multiclass", "regression"})

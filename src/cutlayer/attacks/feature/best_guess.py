@@ -63,6 +63,7 @@ class BestGuess(FeatureAttack[Guesses]):
     attribute from a representation.
     """
 
+    reads_own = True
     name = "best_guess"
     reference = "Song and Shmatikov 2020 (arXiv 1905.11742), section 3.1"
     graded = True

@@ -97,7 +97,7 @@ def audit_features(
                 with audit.skipping(party, [attack]):
                     for given in _granted(attack.needs, cases):
                         is_compared = name == RunKind.THIS_RUN and attack.needs == {Need.AUXILIARY_FEATURES}
-                        case = other_columns.held_with(given) if is_compared else given
+                        case = other_columns.held_with(given) if is_compared and attack.reads_own else given
                         results = measure(attack(case.view, case.knowledge, seed), case, about)
                         audit.results.extend(other_columns.compared(results, attack, case) if is_compared else results)
     return audit

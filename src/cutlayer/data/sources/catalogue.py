@@ -6,3 +6,4 @@ from cutlayer.data.sources.csv import CsvSource
 from cutlayer.data.sources.parquet import ParquetSource
 from cutlayer.data.sources.npz import NpzSource
 from cutlayer.data.sources.sql import SqlSource
+from cutlayer.data.sources.excel import ExcelSource

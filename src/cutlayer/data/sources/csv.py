@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cutlayer.config import TableConfig
 from cutlayer.data.engine import EngineFailed, connected, engine_failures
 from cutlayer.data.faults import fault
 from cutlayer.data.sources.base import FileSource
@@ -209,25 +208,6 @@ class CsvSource(FileSource):
         given = self.config.columns is not None
         if table.num_rows and given and all(table.column(name)[0].as_py() == name for name in names):
             raise fault(self.where, "no header where table.columns is given", "their names in the first row", "drop it")
-
-
-def has_decimal_commas(path: Path, delimiter: str | None) -> bool:
-    """Whether a column of the first rows of a CSV file holds numbers with decimal commas.
-
-    Args:
-        path: The file.
-        delimiter: Its delimiter; `None` for that of its ending.
-    """
-    config = TableConfig(path=path, delimiter=delimiter)
-    if not uncompressed_name(path).endswith(CsvSource.endings) or (delimiter or default_delimiter(path)) == ",":
-        return False
-    try:
-        source = CsvSource("", config)
-        table = next(iter(source.chunks(source.names, _BATCH)))
-    except (DataError, StopIteration):  # reading the table raises it again, with the reason
-        return False
-    texts = (column.drop_null() for column in table.columns)
-    return any(pc.all(pc.match_substring_regex(text, r"^[+-]?[0-9]+,[0-9]+$")).as_py() for text in texts if len(text))
 
 
 def unusual_delimiter(path: Path) -> str | None:

@@ -25,8 +25,8 @@ class AutoTopConfig(FrozenModel):
     small trees have less loss, in less time. The first of several folds rules out candidates. These have no weight in
     the average there, and are behind the best by more than 3 standard errors of their mean loss.
 
-    The model of the label owner's own columns, by a choice of its own, is one more candidate. Releases that add nothing
-    but noise have little weight, or none.
+    The model of the label owner's own columns, by a choice of its own, is one more candidate. So releases that add
+    nothing but noise have little weight, or none.
 
     The chosen model is fitted again to the training and the validation rows; under `label_dp`, to the training rows. It
     is fitted for every set of passive parties that may be absent too. Without any of them it is by a choice of its own:
