@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from pyarrow import parquet
 
+from cutlayer.serving.online.status import Status
 from cutlayer.serving.online.trained_party import TrainedParty
 from tests.serving.runs import unserved
 from tests.serving.world import ACTIVE, MISSING_AT_SHOP, PASSIVES, ROWS, offline, own_table, probabilities, world
@@ -28,6 +29,37 @@ def test_all_parties_equal_the_offline_prediction(plain: Path) -> None:
             assert subset["contributed"] == [ACTIVE, *PASSIVES]
             expected = TrainedParty.open(plain, ACTIVE).utility[frozenset()]
             assert subset["expected"]["value"] == expected.metrics["auc"]
+
+    asyncio.run(check())
+
+
+def test_each_known_row_of_a_request_is_answered_and_the_others_have_a_reason(run: Path) -> None:
+    known, asked = [3, 77], [987654, 3, "nobody", 77]
+
+    async def check() -> None:
+        async with world(run, required=["telco"]) as served:
+            answer = await served.predict(asked)
+            first, third = answer["predictions"][::2]
+            assert [row["id"] for row in answer["predictions"]] == asked
+            answered = np.array([row["probability"] for row in answer["predictions"][1::2]])
+            np.testing.assert_allclose(answered, offline(run, known), atol=1e-6)
+            assert first["probability"] is third["probability"] is None
+            assert first["reason"] == "bank has no row of this id; give its columns with the request"
+            nobody = answer["subsets"][first["subset"]]
+            assert (nobody["contributed"], nobody["expected"]) == ([], None)
+            assert nobody["absent"] == {
+                "bank": "it has no row of this id", "telco": "it was not asked", "shop": "it was not asked"
+            }  # fmt: skip
+            columns = (await served.predict(asked, answer="columns"))["predictions"]
+            assert columns["probability"] == [row["probability"] for row in answer["predictions"]]
+            assert [served.services[name].answered.rows for name in PASSIVES] == [{Status.PRESENT: 4}] * 2
+            alone = await served.predict(asked[::2])
+            assert [row["probability"] for row in alone["predictions"]] == [None, None]
+            assert {row["reason"] for row in alone["predictions"]} == {first["reason"]}
+            assert [service.answered.lookups for service in served.services.values()] == [2, 2]
+            metrics = (await served.client.get("/metrics")).text
+            assert "cutlayer_unanswered_rows_total 6.0" in metrics
+            assert "cutlayer_degraded_rows_total 0.0" in metrics
 
     asyncio.run(check())
 

@@ -51,8 +51,7 @@ BAD: dict[str, tuple[bytes, int]] = {
     "deep nesting": (b'{"ids": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", 422),
     "an unknown key": (b'{"ids": [1], "limit": 3}', 422),
     "a key twice": (b'{"ids": [1], "ids": [2], "columns": 7}', 422),
-    "an unknown id": (b'{"ids": [987654]}', 404),
-    "an unknown id among others": (b'{"ids": [1, "nobody"]}', 404),
+    "an id that a required party has not": (b'{"ids": [1, 155], "required": ["shop"]}', 404),
     "too many ids": (json.dumps({"ids": [*range(2000)]}).encode(), 413),
     "an unknown required party": (b'{"ids": [1], "required": ["bank"]}', 422),
     "no time": (b'{"ids": [1], "deadline_ms": 0}', 422),
@@ -83,7 +82,8 @@ def test_bad_requests_get_a_message(plain: Path) -> None:
                 assert problem["error"], what
                 assert problem["error"].isprintable(), what
             assert (await post(served, b'{"ids": [1]}'))[0] == 200
-            refused = (await post(served, json.dumps({"ids": ["Café-1\u202e"]}).encode()))[1]["error"]
+            required = {"ids": ["Café-1\u202e"], "columns": {"income": [1], "colour": ["red"]}, "required": ["telco"]}
+            refused = (await post(served, json.dumps(required).encode()))[1]["error"]
             assert "'Café-1\\u202e'" in refused, "as it is written, but what reverses the text"
 
     asyncio.run(check())

@@ -29,6 +29,10 @@ def test_several_classes_have_a_probability_each(tmp_path: Path) -> None:
             assert columns == {
                 name: [row["probabilities"][name] for row in answer["predictions"]] for name in ("blue", "green", "red")
             }
+            rows = (await served.predict([1, 999]))["predictions"]
+            assert [row["probabilities"] is None for row in rows] == [False, True]
+            columns = (await served.predict([1, 999], answer="columns"))["predictions"]["probabilities"]
+            assert [[value is None for value in values] for values in columns.values()] == [[False, True]] * 3
 
     asyncio.run(check())
 
@@ -43,6 +47,9 @@ def test_a_regression_has_a_value(tmp_path: Path) -> None:
             assert np.isfinite(values).all()
             assert len(set(values)) == 2
             assert (await served.predict([1, 2], answer="columns"))["predictions"]["value"] == values
+            unknown, known = (await served.predict([999, 1], answer="columns"))["predictions"]["value"]
+            assert unknown is None
+            assert abs(known - values[0]) < 1e-6
 
     asyncio.run(check())
 
@@ -55,12 +62,20 @@ def test_an_active_party_without_features_needs_somebody_to_contribute(tmp_path:
             answer = await served.predict([1, MISSING_AT_SHOP])
             subsets = [answer["subsets"][row["subset"]]["contributed"] for row in answer["predictions"]]
             assert subsets == [[*PASSIVES], ["telco"]]
-            assert "no party contributes" in (await served.predict([999], status=404))["error"]
+            for ids in ([999], [999, 1]):
+                row = (await served.predict(ids))["predictions"][0]
+                assert (row["id"], row["probability"]) == (999, None)
+                assert row["reason"].startswith("no party contributes: telco: it has no row of this id; shop: ")
             await served.predict([1], status=422, columns={"income": [1.0]})
         async with world(run, ()) as served:
             assert "not connected" in (await served.predict([1], status=503))["error"]
             assert (await served.client.get("/readyz")).status_code == 503
             assert (await served.client.get("/healthz")).status_code == 200
+        async with world(run, ("shop",)) as served:
+            rows = (await served.predict([1, MISSING_AT_SHOP]))["predictions"]
+            assert [row["probability"] is None for row in rows] == [False, True]
+            assert "telco: it is not connected" in rows[1]["reason"]
+            assert "not connected" in (await served.predict([MISSING_AT_SHOP], status=503))["error"], "it may be later"
 
     asyncio.run(check())
 

@@ -72,7 +72,7 @@ def api_key(name: str, *, json: bool = False) -> None:
     key = "cut_" + secrets.token_urlsafe(32)
     hashed = sha256(key.encode()).hexdigest()
     caller = validated(CallerConfig, {"name": name, "sha256": hashed}, "caller")
-    section = f"serve.http.callers: - {{name: {caller.name}, sha256: {hashed}}}"
+    section = f'for the private file, under serve.http.callers:\n- {{name: "{caller.name}", sha256: {hashed}}}'
     document = {"name": caller.name, "key": key, "sha256": hashed}
     answer(json, document, f"key, for the caller alone: {key}", section)
 

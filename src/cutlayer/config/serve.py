@@ -35,6 +35,7 @@ class CallerConfig(FrozenModel):
         max_rows: Maximum number of rows of all answers to the caller, over all restarts, as the audit logs of the
             runs that are served and of those in `runs` count them; `None` for no limit.
         admin: Whether the caller may load runs and switch versions.
+        may: `predict`, or `metrics` to read the metrics and the status of the service alone, as a monitor does.
     """
 
     name: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$")
@@ -42,6 +43,11 @@ class CallerConfig(FrozenModel):
     rows_per_minute: int = Field(default=60_000, ge=1)
     max_rows: int | None = Field(default=None, ge=0)
     admin: bool = False
+    may: Literal["predict", "metrics"] = "predict"
+
+    def _faults(self) -> Iterator[str]:
+        if self.admin and self.may == "metrics":
+            yield "admin: true of a caller with may: predict, got may: metrics"
 
 
 class HttpConfig(FrozenModel):

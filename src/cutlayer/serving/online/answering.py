@@ -51,7 +51,8 @@ class Outcome:
     """Answer to a query.
 
     Attributes:
-        predicted: Probabilities (n, classes), or values (n,) of a regression, float64.
+        predicted: Probabilities (n, classes), or values (n,) of a regression, float64; of no meaning for a row to
+            which no party contributed.
         status: Status of each party for each row, uint8 (n, parties), in the model's order.
         present: Whether each party contributed, (n, parties).
         whole: Whether every party contributed to every row.
@@ -78,6 +79,30 @@ class Outcome:
         present = self.present[start:end]
         whole = self.whole or bool(present.all())
         return Outcome(self.predicted[start:end], self.status[start:end], present, whole)
+
+    @classmethod
+    def empty(cls, model: ServedModel) -> Outcome:
+        """The answer to a query of no rows."""
+        nothing = np.zeros((0, len(model.parties)), dtype=np.uint8)
+        return cls(
+            np.zeros((0, len(model.outputs)) if model.outputs else 0), nothing, nothing.astype(bool), whole=False
+        )
+
+    def among(self, rows: RowNumbers, count: int, model: ServedModel) -> Outcome:
+        """This answer as that to some of the rows of a request; the active party does not know the others.
+
+        Args:
+            rows: Places of the answered rows in the request, int64 (n,).
+            count: Number of rows of the request.
+            model: The version.
+        """
+        unknown = [Status.UNKNOWN if name == model.active else Status.NOT_ASKED for name in model.parties]
+        predicted = np.zeros((count, *self.predicted.shape[1:]))
+        status = np.tile(np.array(unknown, dtype=np.uint8), (count, 1))
+        predicted[rows], status[rows] = self.predicted, self.status
+        present = np.zeros(status.shape, dtype=np.bool_)
+        present[rows] = self.present
+        return Outcome(predicted, status, present, whole=False)
 
 
 async def answer(

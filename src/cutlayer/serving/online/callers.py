@@ -101,6 +101,22 @@ class Callers:
         self.open = not configs
         self._callers = [Caller(config, counts.get(config.name, 0)) for config in configs or (ANYONE,)]
 
+    def admit(self, headers: Mapping[str, str], *, predicts: bool) -> Caller:
+        """The caller of a request.
+
+        Args:
+            headers: Headers of the request.
+            predicts: Whether the request needs a caller who may predict.
+
+        Raises:
+            Refused: As of `check_local` and `find`, or a caller who may read metrics alone.
+        """
+        self.check_local(headers.get("host", ""), headers.get("origin"))
+        caller = self.find(headers.get("authorization"), headers.get("x-api-key"))
+        if predicts and caller.config.may == "metrics":
+            raise Refused(403, f"{caller.config.name} may read /metrics and /v1/status; others need may: predict")
+        return caller
+
     def check_local(self, host: str, origin: str | None) -> None:
         """Refuse what a browser sends for a page from elsewhere, where no key proves the caller.
 
@@ -147,3 +163,10 @@ class Callers:
                 401, "expected the key of a caller in serve.http.callers, got another one; `cutlayer api-key` draws one"
             )
         return match
+
+    def known(self, headers: Mapping[str, str]) -> Caller | None:
+        """The caller of a request that is answered without a key too, with less."""
+        try:
+            return self.admit(headers, predicts=False)
+        except Refused:
+            return None

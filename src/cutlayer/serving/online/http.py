@@ -22,7 +22,7 @@ from cutlayer.serving.online.peers import Peers
 from cutlayer.serving.online.rollover import LoadRequest, Rollover, SwitchRequest
 from cutlayer.serving.online.schema import PredictAnswer, PredictRequest, Problem
 from cutlayer.serving.online.service import PredictionService
-from cutlayer.serving.online.state import missing_of, schema_of, state_of
+from cutlayer.serving.online.state import described_for, missing_of, schema_of, state_of
 from cutlayer.version import __version__
 
 logger = logging.getLogger(__name__)
@@ -45,8 +45,8 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
     for status, text in {
         400: "the caller left before the end of the body",
         401: "no key, or an unknown one",
-        403: "a limit of releases or of the caller is reached",
-        404: "unknown ids",
+        403: "a limit of releases or of the caller is reached, or the caller may not ask this",
+        404: "a required party has no row of an id, or there is no such version",
         408: "the body did not arrive in time",
         409: "a version that cannot be loaded, switched to or unloaded",
         413: "too many rows or bytes",
@@ -79,9 +79,18 @@ def build_app(service: PredictionService, peers: Peers, callers: Callers) -> Fas
     async def healthy() -> Response:
         return _json(200, {"status": "ok"})
 
-    async def ready() -> Response:
+    async def ready(request: Request) -> Response:
         missing = missing_of(versions.current.model, peers)
-        return _json(503 if missing else 200, {"status": "not ready" if missing else "ready", "missing": missing})
+        answer: dict[str, Any] = {"status": "not ready" if missing else "ready"}
+        named = callers.known(request.headers) is not None  # a probe without a key learns no names
+        return _json(503 if missing else 200, {**answer, "missing": missing} if named else answer)
+
+    async def described(request: Request) -> Response:
+        caller = callers.known(request.headers)
+        general = app.openapi()
+        if caller is None or caller.config.may == "metrics":  # names of columns are for those who may ask
+            return _json(200, general)
+        return _json(200, described_for(versions.current.model, general))
 
     app = _Application(predict)
     app.add_exception_handler(Exception, _fault)
@@ -94,7 +103,7 @@ def build_app(service: PredictionService, peers: Peers, callers: Callers) -> Fas
         ("/v1/admin/unload", guard.posted(rollover.unload), SwitchRequest, {"summary": "Unload a version"}),
     ):
         app.add_api_route(path, handler, methods=["POST"], openapi_extra=_body_of(kind), responses=_ERRORS, **about)
-    status = guard.shown(lambda: state_of(versions, peers))
+    status = guard.shown(lambda: state_of(versions, peers), predicts=False)
     schema = guard.shown(lambda: schema_of(versions.current.model))
     shown: tuple[tuple[str, Callable[..., Awaitable[Response]], dict[str, Any]], ...] = (
         ("/v1/status", status, {"summary": "Parties, versions and latency"}),
@@ -103,9 +112,10 @@ def build_app(service: PredictionService, peers: Peers, callers: Callers) -> Fas
         ("/readyz", ready, {"responses": _NOT_READY, "summary": "Whether requests can be answered"}),
         (
             "/metrics",
-            guard(metrics),
+            guard(metrics, predicts=False),
             {"response_class": PlainTextResponse, "summary": "Metrics in the text format of Prometheus"},
         ),
+        ("/openapi.json", described, {"include_in_schema": False}),
         ("/", _asset("page.html", "text/html"), {"include_in_schema": False}),
         ("/page.js", _asset("page.js", "text/javascript"), {"include_in_schema": False}),
         ("/page.css", _asset("page.css", "text/css"), {"include_in_schema": False}),
@@ -128,7 +138,7 @@ class _Application(FastAPI):
     """
 
     def __init__(self, predict: Callable[[Request], Awaitable[Response]]) -> None:
-        super().__init__(title="Cutlayer", version=__version__, docs_url=None, redoc_url=None)
+        super().__init__(title="Cutlayer", version=__version__, openapi_url=None)
         self._predict = predict
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -156,11 +166,11 @@ class _Guard:
         self._callers = callers
         self._max_bytes = service.config.http.max_bytes
 
-    def __call__(self, handle: Handler) -> Callable[[Request], Awaitable[Response]]:
-        """The route of a handler."""
+    def __call__(self, handle: Handler, *, predicts: bool = True) -> Callable[[Request], Awaitable[Response]]:
+        """The route of a handler, for callers who may predict, or for all with a key."""
 
         async def respond(request: Request) -> Response:
-            return await self._answer(request, handle)
+            return await self._answer(request, handle, predicts)
 
         return respond
 
@@ -172,19 +182,17 @@ class _Guard:
 
         return self(answer)
 
-    def shown(self, value: Callable[[], Any]) -> Callable[[Request], Awaitable[Response]]:
+    def shown(self, value: Callable[[], Any], *, predicts: bool = True) -> Callable[[Request], Awaitable[Response]]:
         """The route of a value that is computed when it is asked for."""
 
         async def answer(_request: Request, _caller: Caller) -> Response:
             return _json(200, value())
 
-        return self(answer)
+        return self(answer, predicts=predicts)
 
-    async def _answer(self, request: Request, handle: Handler) -> Response:
+    async def _answer(self, request: Request, handle: Handler, predicts: bool) -> Response:
         try:
-            headers = request.headers
-            self._callers.check_local(headers.get("host", ""), headers.get("origin"))
-            caller = self._callers.find(headers.get("authorization"), headers.get("x-api-key"))
+            caller = self._callers.admit(request.headers, predicts=predicts)
             response = await handle(request, caller)
         except Refused as refused:
             response = _problem(refused.status, str(refused))

@@ -32,6 +32,7 @@ class Metrics:
             "cutlayer_rows", "Rows by party and whether it contributed.", ["party", "status"], registry=here
         )
         self.degraded = Counter("cutlayer_degraded_rows", "Rows answered without a party.", registry=here)
+        self.unanswered = Counter("cutlayer_unanswered_rows", "Rows without a prediction.", registry=here)
         self.connected = Gauge("cutlayer_party_connected", "Whether a party is connected.", ["party"], registry=here)
         self.asked = Gauge(
             "cutlayer_party_asked", "Whether a party is asked, or probed only.", ["party"], registry=here
@@ -51,9 +52,9 @@ class Metrics:
             self._rows(name, "present").inc(here)
             if here < len(outcome.present):
                 self._rows(name, "absent").inc(len(outcome.present) - here)
-        short = int((~outcome.present.all(axis=1)).sum())
-        if short:
-            self.degraded.inc(short)
+        unanswered = int((~outcome.present.any(axis=1)).sum())
+        self.unanswered.inc(unanswered)
+        self.degraded.inc(int((~outcome.present.all(axis=1)).sum()) - unanswered)
 
     def responded(self, status: int) -> None:
         """Count a response by its HTTP status."""

@@ -67,16 +67,18 @@ class SubsetAnswer(FrozenModel):
         absent: Reason by party that did not contribute.
         degraded: Whether a party is absent.
         expected: The run's held-out metric with just these parties; `null` where it was not measured.
+        reason: Why the rows have no prediction, where no party contributed.
     """
 
     contributed: tuple[str, ...]
     absent: Mapping[str, str]
     degraded: bool
     expected: Expected | None
+    reason: str | None = None
 
 
 class Prediction(FrozenModel):
-    """Prediction of a row.
+    """Prediction of a row; `null` with the reason where there is none.
 
     Attributes:
         id: Its id, as asked.
@@ -84,6 +86,7 @@ class Prediction(FrozenModel):
         probabilities: Probability by class of a multi-class task.
         value: Value of a regression.
         subset: Index into `subsets`: the parties that contributed.
+        reason: Why the row has no prediction; only of such a row.
     """
 
     id: str | int
@@ -91,10 +94,11 @@ class Prediction(FrozenModel):
     probabilities: Mapping[str, float] | None = None
     value: float | None = None
     subset: int
+    reason: str | None = None
 
 
 class PredictionColumns(FrozenModel):
-    """Predictions of all rows, an array for each field.
+    """Predictions of all rows, an array for each field; `null` for a row without one, whose subset has the reason.
 
     Attributes:
         probability: Probability of the second class of a binary task.
@@ -103,9 +107,9 @@ class PredictionColumns(FrozenModel):
         subset: Index into `subsets` of each row.
     """
 
-    probability: tuple[float, ...] | None = None
-    probabilities: Mapping[str, tuple[float, ...]] | None = None
-    value: tuple[float, ...] | None = None
+    probability: tuple[float | None, ...] | None = None
+    probabilities: Mapping[str, tuple[float | None, ...]] | None = None
+    value: tuple[float | None, ...] | None = None
     subset: tuple[int, ...]
 
 

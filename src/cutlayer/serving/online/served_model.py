@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import torch
 from torch import Tensor
 
@@ -24,6 +23,7 @@ from cutlayer.models.multi_head import MultiHeadTop
 from cutlayer.results.departure import AbsenceUtility
 from cutlayer.serving.online.drift import served_drift
 from cutlayer.serving.online.features import FeatureStore
+from cutlayer.serving.online.given_columns import given_table
 from cutlayer.serving.online.trained_party import TrainedParty
 
 Columns = tuple[Tensor, Tensor]
@@ -123,9 +123,7 @@ class ServedModel:
                 if names
             )
             raise DataError.expected(f"the columns of {self.active} in this run", got, "GET /v1/schema lists them")
-        kinds = {column.name: column.kind for column in encoder.encoders}
-        arrays = {name: _array(name, kinds[name], columns[name]) for name in encoder.names}
-        encoded = encoder.transform(pa.table(arrays), "columns")
+        encoded = encoder.transform(given_table(encoder, columns), "columns")
         return torch.from_numpy(encoded.codes), torch.from_numpy(encoded.numbers)
 
     def embed(self, columns: Columns) -> Tensor:
@@ -206,24 +204,3 @@ def _checked_required(names: tuple[str, ...], passives: tuple[str, ...]) -> froz
     if unknown:
         raise ConfigError.expected(f"serve.required among {', '.join(passives)}", ", ".join(unknown))
     return frozenset(names)
-
-
-def _array(name: str, kind: str, values: Sequence[Any]) -> pa.Array:
-    """Values of a request as a column of the kind that the encoder reads."""
-    if kind == "image":
-        raise DataError(f"the column {name!r} holds images; they are looked up by id, and cannot be given")
-    wanted = (str, bool, int) if kind == "category" else (int, float)
-    for value in values:
-        if value is not None and (not isinstance(value, wanted) or (kind != "category" and isinstance(value, bool))):
-            got = f"{type(value).__name__} in it"
-            raise DataError.expected(f"{'text' if kind == 'category' else 'numbers'} in column {name!r}", got)
-    try:
-        if kind == "category":
-            return pa.array([None if v is None else _text(v) for v in values], pa.string())
-        return pa.array([None if v is None else float(v) for v in values], pa.float64())
-    except (pa.ArrowException, OverflowError, UnicodeError):
-        raise DataError.expected(f"values of column {name!r} that can be encoded", "others") from None
-
-
-def _text(value: str | bool | int) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

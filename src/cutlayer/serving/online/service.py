@@ -25,7 +25,6 @@ from cutlayer.serving.online.versions import Versions
 
 logger = logging.getLogger(__name__)
 
-_SHOWN = 3
 _MAX_DESCRIBED = 256
 """Combinations of statuses whose description a version keeps."""
 _FIELDS = {"regression": "value", "binary": "probability"}
@@ -70,22 +69,28 @@ class PredictionService:
         caller.take(len(request.ids))
         patience = min(request.deadline_ms or self.config.deadline_ms, self.config.deadline_ms) / 1000
         try:
-            query = self._query(request, model, caller.config.name)
-            outcome = await batcher.ask(query, patience)
+            query, places = self._query(request, model, caller.config.name)
+            outcome = await batcher.ask(query, patience) if len(query) else Outcome.empty(model)
         except OSError as fault:
             logger.error("a request was not answered: %s", fault)
             raise Refused(503, "what was released cannot be recorded; nothing is answered until it can") from None
         if not outcome.whole:
-            _check(request, model, outcome, required)
+            ids = request.ids if places is None else [request.ids[place] for place in places]
+            _check(ids, model, outcome, required)
         if not np.isfinite(outcome.predicted).all():
             raise Refused(422, "expected numbers that the model can compute with, got ones that overflow")
+        if places is not None:
+            outcome = outcome.among(places, len(request.ids), model)
         self.metrics.answered(model, outcome, time.perf_counter() - began)
         return _answered(request, model, outcome)
 
-    def _query(self, request: PredictRequest, model: ServedModel, caller: str) -> Query:
+    def _query(
+        self, request: PredictRequest, model: ServedModel, caller: str
+    ) -> tuple[Query, npt.NDArray[np.int64] | None]:
+        """The rows to answer, and their places in the request; `None` where they are all of it."""
         known = model.known(request.ids) if request.columns is None else None
         if known is not None:
-            return Query(caller, *known)
+            return Query(caller, *known), None
         try:
             ids = digests_of(request.ids, model.id_rule)
             request_columns = checked_columns(request)
@@ -93,14 +98,12 @@ class PredictionService:
         except DataError as fault:
             raise Refused(422, str(fault)[:1000]) from None
         query = Query(caller, ids, model.find(ids), columns)
-        unknown = np.flatnonzero(query.rows == ABSENT)
-        if model.features is not None and columns is None and len(unknown):
-            # With a line, so that the count of the caller's rows holds over restarts.
-            log_answers(self.versions.audit, model, [query], [])
-            shown = ", ".join(repr(str(request.ids[index])[:40]) for index in unknown[:_SHOWN])
-            got = f"{len(unknown)} of {len(ids)} ids that it does not, such as {shown}"
-            raise Refused(404, f"expected ids that {model.active} has, got {got}; give their columns with the request")
-        return query
+        unknown = query.rows == ABSENT
+        if model.features is None or columns is not None or not unknown.any():
+            return query, None
+        # No party is asked about these. With a line, so that the count of the caller's rows holds over restarts.
+        log_answers(self.versions.audit, model, [Query(caller, ids[unknown], query.rows[unknown])], [])
+        return Query(caller, ids[~unknown], query.rows[~unknown]), np.flatnonzero(~unknown)
 
 
 def _required(request: PredictRequest, model: ServedModel) -> frozenset[str]:
@@ -110,12 +113,12 @@ def _required(request: PredictRequest, model: ServedModel) -> frozenset[str]:
     return model.required | {*request.required}
 
 
-def _check(request: PredictRequest, model: ServedModel, outcome: Outcome, required: frozenset[str]) -> None:
+def _check(ids: Sequence[str | int], model: ServedModel, outcome: Outcome, required: frozenset[str]) -> None:
     """Refuse an answer that a limit, a requirement or the absence of everybody forbids.
 
     Raises:
-        Refused: 403 where a party's limit is reached; 503 where a required party did not answer, or none did; 404
-            where it has no row of an id, or no party has.
+        Refused: 403 where a party's limit is reached; 503 where a required party did not answer, or no row has a
+            prediction and may have one later; 404 where a required party has no row of an id.
     """
     for index, name in enumerate(model.parties):
         status = outcome.status[:, index]
@@ -124,12 +127,12 @@ def _check(request: PredictRequest, model: ServedModel, outcome: Outcome, requir
         if name in required and (status != Status.PRESENT).any():
             row = int(np.flatnonzero(status != Status.PRESENT)[0])
             why = Status(int(status[row]))
-            _refuse_row(f"{name} is required", why, request.ids[row])
-    nobody = np.flatnonzero(~outcome.present.any(axis=1))
-    if len(nobody):
-        statuses = outcome.status[nobody[0]]
-        why = next((Status(int(s)) for s in statuses if s != Status.UNKNOWN), Status.UNKNOWN)
-        _refuse_row("no party contributes", why, request.ids[int(nobody[0])])
+            _refuse_row(f"{name} is required", why, ids[row])
+    if not outcome.present.any():
+        for id_, statuses in zip(ids, outcome.status, strict=True):
+            later = statuses[statuses != Status.UNKNOWN]
+            if len(later):
+                _refuse_row("no party contributes", Status(int(later[0])), id_)
 
 
 def _refuse_row(what: str, why: Status, id_: str | int) -> None:
@@ -146,38 +149,53 @@ def _answered(request: PredictRequest, model: ServedModel, outcome: Outcome) -> 
         for pattern, rows in patterns(outcome.status):
             where[rows] = len(subsets)
             subsets.append(_subset(model, pattern))
-    predicted = outcome.predicted
+    predicted, indices = outcome.predicted, where.tolist()
+    missing = [] if outcome.whole else np.flatnonzero(~outcome.present.any(axis=1)).tolist()
     return {
         "version": model.version,
         "degraded": any(subset["degraded"] for subset in subsets),
         "predictions": (
-            _columns(model, predicted, where.tolist())
+            _columns(model, predicted, indices, missing)
             if request.answer == "columns"
-            else _rows(request.ids, model, predicted, where.tolist())
+            else _rows(request.ids, model, predicted, indices, missing, subsets)
         ),
         "subsets": subsets,
     }
 
 
 def _rows(
-    ids: Sequence[str | int], model: ServedModel, predicted: Predicted, indices: list[int]
+    ids: Sequence[str | int],
+    model: ServedModel,
+    predicted: Predicted,
+    indices: list[int],
+    missing: list[int],
+    subsets: Sequence[Mapping[str, Any]],
 ) -> list[dict[str, Any]]:
-    """An object for each id."""
+    """An object for each id; those of `missing` rows without a prediction."""
     if model.task.kind not in _FIELDS:
         field = "probabilities"
         values = [dict(zip(model.outputs, row, strict=True)) for row in predicted.tolist()]
     else:
         field, values = _single(model, predicted)
     rows = zip(ids, values, indices, strict=True)
-    return [{"id": id_, field: value, "subset": index} for id_, value, index in rows]
+    answers: list[dict[str, Any]] = [{"id": id_, field: value, "subset": index} for id_, value, index in rows]
+    for row in missing:
+        answers[row] |= {field: None, "reason": subsets[indices[row]]["reason"]}
+    return answers
 
 
-def _columns(model: ServedModel, predicted: Predicted, indices: list[int]) -> dict[str, Any]:
+def _columns(model: ServedModel, predicted: Predicted, indices: list[int], missing: list[int]) -> dict[str, Any]:
     """An array for each field, in the order of the ids."""
     if model.task.kind in _FIELDS:
         field, values = _single(model, predicted)
-        return {field: values, "subset": indices}
-    return {"probabilities": dict(zip(model.outputs, predicted.T.tolist(), strict=True)), "subset": indices}
+        arrays, fields = [values], dict[str, Any]({field: values})
+    else:
+        arrays = predicted.T.tolist()
+        fields = {"probabilities": dict(zip(model.outputs, arrays, strict=True))}
+    for row in missing:
+        for array in arrays:
+            array[row] = None
+    return {**fields, "subset": indices}
 
 
 def _single(model: ServedModel, predicted: Predicted) -> tuple[str, list[Any]]:
@@ -200,12 +218,14 @@ def _subset(model: ServedModel, pattern: npt.NDArray[np.uint8]) -> Mapping[str, 
 def _described(model: ServedModel, pattern: npt.NDArray[np.uint8]) -> dict[str, Any]:
     subset = model.subset(pattern == Status.PRESENT)
     absent = {name: Status(int(s)).reason for name, s in zip(model.parties, pattern, strict=True) if s}
-    return {
-        "contributed": list(subset.contributed),
-        "absent": absent,
-        "degraded": bool(absent),
-        "expected": _expected(model, subset.utility),
-    }
+    described = {"contributed": list(subset.contributed), "absent": absent, "degraded": bool(absent)}
+    if subset.contributed:
+        return {**described, "expected": _expected(model, subset.utility)}
+    if model.features is not None:
+        reason = f"{model.active} has no row of this id; give its columns with the request"
+    else:
+        reason = f"no party contributes: {'; '.join(f'{name}: {why}' for name, why in absent.items())}"
+    return {**described, "expected": None, "reason": reason}
 
 
 def _expected(model: ServedModel, utility: Any) -> Mapping[str, Any] | None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
 
 from cutlayer.serving.online.answering import Batcher
 from cutlayer.serving.online.drift import drift_rows
+from cutlayer.serving.online.given_columns import given_kinds, request_example, request_schema
 from cutlayer.serving.online.peer import Peer
 from cutlayer.serving.online.peers import Peers
 from cutlayer.serving.online.served_model import ServedModel
@@ -80,17 +83,32 @@ def _party(model: ServedModel, name: str, peers: Peers) -> dict[str, Any]:
     }
 
 
+def described_for(model: ServedModel, general: Mapping[str, Any]) -> dict[str, Any]:
+    """The OpenAPI document with the columns of a version, and a request that can be sent as it is.
+
+    Args:
+        model: The version.
+        general: The document of the service without a version; it is not changed.
+    """
+    document = deepcopy(dict(general))
+    encoder = model.trained.model.encoder
+    content = document["paths"]["/v1/predict"]["post"]["requestBody"]["content"]["application/json"]
+    columns = None if encoder is None else request_schema(encoder)
+    given = [] if columns is None else [columns]
+    about = content["schema"]["properties"]["columns"]
+    about["anyOf"] = [*given, {"type": "null"}]
+    content["example"] = request_example(encoder, model.id_rule)
+    return document
+
+
 def schema_of(model: ServedModel) -> dict[str, Any]:
     """The columns of the active party that a request may give, and their kinds."""
-    encoder = model.trained.model.encoder
-    kinds = {} if encoder is None else {column.name: column.kind for column in encoder.encoders}
-    columns = {name: kind if kind in ("category", "image") else "number" for name, kind in kinds.items()}
-    task = model.task
+    encoder, task = model.trained.model.encoder, model.task
     positive = {"positive": task.classes[task.positive]} if task.kind == "binary" else {}
     return {
         "version": model.version,
         "party": model.active,
-        "columns": columns,
+        "columns": {} if encoder is None else given_kinds(encoder),
         "classes": list(model.outputs),
         **positive,
     }

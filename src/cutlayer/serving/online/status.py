@@ -17,6 +17,7 @@ class Status(IntEnum):
     BROKEN = 6
     DROPPED = 7
     LOST = 8
+    NOT_ASKED = 9
 
     @property
     def reason(self) -> str:
@@ -33,6 +34,7 @@ _REASONS = {
     Status.DISCONNECTED: "it is not connected",
     Status.BROKEN: "it did not answer before, and is being probed",
     Status.LOST: "its connection ended before it answered",
+    Status.NOT_ASKED: "it was not asked",
     Status.DROPPED: "another party is absent, and absent: active_only is set",
 }
 WIRE = (Status.PRESENT, Status.UNKNOWN, Status.CAPPED, Status.FAILED)

@@ -82,7 +82,7 @@ function showAnswer(answer) {
     const subset = answer.subsets[p.subset];
     const absent = Object.entries(subset.absent).map(([name, why]) => `${name}: ${why}`).join("; ");
     const value = p.probability ?? p.value;
-    const shown = value !== undefined && value !== null ? rounded(value) : Object.entries(p.probabilities || {}).map(([c, v]) => `${c} ${rounded(v)}`).join(", ");
+    const shown = p.reason ? `none: ${p.reason}` : value !== undefined && value !== null ? rounded(value) : Object.entries(p.probabilities || {}).map(([c, v]) => `${c} ${rounded(v)}`).join(", ");
     row(byId("rows"), [p.id, shown, subset.contributed.join(", "), absent || "nobody", expected(subset.expected)]);
   }
 }
