@@ -13,8 +13,10 @@ from pathlib import Path
 
 import httpx
 import pytest
+from ruamel.yaml import YAML
 
 from cutlayer.cli.app import _run
+from cutlayer.config import CallerConfig, validated
 from tests.parties.processes import forked, run_in
 from tests.serving.world import own_table, train
 
@@ -114,5 +116,7 @@ def test_a_key_is_drawn_and_its_hash_printed(drawn: dict[str, str], capsys: pyte
     assert sha256(drawn["key"].encode()).hexdigest() == drawn["sha256"]
     assert len(drawn["key"]) > 40
     assert _run(["api-key", "crm"]) == 0
-    assert "sha256: " in capsys.readouterr().out
+    entry = capsys.readouterr().out.partition("under serve.http.callers:\n")[2]
+    (caller,) = YAML(typ="safe", pure=True).load(entry)
+    assert validated(CallerConfig, caller, "caller").name == "crm"
     assert _run(["api-key", "a name"]) == 2
