@@ -145,7 +145,13 @@ class Rows:
             torch.from_numpy(sent[self.training]), label_epsilon, classes, are_numbers=self.task == "regression"
         )
         columns = TrainingColumns(
-            inputs, rows, store.gather, labels=drawn, digests=lambda at: self.digests[at], epsilon=epsilon
+            inputs,
+            rows,
+            store.gather,
+            labels=drawn,
+            digests=lambda at: self.digests[at],
+            epsilon=epsilon,
+            key=bytes(32),
         )
         torch.manual_seed(seed)
         bottom = GradeBottom(GradeBottomConfig(grades=most), inputs)

@@ -109,8 +109,9 @@ def test_only_the_named_columns_are_read(tmp_path: Path) -> None:
         ("t.csv.gz", b"\x1f\x8bno gzip", {}, "readable table"),
         ("t.parquet", "no parquet at all", {}, "readable table"),
         ("t.parquet", "", {}, "readable table"),
-        ("t.xlsx", "x", {}, "or set table.format"),
-        ("t.csv", "x", {"format": "xlsx"}, "expected a table.format of auto, csv, parquet, npz, sql, got xlsx"),
+        ("t.docx", "x", {}, "or set table.format"),
+        ("t.xlsx", "x", {}, "expected an Excel workbook without a password"),
+        ("t.csv", "x", {"format": "xls"}, "expected a table.format of auto, csv, parquet, npz, sql, excel, got xls"),
     ],
 )
 def test_bad_files_are_named(tmp_path: Path, name: str, content: str | bytes, settings: dict, message: str) -> None:

@@ -28,8 +28,8 @@ AUTO_STEPS = 50
 AUTO_BATCH = (16, 512)
 COMPARED_ROWS = 1 << 17
 """Number of training rows at most of a training by steps that a single release is compared with."""
-COMPARED_STOP = (3, 0.001)
-"""Its patience in epochs and its least gain, where a job states none."""
+COMPARED_GAIN = 0.001
+"""Least gain of an epoch of it that counts, where a job states none."""
 MAX_THREADS = 1024
 MAX_MICRO_BATCHES = 64
 MAX_WORKERS = 64
@@ -165,9 +165,14 @@ class TrainConfig(FrozenModel):
         schedule = self.of_steps(taken=True)
         schedule._max_rows = COMPARED_ROWS
         if schedule.epochs == "auto" and schedule.early_stop is None and schedule.split.validation:
-            patience, gain = COMPARED_STOP
-            schedule = schedule.model_copy(update={"early_stop": EarlyStopConfig(patience=patience, min_delta=gain)})
+            stop = EarlyStopConfig(patience=AUTO_PATIENCE, min_delta=COMPARED_GAIN)
+            schedule = schedule.model_copy(update={"early_stop": stop})
         return schedule
+
+    @property
+    def takes_some_rows(self) -> bool:
+        """Whether steps may be taken on a part of the training rows."""
+        return self._max_rows is not None
 
     def row_stride(self, training: int) -> int:
         """Steps are taken on one in so many of the training rows: on each, unless there are very many of a reference.

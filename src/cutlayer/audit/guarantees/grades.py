@@ -105,7 +105,8 @@ class _GradeReader(_Reader):
 def _job(labels: Mapping[str, Any], grades: Mapping[str, Any], classes: int) -> Job:
     common: dict[str, Any] = {"id": ID, "audit": {"every": "never"}}
     owner = {"role": "active", "label": LABEL, "features": {"include": "none"}, "privacy": dict(labels)}
-    fit = {"kind": "grade", "candidates": ["linear"], "folds": 2, "least_z": 0}
+    # Canaries carry nothing but their secret, which no limit is meant for.
+    fit = {"kind": "grade", "candidates": ["linear"], "folds": 2, "least_z": 0, "limits": {"other": 1.0}}
     raw = {
         "task": "binary" if classes == 2 else "multiclass",
         "parties": {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from pydantic import Field
@@ -109,7 +109,7 @@ class TrainingColumns:
     labels: DrawnLabels | None = None
     digests: Callable[[Tensor], Tensor] | None = None
     epsilon: float | None = None
-    key: bytes = b""
+    key: bytes = field(default=b"", repr=False)
 
     @property
     def total(self) -> int:
