@@ -16,7 +16,7 @@ from cutlayer.problem.training_loss import TrainingLoss
 
 MAX_CELLS = 2**23
 """Maximum number of rows times columns of a fit: of more rows some are drawn. Boosting holds several copies in float64,
-and the models of tables gain little beyond some hundred thousand rows (docs/results/scale.md)."""
+and the models of tables gain little beyond some hundred thousand rows (docs/how-to/large-tables.md)."""
 
 
 @dataclass(frozen=True)
