@@ -266,3 +266,14 @@ def test_a_network_learns_an_interaction_of_a_category_and_a_number() -> None:
     rows = FitRows(codes, numbers, (2,), y, 2)
     predicted = fit_network(rows.take(np.arange(2_000)), 0).predicted(rows.take(np.arange(2_000, 3_000)))
     assert (predicted.argmax(axis=1) == y[2_000:]).mean() > 0.95
+
+
+def test_own_columns_are_no_candidate_where_another_ranks_clearly_better() -> None:
+    """Noise on a partner's columns makes probabilities too bold: a greater loss, and the better ranking."""
+    from cutlayer.models.top_estimators.choice import OWN, _is_own_behind
+
+    bold = {"boosting": (0.725, 0.01, 0.437), OWN: (0.685, 0.01, 0.427)}
+    assert _is_own_behind(bold)
+    assert not _is_own_behind({"boosting": (0.693, 0.01, 0.437), OWN: (0.685, 0.01, 0.427)})
+    assert not _is_own_behind({"boosting": (float("nan"), 0.01, 0.4), OWN: (0.685, float("nan"), 0.4)})
+    assert not _is_own_behind({"boosting": (0.9, 0.01, 0.4)})

@@ -114,7 +114,8 @@ def choose(
         scored: Which rows scores are taken of, (n,): at least one; candidates are fitted to others as well.
         groups: Group of each row, (n,), which no fold divides; `None` where each row is one.
         own: What a choice among models of some of the columns predicts, by the same seed, rows and groups: one more
-            candidate, `own columns`. Columns that add nothing but noise then have little weight, or none.
+            candidate, `own columns`, unless its metric is behind another's by more than an error: noise on a partner's
+            columns can make the loss of a better ranking greater. Columns that add nothing then have little weight.
     """
     count = folds_of(len(rows)) if folds == "auto" else folds
     if len(rows) > MAX_ROWS:
@@ -141,13 +142,15 @@ def choose(
             predictions[name].append(fit_part(fits[name], train, seed).predicted(rows.take(judged)))
             seconds[name] += time.perf_counter() - began
         if not fold and len(held) > 1:
-            ruled_out = first.hopeless({name: predicted[0] for name, predicted in predictions.items()})
+            ruled_out = first.hopeless({name: predictions[name][0] for name in fits})
             predictions |= {name: predictions[name][:1] for name in ruled_out}
     order = np.concatenate(held)
     held_out = _Scored(rows.take(order), labels[torch.from_numpy(order)], task, _groups(held))
     whole = {name: np.concatenate(parts) for name, parts in predictions.items()}
     results = {name: (first if name in ruled_out else held_out).score(part) for name, part in whole.items()}
     left = {name: part for name, part in whole.items() if name not in ruled_out}
+    if _is_own_behind(results):
+        del left[OWN]
     chosen, weights, best = _chosen(held_out, left, results)
     shown = {**weights, AVERAGE: float(chosen == AVERAGE)}
     candidates = tuple(
@@ -163,6 +166,15 @@ def choose(
         for name, (score, error, loss) in results.items()
     )
     return Choice(chosen, candidates, weights, count, HeldOut(order, best))
+
+
+def _is_own_behind(results: Mapping[str, tuple[float, float, float]]) -> bool:
+    """Whether the metric of own columns alone is behind the best of the others by more than its error."""
+    if OWN not in results:
+        return False
+    metric, error, _ = results[OWN]
+    best = max((score for name, (score, _, _) in results.items() if name != OWN), default=math.nan)
+    return metric + (error if math.isfinite(error) else 0.0) < best
 
 
 def _chosen(
