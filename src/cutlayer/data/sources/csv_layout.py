@@ -12,11 +12,12 @@ import gzip
 import io
 import lzma
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 DELIMITERS = (",", ";", "\t", "|")
 _HEAD = 2**18
@@ -186,9 +187,7 @@ def line_fault(path: Path, delimiter: str, fields: int) -> LineFault | None:
         delimiter: Its delimiter.
         fields: Number of fields of a row.
     """
-    with _text(path) as lines:
-        rows = csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=True)
-        before = csv.field_size_limit(_MAX_FIELD)
+    with _rows(path, delimiter, strict=True) as rows:
         first = 1
         try:
             for row in rows:
@@ -199,8 +198,6 @@ def line_fault(path: Path, delimiter: str, fields: int) -> LineFault | None:
             wanted = "every quotation mark closed before the next delimiter"
             remedy = "close it, or write a quotation mark in a quoted value twice"
             return LineFault(first, wanted, "an open one", remedy)
-        finally:
-            csv.field_size_limit(before)
     return None
 
 
@@ -227,27 +224,29 @@ def mixed_ends(path: Path) -> LineFault | None:
 
 def row_count(path: Path, delimiter: str) -> int:
     """Number of rows that are not empty, the header among them."""
-    with _text(path) as lines:
-        before = csv.field_size_limit(_MAX_FIELD)
-        try:
-            return sum(map(bool, csv.reader(lines, delimiter=delimiter, skipinitialspace=True)))
-        finally:
-            csv.field_size_limit(before)
+    with _rows(path, delimiter) as rows:
+        return sum(map(bool, rows))
 
 
 def record_line(path: Path, delimiter: str, record: int) -> int:
     """The line in which a row begins, of rows that are counted from 0 and the header among them."""
+    with _rows(path, delimiter) as rows:
+        first = 1
+        for row in rows:
+            if row and not record:
+                break
+            record -= bool(row)
+            first = rows.line_num + 1
+        return first
+
+
+@contextmanager
+def _rows(path: Path, delimiter: str, *, strict: bool = False) -> Iterator[Any]:
+    """A reader of the rows of a file, of fields that are as long as any."""
     with _text(path) as lines:
-        rows = csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
         before = csv.field_size_limit(_MAX_FIELD)
         try:
-            first = 1
-            for row in rows:
-                if row and not record:
-                    break
-                record -= bool(row)
-                first = rows.line_num + 1
-            return first
+            yield csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=strict)
         finally:
             csv.field_size_limit(before)
 
