@@ -1,4 +1,4 @@
-"""What an estimator trains where it is told nothing else: the job that `cutlayer init` writes to protect labels."""
+"""What an estimator trains by default: the job that `cutlayer init` writes to protect labels."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cutlayer.models.base import BottomModel
 
 MAX_GROUPS, MIN_ROWS = 100, 10
-"""Most categories of a column that are told apart, and the fewest rows of one; rarer ones are one category."""
+"""Maximum number of categories of a column, and minimum number of rows of one; rarer ones are one category."""
 MAX_POINTS = 2**23
 """Maximum number of rows times columns that centres are moved by: of more rows, some are drawn."""
 
