@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cutlayer.cli.app import answer
+from cutlayer.cli.drift import checked_limit, drift_lines, exit_if_drifted
 from cutlayer.cli.organisation import checked_releases, organisation
 from cutlayer.cli.predict import table_like
 from cutlayer.cli.verb import verb
@@ -32,6 +33,7 @@ def party_predict(
     run: Path | None = None,
     data: Path | None = None,
     absent: list[str] | None = None,
+    max_drift: float | None = None,
     key: Path | None = None,
     timeout: float = 300.0,
     deadline: float = 3600.0,
@@ -81,7 +83,7 @@ def party_predict(
         check_scores_output(written, kept, overwrite=overwrite)
     supplied = read_key(key) if key else None
     with allowed(*private.allow_models), run_threads(trained.train.threads, 1, processes=len(trained.parties)):
-        side = PredictionSide.open(trained, folder, name, table, private.limits)
+        side = PredictionSide.open(trained, folder, name, table, private.limits, checked_limit(max_drift))
         if name == trained.active and written is not None:
             _lead(side, checked_job, links, written, absent or (), as_json=json)
         else:
@@ -145,6 +147,7 @@ def _lead(
     from cutlayer.parties.drive.by_links import driven
     from cutlayer.serving.between import ask
     from cutlayer.serving.by_file import with_agreed_rows
+    from cutlayer.serving.drift import measured
     from cutlayer.training.finetuning import checked_absent
 
     absent = checked_absent(names, [*side.model.record.widths], side.name)
@@ -166,13 +169,17 @@ def _lead(
     if own > rows:
         lines.append(f"  {own - rows:,} of the {own:,} ids of {side.name} are not with {', '.join(peers)}: left out")
     document = {"party": side.name, "out": str(out), "rows": rows, "contributed": contributed}
-    answer(as_json, {**document, "warnings": side.table.arrivals}, *lines)
+    drift = measured([side.drift])
+    extra = {"warnings": side.table.arrivals, "drift": [asdict(row) for row in drift]}
+    answer(as_json, {**document, **extra}, *lines, *drift_lines(drift))
+    exit_if_drifted(drift, side.max_drift, f"{out} is written")
 
 
 def _follow(side: PredictionSide, serving: Serving, job: Job, link_options: LinkOptions, *, as_json: bool) -> None:
     from cutlayer.jobs.links import make_client
     from cutlayer.parties.drive.by_links import driven
     from cutlayer.serving import between
+    from cutlayer.serving.drift import measured
 
     serving.check()  # before the active party waits for an alignment
     with make_client(job, side.name, link_options) as link:
@@ -181,5 +188,8 @@ def _follow(side: PredictionSide, serving: Serving, job: Job, link_options: Link
     made, planned = (serving.predictions_made, serving.plan.serving) if serving.counted else (None, None)
     prediction = f"; prediction {made} of {planned} planned" if serving.counted else ""
     document = {"party": side.name, "rows": rows, "predictions": made, "planned": planned}
-    document["warnings"] = side.table.arrivals
-    answer(as_json, document, f"{side.name}: released {rows:,} rows to {job.active}{prediction}")
+    drift = measured([side.drift])
+    document |= {"warnings": side.table.arrivals, "drift": [asdict(row) for row in drift]}
+    line = f"{side.name}: released {rows:,} rows to {job.active}{prediction}"
+    answer(as_json, document, line, *drift_lines(drift))
+    exit_if_drifted(drift, side.max_drift, "the rows are released")
