@@ -433,6 +433,20 @@ def test_few_informative_rows_are_refused_before_labels_leave(tmp_path: Path, mo
     assert Kind.LABELS not in {message.kind for message in messages}
 
 
+def test_a_refusal_of_the_label_owner_is_counted(tmp_path: Path) -> None:
+    """It follows from the draws: a label owner that is not counted could draw anew until a run is not refused."""
+    world, given = World(tmp_path), tables(rows=300)
+    with pytest.raises(ConfigError, match="drawn labels worth 200 rows"):
+        world.run(graded(eps=0.5, bottom={"kind": "grade"}), given)
+    assert world.total(ACTIVE) == 0.5
+    assert not world.lines(TELCO)  # nothing of its columns left
+    world.run(graded(eps=0.5), given)  # with the same draws
+    assert (world.total(ACTIVE), len(world.lines(ACTIVE))) == (0.5, 2)
+    with pytest.warns(match="with other draws"), pytest.raises(ConfigError, match="drawn labels worth 200 rows"):
+        world.run(graded(eps=0.25, bottom={"kind": "grade"}), given)
+    assert world.total(ACTIVE) == 0.75
+
+
 def test_what_is_carried_is_stated_and_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = tables(rows=900)
     run(graded(), given, tmp_path / "run")
