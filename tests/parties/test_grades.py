@@ -40,7 +40,7 @@ from cutlayer.training.keys import Keys
 from cutlayer.training.recorder import read_truth
 from cutlayer.training.run_ledger import ledger_after, ledger_of
 from tests.channel.links import refuses
-from tests.parties.interruptions import Fails, assert_equal, crashes_at_rename
+from tests.parties.interruptions import Fails, assert_equal, crashes_at_rename, left_at_renames
 from tests.parties.mutants import tamper, with_fields, with_tensors
 from tests.parties.processes import Site, fork, lay_out, wait_for
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, raw_job, record, run, tables
@@ -261,16 +261,13 @@ def _whole(folder: Path, job: Job, given: Any) -> Path:
 
 
 def test_a_kill_at_any_time_resumes_to_the_same_draws(tmp_path: Path) -> None:
-    given, job, died = tables(rows=300), graded(), 0
+    given, job = tables(rows=300), graded()
     whole = tmp_path / "whole", run(job, given, tmp_path / "whole")
-    for nth in range(0, 100, 4):
-        folder = tmp_path / f"{nth}"
-        if not crashes_at_rename(nth, lambda folder=folder: run(job, given, folder), after=nth % 8 == 0):
-            break
-        died += 1
+    left = left_at_renames(tmp_path / "run", lambda: run(job, given, tmp_path / "run"), range(0, 100, 4))
+    assert 3 < len(left) < 25
+    for folder in left.values():
         assert_equal(folder, run(job, given, folder, resume=True), *whole, job)
         assert torch.equal(kept(folder, "released")["released"], kept(whole[0], "released")["released"])
-    assert died > 3
 
 
 def test_processes_have_the_same_grades_and_no_port_is_open_while_a_partner_fits(tmp_path: Path) -> None:
@@ -370,11 +367,8 @@ def test_no_partner_is_label_free_where_one_is_sent_labels() -> None:
 
 def test_other_labels_than_before_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given, job = tables(rows=300), graded()
-    for nth in range(10, 60):
-        folder = tmp_path / f"{nth}"
-        assert crashes_at_rename(nth, lambda folder=folder: run(job, given, folder), after=True)
-        if (folder / "checkpoint" / TELCO / "drawn.safetensors").exists():
-            break
+    left = left_at_renames(tmp_path / "run", lambda: run(job, given, tmp_path / "run"), range(10, 60))
+    folder = next(each for each in left.values() if (each / "checkpoint" / TELCO / "drawn.safetensors").exists())
     tamper(monkeypatch, Kind.LABELS, with_tensors(lambda labels: 1 - labels))
     with pytest.raises(ProtocolError, match="the labels that bank sent before"):
         run(job, given, folder, resume=True)
