@@ -14,6 +14,7 @@ _FILES = (
     "party",
     "nvflare",
     "align",
+    "exchange",
     "release",
     "party_predict",
     "predict",

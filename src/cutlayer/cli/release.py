@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,8 @@ from cutlayer.errors import ConfigError
 
 if TYPE_CHECKING:
     from cutlayer.jobs.links import LinkOptions
+    from cutlayer.serving.between import PredictionSide
+    from cutlayer.training.folder import RunFolder
 
 
 @verb(consent=("model",))
@@ -87,12 +90,8 @@ def _release_new_rows(
     as_json: bool,
 ) -> None:
     from cutlayer.cli.party_predict import new_rows, trained_job
-    from cutlayer.jobs.links import open_trail
     from cutlayer.serving.between import PredictionSide
-    from cutlayer.serving.by_file import release_prediction, with_agreed_rows
-    from cutlayer.serving.prediction_release import Serving
     from cutlayer.training.folder import RunFolder
-    from cutlayer.training.keys import read_key
     from cutlayer.training.process import run_threads
 
     folder = RunFolder.open(run)
@@ -101,10 +100,37 @@ def _release_new_rows(
         raise ConfigError.expected("a passive party", f"{name}, which has the labels", "it runs cutlayer party predict")
     with run_threads(trained.train.threads, 1):
         side = PredictionSide.open(trained, folder, name, new_rows(setup.private, data), setup.private.limits)
-        serving = Serving(trained, folder, name, side.width, read_key(key) if key else None)
-        trail = None if links.trail is None else open_trail(trained, name, links.trail, links.security)
-        side = with_agreed_rows(side, links.rows)
-        released = release_prediction(side, serving, out, links.security, trail)
+        released = release_rows(side, folder, out, links, key)
     text = f"{out}: {released:,} rows for {trained.active}, which reads it with cutlayer party predict --release"
     document = {"party": name, "out": str(out), "rows": released, "warnings": side.table.arrivals}
     answer(as_json, document, text)
+
+
+def release_rows(
+    side: PredictionSide,
+    folder: RunFolder,
+    out: Path,
+    links: LinkOptions,
+    key: Path | None,
+    counted: Callable[[int], int] = lambda made: made,
+) -> int:
+    """Release a passive party's new rows to a file, once its side is open; returns their number.
+
+    Args:
+        side: Its side.
+        folder: Its run folder.
+        out: File to write.
+        links: Certificates, trail, and the file of the common rows.
+        key: File of the key that replaced all keys of the run.
+        counted: Gives the number of this prediction, by the number of those that were counted.
+    """
+    from cutlayer.jobs.links import open_trail
+    from cutlayer.serving.by_file import release_prediction, with_agreed_rows
+    from cutlayer.serving.prediction_release import Serving
+    from cutlayer.training.keys import read_key
+
+    serving = Serving(side.job, folder, side.name, side.width, read_key(key) if key else None)
+    if serving.counted:
+        serving.repeat(counted(serving.predictions_made))
+    trail = None if links.trail is None else open_trail(side.job, side.name, links.trail, links.security)
+    return release_prediction(with_agreed_rows(side, links.rows), serving, out, links.security, trail)
