@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from cutlayer.jobs.links import LinkOptions
     from cutlayer.results.scores import Destination
     from cutlayer.serving.between import PredictionSide
-    from cutlayer.serving.drift import measured
     from cutlayer.serving.prediction_release import Serving
     from cutlayer.training.folder import RunFolder
 
@@ -63,6 +62,7 @@ def party_predict(
     from cutlayer.jobs.links import address_of
     from cutlayer.results.scores import check_scores_output, destination
     from cutlayer.serving.between import PredictionSide
+    from cutlayer.serving.drift import measured
     from cutlayer.serving.prediction_release import Serving
     from cutlayer.training.folder import RunFolder
     from cutlayer.training.keys import read_key
