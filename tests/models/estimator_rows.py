@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from cutlayer.attacks.feature import best_guess
 from cutlayer.models import Inputs, build_top
 from cutlayer.models.top_estimators import kinds, linear
 from cutlayer.models.top_estimators.boosting import fit_boosting
@@ -42,7 +43,14 @@ def few_strengths(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def fit_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All candidates of `auto`, sooner: as above, and one network of 60 steps in place of three of 200 or more."""
+    """All candidates of `auto`, sooner: as above, and one network of 60 steps in place of three of 200 or more.
+
+    So is the attack that guesses every column from a release, which fits trees for each.
+    """
+    monkeypatch.setitem(best_guess.FOREST, "n_estimators", 20)  # fewer leave a row without a tree that lacks it
+    monkeypatch.setitem(best_guess.BOOSTED, "max_iter", 4)
+    monkeypatch.setitem(best_guess.EXPLAINING, "max_iter", 6)
+    monkeypatch.setattr(best_guess, "FOLDS", 2)
     few_trees(monkeypatch)
     few_strengths(monkeypatch)
     monkeypatch.setattr(_Budget, "of", lambda _rows: _Budget(1, 32, 60))
