@@ -12,7 +12,7 @@ import gzip
 import io
 import lzma
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -25,11 +25,7 @@ _HEAD = 2**18
 _HEAD_ROWS = 50
 _BLOCK = 2**20
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-_OPENERS: dict[bytes, Callable[[Path], IO[bytes]]] = {
-    b"\x1f\x8b": gzip.open,
-    b"BZh": bz2.open,
-    b"\xfd7zXZ\0": lzma.open,
-}  # type: ignore[dict-item]
+_OPENERS: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
 _FOREIGN = {b"PK\x03\x04": "a zip archive", b"\x28\xb5\x2f\xfd": "a zstd file", b"PAR1": "a Parquet file"}
 MAX_LINE = 2_000_000
 """Bytes of the longest row; a compressed file may have a line of any length."""
@@ -85,7 +81,8 @@ def foreign_kind(path: Path) -> str:
 def uncompressed(path: Path) -> IO[bytes]:
     """The bytes of a file, compressed or not."""
     mark = magic(path)
-    return _OPENERS[mark](path) if mark else path.open("rb")
+    opened: IO[bytes] = _OPENERS[mark](path) if mark else path.open("rb")
+    return opened
 
 
 def detected_delimiter(path: Path) -> str:
