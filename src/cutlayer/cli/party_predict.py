@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cutlayer.cli.app import answer
+from cutlayer.cli.drift import checked_limit, drift_lines, exit_if_drifted
 from cutlayer.cli.organisation import checked_releases, organisation
 from cutlayer.cli.predict import table_like
 from cutlayer.cli.verb import verb
@@ -33,6 +34,7 @@ def party_predict(
     run: Path | None = None,
     data: Path | None = None,
     absent: list[str] | None = None,
+    max_drift: float | None = None,
     key: Path | None = None,
     timeout: float = 300.0,
     deadline: float = 3600.0,
@@ -60,6 +62,7 @@ def party_predict(
     from cutlayer.jobs.links import address_of
     from cutlayer.results.scores import check_scores_output, destination
     from cutlayer.serving.between import PredictionSide
+    from cutlayer.serving.drift import measured
     from cutlayer.serving.prediction_release import Serving
     from cutlayer.training.folder import RunFolder
     from cutlayer.training.keys import read_key
@@ -82,10 +85,11 @@ def party_predict(
         check_scores_output(written, kept, overwrite=overwrite)
     supplied = read_key(key) if key else None
     with allowed(*private.allow_models), run_threads(trained.train.threads, 1, processes=len(trained.parties)):
-        side = PredictionSide.open(trained, folder, name, table, private.limits)
+        side = PredictionSide.open(trained, folder, name, table, private.limits, checked_limit(max_drift))
         if name == trained.active and written is not None:
             document, lines = lead_prediction(side, folder, checked_job, links, written, absent or ())
             answer(json, document, *lines)
+            exit_if_drifted(measured([side.drift]), side.max_drift, f"{written} is written")
         else:
             _follow(side, Serving(trained, folder, name, side.width, supplied), checked_job, links, as_json=json)
 
@@ -161,6 +165,7 @@ def lead_prediction(
     from cutlayer.parties.drive.by_links import driven
     from cutlayer.serving.between import ask
     from cutlayer.serving.by_file import with_agreed_rows
+    from cutlayer.serving.drift import measured
     from cutlayer.serving.provenance import write_provenance
     from cutlayer.training.finetuning import checked_absent
 
@@ -186,13 +191,16 @@ def lead_prediction(
     if own > rows:
         lines.append(f"  {own - rows:,} of the {own:,} ids of {side.name} are not with {', '.join(peers)}: left out")
     document = {"party": side.name, "out": str(out), "rows": rows, "contributed": contributed}
-    return {**document, "warnings": side.table.arrivals, "model": made.model_dump(mode="json")}, lines
+    drift = measured([side.drift])
+    extra = {"warnings": side.table.arrivals, "drift": [asdict(row) for row in drift]}
+    return {**document, **extra, "model": made.model_dump(mode="json")}, [*lines, *drift_lines(drift)]
 
 
 def _follow(side: PredictionSide, serving: Serving, job: Job, link_options: LinkOptions, *, as_json: bool) -> None:
     from cutlayer.jobs.links import make_client
     from cutlayer.parties.drive.by_links import driven
     from cutlayer.serving import between
+    from cutlayer.serving.drift import measured
 
     serving.check()  # before the active party waits for an alignment
     with make_client(job, side.name, link_options) as link:
@@ -201,5 +209,8 @@ def _follow(side: PredictionSide, serving: Serving, job: Job, link_options: Link
     made, planned = (serving.predictions_made, serving.plan.serving) if serving.counted else (None, None)
     prediction = f"; prediction {made} of {planned} planned" if serving.counted else ""
     document = {"party": side.name, "rows": rows, "predictions": made, "planned": planned}
-    document["warnings"] = side.table.arrivals
-    answer(as_json, document, f"{side.name}: released {rows:,} rows to {job.active}{prediction}")
+    drift = measured([side.drift])
+    document |= {"warnings": side.table.arrivals, "drift": [asdict(row) for row in drift]}
+    line = f"{side.name}: released {rows:,} rows to {job.active}{prediction}"
+    answer(as_json, document, line, *drift_lines(drift))
+    exit_if_drifted(drift, side.max_drift, "the rows are released")
