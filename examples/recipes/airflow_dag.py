@@ -23,10 +23,10 @@ with DAG(
     exchange = BashSensor(
         task_id="exchange",
         bash_command=(
+            f"cd {FOLDER} && "
             "cutlayer exchange job.yaml --as bank --local bank.yaml --folder shared --round {{ ds[:7] }} "
             "--data new.parquet --out scores-{{ ds[:7] }}.parquet --json"
         ),
-        cwd=FOLDER,
         retry_exit_code=WAITING,
         mode="reschedule",  # no worker is taken up between two questions
         poke_interval=3600,
