@@ -110,7 +110,7 @@ def _release_new_rows(
         table = new_rows(setup.private, data)
         side = PredictionSide.open(trained, folder, name, table, setup.private.limits, max_drift)
         serving = Serving(trained, folder, name, side.width, read_key(key) if key else None)
-        trail = None if links.trail is None else open_trail(trained, name, links.trail, links.security)
+        trail = None if links.trail is None else open_trail(setup.job, name, links.trail, links.security)
         side = with_agreed_rows(side, links.rows)
         released = release_prediction(side, serving, out, links.security, trail)
     text = f"{out}: {released:,} rows for {trained.active}, which reads it with cutlayer party predict --release"
