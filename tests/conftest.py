@@ -261,7 +261,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def _brief_fits(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Half of the time of a small run with a fitted model goes into the choice of its strength, which `models` tests."""
+    """Half of the time of a small run with a fitted model is the choice of its strength, which `models` tests."""
     if not any(request.path.is_relative_to(TESTS / folder) for folder in BRIEF):
         yield
         return
