@@ -21,9 +21,9 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from cutlayer.attacks import REGISTRY as ATTACKS
+from cutlayer.audit.checks import CHECKS
 from cutlayer.cli.list_ import Catalogue, entries
 from cutlayer.cli.verb import entries_of
-from cutlayer.audit.checks import CHECKS
 from cutlayer.config import BudgetConfig, FrozenModel, Job, ServeConfig
 from cutlayer.config.protect_labels import ProtectLabelsConfig
 from cutlayer.models import BOTTOMS, TOPS
