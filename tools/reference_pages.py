@@ -4,7 +4,8 @@
 
 It is a hook of MkDocs (`hooks` in mkdocs.yml), so that a page cannot differ from the code. The command prints a page as
 the site has it. A page has its own text and, in it, a marker `<!-- protections -->`, `<!-- attacks -->`,
-`<!-- fits -->`, `<!-- models -->`, `<!-- guarantees -->` or `<!-- findings -->`, or `<!-- fields: CLASS -->` for the keys of a section.
+`<!-- fits -->`, `<!-- models -->`, `<!-- guarantees -->` or `<!-- findings -->`, or `<!-- fields: CLASS -->` for the keys
+of a section.
 """
 
 from __future__ import annotations
@@ -310,4 +311,4 @@ GENERATED: Mapping[str, Callable[[], str]] = {
 
 if __name__ == "__main__":
     for name in sys.argv[1:]:
-        print(filled(name, (DOCS / name).read_text(encoding="utf-8")))
+        sys.stdout.write(filled(name, (DOCS / name).read_text(encoding="utf-8")) + "\n")
