@@ -4,8 +4,8 @@
 
 It is a hook of MkDocs (`hooks` in mkdocs.yml), so that a page cannot differ from the code. The command prints a page as
 the site has it. A page has its own text and, in it, a marker `<!-- protections -->`, `<!-- attacks -->`,
-`<!-- fits -->`, `<!-- models -->`, `<!-- guarantees -->` or `<!-- findings -->`, or `<!-- fields: CLASS -->` for the keys
-of a section.
+`<!-- fits -->`, `<!-- models -->`, `<!-- guarantees -->` or `<!-- findings -->`, or `<!-- fields: CLASS -->` for the
+keys of a section.
 """
 
 from __future__ import annotations
