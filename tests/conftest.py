@@ -202,7 +202,21 @@ LONGEST = (
 )
 """The files whose tests take longest, the longest first: workers begin with them, so that none ends alone with one."""
 
-BRIEF = ("audit", "estimator", "jobs", "parties", "report", "serving", "sweeps", "training")
+BRIEF = (
+    "accounting",
+    "alignment",
+    "audit",
+    "estimator",
+    "jobs",
+    "loggers",
+    "nvflare",
+    "parties",
+    "protections",
+    "report",
+    "serving",
+    "sweeps",
+    "training",
+)
 """Folders in which fitted models are no subject: they try fewer strengths of the regularisation, trees and steps.
 
 Nor are the repetitions of an audit, but in `audit`.
