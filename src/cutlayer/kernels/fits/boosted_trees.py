@@ -134,7 +134,7 @@ def _tree(
 def _gains(
     sums_below: Numbers, sizes_below: Numbers, sums: Numbers, sizes: Numbers, least: int
 ) -> npt.NDArray[np.float32]:
-    """By how much each split of a leaf lowers the squared error, (models, q); minus infinity where a part is too small."""
+    """How much each split lowers the squared error, (models, q); minus infinity where a part is too small."""
     sizes_above, sums_above = sizes[:, None] - sizes_below, sums[:, None] - sums_below
     whole = np.square(sums) / np.maximum(sizes, 1)
     parts = np.square(sums_below) / np.maximum(sizes_below, 1) + np.square(sums_above) / np.maximum(sizes_above, 1)
