@@ -29,11 +29,11 @@ from cutlayer.attacks import knowledge
 from cutlayer.cli.init import init
 from cutlayer.config import validated
 from cutlayer.config.job import Job
+from cutlayer.data.carried import Carried
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.kernels.noise.informative_rows import ENOUGH, informative_rows
 from cutlayer.kernels.noise.label_levels import levels_for
-from cutlayer.parties.carried import Carried
 from cutlayer.parties.session.checkpoint import CARRIED
 from cutlayer.results.run import RunId, RunKind
 from cutlayer.training.folder import RunFolder

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from cutlayer.attacks.completion.base import HEADS
-from cutlayer.attacks.feature import exact, lira
+from cutlayer.attacks.feature import best_guess, exact, lira
 from cutlayer.attacks.feature.decoder import DecoderTraining, fit_decoder
 from cutlayer.attacks.label import drawn_labels, exploit, gradient_match, probe, strong_probe
 from cutlayer.attacks.label.co_training import Trees, boosted
@@ -25,6 +25,9 @@ def _smaller_models() -> Iterator[None]:
         patched.setattr(probe, "FOLDS", 2)
         patched.setattr(gradient_match, "ROUNDS", 150)
         patched.setattr(exact, "STEPS", 400)
+        patched.setitem(best_guess.FOREST, "n_estimators", 20)
+        patched.setitem(best_guess.BOOSTED, "max_iter", 10)
+        patched.setitem(best_guess.EXPLAINING, "max_iter", 10)
         patched.setattr(lira, "SHADOW_PAIRS", 4)
         patched.setattr(fit_decoder, "__defaults__", (DecoderTraining(epochs=30, hidden=64),))
         patched.setitem(HEADS, "MLP", (64, 32))

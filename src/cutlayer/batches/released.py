@@ -24,7 +24,7 @@ from cutlayer.channel import Kind, Message
 from cutlayer.channel.parcel import Head, Parcel, ParcelWriter
 from cutlayer.channel.security import Security
 from cutlayer.config import Job, PrivateFile
-from cutlayer.config.load import load_closed_job, load_private_part
+from cutlayer.config.load import load_closed_job, load_private_part, with_private_part
 from cutlayer.data.ids import canonical_ids
 from cutlayer.errors import ConfigError, DataError, ProtocolError, RunFolderError
 from cutlayer.jobs.links import open_trail, security_of, trail_folder
@@ -141,7 +141,8 @@ def _commit(
     made = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
     done = CommittedRelease(part.record.training, party, rows, len(files), *_measured(opened.out, files), made)
     facts = {name: value for name, value in asdict(done).items() if name != "bytes"}
-    trail = open_trail(job, party, trail_folder(private, party, Path(local).parent), security)
+    now = with_private_part(job, party, private)  # whose approvals count, not those of the training
+    trail = open_trail(now, party, trail_folder(private, party, Path(local).parent), security)
     with ExitStack() as ending:
         ending.callback(trail.close)
         trail.note(done.training, job.active, Kind.EVALUATION, done.bytes, **facts)

@@ -10,6 +10,7 @@ _FILES = (
     "demo",
     "init",
     "check",
+    "approve",
     "run",
     "party",
     "nvflare",

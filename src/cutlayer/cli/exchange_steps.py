@@ -34,16 +34,6 @@ Result = tuple[dict[str, Any], list[str]]
 """What a step has to say: as JSON, and in lines."""
 
 
-def before_sending(job: Any, name: str, round_: str) -> None:
-    """Called once in every start of a round, before anything of it is sent: a rule of the organisation may refuse here.
-
-    Args:
-        job: Job with the party's private part.
-        name: Name of the party.
-        round_: Name of the round.
-    """
-
-
 @dataclass(frozen=True)
 class Steps:
     """A party's steps.
@@ -145,7 +135,6 @@ class Steps:
 
     def _round(self, place: str, job: Any, table: Any, purpose: Purpose, peers: Sequence[str]) -> Round:
         limits = self.setup.private.limits
-        before_sending(job, self.name, place)
         return Round(job, self.name, table, limits, purpose, self.folder / place, self._private(place), tuple(peers))
 
     def _train(self, run: Path) -> None:
@@ -238,7 +227,7 @@ class Steps:
 
         def write(_: Path | None) -> None:
             if not out.exists():
-                release_rows(side, run, out, links, key, number)
+                release_rows(side, self.setup.job, run, out, links, key, number)
 
         with round_.open(links, self.wait) as files:
             found = round_.follow(files, write)

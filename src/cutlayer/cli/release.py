@@ -15,6 +15,7 @@ from cutlayer.cli.verb import verb
 from cutlayer.errors import ConfigError
 
 if TYPE_CHECKING:
+    from cutlayer.config import Job
     from cutlayer.jobs.links import LinkOptions
     from cutlayer.serving.between import PredictionSide
     from cutlayer.training.folder import RunFolder
@@ -108,7 +109,7 @@ def _release_new_rows(
     with run_threads(trained.train.threads, 1):
         table = new_rows(setup.private, data)
         side = PredictionSide.open(trained, folder, name, table, setup.private.limits, max_drift)
-        released = release_rows(side, folder, out, links, key)
+        released = release_rows(side, setup.job, folder, out, links, key)
     text = f"{out}: {released:,} rows for {trained.active}, which reads it with cutlayer party predict --release"
     drift = measured([side.drift])
     document = {"party": name, "out": str(out), "rows": released, "warnings": side.table.arrivals}
@@ -118,6 +119,7 @@ def _release_new_rows(
 
 def release_rows(
     side: PredictionSide,
+    job: Job,
     folder: RunFolder,
     out: Path,
     links: LinkOptions,
@@ -128,6 +130,7 @@ def release_rows(
 
     Args:
         side: Its side.
+        job: The job with its private part as it is now.
         folder: Its run folder.
         out: File to write.
         links: Certificates, trail, and the file of the common rows.
@@ -142,5 +145,5 @@ def release_rows(
     serving = Serving(side.job, folder, side.name, side.width, read_key(key) if key else None)
     if serving.counted:
         serving.repeat(counted(serving.predictions_made))
-    trail = None if links.trail is None else open_trail(side.job, side.name, links.trail, links.security)
+    trail = None if links.trail is None else open_trail(job, side.name, links.trail, links.security)
     return release_prediction(with_agreed_rows(side, links.rows), serving, out, links.security, trail)

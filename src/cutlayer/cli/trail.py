@@ -64,6 +64,8 @@ def _page(file: TrailFile) -> Iterator[str]:
     yield f"  identity {about.get('identity') or 'none: links without certificates, on one machine'}"
     for statement in about.get("ledger") or ["no protection of this party has a formal guarantee here"]:
         yield f"  guarantee: {statement}"
+    for record in about.get("approvals", []):
+        yield f"  approval: {record}"
     by_receiver: dict[str, list[tuple[str, int, int]]] = defaultdict(list)
     for (receiver, kind), (count, octets) in file.sent.items():
         by_receiver[receiver].append((kind, count, octets))

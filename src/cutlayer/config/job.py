@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from cutlayer.config.base import FrozenModel
 from cutlayer.config.identities import identity
 from cutlayer.config.names import AlternativeName, FederationName, PartyName
-from cutlayer.config.party import AlternativeConfig, PartyConfig
+from cutlayer.config.party import AlternativeConfig, ApprovalsNeeded, PartyConfig
 from cutlayer.config.phases import Phase, phases_of
 from cutlayer.config.train import TrainConfig
 from cutlayer.config.wording import did_you_mean
@@ -72,6 +72,8 @@ class Job(FrozenModel):
             and predicted with the passive parties that have it.
         alignment: How parties in processes of their own find their common rows: `psi`, a private set intersection, or
             `plain`, which shows the active party a digest of every id. With all parties in one process nothing crosses.
+        approvals: Whether no party sends anything to another organisation before all of them have signed what the job
+            reveals of them; see [approvals](../how-to/approve.md). With all parties in one process nothing is asked.
         channel: Form in which embeddings and gradients cross.
         model: Bottom and top models.
         train: Schedule of the training.
@@ -88,6 +90,7 @@ class Job(FrozenModel):
     parties: Mapping[PartyName, PartyConfig]
     rows: Literal["common", "all"] = "common"
     alignment: Literal["psi", "plain"] = "psi"
+    approvals: ApprovalsNeeded = "none"
     channel: ChannelConfig = ChannelConfig()
     model: ModelConfig = ModelConfig()
     train: TrainConfig = TrainConfig()
@@ -262,6 +265,8 @@ class Job(FrozenModel):
             whole["channel"] = self.channel.model_dump(mode="json")
         if self.alignment != "psi":
             whole["alignment"] = self.alignment
+        if self.approvals != "none":
+            whole["approvals"] = self.approvals
         return whole
 
     def digest(self) -> str:
