@@ -20,7 +20,7 @@ from cutlayer.batches import released
 from cutlayer.batches.released import MANIFEST
 from cutlayer.channel.trail import read_lines, verify
 from cutlayer.config import Job, validated
-from cutlayer.errors import ConfigError, CutlayerError, DataError, ProtocolError, RunFolderError
+from cutlayer.errors import ConfigError, CutlayerError, DataError, NotApproved, ProtocolError, RunFolderError
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.serving.predict import Request, predict
@@ -95,6 +95,7 @@ def test_an_engine_sends_paths_alone_to_its_workers(run: Path) -> None:
     assert not any(secret in sent for secret in secrets)
 
 
+@pytest.mark.slow
 def test_two_processes_release_and_predict_what_one_does(run: Path) -> None:
     context = multiprocessing.get_context("spawn")
     whole = [(batches.releaser(run, TELCO), table(run, TELCO)), (batches.predictor(run, ACTIVE), joined(run))]
@@ -201,6 +202,15 @@ def test_a_release_that_fails_is_neither_counted_nor_can_it_be_sent(run: Path, t
     assert not [*tmp_path.rglob(MANIFEST)]
     with pytest.raises(RunFolderError, match="cannot be read"):
         batches.check_release(tmp_path / "stopped", run, ACTIVE, local=local(run, ACTIVE), plaintext=True)
+
+
+def test_nothing_begins_without_the_approvals_that_the_party_requires_now(run: Path, tmp_path: Path) -> None:
+    """The private file of today counts, not that of the training."""
+    stricter = tmp_path / "telco.yaml"
+    stricter.write_text(f"{local(run, TELCO).read_text()}approvals: required\n")
+    with pytest.raises(NotApproved), begin(run, tmp_path / "out", local=stricter):
+        pass
+    assert not (tmp_path / "out").exists()
 
 
 def test_an_id_that_is_not_agreed_stays(run: Path, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from cutlayer.batches.parts import ID, OwnPart, ReleasingPart, part_at, release_
 from cutlayer.channel import Kind, Message
 from cutlayer.channel.parcel import Head, Parcel, ParcelWriter
 from cutlayer.channel.security import Security
-from cutlayer.config import Job, PrivateFile
+from cutlayer.config import Job
 from cutlayer.config.load import load_closed_job, load_private_part, with_private_part
 from cutlayer.data.ids import canonical_ids
 from cutlayer.errors import ConfigError, DataError, ProtocolError, RunFolderError
@@ -107,22 +107,26 @@ def release(
     Raises:
         ConfigError: As `releaser`.
         RunFolderError: `out` has files, or another release of the run is open.
+        NotApproved: The job, or the party, requires approvals, and one is missing, at the start or at the end.
         DataError: The files are not the release of these rows; nothing is counted, and there is no manifest.
 
     Guarantee: as `releaser`. A row that is released again repeats its draw, and adds nothing to the ledger of the run.
     """
     function = releaser(run, party, local=local, key=key)
     folder, private = Path(run), load_private_part(Path(local))
-    job = load_closed_job(folder / "job.yaml")
+    # With the private file as it is now, whose approvals count, not those of the training.
+    job = with_private_part(load_closed_job(folder / "job.yaml"), party, private)
     security = None if plaintext else security_of(job, party, private, Path(local).parent, _quiet)
+    trail = trail_folder(private, party, Path(local).parent)
     opened = OpenRelease(Path(out).resolve(), function)
     lock = folder / "checkpoint" / party / "batches.lock"
     with locked(lock, f"a release of {party} by batches"):
         if opened.out.exists() and (not opened.out.is_dir() or any(opened.out.iterdir())):
             raise RunFolderError.expected(f"no files at {opened.out}", "some", "remove them, or name another folder")
+        open_trail(job, party, trail, security)  # which refuses without approvals, before anything is computed
         opened.out.mkdir(parents=True, exist_ok=True)
         yield opened
-        opened.committed = _commit(opened, job, party, None if rows == "all" else Path(rows), private, local, security)
+        opened.committed = _commit(opened, job, party, None if rows == "all" else Path(rows), trail, security)
 
 
 def _commit(
@@ -130,8 +134,7 @@ def _commit(
     job: Job,
     party: str,
     agreed: Path | None,
-    private: PrivateFile,
-    local: Path | str,
+    folder: Path,
     security: Security | None,
 ) -> CommittedRelease:
     part = ReleasingPart.open(Path(opened.function.run), party, opened.function.training, opened.function.key)
@@ -141,8 +144,7 @@ def _commit(
     made = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
     done = CommittedRelease(part.record.training, party, rows, len(files), *_measured(opened.out, files), made)
     facts = {name: value for name, value in asdict(done).items() if name != "bytes"}
-    now = with_private_part(job, party, private)  # whose approvals count, not those of the training
-    trail = open_trail(now, party, trail_folder(private, party, Path(local).parent), security)
+    trail = open_trail(job, party, folder, security)
     with ExitStack() as ending:
         ending.callback(trail.close)
         trail.note(done.training, job.active, Kind.EVALUATION, done.bytes, **facts)
