@@ -4,7 +4,8 @@
 
 It is a hook of MkDocs (`hooks` in mkdocs.yml), so that a page cannot differ from the code. The command prints a page as
 the site has it. A page has its own text and, in it, a marker `<!-- protections -->`, `<!-- attacks -->`,
-`<!-- fits -->`, `<!-- models -->`, `<!-- guarantees -->` or `<!-- findings -->`, or `<!-- fields: CLASS -->` for the keys of a section.
+`<!-- fits -->`, `<!-- models -->`, `<!-- guarantees -->` or `<!-- findings -->`, or `<!-- fields: CLASS -->` for the
+keys of a section.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from cutlayer.attacks import REGISTRY as ATTACKS
+from cutlayer.audit.checks import CHECKS
 from cutlayer.cli.list_ import Catalogue, entries
 from cutlayer.cli.verb import entries_of
-from cutlayer.audit.checks import CHECKS
 from cutlayer.config import BudgetConfig, FrozenModel, Job, ServeConfig
 from cutlayer.config.protect_labels import ProtectLabelsConfig
 from cutlayer.models import BOTTOMS, TOPS
@@ -310,4 +311,4 @@ GENERATED: Mapping[str, Callable[[], str]] = {
 
 if __name__ == "__main__":
     for name in sys.argv[1:]:
-        print(filled(name, (DOCS / name).read_text(encoding="utf-8")))
+        sys.stdout.write(filled(name, (DOCS / name).read_text(encoding="utf-8")) + "\n")
