@@ -74,6 +74,18 @@ class Trail:
         if message.kind in _SYNCED_AFTER:
             self.sync()
 
+    def note(self, run: str, kind: str, fields: Mapping[str, Any]) -> None:
+        """Write a line on what happened here to what was sent before: nothing is sent by it.
+
+        Args:
+            run: Name of what it is about.
+            kind: What happened, in a word.
+            fields: More entries, as plain values.
+        """
+        if self._file is None:
+            self._begin(run)
+        self._write({**fields, "time": _now(), "to": self._about.get("party", ""), "kind": kind, "bytes": 0})
+
     def sync(self) -> None:
         """Return once all lines are on disk, and their number and last hash in the head."""
         if self._file is None:
