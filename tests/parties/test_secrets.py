@@ -141,6 +141,7 @@ def test_no_kind_of_message_has_room_for_labels() -> None:
         Kind.REMASKED: {"points"},
         Kind.COMMON: {"rows"},
         Kind.PROOF: {"proof"},
+        Kind.FILE: {"content", "last"},  # of drawn labels or of a release, whose messages are among these
         Kind.IDS: {"digests", "last"},
         Kind.ORDER: {"positions", "last"},
         Kind.SPLIT: {"parts", "last"},
