@@ -293,7 +293,7 @@ def _write_tables(base: Path, draw: np.random.Generator, month: int, rows: int) 
     hidden = draw.normal(size=rows)
     own = {"age": hidden * 0.4 + draw.normal(size=rows), "income": draw.normal(size=rows)}
     label = (hidden + draw.normal(size=rows) * 0.5 > 0).astype(int)
-    calls = {"calls": hidden + draw.normal(size=rows) * 0.3, "usage": draw.normal(size=rows)}
+    calls = {name: hidden + draw.normal(size=rows) for name in ("calls", "minutes", "usage")}
     has = draw.random(rows) < 0.8
     stem = f"{month:02}" if month else "train"
     labelled = {} if month else {"label": label}
@@ -301,7 +301,7 @@ def _write_tables(base: Path, draw: np.random.Generator, month: int, rows: int) 
     theirs = pa.table({"id": ids[has], **{name: values[has] for name, values in calls.items()}})
     csv.write_csv(theirs, base / TELCO / f"{stem}.csv")
     if month == CHANGED:
-        renamed = theirs.rename_columns(["id", "calls", "megabytes"])
+        renamed = theirs.rename_columns(["id", "calls", "minutes", "megabytes"])
         csv.write_csv(renamed, base / TELCO / "changed.csv")
 
 
