@@ -39,6 +39,11 @@ class Kind(StrEnum):
     __hash__ = str.__hash__  # that of an enumeration is not compiled, and a message looks its kind up a dozen times
 
 
+NOTES: Mapping[str, str] = {
+    "expired": "nothing was sent: what others had sent was deleted here, as `keep` of the job says",
+}
+"""Description of each kind of line of a trail that is no message."""
+
 MEANINGS: Mapping[str, str] = {
     "hello": "digest of the job, versions, and the number of rows of the table",
     "align": "the beginning of a private set intersection: no ids",

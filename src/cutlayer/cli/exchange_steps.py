@@ -15,7 +15,8 @@ from cutlayer.config.reaches import place_of
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.courier import asked_by_file, check_by_courier
 from cutlayer.jobs.exchange import close_without, result_of
-from cutlayer.jobs.links import LinkOptions
+from cutlayer.jobs.expiry import delete_expired
+from cutlayer.jobs.links import LinkOptions, open_trail
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.jobs.party import run_party
 from cutlayer.jobs.release_file import release_labels, release_training
@@ -53,6 +54,16 @@ class Steps:
     folder: Path
     keys: Keys
     wait: float
+
+    def expired(self) -> list[str]:
+        """Delete what the job does not keep any longer; returns the names of its rounds."""
+        links = self.setup.links
+        trail = None if links.trail is None else open_trail(self.setup.job, self.name, links.trail, links.security)
+        try:
+            return delete_expired(self.setup.job, self._rounds, self.folder, trail)
+        finally:
+            if trail is not None:
+                trail.close()
 
     def trained(self, version: str | None, done: list[str], *, asked: bool) -> Result:
         """The training of a version, unless it has ended.
@@ -130,8 +141,12 @@ class Steps:
             return result_of(round_) is not None
         return RunFolder(run).ended or (run / "audit.json").exists()
 
+    @property
+    def _rounds(self) -> Path:
+        return self.base.with_name(f"{self.base.name}.rounds")
+
     def _private(self, place: str) -> Path:
-        return self.base.with_name(f"{self.base.name}.rounds") / place
+        return self._rounds / place
 
     def _round(self, place: str, job: Any, table: Any, purpose: Purpose, peers: Sequence[str]) -> Round:
         limits = self.setup.private.limits
