@@ -1,15 +1,19 @@
-"""Write the pages of `docs/reference` that list what is registered, such as all protections.
+"""Fills the pages that list what is registered, such as all protections, from the classes when the site is built.
 
-    python -m tools.reference_pages
+    python -m tools.reference_pages reference/attacks.md
 
-`tests/docs/test_reference_pages.py` checks that the pages are those that this writes.
+It is a hook of MkDocs (`hooks` in mkdocs.yml), so that a page cannot differ from the code. The command prints a page as
+the site has it. A page has its own text and, in it, a marker `<!-- protections -->`, `<!-- attacks -->`, `<!-- fits -->`,
+`<!-- models -->`, `<!-- guarantees -->` or `<!-- findings -->`, or `<!-- fields: CLASS -->` for the keys of a section.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,7 +23,9 @@ from pydantic.fields import FieldInfo
 from cutlayer.attacks import REGISTRY as ATTACKS
 from cutlayer.cli.list_ import Catalogue, entries
 from cutlayer.cli.verb import entries_of
-from cutlayer.config import FrozenModel
+from cutlayer.audit.checks import CHECKS
+from cutlayer.config import BudgetConfig, FrozenModel, Job, ServeConfig
+from cutlayer.config.protect_labels import ProtectLabelsConfig
 from cutlayer.models import BOTTOMS, TOPS
 from cutlayer.models.bottom_fits import FITS
 from cutlayer.models.sections import BottomKind, TopKind
@@ -27,49 +33,85 @@ from cutlayer.protections import REGISTRY
 from cutlayer.protections.contract.base import Asset, Protection
 from tests.conformance.table import PROTECTIONS
 
-REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
-PROTECTIONS_HEAD = """# All protections
-
-One section for each protection that a job may name under `privacy`, generated from its class. *Tested against* lists
-the strongest attacks that the conformance suite runs against it on a small data set. How to choose is on [a page of its
-own](../how-to/which-protection.md); how leaks are measured on your data, on [concepts](../concepts.md).
-
-![One training step: embeddings go from a passive party to the active one, cut gradients come back; protections act at
-five places](../figures/step.svg)
-
-`label_free` is a condition, not a protection: no message to a passive party may depend on a label. See [protect the
-labels](../how-to/protect-labels.md).
-"""
-ATTACKS_HEAD = """# All attacks
-
-One section for each attack that `audit.attacks` may name, generated from its class. How a leak is measured is on
-[concepts](../concepts.md#how-a-leak-is-measured), which also has the idea of each attack.
-"""
-FITS_HEAD = """# All fits
-
-One section for each kind of `parties.NAME.fit`, generated from its class. A passive party that [releases
-once](../how-to/protect-features.md#release-each-row-once) fits its bottom model before that. It does so on its own
-training rows and, with `gradients`, on the gradients of the warm-up epochs. At a party that releases in every step it
-is an error.
-"""
-MODELS_HEAD = """# All models
-
-One section for each kind of `model.bottom` and `model.top`, generated from its class. [Choose a
-model](../how-to/model.md) compares the top models, and [utility by default](../results/utility.md) the bottom models.
-"""
+DOCS = Path(__file__).parents[1] / "docs"
 FEATURES = "attacks on features: [measure feature leakage](../how-to/audit-features.md)"
 
 
-def pages() -> Mapping[str, str]:
-    """Each page by the name of its file."""
-    return {
-        "protections.md": "\n".join([PROTECTIONS_HEAD, *map(protection_section, sorted(REGISTRY))]),
-        "attacks.md": "\n".join([ATTACKS_HEAD, *map(attack_section, entries(Catalogue.ATTACKS))]),
-        "fits.md": "\n".join([FITS_HEAD, *map(fit_section, FITS)]),
-        "models.md": "\n".join([MODELS_HEAD, *(model_section("bottom", *kind) for kind in BOTTOMS.items())])
-        + "\n"
-        + "\n".join(model_section("top", *kind) for kind in TOPS.items()),
-    }
+def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
+    """Put what is generated in place of its markers; called by MkDocs for every page."""
+    return filled(page.file.src_uri, markdown)
+
+
+def filled(uri: str, text: str) -> str:
+    """A page, by its path in `docs/`, with what is generated in place of its markers."""
+    keys = partial(keys_of, anchors={name: anchor for anchor, name in headed_fields(text)})
+    return re.sub(r"<!-- fields: (\w+) -->", lambda mark: keys(job_sections()[mark[1]]), listed(uri, text))
+
+
+def listed(uri: str, text: str) -> str:
+    """A page with what is registered in place of its markers, and with those of fields as they are."""
+    root = "../" * uri.count("/")
+    for marker, write in GENERATED.items():
+        if f"<!-- {marker} -->" in text:
+            text = text.replace(f"<!-- {marker} -->", write().replace("](../", f"]({root}"))
+    return text
+
+
+def headed_fields(text: str) -> Iterator[tuple[str, str]]:
+    """Each marker of fields, with the anchor of the heading above it."""
+    for heading, name in re.findall(r"^#+ ([^\n]+)\n(?:(?!^#).)*?<!-- fields: (\w+) -->", text, re.M | re.S):
+        yield re.sub(r"[^\w-]", "", heading.strip("`").lower().replace(" ", "-")), name
+
+
+@cache
+def job_sections() -> dict[str, type[BaseModel]]:
+    """Every section of a job or of a private file that has no page of its kind, by the name of its class."""
+    found: dict[str, type[BaseModel]] = {}
+    waiting: list[type[BaseModel]] = [Job, BudgetConfig, ProtectLabelsConfig, ServeConfig]
+    while waiting:
+        section = waiting.pop()
+        found[section.__name__] = section
+        inner = [item for field in section.model_fields.values() for item in sections_in(field.annotation)]
+        waiting += [each for each in inner if each.__name__ not in found]
+    return found
+
+
+def keys_of(section: type[BaseModel], anchors: Mapping[str, str]) -> str:
+    """The table of a section's keys; a key that is a section of the page leads to it."""
+    lines = ["| key | values | default | meaning |", "|---|---|---|---|"]
+    for name, words, default, meaning in options(section, without=()):
+        inner = [anchors[each.__name__] for each in sections_in(section.model_fields[name].annotation)[:1]
+                 if each.__name__ in anchors]  # fmt: skip
+        words = words.replace("see below", f"[{inner[0]}](#{inner[0]})" if inner else "see below")
+        default = default.replace("see below", "see there")
+        lines.append(f"| `{name}` | {cell(words)} | {cell(default)} | {cell(linked(meaning))} |")
+    return "\n".join(lines)
+
+
+def guarantees() -> str:
+    """What each protection guarantees, those with a theorem first."""
+    parts = {name: part(inspect.getdoc(kind) or "", "Guarantee") for name, kind in REGISTRY.items()}
+    formal = sorted(parts, key=lambda name: (parts[name].startswith("none"), name))
+    lines = ["| protection | protects | guarantee |", "|---|---|---|"]
+    for name in formal:
+        kind = REGISTRY[name]
+        lines.append(
+            f"| [`{name}`](../reference/protections.md#{name}) | {kind.protects}, at the {kind.side} party "
+            f"| {cell(linked(joined(parts[name])))} |"
+        )
+    return "\n".join(lines)
+
+
+def findings() -> str:
+    """Codes, severities and titles of all findings."""
+    rows = (f"| [{check.code}](#{check.code.lower()}) | {check.severity} | {check.title} |" for check in CHECKS)
+    return "\n".join(["| code | severity | title |", "|---|---|---|", *rows])
+
+
+def models() -> str:
+    """Bottom models, then top models."""
+    bottoms = [model_section("bottom", *kind) for kind in BOTTOMS.items()]
+    return "\n".join([*bottoms, *(model_section("top", *kind) for kind in TOPS.items())])
 
 
 def protection_section(name: str) -> str:
@@ -150,14 +192,14 @@ def settings(config: type[BaseModel], key: str = "") -> list[str]:
     return lines
 
 
-def options(config: type[BaseModel]) -> Iterator[tuple[str, str, str, str]]:
+def options(config: type[BaseModel], without: tuple[str, ...] = ("kind",)) -> Iterator[tuple[str, str, str, str]]:
     """Name, values, default and meaning of each setting."""
     meanings: dict[str, str] = {}
     for each in reversed(config.__mro__):
         meanings |= entries_of(inspect.getdoc(each) or "", "Attributes")[1]
     schema = config.model_json_schema()
     for key, field in config.model_fields.items():
-        if key != "kind":
+        if key not in without:
             yield key, values(schema["properties"][key]), shown(field), meanings.get(key, "")
 
 
@@ -255,6 +297,17 @@ def cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
+GENERATED: Mapping[str, Callable[[], str]] = {
+    "protections": lambda: "\n".join(map(protection_section, sorted(REGISTRY))),
+    "attacks": lambda: "\n".join(map(attack_section, entries(Catalogue.ATTACKS))),
+    "fits": lambda: "\n".join(map(fit_section, FITS)),
+    "models": models,
+    "guarantees": guarantees,
+    "findings": findings,
+}
+"""What stands in place of each marker, with links as from a folder of `docs/`."""
+
+
 if __name__ == "__main__":
-    for name, text in pages().items():
-        (REFERENCE / name).write_text(text, encoding="utf-8")
+    for name in sys.argv[1:]:
+        print(filled(name, (DOCS / name).read_text(encoding="utf-8")))

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import bz2
 import gzip
+import lzma
+import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -167,3 +171,29 @@ def test_polars_text_layouts_are_made_plain() -> None:
 def test_what_is_no_table(data: object, message: str) -> None:
     with pytest.raises(DataError, match=message):
         as_table(data, "party bank")
+
+
+@pytest.mark.parametrize(("ending", "pack"), [(".gz", gzip.compress), (".bz2", bz2.compress), (".xz", lzma.compress)])
+def test_a_short_file_unpacks_to_no_more_than_memory_allows(
+    tmp_path: Path, ending: str, pack: Callable[[bytes], bytes]
+) -> None:
+    path = written(
+        tmp_path, pack(b"id,x\n" + b"".join(b"%d,%09000d\n" % (n, 0) for n in range(8_000))), f"t.csv{ending}"
+    )
+    assert path.stat().st_size < 1 << 20
+    with pytest.raises(
+        DataError, match=r"at most 67 MB once it is fetched and unpacked, got more; raise the party's memory"
+    ):
+        open_source(TableConfig(path=path), "bank", memory=1 << 20).read(["x"])
+    assert open_source(TableConfig(path=path), "bank", memory=2 << 20).read(["x"]).num_rows == 8_000
+
+
+def test_a_line_without_end_takes_no_memory(tmp_path: Path) -> None:
+    path = written(tmp_path, gzip.compress(b"x" * (1 << 26)), "t.csv.gz")
+    tracemalloc.start()
+    try:
+        with pytest.raises(DataError, match="the names of columns in the first line, got a longer text"):
+            open_source(TableConfig(path=path), "bank").read_all()
+        assert tracemalloc.get_traced_memory()[1] < 1 << 25
+    finally:
+        tracemalloc.stop()

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
+
+from tools.reference_pages import filled, listed
 
 ROOT = Path(__file__).parents[2]
 PAGES = (
@@ -31,6 +34,21 @@ class Block(NamedTuple):
     text: str
 
 
+@cache
+def shown(page: Path) -> str:
+    """The page as the site has it, with what is generated."""
+    text = page.read_text(encoding="utf-8")
+    docs = ROOT / "docs"
+    return filled(page.relative_to(docs).as_posix(), text) if page.is_relative_to(docs) else text
+
+
+def own_words(page: Path) -> str:
+    """The page without its fenced blocks and without the keys of the configuration."""
+    docs = ROOT / "docs"
+    text = page.read_text(encoding="utf-8")
+    return _FENCE.sub("", listed(page.relative_to(docs).as_posix(), text) if page.is_relative_to(docs) else text)
+
+
 def blocks(page: Path, language: str | None = None) -> list[Block]:
     parsed = [
         Block(page, match["name"] or "", match["language"], match["text"])
@@ -46,11 +64,11 @@ def block(page: Path, name: str) -> str:
 
 def prose(page: Path) -> str:
     """The page without its fenced blocks."""
-    return _FENCE.sub("", page.read_text(encoding="utf-8"))
+    return _FENCE.sub("", shown(page))
 
 
 def links(page: Path) -> Iterator[str]:
-    yield from links_in(page.read_text(encoding="utf-8"))
+    yield from links_in(shown(page))
 
 
 def links_in(text: str) -> Iterator[str]:
@@ -82,7 +100,7 @@ _MARKUP = re.compile(r"<!--.*?-->|!?\[([^\]]*)\]\([^)]*\)|[*_]{1,2}(?=\S)|(?<=\S
 
 def sentences(page: Path) -> list[str]:
     """The sentences of paragraphs, list items and table cells; headings, code blocks and targets of links left out."""
-    text = re.sub(r"^#.*$|^\|[\s:|-]+$", "\n", prose(page), flags=re.M)
+    text = re.sub(r"^#.*$|^\|[\s:|-]+$", "\n", own_words(page), flags=re.M)
     text = re.sub(r"(?<!\\)\|", "\n\n", text)
     text = re.sub(r"^\s*(?:[-*]|\d+\.|- \[ \]) ", "\n\n", text, flags=re.M)
     text = _MARKUP.sub(lambda match: match[1] or "", text)

@@ -63,22 +63,36 @@ class Trail:
         """
         if self._approvals is not None:
             self._approvals.passes(message)
-        if self._file is None:
-            self.begin(message.run)
-        entry = {
-            "time": _now(),
-            "to": message.receiver,
-            "kind": message.kind.value,
-            "epoch": message.epoch,
-            "step": message.step,
-            "sequence": message.sequence,
-            "shape": {name: list(tensor.shape) for name, tensor in message.tensors.items()},
-            "bytes": message.nbytes,
-            "digest": content_digest(message),
-        }
-        self._write(entry)
+        self.note(
+            message.run,
+            message.receiver,
+            message.kind,
+            message.nbytes,
+            epoch=message.epoch,
+            step=message.step,
+            sequence=message.sequence,
+            shape={name: list(tensor.shape) for name, tensor in message.tensors.items()},
+            digest=content_digest(message),
+        )
         if message.kind in _SYNCED_AFTER:
             self.sync()
+
+    def note(self, run: str, receiver: str, kind: Kind, nbytes: int, **facts: Any) -> None:
+        """Write a line of what leaves in another way than as a message, such as files.
+
+        Args:
+            run: Id of the run.
+            receiver: Name of the party that it is for.
+            kind: Kind of message that it stands for.
+            nbytes: Number of bytes.
+            facts: Further entries, as plain values.
+
+        Raises:
+            RunFolderError: As `record`.
+        """
+        if self._file is None:
+            self.begin(run)
+        self._write({"time": _now(), "to": receiver, "kind": kind.value, "bytes": nbytes, **facts})
 
     def sync(self) -> None:
         """Return once all lines are on disk, and their number and last hash in the head."""

@@ -15,6 +15,7 @@ _FILES = (
     "party",
     "nvflare",
     "align",
+    "exchange",
     "release",
     "party_predict",
     "predict",

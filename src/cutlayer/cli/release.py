@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,10 @@ from cutlayer.cli.verb import verb
 from cutlayer.errors import ConfigError
 
 if TYPE_CHECKING:
+    from cutlayer.config import Job
     from cutlayer.jobs.links import LinkOptions
+    from cutlayer.serving.between import PredictionSide
+    from cutlayer.training.folder import RunFolder
 
 
 @verb(consent=("model",))
@@ -93,13 +97,9 @@ def _release_new_rows(
     as_json: bool,
 ) -> None:
     from cutlayer.cli.party_predict import new_rows, trained_job
-    from cutlayer.jobs.links import open_trail
     from cutlayer.serving.between import PredictionSide
-    from cutlayer.serving.by_file import release_prediction, with_agreed_rows
     from cutlayer.serving.drift import measured
-    from cutlayer.serving.prediction_release import Serving
     from cutlayer.training.folder import RunFolder
-    from cutlayer.training.keys import read_key
     from cutlayer.training.process import run_threads
 
     folder = RunFolder.open(run)
@@ -109,12 +109,41 @@ def _release_new_rows(
     with run_threads(trained.train.threads, 1):
         table = new_rows(setup.private, data)
         side = PredictionSide.open(trained, folder, name, table, setup.private.limits, max_drift)
-        serving = Serving(trained, folder, name, side.width, read_key(key) if key else None)
-        trail = None if links.trail is None else open_trail(setup.job, name, links.trail, links.security)
-        side = with_agreed_rows(side, links.rows)
-        released = release_prediction(side, serving, out, links.security, trail)
+        released = release_rows(side, setup.job, folder, out, links, key)
     text = f"{out}: {released:,} rows for {trained.active}, which reads it with cutlayer party predict --release"
     drift = measured([side.drift])
     document = {"party": name, "out": str(out), "rows": released, "warnings": side.table.arrivals}
     answer(as_json, {**document, "drift": [asdict(row) for row in drift]}, text, *drift_lines(drift))
     exit_if_drifted(drift, max_drift, f"{out} is written")
+
+
+def release_rows(
+    side: PredictionSide,
+    job: Job,
+    folder: RunFolder,
+    out: Path,
+    links: LinkOptions,
+    key: Path | None,
+    counted: Callable[[int], int] = lambda made: made,
+) -> int:
+    """Release a passive party's new rows to a file, once its side is open; returns their number.
+
+    Args:
+        side: Its side.
+        job: The job with its private part as it is now.
+        folder: Its run folder.
+        out: File to write.
+        links: Certificates, trail, and the file of the common rows.
+        key: File of the key that replaced all keys of the run.
+        counted: Gives the number of this prediction, by the number of those that were counted.
+    """
+    from cutlayer.jobs.links import open_trail
+    from cutlayer.serving.by_file import release_prediction, with_agreed_rows
+    from cutlayer.serving.prediction_release import Serving
+    from cutlayer.training.keys import read_key
+
+    serving = Serving(side.job, folder, side.name, side.width, read_key(key) if key else None)
+    if serving.counted:
+        serving.repeat(counted(serving.predictions_made))
+    trail = None if links.trail is None else open_trail(job, side.name, links.trail, links.security)
+    return release_prediction(with_agreed_rows(side, links.rows), serving, out, links.security, trail)

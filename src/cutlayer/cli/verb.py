@@ -20,6 +20,7 @@ FLAGS = {
     "name": "--as",
     "owner": "--labels",
     "purpose": "--for",
+    "round_": "--round",
     "seen": "--fingerprint",
 }
 """Options that are not called as their parameter."""

@@ -36,7 +36,14 @@ MAX_WORKERS = 64
 
 
 class OptimizerConfig(FrozenModel):
-    """One optimiser per party, all of the same kind."""
+    """One optimiser per party, all of the same kind.
+
+    Attributes:
+        kind: Algorithm.
+        lr: Learning rate.
+        weight_decay: Coefficient of the weight decay.
+        momentum: Momentum of `sgd`; `adam` and `adamw` have their own.
+    """
 
     kind: Literal["adam", "adamw", "sgd"] = "adam"
     lr: float = Field(default=1e-3, gt=0)
@@ -49,7 +56,12 @@ class OptimizerConfig(FrozenModel):
 
 
 class EarlyStopConfig(FrozenModel):
-    """Stop when the validation metric has not improved for `patience` epochs."""
+    """Stop when the validation metric has not improved for `patience` epochs.
+
+    Attributes:
+        patience: Epochs without a better validation metric after which training stops.
+        min_delta: Least improvement that counts as better.
+    """
 
     patience: int = Field(default=3, ge=1)
     min_delta: float = Field(default=0.0, ge=0)

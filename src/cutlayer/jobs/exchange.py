@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import json
 import secrets
+import stat
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -23,13 +24,14 @@ from cutlayer.channel.parcel import Head, Parcel, ParcelWriter
 from cutlayer.channel.security import Security
 from cutlayer.channel.trail import Trail, content_digest
 from cutlayer.config import Job
-from cutlayer.errors import ProtocolError, RunFolderError
+from cutlayer.errors import CutlayerError, ProtocolError, RunFolderError
 from cutlayer.parties.drive.drive import drive
 from cutlayer.storage.durable import locked, make_folder, write_whole
 from cutlayer.storage.json_values import parse_json
 
 R = TypeVar("R")
 RECORD = "exchange.json"
+_LOCK, _HOLDER = "exchange.lock", "another start of this command"
 _POLL = 0.5
 _KEYS = {"run", "key", "inputs", "sent", "parcels", "received", "writing", "ended"}
 
@@ -39,30 +41,43 @@ class Waiting(Exception):
 
     Attributes:
         path: The file.
+        sender: The party that it is from.
         written: Files that this start wrote, to be brought to the other parties.
     """
 
     def __init__(self, path: Path, written: tuple[Path, ...]) -> None:
         super().__init__(f"waiting for {path}")
-        self.path = path
+        self.path, self.sender = path, path.name.partition("~")[0]
         self.written = written
 
 
-def result_of(private: Path, inputs: str) -> dict[str, Any] | None:
-    """The result of an exchange of these inputs that has ended; `None` where it goes on, or is another one.
+def result_of(private: Path, inputs: str | None = None) -> dict[str, Any] | None:
+    """The result of an exchange that has ended; `None` where it goes on, or is one of other inputs.
 
     Args:
         private: Folder of a party's record of the exchange.
-        inputs: As of `Exchange`.
+        inputs: As of `Exchange`; `None` for any.
     """
     try:
         state = parse_json((private / RECORD).read_bytes())
     except (OSError, ValueError):
         return None
-    if not isinstance(state, dict) or not state.get("ended") or state.get("inputs") != inputs:
+    if not isinstance(state, dict) or not state.get("ended") or inputs not in (None, state.get("inputs")):
         return None
     result = state.get("result")
     return result if isinstance(result, dict) else None
+
+
+def close_without(private: Path, result: Mapping[str, Any]) -> None:
+    """End an exchange without the other parties, begun or not: no file of theirs is read any more.
+
+    Args:
+        private: As of `Exchange`.
+        result: As of `Exchange.end`.
+    """
+    make_folder(private)
+    with locked(private / _LOCK, _HOLDER):
+        write_whole(private / RECORD, json.dumps({"ended": True, "result": result}))
 
 
 class Exchange:
@@ -77,6 +92,7 @@ class Exchange:
         security: Certificates; `None` for files without signatures.
         trail: Egress trail of the party.
         wait: Seconds to wait for each file.
+        peers: Parties that take part; by default all at the other ends of this party's links.
 
     Attributes:
         ports: Ports to the peers, by name.
@@ -98,15 +114,16 @@ class Exchange:
         security: Security | None,
         trail: Trail | None,
         wait: float,
+        peers: tuple[str, ...] | None = None,
     ) -> None:
         self._job, self._name, self._folder, self._security, self._wait = job, name, folder, security, wait
         self.written: tuple[Path, ...] = ()
-        peers = job.peers_of(name)
+        peers = job.peers_of(name) if peers is None else peers
         self._path = private / RECORD
         self._held = ExitStack()
         make_folder(private)
         # Two processes could answer two files of one name under one scalar.
-        self._held.enter_context(locked(private / "exchange.lock", "cutlayer align"))
+        self._held.enter_context(locked(private / _LOCK, _HOLDER))
         try:
             self._state = self._begun(peers, inputs)
         except BaseException:
@@ -196,7 +213,7 @@ class Exchange:
             "ended": False,
         }
         if self._name == self._job.active:
-            make_folder(self._folder)
+            _make_shared(self._folder)
             if any(self._folder.iterdir()):
                 raise RunFolderError.expected(f"an empty folder {self._folder}, to begin", "files in it")
         make_folder(self._path.parent)
@@ -235,20 +252,31 @@ class Exchange:
                 continue
             path = self._folder / _name(self._name, peer, number)
             digests = [*map(content_digest, messages)]
-            if path.exists() and self._state["writing"][peer] == [number, *digests]:
-                path.unlink()  # of a start that was killed right after it: it had the same messages
-            self._state["writing"][peer] = [number, *digests]
-            self._save()
             head = Head(self._name, peer, self._state["run"], number)
-            with ParcelWriter(path, head, self._security) as parcel:
-                for message in messages:
-                    parcel.add(message)
+            # A start that was killed right after the file may have been read: the file stays as it is.
+            if not (self._state["writing"][peer] == [number, *digests] and self._is_written(path, head, digests)):
+                self._state["writing"][peer] = [number, *digests]
+                self._save()
+                with ParcelWriter(path, head, self._security, _shared_mode(self._folder)) as parcel:
+                    for message in messages:
+                        parcel.add(message)
             self._state["sent"][peer] += digests
             self._again[peer] += len(messages)
             self._state["parcels"][peer] += 1
             self._save()
             messages.clear()
             self.written += (path,)
+
+    def _is_written(self, path: Path, head: Head, digests: Sequence[str]) -> bool:
+        """Whether a file is there, whole, with these messages under the own signature."""
+        if not path.exists():
+            return False
+        try:
+            parcel = Parcel(path, head.receiver, self._security)
+            same = (parcel.head.sender, parcel.head.run, parcel.head.number) == (head.sender, head.run, head.number)
+            return same and [content_digest(message) for message in parcel.messages()] == digests
+        except CutlayerError:
+            return False
 
     def _messages(self, peer: str) -> Iterator[Message]:
         number = 0
@@ -277,6 +305,18 @@ class Exchange:
             if time.monotonic() >= end:
                 raise Waiting(path, self.written)
             time.sleep(_POLL)
+
+
+def _make_shared(folder: Path) -> None:
+    """Make a folder of files for other parties, whom the permissions of the folder above it let read them."""
+    if not folder.exists():
+        make_folder(folder)
+        folder.chmod(stat.S_IMODE(folder.parent.stat().st_mode))
+
+
+def _shared_mode(folder: Path) -> int:
+    """Permissions of a file in such a folder."""
+    return folder.stat().st_mode & 0o666
 
 
 def _name(sender: str, receiver: str, number: int) -> str:

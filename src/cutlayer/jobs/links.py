@@ -22,6 +22,7 @@ from cutlayer.channel.tls.authority import files_in
 from cutlayer.channel.tls.files import CertificateFiles, Credentials, Loaded
 from cutlayer.channel.trail import Trail
 from cutlayer.config import Job, PrivateFile
+from cutlayer.config.phases import Phase
 from cutlayer.errors import ConfigError, NotApproved
 from cutlayer.jobs.approval import approvals_of, required
 from cutlayer.training.run_ledger import ledger_of
@@ -170,6 +171,7 @@ def open_server(
         secrets.token_hex(8),
         timeout=options.timeout,
         greet_only=greet_only,
+        shuts=Phase.LEAVE in job.phases,
         public_address=job.parties[job.active].address or "",
         **_transport(job, job.active, options),
     )

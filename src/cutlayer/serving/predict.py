@@ -32,6 +32,7 @@ from cutlayer.serving.drift import DriftOf, PartyDrift, measured
 from cutlayer.serving.models import Models, RowEmbedder
 from cutlayer.serving.new_rows import RowsToPredict, in_order_of_use, new_rows, new_table
 from cutlayer.serving.prediction_release import OpenPrediction, servings
+from cutlayer.serving.provenance import write_provenance
 from cutlayer.storage.row_arrays import gathered
 from cutlayer.storage.row_tensors import empty_rows
 from cutlayer.training.folder import RunFolder
@@ -143,6 +144,9 @@ def predict(job: Job, folder: RunFolder, out: Destination, request: Request) -> 
             answered = answer_rows(models.top, models.widths, embeddings, rows.held, rows.ids, absent)
         received.add_predicted(models.task, answered)
         contributed = answered.write(out, models.task, rows.warnings)
+    write_provenance(
+        out, job, folder, rows=len(rows.ids), contributed=contributed, absent=absent, warnings=rows.warnings
+    )
     predictions = {
         name: (party.predictions_made, party.plan.serving) for name, party in serving.items() if party.counted
     }
