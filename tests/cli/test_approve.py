@@ -147,6 +147,7 @@ def test_every_way_of_sending_asks_for_the_approvals(apart: World) -> None:
         ("party", "--preflight"),
         ("align",),
         ("align", "--exchange", exchange),
+        ("exchange", "--folder", exchange),
         ("release", "--out", apart.file("telco", "o")),
     ):
         verb, *more = options

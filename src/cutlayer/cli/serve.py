@@ -52,6 +52,8 @@ def serve(
         trail = open_trail(now, name, trail_folder(private, name, local.parent), security)
         if name == trained.job.active:
             check_extra("serve")
+            if private.serve.telemetry:
+                check_extra("otel", "serve.telemetry")
             run_service(serve_active(tuple(runs), name, private, _show(as_json=json), security, trail))
         elif len(runs) > 1:
             wanted = "one run folder at a passive party"
