@@ -137,7 +137,9 @@ def _commit(
     done = CommittedRelease(part.record.training, party, rows, len(files), *_measured(opened.out, files))
     facts = {name: value for name, value in asdict(done).items() if name != "bytes"}
     now = with_private_part(job, party, private)  # whose approvals count, not those of the training
-    trail = open_trail(now, party, trail_folder(private, party, Path(local).parent), security)
+    trail = open_trail(
+        now, party, trail_folder(private, party, Path(local).parent), security, Path(opened.function.run)
+    )
     with ExitStack() as ending:
         ending.callback(trail.close)
         trail.note(done.training, job.active, Kind.EVALUATION, done.bytes, **facts)
