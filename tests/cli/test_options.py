@@ -186,7 +186,7 @@ VERBS = {
     },
     "serve": {"--allow-model", "--as", "--help", "--json", "--key", "--local", "--plaintext", "runs"},
     "api-key": {"--help", "--json", "name"},
-    "export": {"--allow-model", "--help", "--json", "--onnx", "--out", "--party", "path"},
+    "export": {"--allow-model", "--help", "--json", "--model", "--onnx", "--out", "--party", "--registry", "path"},
     "audit": {
         "--allow-model",
         "--allow-path",

@@ -145,5 +145,5 @@ def release_rows(
     serving = Serving(side.job, folder, side.name, side.width, read_key(key) if key else None)
     if serving.counted:
         serving.repeat(counted(serving.predictions_made))
-    trail = None if links.trail is None else open_trail(job, side.name, links.trail, links.security)
+    trail = None if links.trail is None else open_trail(job, side.name, links.trail, links.security, folder.path)
     return release_prediction(with_agreed_rows(side, links.rows), serving, out, links.security, trail)
