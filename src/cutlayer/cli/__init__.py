@@ -14,6 +14,7 @@ _FILES = (
     "party",
     "nvflare",
     "align",
+    "pilot",
     "release",
     "party_predict",
     "predict",
