@@ -15,15 +15,20 @@ from cutlayer.accounting.run_store import NAME, RunStore
 from cutlayer.alignment.held_rows import ALL_HAVE_ALL, HeldRows, read_held, store_held
 from cutlayer.alignment.intersection import Alignment
 from cutlayer.channel import Kind, Message
-from cutlayer.config import Job, validated
+from cutlayer.cli.report import write_report
+from cutlayer.config import Job, LimitsConfig, validated
 from cutlayer.data.align import intersect
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import CheckpointError, ConfigError, DataError, ProtocolError
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.jobs.pilot import check_pilot
+from cutlayer.models.top_estimators.result import PartnerPilot
 from cutlayer.parties.agreement.handshake import check_hello, hello
 from cutlayer.parties.agreement.pilot import pilot_key, pilot_rows, read_key
+from cutlayer.report.sections import sections_of, verdict
+from cutlayer.results.pilot import verdict_of
+from cutlayer.serving.between import PredictionSide
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from tests.parties.mutants import tamper, with_fields
@@ -81,6 +86,33 @@ def test_it_tells_what_the_full_run_adds(piloted: Any) -> None:
     assert [each.grades for each in found.fewer] == [8, 4, 2]
 
 
+def test_the_report_says_it_first(piloted: Any) -> None:
+    """In place of what the test rows show, of which the partner released few."""
+    report = write_report(piloted[0].path)
+    (found,) = report.pilot
+    said = f"Pilot: {TELCO} would add {found.value:.3f}"
+    assert said in verdict(report)
+    assert f"{COUNT} of {report.data.common:,} rows were released" in verdict(report).replace("\u202f", ",")
+    (section,) = [section for section in sections_of(report) if section.anchor == "pilot"]
+    assert [row.cells[0].text for row in section.blocks[1].rows] == [TELCO]
+    assert said in (piloted[0].path / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "said"),
+    [
+        (0.03, 0.01, 0.05, "adds"),
+        (0.01, -0.01, 0.019, "nothing"),
+        (-0.001, -0.05, 0.05, "nothing"),
+        (0.01, -0.01, 0.05, "cannot be told"),
+        (0.01, None, None, "cannot be told"),
+    ],
+)
+def test_verdicts(value: float, low: float | None, high: float | None, said: str) -> None:
+    found = PartnerPilot(party=TELCO, rows=100, own=0.8, value=value, low=low, high=high, further=0.0, curve=())
+    assert verdict_of(found, 0.02) == said
+
+
 def test_a_full_run_repeats_the_draws_and_costs_once(tmp_path: Path) -> None:
     """Also a larger pilot: its rows contain those of the smaller one."""
     world, given, job = World(tmp_path), tables(rows=600), graded(epsilon=2.0)
@@ -116,6 +148,13 @@ def test_a_sketch_of_some_rows(tmp_path: Path) -> None:
     (found,) = done.summary.pilot
     assert (found.rows, found.fewer) == (COUNT, ())
     assert done.audit.features
+
+
+def test_a_partner_predicts_nothing_with_a_pilot(piloted: Any) -> None:
+    """Its rows would be released that the pilot held back."""
+    job = graded()
+    with pytest.raises(ConfigError, match="a pilot, in which telco released 150 rows alone"):
+        PredictionSide.open(job, piloted[0], TELCO, GIVEN[TELCO], LimitsConfig())
 
 
 def test_a_partner_that_is_asked_for_other_rows_refuses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -155,8 +155,8 @@ class HeldRows:
         """A party's own numbers of the rows that it releases in a pilot, int64 (m,), ascending; `None` for all."""
         if name not in self.whole:
             return None
-        numbers = torch.from_numpy(self.by_party[name]).unique()
-        return numbers[numbers >= 0]
+        numbers = self.by_party[name]
+        return torch.from_numpy(np.unique(numbers[numbers >= 0]))
 
     def _numbers(self, name: str) -> Positions:
         """A party's own number of each row, those included that it does not release."""

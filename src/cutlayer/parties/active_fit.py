@@ -120,7 +120,7 @@ def _own_rows(setup: ActiveSetup, rows: Tensor) -> FitRows:
     layout = Layout({name: part.shape[1] for name, part in columns.items()}, own, len(inputs.cardinalities))
     columns = columns or {"": torch.empty(len(rows), 0)}
     weights = None if setup.weights is None else setup.weights[rows]
-    labels, loss = setup.truth_of(rows), setup.training_loss
+    labels, loss = setup.truth_of(rows), setup.training_loss.on(torch.device("cpu"))
     sample = Sample.whole(layout, columns, labels, loss, inputs.cardinalities, weights, None)
     return sample.rows(())
 

@@ -178,7 +178,7 @@ def _further(curve: Sequence[float], doublings: float, *, few: bool) -> float:
     if last <= 0 or not doublings:
         return max(0.0, last)
     ratio = min(max(last / first, _FASTEST), _SLOWEST) if first > 0 else _SLOWEST
-    return last * max(1.0, ratio * (1 - ratio**doublings) / (1 - ratio))
+    return last * max(1.0, ratio * float(1 - ratio**doublings) / (1 - ratio))
 
 
 def _joined(pool: Pool, own: Floats, at: Integers, part: Tensor | None, grades: Tensor | None) -> FitRows:

@@ -110,3 +110,8 @@ class PartnerPilot(FrozenModel):
     curve: tuple[float, ...]
     fewer: tuple[FewerGrades, ...] = ()
     chosen: str = ""
+
+    @property
+    def is_growing(self) -> bool:
+        """Whether more rows are likely to add more than the pilot's: the upper bound has a good part for them."""
+        return self.further > self.value / 4
