@@ -17,6 +17,7 @@ from cutlayer.kernels.statistics.metric_influence import (
     auc_influences,
     r2_influences,
 )
+from cutlayer.kernels.statistics.ranks import mean_ranks
 from cutlayer.models.top_estimators.choice import (
     AVERAGE,
     OWN,
@@ -200,10 +201,8 @@ def _joined(pool: Pool, own: Floats, at: Integers, part: Tensor | None, grades: 
 
 def _merged(grades: Tensor, count: int) -> Tensor:
     """Fewer grades, of about equally many rows each, that are ranges of others."""
-    order = torch.argsort(torch.argsort(grades, stable=True)).double()
-    mean = torch.zeros(int(grades.max()) + 1, dtype=torch.float64)
-    mean = mean.index_reduce(0, grades, order, "mean", include_self=False)
-    return (mean[grades] / len(grades) * count).long().clamp(0, count - 1)
+    shares = (mean_ranks(grades.numpy()) - 0.5) / len(grades)
+    return torch.from_numpy((shares * count).astype(np.int64))
 
 
 def _cross_fitted(
