@@ -127,7 +127,10 @@ def written(folder: Path, seed: int) -> dict[str, Any]:
     """The job that `init` wrote, with a seed and a fifth of the rows for testing."""
     raw: dict[str, Any] = YAML(typ="safe").load(folder / "job.yaml")
     for party in raw["parties"].values():
-        party["table"] = str(folder / party["table"])
+        table = party["table"]  # a section where init has to say how the file is read
+        party["table"] = (
+            {**table, "path": str(folder / table["path"])} if isinstance(table, dict) else str(folder / table)
+        )
     raw["compare"] = ["alone"]
     raw["parties"]["bank"]["audit"] = {"attacks": [], "every": "never"}
     raw["train"] |= {"seed": seed, "threads": 1, "split": {"test": TEST}}
