@@ -120,6 +120,7 @@ LONGEST = (
     "estimator/test_classifier.py",
     "channel/test_faults.py",
     "models/test_top_estimators_top.py",
+    "jobs/test_courier.py",
     "cli/test_verbs.py",
     "estimator/test_sklearn.py",
     "report/test_browser.py",
@@ -158,7 +159,6 @@ LONGEST = (
     "docs/test_tutorial.py",
     "nvflare/test_tunnel.py",
     "jobs/test_malicious_runs.py",
-    "jobs/test_courier.py",
     "audit/test_history.py",
     "data/test_block_shuffle.py",
     "data/test_any_size.py",
@@ -172,7 +172,6 @@ LONGEST = (
     "models/test_row_independence.py",
     "protections/test_past_batches.py",
     "parties/test_changed_labels.py",
-    "parties/test_label_stages.py",
     "protections/test_marvell.py",
     "test_workers.py",
     "docs/test_links.py",
@@ -277,16 +276,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _brief_fits(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Most of the time of a small run goes into the choice of a strength, which `models` tests, and into its audit."""
+def _briefly(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Most of a small run's time goes into a choice of strengths, which `models` tests, its audit, and the start of an
+    engine for each of its tables, which `data` tests.
+    """
     if not any(request.path.is_relative_to(TESTS / folder) for folder in BRIEF):
         yield
         return
-    from tests.cli.jobs import audit_briefly
+    from tests.cli.jobs import audit_briefly, share_engine
     from tests.models.estimator_rows import fit_briefly
 
     with pytest.MonkeyPatch.context() as patched:
         fit_briefly(patched)
+        share_engine(patched)
         if not request.path.is_relative_to(TESTS / "audit"):
             audit_briefly(patched)
         yield

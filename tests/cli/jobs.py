@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -132,14 +133,15 @@ def share_engine(monkeypatch: pytest.MonkeyPatch) -> None:
 
     It may read any file; that one of a job reads its own file alone is tested with the sources of `data`.
     """
-    monkeypatch.setattr("cutlayer.data.sources.csv.connected", lambda *_: _database().cursor())
+    monkeypatch.setattr("cutlayer.data.sources.csv.connected", lambda *_: _database(os.getpid()).cursor())
 
 
 @cache
-def _database() -> Any:
+def _database(_process: int) -> Any:
+    """The database of a process; without threads of its own, which a fork would lack."""
     import duckdb
 
-    settings = {"threads": 2, "enable_external_file_cache": False, "autoload_known_extensions": False}
+    settings: dict[str, Any] = {"threads": 1, "enable_external_file_cache": False, "autoload_known_extensions": False}
     database = duckdb.connect(":memory:", config=settings)
     database.execute("SET enable_progress_bar = false")
     return database

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from cutlayer.audit.checks import FindingContext, Occurrence, check
 from cutlayer.data.column_note import ColumnNote, OddKind
+from cutlayer.results.finding import Severity
 
 OF_COLUMNS: Mapping[str, tuple[OddKind, ...]] = {"CL120": ("misread",), "CL121": ("idle", "rare"), "CL123": ("unseen",)}
 """Kinds of oddities by the code of their finding."""
@@ -24,31 +25,6 @@ def _copied(context: FindingContext) -> Iterator[Occurrence]:
         yield Occurrence(copy.party, f"{copy.party}.{copy.column}: {copy}")
 
 
-@check(
-    "CL120",
-    "warning",
-    "a column may be misread",
-    "correct the table or its settings and run again: what the model, and each party, adds may change",
-)
-def _misread(context: FindingContext) -> Iterator[Occurrence]:
-    yield from noted(context.notes, *OF_COLUMNS["CL120"])
-
-
-@check("CL121", "note", "a column has little to learn from", "name it in features.exclude")
-def _idle(context: FindingContext) -> Iterator[Occurrence]:
-    yield from noted(context.notes, *OF_COLUMNS["CL121"])
-
-
-@check(
-    "CL123",
-    "warning",
-    "held-out rows have values that training rows lack",
-    "look at how the column changes over the rows of the split; leave it out, or state coarser values",
-)
-def _unseen(context: FindingContext) -> Iterator[Occurrence]:
-    yield from noted(context.notes, *OF_COLUMNS["CL123"])
-
-
 def noted(notes: Mapping[str, Sequence[ColumnNote]], *kinds: OddKind) -> Iterator[Occurrence]:
     """Each column with an oddity of these kinds, by party; of many columns the first, and the number of the rest."""
     for party, odd in notes.items():
@@ -61,3 +37,22 @@ def noted(notes: Mapping[str, Sequence[ColumnNote]], *kinds: OddKind) -> Iterato
             yield Occurrence(
                 party, f"{party}: {len(more):,} more columns, {names}{others}; check says what is odd of each"
             )
+
+
+def _check_columns(code: str, severity: Severity, title: str, remedy: str) -> None:
+    check(code, severity, title, remedy)(lambda context: noted(context.notes, *OF_COLUMNS[code]))
+
+
+_check_columns(
+    "CL120",
+    "warning",
+    "a column may be misread",
+    "correct the table or its settings and run again: what the model, and each party, adds may change",
+)
+_check_columns("CL121", "note", "a column has little to learn from", "name it in features.exclude")
+_check_columns(
+    "CL123",
+    "warning",
+    "held-out rows have values that training rows lack",
+    "look at how the column changes over the rows of the split; leave it out, or state coarser values",
+)

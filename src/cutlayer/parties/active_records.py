@@ -43,7 +43,7 @@ class ActiveRecords:
         self._sampling = local.sampling(job, steps, recorded)
         self.transcript = Transcript(local.transcript, self._sampling)
         follows = len(training) > 0
-        self._follower = local.follower(job, torch.from_numpy(training), self._sampling) if follows else None
+        self._follower = local.follower(torch.from_numpy(training), self._sampling) if follows else None
         self.followed = None if self._follower is None else self._follower.rows
 
     def takes(self, epoch: int, step: int) -> bool:

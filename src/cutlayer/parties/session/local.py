@@ -205,11 +205,10 @@ class Local:
         """The choice of the steps that this party records, as `sampling_of`."""
         return sampling_of(job, self.name, self.config.audit, steps, batch_size)
 
-    def follower(self, job: Job, training: Tensor, sampling: Sampling) -> Follower | None:
+    def follower(self, training: Tensor, sampling: Sampling) -> Follower | None:
         """The record of the followed rows, drawn by this run's key; `None` where nothing is recorded.
 
         Args:
-            job: The shared job.
             training: Row numbers of the training rows, int64.
             sampling: Chooses the epochs that are written.
         """
