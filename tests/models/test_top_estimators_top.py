@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -312,6 +313,22 @@ def test_too_many_rows_are_drawn_from(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(samples, "MAX_CELLS", 12 * 300)
     model = top_of(BINARY, candidates=["linear"])
     assert fit(model, BINARY, TRAINING).rows == 300
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_threads_predict_the_same_to_the_bit(
+    fitted: dict[str, Any], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cutlayer.models.top_estimators.top._CHUNK", 64)
+    answers, used = [], set[int]()
+    model = fitted[kind][0]
+    plain = model._logits
+    monkeypatch.setattr(model, "_logits", lambda predicted: (used.add(threading.get_ident()), plain(predicted))[1])
+    for threads in (1, 3):
+        monkeypatch.setattr("cutlayer.workers.equal_threads", lambda count=threads: count)
+        answers.append(model(TEST))
+    assert answers[0].equal(answers[1])
+    assert len(used) > 1
 
 
 def test_the_precision_of_training_does_not_apply() -> None:

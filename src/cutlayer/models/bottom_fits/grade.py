@@ -15,6 +15,7 @@ from cutlayer.errors import ConfigError
 from cutlayer.kernels.noise.aes import derive
 from cutlayer.lazy import Tensor, torch
 from cutlayer.models.bottom_fits.base import Fit, GradeLimits, TrainingColumns
+from cutlayer.storage.row_arrays import give_back_memory
 
 if TYPE_CHECKING:
     from cutlayer.models.base import BottomModel
@@ -206,7 +207,10 @@ def _fitted(
     for fold in range(settings.folds):
         out, rest = (np.flatnonzero(places) for places in (folds.numpy() == fold, folds.numpy() != fold))
         without = rows.take(rest) if len(rest) else rows
-        fitted.append({at: fit_part(fits[at], without, seed) for at in chosen})
+        fitted.append({})
+        for at in chosen:
+            give_back_memory()  # what the fit before needed
+            fitted[-1][at] = fit_part(fits[at], without, seed)
         for at in chosen if len(out) else ():
             held_out[at, out] = fitted[-1][at].predicted(rows.take(out))
         judged[out] = True

@@ -265,7 +265,7 @@ class FittedTop(TopModel):
             with torch.set_grad_enabled(has_gradient):
                 return self._logits(head(*piece))
 
-        return torch.cat(in_threads(answered, pieces))
+        return torch.cat(in_threads(answered, pieces) if codes.device.type == "cpu" else [*map(answered, pieces)])
 
     def _logits(self, predicted: Tensor) -> Tensor:
         if predicted.shape[1] == 2 and self.outputs == 1:
