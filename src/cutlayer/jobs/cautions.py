@@ -162,7 +162,7 @@ def _of_drawn_labels(job: Job, training: int, counts: Sequence[int], columns: Se
         remedy = f"; eps: {more:g} is worth more" if more is not None else "; more rows are worth more"
         yield (
             f"{where}.eps: labels drawn at {epsilon:g} are worth {worth:,.0f} rows to {', '.join(graded)}, which "
-            f"costs a model of them about {loss:.3f} of its AUC{remedy}"
+            f"costs a model of them about {loss:.3f} of its AUC, more if their columns say little of the label{remedy}"
         )
     if epsilon >= DISCLOSING:
         yield (
