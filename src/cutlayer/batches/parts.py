@@ -34,6 +34,7 @@ from cutlayer.results.scores import ScoreWriter, score_columns, score_schema, sc
 from cutlayer.serving.models import PartyModel, RowEmbedder
 from cutlayer.serving.new_rows import new_table
 from cutlayer.serving.prediction_release import set_up_releases
+from cutlayer.serving.pyfunc import release_columns
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import read_key
 from cutlayer.training.model_record import ModelRecord
@@ -344,9 +345,9 @@ class _Sink:
 
 def release_fields(job: Job, party: str, width: int) -> tuple[pa.Field, ...]:
     """Columns of a party's release besides the id."""
-    if grades_rows(job, party):
-        return (pa.field(f"grade of {party}", pa.int8(), nullable=False),)
-    return tuple(pa.field(f"release {at} of {party}", pa.float32(), nullable=False) for at in range(width))
+    graded = grades_rows(job, party)
+    kind = pa.int8() if graded else pa.float32()
+    return tuple(pa.field(name, kind, nullable=False) for name in release_columns(party, width, graded=graded))
 
 
 def blocks_of(groups: Tensor) -> Iterator[tuple[Tensor, int]]:
