@@ -121,7 +121,7 @@ def serving_plain(rounds: int, seconds: float = 3.0) -> PlainLatency:
             for party in parties.values():
                 party.kill()
     times = [[(quantile(load.seconds, 0.5), quantile(load.seconds, 0.99)) for load in pair] for pair in loads]
-    ratios = [ours[1] / theirs[1] for ours, theirs in times]
+    ratios = [mine[1] / other[1] for mine, other in times]
     return PlainLatency(
         "serving_plain",
         p50_ms=median([ours[0] for ours, _ in times]),

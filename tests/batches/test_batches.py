@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyarrow import csv, parquet
 
@@ -204,6 +205,33 @@ def test_a_release_that_fails_is_neither_counted_nor_can_it_be_sent(run: Path, t
         batches.check_release(tmp_path / "stopped", run, ACTIVE, local=local(run, ACTIVE), plaintext=True)
 
 
+def test_a_damaged_file_that_a_partner_signs_is_an_error(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(released, "_check_ids", lambda *_: None)
+        with begin(run, tmp_path / "out") as opened:
+            write(opened, parts(table(run, TELCO), 160))
+            (path,) = opened.out.glob("*.parquet")
+            content = bytearray(path.read_bytes())
+            content[4:40] = bytes(36)  # pages, not the columns that are stated at the end
+            path.write_bytes(content)
+    with pytest.raises(DataError, match="that can be read"):
+        batches.check_release(tmp_path / "out", run, ACTIVE, local=local(run, ACTIVE), plaintext=True)
+
+
+def test_a_join_of_data_frames_makes_floats_of_grades(run: Path) -> None:
+    rows = joined(run)
+    at = rows.column_names.index("grade of telco")
+    floats = pc.cast(rows.column(at), pa.float64())
+    without = pc.if_else(pa.array(np.arange(160) == 5), float("nan"), floats)
+    nulls = pc.if_else(pa.array(np.arange(160) == 5), None, rows.column(at))
+    function = batches.predictor(run, ACTIVE)
+    one, other = (function(rows.set_column(at, "grade of telco", column)) for column in (without, nulls))
+    assert one.equals(other)
+    assert one.column("contributed")[5].as_py() == "bank shop"
+
+
 def test_nothing_begins_without_the_approvals_that_the_party_requires_now(run: Path, tmp_path: Path) -> None:
     """The private file of today counts, not that of the training."""
     stricter = tmp_path / "telco.yaml"
@@ -241,7 +269,7 @@ def test_a_folder_that_was_changed_on_the_way_is_refused(run: Path, tmp_path: Pa
         batches.check_release(out, run, reader, local=local(run, reader), plaintext=True)
 
 
-@pytest.mark.parametrize("value", [-1, 16, 1.5, "a", None])
+@pytest.mark.parametrize("value", [-1, 16, 1.5, float("inf"), "a", None])
 def test_columns_of_a_release_are_hostile(run: Path, value: Any) -> None:
     rows = joined(run).slice(0, 4)
     at = rows.column_names.index("grade of telco")

@@ -34,6 +34,7 @@ from cutlayer.results.scores import ScoreWriter, score_columns, score_schema, sc
 from cutlayer.serving.models import PartyModel, RowEmbedder
 from cutlayer.serving.new_rows import new_table
 from cutlayer.serving.prediction_release import set_up_releases
+from cutlayer.serving.pyfunc import release_columns
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import read_key
 from cutlayer.training.model_record import ModelRecord
@@ -135,6 +136,11 @@ class OwnPart:
     def _where(self) -> str:
         return f"a batch of {self.name}"
 
+    @property
+    def _limit(self) -> float:
+        """Bound on the numbers that the party sends and accepts."""
+        return self.job.parties[self.name].limits.embedding_norm
+
     def table(self, rows: pa.Table) -> PartyTable:
         """A batch as a table, read as that of a prediction."""
         return new_table(self.name, rows, self.job.parties[self.name].id, self.model.encoder)
@@ -220,10 +226,6 @@ class ReleasingPart(OwnPart):
             return torch.zeros(len(digests), dtype=torch.int64)
         return bottom.folds(torch.from_numpy(digests), len(bottom.heads))
 
-    @property
-    def _limit(self) -> float:
-        return self.job.parties[self.name].limits.embedding_norm
-
 
 @dataclass(frozen=True, eq=False)
 class PredictingPart(OwnPart):
@@ -307,25 +309,25 @@ class PredictingPart(OwnPart):
         Raises:
             DataError: A column is absent, of another kind or out of range: it is from another organisation.
         """
-        width, parts = self.record.widths[name], []
+        width, parts, graded = self.record.widths[name], [], self._graded(name)
+        lowest, highest = (0.0, width - 1.0) if graded else (-self._limit, self._limit)
         for wanted in self.released[name]:
             where = f"{self._where}: the column {wanted.name!r} of {name}'s release"
             if wanted.name not in rows.column_names:
                 raise DataError.expected(where, "a batch without it", "join the release to the rows by id")
             given = rows.column(wanted.name)
-            numeric = pa.types.is_integer(given.type) or (not self._graded(name) and pa.types.is_floating(given.type))
-            if not (numeric or pa.types.is_null(given.type)):
+            if not any(kind(given.type) for kind in (pa.types.is_integer, pa.types.is_floating, pa.types.is_null)):
                 raise DataError.expected(f"{where} of type {wanted.type}", f"{given.type}")
+            # A join of data frames makes floats of whole numbers, and NaN of what a row lacks.
             values = given.cast(pa.float64(), safe=False).to_numpy()
-            present = pc.is_valid(given).to_numpy()
-            limit = float(width - 1) if self._graded(name) else self.job.parties[self.name].limits.embedding_norm
-            if not ((np.abs(values[present]) <= limit) & (values[present] >= -limit * (not self._graded(name)))).all():
-                raise DataError.expected(f"{where} within {limit:g}", "a value beyond it, or none that is a number")
-            parts.append(torch.from_numpy(np.where(present, values, math.nan).astype(np.float32)))
+            sent = values[~np.isnan(values)]
+            if not ((sent >= lowest) & (sent <= highest)).all() or (graded and (sent != np.round(sent)).any()):
+                raise DataError.expected(f"{where} from {lowest:g} to {highest:g}", "another number")
+            parts.append(torch.from_numpy(values.astype(np.float32)))
         columns = torch.stack(parts, dim=1)
         if bool((columns.isnan().any(1) != columns.isnan().all(1)).any()):
             raise DataError.expected(f"{self._where}: all columns of {name}'s release, or none of a row", "some")
-        if not self._graded(name):
+        if not graded:
             return columns
         lacks = columns[:, :1].isnan()
         return torch.where(lacks, math.nan, columns_of_grades(columns[:, 0].nan_to_num(0.0).long(), width))
@@ -343,9 +345,9 @@ class _Sink:
 
 def release_fields(job: Job, party: str, width: int) -> tuple[pa.Field, ...]:
     """Columns of a party's release besides the id."""
-    if grades_rows(job, party):
-        return (pa.field(f"grade of {party}", pa.int8(), nullable=False),)
-    return tuple(pa.field(f"release {at} of {party}", pa.float32(), nullable=False) for at in range(width))
+    graded = grades_rows(job, party)
+    kind = pa.int8() if graded else pa.float32()
+    return tuple(pa.field(name, kind, nullable=False) for name in release_columns(party, width, graded=graded))
 
 
 def blocks_of(groups: Tensor) -> Iterator[tuple[Tensor, int]]:

@@ -292,7 +292,11 @@ def _check_ids(files: Sequence[Path], part: OwnPart | None = None, agreed: Path 
 
 
 def _first(database: Any, query: str, values: Sequence[object]) -> str | None:
-    found = database.execute(query, values).fetchone()
+    try:
+        found = database.execute(query, values).fetchone()
+    except duckdb.Error as failure:  # damaged, or texts that take more memory than there is
+        got = str(failure).splitlines()[0][:120]
+        raise DataError.expected("Parquet files of a release that can be read", ascii(got)) from None
     return None if found is None else str(found[0])
 
 

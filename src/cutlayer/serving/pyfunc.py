@@ -22,18 +22,20 @@ from cutlayer.kernels.rows.grade_columns import columns_of_grades
 from cutlayer.models import is_fitted
 from cutlayer.parties.session.local import EVALUATION_ROWS
 from cutlayer.results.scores import score_columns, scores_of
-from cutlayer.serving.export import ExportedPart, TopArchitecture, load_part
+from cutlayer.serving.export import ExportedPart, load_part
 from cutlayer.serving.online.given_columns import Held, given_kinds, given_table
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-def release_columns(top: TopArchitecture, party: str) -> tuple[str, ...]:
-    """Names of the columns that hold a partner's release."""
-    if party in top.grades:
-        return (f"grade of {party}",)
-    return tuple(f"release {number} of {party}" for number in range(top.widths[party]))
+def release_columns(party: str, width: int, *, graded: bool) -> tuple[str, ...]:
+    """Names of the columns that hold a partner's release.
+
+    >>> release_columns("telco", 16, graded=True), release_columns("shop", 2, graded=False)
+    (('grade of telco',), ('release 0 of shop', 'release 1 of shop'))
+    """
+    return (f"grade of {party}",) if graded else tuple(f"release {number} of {party}" for number in range(width))
 
 
 class RegisteredModel:
@@ -53,8 +55,11 @@ class RegisteredModel:
     def columns(self) -> dict[str, Held]:
         """The columns of an input, and what each holds: those of the label owner, then the releases."""
         own = {} if self._part.encoder is None else given_kinds(self._part.encoder)
-        releases = (column for name in self._partners for column in release_columns(self._stated, name))
+        releases = (column for name in self._partners for column in self._columns(name))
         return {**own, **dict.fromkeys(releases, "number")}
+
+    def _columns(self, party: str) -> tuple[str, ...]:
+        return release_columns(party, self._stated.widths[party], graded=party in self._stated.grades)
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -114,7 +119,7 @@ class RegisteredModel:
 
     def _release(self, frame: pd.DataFrame, party: str, present: dict[str, Tensor]) -> Tensor:
         """What a partner released, (n, width); notes which rows have it."""
-        names = [*release_columns(self._stated, party)]
+        names = [*self._columns(party)]
         try:
             numbers = torch.from_numpy(frame[names].to_numpy(np.float64, na_value=math.nan))
         except (TypeError, ValueError) as failure:
