@@ -147,6 +147,25 @@ def test_the_run_by_files_is_that_of_one_process_to_the_last_bit(released: Path,
     assert history(led) == history(together)
 
 
+def test_a_label_owner_that_was_killed_once_it_had_read_the_files_reads_them_again(
+    released: Path, federation: Federation, led: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The releases are stored by then, and the rest of what the files say is not."""
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    links = links_of(released, federation)
+    with monkeypatch.context() as patched, suppress(KeyboardInterrupt):
+        patched.setattr("cutlayer.parties.agreement.partners.Partners.save", killed)
+        run_party(JOB, ACTIVE, tmp_path / "run", options(released), Progress(), links)
+    assert [*(tmp_path / "run").glob("checkpoint/*/released.safetensors")]
+    again = replace(options(released), resume=True)
+    run_party(JOB, ACTIVE, tmp_path / "run", again, Progress(), links)
+    one, other = _half(tmp_path / "run", ACTIVE), _half(led, ACTIVE)
+    assert all(bool((other[key] == value).all()) for key, value in one.items())
+
+
 def _half(folder: Path, name: str) -> dict[str, Any]:
     alone = JOB.model_copy(update={"parties": {name: JOB.parties[name]}})
     return halves(folder, alone)[name]

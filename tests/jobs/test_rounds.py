@@ -155,7 +155,7 @@ def test_rows_that_the_label_owner_does_not_hold_are_not_released_to_it(tmp_path
     assert not (tmp_path / "opened").exists()
 
 
-@pytest.mark.parametrize("key", [None, bytes(64)])
+@pytest.mark.parametrize("key", [None, bytes(64)], ids=["open", "sealed"])
 def test_a_file_arrives_as_it_was_and_no_piece_can_move(tmp_path: Path, key: bytes | None) -> None:
     (tmp_path / "sent").write_bytes(CONTENT)
     here, there = link(ACTIVE, TELCO, "run")
@@ -232,7 +232,17 @@ def test_a_kill_between_a_file_and_its_record_leaves_the_file(
         replace_whole(*given)
         raise KeyboardInterrupt
 
-    kills = {"ParcelWriter.__exit__": killed, "check_output": killed, "replace_whole": published_and_killed}
+    leave = ParcelWriter.__exit__
+
+    def written_and_killed(*given: Any) -> None:
+        leave(*given)
+        raise KeyboardInterrupt
+
+    kills = {
+        "ParcelWriter.__exit__": written_and_killed,  # not noted: written again
+        "check_output": killed,  # noted, and not published
+        "replace_whole": published_and_killed,
+    }
     for where, kill in kills.items():
         with monkeypatch.context() as patched, suppress(KeyboardInterrupt):
             patched.setattr(f"cutlayer.jobs.exchange.{where}", kill)
