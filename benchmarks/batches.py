@@ -144,9 +144,8 @@ def release_by_ray(run: Path, given: Path, out: Path, workers: int) -> tuple[flo
 
 def content(folder: Path) -> tuple[int, int, int]:
     """Number of rows, and sum and exclusive or of a hash of each with its id: Ray does not keep the order of rows."""
-    query = (
-        f"SELECT count(*), sum(h::HUGEINT), bit_xor(h) FROM (SELECT hash(id, {PARTNER}_grade) h FROM read_parquet(?))"
-    )
+    hashed = f'SELECT hash(id, "grade of {PARTNER}") h FROM read_parquet(?)'
+    query = f"SELECT count(*), sum(h::HUGEINT), bit_xor(h) FROM ({hashed})"
     with duckdb.connect() as database:
         (found,) = database.execute(query, [[str(path) for path in folder.glob("*.parquet")]]).fetchall()
     return int(found[0]), int(found[1]), int(found[2])

@@ -24,7 +24,7 @@ from scipy import stats
 
 from benchmarks.utility.__main__ import METRICS, lines_of
 from benchmarks.utility.datasets import LOADERS, DataSet, load
-from benchmarks.utility.sides import LABEL, TEST, test_rows, write_tables
+from benchmarks.utility.sides import LABEL, TEST, table_in, test_rows, write_tables
 from cutlayer.attacks import knowledge
 from cutlayer.cli.init import init
 from cutlayer.config import validated
@@ -127,7 +127,7 @@ def written(folder: Path, seed: int) -> dict[str, Any]:
     """The job that `init` wrote, with a seed and a fifth of the rows for testing."""
     raw: dict[str, Any] = YAML(typ="safe").load(folder / "job.yaml")
     for party in raw["parties"].values():
-        party["table"] = str(folder / party["table"])
+        party["table"] = table_in(folder, party["table"])
     raw["compare"] = ["alone"]
     raw["parties"]["bank"]["audit"] = {"attacks": [], "every": "never"}
     raw["train"] |= {"seed": seed, "threads": 1, "split": {"test": TEST}}

@@ -9,6 +9,7 @@ table has lost a column, which is refused, and restored. At the end both years h
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import random
@@ -21,8 +22,10 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256, shake_256
+from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -134,13 +137,17 @@ class Organisations:
             raise Refused(code, said)
         return code
 
+    def arguments(self, name: str, options: Sequence[str]) -> list[str]:
+        """The whole command of a party."""
+        given = ["exchange", "../job.yaml", "--as", name, "--local", "party.yaml", "--folder", "../shared"]
+        return [*given, *options, "--json"]
+
     def _start(self, name: str, options: Sequence[str], moment: int | None) -> tuple[int, str]:
         """Start the command in a process of its own; at a moment it is killed before or after a write."""
-        given = ["exchange", "../job.yaml", "--as", name, "--local", "party.yaml", "--folder", "../shared"]
         log = self.base / f"{name}.log"
         child = os.fork()
         if child == 0:
-            _child([*given, *options, "--json"], self.base / name, log, moment, f"{name} {'2' in options}")
+            _child(self.arguments(name, options), self.base / name, log, moment, f"{name} {'2' in options}")
         _, status = os.waitpid(child, 0)
         return os.waitstatus_to_exitcode(status), log.read_text()
 
@@ -203,7 +210,7 @@ def _child(arguments: Sequence[str], folder: Path, log: Path, moment: int | None
         fixed = SimpleNamespace(
             **{**vars(secrets), "token_bytes": lambda count: shake_256(noise.encode()).digest(count)}
         )
-        keys.secrets = fixed  # type: ignore[assignment]
+        vars(keys)["secrets"] = fixed
 
         code = _run([*arguments])
         sys.stdout.flush()
@@ -211,6 +218,31 @@ def _child(arguments: Sequence[str], folder: Path, log: Path, moment: int | None
         traceback.print_exc()
     finally:
         os._exit(code)
+
+
+def import_ahead(base: Path) -> None:
+    """Import here what the commands import, so that their processes, which are forks of this one, do not each.
+
+    A process of its own runs a training and a month to find out what that is: a process that has computed, whose
+    threads a fork would lack, is no parent for others.
+
+    Args:
+        base: Folder that `organise` made, which is used up.
+    """
+    names = base / "modules"
+    if os.fork() == 0:
+        parties = Organisations(base, 0)
+        for options in (parties.month(0), parties.month(1)):
+            for name in (BANK, TELCO, BANK, TELCO, BANK):
+                os.chdir(base / name)
+                with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+                    _run(parties.arguments(name, options[name]))
+        names.write_text("\n".join(name for name in sys.modules if name not in ("__main__", "__mp_main__")))
+        os._exit(0)
+    os.wait()
+    for name in names.read_text().splitlines():
+        with suppress(Exception), redirect_stdout(StringIO()):
+            importlib.import_module(name)
 
 
 def _killed_at(moment: int) -> None:
@@ -261,7 +293,7 @@ def _write_tables(base: Path, draw: np.random.Generator, month: int, rows: int) 
     hidden = draw.normal(size=rows)
     own = {"age": hidden * 0.4 + draw.normal(size=rows), "income": draw.normal(size=rows)}
     label = (hidden + draw.normal(size=rows) * 0.5 > 0).astype(int)
-    calls = {"calls": hidden + draw.normal(size=rows) * 0.3, "usage": draw.normal(size=rows)}
+    calls = {name: hidden + draw.normal(size=rows) for name in ("calls", "minutes", "usage")}
     has = draw.random(rows) < 0.8
     stem = f"{month:02}" if month else "train"
     labelled = {} if month else {"label": label}
@@ -269,7 +301,7 @@ def _write_tables(base: Path, draw: np.random.Generator, month: int, rows: int) 
     theirs = pa.table({"id": ids[has], **{name: values[has] for name, values in calls.items()}})
     csv.write_csv(theirs, base / TELCO / f"{stem}.csv")
     if month == CHANGED:
-        renamed = theirs.rename_columns(["id", "calls", "megabytes"])
+        renamed = theirs.rename_columns(["id", "calls", "minutes", "megabytes"])
         csv.write_csv(renamed, base / TELCO / "changed.csv")
 
 
@@ -334,6 +366,9 @@ def both_years(rows: int, months: int, kills: int, seed: int) -> tuple[Year, Yea
     """An undisturbed and a disturbed year of the same organisations."""
     years = []
     with tempfile.TemporaryDirectory() as place:
+        (warm := Path(place) / "warm").mkdir()
+        organise(warm, 200, 1)
+        import_ahead(warm)
         (first := Path(place) / "made").mkdir()
         organise(first, rows, months)
         for name, times in (("undisturbed", 0), ("disturbed", kills)):
@@ -360,6 +395,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    import cutlayer.cli.exchange_steps  # noqa: F401 - each command is a fork, which need not import it again
-
     main()

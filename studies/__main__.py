@@ -20,7 +20,7 @@ from cutlayer.errors import ConfigError, CutlayerError
 from cutlayer.jobs.options import Progress
 from cutlayer.training.process import keep_freed_memory
 from studies.index import write_index
-from studies.record import Record
+from studies.record import PAGES, PUBLISHED, Record
 from studies.registry import STUDIES, render_study, run_study
 from studies.trials import Scope
 
@@ -55,25 +55,27 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("name", nargs="?", help="the study to run")
     parser.add_argument("--list", action="store_true", help="list the studies")
     parser.add_argument("--data", type=Path, help="folder of data sets")
-    parser.add_argument("--out", type=Path, help="folder of results; default: runs/study-NAME")
+    parser.add_argument(
+        "--out", type=Path, help="folder of results; default: runs/study-NAME, of what is written again studies/results"
+    )
     parser.add_argument("--seeds", type=int, default=3, help="seeds of each setting; default: 3")
     parser.add_argument("--group", action="append", default=[], help="only this data set; may be repeated")
     parser.add_argument("--setting", action="append", default=[], help="only this setting; may be repeated")
     parser.add_argument("--workers", type=int, default=1, help="processes that train at a time; default: 1")
     parser.add_argument("--full", action="store_true", help="the paper's sizes, where a study has them: days on a CPU")
-    parser.add_argument("--render", action="store_true", help="write the page again from NAME.json in --out")
-    parser.add_argument("--index", action="store_true", help="write index.md from all results in --out")
+    parser.add_argument("--render", action="store_true", help="write the page again from NAME.json")
+    parser.add_argument("--index", action="store_true", help="write index.md again from all results")
     parser.add_argument("--json", action="store_true", help="print the results as one JSON document")
     return parser
 
 
 def _run(options: argparse.Namespace) -> int:
     if options.index:
-        if options.out is None:
-            raise ConfigError.expected("--out, the folder of all results", "none", "name it, as in --out docs/results")
-        sys.stdout.write(write_index(options.out).read_text(encoding="utf-8"))
+        page = write_index(options.out or PUBLISHED, options.out or PAGES)
+        sys.stdout.write(page.read_text(encoding="utf-8"))
         return 0
-    folder = options.out or Path("runs") / f"study-{options.name}{'-full' * options.full}"
+    run = Path("runs") / f"study-{options.name}{'-full' * options.full}"
+    folder = options.out or (PAGES if options.render else run)
     if options.json:
         record = _results(options, folder, Progress())
         sys.stdout.write(json.dumps([asdict(result) for result in record.results], indent=1) + "\n")
@@ -86,7 +88,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _results(options: argparse.Namespace, folder: Path, progress: Progress) -> Record:
     if options.render:
-        return render_study(options.name, folder)
+        return render_study(options.name, options.out or PUBLISHED, folder)
     if options.data is None:
         raise ConfigError.expected("--data, the folder of data sets", "none", "name it, or render what is there")
     scope = Scope(options.seeds, tuple(options.group), tuple(options.setting))

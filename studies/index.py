@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
 from cutlayer.storage.durable import write_whole
 from studies.claims import Claim, Kind, counted
-from studies.page import Table, wrapped
+from studies.page import Table, folded, wrapped
 from studies.record import Record
 from studies.registry import STUDIES
 from studies.results import Results
@@ -26,16 +27,17 @@ _BEYOND = (
 )
 
 
-def write_index(folder: Path) -> Path:
-    """Write `index.md` from the results of all studies in a folder.
+def write_index(records: Path, pages: Path) -> Path:
+    """Write `index.md` from the results of all studies.
 
     Args:
-        folder: Folder with the results as `NAME.json`; studies without results are left out.
+        records: Folder with the results as `NAME.json`; studies without results are left out.
+        pages: Folder of the page.
 
     Returns:
         The page.
     """
-    present = [(kind, Record.load(folder / f"{name}.json")) for name, kind in STUDIES.items() if _has(folder, name)]
+    present = [(kind, Record.load(records / f"{name}.json")) for name, kind in STUDIES.items() if _has(records, name)]
     studies = [(kind(full=record.full), record) for kind, record in present]
     judged = [(study, study.page(Results(record.results)).claims) for study, record in studies]
     every = [claim for _, claims in judged for claim in claims]
@@ -52,9 +54,9 @@ def write_index(folder: Path) -> Path:
         "## Published claims that do not hold here",
         "With these data and settings; each page says how they differ from the paper's. [Which of the reasons were "
         "tested](reasons.md), and what the controls show.",
-        _failing(judged).markdown(),
+        folded(_failing(judged)),
     )
-    path = folder / "index.md"
+    path = pages / "index.md"
     write_whole(path, wrapped("\n\n".join(head) + "\n"), mode=0o644)
     return path
 
@@ -75,9 +77,16 @@ def _table(judged: Iterable[tuple[Study, list[Claim]]]) -> Table:
     rows = []
     for study, claims in judged:
         published, others = (_counts(part) for part in _divided(claims))
-        rows.append((f"[{study.title}]({study.name}.md)", study.source, published, others, study.advice))
+        rows.append(
+            (f"[{study.title}]({study.name}.md)", study.source, published, others, _first_sentence(study.advice))
+        )
     heads = ("study", "source", "published claims", "further claims", "what to do")
     return Table(heads, tuple(rows))
+
+
+def _first_sentence(advice: str) -> str:
+    """The conclusion; its reasons are on the study's page."""
+    return re.split(r"(?<=[.])\s", advice, maxsplit=1)[0]
 
 
 def _counts(claims: list[Claim]) -> str:

@@ -12,6 +12,8 @@ from studies.claims import Claim, summary
 from studies.results import Mean, formatted
 
 LINE = 120
+OPEN_ROWS = 12
+"""Tables of more rows are shown folded."""
 Row = TypeVar("Row")
 
 
@@ -154,9 +156,17 @@ def wrapped(text: str) -> str:
     """Markdown with its paragraphs in lines of 120 characters; tables, headings and pictures stay in one line."""
     lines = text.split("\n")
     return "\n".join(
-        line if line.startswith(("|", "#", "!")) else textwrap.fill(line, LINE, break_on_hyphens=False)
+        line if line.startswith(("|", "#", "!", "<")) else textwrap.fill(line, LINE, break_on_hyphens=False)
         for line in lines
     )
+
+
+def folded(block: Table) -> str:
+    """A table in Markdown; a long one behind a line that opens it."""
+    if len(block.rows) <= OPEN_ROWS:
+        return block.markdown()
+    summary_line = f"<summary>{len(block.rows)} rows: {', '.join(block.head)}</summary>"
+    return f'<details markdown="1">\n{summary_line}\n\n{block.markdown()}\n\n</details>'
 
 
 def file_name(*words: str) -> str:
@@ -172,7 +182,7 @@ def _markdown(block: Block) -> str:
     if isinstance(block, str):
         return block
     if isinstance(block, ClaimsTable):
-        return block.table().markdown()
+        return folded(block.table())
     if isinstance(block, Table):
-        return block.markdown() if block.rows else ""
+        return folded(block) if block.rows else ""
     return f"![{block.label}](figures/{block.file})"

@@ -16,6 +16,10 @@ from studies.page import wrapped
 from studies.results import Results, TrialResult
 from studies.trials import Study
 
+PUBLISHED = Path(__file__).parent / "results"
+"""Folder of the records that the pages of the documentation are written from."""
+PAGES = Path(__file__).parents[1] / "docs" / "results"
+"""Folder of these pages."""
 _FILE_MODE, _FOLDER_MODE = 0o644, 0o755
 
 
@@ -102,7 +106,8 @@ def _head(study: Study, record: Record) -> str:
             f"`python -m studies {study.name} --data DIR --seeds {record.seeds}{' --full' * record.full}`, "
             f"cutlayer {record.version}; seeds {seeds}; {len(record.results)} trainings, {hours:.2f} hours of training "
             "on one thread.",
-            f"{_commits(record)} The results of every training are in [{file}]({file}).".strip(),
+            f"{_commits(record)} The results of every training are in `{file}`, published ones in "
+            "`studies/results`.".strip(),
             study.full_settings if study.full else study.settings,
         )
     )

@@ -103,13 +103,13 @@ def _recorded(study: Study, out: Path) -> tuple[TrialResult, ...]:
     return record.results if record is not None and record.full == study.full else ()
 
 
-def render_study(name: str, folder: Path) -> Record:
-    """Write `NAME.md` and `figures/` again from `NAME.json` in the same folder; nothing is trained.
+def render_study(name: str, records: Path, pages: Path) -> Record:
+    """Write `NAME.md` and `figures/` in `pages` again from `NAME.json` in `records`; nothing is trained.
 
     Raises:
         ConfigError: no such study, or no results of it in the folder.
     """
     kind = study_named(name)
-    record = Record.load(folder / f"{name}.json")
-    write_page(kind(full=record.full), record, folder)
+    record = Record.load(records / f"{name}.json")
+    write_page(kind(full=record.full), record, pages)
     return record

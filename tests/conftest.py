@@ -202,8 +202,25 @@ LONGEST = (
 )
 """The files whose tests take longest, the longest first: workers begin with them, so that none ends alone with one."""
 
-BRIEF = ("audit", "estimator", "jobs", "parties", "report", "serving", "sweeps", "training")
-"""Folders in which fitted models are no subject: they try fewer strengths of the regularisation, trees and steps."""
+BRIEF = (
+    "accounting",
+    "alignment",
+    "audit",
+    "estimator",
+    "jobs",
+    "loggers",
+    "nvflare",
+    "parties",
+    "protections",
+    "report",
+    "serving",
+    "sweeps",
+    "training",
+)
+"""Folders in which fitted models are no subject: they try fewer strengths of the regularisation, trees and steps.
+
+Nor are the repetitions of an audit, but in `audit`.
+"""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -261,14 +278,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def _brief_fits(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Half of the time of a small run with a fitted model is the choice of its strength, which `models` tests."""
+    """Most of the time of a small run goes into the choice of a strength, which `models` tests, and into its audit."""
     if not any(request.path.is_relative_to(TESTS / folder) for folder in BRIEF):
         yield
         return
+    from tests.cli.jobs import audit_briefly
     from tests.models.estimator_rows import fit_briefly
 
     with pytest.MonkeyPatch.context() as patched:
         fit_briefly(patched)
+        if not request.path.is_relative_to(TESTS / "audit"):
+            audit_briefly(patched)
         yield
 
 

@@ -3,8 +3,8 @@
     python -m tools.reference_pages reference/attacks.md
 
 It is a hook of MkDocs (`hooks` in mkdocs.yml), so that a page cannot differ from the code. The command prints a page as
-the site has it. A page has its own text and, in it, a marker `<!-- protections -->`, `<!-- attacks -->`, `<!-- fits -->`,
-`<!-- models -->`, `<!-- guarantees -->` or `<!-- findings -->`, or `<!-- fields: CLASS -->` for the keys of a section.
+the site has it. A page has its own text and, in it, a marker such as `<!-- protections -->` (`GENERATED` has all), or
+`<!-- fields: CLASS -->` for the keys of a section of the configuration.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from cutlayer.attacks import REGISTRY as ATTACKS
+from cutlayer.audit.checks import CHECKS
 from cutlayer.cli.list_ import Catalogue, entries
 from cutlayer.cli.verb import entries_of
-from cutlayer.audit.checks import CHECKS
 from cutlayer.config import BudgetConfig, FrozenModel, Job, ServeConfig
 from cutlayer.config.protect_labels import ProtectLabelsConfig
 from cutlayer.models import BOTTOMS, TOPS
@@ -80,8 +80,8 @@ def keys_of(section: type[BaseModel], anchors: Mapping[str, str]) -> str:
     """The table of a section's keys; a key that is a section of the page leads to it."""
     lines = ["| key | values | default | meaning |", "|---|---|---|---|"]
     for name, words, default, meaning in options(section, without=()):
-        inner = [anchors[each.__name__] for each in sections_in(section.model_fields[name].annotation)[:1]
-                 if each.__name__ in anchors]  # fmt: skip
+        kinds = sections_in(section.model_fields[name].annotation)[:1]
+        inner = [anchors[kind.__name__] for kind in kinds if kind.__name__ in anchors]
         words = words.replace("see below", f"[{inner[0]}](#{inner[0]})" if inner else "see below")
         default = default.replace("see below", "see there")
         lines.append(f"| `{name}` | {cell(words)} | {cell(default)} | {cell(linked(meaning))} |")
@@ -310,4 +310,4 @@ GENERATED: Mapping[str, Callable[[], str]] = {
 
 if __name__ == "__main__":
     for name in sys.argv[1:]:
-        print(filled(name, (DOCS / name).read_text(encoding="utf-8")))
+        sys.stdout.write(filled(name, (DOCS / name).read_text(encoding="utf-8")))

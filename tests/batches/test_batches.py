@@ -16,10 +16,11 @@ import pytest
 from pyarrow import csv, parquet
 
 from cutlayer import batches
+from cutlayer.batches import released
 from cutlayer.batches.released import MANIFEST
 from cutlayer.channel.trail import read_lines, verify
 from cutlayer.config import Job, validated
-from cutlayer.errors import ConfigError, CutlayerError, DataError, ProtocolError, RunFolderError
+from cutlayer.errors import ConfigError, CutlayerError, DataError, NotApproved, ProtocolError, RunFolderError
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.serving.predict import Request, predict
@@ -29,6 +30,8 @@ from tests.parties.test_grades import raw
 from tests.serving.world import own_table, write_tables
 
 ACTIVE, TELCO, SHOP = "bank", "telco", "shop"
+PATIENCE = 600
+"""Seconds for two processes to start on a busy machine."""
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +95,7 @@ def test_an_engine_sends_paths_alone_to_its_workers(run: Path) -> None:
     assert not any(secret in sent for secret in secrets)
 
 
+@pytest.mark.slow
 def test_two_processes_release_and_predict_what_one_does(run: Path) -> None:
     context = multiprocessing.get_context("spawn")
     whole = [(batches.releaser(run, TELCO), table(run, TELCO)), (batches.predictor(run, ACTIVE), joined(run))]
@@ -99,7 +103,7 @@ def test_two_processes_release_and_predict_what_one_does(run: Path) -> None:
     for answer, rows in zip(answers, (slice(0, 77), slice(77, None)), strict=True):
         half = [(function, given.take(np.arange(160)[rows])) for function, given in whole]
         context.Process(target=_in_worker, args=(half, answer), daemon=True).start()
-    made = zip(*(answer.get(timeout=120) for answer in answers), strict=True)
+    made = zip(*(answer.get(timeout=PATIENCE) for answer in answers), strict=True)
     for (function, given), halves in zip(whole, made, strict=True):
         assert pa.concat_tables(halves).equals(function(given))
 
@@ -170,6 +174,16 @@ def test_a_release_is_on_the_trail_once_whatever_number_of_files(run: Path, tmp_
     assert written(run, tmp_path / "again").digest == done.digest  # the draws are permanent
 
 
+def test_what_a_partner_signs_is_checked_too(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An own program can sign an id twice; the label owner's join would have two rows of one of its own."""
+    with monkeypatch.context() as patched:
+        patched.setattr(released, "_check_ids", lambda *_: None)
+        with begin(run, tmp_path / "out") as opened:
+            write(opened, [*parts(table(run, TELCO), 80), *parts(table(run, TELCO), 160)])
+    with pytest.raises(DataError, match="every id once"):
+        batches.check_release(tmp_path / "out", run, ACTIVE, local=local(run, ACTIVE), plaintext=True)
+
+
 def test_a_release_that_fails_is_neither_counted_nor_can_it_be_sent(run: Path, tmp_path: Path) -> None:
     before = verify(trail(run)).lines if trail(run).exists() else 0
     whole = table(run, TELCO)
@@ -178,7 +192,7 @@ def test_a_release_that_fails_is_neither_counted_nor_can_it_be_sent(run: Path, t
     twice = [*parts(whole, 80), *parts(whole, 160)]  # no batch has an id twice, and the release has
     with pytest.raises(DataError, match="every id once"), begin(run, tmp_path / "twice") as opened:
         write(opened, twice)
-    with pytest.raises(DataError, match="columns id, telco_grade"), begin(run, tmp_path / "raw") as opened:
+    with pytest.raises(DataError, match="columns id, grade of telco"), begin(run, tmp_path / "raw") as opened:
         parquet.write_table(whole, opened.out / "raw.parquet")
     with pytest.raises(DataError, match="Parquet files alone"), begin(run, tmp_path / "link") as opened:
         (opened.out / "x.parquet").symlink_to(own_table(run, TELCO))
@@ -188,6 +202,15 @@ def test_a_release_that_fails_is_neither_counted_nor_can_it_be_sent(run: Path, t
     assert not [*tmp_path.rglob(MANIFEST)]
     with pytest.raises(RunFolderError, match="cannot be read"):
         batches.check_release(tmp_path / "stopped", run, ACTIVE, local=local(run, ACTIVE), plaintext=True)
+
+
+def test_nothing_begins_without_the_approvals_that_the_party_requires_now(run: Path, tmp_path: Path) -> None:
+    """The private file of today counts, not that of the training."""
+    stricter = tmp_path / "telco.yaml"
+    stricter.write_text(f"{local(run, TELCO).read_text()}approvals: required\n")
+    with pytest.raises(NotApproved), begin(run, tmp_path / "out", local=stricter):
+        pass
+    assert not (tmp_path / "out").exists()
 
 
 def test_an_id_that_is_not_agreed_stays(run: Path, tmp_path: Path) -> None:
@@ -221,12 +244,14 @@ def test_a_folder_that_was_changed_on_the_way_is_refused(run: Path, tmp_path: Pa
 @pytest.mark.parametrize("value", [-1, 16, 1.5, "a", None])
 def test_columns_of_a_release_are_hostile(run: Path, value: Any) -> None:
     rows = joined(run).slice(0, 4)
-    at = rows.column_names.index("telco_grade")
+    at = rows.column_names.index("grade of telco")
     if value is None:
-        some = rows.set_column(rows.column_names.index("shop_1"), "shop_1", pa.array([None] * 4, pa.float32()))
+        some = rows.set_column(
+            rows.column_names.index("release 1 of shop"), "release 1 of shop", pa.array([None] * 4, pa.float32())
+        )
         rows = some
     else:
-        rows = rows.set_column(at, "telco_grade", pa.array([value] * 4))
+        rows = rows.set_column(at, "grade of telco", pa.array([value] * 4))
     with pytest.raises(DataError, match="release"):
         batches.predictor(run, ACTIVE)(rows)
 

@@ -12,6 +12,7 @@ from cutlayer.attacks.feature import best_guess, exact, lira
 from cutlayer.attacks.feature.decoder import DecoderTraining, fit_decoder
 from cutlayer.attacks.label import drawn_labels, exploit, gradient_match, probe, strong_probe
 from cutlayer.attacks.label.co_training import Trees, boosted
+from tests.models.estimator_rows import few_strengths
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -26,9 +27,10 @@ def _smaller_models() -> Iterator[None]:
         patched.setattr(gradient_match, "ROUNDS", 150)
         patched.setattr(exact, "STEPS", 400)
         patched.setitem(best_guess.FOREST, "n_estimators", 20)
-        patched.setitem(best_guess.BOOSTED, "max_iter", 10)
+        patched.setattr(best_guess, "BOOSTED", best_guess.BOOSTED._replace(trees=10))
         patched.setitem(best_guess.EXPLAINING, "max_iter", 10)
         patched.setattr(lira, "SHADOW_PAIRS", 4)
         patched.setattr(fit_decoder, "__defaults__", (DecoderTraining(epochs=30, hidden=64),))
         patched.setitem(HEADS, "MLP", (64, 32))
+        few_strengths(patched)
         yield

@@ -4,8 +4,10 @@ import bz2
 import gzip
 import lzma
 import tracemalloc
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,6 +17,8 @@ from pyarrow import parquet
 
 from cutlayer.config import TableConfig
 from cutlayer.data.sources import as_table, open_source
+from cutlayer.data.sources.csv import CsvSource
+from cutlayer.data.typed_table import TypedTable
 from cutlayer.errors import DataError
 
 
@@ -197,3 +201,31 @@ def test_a_line_without_end_takes_no_memory(tmp_path: Path) -> None:
         assert tracemalloc.get_traced_memory()[1] < 1 << 25
     finally:
         tracemalloc.stop()
+
+
+def test_a_column_of_text_holds_no_batch_of_the_engine_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Batch:
+        """The columns of a batch: the engine frees all of them at once."""
+
+    batches = list[weakref.ref[Batch]]()
+    plain = CsvSource.read_pieces
+
+    def held(self: CsvSource, *names: Any) -> Iterator[pa.Table]:
+        for piece in plain(self, *names):
+            batch = Batch()
+            batches.append(weakref.ref(batch))
+            columns = {}
+            for name, column in zip(piece.column_names, piece.columns, strict=True):
+                (chunk,) = column.chunks
+                own = [each and pa.foreign_buffer(each.address, each.size, (batch, each)) for each in chunk.buffers()]
+                columns[name] = pa.Array.from_buffers(chunk.type, len(chunk), own, -1, chunk.offset)
+            yield pa.table(columns)
+
+    monkeypatch.setattr(CsvSource, "read_pieces", held)
+    source = open_source(TableConfig(path=written(tmp_path, "id,x,plan\n7,1.5,a\n8,2,\n")), "bank")
+    table = TypedTable(source, ["id", "x", "plan"], ["id"])
+    assert batches
+    assert not any(batch() for batch in batches)
+    assert table.whole().to_pydict() == {"id": ["7", "8"], "x": [1.5, 2.0], "plan": ["a", None]}

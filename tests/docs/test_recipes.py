@@ -70,6 +70,7 @@ def compose() -> list[str]:
     for name, service in services.items():
         assert f"../compose/{name}:/party" in service["volumes"]
         assert (FOLDER / "../compose" / name).is_dir()
+        assert "./shared:/shared" in service["volumes"]
         assert service["network_mode"] == "none"
     return ["cutlayer " + shlex.join(service["command"]) for service in services.values()]
 

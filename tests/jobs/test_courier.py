@@ -28,7 +28,6 @@ from pyarrow import csv, parquet
 from cutlayer.accounting import Ledger
 from cutlayer.alignment.agreed_rows import agreed_rows
 from cutlayer.alignment.intersection import Alignment, Purpose
-from cutlayer.channel.codec import encode
 from cutlayer.channel.parcel import Head, Parcel, ParcelWriter
 from cutlayer.channel.tls.signing import check_signature
 from cutlayer.channel.trail import verify
@@ -522,20 +521,6 @@ def test_an_exchange_goes_on_with_the_same_inputs_alone(monkeypatch: pytest.Monk
     begun(keys=1)
     begun(keys=2)
     assert len({*seen}) == 7
-
-
-def test_a_start_that_was_killed_writes_the_same_file_again(tmp_path: Path, federation: Federation) -> None:
-    courier = Courier(tmp_path, federation)
-    courier.step(ACTIVE)
-    record = tmp_path / f"{TELCO}-aligned.csv.progress" / "exchange.json"
-    courier.step(TELCO)
-    path = tmp_path / "exchange" / "telco~bank~0.cutlayer"
-    first = [encode(message) for message in Parcel(path, ACTIVE, None).messages()]
-    state = json.loads(record.read_text())
-    state["sent"], state["parcels"] = {ACTIVE: []}, {ACTIVE: 0}  # as right after the file, before its record
-    record.write_text(json.dumps(state))
-    courier.step(TELCO)
-    assert [encode(message) for message in Parcel(path, ACTIVE, None).messages()] == first
 
 
 def test_a_start_that_differs_from_an_earlier_one_is_refused(tmp_path: Path, federation: Federation) -> None:

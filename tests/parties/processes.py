@@ -20,6 +20,7 @@ from ruamel.yaml import YAML
 
 from cutlayer import cli
 from cutlayer.models import modules_of
+from tests.cli.jobs import audit_briefly
 from tests.models.estimator_rows import fit_briefly, fits_are_brief
 from tests.parties.runs import ACTIVE, KEY
 from tools.ports import free_port
@@ -63,6 +64,7 @@ forkserver.set_forkserver_preload(
         "sklearn.neighbors",
         "sklearn.pipeline",
         "sklearn.preprocessing",
+        "tests.cli.jobs",
         "tests.models.estimator_rows",
         "tests.parties.runs",
         "torch._dynamo",  # data-parallel workers import it, for seconds each
@@ -153,6 +155,7 @@ def _as_briefly(brief: bool, work: Callable[..., None], *args: Any) -> None:
     """Models are fitted as in the process that asks, whose results are compared with this one's."""
     if brief:
         fit_briefly(pytest.MonkeyPatch())
+        audit_briefly(pytest.MonkeyPatch())
     work(*args)
 
 

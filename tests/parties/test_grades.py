@@ -69,7 +69,7 @@ def raw(
         bottom={ACTIVE: {"kind": "auto"}, TELCO: bottom},
         top={"kind": "linear", "folds": 1},
         release="once",
-        split=SPLIT,
+        split={**SPLIT},  # a test may add to it
         privacy={"label_dp": {"eps": eps} | ({"range": [-4, 6]} if task == "regression" else {})},
         **options,
     )

@@ -81,10 +81,15 @@ def _allowed(local: str | None) -> Iterator[None]:
     if local is None:
         yield
         return
+    with allowed(*_modules(local)):
+        yield
+
+
+@lru_cache(maxsize=4)
+def _modules(local: str) -> tuple[str, ...]:
     from cutlayer.config.load import load_private_part
 
-    with allowed(*load_private_part(Path(local)).allow_models):
-        yield
+    return load_private_part(Path(local)).allow_models
 
 
 @lru_cache(maxsize=4)
@@ -122,8 +127,9 @@ def releaser(
     """A passive party's release of rows as a function of a batch.
 
     The batch has the party's id columns and features, as its table has them. The result has `id`, the text by which ids
-    are compared, and `PARTY_grade`, int8 from 0, or `PARTY_0` and so on, float32. A row has the same release in every
-    batch, on every worker, in a repetition, and by `cutlayer release --run`: grades are drawn by the secret and the id.
+    are compared, and `grade of PARTY`, int8 from 0, or `release 0 of PARTY` and so on, float32. A row has the same
+    release in every batch, on every worker, in a repetition, and by `cutlayer release --run`: grades are drawn by the
+    secret and the id.
 
     Nothing is counted here, and every row that it is given is released: see `release`, which counts.
 

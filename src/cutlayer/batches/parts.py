@@ -344,8 +344,8 @@ class _Sink:
 def release_fields(job: Job, party: str, width: int) -> tuple[pa.Field, ...]:
     """Columns of a party's release besides the id."""
     if grades_rows(job, party):
-        return (pa.field(f"{party}_grade", pa.int8(), nullable=False),)
-    return tuple(pa.field(f"{party}_{at}", pa.float32(), nullable=False) for at in range(width))
+        return (pa.field(f"grade of {party}", pa.int8(), nullable=False),)
+    return tuple(pa.field(f"release {at} of {party}", pa.float32(), nullable=False) for at in range(width))
 
 
 def blocks_of(groups: Tensor) -> Iterator[tuple[Tensor, int]]:

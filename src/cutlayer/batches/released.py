@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,7 +23,7 @@ from cutlayer.batches.parts import ID, OwnPart, ReleasingPart, part_at, release_
 from cutlayer.channel import Kind, Message
 from cutlayer.channel.parcel import Head, Parcel, ParcelWriter
 from cutlayer.channel.security import Security
-from cutlayer.config import Job, PrivateFile
+from cutlayer.config import Job
 from cutlayer.config.load import load_closed_job, load_private_part, with_private_part
 from cutlayer.data.ids import canonical_ids
 from cutlayer.errors import ConfigError, DataError, ProtocolError, RunFolderError
@@ -46,6 +47,7 @@ class CommittedRelease:
         files: Number of Parquet files.
         bytes: Their size.
         digest: SHA-256 of their names, sizes and contents, in hexadecimal.
+        made: Time at which they were counted, UTC: an older release of the training is as valid.
     """
 
     __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012 - read by pydantic
@@ -56,6 +58,7 @@ class CommittedRelease:
     files: StrictInt
     bytes: StrictInt
     digest: StrictStr
+    made: StrictStr
 
 
 class OpenRelease:
@@ -104,22 +107,26 @@ def release(
     Raises:
         ConfigError: As `releaser`.
         RunFolderError: `out` has files, or another release of the run is open.
+        NotApproved: The job, or the party, requires approvals, and one is missing, at the start or at the end.
         DataError: The files are not the release of these rows; nothing is counted, and there is no manifest.
 
     Guarantee: as `releaser`. A row that is released again repeats its draw, and adds nothing to the ledger of the run.
     """
     function = releaser(run, party, local=local, key=key)
     folder, private = Path(run), load_private_part(Path(local))
-    job = load_closed_job(folder / "job.yaml")
+    # With the private file as it is now, whose approvals count, not those of the training.
+    job = with_private_part(load_closed_job(folder / "job.yaml"), party, private)
     security = None if plaintext else security_of(job, party, private, Path(local).parent, _quiet)
+    trail = trail_folder(private, party, Path(local).parent)
     opened = OpenRelease(Path(out).resolve(), function)
     lock = folder / "checkpoint" / party / "batches.lock"
     with locked(lock, f"a release of {party} by batches"):
         if opened.out.exists() and (not opened.out.is_dir() or any(opened.out.iterdir())):
             raise RunFolderError.expected(f"no files at {opened.out}", "some", "remove them, or name another folder")
+        open_trail(job, party, trail, security, folder)  # which refuses without approvals, before anything is computed
         opened.out.mkdir(parents=True, exist_ok=True)
         yield opened
-        opened.committed = _commit(opened, job, party, None if rows == "all" else Path(rows), private, local, security)
+        opened.committed = _commit(opened, job, party, None if rows == "all" else Path(rows), trail, security)
 
 
 def _commit(
@@ -127,19 +134,17 @@ def _commit(
     job: Job,
     party: str,
     agreed: Path | None,
-    private: PrivateFile,
-    local: Path | str,
+    folder: Path,
     security: Security | None,
 ) -> CommittedRelease:
     part = ReleasingPart.open(Path(opened.function.run), party, opened.function.training, opened.function.key)
     files = _files(opened.out)
-    rows = _check(files, part, agreed, opened.out.parent)
-    done = CommittedRelease(part.record.training, party, rows, len(files), *_measured(opened.out, files))
+    rows = _check_columns(files, list(part.schema))
+    _check_ids(files, part, agreed)
+    made = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
+    done = CommittedRelease(part.record.training, party, rows, len(files), *_measured(opened.out, files), made)
     facts = {name: value for name, value in asdict(done).items() if name != "bytes"}
-    now = with_private_part(job, party, private)  # whose approvals count, not those of the training
-    trail = open_trail(
-        now, party, trail_folder(private, party, Path(local).parent), security, Path(opened.function.run)
-    )
+    trail = open_trail(job, party, folder, security, Path(opened.function.run))
     with ExitStack() as ending:
         ending.callback(trail.close)
         trail.note(done.training, job.active, Kind.EVALUATION, done.bytes, **facts)
@@ -172,6 +177,7 @@ def check_release(
         TrustError: The manifest is not signed by the partner.
         ProtocolError: Files were changed, added or removed, or they are of another training.
         RunFolderError: There is no manifest.
+        DataError: The files are no release: another column, or an id that two rows have.
     """
     folder, private = Path(folder), load_private_part(Path(local))
     model, job = part_at(Path(run), party), load_closed_job(Path(run) / "job.yaml")
@@ -191,7 +197,12 @@ def check_release(
     files = _files(folder)
     if (len(files), *_measured(folder, files)) != (stated.files, stated.bytes, stated.digest):
         raise ProtocolError.expected(f"{folder}: the files that {sender} released", "others", "have it sent again")
-    _check_columns(files, [pa.field(ID, pa.string()), *release_fields(job, sender, model.record.widths[sender])])
+    # A signature says who wrote the files, not that they are what a release is: a second row of an id would be a second
+    # row of this party in the join.
+    fields = [pa.field(ID, pa.string()), *release_fields(job, sender, model.record.widths[sender])]
+    if (rows := _check_columns(files, fields)) != stated.rows:
+        raise ProtocolError.expected(f"{folder}: {stated.rows:,} rows, as {sender} states", f"{rows:,}")
+    _check_ids(files)
     return stated
 
 
@@ -246,10 +257,15 @@ def _check_columns(files: Sequence[Path], wanted: Sequence[pa.Field]) -> int:
     return rows
 
 
-def _check(files: Sequence[Path], part: ReleasingPart, agreed: Path | None, scratch: Path) -> int:
-    """Raise unless files hold each of some agreed rows at most once; returns their number of rows."""
-    rows = _check_columns(files, list(part.schema))
-    with tempfile.TemporaryDirectory(prefix=".cutlayer-", dir=scratch) as place, duckdb.connect() as database:
+def _check_ids(files: Sequence[Path], part: OwnPart | None = None, agreed: Path | None = None) -> None:
+    """Raise unless each id is in one row, and among some agreed rows.
+
+    Args:
+        files: Parquet files of a release.
+        part: The party's part of the run, with `agreed`.
+        agreed: The file of the common rows; `None` for any.
+    """
+    with tempfile.TemporaryDirectory(prefix=".cutlayer-") as place, duckdb.connect() as database:
         for name, value in (("memory_limit", _MEMORY), ("temp_directory", place), ("threads", "1")):
             database.execute(f"SET {name} = '{value}'")
         names = [str(path) for path in files]
@@ -261,8 +277,8 @@ def _check(files: Sequence[Path], part: ReleasingPart, agreed: Path | None, scra
         if repeated is not None:
             remedy = "one row per id: a second row of an id would be a second draw"
             raise DataError.expected("every id once in a release", f"{repeated!r:.80} in two rows", remedy)
-        if agreed is None:
-            return rows
+        if part is None or agreed is None:
+            return
         common = Path(place) / "agreed.parquet"
         _write_agreed(agreed, part, common)
         other = _first(
@@ -273,7 +289,6 @@ def _check(files: Sequence[Path], part: ReleasingPart, agreed: Path | None, scra
         if other is not None:
             remedy = "join the table with this file before: an id that is not common would become known"
             raise DataError.expected(f"rows of {agreed} alone", f"id {other!r:.80}", remedy)
-    return rows
 
 
 def _first(database: Any, query: str, values: Sequence[object]) -> str | None:

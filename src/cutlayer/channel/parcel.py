@@ -86,15 +86,14 @@ class ParcelWriter:
         path: Path of the file.
         head: Who sends it to whom.
         security: Certificates of the sender; `None` for a file without a signature.
-        mode: Permissions of the file.
 
     Raises:
         RunFolderError: The file exists.
     """
 
-    def __init__(self, path: Path, head: Head, security: Security | None, mode: int = 0o600) -> None:
+    def __init__(self, path: Path, head: Head, security: Security | None) -> None:
         check_output(path)
-        self.path, self._head, self._security, self._mode = path, head, security, mode
+        self.path, self._head, self._security = path, head, security
         self._partial = path.with_name(f"{path.name}.partial")
         self._hasher = hashlib.sha256()
         self._file: BinaryIO | None = None
@@ -124,7 +123,6 @@ class ParcelWriter:
                 chain = loaded.chain_pem
                 signature = sign(loaded, _SIGNED + digest + chain)
             self._write(msgpack.packb({"digest": digest, "signature": signature, "chain": chain}))
-        os.fchmod(self._file.fileno(), self._mode)
         self._file.close()
         if kind is not None:
             self._partial.unlink(missing_ok=True)

@@ -54,6 +54,11 @@ class Trail:
         self._hash = ""
         self._lines = 0
 
+    @property
+    def party(self) -> str:
+        """Name of the party whose trail it is."""
+        return str(self._about.get("party", ""))
+
     def record(self, message: Message) -> None:
         """Write a message's line; it is with the operating system before the message is sent.
 
@@ -77,13 +82,13 @@ class Trail:
         if message.kind in _SYNCED_AFTER:
             self.sync()
 
-    def note(self, run: str, receiver: str, kind: Kind, nbytes: int, **facts: Any) -> None:
+    def note(self, run: str, receiver: str, kind: str, nbytes: int, **facts: Any) -> None:
         """Write a line of what leaves in another way than as a message, such as files.
 
         Args:
             run: Id of the run.
-            receiver: Name of the party that it is for.
-            kind: Kind of message that it stands for.
+            receiver: Name of the party that it is for; this one's where nothing is sent.
+            kind: Kind of message that it stands for, or in a word what happened to what was sent before.
             nbytes: Number of bytes.
             facts: Further entries, as plain values.
 
@@ -92,7 +97,7 @@ class Trail:
         """
         if self._file is None:
             self.begin(run)
-        self._write({"time": _now(), "to": receiver, "kind": kind.value, "bytes": nbytes, **facts})
+        self._write({"time": _now(), "to": receiver, "kind": str(kind), "bytes": nbytes, **facts})
 
     def sync(self) -> None:
         """Return once all lines are on disk, and their number and last hash in the head."""

@@ -60,6 +60,7 @@ def exchange(
     _check_options(setup.job.active, name, round_, data, out, absent)
     steps = Steps(setup, name, local.parent / "runs" / f"{job.stem}-{name}", folder, keys_for(local.parent, key), wait)
     done: list[str] = []
+    expired = steps.expired()
     with allowed(*setup.private.allow_models):
         try:
             document, lines = steps.trained(version, done, asked=round_ is None)
@@ -70,8 +71,9 @@ def exchange(
         except Waiting as waiting:
             say_waiting(waiting, as_json=json, party=name, done=done)
             raise typer.Exit(WAITING) from None
-    whole = {"state": "done", "party": name, "done": done, **document, "written": [], "waiting_for": None, "next": None}
-    answer(json, whole, *lines)
+    lines = [*(f"deleted of {old}: what others sent, older than {setup.job.keep}" for old in expired), *lines]
+    whole = {"state": "done", "party": name, "done": done, "expired": expired, **document}
+    answer(json, {**whole, "written": [], "waiting_for": None, "next": None}, *lines)
 
 
 def _check_options(

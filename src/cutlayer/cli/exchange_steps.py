@@ -15,7 +15,8 @@ from cutlayer.config.reaches import place_of
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.courier import asked_by_file, check_by_courier
 from cutlayer.jobs.exchange import close_without, result_of
-from cutlayer.jobs.links import LinkOptions
+from cutlayer.jobs.expiry import delete_expired
+from cutlayer.jobs.links import LinkOptions, open_trail
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.jobs.party import run_party
 from cutlayer.jobs.release_file import release_labels, release_training
@@ -53,6 +54,16 @@ class Steps:
     folder: Path
     keys: Keys
     wait: float
+
+    def expired(self) -> list[str]:
+        """Delete what the job does not keep any longer; returns the names of its rounds."""
+        links = self.setup.links
+        trail = None if links.trail is None else open_trail(self.setup.job, self.name, links.trail, links.security)
+        try:
+            return delete_expired(self.setup.job, self._rounds, self.folder, trail)
+        finally:
+            if trail is not None:
+                trail.close()
 
     def trained(self, version: str | None, done: list[str], *, asked: bool) -> Result:
         """The training of a version, unless it has ended.
@@ -130,19 +141,25 @@ class Steps:
             return result_of(round_) is not None
         return RunFolder(run).ended or (run / "audit.json").exists()
 
-    def _private(self, place: str) -> Path:
-        return self.base.with_name(f"{self.base.name}.rounds") / place
+    @property
+    def _rounds(self) -> Path:
+        return self.base.with_name(f"{self.base.name}.rounds")
 
-    def _round(self, place: str, job: Any, table: Any, purpose: Purpose, peers: Sequence[str]) -> Round:
-        limits = self.setup.private.limits
-        return Round(job, self.name, table, limits, purpose, self.folder / place, self._private(place), tuple(peers))
+    def _private(self, place: str) -> Path:
+        return self._rounds / place
+
+    def _round(
+        self, place: str, table: Any, purpose: Purpose, peers: Sequence[str], trained: Path | None = None
+    ) -> Round:
+        job, limits, private = self.setup.job, self.setup.private.limits, self._private(place)
+        return Round(job, self.name, table, limits, purpose, self.folder / place, private, tuple(peers), trained)
 
     def _train(self, run: Path) -> None:
         job, name = self.setup.job, self.name
         check_job(job, name)
         check_by_courier(job)
         table = open_table(job, name, {})
-        round_ = self._round(f"train-{version_of(self.base, run)}", job, table, Purpose.ALIGN, job.peers_of(name))
+        round_ = self._round(f"train-{version_of(self.base, run)}", table, Purpose.ALIGN, job.peers_of(name))
         links = replace(self.setup.links, rows=round_.rows)
         with round_.open(links, self.wait) as files:
             if name == job.active:
@@ -204,7 +221,7 @@ class Steps:
             result, lines = predict(links)
             close_without(private, result)
             return result, lines
-        round_ = self._round(place, job, side.table, Purpose.PREDICT, peers)
+        round_ = self._round(place, side.table, Purpose.PREDICT, peers, run.path)
         with round_.open(links, self.wait) as files:
             round_.lead(files)
             _begin(private, named)
@@ -215,7 +232,7 @@ class Steps:
 
     def _follow(self, side: PredictionSide, run: RunFolder, place: str, key: Path | None) -> Result:
         job, name = side.job, self.name
-        round_ = self._round(place, job, side.table, Purpose.PREDICT, (job.active,))
+        round_ = self._round(place, side.table, Purpose.PREDICT, (job.active,), run.path)
         links = replace(self.setup.links, rows=round_.rows)
         out, counted = round_.release_of(name), round_.private / "prediction"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from cutlayer.channel.kinds import MEANINGS
+from cutlayer.channel.kinds import MEANINGS, NOTES
 from cutlayer.cli.app import BAD_INPUT, answer, app
 from cutlayer.cli.verb import verb
 from cutlayer.report.rounding import plain, size
@@ -72,7 +72,7 @@ def _page(file: TrailFile) -> Iterator[str]:
     for receiver, entries in by_receiver.items():
         yield f"  to {receiver}:"
         for kind, count, octets in entries:
-            meaning = MEANINGS.get(kind, "unknown to this version")
+            meaning = {**MEANINGS, **NOTES}.get(kind, "unknown to this version")
             yield f"    {count:>9,} x {kind:<10} {size(octets):>8}  {meaning}"
     if file.incomplete:
         yield "  the last line was cut off when the process or the machine went down"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -82,6 +82,8 @@ class Job(FrozenModel):
             `uncompressed`, `retrained` (without each single passive party), `finetuned` (the top model trained further
             after a departure), `boosting` (gradient boosting on all columns in one place).
         alternatives: The job with other protections, trained and audited as well: by name, and then by party.
+        keep: How long a party uses what another one released, such as `400 days`: older files are refused, and
+            `cutlayer exchange` deletes what it has of them. Models stay. No limit by default.
     """
 
     name: str = "job"
@@ -96,6 +98,12 @@ class Job(FrozenModel):
     train: TrainConfig = TrainConfig()
     compare: tuple[Reference, ...] = ()
     alternatives: Mapping[AlternativeName, Mapping[PartyName, AlternativeConfig]] = Field(default_factory=dict)
+    keep: Annotated[str, Field(pattern=r"^[1-9][0-9]{0,4} days$")] | None = None
+
+    @property
+    def keep_days(self) -> int | None:
+        """Number of days for which a release is used; `None` for no limit."""
+        return None if self.keep is None else int(self.keep.split()[0])
 
     def _faults(self) -> Iterator[str]:
         actives = [name for name, party in self.parties.items() if party.role == "active"]
@@ -259,6 +267,8 @@ class Job(FrozenModel):
             for key in newer:
                 if getattr(section, key) == type(section).model_fields[key].default:
                     del stated[key]
+        if self.keep is not None:
+            whole["keep"] = self.keep
         if self.rows != "common":
             whole["rows"] = self.rows
         if self.channel != ChannelConfig():

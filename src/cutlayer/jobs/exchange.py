@@ -9,11 +9,14 @@ the same secret scalar.
 from __future__ import annotations
 
 import json
+import os
 import secrets
+import shutil
 import stat
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -24,16 +27,16 @@ from cutlayer.channel.parcel import Head, Parcel, ParcelWriter
 from cutlayer.channel.security import Security
 from cutlayer.channel.trail import Trail, content_digest
 from cutlayer.config import Job
-from cutlayer.errors import CutlayerError, ProtocolError, RunFolderError
+from cutlayer.errors import ProtocolError, RunFolderError
 from cutlayer.parties.drive.drive import drive
-from cutlayer.storage.durable import locked, make_folder, write_whole
+from cutlayer.storage.durable import check_output, create, locked, make_folder, replace_whole, write_whole
 from cutlayer.storage.json_values import parse_json
 
 R = TypeVar("R")
 RECORD = "exchange.json"
 _LOCK, _HOLDER = "exchange.lock", "another start of this command"
 _POLL = 0.5
-_KEYS = {"run", "key", "inputs", "sent", "parcels", "received", "writing", "ended"}
+_KEYS = {"run", "key", "inputs", "sent", "parcels", "received", "ended"}
 
 
 class Waiting(Exception):
@@ -119,13 +122,15 @@ class Exchange:
         self._job, self._name, self._folder, self._security, self._wait = job, name, folder, security, wait
         self.written: tuple[Path, ...] = ()
         peers = job.peers_of(name) if peers is None else peers
-        self._path = private / RECORD
+        self._path, self._outbox = private / RECORD, private / "outbox"
         self._held = ExitStack()
         make_folder(private)
         # Two processes could answer two files of one name under one scalar.
         self._held.enter_context(locked(private / _LOCK, _HOLDER))
         try:
             self._state = self._begun(peers, inputs)
+            make_folder(self._outbox)
+            self._publish_rest()
         except BaseException:
             self._held.close()
             raise
@@ -209,7 +214,7 @@ class Exchange:
             "sent": {peer: [] for peer in peers},
             "parcels": dict.fromkeys(peers, 0),
             "received": {peer: [] for peer in peers},
-            "writing": {peer: [] for peer in peers},
+            "begun": f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S+00:00}",
             "ended": False,
         }
         if self._name == self._job.active:
@@ -250,33 +255,39 @@ class Exchange:
             opening = self._name == self._job.active and number == 0
             if not messages and not opening:
                 continue
-            path = self._folder / _name(self._name, peer, number)
-            digests = [*map(content_digest, messages)]
+            made = self._outbox / _name(self._name, peer, number)
+            made.unlink(missing_ok=True)  # of a start that was killed before it noted the file
             head = Head(self._name, peer, self._state["run"], number)
-            # A start that was killed right after the file may have been read: the file stays as it is.
-            if not (self._state["writing"][peer] == [number, *digests] and self._is_written(path, head, digests)):
-                self._state["writing"][peer] = [number, *digests]
-                self._save()
-                with ParcelWriter(path, head, self._security, _shared_mode(self._folder)) as parcel:
-                    for message in messages:
-                        parcel.add(message)
-            self._state["sent"][peer] += digests
+            with ParcelWriter(made, head, self._security) as parcel:
+                for message in messages:
+                    parcel.add(message)
+            self._state["sent"][peer] += map(content_digest, messages)
             self._again[peer] += len(messages)
             self._state["parcels"][peer] += 1
             self._save()
             messages.clear()
-            self.written += (path,)
+            self._publish(made)
 
-    def _is_written(self, path: Path, head: Head, digests: Sequence[str]) -> bool:
-        """Whether a file is there, whole, with these messages under the own signature."""
-        if not path.exists():
-            return False
-        try:
-            parcel = Parcel(path, head.receiver, self._security)
-            same = (parcel.head.sender, parcel.head.run, parcel.head.number) == (head.sender, head.run, head.number)
-            return same and [content_digest(message) for message in parcel.messages()] == digests
-        except CutlayerError:
-            return False
+    def _publish(self, made: Path) -> None:
+        """Give the other parties a file that is noted here: whenever this is repeated, it is the same to the byte."""
+        path, mode = self._folder / made.name, self._folder.stat().st_mode & 0o666
+        check_output(path, own=lambda there: there == made.read_bytes(), remedy="remove it; only this party writes it")
+
+        def write(partial: Path) -> None:
+            with made.open("rb") as source, create(partial) as file:
+                shutil.copyfileobj(source, file)
+                os.fchmod(file.fileno(), mode)
+
+        replace_whole(path, write)
+        made.unlink()
+        self.written += (path,)
+
+    def _publish_rest(self) -> None:
+        """Publish what a start that was killed had noted; what it had not is written again."""
+        for made in sorted(self._outbox.glob("*.cutlayer")):
+            _, peer, number = made.stem.split("~")
+            if int(number) < self._state["parcels"].get(peer, 0):
+                self._publish(made)
 
     def _messages(self, peer: str) -> Iterator[Message]:
         number = 0
@@ -312,11 +323,6 @@ def _make_shared(folder: Path) -> None:
     if not folder.exists():
         make_folder(folder)
         folder.chmod(stat.S_IMODE(folder.parent.stat().st_mode))
-
-
-def _shared_mode(folder: Path) -> int:
-    """Permissions of a file in such a folder."""
-    return folder.stat().st_mode & 0o666
 
 
 def _name(sender: str, receiver: str, number: int) -> str:
