@@ -11,10 +11,11 @@ import pytest
 import torch
 
 from cutlayer.data.store import Store
-from cutlayer.serving.drift import MIN_ROWS, WAITING_ROWS, DriftReference, column_drift
+from cutlayer.serving.drift import MIN_ROWS, WAITING_ROWS, DriftReference
 from cutlayer.serving.online.metrics import serve_metrics
 from cutlayer.serving.online.passive import LookupCounts
 from cutlayer.serving.online.trained_party import TrainedParty
+from cutlayer.serving.party_drift import column_drift
 from tests.serving.world import ACTIVE, MISSING_AT_SHOP, world
 
 DRAW = np.random.default_rng(5)

@@ -23,7 +23,7 @@ from cutlayer.kernels.rows.grade_columns import grades_of_columns
 from cutlayer.loggers.registry import register
 from cutlayer.protections.grade_dp import GradeDPConfig
 from cutlayer.protections.label_dp import LabelDPConfig
-from cutlayer.serving import drift
+from cutlayer.serving import drift, party_drift
 from cutlayer.serving.export import export_part, load_part
 from cutlayer.serving.models import Models, PartyModel, RowEmbedder
 from cutlayer.serving.predict import Request, predict
@@ -208,7 +208,9 @@ def test_a_registered_model_predicts_from_columns_and_releases(
 ) -> None:
     job, folder = job_of(served)
     sent: dict[str, list[torch.Tensor]] = {TELCO: [], "shop": []}
-    monkeypatch.setattr(drift.PartyDrift, "add_release", lambda _, of, made: sent[of].append(made) if of in sent else 0)
+    monkeypatch.setattr(
+        party_drift.PartyDrift, "add_release", lambda _, of, made: sent[of].append(made) if of in sent else 0
+    )
     given = {name: pa.parquet.read_table(own_table(served, name)) for name in (ACTIVE, TELCO, "shop")}
     out = tmp_path / "scores.parquet"
     predict(job, folder, out, Request(given))

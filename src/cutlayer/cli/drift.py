@@ -12,7 +12,7 @@ from cutlayer.cli.app import complain
 from cutlayer.errors import ConfigError, DriftExceeded
 
 if TYPE_CHECKING:
-    from cutlayer.serving.drift import DriftOf
+    from cutlayer.serving.party_drift import DriftOf
 
 SHOWN = 5
 """Statistics that are printed; `--json` has all."""
@@ -43,7 +43,7 @@ def drift_lines(rows: Sequence[DriftOf]) -> Iterator[str]:
 
 def exit_if_drifted(rows: Sequence[DriftOf], limit: float | None, consequence: str) -> None:
     """End the command with the exit code of drift where a statistic is above the limit, after its result is printed."""
-    from cutlayer.serving.drift import check_drift
+    from cutlayer.serving.party_drift import check_drift
 
     if limit is None:
         return

@@ -62,7 +62,7 @@ def party_predict(
     from cutlayer.jobs.links import address_of
     from cutlayer.results.scores import check_scores_output, destination
     from cutlayer.serving.between import PredictionSide
-    from cutlayer.serving.drift import measured
+    from cutlayer.serving.party_drift import measured
     from cutlayer.serving.prediction_release import Serving
     from cutlayer.training.folder import RunFolder
     from cutlayer.training.keys import read_key
@@ -165,7 +165,7 @@ def lead_prediction(
     from cutlayer.parties.drive.by_links import driven
     from cutlayer.serving.between import ask
     from cutlayer.serving.by_file import with_agreed_rows
-    from cutlayer.serving.drift import measured
+    from cutlayer.serving.party_drift import measured
     from cutlayer.serving.provenance import write_provenance
     from cutlayer.training.finetuning import checked_absent
 
@@ -200,7 +200,7 @@ def _follow(side: PredictionSide, serving: Serving, job: Job, link_options: Link
     from cutlayer.jobs.links import make_client
     from cutlayer.parties.drive.by_links import driven
     from cutlayer.serving import between
-    from cutlayer.serving.drift import measured
+    from cutlayer.serving.party_drift import measured
 
     serving.check()  # before the active party waits for an alignment
     with make_client(job, side.name, link_options) as link:

@@ -102,7 +102,7 @@ def _release_new_rows(
 ) -> None:
     from cutlayer.cli.party_predict import new_rows, trained_job
     from cutlayer.serving.between import PredictionSide
-    from cutlayer.serving.drift import measured
+    from cutlayer.serving.party_drift import measured
     from cutlayer.training.folder import RunFolder
     from cutlayer.training.process import run_threads
 

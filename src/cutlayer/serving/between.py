@@ -35,8 +35,8 @@ from cutlayer.parties.guards.numbers import check_own
 from cutlayer.parties.messages import checked_embedding
 from cutlayer.parties.session.local import EVALUATION_ROWS, packing_of
 from cutlayer.serving.answers import Embed, PredictedRows, answer_rows
-from cutlayer.serving.drift import PartyDrift
 from cutlayer.serving.models import PartyModel, RowEmbedder
+from cutlayer.serving.party_drift import PartyDrift
 from cutlayer.serving.prediction_release import Serving
 from cutlayer.storage.row_arrays import gathered
 from cutlayer.storage.row_tensors import empty_rows, rows_of

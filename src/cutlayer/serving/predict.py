@@ -28,9 +28,9 @@ from cutlayer.errors import ConfigError, DataError
 from cutlayer.parties.agreement.split import split_of_run
 from cutlayer.results.scores import Destination, check_scores_output
 from cutlayer.serving.answers import answer_rows
-from cutlayer.serving.drift import DriftOf, PartyDrift, measured
 from cutlayer.serving.models import Models, RowEmbedder
 from cutlayer.serving.new_rows import RowsToPredict, in_order_of_use, new_rows, new_table
+from cutlayer.serving.party_drift import DriftOf, PartyDrift, measured
 from cutlayer.serving.prediction_release import OpenPrediction, servings
 from cutlayer.serving.provenance import write_provenance
 from cutlayer.storage.row_arrays import gathered

@@ -21,7 +21,7 @@ from cutlayer.channel.security import Security
 from cutlayer.channel.trail import Trail
 from cutlayer.config import Job, PrivateFile, ServeConfig
 from cutlayer.errors import ConfigError
-from cutlayer.serving.drift import ColumnDrift, column_drift
+from cutlayer.serving.drift import ColumnDrift
 from cutlayer.serving.online.audit_log import AuditLog, read_log
 from cutlayer.serving.online.callers import Callers
 from cutlayer.serving.online.features import FeatureStore
@@ -31,6 +31,7 @@ from cutlayer.serving.online.releases import OnlineReleases
 from cutlayer.serving.online.sample import ServedSample
 from cutlayer.serving.online.trained_party import TrainedParty
 from cutlayer.serving.online.versions import Versions
+from cutlayer.serving.party_drift import column_drift
 
 logger = logging.getLogger(__name__)
 

@@ -21,10 +21,10 @@ from cutlayer.kernels.rows.patterns import patterns
 from cutlayer.models import TopModel
 from cutlayer.models.multi_head import MultiHeadTop
 from cutlayer.results.departure import AbsenceUtility
-from cutlayer.serving.drift import PartyDrift
 from cutlayer.serving.online.features import FeatureStore
 from cutlayer.serving.online.given_columns import given_table
 from cutlayer.serving.online.trained_party import TrainedParty
+from cutlayer.serving.party_drift import PartyDrift
 
 Columns = tuple[Tensor, Tensor]
 
