@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+# Modules are compiled when they are first imported: of a quarter of a gigabyte of sources most never are.
+PIP    := $(BIN)/pip install --quiet --no-compile --constraint constraints.txt
 
 # Compiled modules are kept, whatever the environment says: pytest rewrites the asserts of hundreds of files, and every
 # process that a test starts would compile the package again.
@@ -61,16 +63,16 @@ docs: $(VENV)/installed-docs
 # torch first and by the constraint: any other way downloads gigabytes of CUDA packages.
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt torch
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
+	$(PIP) torch
+	$(PIP) --editable .
 	@touch $@
 
 $(VENV)/installed-dev: $(VENV)/installed
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(PIP) --editable '.[dev]'
 	@touch $@
 
 $(VENV)/installed-docs: $(VENV)/installed-dev
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	$(PIP) --editable '.[docs]'
 	@touch $@
 
 clean:

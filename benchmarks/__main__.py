@@ -48,6 +48,7 @@ from benchmarks.scale_alignment import Intersections as Alignments
 from benchmarks.scale_alignment import scale_alignment
 from benchmarks.serving import ServingSpeeds, serving
 from benchmarks.serving_kills import Kills, serving_kills
+from benchmarks.serving_plain import PlainLatency, serving_plain
 from benchmarks.single_methods import SingleMethods, single_methods
 from benchmarks.start import StartTimes, start_times
 from benchmarks.tables import Tables, tables
@@ -223,6 +224,10 @@ def _start(_table: str, _rows: int, repeats: int) -> StartTimes:
     return start_times(repeats)
 
 
+def _serving_plain(_table: str, _rows: int, repeats: int) -> PlainLatency:
+    return serving_plain(repeats)
+
+
 def _row_memory(_table: str, rows: int, _repeats: int) -> RowMemories:
     return row_memory(rows)
 
@@ -250,6 +255,7 @@ Result = (
     | RarePositives
     | NoiseSpeeds
     | Overheads
+    | PlainLatency
     | PredictSpeeds
     | RoundTrips
     | RowMemories
@@ -336,6 +342,7 @@ BENCHMARKS: dict[str, tuple[str, Callable[[str, int, int], Result]]] = {
         _single_methods,
     ),
     "serving": ("answers/s of three processes, against a forward pass; kill -9 under load; goal 0.5", _serving),
+    "serving_plain": ("p99 of an answer beside that of a plain FastAPI forward pass, in turn", _serving_plain),
     "serving_kills": (
         "kill -9 of a party under load, --repeats times; goal: 50, and no failure",
         _serving_kills,

@@ -17,8 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
+import pyarrow as pa
+from pyarrow import csv
 
+_BLOCK = 1_000_000
 _BOOSTING = """
 import sys, json
 import pandas as pd
@@ -37,9 +41,20 @@ print(json.dumps({"auc": roc_auc_score(label[:test], model.decision_function(col
 
 
 def make_tables(folder: Path, rows: int, seed: int = 0) -> None:
-    """Write `bank.csv`, with the labels, and `telco.csv`, whose rows are in another order."""
+    """Write `bank.csv`, with the labels, and `telco.csv`, whose rows are in another order, a million rows at a time."""
     draw = np.random.default_rng(seed)
     ids = draw.permutation(rows) + 10 * rows
+    for start in range(0, rows, _BLOCK):
+        bank, telco = _drawn(draw, ids[start : start + _BLOCK])
+        shuffled = telco.sample(frac=1, random_state=seed)
+        for name, table in {"bank": bank, "telco": shuffled}.items():
+            with (folder / f"{name}.csv").open("ab") as file:
+                options = csv.WriteOptions(include_header=not start, quoting_style="none")
+                csv.write_csv(pa.Table.from_pandas(table, preserve_index=False), file, options)
+
+
+def _drawn(draw: np.random.Generator, ids: npt.NDArray[np.int64]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    rows = len(ids)
     bank: dict[str, Any] = {
         "id": ids,
         "age": draw.integers(18, 90, rows),
@@ -59,8 +74,7 @@ def make_tables(folder: Path, rows: int, seed: int = 0) -> None:
     score += 0.8 * telco["n0"] + 0.7 * telco["n1"] * telco["n2"] + 0.3 * np.sin(3 * telco["n3"])
     score += 0.5 * (telco["plan"] == "XL") + 0.03 * (telco["calls"] - 20)
     bank["label"] = (draw.random(rows) < 1 / (1 + np.exp(1 - 1.3 * score))).astype(int)
-    pd.DataFrame(bank).to_csv(folder / "bank.csv", index=False)
-    pd.DataFrame(telco).sample(frac=1, random_state=seed).to_csv(folder / "telco.csv", index=False)
+    return pd.DataFrame(bank), pd.DataFrame(telco)
 
 
 def timed(folder: Path, *command: str) -> dict[str, Any]:

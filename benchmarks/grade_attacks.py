@@ -3,6 +3,7 @@
 - `chosen`: labels that are an attribute of the partner's, whole and mixed with true ones.
 - `reads`: the best guess of the partner's columns, by known rows: from the bank's columns and labels, from grades, from
   several refits, from the ideal output, and from what another partner has; and which rows were in the fit.
+- `jobs`, `members`: see `benchmarks.grade_jobs`.
 
 Results are appended to a file, one line for each case; what is there is not measured again. Which honest grades the
 default limit refuses is counted from the results of `python -m benchmarks grades`.
@@ -24,11 +25,12 @@ import torch
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 
+from benchmarks.grade_rule import labelled
 from benchmarks.graded_rows import Codes, Floats, Graded, Rows, attributes, rate_bounds, some
 from benchmarks.grades import EPSILONS as HONEST
 from benchmarks.grades import RESULTS as HONEST_RUNS
 from benchmarks.utility.__main__ import lines_of
-from benchmarks.utility.datasets import DataSet, load
+from benchmarks.utility.datasets import DataSet
 from cutlayer.attacks.feature.best_guess import BestGuess
 from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge
@@ -93,7 +95,7 @@ def read(held: Floats, attribute: Codes, known: Codes) -> float:
 
 def chosen(name: str, data: Path, seed: int, done: set[str], count: int) -> Iterator[dict[str, Any]]:
     """Labels that are an attribute: what each set of labels reveals, and what the partner's checks see of it."""
-    table = load(name, data)
+    table = labelled(name, data)
     rows = Rows.of(table, seed)
     every = attributes(table.partner)
     for attribute in some([*every], count):
@@ -157,9 +159,9 @@ def reads(name: str, data: Path, seed: int, done: set[str], _: int) -> Iterator[
     case = f"reads {name} {seed}"
     if case in done:
         return
-    table = load(name, data)
+    table = labelled(name, data)
     rows = Rows.of(table, seed)
-    fits = [_refit(rows, at, seed) for at in range(REFITS)]
+    fits = [refit(rows, at, seed) for at in range(REFITS)]
     grades = [of_grades(rows.released(each, 8.0, f"grades {at}"), each.bands) for at, each in enumerate(fits)]
     fewer = rows.regraded(fits[0], 4.0)
     held: dict[str, list[Floats]] = {"own": [], "grade 8": grades[:1], f"{REFITS} refits at 8": grades}
@@ -168,11 +170,12 @@ def reads(name: str, data: Path, seed: int, done: set[str], _: int) -> Iterator[
         held[f"ideal, {ideal}"] = [_ideal(rows, seed, trees)]
     line: dict[str, Any] = {"case": case, "part": "reads", "data": name, "seed": seed}
     for known in KNOWN_READS:
-        line[str(known)] = {what: _guessed(rows, parts, known, seed) for what, parts in held.items()}
+        line[str(known)] = {what: guessed(rows, parts, known, seed) for what, parts in held.items()}
     yield line | {"collusion": _collusion(table, seed), "membership": _membership(rows, fits[0], seed)}
 
 
-def _refit(rows: Rows, at: int, seed: int) -> Graded:
+def refit(rows: Rows, at: int, seed: int) -> Graded:
+    """A job with draws of labels and folds of its own."""
     sent = rows.drawn(rows.labels, LABEL_EPSILON, 2, f"labels {seed} {at}")
     return rows.graded(sent, LABEL_EPSILON, EPSILONS[0], seed + at)
 
@@ -186,7 +189,7 @@ def _ideal(rows: Rows, seed: int, trees: bool) -> Floats:
     return (scores[:, 1:] - scores[:, :1]).numpy()
 
 
-def _guessed(rows: Rows, parts: Sequence[Floats], known: int, seed: int) -> dict[str, float]:
+def guessed(rows: Rows, parts: Sequence[Floats], known: int, seed: int) -> dict[str, float]:
     """Mean R² of the partner's columns and mean AUC of their attributes, by the attack `best_guess`."""
     order = np.random.default_rng(seed).permutation(rows.training)[: known + ATTACKED]
     chosen = torch.from_numpy(order)
@@ -208,12 +211,12 @@ def _collusion(table: DataSet, seed: int) -> dict[str, dict[str, float]]:
     half = table.partner.shape[1] // 2
     first, second = table.partner.iloc[:, :half], table.partner.iloc[:, half:]
     rows, other = (Rows.of(replace(table, partner=part), seed) for part in (first, second))
-    mine, its = _refit(rows, 0, seed), _refit(other, 0, seed)
+    mine, its = refit(rows, 0, seed), refit(other, 0, seed)
     grade = of_grades(rows.released(mine, 8.0, "first"), mine.bands)
     more = {"its grade": of_grades(other.released(its, 8.0, "second"), its.bands), "its columns": other.partner.matrix}
     found = {"own": [], "grade": [grade]} | {name: [grade, part] for name, part in more.items()}
     found["its columns alone"] = [other.partner.matrix]
-    return {name: _guessed(rows, parts, KNOWN_READS[0], seed) for name, parts in found.items()}
+    return {name: guessed(rows, parts, KNOWN_READS[0], seed) for name, parts in found.items()}
 
 
 def _membership(rows: Rows, graded: Graded, seed: int) -> dict[str, float]:
@@ -233,10 +236,16 @@ def _membership(rows: Rows, graded: Graded, seed: int) -> dict[str, float]:
     return {name: roc_auc((grade - grade.mean()) * signs, member) for name, grade in found.items()}
 
 
-PARTS: Mapping[str, tuple[Callable[[str, Path, int, set[str], int], Iterator[dict[str, Any]]], Sequence[str]]] = {
-    "chosen": (chosen, CHOSEN),
-    "reads": (reads, CHOSEN),
-}
+Part = tuple[Callable[[str, Path, int, set[str], int], Iterator[dict[str, Any]]], Sequence[str]]
+PARTS = ("chosen", "reads", "jobs", "members")
+
+
+def _parts() -> Mapping[str, Part]:
+    """How each part is measured, and on which data sets."""
+    from benchmarks import grade_jobs
+
+    measures = (chosen, reads, grade_jobs.jobs, grade_jobs.members)
+    return {part: (measure, CHOSEN) for part, measure in zip(PARTS, measures, strict=True)}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -252,7 +261,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     lines = lines_of(given.results)
     done = {line["case"] for line in lines}
     for seed, part in product(range(given.seeds), given.parts):
-        measure, tables = PARTS[part]
+        measure, tables = _parts()[part]
         for name in given.tables or tables:
             for line in measure(name, given.data, seed, done, given.attributes):
                 lines.append(line | {"commit": provenance()["commit"]})
@@ -263,9 +272,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def page(lines: Sequence[Mapping[str, Any]]) -> str:
     """The tables of all parts, as Markdown."""
+    from benchmarks.grade_jobs import of_jobs, of_members
+
     of = {part: [line for line in lines if line["part"] == part] for part in PARTS}
     return "\n".join(
-        [*_of_chosen(of["chosen"]), "", *_of_honest(lines_of(HONEST_RUNS)), "", *_of_reads(of["reads"]), ""]
+        [
+            *_of_chosen(of["chosen"]),
+            "",
+            *_of_honest(lines_of(HONEST_RUNS)),
+            "",
+            *_of_reads(of["reads"]),
+            "",
+            *of_jobs(of["jobs"]),
+            "",
+            *of_members(of["members"]),
+            "",
+        ]
     )
 
 

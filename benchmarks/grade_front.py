@@ -120,17 +120,17 @@ def _measured(name: str, data: Path, seed: int, rows: int, change: Change) -> di
         }
 
 
-def run_demo(results: Path, seeds: int, lines: list[dict[str, Any]]) -> None:
-    """Measure the demo's table and parties: all columns, and grades at label epsilon 1 and column epsilon 8."""
-    done = {line["demo"] for line in lines if "demo" in line}
+def run_demo(results: Path, seeds: int, label: float, lines: list[dict[str, Any]]) -> None:
+    """Measure the demo's table and parties: all columns, and grades at a label epsilon and column epsilon 8."""
+    done = {(line["demo"], line.get("label_epsilon", 1.0)) for line in lines if "demo" in line}
     for seed in range(seeds):
-        if seed not in done:
-            lines.append({"demo": seed, **_demo(seed)})
+        if (seed, label) not in done:
+            lines.append({"demo": seed, "label_epsilon": label, **_demo(seed, label)})
             with results.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(lines[-1]) + "\n")
 
 
-def _demo(seed: int) -> dict[str, Any]:
+def _demo(seed: int, label: float) -> dict[str, Any]:
     raw: dict[str, Any] = demo_job().model_dump()
     raw |= {"compare": ["alone"], "alternatives": {}}
     raw["train"] |= {"seed": seed, "threads": 1}
@@ -141,7 +141,7 @@ def _demo(seed: int) -> dict[str, Any]:
     raw["model"]["bottom"] |= {name: {"kind": "linear", "width": 128} for name in ("census_office", "employer")}
     with tempfile.TemporaryDirectory(prefix="cutlayer-demo-") as scratch:
         whole = grades.ran(raw, Path(scratch) / "whole")
-        owner["privacy"] = {"label_dp": {"eps": 1.0}}
+        owner["privacy"] = {"label_dp": {"eps": label}}
         owner["audit"] |= {"attacks": ["sent_labels"]}
         for party in partners:
             party |= {"fit": {"kind": "grade"}, "privacy": {"grade_dp": {"epsilon": 8.0}}}
@@ -166,11 +166,13 @@ def _demo(seed: int) -> dict[str, Any]:
 
 def demo_page(lines: Sequence[Mapping[str, Any]]) -> str:
     """A line for each seed, as Markdown."""
-    out = ["| seed | own | all columns | grades | R² of each partner | leak; of own columns |", "|---" * 6 + "|"]
+    names = "label epsilon | seed | own | all columns | grades | R² of each partner | leak; of own columns"
+    out = [f"| {names} |", "|---" * 7 + "|"]
     for line in (line for line in lines if "demo" in line):
+        first = f"{line.get('label_epsilon', 1.0):g} | {line['demo']}"
         recovered = ", ".join(f"{value:.3f}" for value in line["recovered"])
         values = f"{line['own']:.4f} | {line['whole']:.4f} | {line['grade']:.4f}"
-        out.append(f"| {line['demo']} | {values} | {recovered} | {line['leak']:.3f}; {line['own_leak']:.3f} |")
+        out.append(f"| {first} | {values} | {recovered} | {line['leak']:.3f}; {line['own_leak']:.3f} |")
     return "\n".join(out) + "\n"
 
 

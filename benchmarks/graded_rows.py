@@ -22,6 +22,7 @@ from benchmarks.utility.datasets import DataSet
 from benchmarks.utility.sides import test_rows
 from cutlayer.attacks.feature.base import encoded_matrix
 from cutlayer.config import FeaturesConfig
+from cutlayer.data.carried import Carried
 from cutlayer.data.encoding import Encoder, chosen_kind
 from cutlayer.data.feature_columns import feature_names
 from cutlayer.data.ids import row_digests
@@ -32,7 +33,7 @@ from cutlayer.kernels.noise.score_bands import bands_for
 from cutlayer.models.bottom_fits.base import DrawnLabels, TrainingColumns
 from cutlayer.models.bottom_fits.grade import GradeFit, borders_of, fit_grade, ranking_z
 from cutlayer.models.grade import GradeBottom, GradeBottomConfig
-from cutlayer.parties.carried import Carried, carried
+from cutlayer.parties.carried import carried
 from cutlayer.problem.inputs import Inputs
 
 Codes = npt.NDArray[np.int64]

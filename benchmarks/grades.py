@@ -24,16 +24,16 @@ from scipy import stats
 
 from benchmarks.utility.__main__ import METRICS, lines_of
 from benchmarks.utility.datasets import LOADERS, DataSet, load
-from benchmarks.utility.sides import LABEL, TEST, test_rows, write_tables
+from benchmarks.utility.sides import LABEL, TEST, table_in, test_rows, write_tables
 from cutlayer.attacks import knowledge
 from cutlayer.cli.init import init
 from cutlayer.config import validated
 from cutlayer.config.job import Job
+from cutlayer.data.carried import Carried
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.kernels.noise.informative_rows import ENOUGH, informative_rows
 from cutlayer.kernels.noise.label_levels import levels_for
-from cutlayer.parties.carried import Carried
 from cutlayer.parties.session.checkpoint import CARRIED
 from cutlayer.results.run import RunId, RunKind
 from cutlayer.training.folder import RunFolder
@@ -127,7 +127,7 @@ def written(folder: Path, seed: int) -> dict[str, Any]:
     """The job that `init` wrote, with a seed and a fifth of the rows for testing."""
     raw: dict[str, Any] = YAML(typ="safe").load(folder / "job.yaml")
     for party in raw["parties"].values():
-        party["table"] = str(folder / party["table"])
+        party["table"] = table_in(folder, party["table"])
     raw["compare"] = ["alone"]
     raw["parties"]["bank"]["audit"] = {"attacks": [], "every": "never"}
     raw["train"] |= {"seed": seed, "threads": 1, "split": {"test": TEST}}
@@ -254,6 +254,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--epsilon", type=_epsilons, default=EPSILONS, help="privacy of a row's grade, such as 8,4,2")
     parser.add_argument("--fit", type=json.loads, default={}, help="settings of the fit, as JSON, to try others")
     parser.add_argument("--study", choices=STUDIES, default=STUDIES[0], help="what is measured")
+    parser.add_argument("--label", type=float, default=1.0, help="label epsilon of the demo's table")
     parser.add_argument("--rows", type=int, default=4_000, help="rows of a table of the front")
     given = parser.parse_args(arguments)
     knowledge.AUXILIARY_ROWS = KNOWN
@@ -281,10 +282,11 @@ def _other_study(given: argparse.Namespace, lines: list[dict[str, Any]]) -> str:
     if given.study == "draws":
         return grade_draws.page()
     if given.study == "rule":
-        grade_rule.run(given.data, given.results, given.seeds, lines)
+        names = grade_rule.TABLES if [*given.tables] == [*TABLES] else given.tables
+        grade_rule.run(given.data, given.results, names, given.seeds, lines)
         return grade_rule.page(lines)
     if given.study == "demo":
-        grade_front.run_demo(given.results, given.seeds, lines)
+        grade_front.run_demo(given.results, given.seeds, given.label, lines)
         return grade_front.demo_page(lines)
     grade_front.run(given.data, given.results, given.tables, given.seeds, given.rows, lines)
     return grade_front.page(lines)

@@ -22,6 +22,7 @@ import numpy.typing as npt
 import pandas as pd
 from ruamel.yaml import YAML
 
+from benchmarks.utility.sides import table_in
 from cutlayer.cli.init import init
 from cutlayer.config import validated
 from cutlayer.config.job import Job
@@ -119,7 +120,7 @@ def _job(folder: Path, rows: str, seed: int, *, by_steps: bool) -> Job:
     raw = YAML(typ="safe").load(folder / "job.yaml")
     (folder / "job.yaml").unlink()
     for party in raw["parties"].values():
-        party["table"] = str(folder / party["table"])
+        party["table"] = table_in(folder, party["table"])
         party["audit"] = {"every": "never"}
     # The same rows test in both runs.
     split = {"by_id": True, "test": 0.2, "validation": 0.1}

@@ -15,7 +15,7 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from benchmarks.utility.datasets import DataSet, load
-from benchmarks.utility.sides import LABEL, write_tables
+from benchmarks.utility.sides import LABEL, table_in, write_tables
 from cutlayer.cli.init import init
 from cutlayer.config import validated
 from cutlayer.config.job import Job
@@ -123,10 +123,7 @@ def form_job(
     """
     raw = YAML(typ="safe").load(folder / "job.yaml")
     for name, party in raw["parties"].items():
-        table = party["table"]
-        party["table"] = (
-            table | {"path": str(folder / table["path"])} if isinstance(table, dict) else str(folder / table)
-        )
+        party["table"] = table_in(folder, party["table"])
         if party["role"] == "passive":
             raw["model"]["bottom"][name] |= _formed(party, raw["model"]["bottom"][name]["width"], form, epsilon)
     for name, keys in (parties or {}).items():

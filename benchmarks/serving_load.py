@@ -78,8 +78,8 @@ def generate_until(url: str, connections: int, rows: int, event: Any, answer: An
 
 
 def _request(host: str, body: bytes) -> bytes:
-    head = f"POST /v1/predict HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}\r\n\r\n"
-    return head.encode() + body
+    head = f"POST /v1/predict HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 @dataclass(eq=False)

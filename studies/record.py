@@ -106,7 +106,8 @@ def _head(study: Study, record: Record) -> str:
             f"`python -m studies {study.name} --data DIR --seeds {record.seeds}{' --full' * record.full}`, "
             f"cutlayer {record.version}; seeds {seeds}; {len(record.results)} trainings, {hours:.2f} hours of training "
             "on one thread.",
-            f"{_commits(record)} The results of every training are in `{file}`, published ones in `studies/results`.".strip(),
+            f"{_commits(record)} The results of every training are in `{file}`, published ones in "
+            "`studies/results`.".strip(),
             study.full_settings if study.full else study.settings,
         )
     )

@@ -8,7 +8,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -202,6 +202,26 @@ LONGEST = (
 )
 """The files whose tests take longest, the longest first: workers begin with them, so that none ends alone with one."""
 
+BRIEF = (
+    "accounting",
+    "alignment",
+    "audit",
+    "estimator",
+    "jobs",
+    "loggers",
+    "nvflare",
+    "parties",
+    "protections",
+    "report",
+    "serving",
+    "sweeps",
+    "training",
+)
+"""Folders in which fitted models are no subject: they try fewer strengths of the regularisation, trees and steps.
+
+Nor are the repetitions of an audit, but in `audit`.
+"""
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Choose the root of all temporary folders, unless the caller has, and let SIGHUP arrive, which `nohup` ignores."""
@@ -254,6 +274,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
     places = {TESTS / name: index for index, name in enumerate((*FORKING, *LONGEST))}
     items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _brief_fits(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Most of the time of a small run goes into the choice of a strength, which `models` tests, and into its audit."""
+    if not any(request.path.is_relative_to(TESTS / folder) for folder in BRIEF):
+        yield
+        return
+    from tests.cli.jobs import audit_briefly
+    from tests.models.estimator_rows import fit_briefly
+
+    with pytest.MonkeyPatch.context() as patched:
+        fit_briefly(patched)
+        if not request.path.is_relative_to(TESTS / "audit"):
+            audit_briefly(patched)
+        yield
 
 
 def pytest_collection_finish() -> None:

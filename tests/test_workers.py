@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -85,3 +86,31 @@ def test_workers_end_with_their_parent_and_do_not_load_the_tensor_library(tmp_pa
     while [pid for pid in pids if Path(f"/proc/{pid}").exists()]:
         assert time.monotonic() < deadline, "a worker is left"
         time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("stated", "most", "threads"), [("4,2", None, 4), ("3", 2, 2), ("many", None, 5), (None, 9, 5), (None, 0, 1)]
+)
+def test_threads_are_bounded_by_the_environment_and_by_a_job(
+    monkeypatch: pytest.MonkeyPatch, stated: str | None, most: int | None, threads: int
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if stated is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", stated)
+    monkeypatch.setattr(workers, "usable_cores", lambda: 5)
+    with workers.at_most(most):
+        assert workers.equal_threads() == threads
+    assert workers.equal_threads() == (int(stated[0]) if stated in ("4,2", "3") else 5)
+
+
+def test_threads_give_results_in_order_and_the_first_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "equal_threads", lambda: 2)
+    both = threading.Barrier(2, timeout=20)  # neither part ends before the other one has begun
+
+    def work(part: int) -> int:
+        both.wait()
+        return 10 // part
+
+    assert workers.in_threads(work, [5, 2]) == [2, 5]
+    with pytest.raises(ZeroDivisionError):
+        workers.in_threads(work, [0, 1])

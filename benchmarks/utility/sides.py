@@ -86,6 +86,11 @@ def write_tables(data: DataSet, folder: Path) -> None:
     data.partner.assign(**{ID: ids}).to_parquet(folder / "partner.parquet", index=False)
 
 
+def table_in(folder: Path, table: str | dict[str, Any]) -> str | dict[str, Any]:
+    """The section of a table, by its path or with further keys, whose path was relative to a folder."""
+    return {**table, "path": str(folder / table["path"])} if isinstance(table, dict) else str(folder / table)
+
+
 def written_job(folder: Path, seed: int, changes: Mapping[str, Any]) -> Job:
     """The job that `init` wrote into a folder, with a seed, no audit of the bank and no baselines.
 
@@ -97,7 +102,7 @@ def written_job(folder: Path, seed: int, changes: Mapping[str, Any]) -> Job:
     raw = YAML(typ="safe").load(folder / "job.yaml")
     raw["parties"]["bank"] |= {"audit": {"every": "never", "attacks": []}}
     for party in raw["parties"].values():
-        party["table"] = str(folder / party["table"])
+        party["table"] = table_in(folder, party["table"])
     del raw["compare"]
     raw["train"] |= {"seed": seed, "threads": 1, "split": {"test": TEST}}
     return validated(Job, _merged(raw, changes), "job")

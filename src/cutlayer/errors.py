@@ -10,8 +10,8 @@ class CutlayerError(Exception):
 
     Attributes:
         exit_code: Exit code of the command line (1 a gate failed, 2 bad input, 3 a peer was lost, 4 nothing meets the
-            limits of a search, 130 interrupted; the command line exits with 128 + the signal's number where a signal
-            other than Ctrl-C interrupted it).
+            limits of a search, 6 drift is above a limit, 7 an approval is missing, 130 interrupted; the command line
+            exits with 128 + the signal's number where a signal other than Ctrl-C interrupted it).
     """
 
     exit_code = 2
@@ -94,6 +94,18 @@ class LimitsNotMet(CutlayerError):
     """Nothing that a search may try stays within the limits that were asked for."""
 
     exit_code = 4
+
+
+class DriftExceeded(CutlayerError):
+    """Rows to predict have drifted from the training by more than their owner allows."""
+
+    exit_code = 6
+
+
+class NotApproved(CutlayerError):
+    """A party has not approved what a job reveals, or no longer does, or its approval is not accepted."""
+
+    exit_code = 7
 
 
 class Diverged(CutlayerError):

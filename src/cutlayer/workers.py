@@ -1,4 +1,4 @@
-"""Divides work on the rows of an array among processes, one for each core.
+"""Divides work among processes or threads, one for each core.
 
 A worker imports this module and that of the function it runs, so neither should import the tensor library.
 """
@@ -9,16 +9,19 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from typing import Self
+from contextlib import contextmanager
+from typing import Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from cutlayer.errors import CutlayerError
 
+Part = TypeVar("Part")
+Result = TypeVar("Result")
 ByteRows = npt.NDArray[np.uint8]
 
 SHARE = 4096
@@ -94,6 +97,47 @@ def _end_with_parent() -> None:
     if parent is not None:
         parent.join()
         os._exit(1)
+
+
+_most_threads: int | None = None
+
+
+@contextmanager
+def at_most(threads: int | None) -> Iterator[None]:
+    """Bound `equal_threads` for a while; `None` does not."""
+    global _most_threads
+    before, _most_threads = _most_threads, threads
+    try:
+        yield
+    finally:
+        _most_threads = before
+
+
+def equal_threads() -> int:
+    """Threads of work whose result does not depend on their number: a core each, or as many as were bounded.
+
+    `OMP_NUM_THREADS` bounds them, and `train.threads` of a job, within `at_most`.
+    """
+    stated = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # "4,2" is one for each nested level
+    cores = int(stated) if stated.isdecimal() else usable_cores()
+    return max(1, cores if _most_threads is None else min(cores, _most_threads))
+
+
+def in_threads(work: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
+    """The results of a function, in order, of parts that do not depend on each other: of work outside of Python.
+
+    Args:
+        work: Must leave Python's lock for most of its time, and draw no random numbers.
+        parts: Its arguments.
+
+    Raises:
+        Exception: What the first part that failed raised.
+    """
+    threads = min(equal_threads(), len(parts))
+    if threads < 2:
+        return [*map(work, parts)]
+    with ThreadPoolExecutor(threads, thread_name_prefix="cutlayer-part") as pool:
+        return [*pool.map(work, parts)]
 
 
 def usable_cores() -> int:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks import grade_attacks, graded_rows
+from benchmarks import grade_attacks, grade_jobs, graded_rows
 from benchmarks.utility.datasets import DataSet
 from cutlayer.attacks.feature import best_guess
 from cutlayer.models.bottom_fits.grade import GradeFit
@@ -27,12 +27,14 @@ def _brief(monkeypatch: pytest.MonkeyPatch) -> None:
     def brief(**_: Any) -> GradeFit:
         return GradeFit(candidates=("linear",), folds=2, least_z=0)
 
-    monkeypatch.setattr(grade_attacks, "load", lambda name, folder: data)
+    for module in (grade_attacks, grade_jobs):
+        monkeypatch.setattr(module, "labelled", lambda name, folder: data)
     monkeypatch.setattr(graded_rows, "GradeFit", brief)
-    monkeypatch.setitem(best_guess.FOREST, "n_estimators", 10)
+    monkeypatch.setitem(best_guess.FOREST, "n_estimators", 30)
     monkeypatch.setattr(grade_attacks, "ATTACKED", 100)
     monkeypatch.setattr(grade_attacks, "REFITS", 2)
-    monkeypatch.setattr(grade_attacks, "KNOWN_READS", (100, 200))
+    for module in (grade_attacks, grade_jobs):
+        monkeypatch.setattr(module, "KNOWN_READS", (100, 200))
 
 
 def measured(part: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *cases: Any) -> list[dict[str, Any]]:
@@ -61,3 +63,28 @@ def test_reads_are_more_with_grades_than_without(
     assert line["200"]["grade 8"]["r2"] > line["200"]["own"]["r2"] + 0.05
     assert set(line["collusion"]) == {"own", "grade", "its grade", "its columns", "its columns alone"}
     assert "| toy, 200 |" in capsys.readouterr().out
+
+
+def test_more_jobs_reveal_more_and_no_more_than_their_account(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (line,) = measured("jobs", tmp_path, monkeypatch)
+    assert line["reads"]["8 at 8"]["r2"] > line["reads"]["own"]["r2"] + 0.05
+    apart = line["told_apart"]
+    assert apart["auc"] == pytest.approx(apart["exact"], abs=0.02)
+    assert apart["exact"] < apart["account"] < 1
+    assert "| toy |" in capsys.readouterr().out
+
+
+def test_a_model_that_knows_its_rows_by_heart_is_told_and_a_fit_out_of_fold_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grade_jobs, "POOL", 200)
+    monkeypatch.setattr(grade_jobs, "SHADOWS", 8)
+    (line,) = measured("members", tmp_path, monkeypatch)
+    assert 0.4 < line["found"]["own grade"]["auc"] < 0.6  # a model without the row
+    draw = np.random.default_rng(0)
+    inside = draw.random((16, 300)) < 0.5
+    known = grade_jobs._ratios(inside + 0.1 * draw.normal(size=inside.shape), inside)
+    assert known["auc"] > 0.99
+    assert known["found"] > 0.9

@@ -70,7 +70,20 @@ def test_the_rule_counts_a_quarter_of_the_rows_of_rare_categories() -> None:
         said = grade_rule.page([{"rule": "toy", "rare": rare, "cases": cases}])
         assert f"Of 2 cases with 200 informative rows or more, {missed} are wrong by more than 0.02." in said
         assert ("| 200 to 400 | 1 | 0.018 | 0.018" in said) == rare
+    both = [{"rule": name, "rare": False, "cases": cases} for name in ("adult", "toy")]
+    assert grade_rule.page(both).count("Of 2 cases") == 2  # what the table was fitted to stands apart
     assert "1 are wrong" in grade_rule.page([{"rule": "toy", "rare": False, "cases": [cases[0] | {"loss": 0.05}]}])
+
+
+def test_the_rule_is_tried_on_other_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = pd.DataFrame({"x": np.arange(10.0), "kind": ["a", "b"] * 5})
+    whole = DataSet("binary", table[["x"]], table[["kind"]], np.zeros(10))
+    monkeypatch.setattr(grade_rule, "load", lambda name, folder: whole)
+    numbers, kinds = (grade_rule.labelled(f"toy/{name}", Path()) for name in ("x", "kind"))
+    assert numbers.labels.tolist() == [False] * 5 + [True] * 5
+    assert "x" not in numbers.bank
+    assert kinds.labels.tolist() == ["a", "b"] * 5
+    assert "kind" not in kinds.partner
 
 
 def test_the_front_has_gaussian_noise_of_the_same_bound() -> None:

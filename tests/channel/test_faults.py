@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -21,7 +22,8 @@ from cutlayer.channel.grpc_link import METHOD, SERVICE, TO, WIRE, Keepalive
 from cutlayer.channel.grpc_server import ServerLinks
 from cutlayer.errors import PeerLost, ProtocolError
 from tests.channel.certificates import Federation
-from tests.channel.links import connect
+from tests.channel.links import connect, refuses
+from tests.parties.processes import wait_for
 from tools.faults.fuzz import fuzz
 from tools.faults.proxy import Faults, Proxy
 from tools.faults.trial import STEPS, certificates, run_trial
@@ -301,3 +303,50 @@ def test_the_proxy_does_what_its_schedule_says():
     assert [one(piece) for piece in pieces] == [other(piece) for piece in pieces]
     assert set(one.done) == set(Faults.KINDS)
     assert Faults(3, 0.0)(b"abc") == b"abc"
+
+
+def _again(lines):
+    return [line for line in lines if "connected again" in line]
+
+
+def test_the_port_opens_for_a_connection_that_broke_and_closes_again():
+    lines = []
+    options = {"timeout": 10, "reconnect": 10}
+    with (
+        ServerLinks(HERE, "bank", ["telco"], "run", shuts=True, notify=lines.append, **options) as bank,
+        Proxy(bank.address) as proxy,
+        connect(proxy.address, "telco", "bank", **options) as telco,
+    ):
+        telco.port.send(**greeting("before"))
+        bank.receive(bank.ports["telco"])
+        for broken in (1, 2):
+            wait_for(lambda: refuses(bank.address), "the end of the port", 10)
+            proxy.cut()
+            wait_for(
+                lambda broken=broken: sum("connected again" in line for line in lines) == broken, "a connection", 10
+            )
+        wait_for(lambda: refuses(bank.address), "the end of the port", 10)
+        telco.port.send(**greeting("after"))
+        assert bank.receive(bank.ports["telco"]).fields["reason"] == "after"
+
+
+def test_a_port_that_another_process_took_meanwhile_loses_the_peer_and_says_why():
+    lines = []
+    options = {"timeout": 10, "reconnect": 1.0}
+    with (
+        ServerLinks(HERE, "bank", ["telco"], "run", shuts=True, notify=lines.append, **options) as bank,
+        Proxy(bank.address) as proxy,
+        connect(proxy.address, "telco", "bank", **options) as telco,
+    ):
+        telco.port.send(**greeting("before"))
+        bank.receive(bank.ports["telco"])
+        wait_for(lambda: refuses(bank.address), "the end of the port", 10)
+        host, port = bank.address.rsplit(":", 1)
+        with socket.socket() as other:
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            other.bind((host, int(port)))
+            other.listen()
+            proxy.cut()
+            with pytest.raises(PeerLost, match="no connection since"):
+                bank.receive(bank.ports["telco"])
+        assert any("cannot listen at" in line for line in lines)

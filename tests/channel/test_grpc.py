@@ -17,9 +17,9 @@ from cutlayer.channel.grpc_link import FROM, LINK, LINK_BYTES, METHOD, NEXT, RUN
 from cutlayer.channel.grpc_server import ServerLinks
 from cutlayer.errors import ConfigError, PeerLost, ProtocolError
 from cutlayer.parties.drive.drive import drive
-from tests.channel.links import connect
+from tests.channel.links import connect, refuses
 from tests.channel.parties import active, passive, run_here
-from tests.parties.processes import forked
+from tests.parties.processes import forked, wait_for
 
 HERE = "127.0.0.1:0"
 
@@ -278,6 +278,29 @@ def test_a_party_that_was_heard_and_left_is_lost_and_not_replaced():
         assert lost.value.peer == "telco"
         with pytest.raises(ProtocolError, match="was opened before"):
             connect(bank.address, "telco", "bank", timeout=1)
+
+
+def test_the_port_is_closed_while_all_are_connected_and_messages_cross():
+    with ServerLinks(HERE, "bank", ["telco", "shop"], "run", timeout=10, shuts=True) as bank:
+        with (
+            connect(bank.address, "telco", "bank", timeout=10) as telco,
+            connect(bank.address, "shop", "bank", timeout=10) as shop,
+        ):
+            telco.port.send(**greeting("telco"))
+            bank.receive(bank.ports["telco"])
+            assert not refuses(bank.address)  # the other one may be a stranger who keeps silent
+            shop.port.send(**greeting("shop"))
+            bank.receive(bank.ports["shop"])
+            wait_for(lambda: refuses(bank.address), "the end of the port", 10)
+            for party in (telco, shop):
+                bank.ports[party.port.me].send(**greeting("labels"))
+                assert party.receive(party.port).fields["reason"] == "labels"
+                party.port.send(**greeting("grades"))
+                assert bank.receive(bank.ports[party.port.me]).fields["reason"] == "grades"
+            assert refuses(bank.address)
+        with pytest.raises(PeerLost):
+            bank.receive(bank.ports["telco"])
+        assert refuses(bank.address)  # who has left is not waited for
 
 
 def test_another_service_is_no_party():

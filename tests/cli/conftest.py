@@ -9,7 +9,7 @@ import pytest
 
 from cutlayer.cli.app import _run
 from tests.cli.jobs import JOB as SMALL
-from tests.cli.jobs import Place, as_yaml, audit_briefly, changed, write_tables
+from tests.cli.jobs import Place, as_yaml, audit_briefly, changed, share_engine, write_tables
 from tests.models.estimator_rows import fit_briefly
 
 
@@ -21,6 +21,7 @@ def place(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     monkeypatch.chdir(tmp_path)
     audit_briefly(monkeypatch)
     fit_briefly(monkeypatch)
+    share_engine(monkeypatch)
     return Place(tmp_path, capsys)
 
 
@@ -34,6 +35,7 @@ def finished_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "job.yaml").write_text(as_yaml(job))
     with pytest.MonkeyPatch.context() as patched:
         audit_briefly(patched)
+        share_engine(patched)
         assert _run(["run", str(folder / "job.yaml"), "--json"]) == 0
     return folder / "runs" / "job"
 

@@ -18,7 +18,7 @@ from ruamel.yaml import YAML
 
 from cutlayer.attacks.label import drawn_labels, probe, strong_probe
 from cutlayer.attacks.label.co_training import Trees, boosted
-from cutlayer.audit import known_labels
+from cutlayer.audit import known_labels, own_columns
 from cutlayer.cli.app import _run
 
 ROWS = 200
@@ -124,6 +124,25 @@ def audit_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(boosted, "__defaults__", (Trees(folds=2, trees=10),))
     monkeypatch.setattr(drawn_labels, "TREES", replace(drawn_labels.TREES, folds=2, trees=10))
     monkeypatch.setattr(probe, "FOLDS", 2)
+    monkeypatch.setattr(own_columns, "TREES", 10)
+
+
+def share_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CSV files are read through one database of the engine, which takes long to start, and each call starts several.
+
+    It may read any file; that one of a job reads its own file alone is tested with the sources of `data`.
+    """
+    monkeypatch.setattr("cutlayer.data.sources.csv.connected", lambda *_: _database().cursor())
+
+
+@cache
+def _database() -> Any:
+    import duckdb
+
+    settings = {"threads": 2, "enable_external_file_cache": False, "autoload_known_extensions": False}
+    database = duckdb.connect(":memory:", config=settings)
+    database.execute("SET enable_progress_bar = false")
+    return database
 
 
 def changed(job: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,10 @@ import pytest
 from pyarrow import parquet
 from ruamel.yaml import YAML
 
+from cutlayer.cli.questions import one_row_an_id
+from cutlayer.errors import DataError
+from cutlayer.jobs.column_guesses import repeated_ids
+from cutlayer.jobs.found_tables import read_table
 from tests.cli.jobs import Place
 
 ROWS = 60
@@ -137,10 +141,40 @@ def test_a_few_ids_that_repeat(place: Place, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [[], ["--id", "id"]])
-def test_many_ids_that_repeat_are_refused(place: Place, folder: Path, options: list[str]) -> None:
+def test_one_row_is_made_of_each_id_of_many_rows(place: Place, folder: Path, options: list[str]) -> None:
+    ids = [100 + 7 * (row // 3) for row in range(ROWS)]
+    write_csv(folder / "telco.csv", telco(id=ids, plan=[f"p{row % 4}" for row in range(ROWS)]))
+    printed = accepted(place, folder, *options)
+    line = "aggregate of telco.csv: one row of each id, with count of id, sum mean max of usage, distinct of plan"
+    assert line in printed
+    assert "warning telco.csv: without as_of, events after the time of the label count as well" in printed
+    columns = {"id": ["count"], "usage": ["sum", "mean", "max"], "plan": ["distinct"]}
+    assert parties(folder)["telco"]["table"] == {"path": "telco.csv", "aggregate": {"by": "id", "columns": columns}}
+
+
+def test_events_are_dated_by_the_columns_that_can_be(place: Place, folder: Path) -> None:
+    day, applied = date(2024, 3, 1), date(2024, 4, 25)
+    events = telco(
+        id=[100 + 7 * (row // 3) for row in range(ROWS)],
+        plan=[f"p{row % 4}" for row in range(ROWS)],
+        day=[day + timedelta(days=row) for row in range(ROWS)],
+        applied=[applied + timedelta(days=row // 3) for row in range(ROWS)],
+        born=[date(1980, 1, 1) + timedelta(days=row // 3) for row in range(ROWS)],  # before all events: no as_of
+    )
+    write_csv(folder / "telco.csv", events)
+    assert "last distinct of plan, min max of born, of events before applied" in accepted(place, folder)
+    made = parties(folder)["telco"]["table"]["aggregate"]
+    assert (made["time"], made["as_of"]) == ("day", "applied")
+
+
+def test_many_rows_of_an_id_are_refused_where_none_may_be_made_of_them(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_csv(folder / "telco.csv", telco(id=[100 + 7 * (row // 3) for row in range(ROWS)]))
-    error = refused(place, folder, *options)
-    assert "expected one row of each id id in telco.csv, got 60 rows of 20 ids; make one" in error
+    monkeypatch.setattr("typer.confirm", lambda *_, **__: False)
+    table = one_row_an_id(read_table(folder / "telco.csv"), "id", asking=True)
+    with pytest.raises(DataError, match="got 60 rows of 20 ids; make one row of them"):
+        repeated_ids(table, "id")
 
 
 def test_labels_whose_case_differs_are_refused_with_the_way_out(place: Place, folder: Path) -> None:

@@ -43,6 +43,27 @@ def test_predict_writes_scores_and_says_who_contributed(finished: Path, place: P
     assert "telco contributed to 0 (absent)" in result.out
 
 
+def test_drift_beyond_the_limit_has_an_exit_code_of_its_own(finished: Path, place: Place) -> None:
+    new = ("--data", "bank=bank.csv", "--data", "telco=telco.csv", "--max-drift")
+    document = place.call("predict", finished, "--out", "s.csv", *new, 0.25, "--json").document()
+    assert {(row["party"], row["of"]) for row in document["drift"]} >= {
+        ("telco", "usage"),
+        ("bank", "score probability"),
+    }
+    assert all(row["rows"] == 200 for row in document["drift"])
+    highest = max(row["psi"] for row in document["drift"] if row["psi"] is not None)
+    assert place.call("predict", finished, "--out", "t.csv", *new, highest * 1.01).code == 0
+    tight = place.call("predict", finished, "--out", "x.csv", *new, highest / 2)
+    assert (tight.code, (place.folder / "x.csv").exists()) == (6, False)
+    place.rows("telco", lambda number, cells: [cells[0], "2.0", *cells[2:]])
+    refused = place.call("predict", finished, "--out", "u.csv", *new, 0.25)
+    assert (refused.code, (place.folder / "u.csv").exists()) == (6, False)
+    assert "of usage at telco; nothing was released or written" in refused.err
+    assert "expected --max-drift above 0, got -1.0" in place.call("predict", finished, "--out", "v.csv", *new, -1).error
+    test_rows = place.call("predict", finished, "--out", "w.csv", "--max-drift", 0.25)
+    assert (test_rows.code, "no statistic: 20 rows, and 200 are needed" in test_rows.error) == (6, True)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from cutlayer.attacks.completion.base import HEADS
-from cutlayer.attacks.feature import exact, lira
+from cutlayer.attacks.feature import best_guess, exact, lira
 from cutlayer.attacks.feature.decoder import DecoderTraining, fit_decoder
-from cutlayer.attacks.label import gradient_match, probe, strong_probe
+from cutlayer.attacks.label import drawn_labels, exploit, gradient_match, probe, strong_probe
+from cutlayer.attacks.label.co_training import Trees, boosted
+from tests.models.estimator_rows import few_strengths
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _smaller_models() -> Iterator[None]:
     """The limits of the table are reached with fewer trees, units, folds and steps than an audit takes."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(strong_probe, "TREES", 20)
+        patched.setattr(strong_probe, "TREES", 10)
+        patched.setattr(boosted, "__defaults__", (Trees(folds=2, trees=15),))
+        patched.setattr(drawn_labels, "TREES", replace(drawn_labels.TREES, folds=2, trees=20))
+        patched.setattr(exploit, "STEPS", exploit.STEPS // 2)
         patched.setattr(probe, "FOLDS", 2)
         patched.setattr(gradient_match, "ROUNDS", 150)
         patched.setattr(exact, "STEPS", 400)
+        patched.setitem(best_guess.FOREST, "n_estimators", 20)
+        patched.setitem(best_guess.BOOSTED, "max_iter", 10)
+        patched.setitem(best_guess.EXPLAINING, "max_iter", 10)
         patched.setattr(lira, "SHADOW_PAIRS", 4)
         patched.setattr(fit_decoder, "__defaults__", (DecoderTraining(epochs=30, hidden=64),))
         patched.setitem(HEADS, "MLP", (64, 32))
+        few_strengths(patched)
         yield

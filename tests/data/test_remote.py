@@ -84,6 +84,12 @@ def test_folders_and_patterns_of_a_store(store: Any) -> None:
         read("memory://shop/*.parquet")
 
 
+def test_an_address_has_no_more_bytes_than_memory_allows(store: Any) -> None:
+    """A server may send without end."""
+    with pytest.raises(DataError, match="at most 0 MB once it is fetched and unpacked, got more; raise the party's"):
+        open_source(config("memory://shop/year=*/x.csv"), "telco", memory=0)
+
+
 @pytest.mark.parametrize(
     "address",
     [

@@ -1,7 +1,13 @@
 from __future__ import annotations
 
+import bz2
 import gzip
+import lzma
+import tracemalloc
+import weakref
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,6 +17,8 @@ from pyarrow import parquet
 
 from cutlayer.config import TableConfig
 from cutlayer.data.sources import as_table, open_source
+from cutlayer.data.sources.csv import CsvSource
+from cutlayer.data.typed_table import TypedTable
 from cutlayer.errors import DataError
 
 
@@ -167,3 +175,57 @@ def test_polars_text_layouts_are_made_plain() -> None:
 def test_what_is_no_table(data: object, message: str) -> None:
     with pytest.raises(DataError, match=message):
         as_table(data, "party bank")
+
+
+@pytest.mark.parametrize(("ending", "pack"), [(".gz", gzip.compress), (".bz2", bz2.compress), (".xz", lzma.compress)])
+def test_a_short_file_unpacks_to_no_more_than_memory_allows(
+    tmp_path: Path, ending: str, pack: Callable[[bytes], bytes]
+) -> None:
+    path = written(
+        tmp_path, pack(b"id,x\n" + b"".join(b"%d,%09000d\n" % (n, 0) for n in range(8_000))), f"t.csv{ending}"
+    )
+    assert path.stat().st_size < 1 << 20
+    with pytest.raises(
+        DataError, match=r"at most 67 MB once it is fetched and unpacked, got more; raise the party's memory"
+    ):
+        open_source(TableConfig(path=path), "bank", memory=1 << 20).read(["x"])
+    assert open_source(TableConfig(path=path), "bank", memory=2 << 20).read(["x"]).num_rows == 8_000
+
+
+def test_a_line_without_end_takes_no_memory(tmp_path: Path) -> None:
+    path = written(tmp_path, gzip.compress(b"x" * (1 << 26)), "t.csv.gz")
+    tracemalloc.start()
+    try:
+        with pytest.raises(DataError, match="the names of columns in the first line, got a longer text"):
+            open_source(TableConfig(path=path), "bank").read_all()
+        assert tracemalloc.get_traced_memory()[1] < 1 << 25
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_column_of_text_holds_no_batch_of_the_engine_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Batch:
+        """The columns of a batch: the engine frees all of them at once."""
+
+    batches = list[weakref.ref[Batch]]()
+    plain = CsvSource.read_pieces
+
+    def held(self: CsvSource, *names: Any) -> Iterator[pa.Table]:
+        for piece in plain(self, *names):
+            batch = Batch()
+            batches.append(weakref.ref(batch))
+            columns = {}
+            for name, column in zip(piece.column_names, piece.columns, strict=True):
+                (chunk,) = column.chunks
+                own = [each and pa.foreign_buffer(each.address, each.size, (batch, each)) for each in chunk.buffers()]
+                columns[name] = pa.Array.from_buffers(chunk.type, len(chunk), own, -1, chunk.offset)
+            yield pa.table(columns)
+
+    monkeypatch.setattr(CsvSource, "read_pieces", held)
+    source = open_source(TableConfig(path=written(tmp_path, "id,x,plan\n7,1.5,a\n8,2,\n")), "bank")
+    table = TypedTable(source, ["id", "x", "plan"], ["id"])
+    assert batches
+    assert not any(batch() for batch in batches)
+    assert table.whole().to_pydict() == {"id": ["7", "8"], "x": [1.5, 2.0], "plan": ["a", None]}

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from cutlayer.attacks.feature import best_guess
 from cutlayer.models import Inputs, build_top
 from cutlayer.models.top_estimators import kinds, linear
 from cutlayer.models.top_estimators.boosting import fit_boosting
@@ -26,6 +27,7 @@ OWN, PARTNERS = "bank", ("telco", "shop")
 WIDTHS = {"bank": 4, "telco": 5, "shop": 3}
 BINARY = Task("binary", ("no", "yes"))
 MULTI = Task("multiclass", ("a", "b", "c"))
+FEW_STRENGTHS = (0.1, 1.0)
 
 
 def few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,15 +36,29 @@ def few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def few_strengths(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A linear candidate tries two strengths in place of five: 11 fits of each model in place of 26."""
-    monkeypatch.setattr(linear, "STRENGTHS", (0.1, 1.0))
+    """A linear candidate tries two strengths in place of five, on one part of the rows: 3 fits in place of 26."""
+    folds = linear._inner_folds
+    monkeypatch.setattr(linear, "STRENGTHS", FEW_STRENGTHS)
+    monkeypatch.setattr(linear, "_inner_folds", lambda rows, seed: folds(rows, seed)[:1])
 
 
 def fit_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All candidates of `auto`, sooner: as above, and one network of 60 steps in place of three of 200 or more."""
+    """All candidates of `auto`, sooner: as above, and one network of 60 steps in place of three of 200 or more.
+
+    So is the attack that guesses every column from a release, which fits trees for each.
+    """
+    monkeypatch.setitem(best_guess.FOREST, "n_estimators", 20)  # fewer leave a row without a tree that lacks it
+    monkeypatch.setitem(best_guess.BOOSTED, "max_iter", 4)
+    monkeypatch.setitem(best_guess.EXPLAINING, "max_iter", 6)
+    monkeypatch.setattr(best_guess, "FOLDS", 2)
     few_trees(monkeypatch)
     few_strengths(monkeypatch)
     monkeypatch.setattr(_Budget, "of", lambda _rows: _Budget(1, 32, 60))
+
+
+def fits_are_brief() -> bool:
+    """Whether `fit_briefly` is in force."""
+    return linear.STRENGTHS is FEW_STRENGTHS
 
 
 def columns(rows: int, seed: int = 0) -> dict[str, Tensor]:

@@ -8,6 +8,7 @@ import operator
 import subprocess
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
@@ -38,11 +39,20 @@ from tests.models.estimator_rows import rows_of
 from tests.parties.runs import ACTIVE, run
 from tests.parties.test_fitted_top import GIVEN, raw
 
-skops = pytest.importorskip("skops.io")
+# The package is looked for and not imported, which takes two seconds in every worker.
+pytestmark = pytest.mark.skipif(find_spec("skops") is None, reason="skops is not installed (extra sklearn)")
 LIBRARY = "sklearn.linear_model"
 LINEAR = {"kind": "sklearn", "path": f"{LIBRARY}:LogisticRegression"}
 DRAW = np.random.default_rng(1)
 ROWS = rows_of(DRAW.normal(size=(40, 2)), np.arange(40) % 2, 2)
+
+
+def dumped(model: Any) -> bytes:
+    """The archive of a model."""
+    from skops.io import dumps
+
+    content: bytes = dumps(model)
+    return content
 
 
 class Loaded:
@@ -74,7 +84,7 @@ def test_a_run_folder_with_a_command_runs_nothing(tmp_path: Path) -> None:
     job = validated(Job, raw(top=LINEAR), "")
     with allowed(LIBRARY):
         run(job, GIVEN, tmp_path)
-    hostile = skops.dumps(commanded(f"touch {tmp_path / 'ran'}"))
+    hostile = dumped(commanded(f"touch {tmp_path / 'ran'}"))
     for path in (tmp_path / "checkpoint" / ACTIVE).glob("*.safetensors"):
         tensors, header = read_tensors(path)
         for name in [name for name in tensors if name.endswith(".content")]:
@@ -118,12 +128,12 @@ def model(**attributes: Any) -> LogisticRegression:
 @pytest.mark.parametrize("library", [LIBRARY, "sklearn"])
 def test_a_part_of_another_type_is_refused(value: object, library: str) -> None:
     with pytest.raises(CutlayerError, match="an estimator of arrays and of classes that may be stored, got a part of"):
-        load(skops.dumps(model(C=value)), library)
+        load(dumped(model(C=value)), library)
 
 
 def edited(change: Callable[[dict[str, Any], dict[str, bytes]], Any], compression: int = ZIP_STORED) -> bytes:
     """An archive of a fitted model with another schema, or other files."""
-    with ZipFile(io.BytesIO(skops.dumps(model(first=np.ones(3), second=np.ones(4))))) as archive:
+    with ZipFile(io.BytesIO(dumped(model(first=np.ones(3), second=np.ones(4))))) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
     schema = json.loads(files.pop("schema.json"))
     schema = change(schema, files) or schema

@@ -7,7 +7,7 @@ import pytest
 import torch
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
-from cutlayer.models.top_estimators.boosting import MANY_ROWS, _threads, fit_boosting
+from cutlayer.models.top_estimators.boosting import fit_boosting
 from cutlayer.models.top_estimators.rows import FLOOR, FitRows
 from cutlayer.models.top_estimators.trees import TreeEnsemble
 
@@ -68,18 +68,6 @@ def test_indices_of_many_rows_are_wide_and_give_the_same(monkeypatch: pytest.Mon
     assert trees.raw(*given).equal(short)
 
 
-@pytest.mark.parametrize(("bound", "threads"), [("4,2", 4), ("3", 3), ("many", 5), (None, 5)])
-def test_the_threads_of_a_fit_are_bounded_by_the_environment(
-    monkeypatch: pytest.MonkeyPatch, bound: str | None, threads: int
-) -> None:
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    if bound is not None:
-        monkeypatch.setenv("OMP_NUM_THREADS", bound)
-    monkeypatch.setattr("cutlayer.models.top_estimators.boosting.usable_cores", lambda: 5)
-    assert _threads(MANY_ROWS) == threads
-    assert _threads(MANY_ROWS - 1) == 1
-
-
 @pytest.mark.parametrize("classes", [0, 2, 3])
 def test_a_fit_by_several_threads_is_the_same_to_the_bit(monkeypatch: pytest.MonkeyPatch, classes: int) -> None:
     codes, numbers = table()
@@ -87,7 +75,8 @@ def test_a_fit_by_several_threads_is_the_same_to_the_bit(monkeypatch: pytest.Mon
     labels = np.digitize(value, np.quantile(value, np.arange(1, classes) / classes)) if classes else value
     rows, made = FitRows(codes, numbers, CARDS, labels, classes), []
     for threads in (1, 3):
-        monkeypatch.setattr("cutlayer.models.top_estimators.boosting._threads", lambda rows, count=threads: count)
+        monkeypatch.setattr("cutlayer.models.top_estimators.boosting.equal_threads", lambda count=threads: count)
+        monkeypatch.setattr("cutlayer.models.top_estimators.boosting.MANY_ROWS", 0)
         made.append(list(fit_boosting(rows, 0, {"max_iter": 4}).buffers()))
     assert all(one.equal(three) for one, three in zip(*made, strict=True))
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,35 @@ def crashes_at_rename(nth: int, train: Callable[[], Any], *, after: bool) -> boo
         except Crash:
             return True
         return False
+
+
+def left_at_renames(folder: Path, train: Callable[[], Any], numbers: Sequence[int]) -> dict[int, Path]:
+    """Train in a folder, and copy it around renames of these numbers, before one and after the next in turn.
+
+    A copy is what a process leaves that is killed there: one run stands for all that die.
+    """
+    left: dict[int, Path] = {}
+    count, renamed, last = iter(range(10_000)), Path.replace, len(str(numbers[-1]))
+
+    def copied(nth: int) -> None:
+        left[nth] = folder.with_name(f"{folder.name}-{nth:0{last}}")
+        if folder.exists():
+            shutil.copytree(folder, left[nth])
+
+    def replace(path: Path, target: Any) -> Path:
+        nth = next(count)
+        place = numbers.index(nth) if nth in numbers else None
+        if place is not None and place % 2 == 0:
+            copied(nth)
+        result = renamed(path, target)
+        if place is not None and place % 2 == 1:
+            copied(nth)
+        return result
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Path, "replace", replace)
+        train()
+    return left
 
 
 class Calls:
@@ -162,11 +192,3 @@ def interrupted(
     """A run that must die of a `Crash`."""
     with pytest.raises(Crash):
         run(job, given, folder, key=KEY, progress=progress, faults=faults)
-
-
-def crashed_at_rename(job: Job, given: Any, folder: Path, nth: int, *, after: bool) -> None:
-    """A run that dies of a `Crash` at its nth rename of a file, before it or after."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Path, "replace", Calls(nth, after=after)(Path.replace))
-        with pytest.raises(Crash):
-            run(job, given, folder)

@@ -15,10 +15,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
+import pytest
 from ruamel.yaml import YAML
 
 from cutlayer import cli
 from cutlayer.models import modules_of
+from tests.cli.jobs import audit_briefly
+from tests.models.estimator_rows import fit_briefly, fits_are_brief
 from tests.parties.runs import ACTIVE, KEY
 from tools.ports import free_port
 
@@ -61,6 +64,8 @@ forkserver.set_forkserver_preload(
         "sklearn.neighbors",
         "sklearn.pipeline",
         "sklearn.preprocessing",
+        "tests.cli.jobs",
+        "tests.models.estimator_rows",
         "tests.parties.runs",
         "torch._dynamo",  # data-parallel workers import it, for seconds each
         "tests.parties.frozen",  # the last: it hides what was imported before it from the garbage collector
@@ -120,7 +125,7 @@ class Forked:
 
     def __init__(self, work: Callable[..., None], *args: Any, errors: Path | None = None) -> None:
         self._errors = errors
-        self._process = forkserver.Process(target=work, args=args, daemon=True)
+        self._process = forkserver.Process(target=_as_briefly, args=(fits_are_brief(), work, *args), daemon=True)
         self._process.start()
 
     @property
@@ -144,6 +149,14 @@ class Forked:
             print(f"{self._errors}:\n{self._errors.read_text()}")
         assert self._process.exitcode is not None, "the process did not end"
         return int(self._process.exitcode)
+
+
+def _as_briefly(brief: bool, work: Callable[..., None], *args: Any) -> None:
+    """Models are fitted as in the process that asks, whose results are compared with this one's."""
+    if brief:
+        fit_briefly(pytest.MonkeyPatch())
+        audit_briefly(pytest.MonkeyPatch())
+    work(*args)
 
 
 def forked(work: Callable[..., None], *args: Any) -> Forked:

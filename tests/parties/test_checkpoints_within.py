@@ -14,7 +14,7 @@ from cutlayer.errors import CheckpointError
 from cutlayer.parties.session.checkpoint import Checkpoints
 from cutlayer.storage.tensor_file import read_tensors
 from cutlayer.training.together import Trained
-from tests.parties.interruptions import Crash, Dying, assert_equal, crashes_at_rename, interrupted
+from tests.parties.interruptions import Crash, Dying, assert_equal, interrupted, left_at_renames
 from tests.parties.mutants import tamper, with_fields
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, make_job, raw_job, record, run, tables
 
@@ -69,13 +69,10 @@ def test_checkpoints_change_no_number(tmp_path: Path, whole: tuple[Path, Trained
 
 def test_dying_at_any_rename(tmp_path: Path, whole: tuple[Path, Trained]) -> None:
     """Both halves commit the same step or neither, at whichever file the process dies."""
-    for nth in range(9, 90, 9):
-        folder = tmp_path / str(nth)
-        if not crashes_at_rename(nth, partial(run, JOB, GIVEN, folder), after=nth % 2 == 0):
-            assert nth > 30, "the run renames less than it should"
-            return
+    left = left_at_renames(tmp_path / "run", partial(run, JOB, GIVEN, tmp_path / "run"), range(9, 90, 9))
+    assert 3 <= len(left) < 9, "expected a run that renames 30 to 80 files"
+    for folder in left.values():
         assert_equal(folder, run(JOB, GIVEN, folder, resume=True), *whole, JOB)
-    raise AssertionError("the run never ended")
 
 
 @pytest.mark.parametrize("party", [ACTIVE, TELCO])

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 import pytest
 
+from cutlayer.data.carried import Carried, CarriedAttribute
 from cutlayer.errors import ConfigError
-from cutlayer.parties.carried import Carried, CarriedAttribute, check_limits
+from cutlayer.parties.carried import check_limits
 
 
 def check(share: float, epsilon: float | None, grades: int, limits: Mapping[str, float] | None = None) -> None:

@@ -21,7 +21,7 @@ from cutlayer.training.comparisons import compared_job, undefended_job
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.together import Keys
 from tests.models.estimator_rows import few_strengths
-from tests.parties.interruptions import assert_equal, crashes_at_rename
+from tests.parties.interruptions import assert_equal, left_at_renames
 from tests.parties.processes import fork, lay_out
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, raw_job, run, tables
 from tests.parties.test_label_free import both
@@ -87,15 +87,12 @@ def test_permuted_labels_change_no_bit_of_any_message(tmp_path: Path, monkeypatc
 def test_a_kill_at_any_time_resumes_to_the_same_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a linear model, whose fit takes the least time: each kill is another two runs."""
     few_strengths(monkeypatch)
-    job, died = fitted(top={"kind": "linear", "folds": 1}), 0
+    job = fitted(top={"kind": "linear", "folds": 1})
     whole = tmp_path / "whole", run(job, GIVEN, tmp_path / "whole")
-    for nth in range(0, 100, 5):
-        folder = tmp_path / f"{nth}"
-        if not crashes_at_rename(nth, lambda folder=folder: run(job, GIVEN, folder), after=nth % 2 == 0):
-            break
-        died += 1
+    left = left_at_renames(tmp_path / "run", lambda: run(job, GIVEN, tmp_path / "run"), range(0, 100, 5))
+    assert 3 < len(left) < 20
+    for folder in left.values():
         assert_equal(folder, run(job, GIVEN, folder, resume=True), *whole, job)
-    assert died > 3
 
 
 def test_processes_have_the_same_model(tmp_path: Path, whole: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 import torch
+from ruamel.yaml import YAML
 from safetensors.torch import load_file
 from sklearn.metrics import mutual_info_score
 from torch import Tensor
@@ -37,9 +39,10 @@ from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.recorder import read_truth
 from cutlayer.training.run_ledger import ledger_after, ledger_of
-from tests.parties.interruptions import Fails, assert_equal, crashes_at_rename
+from tests.channel.links import refuses
+from tests.parties.interruptions import Fails, assert_equal, crashes_at_rename, left_at_renames
 from tests.parties.mutants import tamper, with_fields, with_tensors
-from tests.parties.processes import fork, lay_out
+from tests.parties.processes import Site, fork, lay_out, wait_for
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, raw_job, record, run, tables
 from tests.training.test_all_runs import World
 
@@ -66,7 +69,7 @@ def raw(
         bottom={ACTIVE: {"kind": "auto"}, TELCO: bottom},
         top={"kind": "linear", "folds": 1},
         release="once",
-        split=SPLIT,
+        split={**SPLIT},  # a test may add to it
         privacy={"label_dp": {"eps": eps} | ({"range": [-4, 6]} if task == "regression" else {})},
         **options,
     )
@@ -258,26 +261,40 @@ def _whole(folder: Path, job: Job, given: Any) -> Path:
 
 
 def test_a_kill_at_any_time_resumes_to_the_same_draws(tmp_path: Path) -> None:
-    given, job, died = tables(rows=300), graded(), 0
+    given, job = tables(rows=300), graded()
     whole = tmp_path / "whole", run(job, given, tmp_path / "whole")
-    for nth in range(0, 100, 4):
-        folder = tmp_path / f"{nth}"
-        if not crashes_at_rename(nth, lambda folder=folder: run(job, given, folder), after=nth % 8 == 0):
-            break
-        died += 1
+    left = left_at_renames(tmp_path / "run", lambda: run(job, given, tmp_path / "run"), range(0, 100, 4))
+    assert 3 < len(left) < 25
+    for folder in left.values():
         assert_equal(folder, run(job, given, folder, resume=True), *whole, job)
         assert torch.equal(kept(folder, "released")["released"], kept(whole[0], "released")["released"])
-    assert died > 3
 
 
-def test_processes_have_the_same_grades(tmp_path: Path) -> None:
+def test_processes_have_the_same_grades_and_no_port_is_open_while_a_partner_fits(tmp_path: Path) -> None:
+    """Also after the partner was killed in its fit: both go on with the draws of before."""
     given = tables(rows=300)
-    run(graded(), given, tmp_path / "whole")
-    sites = lay_out(tmp_path, raw(), given)
+    slow = raw({"candidates": ["boosting"]})
+    run(validated(Job, slow, ""), given, tmp_path / "whole")
+    sites = lay_out(tmp_path, slow, given)
     processes = {name: fork(site) for name, site in sites.items()}
+    checkpoint, address = sites[TELCO].run / "checkpoint" / TELCO, str(_shared(sites[ACTIVE])["address"])
+    wait_for(lambda: (checkpoint / "drawn.safetensors").exists(), "labels that were sent")
+    processes[TELCO].signal(signal.SIGSTOP)
+    assert not (checkpoint / "released.safetensors").exists()
+    assert refuses(address)
+    labels = load_file(checkpoint / "drawn.safetensors")["labels"]
+    processes[TELCO].kill()
+    assert processes[ACTIVE].wait() == 3
+    processes = {name: fork(site, "--resume") for name, site in sites.items()}
     assert {name: process.wait() for name, process in processes.items()} == dict.fromkeys(sites, 0)
-    mine = load_file(sites[TELCO].run / "checkpoint" / TELCO / "released.safetensors")["released"]
+    assert torch.equal(load_file(checkpoint / "drawn.safetensors")["labels"], labels)
+    mine = load_file(checkpoint / "released.safetensors")["released"]
     assert torch.equal(mine, kept(tmp_path / "whole", "released")["released"])
+
+
+def _shared(site: Site) -> Mapping[str, Any]:
+    job: Mapping[str, Any] = YAML(typ="safe").load(site.folder / "job.yaml")
+    return dict(job["parties"][site.name])
 
 
 def test_a_prediction_repeats_the_draws_of_the_training(tmp_path: Path) -> None:
@@ -350,11 +367,8 @@ def test_no_partner_is_label_free_where_one_is_sent_labels() -> None:
 
 def test_other_labels_than_before_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given, job = tables(rows=300), graded()
-    for nth in range(10, 60):
-        folder = tmp_path / f"{nth}"
-        assert crashes_at_rename(nth, lambda folder=folder: run(job, given, folder), after=True)
-        if (folder / "checkpoint" / TELCO / "drawn.safetensors").exists():
-            break
+    left = left_at_renames(tmp_path / "run", lambda: run(job, given, tmp_path / "run"), range(10, 60))
+    folder = next(each for each in left.values() if (each / "checkpoint" / TELCO / "drawn.safetensors").exists())
     tamper(monkeypatch, Kind.LABELS, with_tensors(lambda labels: 1 - labels))
     with pytest.raises(ProtocolError, match="the labels that bank sent before"):
         run(job, given, folder, resume=True)
@@ -411,6 +425,20 @@ def test_few_informative_rows_are_refused_before_labels_leave(tmp_path: Path, mo
     with pytest.raises(ConfigError, match="drawn labels worth 200 rows or more to telco, got about"):
         run(graded(eps=0.5, bottom={"kind": "grade"}), tables(rows=300), tmp_path)
     assert Kind.LABELS not in {message.kind for message in messages}
+
+
+def test_a_refusal_of_the_label_owner_is_counted(tmp_path: Path) -> None:
+    """It follows from the draws: a label owner that is not counted could draw anew until a run is not refused."""
+    world, given = World(tmp_path), tables(rows=300)
+    with pytest.raises(ConfigError, match="drawn labels worth 200 rows"):
+        world.run(graded(eps=0.5, bottom={"kind": "grade"}), given)
+    assert world.total(ACTIVE) == 0.5
+    assert not world.lines(TELCO)  # nothing of its columns left
+    world.run(graded(eps=0.5), given)  # with the same draws
+    assert (world.total(ACTIVE), len(world.lines(ACTIVE))) == (0.5, 2)
+    with pytest.warns(match="with other draws"), pytest.raises(ConfigError, match="drawn labels worth 200 rows"):
+        world.run(graded(eps=0.25, bottom={"kind": "grade"}), given)
+    assert world.total(ACTIVE) == 0.75
 
 
 def test_what_is_carried_is_stated_and_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

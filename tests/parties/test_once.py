@@ -28,7 +28,7 @@ from cutlayer.protections import REGISTRY
 from cutlayer.protections.contract.views import PassiveView
 from cutlayer.training.keys import Keys
 from cutlayer.training.run_ledger import ledger_after, ledger_of
-from tests.parties.interruptions import Calls, Dying, Fails, assert_equal, crashed_at_rename, interrupted, of_kind
+from tests.parties.interruptions import Calls, Dying, Fails, assert_equal, interrupted, left_at_renames, of_kind
 from tests.parties.mutants import tamper, with_fields, with_stamp, with_tensors
 from tests.parties.noisy import Noisy
 from tests.parties.processes import fork, lay_out
@@ -272,9 +272,10 @@ def test_a_resume_asks_for_nothing_again(
 def test_dying_at_any_early_rename_changes_nothing(tmp_path: Path, whole: Any) -> None:
     """Around the writes of both halves of the release, and those before and after them."""
     first = released(whole[0], TELCO)
-    for nth in range(0, 16, 2):  # after one rename is before the next
-        folder = tmp_path / str(nth)
-        crashed_at_rename(JOB, GIVEN, folder, nth, after=nth % 4 == 0)
+    # After one rename is before the next.
+    left = left_at_renames(tmp_path / "run", lambda: run(JOB, GIVEN, tmp_path / "run"), range(0, 16, 2))
+    assert len(left) == 8
+    for folder in left.values():
         assert_equal(folder, run(JOB, GIVEN, folder, resume=True), *whole, JOB)
         assert torch.equal(released(folder, TELCO), first)
 

@@ -90,7 +90,7 @@ def test_no_message_carries_a_label_or_a_feature(
     truth, _ = read_truth(tmp_path / "transcript" / ACTIVE)
     known = batches(job, len(truth))
     labels = {f"class {code}": (truth == code).double() for code in truth.unique().tolist()} | {"codes": truth.double()}
-    others = BETWEEN_PROCESSES | AFTER_TRAINING | {Kind.SPLIT, Kind.LABELS}
+    others = BETWEEN_PROCESSES | AFTER_TRAINING | {Kind.FILE} | {Kind.SPLIT, Kind.LABELS}
     assert {message.kind for message in messages} == set(Kind) - others
     assert leaks(messages, labels, known) == []
     for party in PASSIVES:
@@ -141,6 +141,7 @@ def test_no_kind_of_message_has_room_for_labels() -> None:
         Kind.REMASKED: {"points"},
         Kind.COMMON: {"rows"},
         Kind.PROOF: {"proof"},
+        Kind.FILE: {"content", "last"},  # of drawn labels or of a release, whose messages are among these
         Kind.IDS: {"digests", "last"},
         Kind.ORDER: {"positions", "last"},
         Kind.SPLIT: {"parts", "last"},

@@ -21,7 +21,7 @@ from cutlayer.parties.faults import At
 from cutlayer.problem.metrics.roc import roc_auc
 from cutlayer.protections import REGISTRY
 from cutlayer.training.run_ledger import ledger_of
-from tests.parties.interruptions import Dying, Fails, assert_equal, crashed_at_rename, interrupted
+from tests.parties.interruptions import Dying, Fails, assert_equal, interrupted, left_at_renames
 from tests.parties.mutants import tamper, with_tensors
 from tests.parties.noisy import Noisy
 from tests.parties.processes import fork, lay_out
@@ -137,9 +137,10 @@ def test_a_resume_is_as_if_nothing_had_happened(tmp_path: Path, whole: Any, step
 
 def test_dying_at_any_rename_changes_nothing(tmp_path: Path, whole: Any) -> None:
     """Around the end of the warm-up: the halves of its last epoch, its commit, and both halves of the release."""
-    for nth in range(8, 26, 2):  # after one rename is before the next
-        folder = tmp_path / str(nth)
-        crashed_at_rename(JOB, GIVEN, folder, nth, after=nth % 4 == 0)
+    # After one rename is before the next.
+    left = left_at_renames(tmp_path / "run", lambda: run(JOB, GIVEN, tmp_path / "run"), range(8, 26, 2))
+    assert len(left) == 9
+    for folder in left.values():
         assert_equal(folder, run(JOB, GIVEN, folder, resume=True), *whole, JOB)
 
 

@@ -18,9 +18,10 @@ from pyarrow import csv, parquet
 from cutlayer.alignment.intersection import Alignment, Purpose
 from cutlayer.channel import Kind, Message, Port, link, rows_digest
 from cutlayer.channel.grpc_server import ServerLinks
+from cutlayer.channel.receiving import close_reason
 from cutlayer.config import LimitsConfig
 from cutlayer.data.arrivals import ArrivalWarning
-from cutlayer.errors import AlignmentError, BudgetExceeded, CutlayerError, ProtocolError
+from cutlayer.errors import AlignmentError, BudgetExceeded, CutlayerError, DataError, DriftExceeded, ProtocolError
 from cutlayer.parties.drive.by_links import driven
 from cutlayer.parties.drive.drive import drive_together
 from cutlayer.serving import Serving
@@ -272,3 +273,34 @@ def test_a_prediction_leaves_gradients_as_they_were(noisy: Trained) -> None:
     """Sides take turns in one thread: a mode that one left on would stay on."""
     together(noisy, new_rows())
     assert torch.is_grad_enabled()
+
+
+def test_a_drifted_party_releases_nothing_and_each_side_sees_its_own_columns_alone(noisy: Trained) -> None:
+    given = new_rows()
+    usage = given["telco"]["usage"].to_numpy() + 3.0
+    given["telco"] = given["telco"].set_column(1, "usage", pa.array(usage))
+
+    def sides(limit: float | None) -> dict[str, PredictionSide]:
+        return {name: replace(side(noisy, name, given[name]), max_drift=limit) for name in given}
+
+    def run(limits: Mapping[str, float]) -> dict[str, PredictionSide]:
+        made = {name: sides(limits.get(name))[name] for name in given}
+        ends = {name: link("bank", name, "r") for name in PASSIVES}
+        parties = {"bank": ask(made["bank"], {name: here for name, (here, _) in ends.items()})}
+        parties |= {name: answer(made[name], serving(noisy, name), ends[name][1]) for name in PASSIVES}
+        drive_together(parties)
+        return made
+
+    with pytest.raises(DriftExceeded, match=r"at most 0.25 .*of usage at telco; nothing was released"):
+        run({"telco": 0.25})
+    assert serving(noisy, "telco").predictions_made == 0
+    done = run({"bank": 0.25, "shop": 0.25})
+    seen = {name: {row.of: row for row in each.drift.rows()} for name, each in done.items()}
+    assert seen["telco"].keys() == {"usage", "plan"}
+    assert seen["bank"].keys() == {"balance", "score probability"}
+    assert seen["telco"]["usage"].psi > 1 > 0.1 > seen["bank"]["balance"].psi
+    assert seen["bank"]["score probability"].rows == 250
+
+
+def test_a_peer_does_not_learn_that_columns_drifted() -> None:
+    assert close_reason(DriftExceeded("usage drifted")) == close_reason(DataError("a bad table")) == "DataError"

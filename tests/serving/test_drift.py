@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from cutlayer.data.store import Store
-from cutlayer.serving.online.drift import MIN_ROWS, WAITING_ROWS, DriftReference, column_drift
+from cutlayer.serving.drift import MIN_ROWS, WAITING_ROWS, DriftReference, column_drift
 from cutlayer.serving.online.metrics import serve_metrics
 from cutlayer.serving.online.passive import LookupCounts
 from cutlayer.serving.online.trained_party import TrainedParty
@@ -77,7 +77,8 @@ def test_codes_count_alike_however_high_they_are(highest: int) -> None:
 
 def test_rows_of_a_store_count_as_their_columns(plain: Path) -> None:
     trained = TrainedParty.open(plain, ACTIVE)
-    by_row, by_columns = column_drift(trained), column_drift(trained)
+    part = trained.job, trained.folder, trained.party
+    by_row, by_columns = column_drift(*part), column_drift(*part)
     assert by_row is not None
     assert by_columns is not None
     store = Store.open(trained.folder.data(ACTIVE))
@@ -125,7 +126,7 @@ def test_the_active_party_shows_its_columns_and_scores_and_no_other_party_s(plai
 
 def test_a_passive_party_shows_its_own_metrics(plain: Path) -> None:
     trained = TrainedParty.open(plain, "telco")
-    drift = column_drift(trained)
+    drift = column_drift(trained.job, trained.folder, trained.party)
     assert drift is not None
     answered = LookupCounts(lookups=7)
     drift.add(torch.zeros(MIN_ROWS, 0, dtype=torch.int32), torch.full((MIN_ROWS, 2), 9.0))

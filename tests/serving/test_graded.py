@@ -20,6 +20,7 @@ from cutlayer.jobs.options import Options, Progress
 from cutlayer.kernels.rows.grade_columns import grades_of_columns
 from cutlayer.protections.grade_dp import GradeDPConfig
 from cutlayer.protections.label_dp import LabelDPConfig
+from cutlayer.serving import drift
 from cutlayer.serving.export import export_part, load_part
 from cutlayer.serving.models import Models, PartyModel, RowEmbedder
 from cutlayer.serving.predict import Request, predict
@@ -86,6 +87,30 @@ def test_a_served_row_has_the_grade_of_the_training_in_one_byte(
     answers = [sent.tensors["embedding"] for sent in crossed if (sent.kind, sent.sender) == (Kind.LOOKED_UP, TELCO)]
     assert len(answers) == 2
     assert all((each.dtype, each.shape) == (torch.uint8, (len(IDS), 1)) for each in answers)
+
+
+def test_releases_that_drift_show_at_the_party_that_receives_them(
+    served: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drift, "MIN_ROWS", 100)
+    job, folder = job_of(served)
+    given = {name: pa.parquet.read_table(own_table(served, name)) for name in (ACTIVE, TELCO, "shop")}
+    numbers = [name for name in given[TELCO].column_names if pa.types.is_floating(given[TELCO][name].type)]
+    moved = given[TELCO]
+    for name in numbers:
+        moved = moved.set_column(moved.column_names.index(name), name, pa.array(np.full(moved.num_rows, 4.0)))
+
+    def measured(table: pa.Table, out: str) -> dict[str, Any]:
+        done = predict(job, folder, tmp_path / out, Request({**given, TELCO: table}))
+        return {row.of: row for row in done.drift if row.party == ACTIVE}
+
+    same, other = measured(given[TELCO], "same.csv"), measured(moved, "other.csv")
+    assert {f"grade of {TELCO}", "release 0 of shop", "score probability"} <= same.keys()
+    assert numbers
+    assert not {*numbers} & same.keys()
+    assert same[f"grade of {TELCO}"].psi < 0.1
+    assert same["release 0 of shop"].psi < 0.1
+    assert other[f"grade of {TELCO}"].psi > 2 * same[f"grade of {TELCO}"].psi
 
 
 def test_a_served_grade_that_the_job_does_not_have_ends_the_stream(served: Path) -> None:

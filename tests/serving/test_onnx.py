@@ -132,7 +132,7 @@ def test_every_fitted_top_model_gives_the_same_logits(monkeypatch: pytest.Monkey
     given = {name: part for name, part in whole.items() if name != "telco"}
     # The exporter unrolls the levels of the trees: the program of shallow ones has the same operators, sooner.
     sections: Sequence[dict[str, Any]] = (
-        {"kind": "boosting", "max_iter": 8, "max_leaf_nodes": 4},
+        {"kind": "boosting", "max_iter": 3, "max_leaf_nodes": 3},
         {"folds": 1, "candidates": ["linear", "network"]},
     )
     model = Together([top_of(BINARY, given, **section) for section in sections])

@@ -141,7 +141,7 @@ def test_a_study_runs_each_training_once_and_continues(tmp_path: Path, monkeypat
 
 
 def test_a_published_record_is_extended_by_one_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A record without its `trials/`, as in studies/results, keeps its results; each new one says where it was trained."""
+    """A record without its `trials/`, as in studies/results, keeps its results; each new one says its commit."""
     monkeypatch.setattr(registry, "STUDIES", {"tiny": Tiny})
     known = TrialResult("Criteo", "undefended", 1, 0.7, 1.0, {}, {})
     Record("tiny", "0.1.0", 1, full=False, provenance="Trained.", results=(known,)).save(tmp_path)

@@ -14,7 +14,7 @@ from cutlayer.alignment.indices import common_ranks, receive_indices, send_indic
 from cutlayer.alignment.intersection import Purpose
 from cutlayer.alignment.key_rounds import Matched, Rounds, received_keys, rounds_active, rounds_passive, sent_keys
 from cutlayer.alignment.points import AligningSide, points_active, points_passive
-from cutlayer.alignment.row_proof import prove_rows
+from cutlayer.alignment.row_proof import SealingProof, prove_rows
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.receiving import receive, receive_chunks, send_in_chunks
 from cutlayer.data.align import Positions, checked_positions, intersect, intersect_each, nothing_in_common, order_digest
@@ -42,6 +42,7 @@ class CommonRows:
         by_key: With several keys, how many rows each of them matched with each peer, as far as this party knows.
         conflicts: With several keys, how many own rows two keys would match with different rows of each peer, where
             this party sees it: with the plain method, at the active party.
+        proofs: With each peer the proof of the common rows that is still to end, where the alignment is `sealed`.
     """
 
     positions: Positions | None
@@ -50,6 +51,7 @@ class CommonRows:
     ids: Digests | None = None
     by_key: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     conflicts: Mapping[str, int] = field(default_factory=dict)
+    proofs: Mapping[str, SealingProof] = field(default_factory=dict)
 
 
 def rows_passive(side: AligningSide) -> Generator[Port, Message, CommonRows]:
@@ -187,6 +189,10 @@ def _psi_passive(side: AligningSide) -> Generator[Port, Message, CommonRows]:
         return CommonRows(None)
     positions = gathered(in_order, (yield from receive_indices(port, ranks)))
     order = order_digest(gathered(table.digests, positions))
+    if side.alignment.sealed:
+        proof = SealingProof(port, order, active=False, random=side.alignment.random)
+        yield from proof.begin()
+        return CommonRows(positions, {port.peer: len(positions)}, proofs={port.peer: proof})
     yield from prove_rows(port, order, active=False, random=side.alignment.random)
     return CommonRows(positions, {port.peer: len(positions)})
 
@@ -203,7 +209,7 @@ def _psi_active(side: AligningSide) -> Generator[Port, Message, CommonRows]:
         return CommonRows(None, sizes)
     held: dict[str, Positions] = {}
     indices: dict[str, Positions] = {}
-    proofs: dict[str, bytes] = {}
+    orders: dict[str, bytes] = {}
     for group in [{peer: pair} for peer, pair in matches.items()] if side.all_rows else [matches]:
         ranks, own = common_ranks(group)
         # Elsewhere a failure would tell the passive parties, which are to learn nothing.
@@ -213,12 +219,17 @@ def _psi_active(side: AligningSide) -> Generator[Port, Message, CommonRows]:
         indices |= own
         if alignment.purpose.reveals_to_passive:
             order = order_digest(gathered(table.digests, gathered(in_order, ranks)))
-            proofs |= dict.fromkeys(group, order)
+            orders |= dict.fromkeys(group, order)
+    proofs: dict[str, SealingProof] = {}
     if alignment.purpose.reveals_to_passive:
         for peer, port in ports.items():
             send_indices(port, indices[peer])
         for peer, port in ports.items():
-            yield from prove_rows(port, proofs[peer], active=True, random=alignment.random)
+            if alignment.sealed:
+                proofs[peer] = SealingProof(port, orders[peer], active=True, random=alignment.random)
+                yield from proofs[peer].begin()
+            else:
+                yield from prove_rows(port, orders[peer], active=True, random=alignment.random)
     if side.all_rows:
-        return CommonRows(in_order, sizes, HeldRows.of_places(held, len(in_order)))
-    return CommonRows(gathered(in_order, ranks), sizes)
+        return CommonRows(in_order, sizes, HeldRows.of_places(held, len(in_order)), proofs=proofs)
+    return CommonRows(gathered(in_order, ranks), sizes, proofs=proofs)

@@ -12,8 +12,8 @@ masked points are sorted, which is a random order for a peer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from secrets import token_bytes
@@ -85,6 +85,10 @@ class Alignment:
         row_key: Secret of the active party under which it draws the ids of rows that several keys identify, 32 bytes;
             a random one by default.
         random: Returns that many uniform secret bytes: the source of all masks.
+        ahead: Whether the active party sends its points before it knows the peers' tables: files then have fewer turns.
+            The number of buckets is by its own table alone.
+        sealed: Whether the proof of the common rows ends with what the passive party sends next: see `SealingProof`.
+            Of a private set intersection by a single key alone.
     """
 
     method: str = "plain"
@@ -97,6 +101,8 @@ class Alignment:
     agreed_ids: Digests | None = field(default=None, repr=False)
     row_key: bytes | None = field(default=None, repr=False)
     random: Callable[[int], bytes] = field(default=token_bytes, repr=False)
+    ahead: bool = False
+    sealed: bool = False
 
     def finished(self, buckets: int, total: int) -> None:
         """Report the number of finished buckets."""
@@ -168,7 +174,7 @@ class Masker:
         return self._workers.map(multiply, points, scalar)
 
 
-def checked_bits(bits: int, mine: int, theirs: int, max_rows: int, *, only: bool = False) -> int:
+def checked_bits(bits: int, mine: int, theirs: int, max_rows: int, *, only: bool = False, ahead: bool = False) -> int:
     """The number of buckets that the active party states, as bits, if it fits the tables.
 
     Too few buckets would need more memory than planned. Each is filled up, so that too many give the active party more
@@ -180,12 +186,13 @@ def checked_bits(bits: int, mine: int, theirs: int, max_rows: int, *, only: bool
         theirs: Number of rows that the active party states.
         max_rows: Maximum number of rows of any table, this party's own limit.
         only: Whether there is no other passive party, whose table might be larger than both.
+        ahead: As in `Alignment`: the number is by the active party's table.
 
     Raises:
         ProtocolError: Another number than tables of any allowed size need.
     """
-    min_bits = bucket_bits(max(mine, theirs))
-    max_bits = min_bits if only else max(min_bits, bucket_bits(max_rows))
+    min_bits = bucket_bits(theirs if ahead else max(mine, theirs))
+    max_bits = min_bits if only or ahead else max(min_bits, bucket_bits(max_rows))
     if not min_bits <= bits <= max_bits:
         wanted = f"2^{min_bits}" if min_bits == max_bits else f"2^{min_bits} to 2^{max_bits}"
         raise ProtocolError.expected(f"{wanted} buckets of ids", f"2^{bits}")
@@ -267,6 +274,22 @@ def intersect_passive(
         seen(bucket, mine.ranks)
 
 
+def send_masked(ports: Mapping[str, Port], masker: Masker, bucket: int) -> Mapping[str, Masked]:
+    """Send a bucket of own rows to each peer, under a scalar of its own; what was sent is returned without the points.
+
+    Args:
+        ports: Ports to the peers, by name.
+        masker: Masks the own rows.
+        bucket: Number of the bucket.
+    """
+    hashed, sent = masker.hashed(bucket), {}
+    for peer, port in ports.items():
+        masked = masker.masked(bucket, hashed)
+        send_points(port, Kind.MASKED, bucket, masked.points)
+        sent[peer] = replace(masked, points=masked.points[:0])
+    return sent
+
+
 CommonPositions = tuple[Positions, Positions]
 """Common rows of a bucket: their ranks in the own common order, and their indices in the peer's sorted points."""
 
@@ -277,6 +300,7 @@ def intersect_active(
     rows: Mapping[str, int],
     first: int,
     seen: Callable[[int, Mapping[str, CommonPositions]], None],
+    sent: Sequence[Mapping[str, Masked]] = (),
 ) -> Generator[Port, Message, None]:
     """The active side of the buckets from `first` on, with all passive parties.
 
@@ -286,14 +310,12 @@ def intersect_active(
         rows: Number of rows that each passive party states.
         first: First bucket.
         seen: Called after each bucket with the common rows by party; for a size only their number means something.
+        sent: What `send_masked` sent of each bucket, where that was ahead.
     """
     capacity = {peer: bucket_capacity(count, masker.buckets.bits) for peer, count in rows.items()}
     for bucket in range(first, len(masker.buckets)):
-        hashed = masker.hashed(bucket)
-        mine = {}
-        for peer, port in ports.items():  # all before the first answer: the peers then work at the same time
-            mine[peer] = masker.masked(bucket, hashed)
-            send_points(port, Kind.MASKED, bucket, mine[peer].points)
+        # All before the first answer: the peers then work at the same time.
+        mine = sent[bucket] if sent else send_masked(ports, masker, bucket)
         matches = {}
         for peer, port in ports.items():
             theirs = yield from ascending_points(port, Kind.MASKED, bucket, capacity[peer])

@@ -79,7 +79,7 @@ class _Left:
             rows = np.flatnonzero(self._left & has_key(digests))
             if self.mine and self.theirs:
                 folder = None if alignment.folder is None else alignment.folder / f"{peer}-{number}"
-                own_alignment = replace(alignment, folder=folder)  # whose progress is its own
+                own_alignment = replace(alignment, folder=folder, ahead=False)  # whose progress is its own
                 part = replace(self._side, rows={peer: self.theirs}, alignment=own_alignment, only=True)
                 yield part, rows, Own(self._side.table.where, digests[rows], self.mine)
             else:

@@ -12,12 +12,14 @@ from cutlayer.alignment.buckets import Buckets, bucket_bits, bucket_capacity
 from cutlayer.alignment.intersection import (
     Alignment,
     CommonPositions,
+    Masked,
     Masker,
     Purpose,
     check_points,
     checked_bits,
     intersect_active,
     intersect_passive,
+    send_masked,
 )
 from cutlayer.alignment.progress import AlignmentProgress
 from cutlayer.channel import Kind, Message, Port
@@ -46,6 +48,7 @@ class AligningSide:
         all_rows: At the active party: whether to take all of its rows, with each passive party's part of them, instead
             of the rows that all parties have. A passive party then learns which of its rows this party has, whoever
             else has them.
+        sent: At the active party: what it sent ahead.
     """
 
     name: str
@@ -56,6 +59,7 @@ class AligningSide:
     alignment: Alignment
     only: bool = False
     all_rows: bool = False
+    sent: SentAhead | None = None
 
     @property
     def own(self) -> Own:
@@ -66,6 +70,21 @@ class AligningSide:
     def port(self) -> Port:
         """The port to the first peer; that of a passive party to the active one."""
         return next(iter(self.ports.values()))
+
+
+@dataclass(frozen=True)
+class SentAhead:
+    """What the active party sent before it knew the peers' tables.
+
+    Attributes:
+        session: Id of the session.
+        bits: Number of bits that name a bucket.
+        buckets: Its rows in each bucket, by peer.
+    """
+
+    session: str
+    bits: int
+    buckets: tuple[Mapping[str, Masked], ...]
 
 
 @dataclass
@@ -101,7 +120,7 @@ def points_passive(
     port.send(Kind.ALIGN, fields={"session": progress.session, "bits": progress.bits, "first": progress.done})
     opened = yield from receive(port, Kind.ALIGN)
     bits, first = int(opened.fields["bits"]), int(opened.fields["first"])
-    checked_bits(bits, own.stated_rows, rows, limits.peer_rows, only=side.only)
+    checked_bits(bits, own.stated_rows, rows, limits.peer_rows, only=side.only, ahead=alignment.ahead)
     check_points(rows, bits, limits.peer_rows, port.peer)
     same = opened.fields["session"] == progress.session and bits == progress.bits
     if not 0 <= first <= (progress.done if same else 0):
@@ -133,11 +152,18 @@ def points_active(
         common rows, with their indices among the points of all buckets.
     """
     ports, rows, alignment = side.ports, side.rows, side.alignment
-    bits = bucket_bits(max(own.stated_rows, *rows.values()))
+    sent = side.sent
+    bits = bucket_bits(max(own.stated_rows, *rows.values())) if sent is None else sent.bits
     for peer, count in rows.items():
         check_points(count, bits, side.limits.peer_rows, peer)
     progress = AlignmentProgress(_folder(alignment), *_inputs(own, rows, alignment.purpose))
-    first = yield from _open(ports, progress, bits, alignment.random)
+    if sent is None:
+        first = yield from _open(ports, progress, bits, alignment.random)
+    else:
+        first = 0
+        progress.begin(sent.session, bits, first)
+        for port in ports.values():
+            yield from receive(port, Kind.ALIGN)
 
     def seen(bucket: int, matches: Mapping[str, CommonPositions]) -> None:
         offsets = {peer: bucket * bucket_capacity(rows[peer], bits) for peer in matches}
@@ -147,11 +173,29 @@ def points_active(
 
     buckets = Buckets(own.digests, bits, own.stated_rows, own.where)
     masker = Masker(buckets, workers, side.port.run, alignment.random)  # the run of all links is the same
-    yield from intersect_active(ports, masker, rows, first, seen)
+    yield from intersect_active(ports, masker, rows, first, seen, () if sent is None else sent.buckets)
     return buckets.order, {
         peer: (joined_rows(progress.all(f"{peer} ranks")), joined_rows(progress.all(f"{peer} indices")))
         for peer in ports
     }
+
+
+def send_ahead(side: AligningSide) -> SentAhead:
+    """Send the points of all buckets to all passive parties, before anything of theirs has come.
+
+    Args:
+        side: This party; `rows` is empty.
+    """
+    own, alignment = side.own, side.alignment
+    bits, session = bucket_bits(own.stated_rows), alignment.random(8).hex()
+    for port in side.ports.values():
+        port.send(Kind.ALIGN, fields={"session": session, "bits": bits, "first": 0})
+    buckets = Buckets(own.digests, bits, own.stated_rows, own.where)
+    with Workers(alignment.processes) as workers:
+        masker = Masker(buckets, workers, side.port.run, alignment.random)
+        return SentAhead(
+            session, bits, tuple(send_masked(side.ports, masker, bucket) for bucket in range(len(buckets)))
+        )
 
 
 def _open(

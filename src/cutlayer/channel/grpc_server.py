@@ -26,20 +26,21 @@ from cutlayer.channel.grpc_link import (
     METHOD,
     NEXT,
     RUN,
-    SERVER_OPTIONS,
     SERVICE,
     TO,
     WIRE,
     Links,
     Transport,
-    bind,
     count_of,
     link_options,
     text_of,
 )
+from cutlayer.channel.listener import Listener
+from cutlayer.channel.message import Message
+from cutlayer.channel.port import Port
 from cutlayer.channel.security import HANDSHAKE, certificate_of
 from cutlayer.channel.stream import Arrival, Attachment, Receiver, Stream
-from cutlayer.errors import PeerLost, ProtocolError, TrustError
+from cutlayer.errors import ConfigError, PeerLost, ProtocolError, TrustError
 
 _MAX_LOGGED = 1000
 """Number of different refusals that are logged: strangers must not fill a disk."""
@@ -59,6 +60,8 @@ class ServerLinks(Links):
         limits: Bounds on frames and on what may wait in each direction.
         timeout: Seconds to wait for a peer, whether to connect, to send or to take.
         greet_only: Whether to check callers and open no link.
+        shuts: Whether the port is closed while all peers are connected: it is open until each has sent something, and
+            again while a broken connection may be replaced.
         public_address: Address at which the peers find this party, for messages; that of `address` where empty.
         options: Fields of `Transport`.
 
@@ -81,6 +84,7 @@ class ServerLinks(Links):
         timeout: float = 60.0,
         *,
         greet_only: bool = False,
+        shuts: bool = False,
         public_address: str = "",
         **options: Any,
     ) -> None:
@@ -95,7 +99,7 @@ class ServerLinks(Links):
         self.ports = {peer: self._port(me, peer, run) for peer in self._streams}
         self.greeted: dict[str, str] = {}
         self._me, self._run, self._timeout, self._greet_only = me, run, timeout, greet_only
-        self._closing = False
+        self._closing, self._shuts = False, shuts
         self._public_address = public_address
         self._security = transport.security
         self._contract = transport.contract
@@ -110,14 +114,14 @@ class ServerLinks(Links):
         self._changed = threading.Event()
         # Two for each link, since a broken call may still hold one, and two to refuse all other callers.
         self._threads = ThreadPoolExecutor(2 * len(peers) + 2, "cutlayer-link")
-        self._server = grpc.server(self._threads, options=(*link_options(transport.keepalive), *SERVER_OPTIONS))
-        self._server.add_generic_rpc_handlers((self,))
+        self._listening = threading.Lock()
+        self._listener = Listener(address, self, self._threads, link_options(transport.keepalive), self._security)
         try:
-            self.address = bind(self._server, address, self._security)
-            self._server.start()
+            self._listener.open()
         except BaseException:
             self.close()
             raise
+        self.address = self._listener.address
 
     def service(self, handler_call_details: Any) -> Any:
         """How to handle a call, as a `grpc.GenericRpcHandler`; `None` for a method that there is not."""
@@ -174,6 +178,29 @@ class ServerLinks(Links):
             return self.address
         return f"{self._public_address}; this party listens at {self.address}"
 
+    def receive(self, port: Port, timeout: float | None = None) -> Message:
+        """See `Links.receive`."""
+        message = super().receive(port, timeout)
+        self._shut_if_complete()
+        return message
+
+    def _shut_if_complete(self) -> None:
+        """Close the port once every peer is connected and has proved it: a stranger who is silent may be replaced."""
+        if self._shuts and self._listener.is_open:
+            with self._listening:
+                streams = self._streams.values()
+                if all(stream.used and stream.opened.is_set() and not stream.reconnecting for stream in streams):
+                    self._listener.shut()
+
+    def _listen_again(self) -> None:
+        """Open the port for a peer whose connection broke; where another process has taken it, the peer is lost."""
+        with self._listening:
+            try:
+                if not self._closing:
+                    self._listener.open()
+            except ConfigError as problem:
+                self._notify(str(problem))
+
     def renew(self, peer: str) -> None:
         """Raise if the certificate of a connected peer was revoked meanwhile, or is out of date.
 
@@ -189,7 +216,8 @@ class ServerLinks(Links):
         self._closing = True
         for stream in self._streams.values():
             stream.finish()
-        stopped = self._server.stop(timeout).wait(timeout + 1)
+        with self._listening:
+            stopped = self._listener.close(timeout)
         for stream in self._streams.values():
             stream.end("this party closed the link")
         self._threads.shutdown(wait=stopped)
@@ -200,6 +228,7 @@ class ServerLinks(Links):
         """Yield the chunks for a peer, for gRPC to send."""
         stream, call = self._admit(context)
         receiver.begin(stream, call)
+        self._shut_if_complete()
         context.send_initial_metadata(((RUN, self._run.encode()), (NEXT, str(call.received))))
         reader = threading.Thread(
             target=self._pump, args=(stream, requests, call), name=f"from {stream.peer}", daemon=True
@@ -214,6 +243,7 @@ class ServerLinks(Links):
         # While this party closes its links nothing waits for the peer, which may be gone before gRPC says that it has
         # taken the end.
         if stream.detach(call, why, final=final) and stream.reconnecting and not self._closing:
+            self._listen_again()
             self._notify(f"the connection to {stream.peer} broke ({why}); it may connect again")
 
     def _admit(self, context: Any) -> tuple[Stream, Attachment]:

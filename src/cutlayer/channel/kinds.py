@@ -32,11 +32,17 @@ class Kind(StrEnum):
     OFFER = "offer"  # the half of a run that a party predicts with, and the width of its embeddings
     LOOKUP = "lookup"  # online: (n, 16) digests of the ids that the active party asks about
     LOOKED_UP = "looked_up"  # online: (n, width) of those rows, zeros where the status says that there is none
+    FILE = "file"  # in an exchange of files: a part of a file of drawn labels, or of a release, which is sealed
     PROBE = "probe"  # online: asks a party that did not answer in time whether it answers again
     ALIVE = "alive"  # online: the answer to a probe
 
     __hash__ = str.__hash__  # that of an enumeration is not compiled, and a message looks its kind up a dozen times
 
+
+NOTES: Mapping[str, str] = {
+    "expired": "nothing was sent: what others had sent was deleted here, as `keep` of the job says",
+}
+"""Description of each kind of line of a trail that is no message."""
 
 MEANINGS: Mapping[str, str] = {
     "hello": "digest of the job, versions, and the number of rows of the table",
@@ -62,6 +68,7 @@ MEANINGS: Mapping[str, str] = {
     "offer": "which model predicts, and the width of its embeddings",
     "lookup": "digests of the ids that are asked about",
     "looked_up": "numbers computed from the columns of rows that were asked about",
+    "file": "a part of a file: its messages are in this trail too",
     "probe": "a question whether the other party answers",
     "alive": "the answer to that question",
 }

@@ -67,6 +67,7 @@ SHAPES: Mapping[Kind, Shape] = {
     Kind.OFFER: Shape(fields={"version": str, "width": int}, texts={"version": 64}),
     Kind.LOOKUP: Shape(tensors={"ids": (torch.uint8, 2)}),
     Kind.LOOKED_UP: Shape(tensors={"embedding": (torch.float32, 2), "status": (torch.uint8, 1)}),
+    Kind.FILE: Shape(tensors={"content": (torch.uint8, 1)}, fields={"last": bool}),
     Kind.PROBE: Shape(),
     Kind.ALIVE: Shape(),
 }

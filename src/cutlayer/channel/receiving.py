@@ -10,7 +10,7 @@ from torch import Tensor
 from cutlayer.channel.kinds import Kind
 from cutlayer.channel.message import Message, Scalar
 from cutlayer.channel.port import Port
-from cutlayer.errors import CutlayerError, Interrupted, PeerLost, ProtocolError, TrustError
+from cutlayer.errors import CutlayerError, DataError, DriftExceeded, Interrupted, PeerLost, ProtocolError, TrustError
 from cutlayer.storage.row_arrays import GrowingRows
 
 DONE = "done"
@@ -65,7 +65,8 @@ def check_present(message: Message) -> None:
 
 def close_reason(failure: CutlayerError) -> str:
     """The reason that peers receive for a failure: its kind and the name of a lost party, no data of this party."""
-    kind = type(failure).__name__
+    # That a party's columns have drifted is known to it alone.
+    kind = (DataError if isinstance(failure, DriftExceeded) else type(failure)).__name__
     return f"{kind} {failure.peer}".strip() if isinstance(failure, PeerLost) else kind
 
 

@@ -25,6 +25,7 @@ from cutlayer.errors import RunFolderError
 from cutlayer.storage.durable import locked, make_folder, sync_folder, write_whole
 
 if TYPE_CHECKING:
+    from cutlayer.channel.approvals import Approvals
     from cutlayer.channel.message import Message
 
 
@@ -41,10 +42,12 @@ class Trail:
     Args:
         folder: Folder of the trail.
         about: Entries of the first line besides the time: `party`, `job`, `ledger` and so on, as plain values.
+        approvals: Approvals of the job, without which no message may leave; `None` where none are required.
     """
 
-    def __init__(self, folder: Path, about: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, about: Mapping[str, Any], approvals: Approvals | None = None) -> None:
         self.folder = folder
+        self._approvals = approvals
         self._about = dict(about)
         self._file: int | None = None
         self._name = ""
@@ -55,24 +58,41 @@ class Trail:
         """Write a message's line; it is with the operating system before the message is sent.
 
         Raises:
+            NotApproved: An approval is missing or was withdrawn; the message is not to be sent.
             RunFolderError: The trail cannot be continued, since its last file is damaged.
         """
-        if self._file is None:
-            self._begin(message.run)
-        entry = {
-            "time": _now(),
-            "to": message.receiver,
-            "kind": message.kind.value,
-            "epoch": message.epoch,
-            "step": message.step,
-            "sequence": message.sequence,
-            "shape": {name: list(tensor.shape) for name, tensor in message.tensors.items()},
-            "bytes": message.nbytes,
-            "digest": content_digest(message),
-        }
-        self._write(entry)
+        if self._approvals is not None:
+            self._approvals.passes(message)
+        self.note(
+            message.run,
+            message.receiver,
+            message.kind,
+            message.nbytes,
+            epoch=message.epoch,
+            step=message.step,
+            sequence=message.sequence,
+            shape={name: list(tensor.shape) for name, tensor in message.tensors.items()},
+            digest=content_digest(message),
+        )
         if message.kind in _SYNCED_AFTER:
             self.sync()
+
+    def note(self, run: str, receiver: str, kind: str, nbytes: int, **facts: Any) -> None:
+        """Write a line of what leaves in another way than as a message, such as files.
+
+        Args:
+            run: Id of the run.
+            receiver: Name of the party that it is for; empty where nothing is sent.
+            kind: Kind of message that it stands for, or in a word what happened to what was sent before.
+            nbytes: Number of bytes.
+            facts: Further entries, as plain values.
+
+        Raises:
+            RunFolderError: As `record`.
+        """
+        if self._file is None:
+            self.begin(run)
+        self._write({"time": _now(), "to": receiver, "kind": str(kind), "bytes": nbytes, **facts})
 
     def sync(self) -> None:
         """Return once all lines are on disk, and their number and last hash in the head."""
@@ -91,7 +111,8 @@ class Trail:
             os.close(self._file)
             self._file = None
 
-    def _begin(self, run: str) -> None:
+    def begin(self, run: str) -> None:
+        """Write the first line, before any message."""
         make_folder(self.folder)
         with locked(self.folder / _LOCK, "an egress trail", wait=True):
             files = _files(self.folder)
@@ -230,7 +251,7 @@ def _is_entry(entry: Any, *, first: bool) -> bool:
     if not isinstance(entry, dict) or not isinstance(entry.get("time"), str):
         return False
     if first:
-        return isinstance(entry.get("ledger", []), list)
+        return all(isinstance(entry.get(key, []), list) for key in ("ledger", "approvals"))
     return type(entry.get("bytes")) is int and {"to", "kind"} <= entry.keys()
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from cutlayer.cli.app import answer
+from cutlayer.cli.exchange import WAITING, say_waiting
 from cutlayer.cli.organisation import organisation
 from cutlayer.cli.run import keys_for
 from cutlayer.cli.verb import verb
@@ -19,11 +20,6 @@ from cutlayer.errors import ConfigError
 if TYPE_CHECKING:
     from cutlayer.alignment.intersection import Purpose
     from cutlayer.jobs.align import Aligned
-    from cutlayer.jobs.exchange import Waiting
-
-
-WAITING = 5
-"""Exit code of a command that goes on once a file of another party is there."""
 
 
 class Reveal(StrEnum):
@@ -73,17 +69,9 @@ def align(
         try:
             result = align_party(setup.job, name, file, purpose, progress, setup.links, exchange, wait, secret)
         except Waiting as waiting:
-            _say_waiting(waiting, as_json=json)
+            say_waiting(waiting, as_json=json)
             raise typer.Exit(WAITING) from None
     answer(json, {**asdict(result), "out": str(result.out) if result.out else None, "next": None}, *_lines(result))
-
-
-def _say_waiting(waiting: Waiting, *, as_json: bool) -> None:
-    """Print the files to bring to each receiver, and those to wait for."""
-    lines = [f"written, to be brought to the folder of its receiver: {path}" for path in waiting.written]
-    lines.append(f"waiting for {waiting.path}; run the same command when it is there")
-    written = [str(path) for path in waiting.written]
-    answer(as_json, {"waiting_for": str(waiting.path), "written": written, "next": "bring, then repeat"}, *lines)
 
 
 def purpose_of(dry_run: bool, reveal: Reveal | None) -> Purpose:

@@ -114,8 +114,8 @@ def main() -> None:
     """Run the command line; every failure becomes one message and an exit code.
 
     Exit codes: 0 good, 1 a gate failed or a protection was not applied, 2 bad input, 3 a peer was lost, 4 nothing meets
-    the limits, 5 a file of another party is waited for, 70 a fault of this program, 129 ended by SIGHUP, 130 by Ctrl-C,
-    143 by SIGTERM.
+    the limits, 5 a file of another party is waited for, 6 rows have drifted beyond a limit, 7 an approval is missing,
+    70 a fault of this program, 129 ended by SIGHUP, 130 by Ctrl-C, 143 by SIGTERM.
     """
     for stream in (sys.stdout, sys.stderr):
         spell_out(stream)

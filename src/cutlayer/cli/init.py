@@ -95,7 +95,7 @@ def completed(
     Raises:
         CutlayerError: An option that does not fit, or ids of a partner of which many have several rows.
     """
-    from cutlayer.cli.questions import positive_class, rows_of, task_kind
+    from cutlayer.cli.questions import one_row_an_id, positive_class, rows_of, task_kind
     from cutlayer.jobs.column_guesses import repeated_ids
     from cutlayer.jobs.first_job import label_of, matched
 
@@ -104,6 +104,8 @@ def completed(
     chosen_class = positive_class(profile.classes or {}, positive, asking=asking)
     job = replace(job, unlabelled=profile.missing, split_by=split_by, positive=chosen_class)
     profile = profile if chosen_class is None else label_of(job)
+    partners = tuple(one_row_an_id(table, job.ids[table.path.name], asking=asking) for table in job.partners)
+    job = replace(job, partners=partners)
     repeated = {table.path.name: repeated_ids(table, job.ids[table.path.name]) for table in job.partners}
     job = replace(job, first_rows=frozenset(file for file, sentence in repeated.items() if sentence))
     job, overlap = matched(job)
@@ -122,6 +124,7 @@ def completed(
 def _facts(job: FirstJob, overlap: Overlap, label: ColumnProfile) -> Iterator[str]:
     """What was found in the tables, a line each."""
     from cutlayer.data.classes import listed_classes
+    from cutlayer.jobs.guessed_aggregate import aggregate_lines
 
     yield f"task: {job.task}, of {job.label} in {job.owner.path.name}"
     if len({*job.ids.values()}) > 1:
@@ -142,4 +145,5 @@ def _facts(job: FirstJob, overlap: Overlap, label: ColumnProfile) -> Iterator[st
     yield from columns_read(job.owner, job.reserved)
     for table in job.partners:
         yield from columns_read(table, {job.ids[table.path.name]})
+        yield from aggregate_lines(table)
     yield from (f"warning {label.name}: {note}" for note in label.notes)

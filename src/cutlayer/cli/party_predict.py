@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cutlayer.cli.app import answer
+from cutlayer.cli.drift import checked_limit, drift_lines, exit_if_drifted
 from cutlayer.cli.organisation import checked_releases, organisation
 from cutlayer.cli.predict import table_like
 from cutlayer.cli.verb import verb
@@ -32,6 +34,7 @@ def party_predict(
     run: Path | None = None,
     data: Path | None = None,
     absent: list[str] | None = None,
+    max_drift: float | None = None,
     key: Path | None = None,
     timeout: float = 300.0,
     deadline: float = 3600.0,
@@ -59,6 +62,7 @@ def party_predict(
     from cutlayer.jobs.links import address_of
     from cutlayer.results.scores import check_scores_output, destination
     from cutlayer.serving.between import PredictionSide
+    from cutlayer.serving.drift import measured
     from cutlayer.serving.prediction_release import Serving
     from cutlayer.training.folder import RunFolder
     from cutlayer.training.keys import read_key
@@ -81,9 +85,11 @@ def party_predict(
         check_scores_output(written, kept, overwrite=overwrite)
     supplied = read_key(key) if key else None
     with allowed(*private.allow_models), run_threads(trained.train.threads, 1, processes=len(trained.parties)):
-        side = PredictionSide.open(trained, folder, name, table, private.limits)
+        side = PredictionSide.open(trained, folder, name, table, private.limits, checked_limit(max_drift))
         if name == trained.active and written is not None:
-            _lead(side, checked_job, links, written, absent or (), as_json=json)
+            document, lines = lead_prediction(side, folder, checked_job, links, written, absent or ())
+            answer(json, document, *lines)
+            exit_if_drifted(measured([side.drift]), side.max_drift, f"{written} is written")
         else:
             _follow(side, Serving(trained, folder, name, side.width, supplied), checked_job, links, as_json=json)
 
@@ -131,26 +137,42 @@ def new_rows(private: PrivateFile, data: Path | None) -> TableConfig:
     return private.table
 
 
-def _lead(
+def lead_prediction(
     side: PredictionSide,
+    folder: RunFolder,
     job: Job,
     link_options: LinkOptions,
     out: Destination,
-    names: list[str] | tuple[()],
+    names: Sequence[str],
     *,
-    as_json: bool,
-) -> None:
+    alone: bool = False,
+    round_: str = "",
+) -> tuple[dict[str, Any], list[str]]:
+    """The active party's part of a prediction, once its side is open; returns the result, as JSON and in lines.
+
+    Args:
+        side: Its side.
+        folder: Its run folder.
+        job: The job, as its file is now.
+        link_options: How to connect, or the files of the partners' releases.
+        out: Where the predictions go.
+        names: Absent parties.
+        alone: Whether all partners may be absent.
+        round_: Name of the round, where it is one.
+    """
     from cutlayer.jobs.courier import open_releases
     from cutlayer.jobs.links import open_server
     from cutlayer.parties.drive.by_links import driven
     from cutlayer.serving.between import ask
     from cutlayer.serving.by_file import with_agreed_rows
+    from cutlayer.serving.drift import measured
+    from cutlayer.serving.provenance import write_provenance
     from cutlayer.training.finetuning import checked_absent
 
     absent = checked_absent(names, [*side.model.record.widths], side.name)
     peers = [name for name in job.passives if name not in absent]
-    if link_options.releases:
-        side = with_agreed_rows(side, link_options.rows)
+    if link_options.releases or (alone and not peers):
+        side = with_agreed_rows(side, link_options.rows, alone=not peers)
         with open_releases(job, peers, link_options.releases, link_options.security, link_options.notify) as files:
             done = driven(ask(side, files.ports, absent), files, link_options.deadline)
     elif peers:
@@ -159,20 +181,26 @@ def _lead(
             done = driven(ask(side, links.ports, absent), links, link_options.deadline)
     else:
         raise ConfigError.expected("a passive party that is not absent", "none", "use cutlayer predict")
-    done.write(out, side.model.task, side.table.arrivals)
+    counts = done.write(out, side.model.task, side.table.arrivals)
     rows, own = len(done.ids), len(side.table.digests)
-    contributed = [name for name, rows_with in done.present.items() if rows_with.any()]
+    made = write_provenance(
+        out, job, folder, rows=rows, contributed=counts, absent=absent, warnings=side.table.arrivals, round=round_
+    )
+    contributed = [name for name, count in counts.items() if count]
     lines = [f"{out}: {rows:,} rows, from {', '.join(contributed)}"]
     if own > rows:
         lines.append(f"  {own - rows:,} of the {own:,} ids of {side.name} are not with {', '.join(peers)}: left out")
     document = {"party": side.name, "out": str(out), "rows": rows, "contributed": contributed}
-    answer(as_json, {**document, "warnings": side.table.arrivals}, *lines)
+    drift = measured([side.drift])
+    extra = {"warnings": side.table.arrivals, "drift": [asdict(row) for row in drift]}
+    return {**document, **extra, "model": made.model_dump(mode="json")}, [*lines, *drift_lines(drift)]
 
 
 def _follow(side: PredictionSide, serving: Serving, job: Job, link_options: LinkOptions, *, as_json: bool) -> None:
     from cutlayer.jobs.links import make_client
     from cutlayer.parties.drive.by_links import driven
     from cutlayer.serving import between
+    from cutlayer.serving.drift import measured
 
     serving.check()  # before the active party waits for an alignment
     with make_client(job, side.name, link_options) as link:
@@ -181,5 +209,8 @@ def _follow(side: PredictionSide, serving: Serving, job: Job, link_options: Link
     made, planned = (serving.predictions_made, serving.plan.serving) if serving.counted else (None, None)
     prediction = f"; prediction {made} of {planned} planned" if serving.counted else ""
     document = {"party": side.name, "rows": rows, "predictions": made, "planned": planned}
-    document["warnings"] = side.table.arrivals
-    answer(as_json, document, f"{side.name}: released {rows:,} rows to {job.active}{prediction}")
+    drift = measured([side.drift])
+    document |= {"warnings": side.table.arrivals, "drift": [asdict(row) for row in drift]}
+    line = f"{side.name}: released {rows:,} rows to {job.active}{prediction}"
+    answer(as_json, document, line, *drift_lines(drift))
+    exit_if_drifted(drift, side.max_drift, "the rows are released")

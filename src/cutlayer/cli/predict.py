@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cutlayer.cli.app import answer
+from cutlayer.cli.drift import checked_limit, drift_lines, exit_if_drifted
 from cutlayer.cli.verb import verb
 from cutlayer.errors import ConfigError
 
@@ -25,6 +26,7 @@ def predict(
     absent: list[str] | None = None,
     partial: bool = False,
     overwrite: bool = False,
+    max_drift: float | None = None,
     key: Path | None = None,
     json: bool = False,
 ) -> None:
@@ -50,10 +52,11 @@ def predict(
     from cutlayer.serving.predict import predict as predict_rows
     from cutlayer.training.process import run_threads
 
-    request = Request(tables, absent or (), partial, supplied, overwrite)
+    request = Request(tables, absent or (), partial, supplied, overwrite, checked_limit(max_drift))
     with run_threads(job.train.threads, 1):
         predicted = predict_rows(job, folder, destination(out, overwrite=overwrite), request)
     answer(json, {**asdict(predicted), "out": str(predicted.out)}, *_lines(predicted))
+    exit_if_drifted(predicted.drift, max_drift, f"{out} is written")
 
 
 def tables_of(job: Job, options: list[str] | tuple[()]) -> dict[str, TableConfig]:
@@ -109,3 +112,4 @@ def _lines(predicted: Predicted) -> Iterator[str]:
         yield f"  {name} does not have {rows:,} of the ids"
     for name, (made, planned) in predicted.predictions.items():
         yield f"  {name}: prediction {made} of {planned} planned"
+    yield from drift_lines(predicted.drift)

@@ -116,6 +116,19 @@ def with_formats(table: TableSummary, as_they_are: set[str], *, asking: bool) ->
     return table
 
 
+def one_row_an_id(table: TableSummary, key: str, *, asking: bool) -> TableSummary:
+    """A partner's table with one row of each id, made of the many that it has, unless the answer is no."""
+    from cutlayer.jobs.column_guesses import has_many_rows
+    from cutlayer.jobs.guessed_aggregate import aggregated
+
+    if not has_many_rows(table, key):
+        return table
+    question = (
+        f"{table.path.name} has {table.rows:,} rows of {table.distinct[key]:,} ids {key}. Make one row of each id?"
+    )
+    return aggregated(table, key) if not asking or typer.confirm(question, default=True) else table
+
+
 def partner_names(
     tables: Sequence[TableSummary], option: Sequence[str] | None, widths: Sequence[str], *, asking: bool
 ) -> dict[str, int]:

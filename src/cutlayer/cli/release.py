@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cutlayer.cli.app import answer, say
+from cutlayer.cli.drift import checked_limit, drift_lines, exit_if_drifted
 from cutlayer.cli.organisation import Organisation, organisation
 from cutlayer.cli.run import keys_for
 from cutlayer.cli.verb import verb
 from cutlayer.errors import ConfigError
 
 if TYPE_CHECKING:
+    from cutlayer.config import Job
     from cutlayer.jobs.links import LinkOptions
+    from cutlayer.serving.between import PredictionSide
+    from cutlayer.training.folder import RunFolder
 
 
 @verb(consent=("model",))
@@ -27,6 +33,7 @@ def release(
     folder: Path | None = None,
     run: Path | None = None,
     data: Path | None = None,
+    max_drift: float | None = None,
     resume: bool = False,
     key: Path | None = None,
     device: str | None = None,
@@ -41,11 +48,13 @@ def release(
         folder: The run folder to create; default: runs/JOB-NAME next to the private file.
         run: Release new rows for a prediction, with the run in this folder.
         data: The table of new rows, with --run; default: that of the private file.
+        max_drift: With --run: exit with 6 if rows drifted from the training by more (PSI); drifted columns stay here.
 
     Example: cutlayer release job.yaml --as telco --local telco.yaml --out telco.release
     """
-    if data is not None and run is None:
-        raise ConfigError.expected("--data with --run", "--data alone", "name the run, or leave it out")
+    for option, value in (("--data", data), ("--max-drift", checked_limit(max_drift))):
+        if value is not None and run is None:
+            raise ConfigError.expected(f"{option} with --run", f"{option} alone", "name the run, or leave it out")
     setup = organisation(job, name, local, plaintext=plaintext, timeout=0, deadline=0, reconnect=None)
     from dataclasses import replace
 
@@ -55,7 +64,7 @@ def release(
     place = folder or local.parent / "runs" / f"{job.stem}-{name}"
     with allowed(*setup.private.allow_models):
         if run is not None:
-            _release_new_rows(setup, links, name, out, run, data, key, as_json=json)
+            _release_new_rows(setup, links, name, out, run, data, key, max_drift, as_json=json)
             return
         from cutlayer.cli.report import finish, say_trail
         from cutlayer.config.load import with_device
@@ -83,16 +92,14 @@ def _release_new_rows(
     run: Path,
     data: Path | None,
     key: Path | None,
+    max_drift: float | None,
     *,
     as_json: bool,
 ) -> None:
     from cutlayer.cli.party_predict import new_rows, trained_job
-    from cutlayer.jobs.links import open_trail
     from cutlayer.serving.between import PredictionSide
-    from cutlayer.serving.by_file import release_prediction, with_agreed_rows
-    from cutlayer.serving.prediction_release import Serving
+    from cutlayer.serving.drift import measured
     from cutlayer.training.folder import RunFolder
-    from cutlayer.training.keys import read_key
     from cutlayer.training.process import run_threads
 
     folder = RunFolder.open(run)
@@ -100,11 +107,43 @@ def _release_new_rows(
     if name == trained.active:
         raise ConfigError.expected("a passive party", f"{name}, which has the labels", "it runs cutlayer party predict")
     with run_threads(trained.train.threads, 1):
-        side = PredictionSide.open(trained, folder, name, new_rows(setup.private, data), setup.private.limits)
-        serving = Serving(trained, folder, name, side.width, read_key(key) if key else None)
-        trail = None if links.trail is None else open_trail(trained, name, links.trail, links.security)
-        side = with_agreed_rows(side, links.rows)
-        released = release_prediction(side, serving, out, links.security, trail)
+        table = new_rows(setup.private, data)
+        side = PredictionSide.open(trained, folder, name, table, setup.private.limits, max_drift)
+        released = release_rows(side, setup.job, folder, out, links, key)
     text = f"{out}: {released:,} rows for {trained.active}, which reads it with cutlayer party predict --release"
+    drift = measured([side.drift])
     document = {"party": name, "out": str(out), "rows": released, "warnings": side.table.arrivals}
-    answer(as_json, document, text)
+    answer(as_json, {**document, "drift": [asdict(row) for row in drift]}, text, *drift_lines(drift))
+    exit_if_drifted(drift, max_drift, f"{out} is written")
+
+
+def release_rows(
+    side: PredictionSide,
+    job: Job,
+    folder: RunFolder,
+    out: Path,
+    links: LinkOptions,
+    key: Path | None,
+    counted: Callable[[int], int] = lambda made: made,
+) -> int:
+    """Release a passive party's new rows to a file, once its side is open; returns their number.
+
+    Args:
+        side: Its side.
+        job: The job with its private part as it is now.
+        folder: Its run folder.
+        out: File to write.
+        links: Certificates, trail, and the file of the common rows.
+        key: File of the key that replaced all keys of the run.
+        counted: Gives the number of this prediction, by the number of those that were counted.
+    """
+    from cutlayer.jobs.links import open_trail
+    from cutlayer.serving.by_file import release_prediction, with_agreed_rows
+    from cutlayer.serving.prediction_release import Serving
+    from cutlayer.training.keys import read_key
+
+    serving = Serving(side.job, folder, side.name, side.width, read_key(key) if key else None)
+    if serving.counted:
+        serving.repeat(counted(serving.predictions_made))
+    trail = None if links.trail is None else open_trail(job, side.name, links.trail, links.security)
+    return release_prediction(with_agreed_rows(side, links.rows), serving, out, links.security, trail)

@@ -34,7 +34,7 @@ def serve(
 
     Example: cutlayer serve runs/job --as bank --local bank.yaml
     """
-    from cutlayer.config.load import load_private_part
+    from cutlayer.config.load import load_private_part, with_private_part
     from cutlayer.consent import allowed
     from cutlayer.training.keys import read_key
 
@@ -47,7 +47,9 @@ def serve(
     with allowed(*private.allow_models), suppress(KeyboardInterrupt):
         trained = TrainedParty.open(runs[0], name)
         security = None if plaintext else security_of(trained.job, name, private, local.parent, notify)
-        trail = open_trail(trained.job, name, trail_folder(private, name, local.parent), security)
+        served = private.model_copy(update={"table": private.served.table})
+        now = with_private_part(trained.job, name, served)
+        trail = open_trail(now, name, trail_folder(private, name, local.parent), security)
         if name == trained.job.active:
             check_extra("serve")
             run_service(serve_active(tuple(runs), name, private, _show(as_json=json), security, trail))

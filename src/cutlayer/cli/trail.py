@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from cutlayer.channel.kinds import MEANINGS
+from cutlayer.channel.kinds import MEANINGS, NOTES
 from cutlayer.cli.app import BAD_INPUT, answer, app
 from cutlayer.cli.verb import verb
 from cutlayer.report.rounding import plain, size
@@ -64,13 +64,15 @@ def _page(file: TrailFile) -> Iterator[str]:
     yield f"  identity {about.get('identity') or 'none: links without certificates, on one machine'}"
     for statement in about.get("ledger") or ["no protection of this party has a formal guarantee here"]:
         yield f"  guarantee: {statement}"
+    for record in about.get("approvals", []):
+        yield f"  approval: {record}"
     by_receiver: dict[str, list[tuple[str, int, int]]] = defaultdict(list)
     for (receiver, kind), (count, octets) in file.sent.items():
         by_receiver[receiver].append((kind, count, octets))
     for receiver, entries in by_receiver.items():
         yield f"  to {receiver}:"
         for kind, count, octets in entries:
-            meaning = MEANINGS.get(kind, "unknown to this version")
+            meaning = {**MEANINGS, **NOTES}.get(kind, "unknown to this version")
             yield f"    {count:>9,} x {kind:<10} {size(octets):>8}  {meaning}"
     if file.incomplete:
         yield "  the last line was cut off when the process or the machine went down"

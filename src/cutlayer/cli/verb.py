@@ -20,6 +20,7 @@ FLAGS = {
     "name": "--as",
     "owner": "--labels",
     "purpose": "--for",
+    "round_": "--round",
     "seen": "--fingerprint",
 }
 """Options that are not called as their parameter."""
@@ -36,6 +37,7 @@ SHARED = {
     "json": "Print one JSON document, and nothing else, on standard output.",
     "key": "A 32-byte file used for all noise: repeatable, and marked not private.",
     "local": "This organisation's private party file.",
+    "max_drift": "Exit with 6 if rows drifted from the training by more (PSI); drifted columns are not released.",
     "name": "The party of the job that this process runs.",
     "overwrite": "Replace the file or table of --out if there is one; never one that is read, or belongs to the run.",
     "path": "The run folder.",

@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from cutlayer.config.base import FrozenModel
 from cutlayer.config.identities import identity
 from cutlayer.config.names import AlternativeName, FederationName, PartyName
-from cutlayer.config.party import AlternativeConfig, PartyConfig
+from cutlayer.config.party import AlternativeConfig, ApprovalsNeeded, PartyConfig
 from cutlayer.config.phases import Phase, phases_of
 from cutlayer.config.train import TrainConfig
 from cutlayer.config.wording import did_you_mean
@@ -72,6 +72,8 @@ class Job(FrozenModel):
             and predicted with the passive parties that have it.
         alignment: How parties in processes of their own find their common rows: `psi`, a private set intersection, or
             `plain`, which shows the active party a digest of every id. With all parties in one process nothing crosses.
+        approvals: Whether no party sends anything to another organisation before all of them have signed what the job
+            reveals of them; see [approvals](../how-to/approve.md). With all parties in one process nothing is asked.
         channel: Form in which embeddings and gradients cross.
         model: Bottom and top models.
         train: Schedule of the training.
@@ -80,6 +82,8 @@ class Job(FrozenModel):
             `uncompressed`, `retrained` (without each single passive party), `finetuned` (the top model trained further
             after a departure), `boosting` (gradient boosting on all columns in one place).
         alternatives: The job with other protections, trained and audited as well: by name, and then by party.
+        keep: How long a party uses what another one released, such as `400 days`: older files are refused, and
+            `cutlayer exchange` deletes what it has of them. Models stay. No limit by default.
     """
 
     name: str = "job"
@@ -88,11 +92,18 @@ class Job(FrozenModel):
     parties: Mapping[PartyName, PartyConfig]
     rows: Literal["common", "all"] = "common"
     alignment: Literal["psi", "plain"] = "psi"
+    approvals: ApprovalsNeeded = "none"
     channel: ChannelConfig = ChannelConfig()
     model: ModelConfig = ModelConfig()
     train: TrainConfig = TrainConfig()
     compare: tuple[Reference, ...] = ()
     alternatives: Mapping[AlternativeName, Mapping[PartyName, AlternativeConfig]] = Field(default_factory=dict)
+    keep: Annotated[str, Field(pattern=r"^[1-9][0-9]{0,4} days$")] | None = None
+
+    @property
+    def keep_days(self) -> int | None:
+        """Number of days for which a release is used; `None` for no limit."""
+        return None if self.keep is None else int(self.keep.split()[0])
 
     def _faults(self) -> Iterator[str]:
         actives = [name for name, party in self.parties.items() if party.role == "active"]
@@ -256,12 +267,16 @@ class Job(FrozenModel):
             for key in newer:
                 if getattr(section, key) == type(section).model_fields[key].default:
                     del stated[key]
+        if self.keep is not None:
+            whole["keep"] = self.keep
         if self.rows != "common":
             whole["rows"] = self.rows
         if self.channel != ChannelConfig():
             whole["channel"] = self.channel.model_dump(mode="json")
         if self.alignment != "psi":
             whole["alignment"] = self.alignment
+        if self.approvals != "none":
+            whole["approvals"] = self.approvals
         return whole
 
     def digest(self) -> str:

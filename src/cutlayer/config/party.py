@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from cutlayer.config.case import Case
 
 Role = Literal["active", "passive"]
+ApprovalsNeeded = Literal["none", "required"]
 OnAbsent = Literal["stop", "wait", "continue"]
 MAX_SERVING = 1_000_000
 MAX_SAMPLED_ROWS = 8192
@@ -183,6 +184,8 @@ class PrivatePart(FrozenModel):
         report: What the report shows besides.
         guard: Scrutiny of what this party receives; none without it. It is in no digest and crosses to no partner.
         log: Where curves and results go besides the run folder, at the active party; nowhere without it.
+        approvals: Whether this party sends nothing to other organisations before all of them have signed what the job
+            reveals of them; see [approvals](../how-to/approve.md).
     """
 
     table: TableConfig | None = None
@@ -203,6 +206,7 @@ class PrivatePart(FrozenModel):
     report: ReportConfig = ReportConfig()
     guard: GuardConfig | None = None
     log: LogConfig | None = None
+    approvals: ApprovalsNeeded = "none"
 
     @model_validator(mode="before")
     @classmethod

@@ -108,6 +108,10 @@ class SplitConfig(FrozenModel):
             yield f"test + validation below 1, got {self.test + self.validation:g}; the rest trains"
 
 
+COMPARED_STOP = EarlyStopConfig(patience=AUTO_PATIENCE, min_delta=COMPARED_GAIN)
+"""When such a training ends, where a job does not state it."""
+
+
 class TrainConfig(FrozenModel):
     """The schedule that all parties follow.
 
@@ -177,9 +181,20 @@ class TrainConfig(FrozenModel):
         schedule = self.of_steps(taken=True)
         schedule._max_rows = COMPARED_ROWS
         if schedule.epochs == "auto" and schedule.early_stop is None and schedule.split.validation:
-            stop = EarlyStopConfig(patience=AUTO_PATIENCE, min_delta=COMPARED_GAIN)
-            schedule = schedule.model_copy(update={"early_stop": stop})
+            schedule = schedule.model_copy(update={"early_stop": COMPARED_STOP})
         return schedule
+
+    def stops_on(self, training: int) -> EarlyStopConfig | None:
+        """When to stop, with so many training rows: a reference on some of very many, of which an epoch's metric hardly
+        varies, after half as many epochs without a gain.
+
+        >>> [TrainConfig().for_comparison().stops_on(rows).patience for rows in (10**5, 10**6)]
+        [6, 3]
+        """
+        stop = self.stops_early
+        if stop == COMPARED_STOP and self.row_stride(training) > 1:
+            return EarlyStopConfig(patience=AUTO_PATIENCE // 2, min_delta=COMPARED_GAIN)
+        return stop
 
     @property
     def takes_some_rows(self) -> bool:

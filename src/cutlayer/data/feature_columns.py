@@ -21,6 +21,18 @@ _INDEX = re.compile(r"__index_level_\d+__|")
 _MICROSECONDS_PER_DAY = 86_400e6
 
 
+def owned(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column with text in memory of its own: a text of an engine's batch holds all columns of the batch in memory."""
+    if not pa.types.is_string(column.type):
+        return column
+    copies = [[each and pa.py_buffer(each.to_pybytes()) for each in chunk.buffers()] for chunk in column.chunks]
+    chunks = [
+        pa.Array.from_buffers(chunk.type, len(chunk), buffers, chunk.null_count, chunk.offset)
+        for chunk, buffers in zip(column.chunks, copies, strict=True)
+    ]
+    return pa.chunked_array(chunks, column.type)
+
+
 def decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """The column with dictionary codes replaced by their values."""
     if not pa.types.is_dictionary(column.type):

@@ -80,6 +80,7 @@ class PartyTable:
         *,
         drop_unlabelled: bool = False,
         repeated_ids: str = "",
+        read: bool = True,
     ) -> None:
         """Read the table and digest its ids. A file that would take too much memory is read again where it is needed.
 
@@ -99,6 +100,7 @@ class PartyTable:
             split_by: Name of the column that the split is by, at the active party; it is no feature.
             drop_unlabelled: Whether rows without a label are no rows of the table.
             repeated_ids: What to advise where ids repeat; how to state a rule for them by default.
+            read: Whether to read the rows now; `read` has to be called otherwise.
 
         Raises:
             DataError: The file cannot be read, a column is not there, or ids are missing or repeat.
@@ -111,10 +113,23 @@ class PartyTable:
         self._encoder = encoder
         self._features = self._resolved(features or FeaturesConfig())
         self._memory = memory
-        self._table = TableRows(self._source, *self._wanted(), memory)
+        self._drop_unlabelled, self._repeated_ids = drop_unlabelled, repeated_ids
+        self.notes: tuple[ColumnNote, ...] | None = None
+        self.arrivals: tuple[str, ...] = ()
+        if read:
+            self.read()
+
+    def read(self) -> None:
+        """Read the rows and digest their ids.
+
+        Raises:
+            DataError: The file cannot be read, or ids are missing or repeat.
+        """
+        label = self.label
+        self._table = TableRows(self._source, *self._wanted(), self._memory)
         any_columns = self._wanted()[0][:1]
-        self._table_ids = TableIds(self._table, self._ids, self._id, self.where, any_columns, repeated_ids)
-        if drop_unlabelled and label is not None:
+        self._table_ids = TableIds(self._table, self._ids, self._id, self.where, any_columns, self._repeated_ids)
+        if self._drop_unlabelled and label is not None:
             self._table_ids.keep(self._labelled(label), "without a label")
         self.digests = self._table_ids.digests
         self.id_kind = self._table_ids.kind
@@ -123,8 +138,6 @@ class PartyTable:
         self.labels_digest = b"" if self._ids or label is None else self._table.digest(label)
         self._rows = len(self.digests)
         self.stated_rows = self._stated()
-        self.notes: tuple[ColumnNote, ...] | None = None
-        self.arrivals: tuple[str, ...] = ()
 
     @property
     def identified(self) -> Identified:

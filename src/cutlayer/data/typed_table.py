@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from cutlayer.data.encoded import CHUNK_ROWS
 from cutlayer.data.faults import fault
+from cutlayer.data.feature_columns import owned
 from cutlayer.data.spilled import SpilledRows
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ class TypedTable:
         """Text of a file in the types that were decided."""
         return pa.table(
             {
-                name: self._types[name].converted(column) if name in self._types else column
+                name: self._types[name].converted(column) if name in self._types else owned(column)
                 for name, column in zip(schema.names, piece.columns, strict=True)
             }
         )

@@ -119,37 +119,37 @@ def align_party(
     key = row_key(job, load_or_make(secret)) if secret and table.keys and name == job.active else None
     alignment = Alignment(job.alignment, purpose, folder=unfinished, progress=progress.aligned, row_key=key)
     if exchange is not None:
-        kept = result_of(unfinished, _inputs(job, table, alignment))
+        kept = result_of(unfinished, inputs_of(job, table, alignment))
         done = None if kept is None else replace(_RESULT.validate_python(kept), out=out if kept.get("out") else None)
         if done is not None and (done.out is None or done.out.exists()):
             return done
         with _exchange(job, name, table, alignment, exchange, link_options, wait) as files:
-            alignment = replace(alignment, folder=None, random=files.random)
+            alignment = replace(alignment, folder=None, random=files.random, ahead=True)
             agreement = files.drive(_agreed(job, name, table, files.ports, alignment))
-            found = _found(name, table, agreement, out)
-            files.end(None if _is_empty(agreement) else _RESULT.dump_python(found, mode="json"))
+            found = found_rows(name, table, agreement, out)
+            files.end(None if is_empty(agreement) else _RESULT.dump_python(found, mode="json"))
     else:
         if link_options.security is None:
             check_loopback(address_of(job))
         with connected(job, name, link_options) as links:
             whole = _closed(_agreed(job, name, table, links.ports, alignment), name == job.active, links.ports)
             agreement = driven(whole, links, link_options.deadline + (GRACE if name != job.active else 0))
-        found = _found(name, table, agreement, out)
+        found = found_rows(name, table, agreement, out)
         with suppress(FileNotFoundError):
             shutil.rmtree(unfinished)
-    if _is_empty(agreement):
+    if is_empty(agreement):
         # After the end of the links: with --reveal active the other parties do not learn it.
         raise nothing_in_common({name: table.rows, **agreement.peer_rows})
     return found
 
 
-def _is_empty(agreement: Agreement) -> bool:
+def is_empty(agreement: Agreement) -> bool:
     """Whether a party learned that no row is common."""
     positions = agreement.aligned.positions
     return positions is not None and not len(positions)
 
 
-def _found(name: str, table: PartyTable, agreement: Agreement, out: Path) -> Aligned:
+def found_rows(name: str, table: PartyTable, agreement: Agreement, out: Path) -> Aligned:
     """What a party learned, whose file is written where it has rows."""
     result = agreement.aligned
     written = None
@@ -188,11 +188,13 @@ def _exchange(
     trail = None if options.trail is None else open_trail(job, name, options.trail, options.security)
     if alignment.folder is None:
         raise ConfigError.expected("a folder of the progress", "none")
-    return Exchange(job, name, folder, alignment.folder, _inputs(job, table, alignment), options.security, trail, wait)
+    return Exchange(
+        job, name, folder, alignment.folder, inputs_of(job, table, alignment), options.security, trail, wait
+    )
 
 
-def _inputs(job: Job, table: PartyTable, alignment: Alignment) -> str:
-    """All that this party's messages depend on besides those of the others."""
+def inputs_of(job: Job, table: PartyTable, alignment: Alignment) -> str:
+    """All that this party's messages in an exchange depend on besides those of the others."""
     ids = np.concatenate([table.digests, *table.keys], axis=1)
     return " ".join((job.digest(), alignment.purpose.value, str(table.stated_rows), order_digest(ids).hex()))
 

@@ -14,6 +14,7 @@ from cutlayer.data.profile import ColumnProfile
 from cutlayer.kernels.noise.informative_rows import ENOUGH, expected_loss, informative_rows
 from cutlayer.protections import REGISTRY
 from cutlayer.protections.contract.base import Asset
+from cutlayer.report.carried import CELLS
 from cutlayer.training.run_ledger import chain_of, ledger_of
 
 FEW_ROWS = 1000
@@ -26,11 +27,6 @@ FEW_TESTED = 30
 CHANCE, CATALOGUE_ERRORS = 0.02, 2.6
 """Distance from 0.5 that a catalogue should keep where labels are permuted, and the standard errors of a single AUC by
 which its largest leak lies above 0.5 there: on Adult 2.6, on Bank 2.6 (docs/results/adaptive-audit.md)."""
-CELLS = (
-    "its cells say where a row lies among all its columns: of these an attack with 512 known rows read R² .63 at "
-    "epsilon 8 on Adult, and .25 where grades are of drawn labels"
-)
-"""Measured in docs/results/grades.md, on 4,000 rows."""
 NOTICEABLE = 0.005
 """By how much the distance may exceed `CHANCE` without a warning."""
 

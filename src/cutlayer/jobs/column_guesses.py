@@ -40,7 +40,7 @@ def id_columns(tables: Sequence[TableSummary], named: Sequence[str] = ()) -> dic
         return found
     for alike in (str, _letters):
         found = _alike(tables, alike, lambda table, name: bool(table.distinct[name] > 1 and ID_NAMES.search(name)))
-        if found is not None and sum(_repeats(table, found[table.path.name]) for table in tables) <= 1:
+        if found is not None and sum(has_many_rows(table, found[table.path.name]) for table in tables) <= 1:
             return found
     same = [name for name in tables[0].columns if all(name in table.columns for table in tables)]
     repeated = [
@@ -69,8 +69,8 @@ def _alike(
     return {table.path.name: columns[0] for table, columns in zip(tables, matching, strict=True)}
 
 
-def _repeats(table: TableSummary, key: str) -> bool:
-    """Whether many rows of a table share an id with another row."""
+def has_many_rows(table: TableSummary, key: str) -> bool:
+    """Whether many rows of a table share an id with another row, by which it is a table of events."""
     return table.distinct[key] < FEW_REPEATS * table.rows
 
 
@@ -89,7 +89,7 @@ def repeated_ids(table: TableSummary, key: str) -> str:
         return ""
     shown = ", ".join(str(value) for value in several.field("values").slice(0, 3).to_pylist())
     ids = f"{len(several):,} of the ids {key} of {table.path.name} have several rows, such as {shown}"
-    if _repeats(table, key):
+    if has_many_rows(table, key):
         wanted = f"one row of each id {key} in {table.path.name}"
         remedy = "make one row of them, as table.aggregate does in a job, or name another column with --id"
         raise DataError.expected(wanted, f"{table.rows:,} rows of {table.distinct[key]:,} ids", remedy)

@@ -16,6 +16,7 @@ from cutlayer.channel.security import Security
 from cutlayer.config import Job
 from cutlayer.config.phases import Phase, reads_labels
 from cutlayer.errors import ConfigError, ProtocolError
+from cutlayer.jobs.expiry import check_kept
 from cutlayer.training.folder import RunFolder
 
 SENT = "labels.json"
@@ -187,6 +188,7 @@ def open_releases(
         if asked is not None and parcel.head.run != asked.get(sender, parcel.head.run):
             wanted = f"{path}: a release of {sender} by the labels that it was sent for this run"
             raise ProtocolError.expected(wanted, "one by others", f"ask {sender} to release by the last file of labels")
+        check_kept(job, parcel.head.made, str(path))
         parcels[sender] = parcel
         notify(f"{path}: release of {sender}, made {parcel.head.made} UTC")
     missing = [name for name in names if name not in parcels]

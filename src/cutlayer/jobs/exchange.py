@@ -9,10 +9,14 @@ the same secret scalar.
 from __future__ import annotations
 
 import json
+import os
 import secrets
+import shutil
+import stat
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -25,13 +29,14 @@ from cutlayer.channel.trail import Trail, content_digest
 from cutlayer.config import Job
 from cutlayer.errors import ProtocolError, RunFolderError
 from cutlayer.parties.drive.drive import drive
-from cutlayer.storage.durable import locked, make_folder, write_whole
+from cutlayer.storage.durable import check_output, create, locked, make_folder, replace_whole, write_whole
 from cutlayer.storage.json_values import parse_json
 
 R = TypeVar("R")
 RECORD = "exchange.json"
+_LOCK, _HOLDER = "exchange.lock", "another start of this command"
 _POLL = 0.5
-_KEYS = {"run", "key", "inputs", "sent", "parcels", "received", "writing", "ended"}
+_KEYS = {"run", "key", "inputs", "sent", "parcels", "received", "ended"}
 
 
 class Waiting(Exception):
@@ -39,30 +44,43 @@ class Waiting(Exception):
 
     Attributes:
         path: The file.
+        sender: The party that it is from.
         written: Files that this start wrote, to be brought to the other parties.
     """
 
     def __init__(self, path: Path, written: tuple[Path, ...]) -> None:
         super().__init__(f"waiting for {path}")
-        self.path = path
+        self.path, self.sender = path, path.name.partition("~")[0]
         self.written = written
 
 
-def result_of(private: Path, inputs: str) -> dict[str, Any] | None:
-    """The result of an exchange of these inputs that has ended; `None` where it goes on, or is another one.
+def result_of(private: Path, inputs: str | None = None) -> dict[str, Any] | None:
+    """The result of an exchange that has ended; `None` where it goes on, or is one of other inputs.
 
     Args:
         private: Folder of a party's record of the exchange.
-        inputs: As of `Exchange`.
+        inputs: As of `Exchange`; `None` for any.
     """
     try:
         state = parse_json((private / RECORD).read_bytes())
     except (OSError, ValueError):
         return None
-    if not isinstance(state, dict) or not state.get("ended") or state.get("inputs") != inputs:
+    if not isinstance(state, dict) or not state.get("ended") or inputs not in (None, state.get("inputs")):
         return None
     result = state.get("result")
     return result if isinstance(result, dict) else None
+
+
+def close_without(private: Path, result: Mapping[str, Any]) -> None:
+    """End an exchange without the other parties, begun or not: no file of theirs is read any more.
+
+    Args:
+        private: As of `Exchange`.
+        result: As of `Exchange.end`.
+    """
+    make_folder(private)
+    with locked(private / _LOCK, _HOLDER):
+        write_whole(private / RECORD, json.dumps({"ended": True, "result": result}))
 
 
 class Exchange:
@@ -77,6 +95,7 @@ class Exchange:
         security: Certificates; `None` for files without signatures.
         trail: Egress trail of the party.
         wait: Seconds to wait for each file.
+        peers: Parties that take part; by default all at the other ends of this party's links.
 
     Attributes:
         ports: Ports to the peers, by name.
@@ -98,17 +117,20 @@ class Exchange:
         security: Security | None,
         trail: Trail | None,
         wait: float,
+        peers: tuple[str, ...] | None = None,
     ) -> None:
         self._job, self._name, self._folder, self._security, self._wait = job, name, folder, security, wait
         self.written: tuple[Path, ...] = ()
-        peers = job.peers_of(name)
-        self._path = private / RECORD
+        peers = job.peers_of(name) if peers is None else peers
+        self._path, self._outbox = private / RECORD, private / "outbox"
         self._held = ExitStack()
         make_folder(private)
         # Two processes could answer two files of one name under one scalar.
-        self._held.enter_context(locked(private / "exchange.lock", "cutlayer align"))
+        self._held.enter_context(locked(private / _LOCK, _HOLDER))
         try:
             self._state = self._begun(peers, inputs)
+            make_folder(self._outbox)
+            self._publish_rest()
         except BaseException:
             self._held.close()
             raise
@@ -192,11 +214,11 @@ class Exchange:
             "sent": {peer: [] for peer in peers},
             "parcels": dict.fromkeys(peers, 0),
             "received": {peer: [] for peer in peers},
-            "writing": {peer: [] for peer in peers},
+            "begun": f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S+00:00}",
             "ended": False,
         }
         if self._name == self._job.active:
-            make_folder(self._folder)
+            _make_shared(self._folder)
             if any(self._folder.iterdir()):
                 raise RunFolderError.expected(f"an empty folder {self._folder}, to begin", "files in it")
         make_folder(self._path.parent)
@@ -233,22 +255,39 @@ class Exchange:
             opening = self._name == self._job.active and number == 0
             if not messages and not opening:
                 continue
-            path = self._folder / _name(self._name, peer, number)
-            digests = [*map(content_digest, messages)]
-            if path.exists() and self._state["writing"][peer] == [number, *digests]:
-                path.unlink()  # of a start that was killed right after it: it had the same messages
-            self._state["writing"][peer] = [number, *digests]
-            self._save()
+            made = self._outbox / _name(self._name, peer, number)
+            made.unlink(missing_ok=True)  # of a start that was killed before it noted the file
             head = Head(self._name, peer, self._state["run"], number)
-            with ParcelWriter(path, head, self._security) as parcel:
+            with ParcelWriter(made, head, self._security) as parcel:
                 for message in messages:
                     parcel.add(message)
-            self._state["sent"][peer] += digests
+            self._state["sent"][peer] += map(content_digest, messages)
             self._again[peer] += len(messages)
             self._state["parcels"][peer] += 1
             self._save()
             messages.clear()
-            self.written += (path,)
+            self._publish(made)
+
+    def _publish(self, made: Path) -> None:
+        """Give the other parties a file that is noted here: whenever this is repeated, it is the same to the byte."""
+        path, mode = self._folder / made.name, self._folder.stat().st_mode & 0o666
+        check_output(path, own=lambda there: there == made.read_bytes(), remedy="remove it; only this party writes it")
+
+        def write(partial: Path) -> None:
+            with made.open("rb") as source, create(partial) as file:
+                shutil.copyfileobj(source, file)
+                os.fchmod(file.fileno(), mode)
+
+        replace_whole(path, write)
+        made.unlink()
+        self.written += (path,)
+
+    def _publish_rest(self) -> None:
+        """Publish what a start that was killed had noted; what it had not is written again."""
+        for made in sorted(self._outbox.glob("*.cutlayer")):
+            _, peer, number = made.stem.split("~")
+            if int(number) < self._state["parcels"].get(peer, 0):
+                self._publish(made)
 
     def _messages(self, peer: str) -> Iterator[Message]:
         number = 0
@@ -277,6 +316,13 @@ class Exchange:
             if time.monotonic() >= end:
                 raise Waiting(path, self.written)
             time.sleep(_POLL)
+
+
+def _make_shared(folder: Path) -> None:
+    """Make a folder of files for other parties, whom the permissions of the folder above it let read them."""
+    if not folder.exists():
+        make_folder(folder)
+        folder.chmod(stat.S_IMODE(folder.parent.stat().st_mode))
 
 
 def _name(sender: str, receiver: str, number: int) -> str:

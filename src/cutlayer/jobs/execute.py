@@ -11,7 +11,7 @@ from cutlayer.jobs.check import check_job
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.process import run_threads
-from cutlayer.training.tables import open_table
+from cutlayer.training.tables import open_tables
 
 
 def execute(job: Job, out: Path, options: Options, progress: Progress) -> RunFolder:
@@ -30,7 +30,7 @@ def execute(job: Job, out: Path, options: Options, progress: Progress) -> RunFol
         CutlayerError: Bad input; a folder that was made for nothing is removed again.
     """
     check_job(job)
-    tables = {name: open_table(job, name, options.tables) for name in job.parties}
+    tables = open_tables(job, options.tables, _import_training)
     from cutlayer.jobs.forecast import with_chosen_devices
     from cutlayer.jobs.runs import Execution  # with PyTorch, once nothing is wrong with job and tables
 
@@ -44,3 +44,8 @@ def execute(job: Job, out: Path, options: Options, progress: Progress) -> RunFol
         except NothingInCommon as failure:
             raise with_examples(failure, tables) from None
     return folder
+
+
+def _import_training() -> None:
+    """Load PyTorch and all that trains: of long tables while they are read."""
+    import cutlayer.jobs.runs  # noqa: F401

@@ -35,7 +35,7 @@ from cutlayer.storage.row_arrays import gathered
 from cutlayer.training.all_runs import forecast_all_runs
 from cutlayer.training.process import run_threads
 from cutlayer.training.run_ledger import chain_of, ledger_of
-from cutlayer.training.tables import open_table
+from cutlayer.training.tables import open_tables
 
 if TYPE_CHECKING:
     from cutlayer.alignment.held_rows import HeldRows
@@ -167,7 +167,7 @@ def forecast(job: Job, secrets: Path | None = None) -> Forecast:
         CutlayerError: An error that would stop the run before its first step.
     """
     check_job(job)
-    tables = {name: open_table(job, name, {}) for name in job.parties}
+    tables = open_tables(job, {})
     check_ids(tables)
     # With PyTorch, once nothing is wrong so far, and without SciPy, which no step uses.
     with run_threads(job.train.threads, job.train.batch_size, scipy=False) as threads:
@@ -185,7 +185,7 @@ def with_chosen_devices(job: Job, given: Mapping[str, Any]) -> Job:
         return job
     from cutlayer.parties.compute.device import chosen_device
 
-    tables = {name: open_table(job, name, given) for name in job.parties}
+    tables = open_tables(job, given)
     operations = _forecast(job, tables, torch.get_num_threads(), None).step_operations
     for name, party in job.parties.items():
         if party.device == "auto":

@@ -51,6 +51,8 @@ class TableSummary:
         left_out: Columns that are no features, with the reason.
         infinite: Columns of numbers some of which are infinite.
         nameless: Number of columns without a name, which are no features.
+        aggregate: How one row of each id is made of several, as a section of the job; the other attributes are then of
+            these rows.
     """
 
     path: Path
@@ -67,6 +69,7 @@ class TableSummary:
     left_out: Mapping[str, str] = field(default_factory=dict)
     infinite: tuple[str, ...] = ()
     nameless: int = 0
+    aggregate: Mapping[str, Any] | None = None
 
     @property
     def config(self) -> TableConfig:
@@ -79,7 +82,8 @@ class TableSummary:
         stated: dict[str, Any] = {} if self.delimiter is None else {"delimiter": self.delimiter}
         stated |= {} if self.decimal == "." else {"decimal": self.decimal}
         formats = {name: each.model_dump(mode="json", exclude_none=True) for name, each in self.formats.items()}
-        return stated | ({"formats": formats} if formats else {})
+        stated |= {"formats": formats} if formats else {}
+        return stated if self.aggregate is None else {**stated, "aggregate": dict(self.aggregate)}
 
     def with_format(self, name: str, chosen: ColumnFormat | None) -> TableSummary:
         """The table with one format of an ambiguous column; `None` leaves it as text."""

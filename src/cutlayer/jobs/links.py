@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cutlayer.channel.address import check_fixed_port, split_address
+from cutlayer.channel.approvals import Approval
 from cutlayer.channel.contract import Contract
 from cutlayer.channel.grpc_client import ClientLink
 from cutlayer.channel.grpc_link import RECONNECT, Links
@@ -21,7 +22,9 @@ from cutlayer.channel.tls.authority import files_in
 from cutlayer.channel.tls.files import CertificateFiles, Credentials, Loaded
 from cutlayer.channel.trail import Trail
 from cutlayer.config import Job, PrivateFile
-from cutlayer.errors import ConfigError
+from cutlayer.config.phases import Phase
+from cutlayer.errors import ConfigError, NotApproved
+from cutlayer.jobs.approval import approvals_of, required
 from cutlayer.training.run_ledger import ledger_of
 
 KEYS = "keys"
@@ -168,6 +171,7 @@ def open_server(
         secrets.token_hex(8),
         timeout=options.timeout,
         greet_only=greet_only,
+        shuts=Phase.LEAVE in job.phases,
         public_address=job.parties[job.active].address or "",
         **_transport(job, job.active, options),
     )
@@ -211,6 +215,8 @@ def trail_folder(private: PrivateFile, name: str, folder: Path) -> Path:
 
 def _transport(job: Job, name: str, options: LinkOptions) -> dict[str, Any]:
     """Fields of `Transport` at a party."""
+    if options.trail is None and required(job, name):
+        raise NotApproved.expected("an egress trail, which approvals are noted on", "none", "name LinkOptions.trail")
     return {
         "security": options.security,
         "contract": contract_of(job),
@@ -221,20 +227,37 @@ def _transport(job: Job, name: str, options: LinkOptions) -> dict[str, Any]:
 
 
 def open_trail(job: Job, name: str, folder: Path, security: Security | None) -> Trail:
-    """The egress trail of a party's process, which its first message begins.
+    """The egress trail of a party's process, which its first message begins; every way of sending passes it.
 
     Args:
-        job: Job with the party's private part.
+        job: Job with the party's private part as it is now.
         name: Name of the party.
         folder: Folder of its trail.
         security: Certificates and identities; `None` without TLS.
+
+    Raises:
+        NotApproved: The job, or the party, requires approvals, and one of them is missing or not accepted. Later
+            messages raise it too, as soon as one is withdrawn.
     """
+    approvals = approvals_of(job, name, folder, security) if required(job, name) else None
+    approved = () if approvals is None else approvals.check()
+    return Trail(folder, _about(job, name, security, approved), approvals)
+
+
+def note_approvals(job: Job, name: str, folder: Path, security: Security, records: Sequence[Approval]) -> None:
+    """Write records that were signed or read into the egress trail, as of a start that sends nothing."""
+    trail = Trail(folder, _about(job, name, security, records))
+    trail.begin("approval")
+    trail.close()
+
+
+def _about(job: Job, name: str, security: Security | None, approved: Sequence[Approval]) -> dict[str, Any]:
     entries = [entry for entry in ledger_of(job).entries if entry.party == name]
-    about = {
+    return {
         "party": name,
         "job": job.name,
         "digest": job.digest(),
         "identity": job.identities[name] if security is not None else "",
         "ledger": [f"{entry.protection}: {entry.statement}" for entry in entries],
+        "approvals": [record.summary for record in approved],
     }
-    return Trail(folder, about)

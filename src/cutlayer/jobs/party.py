@@ -36,6 +36,7 @@ from cutlayer.parties.drive.by_links import driven
 from cutlayer.parties.drive.drive import drive
 from cutlayer.parties.drive.random_state import isolated
 from cutlayer.parties.passive import PassiveParty
+from cutlayer.parties.session.checkpoint import RELEASED
 from cutlayer.parties.session.local import Local
 from cutlayer.parties.session.outcome import PassiveOutcome
 from cutlayer.parties.session.plan import plan_of
@@ -180,6 +181,8 @@ class _PartyRun:
         if local.resume and Phase.LEAVE in job.phases and Partners.load(local.checkpoints(job)) is not None:
             yield None
         elif options.releases:
+            # A file has all messages, also those of the release that an interrupted start has stored.
+            (local.checkpoints(job).folder / RELEASED).unlink(missing_ok=True)
             sent = labels_sent(self.execution.folder.path)
             yield open_releases(job, job.passives, options.releases, options.security, options.notify, sent)
         else:

@@ -23,7 +23,16 @@ from cutlayer.jobs.party import finish_passive
 from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.drive.drive import Party, drive_together
 from cutlayer.parties.drive.random_state import isolated
-from cutlayer.parties.drive.to_file import Asker, absent, forwarded, greeted, recorded, same_order, written_to
+from cutlayer.parties.drive.to_file import (
+    Asker,
+    absent,
+    forwarded,
+    greeted,
+    recorded,
+    same_order,
+    without_order,
+    written_to,
+)
 from cutlayer.parties.passive import PassiveParty
 from cutlayer.parties.phases.release import ask_for_release
 from cutlayer.parties.session.local import Local, packing_of
@@ -35,15 +44,24 @@ from cutlayer.training.tables import open_table
 from cutlayer.training.together import local_side
 
 
-def release_labels(job: Job, out: Path, folder: Path, options: Options, links: LinkOptions) -> Mapping[str, Path]:
+def release_labels(
+    job: Job,
+    out: Path | Mapping[str, Path],
+    folder: Path,
+    options: Options,
+    links: LinkOptions,
+    *,
+    proved: bool = True,
+) -> Mapping[str, Path]:
     """Draw the training labels, and write them to a file for each partner that grades rows by them.
 
     Args:
         job: Job with the label owner's private part.
-        out: File to write; with several partners the name of each is added to it.
+        out: File to write; with several partners the name of each is added to it. Or a file for each.
         folder: Run folder of the label owner, to be made: the training goes on from it, with the same draws.
         options: Keys, and whether to write the files again of a folder that exists.
         links: Certificates, trail, and the file of the common rows.
+        proved: Whether the partners have proved that they hold the common rows; else no file has the digest of these.
 
     Returns:
         The file of each partner.
@@ -60,7 +78,10 @@ def release_labels(job: Job, out: Path, folder: Path, options: Options, links: L
         raise ConfigError.expected(
             "a partner that grades rows by drawn labels, to write them to a file", "none", remedy
         )
-    paths = {peer: out if len(asked) == 1 else out.with_name(f"{out.stem}-{peer}{out.suffix}") for peer in asked}
+    if isinstance(out, Path):
+        paths = {peer: out if len(asked) == 1 else out.with_name(f"{out.stem}-{peer}{out.suffix}") for peer in asked}
+    else:
+        paths = {peer: out[peer] for peer in asked}
     check_output(*paths.values())
     table = open_table(job, name, options.tables)
     alignment = agreed_alignment(job, name, links.rows, table)
@@ -72,12 +93,12 @@ def release_labels(job: Job, out: Path, folder: Path, options: Options, links: L
         runs = labels_sent(run.path) or {peer: secrets.token_hex(8) for peer in asked}
         # Before a file has its name: what is not written here is not known to be an answer.
         run.write_json(SENT, runs)
-        _write_labels(job, replace(local, alignment=alignment), paths, runs, links)
+        _write_labels(job, replace(local, alignment=alignment), paths, runs, links, proved=proved)
     return paths
 
 
 def _write_labels(
-    job: Job, local: Local, paths: Mapping[str, Path], runs: Mapping[str, str], links: LinkOptions
+    job: Job, local: Local, paths: Mapping[str, Path], runs: Mapping[str, str], links: LinkOptions, *, proved: bool
 ) -> None:
     name = job.active
     trail = None if links.trail is None else open_trail(job, name, links.trail, links.security)
@@ -89,7 +110,7 @@ def _write_labels(
             files.callback(trail.close)
         for peer, path in paths.items():
             parcel = files.enter_context(ParcelWriter(path, Head(name, peer, runs[peer]), links.security))
-            written_to(ends[peer][0], parcel, trail)
+            written_to(ends[peer][0], parcel, trail, None if proved else without_order)
         drive_together({name: isolated(side.send_labels(), local.starting_key, local.device), **parties})
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from cutlayer.config import FrozenModel
 from cutlayer.config.wording import did_you_mean
+from cutlayer.data.carried import Carried, CarriedAttribute
 from cutlayer.data.categories import FIRST, CategoryEncoder
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.store import Store
@@ -26,42 +27,13 @@ _SAMPLED = 1 << 17
 """Rows that the thresholds of numbers are taken from."""
 
 
-class CarriedAttribute(FrozenModel):
-    """What a row's grade carries of one attribute, of all rows that are released.
-
-    Attributes:
-        column: Name of the column.
-        attribute: The attribute in words: a value, or a threshold.
-        rows: Share of the rows that have it.
-        bits: Information of the drawn grade about it, in bits a row.
-        share: The same over the attribute's entropy: 1 where the grade tells it exactly.
-    """
-
-    column: str
-    attribute: str
-    rows: float
-    bits: float
-    share: float
-
-
-class Carried(FrozenModel):
-    """What the grades of a party carry of its columns: computed by the party itself, before anything is sent.
-
-    Attributes:
-        grades: Number of grades.
-        epsilon: Privacy of a draw; `None` where grades are sent as they are.
-        bits: Information of a drawn grade about the grade, in bits a row: no more of a row's columns is in it.
-        attributes: The attribute of each column of which most is carried, the largest share first.
-    """
-
-    grades: int
-    epsilon: float | None
-    bits: float
-    attributes: tuple[CarriedAttribute, ...]
-
-
 def carried(
-    store: Store, encoder: Encoder, grades: npt.NDArray[np.int64], epsilon: float | None, bands: int
+    store: Store,
+    encoder: Encoder,
+    grades: npt.NDArray[np.int64],
+    epsilon: float | None,
+    bands: int,
+    of: Literal["labels", "columns"] = "labels",
 ) -> Carried:
     """What drawn grades carry of each column: of each frequent value, and of each decile of a number.
 
@@ -74,6 +46,7 @@ def carried(
         grades: Grade of each row before it is drawn, int64 (n,).
         epsilon: Privacy of a draw; `None` without noise.
         bands: Number of grades.
+        of: What the grades are fitted to.
     """
     noise = channel(epsilon, bands)
     sizes = np.bincount(grades, minlength=bands).astype(np.float64)
@@ -88,7 +61,7 @@ def carried(
         if column not in best or found.share > best[column].share:
             best[column] = found
     ordered = tuple(sorted(best.values(), key=lambda each: -each.share))
-    return Carried(grades=bands, epsilon=epsilon, bits=bits(epsilon, sizes / sizes.sum()), attributes=ordered)
+    return Carried(of=of, grades=bands, epsilon=epsilon, bits=bits(epsilon, sizes / sizes.sum()), attributes=ordered)
 
 
 def check_names(encoder: Encoder, limits: Mapping[str, float], party: str) -> None:

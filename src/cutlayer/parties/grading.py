@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor, nn
@@ -96,7 +96,8 @@ class Grading:
         if setup.encoder is None:
             return
         bands = bands_for(self.epsilon, self._bottom.most)
-        found = carried(setup.store, setup.encoder, grades.numpy(), self.epsilon, bands)
+        of: Literal["labels", "columns"] = "columns" if self._labels is None else "labels"
+        found = carried(setup.store, setup.encoder, grades.numpy(), self.epsilon, bands, of)
         write_whole(side.checkpoints.folder / CARRIED, found.model_dump_json(indent=1))
         # Cells follow from the columns alone: nobody's labels can have made them of one attribute.
         check_limits(found, self._limits if self._labels is not None else {"other": 1.0, **self._limits}, name)

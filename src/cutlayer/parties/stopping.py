@@ -48,7 +48,7 @@ class EarlyStopping:
         """State for a commit, without the step losses, which each start of a run has of its own."""
         return {name: getattr(self, name) for name in _STORED}
 
-    def update(self, metrics: Mapping[str, float], headline: str, epoch: int, job: Job) -> bool:
+    def update(self, metrics: Mapping[str, float], headline: str, epoch: int, job: Job, training: int = 0) -> bool:
         """Add an epoch's validation metrics; return whether the epoch is the best so far.
 
         Args:
@@ -56,11 +56,12 @@ class EarlyStopping:
             headline: Name of the metric that is reported first.
             epoch: Number of the epoch, from 0.
             job: Job of the run, which says whether the loss or the headline metric decides.
+            training: Number of training rows.
         """
         by_loss = job.train.chooses_by_loss and "log_loss" in metrics
         loss = metrics.get("log_loss", math.inf)
         metric = -loss if by_loss else metrics[headline]
-        patience = job.train.stops_early
+        patience = job.train.stops_on(training)
         better = metric > self.best + (patience.min_delta if patience else 0.0)
         # While the metric is undefined in every epoch, the latest one counts as the best. On easy data the AUC is 1
         # from the first epoch, long before the probabilities are right: of equal metrics the lower loss is better.

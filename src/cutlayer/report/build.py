@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cutlayer.errors import RunFolderError
+from cutlayer.report.carried import carried_of
 from cutlayer.report.run_columns import columns_of
 from cutlayer.results.audit import Conclusions
 from cutlayer.results.report import Report
@@ -35,6 +36,7 @@ def build(path: Path) -> Report:
             for attack in (*run.skipped, *run.unneeded)
         ),
         columns=tuple(columns_of(folder, summary.parties)),
+        carried=carried_of(folder, [party.name for party in summary.parties]),
         job=_job(folder.path / "job.yaml"),
     )
 

@@ -11,6 +11,7 @@ from cutlayer.accounting import Ledger
 from cutlayer.alignment.disclosure import AlignmentRecord
 from cutlayer.config import FrozenModel
 from cutlayer.config.guard import Alarm
+from cutlayer.data.carried import Carried
 from cutlayer.data.column_note import ColumnNote
 from cutlayer.results.audit import PassiveAudit
 from cutlayer.results.document import Document
@@ -143,6 +144,7 @@ class PassiveReport(PassiveRun, PassiveAudit):
         asked: Names of the attacks on features that its audit names.
         ledger: Its own part of the ledger.
         columns: Its columns that went in.
+        carried: What its grades carry of its columns, by its name; empty where it released none.
     """
 
     title: ClassVar[str] = "a passive party's report"
@@ -152,3 +154,4 @@ class PassiveReport(PassiveRun, PassiveAudit):
     asked: tuple[str, ...] = ()
     ledger: Ledger
     columns: PartyColumns
+    carried: Mapping[str, Carried] = Field(default_factory=dict)

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from cutlayer.config import FrozenModel
+from cutlayer.data.carried import Carried
 from cutlayer.results.document import Document
 from cutlayer.results.number import Bounded, Number
 
@@ -133,6 +134,7 @@ class PrivacyCard(Document):
         learns: Who could learn what, in words.
         alignment: Which ids of which party the alignment made known to whom, in words.
         columns: The columns that went in, by party.
+        carried: What the grades of each party carry of its columns, by party; of those that released some.
         evidence: Every attack with its control and its naive baseline.
         subgroups: Utility by subgroup.
         fields: The fields of the frameworks, blanks included.
@@ -153,6 +155,7 @@ class PrivacyCard(Document):
     learns: tuple[str, ...]
     alignment: tuple[str, ...] = ()
     columns: tuple[PartyColumns, ...]
+    carried: Mapping[str, Carried] = Field(default_factory=dict)
     evidence: tuple[AttackEvidence, ...]
     subgroups: tuple[SubgroupUtility, ...] = ()
     fields: tuple[CardField, ...]

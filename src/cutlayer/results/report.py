@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
+from pydantic import Field
+
+from cutlayer.data.carried import Carried
 from cutlayer.results.audit import Conclusions
 from cutlayer.results.leaks import Baseline, LabelCurve, LayerLeak, LeakResult
 from cutlayer.results.privacy_card import PartyColumns
@@ -22,6 +26,7 @@ class Report(Summary, Conclusions):
         layers: Leaks of layers, in all runs.
         limits: Attacks that could not be run, and why.
         columns: The columns that went in, by party.
+        carried: What the grades of each party carry of its columns, by party; of those that released some.
         job: The job as run, YAML.
     """
 
@@ -34,4 +39,5 @@ class Report(Summary, Conclusions):
     layers: tuple[LayerLeak, ...] = ()
     limits: tuple[str, ...] = ()
     columns: tuple[PartyColumns, ...] = ()
+    carried: Mapping[str, Carried] = Field(default_factory=dict)
     job: str = ""

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from cutlayer.errors import ConfigError
 from cutlayer.problem.task import Task
+from cutlayer.results.provenance import beside
 from cutlayer.results.score_table import CONTRIBUTED, ID, PROBABILITY, VALUE, ScoreTable
 from cutlayer.storage.durable import check_output, sync_file, sync_folder
 
@@ -241,7 +242,7 @@ def check_scores_output(out: Destination, kept: Iterable[Path], *, overwrite: bo
         return
     check_scores_path(out)
     remedy = "choose another with --out, or replace it with --overwrite"
-    check_output(out, overwrite=overwrite, kept=kept, remedy=remedy)
+    check_output(out, beside(out), overwrite=overwrite, kept=kept, remedy=remedy)
 
 
 def check_scores_path(path: Path) -> None:

@@ -35,6 +35,7 @@ from cutlayer.parties.guards.numbers import check_own
 from cutlayer.parties.messages import checked_embedding
 from cutlayer.parties.session.local import EVALUATION_ROWS, packing_of
 from cutlayer.serving.answers import Embed, PredictedRows, answer_rows
+from cutlayer.serving.drift import PartyDrift
 from cutlayer.serving.models import PartyModel, RowEmbedder
 from cutlayer.serving.prediction_release import Serving
 from cutlayer.storage.row_arrays import gathered
@@ -55,16 +56,28 @@ class PredictionSide:
         table: The party's new rows.
         limits: Bounds on the numbers that the party sends and accepts.
         alignment: How the rows are aligned.
+        drift: Drift of what this party sees, counted as the rows are predicted.
+        max_drift: Maximum drift of its columns, beyond which it neither asks nor releases; `None` for no limit.
     """
 
     job: Job
     model: PartyModel
     table: PartyTable
+    drift: PartyDrift
     limits: LimitsConfig = field(default_factory=LimitsConfig)
     alignment: Alignment = field(default_factory=Alignment)
+    max_drift: float | None = None
 
     @classmethod
-    def open(cls, job: Job, folder: RunFolder, party: str, table: object, limits: LimitsConfig) -> PredictionSide:
+    def open(
+        cls,
+        job: Job,
+        folder: RunFolder,
+        party: str,
+        table: object,
+        limits: LimitsConfig,
+        max_drift: float | None = None,
+    ) -> PredictionSide:
         """Load a party's part of a run, and open its table of new rows.
 
         Args:
@@ -73,6 +86,7 @@ class PredictionSide:
             party: Name of the party.
             table: A `TableConfig`, or a table in memory.
             limits: Bounds on the numbers that it sends and accepts.
+            max_drift: Maximum drift of its columns; `None` for no limit.
 
         Raises:
             RunFolderError: The folder does not have the part of a finished run.
@@ -81,7 +95,8 @@ class PredictionSide:
         model = PartyModel.load(job, folder, party)
         features = FeaturesConfig(include="none") if model.encoder is None else None
         rows = PartyTable(party, table, id=job.parties[party].id, features=features, encoder=model.encoder)
-        return cls(job, model, rows, limits, Alignment(job.alignment, Purpose.PREDICT))
+        drift, alignment = PartyDrift.of(job, folder, party), Alignment(job.alignment, Purpose.PREDICT)
+        return cls(job, model, rows, drift, limits, alignment, max_drift)
 
     @property
     def name(self) -> str:
@@ -94,12 +109,18 @@ class PredictionSide:
         return 0 if self.model.bottom is None else self.model.bottom.width
 
     def store(self, positions: np.ndarray) -> Store:
-        """Encoded rows, in the common order.
+        """Encoded rows, in the common order, of which the drift is counted.
 
         Args:
             positions: Row numbers in the table, int64 (m,).
+
+        Raises:
+            DriftExceeded: They have drifted beyond the limit.
         """
-        return self.table.encode_all().take(torch.from_numpy(positions))
+        store = self.table.encode_all().take(torch.from_numpy(positions))
+        self.drift.add_store(store)
+        self.drift.check_columns(self.max_drift)
+        return store
 
 
 def answer(side: PredictionSide, serving: Serving, port: Port) -> Generator[Port, Message, int]:
@@ -112,6 +133,7 @@ def answer(side: PredictionSide, serving: Serving, port: Port) -> Generator[Port
 
     Raises:
         ConfigError, BudgetExceeded: No prediction is left; nothing is sent then.
+        DriftExceeded: The rows have drifted beyond the limit; nothing was released, and no prediction is counted.
         ProtocolError: The active party has a part of another training, or asks for anything but the next batch.
     """
     serving.check()
@@ -132,6 +154,7 @@ def answer(side: PredictionSide, serving: Serving, port: Port) -> Generator[Port
             with torch.no_grad():
                 check_own(embed(rows), side.limits.embedding_norm, side.name, f"embedding of batch {number}")
             released = prediction.release(embed, rows)
+            side.drift.add_release(side.name, released)
             port.send(Kind.EVALUATION, step=number, rows=request.rows, tensors={"embedding": released})
     yield from receive(port, Kind.CLOSE)
     port.send(Kind.CLOSE, fields={"reason": DONE})
@@ -150,11 +173,14 @@ def ask(
 
     Raises:
         ProtocolError: A passive party has a part of another training, or sends anything but the embeddings asked for.
+        DriftExceeded: The party's own columns have drifted beyond the limit; nothing was asked for.
     """
     top, widths = side.model.top_model, side.model.record.widths
     aligned = yield from agree_active(side.job, side.table, side.name, ports, [], side.limits, side.alignment)
     held = aligned.aligned.held
     count = len(aligned.positions)
+    order = np.argsort(aligned.positions)  # of the party's own table
+    own = None if side.model.bottom is None else side.store(aligned.positions[order])
     yield from agree_order_active(side.job, ports, aligned.row_ids(side.table), held)
     yield from _compare_trainings(side, [*ports.values()], 0, widths)
     for name, port in ports.items():
@@ -169,21 +195,23 @@ def ask(
         for name, rows in batches.items():
             message = yield from receive(ports[name], Kind.EVALUATION, -1, number, rows_digest(rows))
             released[name][rows] = checked_embedding(message, len(rows), widths[name], side.limits.embedding_norm)
+            side.drift.add_release(name, released[name][rows])
     for port in ports.values():
         port.send(Kind.CLOSE, fields={"reason": DONE})
     for port in ports.values():
         yield from receive(port, Kind.CLOSE)
     missing = math.nan if side.job.fits_top else 0.0
     # After the last message: which kind of model the labels chose would show in the time of one that waits for it.
-    order = np.argsort(aligned.positions)  # of the party's own table
     held = HeldRows({name: numbers[order] for name, numbers in held.by_party.items() if name in ports})
     embeddings: dict[str, Embed] = {}
     for name, part in released.items():
         in_order = part if name in held.by_party else rows_of(part, torch.from_numpy(order))
         embeddings[name] = partial(rows_of, held.scattered(name, in_order, missing))
-    if side.model.bottom is not None:
-        embeddings[side.name] = RowEmbedder(side.model.bottom, side.store(aligned.positions[order]))
-    return answer_rows(top, widths, embeddings, held, side.table.ids(aligned.positions[order]), absent)
+    if side.model.bottom is not None and own is not None:
+        embeddings[side.name] = RowEmbedder(side.model.bottom, own)
+    predicted = answer_rows(top, widths, embeddings, held, side.table.ids(aligned.positions[order]), absent)
+    side.drift.add_predicted(side.model.task, predicted)
+    return predicted
 
 
 def _compare_trainings(

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from cutlayer.alignment.agreed_before import agreed_alignment
+from cutlayer.alignment.intersection import Alignment
 from cutlayer.channel import Kind, Port, rows_digest
 from cutlayer.channel.receiving import DONE, receive
 from cutlayer.channel.security import Security
@@ -20,16 +21,19 @@ from cutlayer.serving.between import PART, PredictionSide, answer
 from cutlayer.serving.prediction_release import Serving
 
 
-def with_agreed_rows(side: PredictionSide, rows: Path | None) -> PredictionSide:
+def with_agreed_rows(side: PredictionSide, rows: Path | None, *, alone: bool = False) -> PredictionSide:
     """A party's side of a prediction of rows that all parties know already.
 
     Args:
         side: The party's side.
         rows: The CSV file of `cutlayer align`; `None` for all rows of the table.
+        alone: Whether no other party takes part: all rows are predicted.
 
     Raises:
         DataError, AlignmentError: It is no such file, or of another table.
     """
+    if alone:
+        return replace(side, alignment=Alignment("agreed", side.alignment.purpose))
     alignment = agreed_alignment(side.job, side.name, rows, side.table, side.alignment.purpose)
     return replace(side, alignment=alignment)
 

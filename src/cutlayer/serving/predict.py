@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -27,9 +28,11 @@ from cutlayer.errors import ConfigError, DataError
 from cutlayer.parties.agreement.split import split_of_run
 from cutlayer.results.scores import Destination, check_scores_output
 from cutlayer.serving.answers import answer_rows
+from cutlayer.serving.drift import DriftOf, PartyDrift, measured
 from cutlayer.serving.models import Models, RowEmbedder
 from cutlayer.serving.new_rows import RowsToPredict, in_order_of_use, new_rows, new_table
 from cutlayer.serving.prediction_release import OpenPrediction, servings
+from cutlayer.serving.provenance import write_provenance
 from cutlayer.storage.row_arrays import gathered
 from cutlayer.storage.row_tensors import empty_rows
 from cutlayer.training.folder import RunFolder
@@ -49,6 +52,7 @@ class Request:
             `rows: all` always are.
         key: Key that replaced all keys of the run, 32 bytes; `None` where each party has its own.
         overwrite: Whether the predictions may replace a file; never one that is read or belongs to the run.
+        max_drift: Maximum drift of each party's columns, beyond which nothing is released; `None` for no limit.
     """
 
     tables: Mapping[str, object] = field(default_factory=dict)
@@ -56,6 +60,7 @@ class Request:
     partial: bool = False
     key: bytes | None = field(default=None, repr=False)
     overwrite: bool = False
+    max_drift: float | None = None
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,7 @@ class Predicted:
         lacking: Number of rows of the first table that each other party does not have.
         predictions: Predictions of each party whose releases are counted: made so far, this one included, and planned.
         warnings: Sentences on columns that are hardly those of the training.
+        drift: Of each party's columns, of what the active party received, and of the scores; the greatest first.
     """
 
     out: Destination
@@ -79,6 +85,7 @@ class Predicted:
     lacking: Mapping[str, int]
     predictions: Mapping[str, tuple[int, int]]
     warnings: tuple[str, ...] = ()
+    drift: tuple[DriftOf, ...] = ()
 
 
 def predict(job: Job, folder: RunFolder, out: Destination, request: Request) -> Predicted:
@@ -96,6 +103,7 @@ def predict(job: Job, folder: RunFolder, out: Destination, request: Request) -> 
 
     Raises:
         RunFolderError: A file is at `out` that must not be replaced.
+        DriftExceeded: The columns of a party have drifted beyond `request.max_drift`.
         CutlayerError: Bad input, or a party has no prediction left; nothing is written then, and as long as the rows
             are being read, nothing is released.
 
@@ -111,11 +119,13 @@ def predict(job: Job, folder: RunFolder, out: Destination, request: Request) -> 
     beside = out.parent if isinstance(out, Path) else None
     with tempfile.TemporaryDirectory(prefix=".cutlayer-", dir=beside) as scratch:
         if request.tables:
-            partial = request.partial or job.rows == "all"
+            some = request.partial or job.rows == "all"
             # The tables are let go once their rows are encoded.
-            rows = new_rows(_tables(job, models, needed, absent, request), needed, Path(scratch), partial=partial)
+            rows = new_rows(_tables(job, models, needed, absent, request), needed, Path(scratch), partial=some)
         else:
             rows = _test_rows(job, folder, needed)
+        drifts = _column_drifts(job, folder, rows.stores, request.max_drift)
+        received = drifts[job.active]
         widths = {name: models.widths[name] for name in rows.stores if name in job.passives}
         serving = servings(job, folder, widths, request.key)
         missing = math.nan if job.fits_top else 0.0
@@ -127,16 +137,37 @@ def predict(job: Job, folder: RunFolder, out: Destination, request: Request) -> 
                     rows.held.by_party.get(name),
                     missing,
                     open_predictions.get(name),
+                    partial(received.add_release, name),
                 )
                 for name, store in rows.stores.items()
             }
             answered = answer_rows(models.top, models.widths, embeddings, rows.held, rows.ids, absent)
+        received.add_predicted(models.task, answered)
         contributed = answered.write(out, models.task, rows.warnings)
+    write_provenance(
+        out, job, folder, rows=len(rows.ids), contributed=contributed, absent=absent, warnings=rows.warnings
+    )
     predictions = {
         name: (party.predictions_made, party.plan.serving) for name, party in serving.items() if party.counted
     }
     lacking = {name: count for name, count in rows.lacking.items() if count}
-    return Predicted(out, len(rows.ids), contributed, absent, lacking, predictions, rows.warnings)
+    drift = measured(drifts.values())
+    return Predicted(out, len(rows.ids), contributed, absent, lacking, predictions, rows.warnings, drift)
+
+
+def _column_drifts(
+    job: Job, folder: RunFolder, stores: Mapping[str, Store], limit: float | None
+) -> dict[str, PartyDrift]:
+    """Drift at each party, with its columns counted; that of what crosses is to be counted at the active party alone.
+
+    Raises:
+        DriftExceeded: The columns of a party have drifted beyond the limit.
+    """
+    drifts = {name: PartyDrift.of(job, folder, name) for name in {job.active: None, **stores}}
+    for name, store in stores.items():
+        drifts[name].add_store(store)
+        drifts[name].check_columns(limit)
+    return drifts
 
 
 class _Embeddings:
@@ -147,6 +178,7 @@ class _Embeddings:
         numbers: Which of them belongs to each row to predict, int64 (n,), -1 for none; `None` where all do, in order.
         missing: What stands for the embedding of a row that the party lacks.
         prediction: Releases them through the party's protections; `None` where nothing leaves the party.
+        seen: Called with what was released.
     """
 
     def __init__(
@@ -155,12 +187,13 @@ class _Embeddings:
         numbers: Positions | None,
         missing: float,
         prediction: OpenPrediction | None,
+        seen: Callable[[Tensor], None],
     ) -> None:
         bottom, store = embed.bottom, embed.store
         self._embed, self._width = embed, bottom.width
         self._missing = missing
         self._numbers = None if numbers is None else torch.from_numpy(numbers)
-        self._prediction = prediction
+        self._prediction, self._seen = prediction, seen
         self._next = 0
         repeat = self._numbers is not None and int((self._numbers >= 0).sum()) > store.rows
         self._released = empty_rows(store.rows, torch.empty(0, bottom.width)) if repeat else None
@@ -171,6 +204,7 @@ class _Embeddings:
         new = torch.arange(self._next, max(self._next, int(own.max()) + 1))
         self._next += len(new)
         made = self._embed(new) if self._prediction is None else self._prediction.release(self._embed, new)
+        self._seen(made)
         there = own >= 0
         if self._released is not None:  # several rows to predict have one row of the party, which is released once
             self._released[new] = made

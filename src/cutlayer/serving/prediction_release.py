@@ -95,12 +95,20 @@ class Serving:
         self.counted = any(
             isinstance(protection.event(self.plan), GaussianRelease) for protection in self.chain.protections
         )
+        self._again: int | None = None
         self._log = set_up_releases(job, folder, party, self.chain, width, supplied, counted=self.counted)
 
     @property
     def predictions_made(self) -> int:
         """Predictions so far."""
         return sum(occasion.reason == Mode.SERVE.value for occasion in self._log.tally.highest)
+
+    def repeat(self, number: int) -> None:
+        """Take the next prediction for the one of a number, from 0, which may have been counted before it was written.
+
+        Its rows get the same noise again, and are not counted again; other rows are, beyond the plan.
+        """
+        self._again = number
 
     def check(self) -> None:
         """Raise if no prediction is left.
@@ -109,7 +117,7 @@ class Serving:
             ConfigError: The party's releases are counted and none was planned for predictions.
             BudgetExceeded: All planned predictions have been made.
         """
-        if not self.counted:
+        if not self.counted or (self._again is not None and self._again < self.predictions_made):
             return
         if not self.plan.serving:
             raise ConfigError.expected(
@@ -137,8 +145,9 @@ class Serving:
         """
         with self._alone():
             self.check()
+            number = self.predictions_made if self._again is None else self._again
             try:
-                yield OpenPrediction(self.chain, self.job.active, self.predictions_made)
+                yield OpenPrediction(self.chain, self.job.active, number)
             finally:
                 # The log of a finished run ends with the record of its end, or a later run takes it for unfinished.
                 self.chain.close_account()

@@ -14,6 +14,7 @@ from torch import Tensor
 from cutlayer.errors import CheckpointError
 from cutlayer.storage.checksum import KEY, crc32
 from cutlayer.storage.durable import UnsyncedFile, create
+from cutlayer.storage.row_arrays import give_back_memory
 
 _DTYPES = {
     torch.float64: "F64",
@@ -31,6 +32,8 @@ _DTYPES = {
     torch.bool: "BOOL",
 }
 """Types as the format names them."""
+_PART = 1 << 26
+"""Bytes of a tensor that are read at a time."""
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> None:
@@ -81,8 +84,8 @@ def stream_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[
     with create(path) as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for _, tensor in ordered:
-            if tensor.numel():
-                file.write(_bytes_of(tensor))
+            for part in _bytes_of(tensor):
+                file.write(part)
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -131,9 +134,13 @@ def _parts(tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> Iterator
     for name in sorted(tensors):
         tensor = tensors[name]
         yield repr((name, str(tensor.dtype), tuple(tensor.shape))).encode()
-        if tensor.numel():
-            yield _bytes_of(tensor)
+        yield from _bytes_of(tensor)
 
 
-def _bytes_of(tensor: Tensor) -> memoryview:
-    return tensor.reshape(-1).view(torch.uint8).numpy().data
+def _bytes_of(tensor: Tensor) -> Iterator[memoryview]:
+    """The bytes of a tensor, some at a time: of a large mapped one the pages that were read are given back."""
+    data = tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else memoryview(b"")
+    for start in range(0, len(data), _PART):
+        yield data[start : start + _PART]
+        if len(data) > _PART:
+            give_back_memory()

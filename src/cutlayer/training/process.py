@@ -49,8 +49,9 @@ def run_threads(
     command line sets that. A process that does not, such as a notebook, gets one thread from `auto`.
 
     Args:
-        wanted: Number of threads. `auto` is one thread for batches below `LARGE_BATCH` rows; for larger ones it divides
-            the cores that this process may use among `processes`, if waiting workers sleep.
+        wanted: Number of threads, a bound of `equal_threads` too. `auto` is one thread for batches below `LARGE_BATCH`
+            rows; for larger ones it divides the cores that this process may use among `processes`, if waiting workers
+            sleep.
         batch_size: Rows of a step; `auto` is below `LARGE_BATCH`.
         processes: Number of processes of the job on this machine, one for each party.
         scipy: Whether SciPy will be used; it is imported if so.
@@ -60,7 +61,7 @@ def run_threads(
     """
     import torch  # here: the command line uses the other half of this file before it loads the tensor library
 
-    from cutlayer.workers import usable_cores
+    from cutlayer.workers import at_most, usable_cores
 
     sleeping = os.environ.get("OMP_WAIT_POLICY", "").upper() == "PASSIVE"
     cores = usable_cores() if batch_size != "auto" and batch_size >= LARGE_BATCH and sleeping else 1
@@ -68,7 +69,11 @@ def run_threads(
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        with one_blas_thread(scipy=scipy), torch.random.fork_rng(devices=[]):
+        with (
+            at_most(max(1, usable_cores() // processes) if wanted == "auto" else wanted),
+            one_blas_thread(scipy=scipy),
+            torch.random.fork_rng(devices=[]),
+        ):
             yield threads
     finally:
         torch.set_num_threads(before)

@@ -2,17 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Any
 
 from cutlayer.config import Job, PartyConfig
 from cutlayer.config.size import in_bytes
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ConfigError
+from cutlayer.workers import equal_threads
+
+PartyTables = dict[str, PartyTable]
 
 
-def open_table(job: Job, name: str, tables: Mapping[str, Any]) -> PartyTable:
+_SOON = 0.3
+"""Seconds in which small tables are read."""
+
+
+def open_tables(job: Job, given: Mapping[str, Any], meanwhile: Callable[[], object] = lambda: None) -> PartyTables:
+    """The tables of all parties, read at the same time: most of it is done by the engine and Arrow.
+
+    Args:
+        job: The job.
+        given: Tables in memory, by party.
+        meanwhile: Called in this thread while long tables are read.
+
+    Raises:
+        CutlayerError: An error of `open_table`. What does not depend on the rows is found before any is read.
+    """
+    tables = {name: open_table(job, name, given, read=False) for name in job.parties}
+    with ThreadPoolExecutor(equal_threads(), thread_name_prefix="cutlayer-table") as pool:
+        reading = [pool.submit(table.read) for table in tables.values()]
+        if wait(reading, _SOON, FIRST_EXCEPTION).not_done:
+            meanwhile()
+        for each in reading:
+            each.result()
+    return tables
+
+
+def open_table(job: Job, name: str, tables: Mapping[str, Any], *, read: bool = True) -> PartyTable:
     """A party's rows, from memory or from the file that its part of the job names.
+
+    Args:
+        job: The job.
+        name: The party.
+        tables: Tables in memory, by party.
+        read: Whether to read the rows now; `PartyTable.read` has to be called otherwise.
 
     Raises:
         ConfigError: Neither.
@@ -41,6 +76,7 @@ def open_table(job: Job, name: str, tables: Mapping[str, Any]) -> PartyTable:
         memory=in_bytes(party.memory),
         split_by=job.train.split.by if party.role == "active" else None,
         drop_unlabelled=party.unlabelled == "drop",
+        read=read,
     )
     table.check_columns(party.report.subgroups)  # which the run itself does not read: the annex after it would fail
     return table

@@ -17,6 +17,7 @@ from cutlayer.data.sources.base import FileSource, Source
 from cutlayer.data.sources.file_sets import FileSetSource, files_of, is_set, partition_of
 from cutlayer.data.sources.memory import MemorySource, as_table
 from cutlayer.data.sources.remote import fetched
+from cutlayer.data.sources.size_limit import SHARE
 from cutlayer.data.typed_table import MEMORY
 from cutlayer.errors import ConfigError, DataError
 
@@ -49,7 +50,7 @@ def open_source(data: object, party: str, where: str | None = None, memory: int 
         raise ConfigError.expected(wanted, "none", f"allow it by {consent_option(named_path(data.path))}")
     where = where or f"party {party}: {data.path}"
     if isinstance(data.path, RemotePath):
-        folder, local = fetched(data.path, where)
+        folder, local = fetched(data.path, where, SHARE * memory)
         try:
             source = open_source(data.model_copy(update={"path": local}), party, where, memory)
         except BaseException:
@@ -57,24 +58,24 @@ def open_source(data: object, party: str, where: str | None = None, memory: int 
             raise
         weakref.finalize(source, shutil.rmtree, folder, ignore_errors=True)
         return source
-    source = _of_path(where, data)
+    source = _of_path(where, data, SHARE * memory)
     return source if data.aggregate is None else AggregatedSource(source, data.aggregate, memory)
 
 
-def _of_path(where: str, data: TableConfig) -> Source:
-    """The table of a file, a folder or a pattern."""
+def _of_path(where: str, data: TableConfig, most: int) -> Source:
+    """The table of a file, a folder or a pattern, each file of so many bytes at most."""
     if is_set(data.path):
-        return _of_files(where, data)
+        return _of_files(where, data, most)
     if not data.path.exists():
         folder = data.path.parent
         tables = [path.name for path in folder.iterdir() if path.is_file()] if folder.is_dir() else []
         raise DataError(f"{where}: no such file{did_you_mean(data.path.name, tables)}")
     if not data.path.is_file():
         raise fault(where, "a file or a folder", "something else")
-    return _kind_of(data, where)(where, data)
+    return _kind_of(data, where)(where, data, most)
 
 
-def _of_files(where: str, config: TableConfig) -> Source:
+def _of_files(where: str, config: TableConfig, most: int) -> Source:
     """The table of a folder or a pattern."""
     base, files = files_of(config.path, where)
     configs = [config.model_copy(update={"path": file}) for file in files]
@@ -82,7 +83,7 @@ def _of_files(where: str, config: TableConfig) -> Source:
     kinds = [_kind_of(each, name) for each, name in zip(configs, names, strict=True)]
     if odd := [file for file, kind in zip(files, kinds, strict=True) if kind is not kinds[0]]:
         raise fault(where, "files of one format", f"{files[0].name} and {odd[0].name}", "name them by a pattern")
-    parts = [kind(name, each) for kind, name, each in zip(kinds, names, configs, strict=True)]
+    parts = [kind(name, each, most) for kind, name, each in zip(kinds, names, configs, strict=True)]
     return FileSetSource(where, parts, [partition_of(file, base) for file in files], config)
 
 

@@ -15,6 +15,7 @@ from cutlayer.config import TableConfig
 from cutlayer.data.faults import fault, missing_column
 from cutlayer.data.feature_columns import decoded, is_text
 from cutlayer.data.formatted import FormattedColumn
+from cutlayer.data.sources.size_limit import LIMIT
 from cutlayer.data.sources.text_type import TextType
 from cutlayer.data.typed_table import TypedTable
 from cutlayer.errors import DataError
@@ -128,6 +129,7 @@ class FileSource(Source):
         failures: Exceptions with which a file of this format cannot be read.
         config: Path of the file, and how it is laid out.
         schema: Types of the columns, where the format states them.
+        most: Bytes that a compressed file may have once it is unpacked.
     """
 
     schema: pa.Schema | None = None
@@ -136,9 +138,10 @@ class FileSource(Source):
     endings: ClassVar[tuple[str, ...]]
     failures: ClassVar[tuple[type[Exception], ...]] = (pa.ArrowException, OSError, EOFError, UnicodeError)
 
-    def __init__(self, where: str, config: TableConfig) -> None:
+    def __init__(self, where: str, config: TableConfig, most: int = LIMIT) -> None:
         self.config = config
         self.where = where
+        self.most = most
         self._version: tuple[int, int] | None = None
         with self._readable():
             names = self.read_names()

@@ -19,7 +19,6 @@ from cutlayer.data.engine import EngineFailed, connected, engine_failures
 from cutlayer.data.faults import fault
 from cutlayer.data.sources.base import FileSource
 from cutlayer.data.sources.csv_layout import (
-    GZIP,
     default_delimiter,
     detected_delimiter,
     encoding_fault,
@@ -35,7 +34,8 @@ from cutlayer.data.sources.csv_layout import (
     uncompressed_name,
 )
 from cutlayer.data.sources.csv_scan import first_filled, first_swallowing, inner_lines, scan
-from cutlayer.data.sources.text_type import TextType
+from cutlayer.data.sources.size_limit import SizeLimit
+from cutlayer.data.sources.text_type import TextType, text_bytes
 from cutlayer.errors import DataError
 
 if TYPE_CHECKING:
@@ -115,6 +115,8 @@ class CsvSource(FileSource):
         if wrong is not None:
             got, command = wrong
             return fault(self.where, "text in UTF-8", got, f"convert the file: {command}")
+        if isinstance(failure, csv.Error):
+            return fault(self.where, "the names of columns in the first line", "a longer text", "set table.columns")
         if isinstance(failure, OSError) and failure.errno is not None:
             return super().unreadable(failure)
         found = mixed_ends(path) if _ENDS in str(failure) else None
@@ -136,16 +138,16 @@ class CsvSource(FileSource):
 
     @property
     def _file(self) -> Path:
-        """The file that the engine reads: of bzip2 and xz, which it does not know, a copy without compression."""
+        """The file that the engine reads: a copy without compression, of which it would hold all in memory."""
         path = self.config.path.resolve()
-        if magic(path) in (b"", GZIP):
+        if not magic(path):
             return path
         if self._plain is None or not self._plain.alive:
             folder = tempfile.mkdtemp(prefix="cutlayer-csv-")
             self._plain = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-            with uncompressed(path) as packed, (Path(folder) / "plain").open("wb") as plain:
-                shutil.copyfileobj(packed, plain)
             self._copy = Path(folder) / "plain"
+            with uncompressed(path) as packed:
+                SizeLimit(self.where, self.most).copy(packed, self._copy)
         return self._copy
 
     def _engine(self) -> DuckDBPyConnection:
@@ -223,11 +225,6 @@ def unusual_delimiter(path: Path) -> str | None:
 
 def _may_be_spaced(text: pa.StringArray) -> bool:
     """Whether a text begins or ends with a space, a control character, or a character beyond ASCII."""
-    _, offsets, data = text.buffers()
-    if data is None:
-        return False
-    ends = np.frombuffer(offsets, np.int32, len(text) + 1, 4 * text.offset)
-    filled = ends[1:] > ends[:-1]
-    characters = np.frombuffer(data, np.uint8)
-    outer = characters[ends[:-1][filled]], characters[ends[1:][filled] - 1]
+    characters, starts, ends = text_bytes(text)
+    outer = characters[starts], characters[ends - 1]
     return any(bool((bytes_ - np.uint8(33) > 94).any()) for bytes_ in outer)  # of unsigned bytes: below 33 or above 127

@@ -12,9 +12,10 @@ import gzip
 import io
 import lzma
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
@@ -24,9 +25,10 @@ _HEAD = 2**18
 _HEAD_ROWS = 50
 _BLOCK = 2**20
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-GZIP = b"\x1f\x8b"
-_OPENERS: dict[bytes, Callable[[Path], IO[bytes]]] = {GZIP: gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}  # type: ignore[dict-item]
+_OPENERS: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
 _FOREIGN = {b"PK\x03\x04": "a zip archive", b"\x28\xb5\x2f\xfd": "a zstd file", b"PAR1": "a Parquet file"}
+MAX_LINE = 2_000_000
+"""Bytes of the longest row; a compressed file may have a line of any length."""
 _MAX_FIELD = 2**27
 """Longest field that is read to find the line of a fault."""
 
@@ -79,7 +81,8 @@ def foreign_kind(path: Path) -> str:
 def uncompressed(path: Path) -> IO[bytes]:
     """The bytes of a file, compressed or not."""
     mark = magic(path)
-    return _OPENERS[mark](path) if mark else path.open("rb")
+    opened: IO[bytes] = _OPENERS[mark](path) if mark else path.open("rb")
+    return opened
 
 
 def detected_delimiter(path: Path) -> str:
@@ -119,7 +122,7 @@ def header(path: Path, delimiter: str) -> tuple[str, ...]:
         UnicodeError: It is no text in UTF-8.
         csv.Error: A field is longer than fields of a header are.
     """
-    with _text(path, "strict") as lines:
+    with _lines(path, "strict") as lines:
         for row in csv.reader(lines, delimiter=delimiter, skipinitialspace=True):
             if row:
                 return tuple(name.strip() for name in row)
@@ -210,7 +213,8 @@ def mixed_ends(path: Path) -> LineFault | None:
     """The first line that ends in another way than the first one."""
     with uncompressed(path) as stream:
         ends = None
-        for number, block in enumerate(stream, 1):  # up to each line feed
+        blocks = iter(partial(stream.readline, MAX_LINE), b"")  # up to each line feed
+        for number, block in enumerate(blocks, 1):
             end = "CR LF" if block.endswith(b"\r\n") else "LF" if block.endswith(b"\n") else ends
             bare = block.removesuffix(b"\n").removesuffix(b"\r").count(b"\r")
             if bare or end != (ends or end):
@@ -243,7 +247,7 @@ def record_line(path: Path, delimiter: str, record: int) -> int:
 @contextmanager
 def _rows(path: Path, delimiter: str, *, strict: bool = False) -> Iterator[Any]:
     """A reader of the rows of a file, of fields that are as long as any."""
-    with _text(path) as lines:
+    with _lines(path) as lines:
         before = csv.field_size_limit(_MAX_FIELD)
         try:
             yield csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=strict)
@@ -251,6 +255,8 @@ def _rows(path: Path, delimiter: str, *, strict: bool = False) -> Iterator[Any]:
             csv.field_size_limit(before)
 
 
-def _text(path: Path, errors: str = "replace") -> io.TextIOWrapper:
-    """The text of a file, without the mark of UTF-8 at the beginning, in lines with their ends."""
-    return io.TextIOWrapper(uncompressed(path), encoding="utf-8-sig", errors=errors, newline="")
+@contextmanager
+def _lines(path: Path, errors: str = "replace") -> Iterator[Iterator[str]]:
+    """The lines of a file with their ends, without the mark of UTF-8; of one that is too long a part at a time."""
+    with io.TextIOWrapper(uncompressed(path), encoding="utf-8-sig", errors=errors, newline="") as text:
+        yield iter(partial(text.readline, MAX_LINE), "")

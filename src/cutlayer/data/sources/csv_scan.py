@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from cutlayer.config import TableConfig
 from cutlayer.data.engine import literal, literals, pattern_of
-from cutlayer.data.sources.csv_layout import GZIP, magic
+from cutlayer.data.sources.csv_layout import MAX_LINE
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-_BUFFER, _MAX_LINE = 2_500_000, 2_000_000
-"""Bytes of a file that are read at a time, and of the longest row."""
+_BUFFER = 2_500_000
+"""Bytes of a file that are read at a time, more than those of a row."""
 _NO_TEXT = "\x1f\x1f"
 """For the engine, which wants a text that means a missing value where a table has none."""
 
@@ -26,7 +26,7 @@ def scan(file: Path, config: TableConfig, delimiter: str, fields: int) -> str:
     """The table function that reads all rows as text, in their order.
 
     Args:
-        file: The file, gzipped or not.
+        file: The file, which is not compressed.
         config: Its names and missing texts.
         delimiter: Its delimiter.
         fields: Number of its columns.
@@ -39,12 +39,12 @@ def scan(file: Path, config: TableConfig, delimiter: str, fields: int) -> str:
         "quote": literal('"'),
         "escape": literal('"'),
         "nullstr": literals(config.missing or (_NO_TEXT,)),
-        "compression": literal("gzip" if magic(file) == GZIP else "none"),
+        "compression": literal("none"),
         "strict_mode": "true",
         # Several threads start at what they take for the beginning of a row, which may be a line of a quoted value.
         "parallel": "false",
         "buffer_size": str(_BUFFER),
-        "max_line_size": str(_MAX_LINE),
+        "max_line_size": str(MAX_LINE),
         "columns": f"{{{columns}}}",
     }
     return f"read_csv({literal(pattern_of(file))}, {', '.join(f'{name} = {value}' for name, value in options.items())})"

@@ -11,11 +11,13 @@ from typing import Any
 from cutlayer.config.remote import RemotePath
 from cutlayer.data.faults import fault
 from cutlayer.data.sources.base import first_line
+from cutlayer.data.sources.size_limit import SizeLimit
+from cutlayer.errors import DataError
 
 _WILD = re.compile(r"[*?\[]")
 
 
-def fetched(path: RemotePath, where: str) -> tuple[Path, Path]:
+def fetched(path: RemotePath, where: str, most: int) -> tuple[Path, Path]:
     """Copy the file, or the files of a folder or a pattern, so that every pass over the rows reads the same bytes.
 
     Credentials are those that the store's own library finds, such as the variables `AWS_*`.
@@ -23,12 +25,13 @@ def fetched(path: RemotePath, where: str) -> tuple[Path, Path]:
     Args:
         path: The address.
         where: Whose table, for messages.
+        most: Bytes that all files together may have.
 
     Returns:
         The temporary folder, and what is to be opened in it.
 
     Raises:
-        DataError: A package is not installed, or the address cannot be read.
+        DataError: A package is not installed, or the address cannot be read, or has more bytes.
     """
     try:
         import fsspec
@@ -40,18 +43,20 @@ def fetched(path: RemotePath, where: str) -> tuple[Path, Path]:
         names, base = _files(system, inner, is_web=str(path).startswith("http"))
         if not names:
             raise FileNotFoundError("no file there")
+        limit = SizeLimit(where, most)
         for name in names:
             local = folder.joinpath(*_parts(name, base))
             local.parent.mkdir(parents=True, exist_ok=True)
-            system.get_file(name, str(local))
-    except ImportError as failure:
+            with system.open(name, "rb") as remote:
+                limit.copy(remote, local)
+    except BaseException as failure:  # of any library, which has classes of its own
         shutil.rmtree(folder, ignore_errors=True)
-        raise fault(where, "the packages of an address", first_line(failure), "install cutlayer[remote]") from None
-    except Exception as failure:  # of any library, which has classes of its own
-        shutil.rmtree(folder, ignore_errors=True)
-        raise fault(
-            where, "a readable address", first_line(failure), "look at the address and its credentials"
-        ) from None
+        if isinstance(failure, DataError) or not isinstance(failure, Exception):
+            raise
+        wanted, remedy = "a readable address", "look at the address and its credentials"
+        if isinstance(failure, ImportError):
+            wanted, remedy = "the packages of an address", "install cutlayer[remote]"
+        raise fault(where, wanted, first_line(failure), remedy) from None
     is_one = [*names] == [inner]
     return folder, folder.joinpath(*_parts(names[0], base)) if is_one else folder
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 
 import numpy as np
@@ -10,13 +9,13 @@ from threadpoolctl import threadpool_limits
 
 from cutlayer.models.top_estimators.rows import FitRows, frequency_ranks
 from cutlayer.models.top_estimators.trees import TreeEnsemble
-from cutlayer.workers import usable_cores
+from cutlayer.workers import equal_threads
 
 MAX_CATEGORIES = 254
 """Most categories of a column that the library takes; of more, the rarer ones count as missing."""
 
 MANY_ROWS = 8_000
-"""Number of rows from which on a fit takes a core for each thread, unless the environment bounds them."""
+"""Number of rows from which on a fit takes several threads, which costs more on few rows."""
 
 
 _LEAVES = ((5_000, 8), (15_000, 15))
@@ -30,12 +29,6 @@ def leaves(rows: int) -> int:
     (8, 15, 31)
     """
     return next((most for below, most in _LEAVES if rows < below), 31)
-
-
-def _threads(rows: int) -> int:
-    """Threads of a fit, whose result does not depend on their number; more than one costs more on few rows."""
-    bound = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # "4,2" is one for each nested level
-    return (int(bound) if bound.isdecimal() else usable_cores()) if rows >= MANY_ROWS else 1
 
 
 def fit_boosting(rows: FitRows, seed: int, settings: Mapping[str, float | int | None] | None = None) -> TreeEnsemble:
@@ -63,6 +56,7 @@ def fit_boosting(rows: FitRows, seed: int, settings: Mapping[str, float | int | 
     kind = HistGradientBoostingClassifier if rows.classes else HistGradientBoostingRegressor
     categorical = np.arange(columns.shape[1]) < count
     model = kind(categorical_features=categorical if count else None, random_state=seed, **settings)
-    with threadpool_limits(_threads(len(rows)), user_api="openmp"):
+    threads = equal_threads() if len(rows) >= MANY_ROWS else 1
+    with threadpool_limits(threads, user_api="openmp"):  # the result does not depend on it
         model.fit(columns, rows.targets, sample_weight=rows.weights)
     return TreeEnsemble.of(model, ranks, rows.numbers.shape[1], rows.classes)

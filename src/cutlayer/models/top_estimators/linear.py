@@ -102,16 +102,21 @@ class _Design:
 
     def matrix(self, rows: Integers | slice) -> Floats | sparse.csr_matrix:
         """Rows of the design."""
-        # An import of a fifth of a second, for a fit alone.
-        from scipy import sparse
-
         numbers, codes = self.numbers[rows], self.codes[rows]
         if not self.groups:
             return numbers
+        if self.groups <= _DENSE_COLUMNS:
+            count, width = numbers.shape
+            dense = np.zeros((count, width + self.groups))  # the largest array of a fit, so there is no copy of a part
+            dense[:, :width] = numbers
+            for column in codes.T:
+                dense[np.arange(count), width + column] = 1.0
+            return dense
+        # An import of a fifth of a second, for a fit alone.
+        from scipy import sparse
+
         ends = np.arange(len(codes) + 1) * codes.shape[1]
         hot = sparse.csr_matrix((np.ones(codes.size), codes.ravel(), ends), shape=(len(codes), self.groups))
-        if self.groups <= _DENSE_COLUMNS:
-            return np.concatenate([numbers, hot.toarray()], axis=1)
         return sparse.hstack([sparse.csr_matrix(numbers), hot], format="csr")
 
 

@@ -26,6 +26,7 @@ from cutlayer.problem.inputs import Inputs
 from cutlayer.problem.training_loss import TrainingLoss
 from cutlayer.storage.json_values import parse_json
 from cutlayer.storage.row_arrays import give_back_memory
+from cutlayer.workers import in_threads
 
 _CHUNK = 4096
 """Rows that are predicted together: what lies between columns and logits of more would leave the cache."""
@@ -257,8 +258,14 @@ class FittedTop(TopModel):
         head = self.heads[index]
         if torch.compiler.is_compiling():  # a program has no loop over an unknown number of rows
             return self._logits(head(codes, numbers))
-        pieces = zip(torch.split(codes, _CHUNK), torch.split(numbers, _CHUNK), strict=True)
-        return torch.cat([self._logits(head(*piece)) for piece in pieces])
+        pieces = [*zip(torch.split(codes, _CHUNK), torch.split(numbers, _CHUNK), strict=True)]
+        has_gradient = torch.is_grad_enabled()  # which is a setting of this thread
+
+        def answered(piece: tuple[Tensor, Tensor]) -> Tensor:
+            with torch.set_grad_enabled(has_gradient):
+                return self._logits(head(*piece))
+
+        return torch.cat(in_threads(answered, pieces))
 
     def _logits(self, predicted: Tensor) -> Tensor:
         if predicted.shape[1] == 2 and self.outputs == 1:

@@ -12,7 +12,7 @@ from cutlayer.alignment.common_rows import CommonRows, rows_active, rows_passive
 from cutlayer.alignment.disclosure import AlignmentRecord, recorded_active, recorded_passive
 from cutlayer.alignment.held_rows import ALL_HAVE_ALL, HeldRows
 from cutlayer.alignment.intersection import Alignment
-from cutlayer.alignment.points import AligningSide
+from cutlayer.alignment.points import AligningSide, SentAhead, send_ahead
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.receiving import receive
 from cutlayer.config import Job, LimitsConfig
@@ -226,6 +226,7 @@ def agree_active(
     rows, latest = dict[str, int](), dict[str, Point]()
     # An alignment is of different ids: how many rows an id has here is not stated to any peer.
     identified = table if alignment.method == "agreed" else table.identified
+    sent = _sent_ahead(job, identified, name, ports, limits, alignment) if alignment.ahead else None
     for peer, port in ports.items():
         theirs = yield from receive(port, Kind.HELLO)
         check_hello(hello(job, identified, START, alignment), theirs, limits)
@@ -236,15 +237,34 @@ def agree_active(
     alone = Phase.LEAVE in job.phases
     start = max(saved, default=START) if alone else _common_start(saved, latest)
     mine = hello(job, identified, START if alone else start, alignment)
-    for port in ports.values():
+    for port in ports.values() if not alignment.ahead else ():
         port.send(Kind.HELLO, fields=mine)
-    side = AligningSide(name, identified, ports, rows, limits, alignment, all_rows=job.rows == "all")
+    side = AligningSide(name, identified, ports, rows, limits, alignment, all_rows=job.rows == "all", sent=sent)
     aligned = yield from rows_active(side)
     record = recorded_active(side, aligned, int(mine["rows"]))
     if aligned.positions is not None:
         positions, held = aligned.held.in_table(identified, aligned.positions)
         aligned = replace(aligned, positions=positions, held=held)
     return Agreement(aligned, start, rows, int(mine["rows"]), record)
+
+
+def _sent_ahead(
+    job: Job,
+    table: Identified,
+    name: str,
+    ports: Mapping[str, Port],
+    limits: LimitsConfig,
+    alignment: Alignment,
+) -> SentAhead | None:
+    """Send the hello, and the points of a single key, before anything has come: no training begins by this agreement.
+
+    A peer's hello is checked before its points are used, and before it learns which rows are common.
+    """
+    for port in ports.values():
+        port.send(Kind.HELLO, fields=hello(job, table, START, alignment))
+    if alignment.method != "psi" or table.id_kind == "row" or table.keys:
+        return None
+    return send_ahead(AligningSide(name, table, ports, {}, limits, alignment))
 
 
 def _common_start(saved: Sequence[Point], latest: Mapping[str, Point]) -> Point:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Generator, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,12 +68,14 @@ def recorded(
                 trail.close()
 
 
-def written_to(port: Port, parcel: ParcelWriter, trail: Trail | None) -> None:
-    """Write to a file, and to a trail, what is sent through a port."""
+def written_to(
+    port: Port, parcel: ParcelWriter, trail: Trail | None, change: Callable[[Message], Message] | None = None
+) -> None:
+    """Write to a file, and to a trail, what is sent through a port; `change` is of what the file has."""
     deliver = port.transmit
 
     def transmit(message: Message) -> None:
-        parcel.add(message)
+        parcel.add(message if change is None else change(message))
         deliver(message)
 
     port.transmit, port.record = transmit, trail.record if trail is not None else None
@@ -85,10 +88,26 @@ def forwarded(port: Port, messages: Iterable[Message]) -> Generator[Port, Messag
         Number of columns of its embedding.
     """
     yield from receive(port, Kind.HELLO)
+    width = None
     for message in messages:
-        port.send(message.kind, rows=message.rows, tensors=message.tensors, fields=message.fields)
-    ready = yield from receive(port, Kind.READY)
-    return int(ready.fields["width"])
+        fields = message.fields
+        if message.kind == Kind.READY:
+            ready = yield from receive(port, Kind.READY)
+            width = int(ready.fields["width"])
+            if not fields["order"]:
+                fields = {**fields, "order": ready.fields["order"]}
+        port.send(message.kind, rows=message.rows, tensors=message.tensors, fields=fields)
+    if width is None:  # the party refuses a file without it
+        width = int((yield from receive(port, Kind.READY)).fields["width"])
+    return width
+
+
+def without_order(message: Message) -> Message:
+    """A message without the digest of the common rows, for a partner that has not proved yet that it holds them.
+
+    It could test guesses of ids by the digest. Its own half of the proof is compared with the order instead.
+    """
+    return replace(message, fields={**message.fields, "order": ""}) if message.kind == Kind.READY else message
 
 
 def absent(port: Port, side: ActiveSide) -> Asker:

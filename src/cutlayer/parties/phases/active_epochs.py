@@ -143,7 +143,8 @@ class ActiveEpochs:
         estimates = side.state.chain.epoch_metrics()
         if metrics is None:
             metrics, _ = yield from side.evaluate(part, epoch)
-        best = may_be_best and side.stopping.update(metrics, side.setup.task.metric, epoch, side.job)
+        training, headline = len(side.split.train), side.setup.task.metric
+        best = may_be_best and side.stopping.update(metrics, headline, epoch, side.job, training)
         yield from self._save(best)
         leak = side.observer.leaks(epoch, self.records.transcript.steps)
         self._close_records()

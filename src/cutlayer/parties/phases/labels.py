@@ -6,6 +6,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.receiving import receive_chunks, send_in_chunks
@@ -28,10 +29,11 @@ MAX_CLASSES = 256
 def lead(side: ActiveSide) -> Generator[Port, Message, None]:
     """Send each party the labels of its training rows as they were drawn, one byte each; never the true ones.
 
-    A resume repeats the message with the same draws.
+    A resume repeats the message with the same draws. A run that is refused for what they are worth is counted as one
+    that sends them: that it is refused follows from the draws, and the partners see it.
 
     Raises:
-        ConfigError: Labels are not drawn, or of more classes than a byte has values.
+        ConfigError: Labels are not drawn, or of more classes than a byte has values, or worth too few rows.
     """
     drawing = next((p for p in side.local.chain.protections if isinstance(p, LabelDP)), None)
     epsilon, classes = (None, 0) if drawing is None else (drawing.settings.eps, drawing.values)
@@ -39,28 +41,33 @@ def lead(side: ActiveSide) -> Generator[Port, Message, None]:
         wanted = f"label_dp at {side.local.name} and up to {MAX_CLASSES} classes, to send drawn labels"
         got = "no label_dp" if epsilon is None else f"{classes} classes"
         raise ConfigError.expected(wanted, got, "write privacy: {label_dp: {eps: 1.0}}")
-    held = side.passives.held
-    for name, port in side.ports.items():
-        if not reads_labels(side.job, name) or name in side.presence.left:
-            continue
-        places = torch.from_numpy(held.places(name)) if name in held.by_party else None
-        of_rows = side.setup.drawn if places is None else rows_of(side.setup.drawn, places)
-        labels = rows_of(of_rows, held.split(name, side.split).part("train")).to(torch.uint8)
-        drawn = (torch.bincount(labels.long(), minlength=classes).double() / max(len(labels), 1)).tolist()
-        if side.job.task == "regression":
-            worth = informative_numbers(len(labels), drawn, float(epsilon))
-        else:
-            worth = informative_rows(len(labels), true_shares(drawn, float(epsilon)), float(epsilon))
-        _check_worth(worth, len(labels), float(epsilon), name, int(side.job.bottom_of(name).get("least_rows", FEW)))
-        side.checkpoints.keep(SENT, ({}, {"rows": side.rows}))
+    readers = [name for name in side.ports if reads_labels(side.job, name) and name not in side.presence.left]
+    try:
+        for name in readers:
+            _check_worth(side, name, _labels_of(side, name), float(epsilon), classes)
+    except ConfigError:
+        side.state.charge()
+        raise
+    side.checkpoints.keep(SENT, ({}, {"rows": side.rows}))
+    for name in readers:
+        about = {"epsilon": float(epsilon), "classes": classes}
         try:
-            send_in_chunks(port, Kind.LABELS, "labels", labels, {"epsilon": float(epsilon), "classes": classes})
+            send_in_chunks(side.ports[name], Kind.LABELS, "labels", _labels_of(side, name), about)
         except PeerLost as lost:
             side.presence.leave(name, lost)
     yield from ()
 
 
-def _check_worth(worth: float, rows: int, epsilon: float, name: str, least: int) -> None:
+def _labels_of(side: ActiveSide, name: str) -> Tensor:
+    """The drawn labels of a party's training rows, uint8 (t,)."""
+    held = side.passives.held
+    drawn = side.setup.drawn
+    if name in held.by_party:
+        drawn = rows_of(drawn, torch.from_numpy(held.places(name)))
+    return rows_of(drawn, held.split(name, side.split).part("train")).to(torch.uint8)
+
+
+def _check_worth(side: ActiveSide, name: str, labels: Tensor, epsilon: float, classes: int) -> None:
     """Refuse labels of which a partner would learn too little.
 
     Their worth is that of the drawn ones, so that a refusal reveals nothing more.
@@ -68,9 +75,15 @@ def _check_worth(worth: float, rows: int, epsilon: float, name: str, least: int)
     Raises:
         ConfigError: They are worth fewer informative rows than the job asks for.
     """
+    shares = (torch.bincount(labels.long(), minlength=classes).double() / max(len(labels), 1)).tolist()
+    if side.job.task == "regression":
+        worth = informative_numbers(len(labels), shares, epsilon)
+    else:
+        worth = informative_rows(len(labels), true_shares(shares, epsilon), epsilon)
+    least = int(side.job.bottom_of(name).get("least_rows", FEW))
     if worth < least:
         wanted = f"drawn labels worth {least:,} rows or more to {name}"
-        got = f"about {worth:,.0f} by {rows:,} training rows at label epsilon {epsilon:g}"
+        got = f"about {worth:,.0f} by {len(labels):,} training rows at label epsilon {epsilon:g}"
         remedy = f"raise label_dp.eps, take more rows, or write model.bottom.{name}: {{kind: grade, least_rows: 0}}"
         raise ConfigError.expected(wanted, got, remedy)
 

@@ -25,6 +25,7 @@ from cutlayer.parties.session.checkpoint import RELEASED
 from cutlayer.parties.session.local import EVALUATION_ROWS, HELD_OUT
 from cutlayer.parties.session.state import check_same_rows
 from cutlayer.protections.contract.views import Mode, PassiveView
+from cutlayer.storage.row_arrays import give_back_memory
 from cutlayer.storage.row_tensors import empty_rows, rows_of
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 
 MAX_NUMBERS = 1 << 22
 """Maximum size of one message, in numbers: 16 MB, well under the limit of a frame."""
+
+_UNMAPPED = 64
+"""Batches after which the pages of a large release are given back."""
 
 
 def release_batches(split: Split, width: int) -> list[tuple[str, Tensor]]:
@@ -96,6 +100,8 @@ def ask_for_release(port: Port, split: Split, width: int, limit: float) -> Gener
         port.send(Kind.REQUEST, step=number, rows=digest, fields={"part": part, "batch": number})
         message = yield from receive(port, Kind.RELEASE, -1, number, digest)
         released[rows] = checked_embedding(message, len(rows), width, limit).cpu()
+        if number % _UNMAPPED == _UNMAPPED - 1:
+            give_back_memory()  # in one process the partner's copy is read beside it
     return released
 
 

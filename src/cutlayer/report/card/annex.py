@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from cutlayer.report.alignment import TITLE
 from cutlayer.report.card.facts import reached, shown
+from cutlayer.report.carried import carried_section
 from cutlayer.report.markdown import escaped, section_markdown
 from cutlayer.report.page import render_page
 from cutlayer.report.rounding import count, date, interval, metric
@@ -59,6 +60,8 @@ def _sections(card: PrivacyCard) -> Iterator[Section]:
     if card.alignment:
         yield Section("alignment", TITLE, (Items(card.alignment),), nav="Alignment")
     yield Section("attacks", "Every attack, its control and its naive baseline", tuple(_attacks(card)), nav="Attacks")
+    if (carried := carried_section(card.carried)) is not None:
+        yield carried
     yield Section(
         "columns", "The columns that went in", (columns_table(card.columns, "privacy_card.json"),), nav="Columns"
     )

@@ -53,6 +53,7 @@ def build_card(path: Path) -> PrivacyCard:
         learns=(*learns_of(evidence, report.task.kind, label_free_parties(report)), *sentences(report)),
         alignment=disclosed(report.data.alignment),
         columns=columns,
+        carried=report.carried,
         evidence=evidence,
         subgroups=subgroups,
         fields=fields_of(facts),

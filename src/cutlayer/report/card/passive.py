@@ -34,6 +34,7 @@ def passive_card(report: PassiveReport) -> PrivacyCard:
         learns=learns_of(evidence, "binary"),
         alignment=disclosed(report.alignment),
         columns=(report.columns,),
+        carried=report.carried,
         evidence=evidence,
         fields=fields_of(facts),
         registry=registry_of(facts),

@@ -9,6 +9,7 @@ from cutlayer.attacks import resolve
 from cutlayer.config.load import load_closed_job
 from cutlayer.data.encoding import Encoder
 from cutlayer.errors import RunFolderError
+from cutlayer.report.carried import carried_of
 from cutlayer.results.audit import PassiveAudit
 from cutlayer.results.passive import PassiveReport, PassiveRun
 from cutlayer.results.privacy_card import PartyColumns
@@ -42,4 +43,5 @@ def build_passive(path: Path) -> PassiveReport:
         asked=tuple(attack.name for attack in resolve(catalogue, job.task, "passive").features),
         ledger=Ledger.from_json(folder.read_json("ledger.json")),
         columns=PartyColumns(party=run.party, used=used, available=None, rows=run.rows.table),
+        carried=carried_of(folder, (run.party,)),
     )

@@ -8,6 +8,7 @@ from dataclasses import replace
 from cutlayer.channel.kinds import MEANINGS, Kind
 from cutlayer.config.aggregate import UNDATED
 from cutlayer.report.alignment import alignment_section
+from cutlayer.report.carried import carried_section
 from cutlayer.report.passive.reach import figure, given, reading, weakest_first
 from cutlayer.report.rounding import amount, count, date, interval, metric, setting, share, size, times
 from cutlayer.report.section import (
@@ -51,6 +52,7 @@ def passive_sections(report: PassiveReport) -> tuple[Section, ...]:
     sections = (
         _sent(report),
         _attacks(report),
+        carried_section(report.carried),
         _learned(report),
         alignment_section(report.alignment),
         _guarantees(report),

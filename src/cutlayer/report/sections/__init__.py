@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cutlayer.attacks.knowledge import condition
 from cutlayer.report.alignment import alignment_line, alignment_section
+from cutlayer.report.carried import carried_section
 from cutlayer.report.matrix import matrix_of
 from cutlayer.report.rounding import auc, excess, times
 from cutlayer.report.section import Section
@@ -37,6 +38,7 @@ def sections_of(report: Report) -> tuple[Section, ...]:
         leaks(report),
         completion(report),
         features(report),
+        carried_section(report.carried),
         malicious(report),
         layers(report),
         protections(report),

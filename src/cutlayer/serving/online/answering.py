@@ -178,13 +178,13 @@ async def _look_up(model: ServedModel, peers: Peers, name: str, ids: Digests, de
     if peer is None:
         return Lookup.nothing(len(ids), model.widths[name], Status.DISCONNECTED)
     lookup = await peer.look_up(ids, deadline, blame=blame)
+    present, embedding = lookup.status == Status.PRESENT, lookup.embedding
+    if not present.all():
+        ids, embedding = ids[present], embedding[torch.from_numpy(present)]
+    model.drift.add_release(name, embedding)
     sample = model.samples.get(name)
-    if sample is not None:
-        present = lookup.status == Status.PRESENT
-        if present.all():
-            sample.add(ids, lookup.embedding)
-        elif present.any():
-            sample.add(ids[present], lookup.embedding[torch.from_numpy(present)])
+    if sample is not None and len(ids):
+        sample.add(ids, embedding)
     return lookup
 
 

@@ -11,8 +11,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from cutlayer.channel.address import check_loopback
 from cutlayer.errors import ConfigError
+from cutlayer.serving.drift import ColumnDrift, DriftReference
 from cutlayer.serving.online.answering import Outcome
-from cutlayer.serving.online.drift import ColumnDrift, DriftReference
 from cutlayer.serving.online.passive import LookupCounts
 from cutlayer.serving.online.peers import Peers
 from cutlayer.serving.online.served_model import ServedModel

@@ -23,8 +23,8 @@ from cutlayer.channel.security import Security
 from cutlayer.channel.trail import Trail
 from cutlayer.errors import DataError, Diverged, PeerLost, ProtocolError
 from cutlayer.models.grade import GradeBottom
+from cutlayer.serving.drift import ColumnDrift
 from cutlayer.serving.online.audit_log import AuditLog, ids_digest
-from cutlayer.serving.online.drift import ColumnDrift
 from cutlayer.serving.online.features import checked_ids
 from cutlayer.serving.online.link import ACCEPTED, KEEPALIVE, LIMITS, METHOD, SERVICE, connect, message, until_invalid
 from cutlayer.serving.online.releases import OnlineReleases, Released

@@ -17,7 +17,7 @@ from cutlayer.channel.codec import WIRE_VERSION, decode, encode
 from cutlayer.channel.grpc_link import FROM, RUN, SERVER_OPTIONS, TO, WIRE, bind, channel_options, text_of
 from cutlayer.channel.security import Security, certificate_of
 from cutlayer.channel.trail import Trail
-from cutlayer.errors import ProtocolError, TrustError
+from cutlayer.errors import NotApproved, ProtocolError, TrustError
 from cutlayer.serving.online.link import ACCEPTED, KEEPALIVE, LIMITS, METHOD, SERVICE, until_invalid
 from cutlayer.serving.online.peer import Peer
 
@@ -148,7 +148,10 @@ class Peers:
             if frames.bytes > _MAX_QUEUED:
                 raise ConnectionError(f"{name} takes nothing")
             if self._trail is not None:
-                self._trail.record(sent)
+                try:
+                    self._trail.record(sent)
+                except NotApproved as refused:  # the party counts as absent
+                    raise ConnectionError(str(refused)) from None
             frames.put(encode(sent, LIMITS))
 
         peer = Peer(self.me, name, version, width, self.limit, send)

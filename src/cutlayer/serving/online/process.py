@@ -21,9 +21,9 @@ from cutlayer.channel.security import Security
 from cutlayer.channel.trail import Trail
 from cutlayer.config import Job, PrivateFile, ServeConfig
 from cutlayer.errors import ConfigError
+from cutlayer.serving.drift import ColumnDrift, column_drift
 from cutlayer.serving.online.audit_log import AuditLog, read_log
 from cutlayer.serving.online.callers import Callers
-from cutlayer.serving.online.drift import ColumnDrift, column_drift
 from cutlayer.serving.online.features import FeatureStore
 from cutlayer.serving.online.passive import PassiveService
 from cutlayer.serving.online.peers import Peers
@@ -107,7 +107,7 @@ async def serve_passive(
     audit = AuditLog(audit_path(trained))
     try:
         with OnlineReleases(trained, features, config.max_ids, key, passes=config.passes) as releases:
-            drift = column_drift(trained)
+            drift = column_drift(trained.job, trained.folder, trained.party)
             sample = trained.sample(trained.party, config.sample_rows)
             service = PassiveService(releases, address, audit, drift, security, trail, sample)
             with _metrics(config, service, drift) as shown:

@@ -21,7 +21,7 @@ from cutlayer.kernels.rows.patterns import patterns
 from cutlayer.models import TopModel
 from cutlayer.models.multi_head import MultiHeadTop
 from cutlayer.results.departure import AbsenceUtility
-from cutlayer.serving.online.drift import served_drift
+from cutlayer.serving.drift import PartyDrift
 from cutlayer.serving.online.features import FeatureStore
 from cutlayer.serving.online.given_columns import given_table
 from cutlayer.serving.online.trained_party import TrainedParty
@@ -75,7 +75,7 @@ class ServedModel:
         if trained.model.encoder is not None:
             encoder = trained.model.encoder
             self.features = FeatureStore.read(trained.job, self.active, config.table, encoder, by_number=True)
-        self.drift = served_drift(trained)
+        self.drift = PartyDrift.of(trained.job, trained.folder, trained.party)
         self.described: dict[bytes, Mapping[str, Any]] = {}
         recorded = {name: trained.sample(name, config.sample_rows) for name in self.passives}
         self.samples = {name: sample for name, sample in recorded.items() if sample is not None}

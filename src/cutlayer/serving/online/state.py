@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from cutlayer.serving.online.answering import Batcher
-from cutlayer.serving.online.drift import drift_rows
 from cutlayer.serving.online.given_columns import given_kinds, request_example, request_schema
 from cutlayer.serving.online.peer import Peer
 from cutlayer.serving.online.peers import Peers
@@ -32,7 +32,7 @@ def state_of(versions: Versions, peers: Peers) -> dict[str, Any]:
         "versions": [_version(batcher, peers) for batcher in versions.loaded],
         "parties": [_party(model, name, peers) for name in model.parties],
         "required": sorted(model.required),
-        "drift": drift_rows(model.drift.references()),
+        "drift": [asdict(row) for row in model.drift.rows()],
         "deadline_ms": versions.config.deadline_ms,
         "expected": {
             "contributed": list(subset.contributed),

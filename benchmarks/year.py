@@ -1,0 +1,398 @@
+"""A year of two organisations by files in a folder, disturbed and undisturbed: `python -m benchmarks.year`.
+
+A bank with labels and a telco train once, predict every month's new rows, and train again in July, each by the one
+command that a scheduler would repeat. In the disturbed year every command is killed by SIGKILL at random moments, then
+repeated to its end, and repeated once more. One month the telco is late, one month it does not come, and one month its
+table has lost a column, which is refused, and restored. At the end both years have the same scores and ledgers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import random
+import secrets
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from dataclasses import asdict, dataclass, field
+from hashlib import sha256, shake_256
+from io import StringIO
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import csv, parquet
+
+from cutlayer.channel.tls.authority import Authority, make_request
+from cutlayer.channel.trail import verify
+from cutlayer.cli.app import _run
+from cutlayer.training import keys
+
+BANK, TELCO = "bank", "telco"
+LATE, ABSENT, CHANGED, AGAIN = 3, 5, 8, 7
+"""Months: the telco is late, absent, its table has lost a column; and both train a second version."""
+DONE, REFUSED, WAITING = 0, 2, 5
+MAX_MOMENT = 90
+"""Writes of a command within which it is killed; a training has more, a start that waits fewer."""
+JOB = """\
+name: year
+federation: year
+task: binary
+parties:
+  bank: {role: active, address: "bank.example:7070"}
+  telco: {role: passive}
+rows: all
+model:
+  bottom: {bank: {kind: auto}, telco: {kind: grade, least_rows: 0}}
+  top: {kind: auto, candidates: [linear]}
+train: {release: once}
+"""
+PRIVATE = {
+    BANK: "{table: train.csv, id: id, label: label, privacy: {label_dp: {eps: 2.0}}, audit: {every: never}}\n",
+    TELCO: "{table: train.csv, id: id, fit: {kind: grade}, "
+    "privacy: {grade_dp: {epsilon: 8.0}}, audit: {attacks: []}}\n",
+}
+
+
+@dataclass
+class Year:
+    """What happened in a year, and what it left.
+
+    Attributes:
+        kills: Commands that were killed.
+        starts: Starts of the command that ended by themselves, by exit code.
+        scores: Digest of each month's scores, by month.
+        ledgers: Runs in each party's ledger of all runs, with their totals.
+        files: Files in the shared folder, by their sender.
+        seconds: Time of the year.
+    """
+
+    kills: int = 0
+    starts: Counter[int] = field(default_factory=Counter)
+    scores: dict[int, str] = field(default_factory=dict)
+    ledgers: dict[str, Any] = field(default_factory=dict)
+    files: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
+
+
+class Organisations:
+    """Two organisations and the folder between them.
+
+    Args:
+        base: Folder with one folder for each party, and `shared`.
+        kills: Number of times that each command is killed before it may end.
+        seed: Seed of the moments at which commands are killed.
+    """
+
+    def __init__(self, base: Path, kills: int, seed: int = 0) -> None:
+        self.base, self._kills, self._random = base, kills, random.Random(seed)
+        self.year = Year()
+        self._seen: dict[Path, str] = {}
+
+    def month(self, number: int, *, changed: bool = False, **options: str) -> dict[str, list[str]]:
+        """The options of each party's command in a month."""
+        rounds = [] if number == 0 else ["--round", f"2026-{number:02}"]
+        named = [part for name, value in options.items() for part in (f"--{name}", value)]
+        if not rounds:
+            return {BANK: named, TELCO: named}
+        data = {BANK: f"{number:02}.csv", TELCO: "changed.csv" if changed else f"{number:02}.csv"}
+        both = {name: [*rounds, "--data", data[name], *named] for name in (BANK, TELCO)}
+        both[BANK] += ["--out", f"{number:02}.parquet"]
+        return both
+
+    def until_done(self, options: dict[str, list[str]], *, late: int = 0) -> None:
+        """Repeat both commands, one after the other, until each has said that it is done, and once more."""
+        for turn in range(8 + late):
+            names = (BANK,) if turn < late else (BANK, TELCO)
+            codes = [self.command(name, options[name]) for name in names]
+            if codes == [DONE, DONE]:
+                break
+        again = [self.command(name, options[name]) for name in (BANK, TELCO)]
+        if again != [DONE, DONE]:
+            raise AssertionError(f"not done after all turns, or not when repeated: {again}")
+
+    def command(self, name: str, options: Sequence[str]) -> int:
+        """One party's command: killed some times, then left to end by itself; returns its exit code."""
+        for _ in range(self._kills):
+            code, _ = self._start(name, options, self._random.randint(1, MAX_MOMENT))
+            self._check_files()
+            if code != -signal.SIGKILL:  # it ended before that moment
+                break
+            self.year.kills += 1
+        code, said = self._start(name, options, None)
+        self._check_files()
+        self.year.starts[code] += 1
+        if code not in (DONE, WAITING):
+            raise Refused(code, said)
+        return code
+
+    def arguments(self, name: str, options: Sequence[str]) -> list[str]:
+        """The whole command of a party."""
+        given = ["exchange", "../job.yaml", "--as", name, "--local", "party.yaml", "--folder", "../shared"]
+        return [*given, *options, "--json"]
+
+    def _start(self, name: str, options: Sequence[str], moment: int | None) -> tuple[int, str]:
+        """Start the command in a process of its own; at a moment it is killed before or after a write."""
+        log = self.base / f"{name}.log"
+        child = os.fork()
+        if child == 0:
+            _child(self.arguments(name, options), self.base / name, log, moment, f"{name} {'2' in options}")
+        _, status = os.waitpid(child, 0)
+        return os.waitstatus_to_exitcode(status), log.read_text()
+
+    def _check_files(self) -> None:
+        """No file between the parties changes once it has its name: whoever has read it has the same."""
+        for path in sorted((self.base / "shared").rglob("*.cutlayer")):
+            digest = sha256(path.read_bytes()).hexdigest()
+            if self._seen.setdefault(path, digest) != digest:
+                raise AssertionError(f"{path} was written a second time, with other content")
+
+    def closed(self) -> Year:
+        """The year with what it left."""
+        year = self.year
+        year.files = Counter(path.name.partition("~")[0] for path in self._seen)
+        for path in sorted((self.base / BANK).glob("*.parquet")):
+            rows = parquet.read_table(path)
+            year.scores[int(path.stem)] = sha256(json.dumps(rows.to_pylist()).encode()).hexdigest()
+        for name in (BANK, TELCO):
+            problems = verify(self.base / name / ".cutlayer" / f"{name}.key.trail").problems
+            if problems:
+                raise AssertionError(f"the trail of {name}: {problems}")
+            year.ledgers[name] = self._ledger(name)
+        return year
+
+    def _ledger(self, name: str) -> list[Any]:
+        log = self.base / f"{name}.log"
+        child = os.fork()
+        if child == 0:
+            _child(["ledger", ".cutlayer", "--json"], self.base / name, log)
+        os.waitpid(child, 0)
+        runs = json.loads(log.read_text())["runs"]
+        return [
+            {key: run[key] for key in ("rows", "count", "totals", "runs_on_these_rows", "all_runs")} for run in runs
+        ]
+
+
+class Refused(Exception):
+    """A command ended with another exit code than done or waiting.
+
+    Attributes:
+        code: The exit code.
+        said: Its message.
+    """
+
+    def __init__(self, code: int, said: str) -> None:
+        super().__init__(f"exit code {code}: {said}")
+        self.code, self.said = code, said
+
+
+def _child(arguments: Sequence[str], folder: Path, log: Path, moment: int | None = None, noise: str = "") -> None:
+    """Be the command: never returns. The key of a run's noise is the same in both years, so that their scores are."""
+    code = 70
+    try:
+        os.chdir(folder)
+        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        if moment is not None:
+            _killed_at(moment)
+        fixed = SimpleNamespace(
+            **{**vars(secrets), "token_bytes": lambda count: shake_256(noise.encode()).digest(count)}
+        )
+        keys.secrets = fixed  # type: ignore[assignment]
+
+        code = _run([*arguments])
+        sys.stdout.flush()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def import_ahead(base: Path) -> None:
+    """Import here what the commands import, so that their processes, which are forks of this one, do not each.
+
+    A process of its own runs a training and a month to find out what that is: a process that has computed, whose
+    threads a fork would lack, is no parent for others.
+
+    Args:
+        base: Folder that `organise` made, which is used up.
+    """
+    names = base / "modules"
+    if os.fork() == 0:
+        parties = Organisations(base, 0)
+        for options in (parties.month(0), parties.month(1)):
+            for name in (BANK, TELCO, BANK, TELCO, BANK):
+                os.chdir(base / name)
+                with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+                    _run(parties.arguments(name, options[name]))
+        names.write_text("\n".join(name for name in sys.modules if name not in ("__main__", "__mp_main__")))
+        os._exit(0)
+    os.wait()
+    for name in names.read_text().splitlines():
+        with suppress(Exception), redirect_stdout(StringIO()):
+            importlib.import_module(name)
+
+
+def _killed_at(moment: int) -> None:
+    """Have this process killed right before, or right after, a write reaches the disk or a file its name."""
+    count = 0
+
+    def watched(function: Any) -> Any:
+        def call(*arguments: Any, **named: Any) -> Any:
+            nonlocal count
+            for after in (False, True):
+                result = function(*arguments, **named) if after else None
+                count += 1
+                if count == moment:
+                    os.kill(os.getpid(), signal.SIGKILL)
+            return result
+
+        return call
+
+    for name in ("fsync", "fdatasync", "replace", "rename"):
+        setattr(os, name, watched(getattr(os, name)))
+
+
+def organise(base: Path, rows: int, months: int) -> None:
+    """Make both organisations: job, private files, certificates, keys, and the tables of training and of all months."""
+    draw = np.random.default_rng(0)
+    (base / "job.yaml").write_text(JOB)
+    (base / "shared").mkdir()
+    for name in (BANK, TELCO):
+        (base / name / "keys").mkdir(parents=True)
+        (base / name / "party.yaml").write_text(PRIVATE[name])
+        secret = base / name / ".cutlayer" / f"{name}.key"
+        secret.parent.mkdir()
+        secret.write_bytes(draw.bytes(32))
+        secret.chmod(0o600)
+    authority = Authority.create(base / BANK / "keys", "year", BANK)
+    authority.invite(TELCO)
+    _, request = make_request(base / TELCO / "keys", "year", TELCO)
+    authority.sign(request, 400, base / TELCO / "keys" / f"{TELCO}.pem")
+    for name in ("ca.pem", "crl.pem"):
+        shutil.copy(base / BANK / "keys" / name, base / TELCO / "keys" / name)
+    for month in range(months + 1):
+        _write_tables(base, draw, month, rows)
+
+
+def _write_tables(base: Path, draw: np.random.Generator, month: int, rows: int) -> None:
+    """The tables of a month, of which the telco lacks a fifth of the bank's rows; month 0 is the training."""
+    ids = np.arange(rows) + month * rows
+    hidden = draw.normal(size=rows)
+    own = {"age": hidden * 0.4 + draw.normal(size=rows), "income": draw.normal(size=rows)}
+    label = (hidden + draw.normal(size=rows) * 0.5 > 0).astype(int)
+    calls = {name: hidden + draw.normal(size=rows) for name in ("calls", "minutes", "usage")}
+    has = draw.random(rows) < 0.8
+    stem = f"{month:02}" if month else "train"
+    labelled = {} if month else {"label": label}
+    csv.write_csv(pa.table({"id": ids, **own, **labelled}), base / BANK / f"{stem}.csv")
+    theirs = pa.table({"id": ids[has], **{name: values[has] for name, values in calls.items()}})
+    csv.write_csv(theirs, base / TELCO / f"{stem}.csv")
+    if month == CHANGED:
+        renamed = theirs.rename_columns(["id", "calls", "minutes", "megabytes"])
+        csv.write_csv(renamed, base / TELCO / "changed.csv")
+
+
+def run_year(base: Path, *, months: int = 12, kills: int = 0, seed: int = 0) -> Year:
+    """Run a year in a folder that `organise` made.
+
+    Args:
+        base: The folder.
+        months: Number of months.
+        kills: Number of times that each command is killed before it may end.
+        seed: Seed of the moments.
+
+    Raises:
+        AssertionError: A file changed, a command was not done when repeated, or another one than expected was refused.
+        Refused: A command was refused.
+    """
+    began = time.monotonic()
+    parties = Organisations(base, kills, seed)
+    parties.until_done(parties.month(0))
+    for month in range(1, months + 1):
+        if month == AGAIN:
+            parties.until_done(parties.month(0, version="2"))
+        options = parties.month(month)
+        if month == ABSENT:
+            assert parties.command(BANK, options[BANK]) == WAITING
+            options[BANK] += ["--absent", TELCO]
+            assert parties.command(BANK, options[BANK]) == DONE
+            continue
+        if month == CHANGED:
+            parties.command(BANK, options[BANK])
+            _refused(parties, parties.month(month, changed=True)[TELCO])
+        parties.until_done(options, late=3 if month == LATE else 0)
+    year = parties.closed()
+    year.seconds = round(time.monotonic() - began, 1)
+    return year
+
+
+def _refused(parties: Organisations, options: Sequence[str]) -> None:
+    before = {*(parties.base / "shared").rglob("*")}
+    refusal = None
+    try:
+        parties.command(TELCO, options)
+    except Refused as refused:
+        refusal = refused
+    assert refusal is not None, "a table without a column of the training was taken"
+    assert refusal.code == REFUSED, refusal
+    assert "usage" in refusal.said, refusal
+    assert {*(parties.base / "shared").rglob("*")} == before, "something was sent of a table that was refused"
+
+
+def compare(undisturbed: Year, disturbed: Year) -> Iterator[str]:
+    """What differs between two years that should have left the same."""
+    if undisturbed.scores != disturbed.scores:
+        yield f"scores of {[m for m in undisturbed.scores if undisturbed.scores[m] != disturbed.scores.get(m)]}"
+    if undisturbed.ledgers != disturbed.ledgers:
+        yield "ledgers"
+    if undisturbed.files != disturbed.files:
+        yield f"files: {undisturbed.files} and {disturbed.files}"
+
+
+def both_years(rows: int, months: int, kills: int, seed: int) -> tuple[Year, Year]:
+    """An undisturbed and a disturbed year of the same organisations."""
+    years = []
+    with tempfile.TemporaryDirectory() as place:
+        (warm := Path(place) / "warm").mkdir()
+        organise(warm, 200, 1)
+        import_ahead(warm)
+        (first := Path(place) / "made").mkdir()
+        organise(first, rows, months)
+        for name, times in (("undisturbed", 0), ("disturbed", kills)):
+            base = Path(shutil.copytree(first, Path(place) / name))
+            years.append(run_year(base, months=months, kills=times, seed=seed))
+    return years[0], years[1]
+
+
+def main() -> None:
+    """Run both years, and print what they left."""
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    for name, default in (("rows", 2000), ("months", 12), ("kills", 2), ("seed", 0)):
+        options.add_argument(f"--{name}", type=int, default=default)
+    undisturbed, disturbed = both_years(**vars(options.parse_args()))
+    differences = [*compare(undisturbed, disturbed)]
+    runs = {name: len(lines) for name, lines in disturbed.ledgers.items()}
+    result = {"undisturbed": asdict(undisturbed), "disturbed": asdict(disturbed)}
+    for year in result.values():
+        year.pop("ledgers")
+        year["scores"] = len(year["scores"])
+    print(json.dumps({**result, "runs_in_the_ledger": runs, "differences": differences}, indent=1))
+    sys.exit(bool(differences))
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    main()

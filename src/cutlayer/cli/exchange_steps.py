@@ -1,0 +1,263 @@
+"""The steps of `cutlayer exchange`: a training, and a prediction, each a round of files that any start continues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from cutlayer.alignment.intersection import Purpose
+from cutlayer.cli.organisation import Organisation
+from cutlayer.cli.party_predict import lead_prediction, new_rows, trained_job
+from cutlayer.cli.release import release_rows
+from cutlayer.config.reaches import place_of
+from cutlayer.jobs.check import check_job
+from cutlayer.jobs.courier import asked_by_file, check_by_courier
+from cutlayer.jobs.exchange import close_without, result_of
+from cutlayer.jobs.expiry import delete_expired
+from cutlayer.jobs.links import LinkOptions, open_trail
+from cutlayer.jobs.options import Options, Progress
+from cutlayer.jobs.party import run_party
+from cutlayer.jobs.release_file import release_labels, release_training
+from cutlayer.jobs.rounds import Round
+from cutlayer.results.scores import Destination, check_scores_output, destination
+from cutlayer.serving.between import PredictionSide
+from cutlayer.storage.durable import make_folder, write_whole
+from cutlayer.training.finetuning import checked_absent
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.keys import Keys
+from cutlayer.training.latest import checked_name, latest, run_of, set_latest, version_of
+from cutlayer.training.process import run_threads
+from cutlayer.training.tables import open_table
+
+Result = tuple[dict[str, Any], list[str]]
+"""What a step has to say: as JSON, and in lines."""
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A party's steps.
+
+    Attributes:
+        setup: The job, the private file and the certificates.
+        name: Name of the party.
+        base: Path of the run folders, without their version.
+        folder: Folder of the files between the parties.
+        keys: Source of the secrets.
+        wait: Seconds to wait for each file.
+    """
+
+    setup: Organisation
+    name: str
+    base: Path
+    folder: Path
+    keys: Keys
+    wait: float
+
+    def expired(self) -> list[str]:
+        """Delete what the job does not keep any longer; returns the names of its rounds."""
+        links = self.setup.links
+        trail = None if links.trail is None else open_trail(self.setup.job, self.name, links.trail, links.security)
+        try:
+            return delete_expired(self.setup.job, self._rounds, self.folder, trail)
+        finally:
+            if trail is not None:
+                trail.close()
+
+    def trained(self, version: str | None, done: list[str], *, asked: bool) -> Result:
+        """The training of a version, unless it has ended.
+
+        Args:
+            version: Its name; `None` for the latest that has ended, or the first.
+            done: Names of the steps of this start, to which this one is added.
+            asked: Whether the training is what the command is for.
+        """
+        run = self._run(version)
+        if not self._ended(run):
+            self._train(run)
+            done.append("train")
+        if run != self.base and (latest(self.base) is None or asked):
+            set_latest(self.base, run)
+        again = "" if done else ", before"
+        lines = [f"{self.name}: the training of {run.name} has ended{again}: {run}"]
+        return {"run": str(run), "version": version_of(self.base, run)}, lines
+
+    def predicted(
+        self,
+        trained: dict[str, Any],
+        round_: str,
+        done: list[str],
+        *,
+        data: Path | None,
+        out: str | None,
+        overwrite: bool,
+        absent: Sequence[str],
+        key: Path | None,
+    ) -> Result:
+        """A round of predictions, unless it has ended.
+
+        Args:
+            trained: Result of `trained`.
+            round_: Name of the round.
+            done: As in `trained`.
+            data: Table of new rows; `None` for that of the private file.
+            out: At the label owner, where the predictions go.
+            overwrite: Whether a file there may be replaced.
+            absent: Absent partners.
+            key: File of the key that replaced all keys of the run.
+        """
+        run = RunFolder.open(Path(trained["run"]))
+        place = f"predict-{trained['version'] or 'run'}-{checked_name(round_)}"
+        private = self._private(place)
+        if (result := result_of(private)) is not None:
+            return {**trained, **result}, [f"{self.name}: round {round_} has ended, before"]
+        job = trained_job(run, self.setup.job)
+        with run_threads(job.train.threads, 1):
+            table = new_rows(self.setup.private, data)
+            side = PredictionSide.open(job, run, self.name, table, self.setup.private.limits)
+            if self.name == job.active:
+                written = destination(str(out), overwrite=overwrite)
+                own = [run.path, private, *(place_of(each.path) for each in (table, self.setup.private.table) if each)]
+                begun = _begun(private, str(out))
+                check_scores_output(written, own, overwrite=overwrite or begun)
+                result, lines = self._lead(side, run, place, written, str(out), absent, round_)
+            else:
+                result, lines = self._follow(side, run, place, key)
+        done.append("predict")
+        return {**trained, "round": round_, **result}, lines
+
+    def _run(self, version: str | None) -> Path:
+        if version is not None:
+            return run_of(self.base, version)
+        if self._ended(self.base):  # trained by another command
+            return self.base
+        return latest(self.base) or run_of(self.base, "1")
+
+    def _ended(self, run: Path) -> bool:
+        """Whether this party's part of a training has ended, and its release was sent."""
+        round_ = self._private(f"train-{version_of(self.base, run)}")
+        if (round_ / "exchange.json").exists():
+            return result_of(round_) is not None
+        return RunFolder(run).ended or (run / "audit.json").exists()
+
+    @property
+    def _rounds(self) -> Path:
+        return self.base.with_name(f"{self.base.name}.rounds")
+
+    def _private(self, place: str) -> Path:
+        return self._rounds / place
+
+    def _round(self, place: str, job: Any, table: Any, purpose: Purpose, peers: Sequence[str]) -> Round:
+        limits = self.setup.private.limits
+        return Round(job, self.name, table, limits, purpose, self.folder / place, self._private(place), tuple(peers))
+
+    def _train(self, run: Path) -> None:
+        job, name = self.setup.job, self.name
+        check_job(job, name)
+        check_by_courier(job)
+        table = open_table(job, name, {})
+        round_ = self._round(f"train-{version_of(self.base, run)}", job, table, Purpose.ALIGN, job.peers_of(name))
+        links = replace(self.setup.links, rows=round_.rows)
+        with round_.open(links, self.wait) as files:
+            if name == job.active:
+                asked = asked_by_file(job)
+                round_.lead(files, self._labels(round_, run, links, asked) if asked else None)
+                if not RunFolder(run).ended:
+                    links = replace(links, releases=tuple(round_.release_of(peer) for peer in job.passives))
+                    run_party(job, name, run, self._options(run), Progress(), links)
+            else:
+                round_.follow(files, self._release(round_, run, links))
+            files.end({"run": run.name})
+
+    def _options(self, run: Path) -> Options:
+        return Options(self.keys, resume=(run / "job.yaml").exists())
+
+    def _labels(self, round_: Round, run: Path, links: LinkOptions, asked: Sequence[str]) -> Callable[[], None]:
+        files = {peer: round_.labels_for(peer) for peer in asked}
+
+        def write() -> None:
+            if all(path.exists() for path in files.values()):
+                return
+            for path in files.values():  # of a start that was killed: none was sent without the others
+                path.unlink(missing_ok=True)
+            release_labels(round_.job, files, run, self._options(run), links, proved=False)
+
+        return write
+
+    def _release(self, round_: Round, run: Path, links: LinkOptions) -> Callable[[Path | None], None]:
+        out = round_.release_of(self.name)
+
+        def write(labels: Path | None) -> None:
+            if out.exists() and (run / "audit.json").exists():
+                return
+            out.unlink(missing_ok=True)  # of a start that was killed: it was not sent
+            release_training(round_.job, self.name, out, run, self._options(run), links, labels)
+
+        return write
+
+    def _lead(
+        self,
+        side: PredictionSide,
+        run: RunFolder,
+        place: str,
+        out: Destination,
+        named: str,
+        names: Sequence[str],
+        round_name: str,
+    ) -> Result:
+        job = side.job
+        absent = checked_absent(names, [*side.model.record.widths], side.name)
+        peers = [peer for peer in job.passives if peer not in absent]
+        links, private = self.setup.links, self._private(place)
+
+        def predict(links: LinkOptions) -> Result:
+            return lead_prediction(side, run, self.setup.job, links, out, names, alone=True, round_=round_name)
+
+        if not peers:
+            _begin(private, named)
+            result, lines = predict(links)
+            close_without(private, result)
+            return result, lines
+        round_ = self._round(place, job, side.table, Purpose.PREDICT, peers)
+        with round_.open(links, self.wait) as files:
+            round_.lead(files)
+            _begin(private, named)
+            releases = tuple(round_.release_of(peer) for peer in peers)
+            result, lines = predict(replace(links, rows=round_.rows, releases=releases))
+            files.end(result)
+        return result, lines
+
+    def _follow(self, side: PredictionSide, run: RunFolder, place: str, key: Path | None) -> Result:
+        job, name = side.job, self.name
+        round_ = self._round(place, job, side.table, Purpose.PREDICT, (job.active,))
+        links = replace(self.setup.links, rows=round_.rows)
+        out, counted = round_.release_of(name), round_.private / "prediction"
+
+        def number(made: int) -> int:
+            """The number of this prediction, on disk before it is counted: a start that was killed counts once."""
+            if not counted.exists():
+                write_whole(counted, f"{made}\n")
+            return int(counted.read_text())
+
+        def write(_: Path | None) -> None:
+            if not out.exists():
+                release_rows(side, self.setup.job, run, out, links, key, number)
+
+        with round_.open(links, self.wait) as files:
+            found = round_.follow(files, write)
+            result = {"rows": found.common, "warnings": list(side.table.arrivals)}
+            files.end(result)
+        return result, [f"{name}: released {found.common or 0:,} rows to {job.active}"]
+
+
+def _begin(private: Path, out: str) -> None:
+    """Note where the predictions of a round go, before they do."""
+    make_folder(private)
+    write_whole(private / "out", out)
+
+
+def _begun(private: Path, out: str) -> bool:
+    """Whether the predictions of a round went there already, in a start that was killed before its end."""
+    path = private / "out"
+    return path.exists() and path.read_text() == out

@@ -1,0 +1,45 @@
+"""The record of what a party's grades carry of its columns, which the party keeps and its report shows."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from cutlayer.config import FrozenModel
+
+
+class CarriedAttribute(FrozenModel):
+    """What a row's grade carries of one attribute, of all rows that are released.
+
+    Attributes:
+        column: Name of the column.
+        attribute: The attribute in words: a value, or a threshold.
+        rows: Share of the rows that have it.
+        bits: Information of the drawn grade about it, in bits a row.
+        share: The same over the attribute's entropy: 1 where the grade tells it exactly.
+    """
+
+    column: str
+    attribute: str
+    rows: float = Field(ge=0, le=1)
+    bits: float = Field(ge=-1e-9)
+    share: float = Field(le=1 + 1e-9)
+
+
+class Carried(FrozenModel):
+    """What the grades of a party carry of its columns: computed by the party itself, before anything is sent.
+
+    Attributes:
+        of: What the grades are of: drawn labels, or the columns alone (cells).
+        grades: Number of grades.
+        epsilon: Privacy of a draw; `None` where grades are sent as they are.
+        bits: Information of a drawn grade about the grade, in bits a row: no more of a row's columns is in it.
+        attributes: The attribute of each column of which most is carried, the largest share first.
+    """
+
+    of: Literal["labels", "columns"] = "labels"
+    grades: int = Field(ge=1)
+    epsilon: float | None
+    bits: float = Field(ge=-1e-9)
+    attributes: tuple[CarriedAttribute, ...]

@@ -1,0 +1,94 @@
+"""What a party was sent and its job keeps no longer: refused for use, and deleted with a line on the trail."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cutlayer.channel.trail import Trail
+from cutlayer.config import Job
+from cutlayer.errors import ProtocolError
+from cutlayer.jobs.exchange import RECORD
+from cutlayer.parties.session.checkpoint import DRAWN, RELEASED
+from cutlayer.storage.json_values import parse_json
+
+
+def check_kept(job: Job, made: str, what: str) -> None:
+    """Refuse a release that is older than the job keeps one.
+
+    Args:
+        job: The job.
+        made: Day and time at which it was begun, UTC, as its signed head says.
+        what: Name of it, for the message.
+
+    Raises:
+        ProtocolError: It is older, or the time is none.
+    """
+    if job.keep_days is None:
+        return
+    try:
+        begun = datetime.fromisoformat(made).replace(tzinfo=UTC)
+    except ValueError:
+        raise ProtocolError.expected(f"{what}: the day on which it was made", ascii(made)) from None
+    if begun < datetime.now(UTC) - timedelta(days=job.keep_days):
+        wanted = f"{what}: a release of the last {job.keep_days:,} days, as `keep` of the job says"
+        raise ProtocolError.expected(wanted, f"one of {made}", "ask for it again")
+
+
+def delete_expired(job: Job, rounds: Path, folder: Path, trail: Trail | None) -> list[str]:
+    """Delete what other parties sent in rounds that ended, and are older than the job keeps a release.
+
+    The models that were trained on it, the predictions, the ledger and the records of the rounds stay.
+
+    Args:
+        job: The job.
+        rounds: Folder of this party's records of the rounds.
+        folder: Folder of the files between the parties.
+        trail: Egress trail of the party.
+
+    Returns:
+        Names of the rounds.
+    """
+    if job.keep_days is None or not rounds.is_dir():
+        return []
+    expired = []
+    end = datetime.now(UTC) - timedelta(days=job.keep_days)
+    for private in sorted(path for path in rounds.iterdir() if path.is_dir()):
+        begun, run = _ended(private)
+        if begun is None or begun >= end:
+            continue
+        there = [path for path in _sent_here(private, folder / private.name, run) if path.exists()]
+        for path in there:
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        if there:
+            expired.append(private.name)
+            if trail is not None:
+                trail.note(private.name, "", "expired", 0, files=[path.name for path in there])
+    return expired
+
+
+def _ended(private: Path) -> tuple[datetime | None, Path | None]:
+    """When a round that has ended began, and the run folder of a training."""
+    try:
+        state = parse_json((private / RECORD).read_bytes())
+        run = state["result"].get("run")
+        begun = datetime.fromisoformat(state["begun"]) if state["ended"] else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None, None
+    training = private.name.startswith("train-") and isinstance(run, str) and Path(run).name == run
+    return begun, private.parent.with_name(run) if training else None
+
+
+def _sent_here(private: Path, shared: Path, run: Path | None) -> Iterator[Path]:
+    yield from private.glob("*.release")
+    yield from private.glob("*.labels")
+    yield shared
+    if run is not None:
+        yield from run.glob(f"checkpoint/*/{DRAWN}")
+        if (
+            run / "summary.json"
+        ).exists():  # of the label owner: a partner's are its own, for rows that it grades again
+            yield from run.glob(f"checkpoint/*/{RELEASED}")
+        yield run / "transcript"

@@ -1,0 +1,298 @@
+"""A release and a prediction by batches: the same bits however the rows are divided, and counted once."""
+
+from __future__ import annotations
+
+import importlib.util
+import multiprocessing
+import pickle
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import csv, parquet
+
+from cutlayer import batches
+from cutlayer.batches import released
+from cutlayer.batches.released import MANIFEST
+from cutlayer.channel.trail import read_lines, verify
+from cutlayer.config import Job, validated
+from cutlayer.errors import ConfigError, CutlayerError, DataError, NotApproved, ProtocolError, RunFolderError
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
+from cutlayer.serving.predict import Request, predict
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.keys import Keys
+from tests.parties.test_grades import raw
+from tests.serving.world import own_table, write_tables
+
+ACTIVE, TELCO, SHOP = "bank", "telco", "shop"
+PATIENCE = 600
+"""Seconds for two processes to start on a busy machine."""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose telco releases grades, and whose shop, which lacks ten rows, its columns."""
+    folder = tmp_path_factory.mktemp("batches")
+    paths = write_tables(folder)
+    made = raw(epsilon=1.0)
+    made["rows"] = "all"
+    made["parties"] = {
+        ACTIVE: {**made["parties"][ACTIVE], "table": str(paths[ACTIVE]), "label": "default", "id": "id"},
+        TELCO: {**made["parties"][TELCO], "table": str(paths[TELCO]), "id": "id"},
+        SHOP: {"role": "passive", "table": str(paths[SHOP]), "id": "id", "fit": {"kind": "sketch"}},
+    }
+    made["model"]["bottom"][SHOP] = {"kind": "linear", "width": 4}
+    execute(validated(Job, made, ""), folder / "run", Options(Keys(folder / "keys")), Progress())
+    for name in paths:
+        (folder / f"{name}.yaml").write_text(f"secret: {folder / 'keys' / name}.key\n")
+    return folder / "run"
+
+
+def local(run: Path, party: str) -> Path:
+    return run.parent / f"{party}.yaml"
+
+
+def table(run: Path, party: str) -> pa.Table:
+    return parquet.read_table(own_table(run, party))
+
+
+def parts(whole: pa.Table, size: int) -> Iterator[pa.RecordBatch]:
+    for start in range(0, whole.num_rows, size):
+        yield pa.Table.from_batches([*whole.slice(start, size).combine_chunks().to_batches()]).to_batches()[0]
+
+
+def in_parts(function: batches.BatchFunction, whole: pa.Table, size: int) -> pa.Table:
+    return pa.Table.from_batches([*function.each(parts(whole, size))])
+
+
+def _in_worker(asked: list[tuple[batches.BatchFunction, pa.Table]], answer: Any) -> None:
+    answer.put([in_parts(function, given, 30) for function, given in asked])
+
+
+@pytest.mark.parametrize("party", [TELCO, SHOP])
+@pytest.mark.parametrize("size", [1, 7, 64])
+def test_a_release_has_the_same_bits_however_the_rows_are_divided(run: Path, party: str, size: int) -> None:
+    function, whole = batches.releaser(run, party), table(run, party)
+    wanted = function(whole)
+    assert wanted.schema.equals(function.schema)
+    assert in_parts(function, whole, size).equals(wanted)
+    order = np.random.default_rng(1).permutation(whole.num_rows)
+    assert function(whole.take(order)).equals(wanted.take(order))
+
+
+def test_an_engine_sends_paths_alone_to_its_workers(run: Path) -> None:
+    function = batches.releaser(run, TELCO, local=local(run, TELCO))
+    function(table(run, TELCO))
+    sent = pickle.dumps(function)
+    assert len(sent) < 1000
+    secrets = [path.read_bytes() for path in run.parent.rglob("*.key")]
+    assert secrets
+    assert not any(secret in sent for secret in secrets)
+
+
+@pytest.mark.slow
+def test_two_processes_release_and_predict_what_one_does(run: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    whole = [(batches.releaser(run, TELCO), table(run, TELCO)), (batches.predictor(run, ACTIVE), joined(run))]
+    answers = [context.Queue() for _ in range(2)]
+    for answer, rows in zip(answers, (slice(0, 77), slice(77, None)), strict=True):
+        half = [(function, given.take(np.arange(160)[rows])) for function, given in whole]
+        context.Process(target=_in_worker, args=(half, answer), daemon=True).start()
+    made = zip(*(answer.get(timeout=PATIENCE) for answer in answers), strict=True)
+    for (function, given), halves in zip(whole, made, strict=True):
+        assert pa.concat_tables(halves).equals(function(given))
+
+
+def joined(run: Path) -> pa.Table:
+    """The label owner's rows beside the releases, null where a partner lacks the row."""
+    own = batches.identifier(run, ACTIVE)(table(run, ACTIVE))
+    for party in (TELCO, SHOP):
+        released = batches.releaser(run, party)(table(run, party))
+        own = own.join(released, "release_id", "id", join_type="left outer")
+    return own
+
+
+def test_predictions_are_those_of_predict(run: Path, tmp_path: Path) -> None:
+    scores = batches.predictor(run, ACTIVE)(joined(run))
+    from cutlayer.serving.online.trained_party import TrainedParty
+
+    given = {name: table(run, name) for name in (ACTIVE, TELCO, SHOP)}
+    predict(TrainedParty.open(run, ACTIVE).job, RunFolder(run), tmp_path / "scores.csv", Request(given))
+    wanted = {line["id"]: line for line in csv.read_csv(tmp_path / "scores.csv").to_pylist()}
+    assert scores.column_names == ["id", "probability", "contributed"]
+    for line in scores.to_pylist():
+        other = wanted[line["id"]]
+        assert line["contributed"] == other["contributed"]
+        assert line["probability"] == pytest.approx(other["probability"], rel=1e-6)
+    assert {line["contributed"] for line in scores.to_pylist()} == {"bank telco shop", "bank telco"}
+
+
+def test_batches_without_rows_have_the_columns(run: Path) -> None:
+    for function in (batches.releaser(run, TELCO), batches.releaser(run, SHOP), batches.predictor(run, ACTIVE)):
+        made = function(pa.RecordBatch.from_pydict({}))
+        assert made.num_rows == 0
+        assert made.schema.equals(function.schema)
+
+
+def begin(run: Path, out: Path, **options: Any) -> Any:
+    given = {"local": local(run, TELCO), "rows": "all", "plaintext": True, **options}
+    return batches.release(run, TELCO, out, **given)
+
+
+def write(opened: batches.OpenRelease, rows: Iterable[pa.RecordBatch]) -> None:
+    for number, part in enumerate(opened.function.each(rows)):
+        parquet.write_table(pa.Table.from_batches([part]), opened.out / f"{number}.parquet")
+
+
+def written(run: Path, out: Path, **options: Any) -> batches.CommittedRelease:
+    with begin(run, out, **options) as opened:
+        write(opened, parts(table(run, TELCO), 50))
+    assert opened.committed is not None
+    return opened.committed
+
+
+def trail(run: Path) -> Path:
+    return run.parent / "keys" / "telco.key.trail"
+
+
+def test_a_release_is_on_the_trail_once_whatever_number_of_files(run: Path, tmp_path: Path) -> None:
+    before = verify(trail(run)).lines if trail(run).exists() else 0
+    done = written(run, tmp_path / "out")
+    assert (done.rows, done.files) == (160, 4)
+    assert verify(trail(run)).lines == before + 2  # the start of a process, and the release
+    *_, last = [*read_lines(sorted(trail(run).glob("0*.jsonl"))[-1])]
+    assert (last.entry["to"], last.entry["rows"], last.entry["digest"]) == (ACTIVE, 160, done.digest)
+    assert last.entry["bytes"] == sum(path.stat().st_size for path in (tmp_path / "out").glob("*.parquet"))
+    assert batches.check_release(tmp_path / "out", run, ACTIVE, local=local(run, ACTIVE), plaintext=True) == done
+    with pytest.raises(RunFolderError, match="no files"), begin(run, tmp_path / "out"):
+        pass
+    assert written(run, tmp_path / "again").digest == done.digest  # the draws are permanent
+
+
+def test_what_a_partner_signs_is_checked_too(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An own program can sign an id twice; the label owner's join would have two rows of one of its own."""
+    with monkeypatch.context() as patched:
+        patched.setattr(released, "_check_ids", lambda *_: None)
+        with begin(run, tmp_path / "out") as opened:
+            write(opened, [*parts(table(run, TELCO), 80), *parts(table(run, TELCO), 160)])
+    with pytest.raises(DataError, match="every id once"):
+        batches.check_release(tmp_path / "out", run, ACTIVE, local=local(run, ACTIVE), plaintext=True)
+
+
+def test_a_release_that_fails_is_neither_counted_nor_can_it_be_sent(run: Path, tmp_path: Path) -> None:
+    before = verify(trail(run)).lines if trail(run).exists() else 0
+    whole = table(run, TELCO)
+    with pytest.raises(DataError, match="Parquet files"), begin(run, tmp_path / "nothing"):
+        pass
+    twice = [*parts(whole, 80), *parts(whole, 160)]  # no batch has an id twice, and the release has
+    with pytest.raises(DataError, match="every id once"), begin(run, tmp_path / "twice") as opened:
+        write(opened, twice)
+    with pytest.raises(DataError, match="columns id, grade of telco"), begin(run, tmp_path / "raw") as opened:
+        parquet.write_table(whole, opened.out / "raw.parquet")
+    with pytest.raises(DataError, match="Parquet files alone"), begin(run, tmp_path / "link") as opened:
+        (opened.out / "x.parquet").symlink_to(own_table(run, TELCO))
+    with pytest.raises(CutlayerError, match="'id' of the id"), begin(run, tmp_path / "stopped") as opened:
+        write(opened, [*parts(whole, 160), *parts(whole.drop_columns("id"), 160)])
+    assert (verify(trail(run)).lines if trail(run).exists() else 0) == before
+    assert not [*tmp_path.rglob(MANIFEST)]
+    with pytest.raises(RunFolderError, match="cannot be read"):
+        batches.check_release(tmp_path / "stopped", run, ACTIVE, local=local(run, ACTIVE), plaintext=True)
+
+
+def test_nothing_begins_without_the_approvals_that_the_party_requires_now(run: Path, tmp_path: Path) -> None:
+    """The private file of today counts, not that of the training."""
+    stricter = tmp_path / "telco.yaml"
+    stricter.write_text(f"{local(run, TELCO).read_text()}approvals: required\n")
+    with pytest.raises(NotApproved), begin(run, tmp_path / "out", local=stricter):
+        pass
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_id_that_is_not_agreed_stays(run: Path, tmp_path: Path) -> None:
+    ids = table(run, TELCO).column("id")
+    csv.write_csv(pa.table({"row": np.arange(160), "id": ids}), tmp_path / "all.csv")
+    assert written(run, tmp_path / "out", rows=tmp_path / "all.csv").rows == 160
+    csv.write_csv(pa.table({"row": np.arange(159), "id": ids.slice(1)}), tmp_path / "common.csv")
+    with pytest.raises(DataError, match=f"id '{ids[0]}'"):
+        written(run, tmp_path / "other", rows=tmp_path / "common.csv")
+
+
+@pytest.mark.parametrize("change", ["bytes", "added", "removed", "swapped", "party"])
+def test_a_folder_that_was_changed_on_the_way_is_refused(run: Path, tmp_path: Path, change: str) -> None:
+    out = tmp_path / "out"
+    written(run, out)
+    if change == "bytes":
+        (out / "0.parquet").write_bytes((out / "0.parquet").read_bytes()[:-1] + b"2")
+    elif change == "added":
+        shutil.copy(out / "0.parquet", out / "9.parquet")
+    elif change == "removed":
+        (out / "3.parquet").unlink()
+    elif change == "swapped":
+        (out / "0.parquet").rename(out / "x")
+        (out / "1.parquet").rename(out / "0.parquet")
+        (out / "x").rename(out / "1.parquet")
+    reader = SHOP if change == "party" else ACTIVE
+    with pytest.raises(ProtocolError):
+        batches.check_release(out, run, reader, local=local(run, reader), plaintext=True)
+
+
+@pytest.mark.parametrize("value", [-1, 16, 1.5, "a", None])
+def test_columns_of_a_release_are_hostile(run: Path, value: Any) -> None:
+    rows = joined(run).slice(0, 4)
+    at = rows.column_names.index("grade of telco")
+    if value is None:
+        some = rows.set_column(
+            rows.column_names.index("release 1 of shop"), "release 1 of shop", pa.array([None] * 4, pa.float32())
+        )
+        rows = some
+    else:
+        rows = rows.set_column(at, "grade of telco", pa.array([value] * 4))
+    with pytest.raises(DataError, match="release"):
+        batches.predictor(run, ACTIVE)(rows)
+
+
+def test_what_depends_on_more_than_the_row_is_refused(run: Path, tmp_path: Path, noisy: Path) -> None:
+    with pytest.raises(ConfigError, match="dp_embedding, which draws noise for each prediction"):
+        batches.releaser(noisy, TELCO)
+    with pytest.raises(ConfigError, match="which has the labels"):
+        batches.releaser(run, ACTIVE)
+    with pytest.raises(ConfigError, match="the label owner bank"):
+        batches.predictor(run, TELCO)
+    with pytest.raises(ConfigError, match="one of the parties"):
+        batches.releaser(run, "nobody")
+    with pytest.raises(DataError, match="'id' of the id"):
+        batches.releaser(run, TELCO)(table(run, TELCO).drop_columns("id"))
+    with pytest.raises(CutlayerError, match="calls"):
+        batches.releaser(run, TELCO)(table(run, TELCO).drop_columns("calls"))
+
+
+def test_a_folder_that_another_training_replaced_is_not_used(run: Path, noisy: Path, tmp_path: Path) -> None:
+    """A worker lives longer than a training: the function is of one, and says which."""
+    copy = shutil.copytree(run, tmp_path / "run")
+    function = batches.releaser(copy, TELCO)
+    shutil.rmtree(copy)
+    shutil.copytree(noisy, copy)
+    other = batches.Releaser(function.run, function.party, function.training + "0")
+    with pytest.raises(RunFolderError, match="make the function again"):
+        other(table(run, TELCO))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs the extra ray: pip install cutlayer[ray]")
+def test_ray_releases_what_one_process_does(run: Path, tmp_path: Path) -> None:
+    import ray
+
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    try:
+        with begin(run, tmp_path / "out") as opened:
+            rows = ray.data.read_parquet(str(own_table(run, TELCO)), override_num_blocks=4)
+            rows.map_batches(opened.function, batch_format="pyarrow", batch_size=17).write_parquet(str(opened.out))
+        wanted = batches.releaser(run, TELCO)(table(run, TELCO)).sort_by("id")
+        assert parquet.read_table(opened.out).sort_by("id").equals(wanted)
+    finally:
+        ray.shutdown()

@@ -1,0 +1,190 @@
+"""`cutlayer exchange` as a scheduler runs it: one command at every party, repeated until it says that it is done."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import csv, parquet
+
+from cutlayer.accounting import log_of_run
+from cutlayer.serving import prediction_release
+from cutlayer.serving.prediction_release import OpenPrediction
+from tests.cli.jobs import Place, as_yaml
+from tests.parties.runs import raw_job
+
+TOP = {"kind": "auto", "candidates": ["linear"]}
+PRIVATE: Mapping[str, Any] = {
+    "bank": {"table": "bank.csv", "id": "id", "label": "label", "audit": {"every": "never"}},
+    "telco": {"table": "telco.csv", "id": "id", "fit": {"kind": "grade"}, "audit": {"attacks": []}},
+}
+
+
+def write_tables(folder: Path, stem: str, first: int, rows: int = 300) -> None:
+    draw = np.random.default_rng(first)
+    ids, hidden = np.arange(rows) + first, draw.normal(size=rows)
+    label = (hidden + draw.normal(size=rows) * 0.3 > 0).astype(int)
+    own = {"id": ids, "age": hidden * 0.3 + draw.normal(size=rows), "label": label}
+    theirs = {"id": ids, "calls": hidden, "usage": draw.normal(size=rows)}
+    csv.write_csv(pa.table(own), folder / f"bank{stem}.csv")
+    csv.write_csv(pa.table(theirs).slice(rows // 5), folder / f"telco{stem}.csv")
+
+
+def prepare(place: Place, bottom: Mapping[str, Any], **private: Mapping[str, Any]) -> None:
+    """A job on all rows of the bank, and a private file for each party."""
+    model = {"bottom": {"bank": {"kind": "auto"}, "telco": bottom}, "top": TOP}
+    job = {"task": "binary", "rows": "all", "model": model, "train": {**raw_job()["train"], "release": "once"}}
+    job["parties"] = {"bank": {"role": "active"}, "telco": {"role": "passive"}}
+    place.write(job)
+    for name, section in PRIVATE.items():
+        (place.folder / f"{name}.yaml").write_text(as_yaml({**section, **private.get(name, {})}))
+    write_tables(place.folder, "", 0)
+
+
+def start(place: Place, name: str, *options: object, code: int | None = None) -> dict[str, Any]:
+    named = ("--as", name, "--local", f"{name}.yaml", "--folder", "shared", "--plaintext", "--json")
+    result = place.call("exchange", "job.yaml", *named, *options)
+    assert result.code in ((0, 5) if code is None else (code,)), result
+    answered: dict[str, Any] = result.document()
+    assert code == 2 or (answered["state"] == "waiting") is (result.code == 5)
+    return answered
+
+
+def until_done(place: Place, *options: object, out: tuple[object, ...] = ()) -> dict[str, dict[str, Any]]:
+    """Both parties' commands in turn, until both are done; never more often than two files each way need."""
+    for _ in range(3):
+        said = {name: start(place, name, *options, *(out if name == "bank" else ())) for name in PRIVATE}
+        if all(each["state"] == "done" for each in said.values()):
+            return said
+    raise AssertionError(said)
+
+
+@pytest.fixture
+def graded(place: Place) -> Place:
+    prepare(
+        place,
+        {"kind": "grade", "least_rows": 0},
+        bank={"privacy": {"label_dp": {"eps": 3.0}}},
+        telco={"privacy": {"grade_dp": {"epsilon": 8.0}}},
+    )
+    return place
+
+
+def test_a_year_of_one_command(graded: Place) -> None:
+    """Trained by drawn labels on all rows; a month; a month without the partner; a second version; all repeated."""
+    place = graded
+    first = start(place, "telco", code=5)
+    assert (first["from"], first["next"], first["written"]) == ("bank", "bring, then repeat", [])
+    trained = until_done(place)
+    assert [trained[name]["version"] for name in PRIVATE] == ["1", "1"]
+    assert start(place, "bank", code=0)["done"] == []
+    write_tables(place.folder, "-june", 1000)
+    (place.folder / "telco-lost.csv").write_text((place.folder / "telco-june.csv").read_text().replace("usage", "use"))
+    june = ("--round", "june", "--data")
+    start(place, "bank", *june, "bank-june.csv", "--out", "june.parquet", code=5)
+    before = {*(place.folder / "shared").rglob("*")}
+    assert "no column 'usage'" in start(place, "telco", *june, "telco-lost.csv", code=2)["error"]
+    assert {*(place.folder / "shared").rglob("*")} == before, "nothing leaves by a table that is refused"
+    for _ in range(2):
+        start(place, "telco", *june, "telco-june.csv")
+        said = start(place, "bank", *june, "bank-june.csv", "--out", "june.parquet")
+    assert (said["rows"], said["contributed"]) == (300, ["bank", "telco"])
+    sent = sorted(path.name for path in (place.folder / "shared" / "predict-1-june").iterdir())
+    assert len(sent) == 4, "two files each way"
+    beside = json.loads((place.folder / "june.parquet.json").read_text())
+    assert beside == said["model"]
+    assert (beside["run"], beside["round"], beside["contributed"]) == (
+        "job-bank-1",
+        "june",
+        {"bank": 300, "telco": 240},
+    )
+    scores = (place.folder / "june.parquet").read_bytes()
+    again = start(place, "bank", *june, "gone.csv", "--out", "june.parquet", code=0)  # nothing is read or written
+    assert (again["done"], again["rows"]) == ([], 300)
+    assert (place.folder / "june.parquet").read_bytes() == scores
+
+    write_tables(place.folder, "-july", 2000)
+    july = ("--round", "july", "--data", "bank-july.csv", "--out", "july.parquet")
+    start(place, "bank", *july, code=5)
+    alone = start(place, "bank", *july, "--absent", "telco", code=0)
+    assert (alone["rows"], alone["contributed"]) == (300, ["bank"])
+    start(place, "telco", "--round", "july", "--data", "telco-july.csv", code=5)  # its answer is not read any more
+    assert start(place, "bank", *july, code=0)["done"] == []
+
+    until_done(place, "--version", "2")
+    assert (place.folder / "runs" / "job-telco.latest").read_text() == "job-telco-2\n"
+    write_tables(place.folder, "-august", 3000)
+    august = {
+        name: start(place, name, "--round", "august", "--data", f"{name}-august.csv", *out)
+        for name, out in (("bank", ("--out", "august.parquet")), ("telco", ()))
+    }
+    assert {each["waiting_for"].split("/")[1] for each in august.values()} == {"predict-2-august"}
+    runs = place.call("ledger", ".cutlayer", "--json").document()["runs"]
+    assert [(run["party"], run["runs_on_these_rows"]) for run in runs] == [("bank", 2), ("telco", 2)] * 2
+
+
+def test_a_month_by_hand_finds_the_latest_version(graded: Place) -> None:
+    place = graded
+    until_done(place)
+    named = ("--as", "telco", "--local", "telco.yaml", "--plaintext", "--json")
+    result = place.call("release", "job.yaml", *named, "--run", "runs/job-telco", "--out", "new.release")
+    assert result.document()["rows"] == 240
+    (place.folder / "runs" / "job-telco.latest").write_text("../telco\n")
+    result = place.call("release", "job.yaml", *named, "--run", "runs/job-telco", "--out", "other.release")
+    assert (result.code, "the name of a version of job-telco" in result.document()["error"]) == (2, True)
+
+
+def test_a_prediction_that_was_counted_and_not_written_counts_once(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noise = {"privacy": {"dp_embedding": {"clip": 1.0, "noise_multiplier": 2.0}}, "serving": 1, "fit": None}
+    prepare(place, {"kind": "linear", "width": 4}, telco=noise)
+    until_done(place)
+    june = ("--round", "june")
+    start(place, "bank", *june, "--out", "june.parquet", code=5)
+    start(place, "telco", *june, code=5)
+    start(place, "bank", *june, "--out", "june.parquet", code=5)
+    release, kept = OpenPrediction.release, []
+
+    def killed(prediction: OpenPrediction, *given: Any) -> Any:
+        kept.append(release(prediction, *given))
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(prediction_release.OpenPrediction, "release", killed)
+        named = ("--as", "telco", "--local", "telco.yaml", "--folder", "shared", "--plaintext")
+        assert place.call("exchange", "job.yaml", *named, *june).code == 130
+
+    def watched(prediction: OpenPrediction, *given: Any) -> Any:
+        kept.append(release(prediction, *given))
+        return kept[-1]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(prediction_release.OpenPrediction, "release", watched)
+        start(place, "telco", *june, code=0)
+    assert (kept[0] == kept[1]).all(), "the noise of the first start: a second draw would be a second release"
+    log = log_of_run(place.folder / "runs" / "job-telco-1" / "checkpoint" / "telco").read_text()
+    assert log.count('"reason":"serve"') == 1
+    assert start(place, "bank", *june, "--out", "june.parquet", code=0)["rows"] == 300
+    assert parquet.read_table(place.folder / "june.parquet").num_rows == 300
+    start(place, "bank", "--round", "july", "--out", "july.parquet", code=5)
+    start(place, "telco", "--round", "july", code=5)
+    start(place, "bank", "--round", "july", "--out", "july.parquet", code=5)
+    refused = start(place, "telco", "--round", "july", code=2)
+    assert "prediction 2 was asked for, but 1 was planned" in refused["error"]
+
+
+def test_options_that_do_not_fit(graded: Place) -> None:
+    for options, error in {
+        ("telco", "--round", "june", "--out", "x.csv"): "--out and --absent at bank alone",
+        ("bank", "--round", "june"): "--out at bank, which has the predictions",
+        ("bank", "--data", "bank.csv"): "--data, --out and --absent with --round",
+        ("bank", "--version", "../x"): "a name of up to 40 letters",
+    }.items():
+        assert error in start(graded, *options, code=2)["error"]
+    assert not (graded.folder / "shared").exists()
