@@ -140,6 +140,28 @@ def test_a_release_leaves_once_all_have_signed_and_the_trail_says_so(apart: Worl
     assert (refused.code, "telco has withdrawn its approval" in refused.error) == (7, True), refused
 
 
+def test_predictions_need_an_approval_of_what_the_model_was_trained_with(apart: World) -> None:
+    apart.all_sign()
+    assert apart.release().code == 0
+    run, private = apart.file("telco", "runs/job-telco"), apart.file("telco", "telco.yaml")
+    # A page with one column less than the model reads, and a stricter map.
+    private.write_text(LOCAL["telco"].replace("{table", "{features: {exclude: [plan]}, table", 1))
+    apart.sign("telco")
+    for verb, *options in (("release", "--run", run, "--out", apart.file("telco", "o")), ("serve",)):
+        local = ("--as", "telco", "--local", private)
+        arguments = (run, *local) if verb == "serve" else (apart.file("telco", "job.yaml"), *local, *options)
+        refused = apart.place.call(verb, *arguments)
+        assert (refused.code, "got one with other columns (+plan), settings" in refused.error) == (7, True), refused
+    private.write_text(LOCAL["telco"])
+    apart.sign("telco")
+    table = apart.file("telco", "telco.csv")
+    head, *rows = table.read_text().splitlines()
+    table.write_text("\n".join([f"{head},income", *(f"{row},1" for row in rows)]) + "\n")  # which the model never reads
+    released = apart.call("release", "telco", "--run", run, "--out", apart.file("telco", "new.release"))
+    assert released.code == 0, released
+    assert "(+income)" in apart.call("align", "telco").error  # a training would read it
+
+
 def test_every_way_of_sending_asks_for_the_approvals(apart: World) -> None:
     exchange = apart.place.folder / "between"
     for options in (
@@ -147,6 +169,7 @@ def test_every_way_of_sending_asks_for_the_approvals(apart: World) -> None:
         ("party", "--preflight"),
         ("align",),
         ("align", "--exchange", exchange),
+        ("exchange", "--folder", exchange),
         ("release", "--out", apart.file("telco", "o")),
     ):
         verb, *more = options
@@ -223,7 +246,15 @@ def test_forged_swapped_and_foreign_records_are_refused(apart: World) -> None:
     assert "the signature of spiffe://loans/telco, got that of spiffe://loans/shop" in accepted(json.dumps(mixed)).error
     own = apart.file("bank", "approvals/job-bank.json").read_text()
     assert "the approval of a partner, got one of bank" in accepted(own).error
-    for nonsense in ("", "[]", "{}", "x" * 70_000, changed_record(number=2**70), changed_record(number=True)):
+    for nonsense in (
+        "",
+        "[]",
+        "{}",
+        "x" * 70_000,
+        changed_record(number=2**70),
+        changed_record(number=True),
+        changed_record(time="\x1b[2J\nerror"),
+    ):
         result = accepted(nonsense)
         assert (result.code, "an approval in" in result.error) == (7, True), nonsense[:40]
     store = apart.store("bank")

@@ -27,7 +27,7 @@ def _smaller_models() -> Iterator[None]:
         patched.setattr(gradient_match, "ROUNDS", 150)
         patched.setattr(exact, "STEPS", 400)
         patched.setitem(best_guess.FOREST, "n_estimators", 20)
-        patched.setitem(best_guess.BOOSTED, "max_iter", 10)
+        patched.setattr(best_guess, "BOOSTED", best_guess.BOOSTED._replace(trees=10))
         patched.setitem(best_guess.EXPLAINING, "max_iter", 10)
         patched.setattr(lira, "SHADOW_PAIRS", 4)
         patched.setattr(fit_decoder, "__defaults__", (DecoderTraining(epochs=30, hidden=64),))

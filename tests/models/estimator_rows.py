@@ -48,7 +48,7 @@ def fit_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
     So is the attack that guesses every column from a release, which fits trees for each.
     """
     monkeypatch.setitem(best_guess.FOREST, "n_estimators", 20)  # fewer leave a row without a tree that lacks it
-    monkeypatch.setitem(best_guess.BOOSTED, "max_iter", 4)
+    monkeypatch.setattr(best_guess, "BOOSTED", best_guess.BOOSTED._replace(trees=4))
     monkeypatch.setitem(best_guess.EXPLAINING, "max_iter", 6)
     monkeypatch.setattr(best_guess, "FOLDS", 2)
     few_trees(monkeypatch)

@@ -145,6 +145,7 @@ def run(
     forget_peer_progress: bool = False,
     progress: Observer | None = None,
     faults: Faults = no_faults,
+    pilot: int = 0,
 ) -> Watched:
     """Train a job with all its parties here and audit it; no report, no comparison."""
     opened = {name: open_table(job, name, given) for name in job.parties}
@@ -160,6 +161,7 @@ def run(
             resume=resume,
             forget_peer_progress=forget_peer_progress,
             faults=faults,
+            pilot=pilot,
         )
 
 

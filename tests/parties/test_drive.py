@@ -26,7 +26,7 @@ def counting(port, closed):
 def test_a_party_is_resumed_until_it_returns(ends):
     bank, telco = ends
     for width in (1, 2, 3):
-        telco.send(Kind.READY, fields={"order": "", "width": width})
+        telco.send(Kind.READY, fields={"order": "", "width": width, "pilot": ""})
     telco.send(Kind.COMMITTED)
     asked, closed = [], []
 
@@ -71,7 +71,7 @@ def test_parties_that_all_wait_are_named(ends):
 
 def leaving(port):
     """Sends one message and returns."""
-    port.send(Kind.READY, fields={"order": "", "width": 1})
+    port.send(Kind.READY, fields={"order": "", "width": 1, "pilot": ""})
     return "left"
     yield
 
@@ -84,7 +84,7 @@ def losing(port):
 
 def staying(port):
     """Sends one message, and goes on without the peer that it waits for."""
-    port.send(Kind.READY, fields={"order": "", "width": 1})
+    port.send(Kind.READY, fields={"order": "", "width": 1, "pilot": ""})
     try:
         yield port
     except PeerLost:

@@ -146,7 +146,7 @@ def test_no_kind_of_message_has_room_for_labels() -> None:
         Kind.ORDER: {"positions", "last"},
         Kind.SPLIT: {"parts", "last"},
         Kind.LABELS: {"labels", "last", "epsilon", "classes"},  # drawn ones, to partners that grade rows
-        Kind.READY: {"order", "width"},
+        Kind.READY: {"order", "width", "pilot"},
         Kind.EMBEDDING: {"embedding"},
         Kind.GRADIENT: {"gradient"},
         Kind.REQUEST: {"part", "batch"},

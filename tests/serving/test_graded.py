@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,18 @@ from cutlayer import VerticalClassifier, VerticalRegressor
 from cutlayer.channel import Kind
 from cutlayer.config import Job, validated
 from cutlayer.data.store import Store
+from cutlayer.errors import DataError
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.kernels.rows.grade_columns import grades_of_columns
+from cutlayer.loggers.registry import register
 from cutlayer.protections.grade_dp import GradeDPConfig
 from cutlayer.protections.label_dp import LabelDPConfig
 from cutlayer.serving import drift
 from cutlayer.serving.export import export_part, load_part
 from cutlayer.serving.models import Models, PartyModel, RowEmbedder
 from cutlayer.serving.predict import Request, predict
+from cutlayer.serving.pyfunc import RegisteredModel
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from tests.parties.runs import ACTIVE, PASSIVES, run
@@ -195,3 +199,48 @@ def test_the_estimator_trains_on_grades(kind: str) -> None:
     alone = np.corrcoef(given["bank"][:, 0], score)[0, 1] ** 2
     assert made.score(given, y) > (alone + 0.2 if numbers else 0.75)
     assert {each.name for each in made.report_.protections} == {"label_dp", "grade_dp"}
+
+
+@pytest.mark.skipif(find_spec("mlflow") is None, reason="no mlflow-skinny (extra mlflow)")
+@pytest.mark.filterwarnings("ignore")  # of MLflow and what it uses
+def test_a_registered_model_predicts_from_columns_and_releases(
+    served: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, folder = job_of(served)
+    sent: dict[str, list[torch.Tensor]] = {TELCO: [], "shop": []}
+    monkeypatch.setattr(drift.PartyDrift, "add_release", lambda _, of, made: sent[of].append(made) if of in sent else 0)
+    given = {name: pa.parquet.read_table(own_table(served, name)) for name in (ACTIVE, TELCO, "shop")}
+    out = tmp_path / "scores.parquet"
+    predict(job, folder, out, Request(given))
+    released = {name: torch.cat(parts) for name, parts in sent.items()}
+    scores = pa.parquet.read_table(out).to_pandas().set_index("id")
+    alone = tmp_path / "alone.parquet"
+    predict(job, folder, alone, Request({name: given[name] for name in (ACTIVE, "shop")}, [TELCO]))
+    without = pa.parquet.read_table(alone).to_pandas().set_index("id").loc[scores.index]
+    frame = given[ACTIVE].to_pandas().set_index("id").loc[scores.index]
+    frame[f"grade of {TELCO}"] = grades_of_columns(released[TELCO]).numpy()
+    for number in range(released["shop"].shape[1]):
+        frame[f"release {number} of shop"] = released["shop"][:, number].numpy()
+    part = export_part(job, PartyModel.load(job, folder, ACTIVE), tmp_path / "part").folder
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    assert [register(uri, "credit", part, "job", "run") for _ in range(2)] == ["1", "2"]
+    from mlflow import MlflowClient, artifacts, pyfunc
+
+    client = MlflowClient(uri)
+    kept = artifacts.download_artifacts(client.get_model_version_download_uri("credit", "2"), tracking_uri=uri)
+    assert not [path for path in Path(kept).rglob("*") if path.suffix in (".pkl", ".pickle", ".bin", ".pt")]
+    loaded = pyfunc.load_model(kept)
+    assert np.allclose(loaded.predict(frame)["probability"], scores["probability"], atol=1e-6)
+    some = frame.astype({f"grade of {TELCO}": float})
+    some.iloc[::2, some.columns.get_loc(f"grade of {TELCO}")] = np.nan
+    answered = loaded.predict(some)["probability"].to_numpy()
+    assert np.allclose(answered[1::2], scores["probability"].to_numpy()[1::2], atol=1e-6)
+    assert np.allclose(answered[::2], without["probability"].to_numpy()[::2], atol=1e-6)
+    model = RegisteredModel(load_part(part))
+    with pytest.raises(DataError, match=f"whole numbers from 0 to 15 in grade of {TELCO}"):
+        model.predict(frame.assign(**{f"grade of {TELCO}": 16}))
+    with pytest.raises(DataError, match="all 4 numbers of a release of shop, or none"):
+        model.predict(frame.assign(**{"release 0 of shop": np.nan}))
+    with pytest.raises(DataError, match="none of income"):
+        model.predict(frame.drop(columns="income"))
+    assert len(model.predict(frame.iloc[:0])) == 0

@@ -72,14 +72,22 @@ class World:
         self.folder, self.secrets, self.count = folder, folder / "keys", 0
 
     def run(
-        self, wanted: Job, given: Any = GIVEN, *, out: str = "", progress: Any = None, resume: bool = False
+        self,
+        wanted: Job,
+        given: Any = GIVEN,
+        *,
+        out: str = "",
+        progress: Any = None,
+        resume: bool = False,
+        pilot: int = 0,
     ) -> Path:
         self.count += 1
         folder = self.folder / (out or f"run-{self.count}")
         folder.mkdir(exist_ok=True)
         opened = {name: open_table(wanted, name, given) for name in wanted.parties}
         keys = Keys(self.secrets)
-        train_together(wanted, RunFolder(folder), opened, keys, progress or Dying(10**6), resume=resume)
+        watched = progress or Dying(10**6)
+        train_together(wanted, RunFolder(folder), opened, keys, watched, resume=resume, pilot=pilot)
         return folder
 
     def lines(self, party: str) -> list[RunLine]:

@@ -13,7 +13,7 @@ from cutlayer.errors import ConfigError
 
 
 def agreed_alignment(
-    job: Job, name: str, rows: Path | None, table: PartyTable, purpose: Purpose = Purpose.TRAIN
+    job: Job, name: str, rows: Path | None, table: PartyTable, purpose: Purpose = Purpose.TRAIN, pilot: int = 0
 ) -> Alignment:
     """The alignment of a party's rows by its file.
 
@@ -23,6 +23,7 @@ def agreed_alignment(
         rows: The CSV file of `cutlayer align`; `None` for all rows of the table.
         table: The party's table.
         purpose: What the parties align for.
+        pilot: Number of rows that each passive party releases; 0 where it releases all.
 
     Raises:
         ConfigError: The active party of a job with `rows: all` has no file, which says who has which row.
@@ -35,4 +36,5 @@ def agreed_alignment(
         what = "which rows each partner has, with rows: all" if names_rows else "which row is which, with several keys"
         raise ConfigError.expected(f"the file that says {what}", "none", remedy)
     agreed = agreed_rows(rows, table, job.passives if names_rows else ())
-    return Alignment("agreed", purpose, agreed=agreed.positions, held=HeldRows(agreed.held), agreed_ids=agreed.ids)
+    held = HeldRows(agreed.held)
+    return Alignment("agreed", purpose, agreed=agreed.positions, held=held, agreed_ids=agreed.ids, pilot=pilot)

@@ -25,6 +25,8 @@ from cutlayer.storage.row_tensors import filled_rows
 from cutlayer.storage.tensor_file import stored_tensors, write_tensors
 
 HELD_FILE = "held.safetensors"
+WHOLE = "whole/"
+"""Before the name of a party: its own numbers of all its rows, of which it released some alone."""
 EVERY = slice(None)
 
 
@@ -96,9 +98,12 @@ class HeldRows:
     Attributes:
         by_party: A party's own number of each of the active party's rows, int64 (n,), by name; -1 of a row that it
             lacks. A party without an entry has all rows, with the same numbers.
+        whole: The same before a pilot, of the parties that release some of their rows alone: `by_party` has -1 in all
+            others of these.
     """
 
     by_party: Mapping[str, Positions] = field(default_factory=dict)
+    whole: Mapping[str, Positions] = field(default_factory=dict)
 
     @classmethod
     def of_places(cls, places: Mapping[str, Positions], rows: int) -> HeldRows:
@@ -134,9 +139,32 @@ class HeldRows:
         rows, ids = identified.rows_in_order(order)
         return rows, self.repeated(ids)
 
+    def releasing(self, name: str, released: Positions, rows: int) -> HeldRows:
+        """These rows where a party releases some of its rows alone.
+
+        Args:
+            name: Name of the party.
+            released: Its own numbers of the rows that it releases, int64 (m,).
+            rows: Number of the active party's rows.
+        """
+        whole = self.by_party.get(name, np.arange(rows))
+        part = np.where(np.isin(whole, released), whole, -1)
+        return HeldRows({**self.by_party, name: part}, {**self.whole, name: whole})
+
+    def released(self, name: str) -> Tensor | None:
+        """A party's own numbers of the rows that it releases in a pilot, int64 (m,), ascending; `None` for all."""
+        if name not in self.whole:
+            return None
+        numbers = self.by_party[name]
+        return torch.from_numpy(np.unique(numbers[numbers >= 0]))
+
+    def _numbers(self, name: str) -> Positions:
+        """A party's own number of each row, those included that it does not release."""
+        return self.whole.get(name, self.by_party[name])
+
     def places(self, name: str) -> Positions:
         """The first row of the active party that each of a party's rows belongs to, int64 (m,)."""
-        return first_places(self.by_party[name])
+        return first_places(self._numbers(name))
 
     def digests(self, name: str, digests: Digests) -> Digests:
         """The digests (m, 16) of a party's rows, from those of all rows, (n, 16)."""
@@ -160,7 +188,7 @@ class HeldRows:
 
     def count(self, name: str, rows: int) -> int:
         """Number of a party's rows that belong to any of the active party's (n)."""
-        return int(self.by_party[name].max()) + 1 if name in self.by_party else rows
+        return int(self._numbers(name).max()) + 1 if name in self.by_party else rows
 
     def own_numbers(self, name: str, rows: Tensor) -> Tensor:
         """A party's own numbers of some of the active party's rows, int64 (m,)."""
@@ -216,7 +244,8 @@ def store_held(folder: Path, held: HeldRows) -> None:
         held: Which of its rows each passive party has.
     """
     make_folder(folder)
-    write_tensors(folder / HELD_FILE, {name: torch.from_numpy(rows) for name, rows in held.by_party.items()}, {})
+    arrays = {**held.by_party, **{WHOLE + name: rows for name, rows in held.whole.items()}}
+    write_tensors(folder / HELD_FILE, {name: torch.from_numpy(rows) for name, rows in arrays.items()}, {})
 
 
 def read_held(folder: Path) -> HeldRows:
@@ -226,7 +255,9 @@ def read_held(folder: Path) -> HeldRows:
         CheckpointError: It is missing or damaged.
     """
     tensors = stored_tensors(folder / HELD_FILE, "the record of the rows of each party")
-    return HeldRows({name: numbers.numpy() for name, numbers in tensors.items()})
+    arrays = {name: numbers.numpy() for name, numbers in tensors.items()}
+    whole = {name.removeprefix(WHOLE): rows for name, rows in arrays.items() if name.startswith(WHOLE)}
+    return HeldRows({name: rows for name, rows in arrays.items() if not name.startswith(WHOLE)}, whole)
 
 
 def held_of_run(job: Job, folder: Path) -> HeldRows:
@@ -238,6 +269,8 @@ def held_of_run(job: Job, folder: Path) -> HeldRows:
         CheckpointError: The record is missing or damaged.
     """
     place = folder / "checkpoint" / job.active
+    if (place / HELD_FILE).exists():
+        return read_held(place)
     return ALL_HAVE_ALL if job.rows == "common" or not place.exists() else read_held(place)
 
 

@@ -84,6 +84,7 @@ class Alignment:
         agreed_ids: With several keys the ids of these rows that all parties know, uint8 (m, 16).
         row_key: Secret of the active party under which it draws the ids of rows that several keys identify, 32 bytes;
             a random one by default.
+        pilot: Number of rows that each passive party releases after it; 0 where it releases all.
         random: Returns that many uniform secret bytes: the source of all masks.
         ahead: Whether the active party sends its points before it knows the peers' tables: files then have fewer turns.
             The number of buckets is by its own table alone.
@@ -100,9 +101,15 @@ class Alignment:
     held: HeldRows = field(default=ALL_HAVE_ALL, repr=False)
     agreed_ids: Digests | None = field(default=None, repr=False)
     row_key: bytes | None = field(default=None, repr=False)
+    pilot: int = 0
     random: Callable[[int], bytes] = field(default=token_bytes, repr=False)
     ahead: bool = False
     sealed: bool = False
+
+    @property
+    def stated_purpose(self) -> str:
+        """What a party states at the beginning that it does; all must state the same."""
+        return f"pilot {self.pilot}" if self.pilot else self.purpose.value
 
     def finished(self, buckets: int, total: int) -> None:
         """Report the number of finished buckets."""

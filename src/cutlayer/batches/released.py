@@ -123,7 +123,7 @@ def release(
     with locked(lock, f"a release of {party} by batches"):
         if opened.out.exists() and (not opened.out.is_dir() or any(opened.out.iterdir())):
             raise RunFolderError.expected(f"no files at {opened.out}", "some", "remove them, or name another folder")
-        open_trail(job, party, trail, security)  # which refuses without approvals, before anything is computed
+        open_trail(job, party, trail, security, folder)  # which refuses without approvals, before anything is computed
         opened.out.mkdir(parents=True, exist_ok=True)
         yield opened
         opened.committed = _commit(opened, job, party, None if rows == "all" else Path(rows), trail, security)
@@ -144,7 +144,7 @@ def _commit(
     made = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
     done = CommittedRelease(part.record.training, party, rows, len(files), *_measured(opened.out, files), made)
     facts = {name: value for name, value in asdict(done).items() if name != "bytes"}
-    trail = open_trail(job, party, folder, security)
+    trail = open_trail(job, party, folder, security, Path(opened.function.run))
     with ExitStack() as ending:
         ending.callback(trail.close)
         trail.note(done.training, job.active, Kind.EVALUATION, done.bytes, **facts)

@@ -52,12 +52,12 @@ class Approval(FrozenModel):
     """
 
     party: str
-    job: str
+    job: str = Field(pattern=r"^[0-9a-f]{32}$")
     identities: Mapping[str, str]
-    page: str
+    page: str = Field(pattern=r"^[0-9a-f]{64}$")
     number: Annotated[int, Field(ge=1, le=MAX_NUMBER, strict=True)]
     state: Literal["approved", "withdrawn"]
-    time: str
+    time: str = Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
 
     @property
     def summary(self) -> str:

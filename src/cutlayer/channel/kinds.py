@@ -19,7 +19,7 @@ class Kind(StrEnum):
     ORDER = "order"  # (m,) positions of the common rows in the receiver's table
     SPLIT = "split"  # (m,) the part of each common row: 0 train, 1 validation, 2 test; active -> passive
     LABELS = "labels"  # (n,) drawn labels of the training rows, how they were drawn; active -> passive, once
-    READY = "ready"  # digest of the ordered ids, width of the embedding
+    READY = "ready"  # digest of the ordered ids, width of the embedding, key of the rows of a pilot
     EMBEDDING = "embedding"  # (n, width) of a training batch, passive -> active
     GRADIENT = "gradient"  # (n, width), active -> passive
     REQUEST = "request"  # the active party asks for a batch of held-out rows, or of rows that are released once
@@ -55,7 +55,7 @@ MEANINGS: Mapping[str, str] = {
     "order": "which rows of the other party are common, and their order",
     "split": "which common rows train, validate and test, where a column or the labels decide",
     "labels": "drawn labels of training rows, once, and how they were drawn",
-    "ready": "a digest of the order of the rows, and the width of the embedding",
+    "ready": "a digest of the order of the rows, and the width of the embedding; in a pilot the key of its rows",
     "embedding": "numbers computed from the columns of training rows",
     "gradient": "numbers computed from labels and embeddings of training rows",
     "request": "a request for a batch of rows",

@@ -54,7 +54,7 @@ SHAPES: Mapping[Kind, Shape] = {
     Kind.ORDER: Shape(tensors={"positions": (torch.int64, 1)}, fields={"last": bool}),
     Kind.SPLIT: Shape(tensors={"parts": (torch.uint8, 1)}, fields={"last": bool}),
     Kind.LABELS: Shape(tensors={"labels": (torch.uint8, 1)}, fields={"last": bool, "epsilon": float, "classes": int}),
-    Kind.READY: Shape(fields={"order": str, "width": int}, texts={"order": 64}),
+    Kind.READY: Shape(fields={"order": str, "width": int, "pilot": str}, texts={"order": 64, "pilot": 64}),
     Kind.EMBEDDING: Shape(tensors={"embedding": (torch.float32, 2)}),
     Kind.GRADIENT: Shape(tensors={"gradient": (torch.float32, 2)}),
     Kind.REQUEST: Shape(fields={"part": str, "batch": int}, texts={"part": 16}),

@@ -54,6 +54,11 @@ class Trail:
         self._hash = ""
         self._lines = 0
 
+    @property
+    def party(self) -> str:
+        """Name of the party whose trail it is."""
+        return str(self._about.get("party", ""))
+
     def record(self, message: Message) -> None:
         """Write a message's line; it is with the operating system before the message is sent.
 
@@ -82,7 +87,7 @@ class Trail:
 
         Args:
             run: Id of the run.
-            receiver: Name of the party that it is for; empty where nothing is sent.
+            receiver: Name of the party that it is for; this one's where nothing is sent.
             kind: Kind of message that it stands for, or in a word what happened to what was sent before.
             nbytes: Number of bytes.
             facts: Further entries, as plain values.

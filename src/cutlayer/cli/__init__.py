@@ -16,6 +16,7 @@ _FILES = (
     "nvflare",
     "align",
     "exchange",
+    "pilot",
     "release",
     "party_predict",
     "predict",

@@ -148,16 +148,18 @@ class Steps:
     def _private(self, place: str) -> Path:
         return self._rounds / place
 
-    def _round(self, place: str, job: Any, table: Any, purpose: Purpose, peers: Sequence[str]) -> Round:
-        limits = self.setup.private.limits
-        return Round(job, self.name, table, limits, purpose, self.folder / place, self._private(place), tuple(peers))
+    def _round(
+        self, place: str, table: Any, purpose: Purpose, peers: Sequence[str], trained: Path | None = None
+    ) -> Round:
+        job, limits, private = self.setup.job, self.setup.private.limits, self._private(place)
+        return Round(job, self.name, table, limits, purpose, self.folder / place, private, tuple(peers), trained)
 
     def _train(self, run: Path) -> None:
         job, name = self.setup.job, self.name
         check_job(job, name)
         check_by_courier(job)
         table = open_table(job, name, {})
-        round_ = self._round(f"train-{version_of(self.base, run)}", job, table, Purpose.ALIGN, job.peers_of(name))
+        round_ = self._round(f"train-{version_of(self.base, run)}", table, Purpose.ALIGN, job.peers_of(name))
         links = replace(self.setup.links, rows=round_.rows)
         with round_.open(links, self.wait) as files:
             if name == job.active:
@@ -219,7 +221,7 @@ class Steps:
             result, lines = predict(links)
             close_without(private, result)
             return result, lines
-        round_ = self._round(place, job, side.table, Purpose.PREDICT, peers)
+        round_ = self._round(place, side.table, Purpose.PREDICT, peers, run.path)
         with round_.open(links, self.wait) as files:
             round_.lead(files)
             _begin(private, named)
@@ -230,7 +232,7 @@ class Steps:
 
     def _follow(self, side: PredictionSide, run: RunFolder, place: str, key: Path | None) -> Result:
         job, name = side.job, self.name
-        round_ = self._round(place, job, side.table, Purpose.PREDICT, (job.active,))
+        round_ = self._round(place, side.table, Purpose.PREDICT, (job.active,), run.path)
         links = replace(self.setup.links, rows=round_.rows)
         out, counted = round_.release_of(name), round_.private / "prediction"
 

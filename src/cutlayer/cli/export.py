@@ -10,13 +10,24 @@ from cutlayer.errors import ConfigError
 
 
 @verb(consent=("model",))
-def export(path: Path, *, party: str, out: Path, onnx: bool = False, json: bool = False) -> None:
+def export(
+    path: Path,
+    *,
+    party: str,
+    out: Path,
+    onnx: bool = False,
+    registry: str | None = None,
+    model: str | None = None,
+    json: bool = False,
+) -> None:
     """Write one party's part of a trained model: weights, encoder, architecture and a model card.
 
     Args:
         party: The party whose part is written.
         out: The folder to create.
         onnx: Write the models as ONNX files too (extra onnx).
+        registry: Add the label owner's part to MLflow's registry at this tracking URI, with --model (extra mlflow).
+        model: The name of the model in the registry.
 
     Example: cutlayer export runs/job --party bank --out part
     """
@@ -28,12 +39,25 @@ def export(path: Path, *, party: str, out: Path, onnx: bool = False, json: bool 
     job = load_closed_job(folder.path / "job.yaml")
     if party not in job.parties:
         raise ConfigError(f"--party: no party is called {party!r}{near_miss(party, [*job.parties])}")
+    if (registry is None) != (model is None) or (registry is not None and party != job.active):
+        wanted = f"--registry and --model together, for {job.active}, whose part predicts"
+        raise ConfigError.expected(wanted, f"others for {party}", "leave them out, or give both")
+    if registry is not None:
+        from cutlayer.config.extras import check_extra
+        from cutlayer.loggers.registry import checked_registry, register
+
+        check_extra("mlflow")
+        registry = checked_registry(registry)
     from cutlayer.serving.export import ARCHITECTURE, CARD, Architecture, export_part
     from cutlayer.serving.model_card import model_card, write_card
     from cutlayer.serving.models import PartyModel
 
-    model = PartyModel.load(job, folder, party)
-    exported = export_part(job, model, out, onnx=onnx)
-    write_card(model_card(job, folder, model, Architecture.read(out / ARCHITECTURE), exported), exported)
+    trained = PartyModel.load(job, folder, party)
+    exported = export_part(job, trained, out, onnx=onnx)
+    write_card(model_card(job, folder, trained, Architecture.read(out / ARCHITECTURE), exported), exported)
     files = sorted((*exported.files, CARD))
-    answer(json, {"out": str(out), "files": files}, f"{out}: {', '.join(files)}")
+    lines, version = [f"{out}: {', '.join(files)}"], None
+    if registry is not None and model is not None:
+        version = register(registry, model, out, job.name, folder.path.name)
+        lines.append(f"{model}: version {version} in the registry at {registry}")
+    answer(json, {"out": str(out), "files": files, "version": version}, *lines)

@@ -41,6 +41,7 @@ def party(
     plaintext: bool = False,
     release: list[Path] | None = None,
     rows: Path | None = None,
+    pilot: int = 0,
     preflight: bool = False,
     quiet: bool = False,
     json: bool = False,
@@ -79,7 +80,8 @@ def party(
     chosen = with_device(setup.job, device, name)
     folder = out or local.parent / "runs" / f"{job.stem}-{name}"
     links = replace(setup.links, releases=checked_releases(setup.job, name, release, rows), rows=rows)
-    options = Options(keys_for(local.parent, key), resume, forget_peer_progress=checked_forget(forget, resume))
+    forgets = checked_forget(forget, resume)
+    options = Options(keys_for(local.parent, key), resume, forget_peer_progress=forgets, pilot=pilot)
     lines = located(job, local)
     models = allowed(*setup.private.allow_models)
     if preflight:

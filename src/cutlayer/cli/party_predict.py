@@ -70,7 +70,7 @@ def party_predict(
 
     folder = RunFolder.open(run or local.parent / "runs" / f"{job.stem}-{name}")
     trained = trained_job(folder, checked_job)
-    links = replace(links, releases=checked_releases(checked_job, name, release, rows), rows=rows)
+    links = replace(links, releases=checked_releases(checked_job, name, release, rows), rows=rows, run=folder.path)
     if links.security is None and not links.releases:
         check_loopback(address_of(checked_job))
     table = new_rows(private, data)

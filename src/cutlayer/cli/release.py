@@ -34,6 +34,7 @@ def release(
     run: Path | None = None,
     data: Path | None = None,
     max_drift: float | None = None,
+    pilot: int = 0,
     resume: bool = False,
     key: Path | None = None,
     device: str | None = None,
@@ -71,7 +72,10 @@ def release(
         from cutlayer.jobs.options import Options
         from cutlayer.jobs.release_file import release_labels, release_training
 
-        options, placed = Options(keys_for(local.parent, key), resume), with_device(setup.job, device, name)
+        options, placed = (
+            Options(keys_for(local.parent, key), resume, pilot=pilot),
+            with_device(setup.job, device, name),
+        )
         if name == placed.active and labels is None:
             written = release_labels(placed, out, place, options, links)
             lines = (f"{path}: drawn labels for {peer}, which reads it with --labels" for peer, path in written.items())
@@ -145,5 +149,5 @@ def release_rows(
     serving = Serving(side.job, folder, side.name, side.width, read_key(key) if key else None)
     if serving.counted:
         serving.repeat(counted(serving.predictions_made))
-    trail = None if links.trail is None else open_trail(job, side.name, links.trail, links.security)
+    trail = None if links.trail is None else open_trail(job, side.name, links.trail, links.security, folder.path)
     return release_prediction(with_agreed_rows(side, links.rows), serving, out, links.security, trail)

@@ -49,9 +49,11 @@ def serve(
         security = None if plaintext else security_of(trained.job, name, private, local.parent, notify)
         served = private.model_copy(update={"table": private.served.table})
         now = with_private_part(trained.job, name, served)
-        trail = open_trail(now, name, trail_folder(private, name, local.parent), security)
+        trail = open_trail(now, name, trail_folder(private, name, local.parent), security, runs[0])
         if name == trained.job.active:
             check_extra("serve")
+            if private.serve.telemetry:
+                check_extra("otel", "serve.telemetry")
             run_service(serve_active(tuple(runs), name, private, _show(as_json=json), security, trail))
         elif len(runs) > 1:
             wanted = "one run folder at a passive party"

@@ -41,6 +41,7 @@ SHARED = {
     "name": "The party of the job that this process runs.",
     "overwrite": "Replace the file or table of --out if there is one; never one that is read, or belongs to the run.",
     "path": "The run folder.",
+    "pilot": "Release so many random rows alone, 100 or more, to estimate what all would add; the same at all parties.",
     "plaintext": "Link without TLS and certificates; only between processes of this machine.",
     "quiet": "Show no progress on standard error.",
     "reconnect": "Seconds within which a broken connection may be replaced; default: 30, and 0 with --plaintext.",

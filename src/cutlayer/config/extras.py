@@ -16,6 +16,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "nvflare": ("nvflare",),
     "mlflow": ("mlflow",),
     "tensorboard": ("tensorboardX",),
+    "otel": ("opentelemetry",),
 }
 """Modules that each extra brings and this package imports, by its name."""
 

@@ -103,6 +103,7 @@ class ServeConfig(FrozenModel):
             releases all ids again, from their present columns.
         sample_rows: Maximum number of served rows that the party records for `cutlayer audit --served`, of each passive
             party at the active one; 0 records none.
+        telemetry: Whether the active party makes spans of requests, and its metrics, by OpenTelemetry (extra `otel`).
         metrics: `HOST:PORT` where a passive party shows its metrics (Prometheus), on the loopback; `None` for nowhere.
     """
 
@@ -118,4 +119,5 @@ class ServeConfig(FrozenModel):
     max_ids: int | None = Field(default=None, ge=0)
     passes: int = Field(default=1, ge=1, le=MAX_PASSES)
     sample_rows: int = Field(default=4096, ge=0, le=65_536)
+    telemetry: bool = False
     metrics: str | None = None

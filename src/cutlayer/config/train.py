@@ -185,8 +185,10 @@ class TrainConfig(FrozenModel):
         return schedule
 
     def stops_on(self, training: int) -> EarlyStopConfig | None:
-        """When to stop, with so many training rows: a reference on some of very many, of which an epoch's metric hardly
-        varies, after half as many epochs without a gain.
+        """When to stop, with so many training rows.
+
+        A reference on some of very many, of which an epoch's metric hardly varies, stops after half as many epochs
+        without a gain.
 
         >>> [TrainConfig().for_comparison().stops_on(rows).patience for rows in (10**5, 10**6)]
         [6, 3]

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cutlayer.config import Job, TrainConfig
+from cutlayer.config.phases import Phase
 from cutlayer.data.ids import Digests
 from cutlayer.data.shuffling import block_windows, permutation
 from cutlayer.data.streams import RandomStream
@@ -162,7 +163,7 @@ def schedule_of(job: Job, rows: npt.NDArray[np.int64], digests: Callable[[], Dig
     if job.draws_batches:
         return IdSchedule(rows, digests(), steps_of_ids(train, stated), train.seed)
     size = train.rows_per_step(len(rows))
-    if job.rows == "all":
+    if job.rows == "all" or Phase.FIT in job.phases:
         size = min(size, max(len(rows), 1))  # no step is taken
     return Schedule(rows, size, train.seed, train.shuffle)
 

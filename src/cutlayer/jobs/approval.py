@@ -12,7 +12,9 @@ from typing import Any
 from cutlayer.channel.approvals import Approvals, SignedApproval
 from cutlayer.channel.security import Security
 from cutlayer.config import FrozenModel, Job, PrivatePart
+from cutlayer.config.load import load_closed_job
 from cutlayer.config.phases import Phase, grades_rows, reads_labels
+from cutlayer.data.encoding import Encoder
 from cutlayer.data.feature_columns import feature_names
 from cutlayer.data.sources import open_source
 from cutlayer.data.table_ids import id_columns
@@ -21,11 +23,13 @@ from cutlayer.jobs.cautions import notes_of, readable_columns
 from cutlayer.models import stated_width
 from cutlayer.storage.durable import make_folder, write_whole
 from cutlayer.storage.json_values import parse_json
+from cutlayer.training.folder import RunFolder
 from cutlayer.training.run_ledger import chain_of, planned_entries
 
 _PAGE = "page.json"
 _NOT_REVEALING = {"table", "secret", "memory", "device", "report", "audit", "log", "approvals"}
 """Private keys that change nothing of what leaves the party; of the table its path, since new rows come every month."""
+_OF_THE_TRAINING = ("privacy", "fit", "serving", "features")
 _SHOWN = 16
 """Digits of a page's reference."""
 _ALIGNMENT = {
@@ -95,17 +99,22 @@ class Page(FrozenModel):
                 yield key
 
 
-def page_of(job: Job, name: str) -> Page:
+def page_of(job: Job, name: str, run: Path | None = None) -> Page:
     """The page of a party, from the job, its private part, and the names of the columns of its table.
 
     Args:
         job: Job with the party's private part filled in.
         name: Name of the party.
+        run: Run folder of a trained model. What it sends depends on the protections and columns that it was trained
+            with, whatever the private part says now.
 
     Raises:
         ConfigError: The party names no table.
         DataError: The names of its columns cannot be read.
     """
+    if run is not None:
+        trained = load_closed_job(run / "job.yaml").parties[name]
+        job = job.with_parties({name: {key: getattr(trained, key) for key in _OF_THE_TRAINING}})
     party = job.parties[name]
     private = {key: getattr(party, key) for key in PrivatePart.model_fields}
     settings = PrivatePart(**private).model_dump(mode="json", exclude=_NOT_REVEALING, exclude_defaults=True)
@@ -120,7 +129,7 @@ def page_of(job: Job, name: str) -> Page:
         job=job.digest(),
         identities=dict(job.identities),
         receivers=job.peers_of(name),
-        columns=_columns(job, name),
+        columns=_columns(job, name, run),
         alignment=f"{job.alignment}, {_ALIGNMENT[job.alignment]}",
         sends=tuple(_label_owner_sends(job) if active else _partner_sends(job, name)),
         readable="see the guarantees" if active else readable_columns(job, name),
@@ -133,7 +142,7 @@ def page_of(job: Job, name: str) -> Page:
     )
 
 
-def _columns(job: Job, name: str) -> Mapping[str, tuple[str, ...]]:
+def _columns(job: Job, name: str, run: Path | None) -> Mapping[str, tuple[str, ...]]:
     party = job.parties[name]
     if party.table is None:
         wanted = f"a table of {name} in its private file, whose columns the approval names"
@@ -143,8 +152,11 @@ def _columns(job: Job, name: str) -> Mapping[str, tuple[str, ...]]:
     named = {"label": party.label, "weight": party.weight, "split": split_by}
     used: dict[str, tuple[str, ...]] = {use: (column,) for use, column in named.items() if column is not None}
     used["id"] = id_columns(source, party.id, party.label, party.weight)
-    reserved = {column for columns in used.values() for column in columns}
-    used["feature"] = feature_names(source.names, party.features, source.where, reserved)
+    if run is None:
+        reserved = {column for columns in used.values() for column in columns}
+        used["feature"] = feature_names(source.names, party.features, source.where, reserved)
+    elif (encoder := RunFolder(run).data(name) / "encoder.json").exists():
+        used["feature"] = tuple(Encoder.from_json(encoder.read_bytes(), str(encoder)).names)
     return {use: tuple(sorted(columns)) for use, columns in sorted(used.items()) if columns}
 
 
@@ -207,7 +219,7 @@ def required(job: Job, name: str) -> bool:
     return "required" in (job.approvals, job.parties[name].approvals)
 
 
-def approvals_of(job: Job, name: str, trail: Path, security: Security | None) -> Approvals:
+def approvals_of(job: Job, name: str, trail: Path, security: Security | None, run: Path | None = None) -> Approvals:
     """The approvals of a job at a party, in a folder next to its secret.
 
     Args:
@@ -215,6 +227,7 @@ def approvals_of(job: Job, name: str, trail: Path, security: Security | None) ->
         name: Name of the party.
         trail: Folder of the party's egress trail, or of one of its workers'.
         security: Certificates and identities.
+        run: As in `page_of`.
 
     Raises:
         NotApproved: There are no certificates: nobody could tell who approved.
@@ -224,7 +237,7 @@ def approvals_of(job: Job, name: str, trail: Path, security: Security | None) ->
         raise NotApproved.expected("certificates, by whose keys approvals are signed", "none", remedy)
     secret = trail.name.rpartition(".trail")[0]
     folder = trail.with_name(f"{secret}.approvals") / job.digest()
-    own = lambda digest: _compare_page(folder, page_of(job, name), digest)  # noqa: E731
+    own = lambda digest: _compare_page(folder, page_of(job, name, run), digest)  # noqa: E731
     return Approvals(folder, name, job.digest(), job.identities, security, own)
 
 

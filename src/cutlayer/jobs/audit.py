@@ -115,8 +115,8 @@ def _without(runs: Mapping[str, T], *labels: str) -> dict[str, T]:
 
 
 def _audited_rows(job: Job, folder: RunFolder, summary: Summary) -> int:
-    """Number of training rows that messages were recorded of: in a run on all rows those that all parties have."""
-    if job.rows == "common":
+    """Number of training rows that messages were recorded of: on all rows, or in a pilot, those of all parties."""
+    if not summary.data.held:
         return summary.data.train
     return len(read_truth(folder.transcript(job.active))[1])
 

@@ -9,6 +9,7 @@ from cutlayer.data.id_examples import with_examples
 from cutlayer.errors import NothingInCommon
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.options import Options, Progress
+from cutlayer.jobs.pilot import check_pilot
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.process import run_threads
 from cutlayer.training.tables import open_tables
@@ -30,6 +31,9 @@ def execute(job: Job, out: Path, options: Options, progress: Progress) -> RunFol
         CutlayerError: Bad input; a folder that was made for nothing is removed again.
     """
     check_job(job)
+    if options.pilot:
+        check_pilot(job, options.pilot)
+        job = job.model_copy(update={"compare": ()})
     tables = open_tables(job, options.tables, _import_training)
     from cutlayer.jobs.forecast import with_chosen_devices
     from cutlayer.jobs.runs import Execution  # with PyTorch, once nothing is wrong with job and tables

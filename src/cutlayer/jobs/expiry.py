@@ -65,7 +65,7 @@ def delete_expired(job: Job, rounds: Path, folder: Path, trail: Trail | None) ->
         if there:
             expired.append(private.name)
             if trail is not None:
-                trail.note(private.name, "", "expired", 0, files=[path.name for path in there])
+                trail.note(private.name, trail.party, "expired", 0, files=[path.name for path in there])
     return expired
 
 

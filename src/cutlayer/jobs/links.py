@@ -55,6 +55,7 @@ class LinkOptions:
         trail: Folder of the party's egress trail; `None` for none.
         releases: Files of `cutlayer release` that the active party reads in place of connections.
         rows: File of `cutlayer align` with the common rows, where releases are files; `None` for all rows.
+        run: Run folder of a trained model that predicts over these links; `None` before a training.
     """
 
     security: Security | None = None
@@ -66,6 +67,7 @@ class LinkOptions:
     trail: Path | None = None
     releases: tuple[Path, ...] = ()
     rows: Path | None = None
+    run: Path | None = None
 
     def __post_init__(self) -> None:
         for name in ("timeout", "deadline", "reconnect"):
@@ -222,11 +224,11 @@ def _transport(job: Job, name: str, options: LinkOptions) -> dict[str, Any]:
         "contract": contract_of(job),
         "reconnect": options.seconds_to_reconnect,
         "notify": options.notify,
-        "trail": None if options.trail is None else open_trail(job, name, options.trail, options.security),
+        "trail": None if options.trail is None else open_trail(job, name, options.trail, options.security, options.run),
     }
 
 
-def open_trail(job: Job, name: str, folder: Path, security: Security | None) -> Trail:
+def open_trail(job: Job, name: str, folder: Path, security: Security | None, run: Path | None = None) -> Trail:
     """The egress trail of a party's process, which its first message begins; every way of sending passes it.
 
     Args:
@@ -234,12 +236,14 @@ def open_trail(job: Job, name: str, folder: Path, security: Security | None) -> 
         name: Name of the party.
         folder: Folder of its trail.
         security: Certificates and identities; `None` without TLS.
+        run: Run folder of the trained model of which something is sent: the approval must be of what it was trained
+            with. `None` before a training.
 
     Raises:
         NotApproved: The job, or the party, requires approvals, and one of them is missing or not accepted. Later
             messages raise it too, as soon as one is withdrawn.
     """
-    approvals = approvals_of(job, name, folder, security) if required(job, name) else None
+    approvals = approvals_of(job, name, folder, security, run) if required(job, name) else None
     approved = () if approvals is None else approvals.check()
     return Trail(folder, _about(job, name, security, approved), approvals)
 

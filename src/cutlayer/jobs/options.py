@@ -30,9 +30,11 @@ class Options:
         forget_peer_progress: Whether to resume although another party has lost its progress; repeated releases count
             again.
         tables: Data in memory, by party, which replaces the files that the job names.
+        pilot: Number of rows that each partner releases in a pilot; 0 for the full run.
     """
 
     keys: Keys
     resume: bool = False
     tables: Mapping[str, Any] = field(default_factory=dict)
     forget_peer_progress: bool = False
+    pilot: int = 0

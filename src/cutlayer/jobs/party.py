@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
+
 from cutlayer.alignment.agreed_before import agreed_alignment
 from cutlayer.alignment.intersection import Alignment
 from cutlayer.audit.watch import Watcher
@@ -25,6 +27,7 @@ from cutlayer.jobs.check import check_job
 from cutlayer.jobs.courier import check_by_courier, goes_on, labels_sent, open_releases
 from cutlayer.jobs.links import LinkOptions, address_of, connected
 from cutlayer.jobs.options import Options, Progress
+from cutlayer.jobs.pilot import check_pilot
 from cutlayer.jobs.runs import Execution, chance_reference, conclude
 from cutlayer.jobs.summary import protection_results
 from cutlayer.jobs.team import run_further_worker, team_of, workers_here
@@ -77,6 +80,8 @@ def run_party(job: Job, name: str, out: Path, options: Options, progress: Progre
         CutlayerError: Bad input, here or at a peer.
     """
     check_job(job, name)
+    if options.pilot:
+        check_pilot(job, options.pilot)
     _check_subgroups(job, name)
     if links.releases:
         check_by_courier(job)
@@ -148,9 +153,10 @@ class _PartyRun:
         store = folder.path / "data"
         local = local_side(job, name, folder, store, options.keys, table, resume=resume, forget_peer_progress=forget)
         progress = self.execution.progress.aligned
-        alignment = Alignment(job.alignment, folder=folder.path / "alignment" / name, progress=progress)
+        place, pilot = folder.path / "alignment" / name, options.pilot
+        alignment = Alignment(job.alignment, folder=place, progress=progress, pilot=pilot)
         if self.links.releases:
-            alignment = agreed_alignment(job, name, self.links.rows, table)
+            alignment = agreed_alignment(job, name, self.links.rows, table, pilot=pilot)
         local = replace(local, alignment=alignment, team=self.team)
         if name == job.active:
             self._lead(local)
@@ -236,6 +242,8 @@ def _run_of(job: Job, local: Local, party: PassiveParty, outcome: PassiveOutcome
     """What a passive party did in a training, for `outcome.json`."""
     port, split, plan = party.port, party.split, plan_of(job, local.name)
     sizes = {"training": split.train, "validation": split.validation, "test": split.test}
+    if party.pilot is not None:
+        sizes = {part: rows[np.isin(rows, party.pilot.numpy())] for part, rows in sizes.items()}
     once_more = {**asdict(outcome), "alarms": outcome.alarms, "alignment": outcome.alignment}
     del once_more["evidence"]
     (bytes_sent, bytes_received), kinds = port.traffic, {*port.sent, *port.received}

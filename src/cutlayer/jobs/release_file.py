@@ -20,6 +20,7 @@ from cutlayer.jobs.courier import SENT, asked_by_file, check_by_courier, labels_
 from cutlayer.jobs.links import LinkOptions, open_trail
 from cutlayer.jobs.options import Options
 from cutlayer.jobs.party import finish_passive
+from cutlayer.jobs.pilot import check_pilot
 from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.drive.drive import Party, drive_together
 from cutlayer.parties.drive.random_state import isolated
@@ -73,6 +74,8 @@ def release_labels(
     name, asked = job.active, asked_by_file(job)
     check_job(job, name)
     check_by_courier(job)
+    if options.pilot:
+        check_pilot(job, options.pilot)
     if not asked:
         remedy = f"{name} reads the releases with cutlayer party --as {name} --release"
         raise ConfigError.expected(
@@ -84,7 +87,7 @@ def release_labels(
         paths = {peer: out[peer] for peer in asked}
     check_output(*paths.values())
     table = open_table(job, name, options.tables)
-    alignment = agreed_alignment(job, name, links.rows, table)
+    alignment = agreed_alignment(job, name, links.rows, table, pilot=options.pilot)
     with (
         RunFolder.new_or_resumed(folder, job, resume=options.resume) as run,
         run_threads(job.train.threads, job.train.batch_size),
@@ -143,8 +146,10 @@ def release_training(
         raise ConfigError.expected("a passive party", f"{name}, which has the labels", remedy)
     check_job(job, name)
     check_by_courier(job)
+    if options.pilot:
+        check_pilot(job, options.pilot)
     table = open_table(job, name, options.tables)
-    alignment = agreed_alignment(job, name, links.rows, table)
+    alignment = agreed_alignment(job, name, links.rows, table, pilot=options.pilot)
     sent_by, messages = open_labels(job, name, labels, links.security, links.notify)
     made: list[PassiveParty] = []
     with (
@@ -176,7 +181,8 @@ def _ask_once(
         width = yield from same_order(port)
     else:
         width = yield from forwarded(port, messages)
-    yield from ask_for_release(port, made[0].split, width, limit)  # the active party computes the same
+    # The active party computes the same.
+    yield from ask_for_release(port, made[0].split, width, limit, made[0].pilot)
     port.send(Kind.CLOSE, fields={"reason": DONE})
     yield from receive(port, Kind.EVIDENCE)
     yield from receive(port, Kind.CLOSE)

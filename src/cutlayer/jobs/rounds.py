@@ -44,7 +44,7 @@ class Round:
     """A party's side of a round.
 
     Attributes:
-        job: Job with the party's private part.
+        job: Job with the party's private part as it is now.
         name: Name of the party.
         table: Its rows.
         limits: Bounds on the numbers that it sends and accepts.
@@ -52,6 +52,7 @@ class Round:
         folder: Folder of the files that go from party to party.
         private: Folder of this party's record of the round, of its common rows and of the files that it was sent.
         peers: Parties that take part.
+        run: Run folder of the trained model that predicts; `None` in a training.
     """
 
     job: Job
@@ -62,6 +63,7 @@ class Round:
     folder: Path
     private: Path
     peers: Sequence[str]
+    run: Path | None = None
 
     @property
     def rows(self) -> Path:
@@ -87,7 +89,7 @@ class Round:
             Waiting: The label owner has not begun.
             RunFolderError: It was begun with another job or table, or has ended.
         """
-        trail = None if links.trail is None else open_trail(self.job, self.name, links.trail, links.security)
+        trail = None if links.trail is None else open_trail(self.job, self.name, links.trail, links.security, self.run)
         inputs = " ".join((inputs_of(self.job, self.table, self._alignment), self.private.name, *self.peers))
         return Exchange(
             self.job, self.name, self.folder, self.private, inputs, links.security, trail, wait, tuple(self.peers)

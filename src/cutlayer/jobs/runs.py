@@ -89,7 +89,14 @@ class Execution:
         watcher = Watcher(job, folder, progress)
         forget = options.forget_peer_progress
         trained = train_together(
-            job, folder, tables, options.keys, watcher, resume=options.resume, forget_peer_progress=forget
+            job,
+            folder,
+            tables,
+            options.keys,
+            watcher,
+            resume=options.resume,
+            forget_peer_progress=forget,
+            pilot=options.pilot,
         )
         runs = {label: self._beside(run, label, trained.active) for label, run in runs.items()}
         runs[this_run.label] = self.describe(job, this_run, folder, trained, watcher.auditor)

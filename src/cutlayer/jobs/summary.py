@@ -82,6 +82,7 @@ def summary_of(
         protections=protection_results(job, active.evidence),
         ledger=ledger_after(job, active),
         alarms=_alarms(trained),
+        pilot=active.pilot() if run.kind is RunKind.THIS_RUN else (),
     )
     if active.fit is None or partners not in active.without:
         return whole

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from cutlayer.data.split import Split
 from cutlayer.models.top_estimators.importance import column_importance, rows_for
-from cutlayer.models.top_estimators.result import ColumnImportance, FitResult
-from cutlayer.models.top_estimators.sample import MAX_CELLS
+from cutlayer.models.top_estimators.kinds import fits_of
+from cutlayer.models.top_estimators.layout import Layout
+from cutlayer.models.top_estimators.pilot import MAX_POOL, Pool, own_predictions, partner_pilot
+from cutlayer.models.top_estimators.quiet import undisturbed
+from cutlayer.models.top_estimators.result import ColumnImportance, FitResult, PartnerPilot
+from cutlayer.models.top_estimators.rows import FitRows
+from cutlayer.models.top_estimators.sample import MAX_CELLS, Sample
 from cutlayer.models.top_estimators.top import FittedTop
 from cutlayer.parties.active_setup import ActiveSetup
 from cutlayer.parties.session.passives import Passives
@@ -73,6 +79,54 @@ def columns_of(setup: ActiveSetup, passives: Passives, held_out: Tensor, seed: i
     rows = held_out[torch.from_numpy(np.sort(some))]
     columns = {name: passives.local.placed(part) for name, part in _columns(setup, passives, rows).items()}
     return column_importance(top, columns, setup.truth_of(rows), setup.task, names, seed, passives.graded)
+
+
+def pilots_of(setup: ActiveSetup, passives: Passives, split: Split, seed: int) -> tuple[PartnerPilot, ...]:
+    """What each passive party would add at full size, after a pilot; none after a full run.
+
+    Args:
+        setup: Labels and models.
+        passives: The passive parties, which have released some of their rows.
+        split: Rows for training, validation and testing.
+        seed: Seed of the job.
+    """
+    top = setup.top
+    names = [name for name in passives.released if name in passives.held.whole]
+    if not names or not isinstance(top, FittedTop) or top.fitted is None:
+        return ()
+    sent = np.unique(np.concatenate([np.flatnonzero(passives.held.by_party[name] >= 0) for name in names]))
+    others = np.setdiff1d(split.train, sent)
+    more = np.random.default_rng(seed).permutation(others)[: max(0, MAX_POOL - len(sent))]
+    rows = torch.from_numpy(np.sort(np.concatenate([sent, more])))
+    pool = Pool(_own_rows(setup, rows), setup.truth_of(rows), setup.task, _groups_of(setup, rows), len(split.train))
+    fits = fits_of(top.config)
+    with undisturbed():
+        own = own_predictions(pool, fits, top.fitted.alone or top.fitted, seed)
+        return tuple(
+            partner_pilot(
+                pool, own, name, rows_of(passives.released[name], rows), fits, seed, graded=name in passives.graded
+            )
+            for name in names
+        )
+
+
+def _own_rows(setup: ActiveSetup, rows: Tensor) -> FitRows:
+    """Rows with the label owner's columns alone, as a fitted top model reads them."""
+    inputs, columns = setup.inputs, dict[str, Tensor]()
+    own = None if setup.store is None else "own"
+    if setup.store is not None:
+        codes, numbers = setup.store.gather(rows)
+        columns["own"] = torch.cat([codes.float(), numbers], dim=1)
+    layout = Layout({name: part.shape[1] for name, part in columns.items()}, own, len(inputs.cardinalities))
+    columns = columns or {"": torch.empty(len(rows), 0)}
+    weights = None if setup.weights is None else setup.weights[rows]
+    labels, loss = setup.truth_of(rows), setup.training_loss.on(torch.device("cpu"))
+    sample = Sample.whole(layout, columns, labels, loss, inputs.cardinalities, weights, None)
+    return sample.rows(())
+
+
+def _groups_of(setup: ActiveSetup, rows: Tensor) -> npt.NDArray[np.int64] | None:
+    return None if setup.groups is None else setup.groups[rows].numpy()
 
 
 def _columns(setup: ActiveSetup, passives: Passives, rows: Tensor) -> dict[str, Tensor]:

@@ -24,15 +24,25 @@ class BegunTable:
     Args:
         checkpoints: Checkpoints of the party.
         resume: Whether the run goes on. Before anything was saved or released, it begins anew, with any table.
+        pilot: Number of rows that a partner releases; 0 for all.
+
+    Raises:
+        CheckpointError: The run began as a pilot of other rows, or as none.
     """
 
-    def __init__(self, checkpoints: Checkpoints, *, resume: bool) -> None:
+    def __init__(self, checkpoints: Checkpoints, *, resume: bool, pilot: int = 0) -> None:
         folder = checkpoints.folder
         begun = resume and (checkpoints.points() or any((folder / name).exists() for name in (RELEASED, MARKER)))
         kept = checkpoints.kept(TABLE) if begun else None
         self._checkpoints = checkpoints
         self._begun: Mapping[str, str | Mapping[str, str]] = {} if kept is None else kept[1]
-        self._now: dict[str, str | Mapping[str, str]] = {}
+        self._now: dict[str, str | Mapping[str, str]] = {"pilot": str(pilot)} if pilot else {}
+        before = str(self._begun.get("pilot", 0))
+        if self._begun and before != str(pilot):
+            wanted = "a pilot of {} rows" if int(before) else "no pilot"
+            remedy = "resume it as it began, or start a new run: the full run repeats what the pilot drew"
+            got = f"one of {pilot:,} rows" if pilot else "a full run"
+            raise CheckpointError.expected(f"{wanted.format(before)}, as this run began", got, remedy)
 
     def check_columns(self, rows: str, columns: Mapping[str, str]) -> None:
         """Compare the rows and columns.

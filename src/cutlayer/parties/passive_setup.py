@@ -33,6 +33,7 @@ class PassiveSetup:
         prepared: Encoded columns of the common rows.
         port: Port to the active party.
         order: Digest of the rows and their batches, which a resumed run must have again.
+        pilot: The rows of a pilot, int64 (m,); `None` where all are released.
 
     Attributes:
         store: Encoded columns.
@@ -42,7 +43,16 @@ class PassiveSetup:
         state: The bottom model with its optimiser, and the protections.
     """
 
-    def __init__(self, job: Job, local: Local, split: Split, prepared: Prepared, port: Port, order: bytes) -> None:
+    def __init__(
+        self,
+        job: Job,
+        local: Local,
+        split: Split,
+        prepared: Prepared,
+        port: Port,
+        order: bytes,
+        pilot: Tensor | None = None,
+    ) -> None:
         if prepared.store is None:
             raise DataError(f"{local.name} has no feature columns; a passive party needs at least one")
         self._job, self._local = job, local
@@ -57,6 +67,7 @@ class PassiveSetup:
         if not self.whole or local.team is not None:
             check_bottom(bottom, self.inputs, job.train)
         self.bottom = bottom
+        counted = prepared.digests if pilot is None else gathered(prepared.digests, pilot.numpy())
         self.state = PartyState(
             {"bottom": bottom},
             job.train.optimizer,
@@ -64,7 +75,7 @@ class PassiveSetup:
             order,
             [port],
             local.wrap,
-            local.charge_run(prepared.digests, lambda: next((p.draws for p in local.chain.protections if p.draws), "")),
+            local.charge_run(counted, lambda: next((p.draws for p in local.chain.protections if p.draws), "")),
             local.device,
         )
 

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from cutlayer.accounting import Ledger
 from cutlayer.config.guard import Alarm
+from cutlayer.models.top_estimators.result import PartnerPilot
 from cutlayer.results.departure import DepartureResult
 from cutlayer.results.document import Document
 from cutlayer.results.protection import ProtectionResult
@@ -31,6 +32,7 @@ class Summary(Document):
         ledger: Formal privacy cost.
         alarms: What the parties' guards saw, in the order of the steps.
         alternatives: Totals of the ledger of each alternative, in words, by name.
+        pilot: What each partner would add at full size, of a pilot; else empty.
     """
 
     run: RunInfo
@@ -44,6 +46,7 @@ class Summary(Document):
     ledger: Ledger = Ledger(())
     alarms: tuple[Alarm, ...] = ()
     alternatives: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)
+    pilot: tuple[PartnerPilot, ...] = ()
 
     @property
     def active(self) -> PartyInfo:

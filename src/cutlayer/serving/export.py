@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from cutlayer.config import FrozenModel, Job
 from cutlayer.config.device import Precision
 from cutlayer.config.extras import check_extra
+from cutlayer.config.phases import grades_rows
 from cutlayer.consent import check_links
 from cutlayer.data.encoding import Encoder
 from cutlayer.errors import RunFolderError
@@ -69,12 +70,14 @@ class TopArchitecture(FrozenModel):
         section: Section of the job, with its kind.
         widths: Number of columns of each embedding, by party in the job's order.
         passives: Names of the passive parties, which may be absent.
+        grades: Those of them whose embedding is a grade.
         task: Task of the training.
     """
 
     section: Mapping[str, Any]
     widths: Mapping[str, int]
     passives: tuple[str, ...]
+    grades: tuple[str, ...] = ()
     task: TrainedTask
 
     def built(self, precision: Precision) -> TopModel:
@@ -228,7 +231,10 @@ def _architecture(job: Job, model: PartyModel) -> Architecture:
             width=model.bottom.width,
         )
     if record.task is not None:
-        top = TopArchitecture(section=job.top, widths=record.widths, passives=job.passives, task=record.task)
+        graded = tuple(name for name in job.passives if grades_rows(job, name))
+        top = TopArchitecture(
+            section=job.top, widths=record.widths, passives=job.passives, grades=graded, task=record.task
+        )
     role = job.parties[record.party].role
     return Architecture(
         party=record.party,

@@ -15,9 +15,9 @@ from cutlayer.config import Job
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.ids import DIGEST_BYTES, Digests
 from cutlayer.data.store import Store
-from cutlayer.errors import RunFolderError
+from cutlayer.errors import ConfigError, RunFolderError
 from cutlayer.models import BottomModel, TopModel, bottom_of, top_of
-from cutlayer.parties.session.checkpoint import State
+from cutlayer.parties.session.checkpoint import TABLE, Checkpoints, State
 from cutlayer.problem.task import Task
 from cutlayer.storage.row_arrays import chunks_of, gathered, row_array
 from cutlayer.training.finetuning import checked_absent
@@ -54,9 +54,14 @@ class PartyModel:
         Raises:
             RunFolderError: The folder does not have this party's part of a finished run.
             CheckpointError: The weights are missing, damaged, or of another job.
-            ConfigError: A user's model that was not allowed.
+            ConfigError: A user's model that was not allowed, or a partner's part of a pilot: a prediction would
+                release rows that the pilot held back.
         """
         record, state = _record(job, folder, party), checkpoint_of(job, folder, party)
+        begun = Checkpoints(folder.path / "checkpoint" / party, party, job.digest()).kept(TABLE)
+        if party != job.active and begun is not None and "pilot" in begun[1]:
+            got = f"a pilot, in which {party} released {begun[1]['pilot']} rows alone"
+            raise ConfigError.expected(f"a full run in {folder.path}", got, "predict with a run of the whole job")
         with torch.random.fork_rng(devices=[]):  # the initial weights are drawn, then replaced
             encoder, bottom = _bottom(job, folder, party, state)
             return cls(record, encoder, bottom, _top(job, record, state))

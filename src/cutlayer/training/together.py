@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from cutlayer.alignment.intersection import Alignment
 from cutlayer.attacks.completion.base import OptimizerHook
 from cutlayer.attacks.malicious.base import Tampering
 from cutlayer.channel import link
@@ -195,6 +196,7 @@ def train_together(
     resume: bool = False,
     forget_peer_progress: bool = False,
     faults: Faults = no_faults,
+    pilot: int = 0,
 ) -> Trained:
     """Train a job with all its parties in this process.
 
@@ -214,6 +216,7 @@ def train_together(
         forget_peer_progress: Whether all parties start again with one that has lost its progress, and count what they
             release again.
         faults: Called at the points at which a test can fail the run.
+        pilot: Number of rows that each passive party releases in a pilot; 0 for the full run.
     """
     run = secrets.token_hex(8)
     ends = {name: link(job.active, name, run) for name in job.passives}
@@ -227,7 +230,8 @@ def train_together(
         )
         fit = side.fit if fits is None else fits[name]
         wrap, changes = (wraps or {}).get(name), (tampering or {}).get(name)
-        sides[name] = replace(side, readings=readings, fit=fit, wrap=wrap, tampering=changes, faults=faults)
+        side = replace(side, readings=readings, fit=fit, wrap=wrap, tampering=changes, faults=faults)
+        sides[name] = replace(side, alignment=Alignment(pilot=pilot))
     passives = {name: PassiveParty(job, sides[name], there) for name, (_, there) in ends.items()}
     recorder = Recorder(folder, job.active, observer)
     recorder.connected(passives)

@@ -89,7 +89,7 @@ class Run:
     def task(self) -> Task:
         """The task with its classes and target scale."""
         classes = self.folder.summary.task.classes if self._classes is None else self._classes
-        of_all = self.job.rows == "common" and not self.job.train.takes_some_rows
+        of_all = not self.held.by_party and not self.job.train.takes_some_rows
         training = self.training if of_all else self.split.part("train")
         task = Task.fitted(self.job.task, classes, rows_of(self.truth, training))
         return task.calling(self.job.parties[self.job.active].positive, self.job.active)

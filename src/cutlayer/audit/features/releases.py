@@ -114,7 +114,8 @@ def _only_release(job: Job, folder: RunFolder, party: str) -> Release:
         raise NotApplicable(UNRECORDED.format(party))
     embeddings = loaded[0]["released"]
     generator = np.random.default_rng([job.train.seed, RandomStream.RELEASED_ROWS])
-    chosen = torch.from_numpy(np.sort(generator.permutation(len(embeddings))[: job.parties[party].audit.most_rows]))
+    sent = torch.nonzero(~embeddings.flatten(1)[:, 0].isnan())[:, 0]  # of a pilot some rows alone
+    chosen = sent[torch.from_numpy(np.sort(generator.permutation(len(sent))[: job.parties[party].audit.most_rows]))]
     return Release("the only release", chosen, embeddings[chosen].flatten(1))
 
 

@@ -124,7 +124,7 @@ def choose(
         labels = labels[torch.from_numpy(some)]
         scored = scored[some]
         groups = None if groups is None else groups[some]
-    parts = _parts(rows, groups, max(count, _GROUPS) if count == 1 else min(count, len(rows)), seed)
+    parts = fold_parts(rows, groups, max(count, _GROUPS) if count == 1 else min(count, len(rows)), seed)
     left_out = parts[:1] if count == 1 else parts
     held = [part[scored[part]] for part in left_out]
     if not sum(map(len, held)):
@@ -327,7 +327,7 @@ def _least(loss: Callable[[Floats], tuple[float, Floats]], count: int) -> Floats
     return shares
 
 
-def _parts(rows: FitRows, groups: Integers | None, count: int, seed: int) -> list[Integers]:
+def fold_parts(rows: FitRows, groups: Integers | None, count: int, seed: int) -> list[Integers]:
     """Disjoint parts of the row numbers; every part has its share of each class, and of each range of a target.
 
     Of groups every part has its share of these instead.

@@ -70,3 +70,48 @@ class ColumnImportance(FrozenModel):
     drop: float
     spread: float
     rows: int
+
+
+class FewerGrades(FrozenModel):
+    """What a release of fewer grades would add: an estimate from grades that are ranges of those that were released.
+
+    Attributes:
+        grades: Number of grades.
+        value: What they would add.
+    """
+
+    grades: int
+    value: float
+
+
+class PartnerPilot(FrozenModel):
+    """What a partner would add to the label owner's own columns at full size, estimated from a pilot.
+
+    Attributes:
+        party: Name of the partner.
+        rows: Number of rows that it released.
+        own: Headline metric of own columns, cross-validated on all labelled rows.
+        value: What the release adds to it on the pilot's rows.
+        low: Lower bound of what it would add at full size, 95 %.
+        high: Upper bound of it, what further rows may add included.
+        further: Part of the upper bound that is for further rows.
+        curve: What models add that are fitted to a quarter, half and all of the pilot's rows.
+        fewer: What fewer grades would add; empty of columns, and where nothing is added.
+        chosen: Name of the candidate that was chosen on the pilot's rows, or `average`.
+    """
+
+    party: str
+    rows: int
+    own: float
+    value: float
+    low: float | None
+    high: float | None
+    further: float
+    curve: tuple[float, ...]
+    fewer: tuple[FewerGrades, ...] = ()
+    chosen: str = ""
+
+    @property
+    def is_growing(self) -> bool:
+        """Whether more rows are likely to add more than the pilot's: the upper bound has a good part for them."""
+        return self.further > self.value / 4

@@ -62,13 +62,29 @@ class Sample:
             drawn = np.random.default_rng(seed % 2**32).choice(len(labels), most, replace=False)
             chosen = torch.from_numpy(np.sort(drawn))
             taken = {name: part[chosen] for name, part in taken.items()}
-        given = None if weights is None else weights.detach().cpu()[chosen].double().numpy()
+        weights = None if weights is None else weights.detach().cpu()[chosen]
+        groups = None if groups is None else groups[chosen]
+        return cls.whole(layout, taken, labels[chosen], loss, cardinalities, weights, groups)
+
+    @classmethod
+    def whole(
+        cls,
+        layout: Layout,
+        columns: Mapping[str, Tensor],
+        labels: Tensor,
+        loss: TrainingLoss,
+        cardinalities: tuple[int, ...],
+        weights: Tensor | None,
+        groups: Tensor | None,
+    ) -> Sample:
+        """All of some rows, on the CPU as the loss; see `FittedTop.fit`."""
+        given = None if weights is None else weights.double().numpy()
         if loss.class_weights is not None and loss.transition is None:
-            of_class = loss.class_weights.double()[labels[chosen]].numpy()
+            of_class = loss.class_weights.double()[labels].numpy()
             given = of_class if given is None else given * of_class
         given = None if given is None else given / given.mean()
-        grouped = None if groups is None else groups[chosen].numpy()
-        return cls(layout, taken, labels[chosen], loss, cardinalities, given, grouped)
+        grouped = None if groups is None else groups.numpy()
+        return cls(layout, columns, labels, loss, cardinalities, given, grouped)
 
     def complete(self, present: Collection[str]) -> npt.NDArray[np.bool_]:
         """Whether a row has a release of each of the present partners, bool (n,)."""

@@ -24,10 +24,11 @@ from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import AlignmentError, CheckpointError, ProtocolError
 from cutlayer.models import stated_width
 from cutlayer.models.sections import MAX_WIDTH
+from cutlayer.parties.agreement.pilot import pilot_rows, read_key
 from cutlayer.parties.session.checkpoint import START, Point, described
 from cutlayer.storage.row_arrays import gathered
 
-PROTOCOL = "4"
+PROTOCOL = "5"
 ANY_STEP = 2**62
 """Stated by a party whose state does not change within an epoch: it can go on after any of the epoch's steps."""
 
@@ -90,7 +91,7 @@ def hello(job: Job, table: Identified, resume: Point, alignment: Alignment) -> M
         "rows": table.rows if alignment.method == "plain" else table.stated_rows,
         "ids": table.id_kind,
         "rule": table.id_rule,
-        "purpose": alignment.purpose.value,
+        "purpose": alignment.stated_purpose,
         "resume": resume[0],
         "step": resume[1],
     }
@@ -110,8 +111,10 @@ def check_hello(mine: Mapping[str, int | str], theirs: Message, limits: LimitsCo
             "train, alignment, channel) must be identical"
         )
     if theirs.fields["purpose"] != mine["purpose"]:
-        wanted = f"the same command at {peer}, to {mine['purpose']}"
-        raise ProtocolError.expected(wanted, f"to {theirs.fields['purpose']}")
+        wanted, got = f"the same command at {peer}, to {mine['purpose']}", f"to {theirs.fields['purpose']}"
+        pilot = any(str(side["purpose"]).startswith("pilot ") for side in (mine, theirs.fields))
+        remedy = "start all parties with --pilot and the same number of rows, or none" if pilot else ""
+        raise ProtocolError.expected(wanted, got, remedy)
     sides = {theirs.receiver: mine, peer: theirs.fields}
     kinds = {name: str(side["ids"]) for name, side in sides.items()}
     check_id_kinds(kinds, {name: int(side["rows"]) for name, side in sides.items()})
@@ -284,46 +287,64 @@ def _listed_points(saved: Sequence[Point]) -> str:
     return " or ".join(map(described, saved)) if saved else "none"
 
 
-def agree_order_passive(port: Port, digests: npt.NDArray[np.uint8], width: int) -> Generator[Port, Message, int]:
-    """Send the active party the digest of the ordered ids and the width of the embedding; take its answer."""
-    return compare_orders(port, order_digest(digests).hex(), width)
+def agree_order_passive(
+    port: Port, digests: npt.NDArray[np.uint8], width: int, pilot: str = ""
+) -> Generator[Port, Message, int]:
+    """Send the active party the digest of the ordered ids and the width of the embedding; take its answer.
+
+    Args:
+        port: Port to the active party.
+        digests: Digests of the ids of the rows, in their order, uint8 (n, 16).
+        width: Number of columns of the embedding.
+        pilot: Key of the rows of a pilot, in hexadecimal digits; empty where all rows are released.
+    """
+    return compare_orders(port, order_digest(digests).hex(), width, pilot)
 
 
-def compare_orders(port: Port, order: str, width: int) -> Generator[Port, Message, int]:
+def compare_orders(port: Port, order: str, width: int, pilot: str = "") -> Generator[Port, Message, int]:
     """Compare the digest of the ordered ids, in hexadecimal, with a peer's; returns the width that the peer states.
 
     Raises:
         AlignmentError: The peer holds the rows in another order.
     """
-    port.send(Kind.READY, fields={"order": order, "width": width})
+    port.send(Kind.READY, fields={"order": order, "width": width, "pilot": pilot})
     theirs = yield from receive(port, Kind.READY)
     check_order(order, theirs)
     return int(theirs.fields["width"])
 
 
 def agree_order_active(
-    job: Job, ports: Mapping[str, Port], digests: npt.NDArray[np.uint8], held: HeldRows = ALL_HAVE_ALL
-) -> Generator[Port, Message, dict[str, int]]:
-    """Compare the digest of the ordered ids with every party's; returns the widths of their embeddings.
+    job: Job, ports: Mapping[str, Port], digests: npt.NDArray[np.uint8], held: HeldRows = ALL_HAVE_ALL, pilot: int = 0
+) -> Generator[Port, Message, tuple[dict[str, int], HeldRows]]:
+    """Compare the digest of the ordered ids with every party's.
 
     Args:
         job: The shared job.
         ports: Ports to the passive parties, by name.
         digests: Digests of the ids of the rows, in their order, uint8 (n, 16).
         held: Which of the rows each passive party has.
+        pilot: Number of rows that each passive party releases, by a key that it states; 0 where it releases all.
+
+    Returns:
+        The widths of the embeddings, and which of the rows each passive party has and releases.
 
     Raises:
         AlignmentError: A party holds the rows in another order.
-        ProtocolError: A width that the job's bottom model for the party does not have.
+        DataError: A party has fewer rows than the pilot takes.
+        ProtocolError: No key of a pilot, or a width that the job's bottom model for the party does not have.
     """
-    widths = {}
+    widths, released = {}, held
     for peer, port in ports.items():
-        mine = order_digest(held.digests(peer, digests)).hex()
+        own = held.digests(peer, digests)
+        mine = order_digest(own).hex()
         theirs = yield from receive(port, Kind.READY)
         check_order(mine, theirs)
         widths[peer] = _checked_width(int(theirs.fields["width"]), peer, job)
-        port.send(Kind.READY, fields={"order": mine, "width": 0})
-    return widths
+        if pilot:
+            key = read_key(str(theirs.fields["pilot"]), peer)
+            released = released.releasing(peer, pilot_rows(own, key, pilot), len(digests))
+        port.send(Kind.READY, fields={"order": mine, "width": 0, "pilot": ""})
+    return widths, released
 
 
 def check_order(mine: str, theirs: Message) -> None:

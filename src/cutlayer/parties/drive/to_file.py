@@ -24,6 +24,8 @@ from cutlayer.parties.session.checkpoint import START
 if TYPE_CHECKING:
     from cutlayer.parties.phases.active_side import ActiveSide
 
+ANY_KEY = "0" * 64
+"""Stands for the key of a pilot, which the partner's own file states."""
 Asker = Generator[Port, Message, None]
 """Stands for the active party, which has nothing to decide: it asks for everything that this one would ask for."""
 
@@ -120,7 +122,8 @@ def absent(port: Port, side: ActiveSide) -> Asker:
     yield from receive(port, Kind.HELLO)
     ids = side.agreement.row_ids(local.table)
     order = order_digest(side.passives.held.digests(port.me, ids)).hex()
-    port.send(Kind.READY, fields={"order": order, "width": stated_width(job.bottom_of(port.me)) or 1})
+    width = stated_width(job.bottom_of(port.me)) or 1
+    port.send(Kind.READY, fields={"order": order, "width": width, "pilot": ANY_KEY if local.alignment.pilot else ""})
 
 
 def greeted(port: Port) -> Asker:
@@ -136,5 +139,5 @@ def same_order(port: Port) -> Generator[Port, Message, int]:
         Number of columns of its embedding.
     """
     ready = yield from receive(port, Kind.READY)
-    port.send(Kind.READY, fields={"order": ready.fields["order"], "width": 0})
+    port.send(Kind.READY, fields={"order": ready.fields["order"], "width": 0, "pilot": ""})
     return int(ready.fields["width"])

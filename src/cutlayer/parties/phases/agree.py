@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from cutlayer.alignment.held_rows import store_held
 from cutlayer.alignment.intersection import row_key
@@ -23,6 +24,7 @@ from cutlayer.parties.agreement.handshake import (
     agree_order_passive,
     agree_passive,
 )
+from cutlayer.parties.agreement.pilot import pilot_key, pilot_rows
 from cutlayer.parties.agreement.split import split_at_active, split_at_passive
 from cutlayer.parties.begun_table import BegunTable
 from cutlayer.parties.passive_setup import PassiveSetup
@@ -48,16 +50,16 @@ def lead(side: ActiveSide) -> Generator[Port, Message, None]:
     held = side.passives.held = agreement.aligned.held
     ids = agreement.row_ids(local.table)
     side.split = split_at_active(job, local, positions, ids, side.ports.values(), held)
-    complete = held.with_all(side.split.train)
-    side.training = complete[:: job.train.row_stride(len(complete))]
-    side.schedule = _scheduled(side, ids, agreement.stated)
     # Before the table is released from memory, which `prepare` does.
     side.reported_ids = local.table.ids(gathered(positions, side.split.part(side.reported).numpy()))
-    side.begun = BegunTable(side.checkpoints, resume=local.resume)
+    side.begun = BegunTable(side.checkpoints, resume=local.resume, pilot=local.alignment.pilot)
     data = local.data / local.name
     side.prepared = local.table.prepare(positions, side.split.train, data, side.begun.check_columns)
     side.rows = side.prepared.order_digest.hex()
     side.passives.begin((yield from _widths(side, ids)), len(side.prepared.digests))
+    complete = side.passives.held.with_all(side.split.train)
+    side.training = complete[:: job.train.row_stride(len(complete))]
+    side.schedule = _scheduled(side, ids, agreement.stated)
 
 
 def _met(side: ActiveSide) -> Generator[Port, Message, Agreement]:
@@ -77,7 +79,9 @@ def _widths(side: ActiveSide, ids: Digests) -> Generator[Port, Message, Mapping[
     if side.partners is not None:
         side.partners.check_order(side.prepared.digests)
         return side.partners.widths
-    return (yield from agree_order_active(side.job, side.ports, ids, side.passives.held))
+    held, pilot = side.passives.held, side.local.alignment.pilot
+    widths, side.passives.held = yield from agree_order_active(side.job, side.ports, ids, held, pilot)
+    return widths
 
 
 def _check_nobody_left(side: ActiveSide, epoch: int) -> None:
@@ -114,6 +118,7 @@ def follow(side: PassiveSide) -> Generator[Port, Message, None]:
     Raises:
         CheckpointError: The active party goes on where this one has no whole checkpoint.
         ProtocolError, AlignmentError: The active party holds another job or other rows.
+        DataError: There are fewer common rows than the pilot takes.
     """
     job, local, port = side.job, side.local, side.port
     saved, forget = _saved(side) if local.resume else Saved(), local.forget_peer_progress
@@ -127,11 +132,13 @@ def follow(side: PassiveSide) -> Generator[Port, Message, None]:
     train = side.split.train
     stepped = train if job.draws_batches else train[:: job.train.row_stride(len(train))]
     side.schedule = schedule_of(job, stepped, lambda: gathered(ids, stepped), agreement.stated)
-    begun = BegunTable(side.checkpoints, resume=local.resume)
+    pilot, key = local.alignment.pilot, pilot_key(local.secret)
+    side.pilot = torch.from_numpy(pilot_rows(ids, key, pilot)) if pilot else None
+    begun = BegunTable(side.checkpoints, resume=local.resume, pilot=pilot)
     prepared = local.table.prepare(agreement.positions, train, local.data / local.name, begun.check_columns)
     order = order_with_batches(job, prepared.order_digest, side.schedule)
-    side.setup = PassiveSetup(job, local, side.split, prepared, port, order)
-    yield from agree_order_passive(port, ids, side.setup.bottom.width)
+    side.setup = PassiveSetup(job, local, side.split, prepared, port, order, side.pilot)
+    yield from agree_order_passive(port, ids, side.setup.bottom.width, key.hex() if pilot else "")
     side.setup.set_up_chain(prepared.order_digest)
     begun.keep()
     side.begin(saved.at(agreement.start))

@@ -56,7 +56,7 @@ def _evaluated(side: PassiveSide, request: Message, epoch: int) -> Tensor:
 def _released_again(side: PassiveSide, request: Message, released: Tensor) -> Tensor:
     """Rows of the single release, (n, width); a repeated request gets the same numbers."""
     part, number = str(request.fields["part"]), int(request.fields["batch"])
-    batches = [*release_batches(side.split, side.setup.bottom.width)]
+    batches = [*release_batches(side.split, side.setup.bottom.width, side.pilot)]
     name, rows = batches[number] if 0 <= number < len(batches) else ("", None)
     if rows is None or (part, request.rows) != (name, rows_digest(rows)):
         raise ProtocolError(f"{side.port.peer} asked for release {number} of {part}, which holds other rows here")

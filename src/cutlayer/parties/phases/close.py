@@ -11,7 +11,7 @@ from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.receiving import DONE
 from cutlayer.models.absence import Names, absent_sets
 from cutlayer.models.top_estimators.top import FittedTop
-from cutlayer.parties.active_fit import columns_of
+from cutlayer.parties.active_fit import columns_of, pilots_of
 from cutlayer.parties.phases.active_side import ActiveSide
 from cutlayer.parties.phases.passive_side import PassiveSide
 from cutlayer.parties.session.evidence import evidence_text
@@ -70,6 +70,7 @@ def _outcome(
         present=held.present(part),
         alarms=side.state.alarms,
         alignment=side.agreement.record,
+        pilot=partial(pilots_of, setup, side.passives, side.split, side.job.train.seed),
         extra_heads=tuple(sum(p.numel() for p in head.parameters()) for head in setup.top.extra_heads),
     )
 

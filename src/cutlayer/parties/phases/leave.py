@@ -22,7 +22,7 @@ def lead(side: ActiveSide) -> Generator[Port, Message, None]:
             widths=side.passives.widths,
             evidence=side.statements,
             runs=side.runs,
-            held=aligned.held,
+            held=side.passives.held,
             ids=aligned.ids,
             record=agreement.record,
         )

@@ -39,6 +39,7 @@ class PassiveSide:
         step: Number of its steps that are done.
         alignment: What the alignment made known.
         split: Rows for training, validation and testing.
+        pilot: Row numbers of the pilot, int64 (m,), ascending; `None` where all rows are released.
         schedule: The batches of the training rows.
         setup: Columns, bottom model and protections.
         transcript: Record of the sampled steps.
@@ -54,6 +55,7 @@ class PassiveSide:
     step: int
     alignment: AlignmentRecord | None
     split: Split
+    pilot: Tensor | None
     schedule: Schedule
     setup: PassiveSetup
     transcript: Transcript

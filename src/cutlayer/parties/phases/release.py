@@ -26,7 +26,7 @@ from cutlayer.parties.session.local import EVALUATION_ROWS, HELD_OUT
 from cutlayer.parties.session.state import check_same_rows
 from cutlayer.protections.contract.views import Mode, PassiveView
 from cutlayer.storage.row_arrays import give_back_memory
-from cutlayer.storage.row_tensors import empty_rows, rows_of
+from cutlayer.storage.row_tensors import empty_rows, filled_rows, rows_of
 
 if TYPE_CHECKING:
     from cutlayer.parties.phases.active_side import ActiveSide
@@ -39,16 +39,19 @@ _UNMAPPED = 64
 """Batches after which the pages of a large release are given back."""
 
 
-def release_batches(split: Split, width: int) -> list[tuple[str, Tensor]]:
+def release_batches(split: Split, width: int, pilot: Tensor | None = None) -> list[tuple[str, Tensor]]:
     """The batches of a single release, each with its part of the split: together every row once.
 
     Args:
         split: Rows for training, validation and testing.
         width: Number of columns of the embedding; wide ones come in smaller batches.
+        pilot: The rows of a pilot, which releases these alone, int64 (m,), ascending; `None` for all.
     """
     size = max(1, min(EVALUATION_ROWS, MAX_NUMBERS // width))
-    parts = ("train", *HELD_OUT)
-    return [(part, rows) for part in parts for rows in evaluation_batches(split.part(part), size)]
+    parts = {part: split.part(part) for part in ("train", *HELD_OUT)}
+    if pilot is not None:
+        parts = {part: rows[torch.isin(rows, pilot)] for part, rows in parts.items()}
+    return [(part, rows) for part, of_part in parts.items() for rows in evaluation_batches(of_part, size)]
 
 
 def lead(side: ActiveSide) -> Generator[Port, Message, None]:
@@ -68,8 +71,9 @@ def lead(side: ActiveSide) -> Generator[Port, Message, None]:
     names = [*passives.released]
     for name in names:
         limit, split = side.local.config.limits.embedding_norm, passives.held.split(name, side.split)
+        pilot = passives.held.released(name)
         try:
-            released = yield from ask_for_release(side.ports[name], split, passives.widths[name], limit)
+            released = yield from ask_for_release(side.ports[name], split, passives.widths[name], limit, pilot)
         except PeerLost as lost:
             side.presence.leave(name, lost)
         else:
@@ -78,7 +82,9 @@ def lead(side: ActiveSide) -> Generator[Port, Message, None]:
         checkpoints.keep(RELEASED, (passives.released, {"rows": side.rows}))
 
 
-def ask_for_release(port: Port, split: Split, width: int, limit: float) -> Generator[Port, Message, Tensor]:
+def ask_for_release(
+    port: Port, split: Split, width: int, limit: float, pilot: Tensor | None = None
+) -> Generator[Port, Message, Tensor]:
     """Request all rows of a party that releases once, batch by batch.
 
     Args:
@@ -86,16 +92,16 @@ def ask_for_release(port: Port, split: Split, width: int, limit: float) -> Gener
         split: Rows for training, validation and testing.
         width: Number of columns of its embedding.
         limit: Maximum norm of a row.
+        pilot: The rows of a pilot, int64 (m,), ascending; `None` for all.
 
     Returns:
-        The embeddings by row of the common order, float32 (n, width).
+        The embeddings by row of the common order, float32 (n, width); NaN of rows that are not in the pilot.
 
     Raises:
         ProtocolError: Embeddings of another shape, not finite, or with a row beyond the limit.
     """
-    batches = release_batches(split, width)
-    released = empty_rows(sum(len(rows) for _, rows in batches), torch.empty(0, width))
-    for number, (part, rows) in enumerate(batches):
+    released = _unreleased(len(split.codes), width, pilot)
+    for number, (part, rows) in enumerate(release_batches(split, width, pilot)):
         digest = rows_digest(rows)
         port.send(Kind.REQUEST, step=number, rows=digest, fields={"part": part, "batch": number})
         message = yield from receive(port, Kind.RELEASE, -1, number, digest)
@@ -141,8 +147,8 @@ def _follow(side: PassiveSide, grading: Grading | None) -> Generator[Port, Messa
         grades = grading.grades()
         grading.check(grades)
         grading.fix_draws()
-    released = empty_rows(setup.store.rows, torch.empty(0, setup.bottom.width))
-    for number, (part, rows) in enumerate(release_batches(setup.split, setup.bottom.width)):
+    released = _unreleased(setup.store.rows, setup.bottom.width, side.pilot)
+    for number, (part, rows) in enumerate(release_batches(setup.split, setup.bottom.width, side.pilot)):
         mode = Mode.EVALUATE if part in HELD_OUT else Mode.TRAIN
         view = PassiveView(mode, -1, number, rows, setup.embed, ids=setup.ids, part=part)
         embedding = None if grades is None else columns_of_grades(rows_of(grades, rows), setup.bottom.width)
@@ -154,6 +160,13 @@ def _follow(side: PassiveSide, grading: Grading | None) -> Generator[Port, Messa
         tensors["ids"] = setup.ids(torch.arange(setup.store.rows))
     side.checkpoints.keep(RELEASED, (tensors, {**plain, "fit_losses": list(side.fit_losses)}))
     yield from ()
+
+
+def _unreleased(rows: int, width: int, pilot: Tensor | None) -> Tensor:
+    """Memory for the releases of rows, float32 (n, width); NaN where not all are filled."""
+    if pilot is None:
+        return empty_rows(rows, torch.empty(0, width))
+    return filled_rows(rows, width, math.nan, torch.float32)
 
 
 def _columns(side: PassiveSide, grading: Grading | None) -> TrainingColumns:

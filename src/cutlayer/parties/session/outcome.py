@@ -12,7 +12,7 @@ from cutlayer.alignment.disclosure import AlignmentRecord
 from cutlayer.config.guard import Alarm
 from cutlayer.data.split import Split
 from cutlayer.models.absence import Names
-from cutlayer.models.top_estimators.result import ColumnImportance, FitResult
+from cutlayer.models.top_estimators.result import ColumnImportance, FitResult, PartnerPilot
 from cutlayer.parties.session.presence import Left
 from cutlayer.problem.task import Task
 from cutlayer.protections.contract.base import Evidence
@@ -54,6 +54,7 @@ class ActiveOutcome:
         extra_heads: Number of parameters of each head that the top model has for absent parties.
         alarms: What its guard saw.
         alignment: What the alignment made known.
+        pilot: Returns what each passive party would add at full size, after a pilot.
     """
 
     task: Task
@@ -85,6 +86,7 @@ class ActiveOutcome:
     present: Mapping[str, Tensor] = field(default_factory=dict)
     alarms: tuple[Alarm, ...] = ()
     alignment: AlignmentRecord | None = None
+    pilot: Callable[[], tuple[PartnerPilot, ...]] = tuple
 
 
 @dataclass(frozen=True)

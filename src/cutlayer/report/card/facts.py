@@ -311,8 +311,9 @@ class CardFacts(AccountFacts):
         parts = {"train": data.train, "validate": data.validation, "test": data.test}
         common = f"{count(data.common)} rows in common"
         if data.held:
-            has = ", ".join(f"{name} has {count(rows)}" for name, rows in data.held.items())
-            common = f"{count(data.common)} rows of {self.active}, of which {has}"
+            has = "released" if self.report.pilot else "has"
+            each = ", ".join(f"{name} {has} {count(rows)}" for name, rows in data.held.items())
+            common = f"{count(data.common)} rows of {self.active}, of which {each}"
         return f"{common}; {', '.join(f'{count(n)} {name}' for name, n in parts.items())}"
 
     @property

@@ -15,6 +15,7 @@ from cutlayer.report.sections.findings import findings
 from cutlayer.report.sections.layers import layers
 from cutlayer.report.sections.leaks import leaks
 from cutlayer.report.sections.malicious import malicious
+from cutlayer.report.sections.pilot import pilot
 from cutlayer.report.sections.protections import guarantee_tests, guarantees, label_free_parties, protections
 from cutlayer.report.sections.quality import quality
 from cutlayer.report.sections.run import job, parties
@@ -31,6 +32,7 @@ def sections_of(report: Report) -> tuple[Section, ...]:
     sections = (
         learns(report),
         findings(report),
+        pilot(report),
         utility(report),
         worth(report),
         quality(report),

@@ -62,8 +62,9 @@ def _not_common(report: Report) -> str:
     """A sentence on the active party's rows that another party lacks."""
     active = report.active
     if report.data.held:
-        has = [f"{name} has {count(rows)}" for name, rows in report.data.held.items()]
-        return f"Of the {count(report.data.common)} rows of {active.name}, {', '.join(has)}. "
+        has = "released" if report.pilot else "has"
+        each = [f"{name} {has} {count(rows)}" for name, rows in report.data.held.items()]
+        return f"Of the {count(report.data.common)} rows of {active.name}, {', '.join(each)}. "
     if active.rows_own <= report.data.common:
         return ""
     missing, whole = count(active.rows_own - report.data.common), count(active.rows_own)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cutlayer.report.rounding import count, difference, interval, metric
 from cutlayer.report.section import Block, Column, Fold, Paragraph, Section, number, table
+from cutlayer.report.sections.pilot import pilot_sentences
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.report import Report
 from cutlayer.results.utility import Gain
@@ -14,7 +15,9 @@ SHOWN_COLUMNS = 15
 
 
 def worth_of_partners(report: Report) -> str:
-    """Gain of the partners over the active party's own columns, with the interval; empty where it was not measured."""
+    """Gain of the partners over own columns, with the interval; after a pilot its estimate; empty without either."""
+    if report.pilot:
+        return pilot_sentences(report)
     gain = report.utility.gain
     if gain is None or gain.value is None or gain.low is None or gain.high is None:
         return ""
@@ -48,7 +51,9 @@ def worth(report: Report) -> Section | None:
     """Gain over own columns, and the parts of parties and columns in it; `None` where none was measured."""
     measured = report.utility
     name = name_of(report.utility.metric)
-    sentence = worth_of_partners(report)
+    sentence = "" if report.pilot else worth_of_partners(report)
+    if report.pilot:  # of test rows that few partners have, nothing is told but by the pilot's estimate
+        measured = measured.model_copy(update={"contributions": (), "patterns": ()})
     if not sentence and not measured.contributions and not measured.columns:
         return None
     size, rows = report.data.reported

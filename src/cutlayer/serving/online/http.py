@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel
@@ -24,6 +24,9 @@ from cutlayer.serving.online.schema import PredictAnswer, PredictRequest, Proble
 from cutlayer.serving.online.service import PredictionService
 from cutlayer.serving.online.state import described_for, missing_of, schema_of, state_of
 from cutlayer.version import __version__
+
+if TYPE_CHECKING:
+    from cutlayer.serving.online.telemetry import Telemetry
 
 logger = logging.getLogger(__name__)
 
@@ -67,8 +70,8 @@ def build_app(service: PredictionService, peers: Peers, callers: Callers) -> Fas
         peers: The passive parties' streams.
         callers: Who may ask.
     """
-    guard = _Guard(service, callers)
     versions = service.versions
+    guard = _Guard(service, callers, _telemetry(service, peers) if service.config.telemetry else None)
     rollover = Rollover(service.versions, peers)
     predict = guard.posted(service.predict)
 
@@ -125,6 +128,15 @@ def build_app(service: PredictionService, peers: Peers, callers: Callers) -> Fas
     return app
 
 
+def _telemetry(service: PredictionService, peers: Peers) -> Telemetry:
+    """Spans and metrics of the service, where the extra is installed."""
+    from cutlayer.serving.online.telemetry import Telemetry
+
+    made = Telemetry(lambda: service.metrics.collected(service.versions.current.model, peers))
+    service.metrics.noted = made.answered
+    return made
+
+
 Handler = Callable[[Request, Caller], Awaitable[Response]]
 
 
@@ -161,8 +173,9 @@ class _Guard:
     Each returns a whole response, so that no framework validates it again.
     """
 
-    def __init__(self, service: PredictionService, callers: Callers) -> None:
+    def __init__(self, service: PredictionService, callers: Callers, telemetry: Telemetry | None) -> None:
         self._metrics = service.metrics
+        self._telemetry = telemetry
         self._callers = callers
         self._max_bytes = service.config.http.max_bytes
 
@@ -191,6 +204,14 @@ class _Guard:
         return self(answer, predicts=predicts)
 
     async def _answer(self, request: Request, handle: Handler, predicts: bool) -> Response:
+        if self._telemetry is None or not predicts:
+            return await self._answered(request, handle, predicts)
+        with self._telemetry.request(request.headers) as span:
+            response = await self._answered(request, handle, predicts)
+            span.set_attribute("http.response.status_code", response.status_code)
+        return response
+
+    async def _answered(self, request: Request, handle: Handler, predicts: bool) -> Response:
         try:
             caller = self._callers.admit(request.headers, predicts=predicts)
             response = await handle(request, caller)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 
@@ -21,7 +21,11 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
 
 class Metrics:
-    """The service's metrics, in a registry of their own."""
+    """The service's metrics, in a registry of their own.
+
+    Attributes:
+        noted: Called with each answer, besides.
+    """
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -37,11 +41,13 @@ class Metrics:
         self.asked = Gauge(
             "cutlayer_party_asked", "Whether a party is asked, or probed only.", ["party"], registry=here
         )
+        self.noted: Callable[[ServedModel, Outcome], None] = lambda _model, _outcome: None
         self._drift: Sequence[DriftReference] = ()
         here.register(_Collector(lambda: drift_metrics(self._drift)))
 
     def answered(self, model: ServedModel, outcome: Outcome, seconds: float) -> None:
         """Count an answer."""
+        self.noted(model, outcome)
         self.seconds.observe(seconds)
         if outcome.whole:
             for name in model.parties:
@@ -72,12 +78,20 @@ class Metrics:
 
     def text(self, model: ServedModel, peers: Peers) -> bytes:
         """All metrics in the text format of Prometheus."""
+        self._refresh(model, peers)
+        return generate_latest(self.registry)
+
+    def collected(self, model: ServedModel, peers: Peers) -> Iterable[Metric]:
+        """All metrics as they are now."""
+        self._refresh(model, peers)
+        return self.registry.collect()
+
+    def _refresh(self, model: ServedModel, peers: Peers) -> None:
         for name in model.passives:
             peer = peers.get(name, model.tags[name])
             self.connected.labels(name).set(int(peer is not None))
             self.asked.labels(name).set(int(peer is not None and not peer.breaker.open))
         self._drift = model.drift.references()
-        return generate_latest(self.registry)
 
 
 class _Collector:
