@@ -67,8 +67,8 @@ def measured(name: str, data: DataSet, kind: str, seed: int, full: Sequence[Mapp
         data = DataSet(data.task, data.bank, pd.DataFrame(noise).add_prefix("noise_"), data.labels)
     else:
         line = next((line for line in full if (line.get("data"), line.get("seed")) == (name, seed)), None)
-        whole = line and (line["8"]["grade"] if kind == "grades" else line["sketch"])
-        truth = line and whole - line["own"]
+        whole = None if line is None else line["8"]["grade"] if kind == "grades" else line["sketch"]
+        truth = None if line is None else whole - line["own"]
     rows = min(ROWS, len(data.labels) // SHARE)
     began, cpu = time.monotonic(), time.process_time()
     with tempfile.TemporaryDirectory(prefix="cutlayer-pilot-") as scratch:

@@ -124,7 +124,10 @@ def serving_plain(rounds: int, seconds: float = 3.0) -> PlainLatency:
     ratios = [ours[1] / theirs[1] for ours, theirs in times]
     return PlainLatency(
         "serving_plain",
-        *(median([pair[side][at] for pair in times]) for side in range(2) for at in range(2)),
+        p50_ms=median([ours[0] for ours, _ in times]),
+        p99_ms=median([ours[1] for ours, _ in times]),
+        plain_p50_ms=median([theirs[0] for _, theirs in times]),
+        plain_p99_ms=median([theirs[1] for _, theirs in times]),
         ratio=round(median(ratios), 2),
         lowest=round(min(ratios), 2),
         highest=round(max(ratios), 2),

@@ -210,7 +210,7 @@ def _child(arguments: Sequence[str], folder: Path, log: Path, moment: int | None
         fixed = SimpleNamespace(
             **{**vars(secrets), "token_bytes": lambda count: shake_256(noise.encode()).digest(count)}
         )
-        keys.secrets = fixed  # type: ignore[assignment]
+        vars(keys)["secrets"] = fixed
 
         code = _run([*arguments])
         sys.stdout.flush()

@@ -223,7 +223,9 @@ def test_a_kill_between_a_file_and_its_record_leaves_the_file(
     rounds.step(ACTIVE)
     path = tmp_path / "shared" / rounds.place / f"{TELCO}~{ACTIVE}~0.cutlayer"
 
-    def killed(*_: object, **__: object) -> None:
+    def killed(given: object, *_: object, **__: object) -> None:
+        if isinstance(given, ParcelWriter) and given._file is not None:
+            given._file.close()  # as the system closes the files of a process that is killed
         raise KeyboardInterrupt
 
     def published_and_killed(*given: Any) -> None:
