@@ -58,7 +58,7 @@ package: $(VENV)/installed-dev
 	dist/clean/bin/python -m tools.licences --out dist/cutlayer.cdx.json
 
 docs: $(VENV)/installed-docs
-	$(BIN)/mkdocs build --strict
+	$(BIN)/python -m mkdocs build --strict
 
 # torch first and by the constraint: any other way downloads gigabytes of CUDA packages.
 $(VENV)/installed: pyproject.toml constraints.txt

@@ -55,9 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("name", nargs="?", help="the study to run")
     parser.add_argument("--list", action="store_true", help="list the studies")
     parser.add_argument("--data", type=Path, help="folder of data sets")
-    parser.add_argument(
-        "--out", type=Path, help="folder of results; default: runs/study-NAME, of what is written again studies/results"
-    )
+    parser.add_argument("--out", type=Path, help="folder of results; default: runs/study-NAME")
     parser.add_argument("--seeds", type=int, default=3, help="seeds of each setting; default: 3")
     parser.add_argument("--group", action="append", default=[], help="only this data set; may be repeated")
     parser.add_argument("--setting", action="append", default=[], help="only this setting; may be repeated")

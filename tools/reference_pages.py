@@ -130,7 +130,7 @@ def protection_section(name: str) -> str:
             ["embeds every row on its own"] * kind.needs_row_independence
             + ["draws no random numbers, as dropout does"] * kind.needs_no_random_draws
         ),
-        "guarantee": part(rest, "Guarantee"),
+        "guarantee": f"{first_sentence(part(rest, 'Guarantee'))} (docs/guarantees.md#all-protections)",
         "paper": kind.reference,
     }
     return section(name, does, facts, kind.config)
@@ -277,6 +277,11 @@ def part(text: str, word: str) -> str:
     """The paragraph of a docstring that begins with a word and a colon."""
     paragraph = re.search(rf"^{word}: (.*?)(?=\n\n|\Z)", text, re.M | re.S)
     return paragraph[1] if paragraph else ""
+
+
+def first_sentence(text: str) -> str:
+    """The first sentence, without its full stop."""
+    return joined(text).partition(". ")[0].rstrip(".")
 
 
 def linked(text: str) -> str:

@@ -352,4 +352,4 @@ def test_the_page_shows_every_setting(tmp_path: Path) -> None:
     assert re.search(r"\| 1 \| – \| – \| – \| – \| – \| – \|\n\| 3 \| 0\.250", page)
     assert re.search(r"\n\| 5 \| 0\.800 ± 0\.\d+ \| 0\.100 .* \| 0\.970 ", page)
     assert "| linear probe |" in page
-    assert all(len(line) <= 120 for line in page.splitlines() if not line.startswith(("|", "#", "!")))
+    assert all(len(line) <= 120 for line in page.splitlines() if not line.startswith(("|", "#", "!", "<")))

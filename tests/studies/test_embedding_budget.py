@@ -321,7 +321,7 @@ def test_the_page_shows_every_method_total_and_width(tmp_path: Path) -> None:
                 assert row.endswith(ledger)
                 assert "formal" not in shares
     assert f"`{PCA.name}` at width 64, since a passive party has 27 columns" in " ".join(page.split())
-    assert all(len(line) <= 120 for line in page.splitlines() if not line.startswith(("|", "#", "!")))
+    assert all(len(line) <= 120 for line in page.splitlines() if not line.startswith(("|", "#", "!", "<")))
 
 
 def test_a_page_of_nothing_says_so(tmp_path: Path) -> None:

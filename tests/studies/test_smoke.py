@@ -141,7 +141,7 @@ def test_a_study_runs_each_training_once_and_continues(tmp_path: Path, monkeypat
 
 
 def test_a_published_record_is_extended_by_one_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A record without its `trials/`, as in studies/results, keeps its results; each new one says where it ran."""
+    """A record without its `trials/`, as in studies/results, keeps its results; each new one says its commit."""
     monkeypatch.setattr(registry, "STUDIES", {"tiny": Tiny})
     known = TrialResult("Criteo", "undefended", 1, 0.7, 1.0, {}, {})
     Record("tiny", "0.1.0", 1, full=False, provenance="Trained.", results=(known,)).save(tmp_path)
@@ -279,7 +279,7 @@ def test_every_job_of_a_study_is_valid_and_named_once(kind: type[Study], tmp_pat
     assert len({trial.slug for trial in trials}) == len(trials)
     page = page_of(study, made_up(study, trials), tmp_path / "whole")
     assert " ".join(study.settings.split()) in " ".join(page.split())
-    assert all(len(line) <= 120 for line in page.splitlines() if not line.startswith(("|", "#", "!")))
+    assert all(len(line) <= 120 for line in page.splitlines() if not line.startswith(("|", "#", "!", "<")))
     assert "not run" not in page
     assert not [row for row in rows_of(page) if row.count("–") > 2]
     settings = {trial.setting for trial in trials if "centralised" not in trial.group}
