@@ -106,8 +106,8 @@ def test_the_report_says_it_first(piloted: Any) -> None:
         (0.03, 0.01, 0.05, "adds"),
         (0.01, -0.01, 0.019, "nothing"),
         (-0.001, -0.05, 0.05, "nothing"),
-        (0.01, -0.01, 0.05, "cannot be told"),
-        (0.01, None, None, "cannot be told"),
+        (0.01, -0.01, 0.05, "unclear"),
+        (0.01, None, None, "unclear"),
     ],
 )
 def test_verdicts(value: float, low: float | None, high: float | None, said: str) -> None:
