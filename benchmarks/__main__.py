@@ -39,6 +39,7 @@ from benchmarks.max_norm_repairs import MaxNormRepairs, max_norm_repairs
 from benchmarks.noise import NoiseSpeeds, noise_speeds
 from benchmarks.other_defences import OtherDefences, other_defences
 from benchmarks.pairs import Comparison, Timed, compare
+from benchmarks.pilot import main as pilot
 from benchmarks.predict import PredictSpeeds, predict_speeds
 from benchmarks.psi import Intersections, intersections
 from benchmarks.rare_positives import RarePositives, rare_positives
@@ -366,6 +367,7 @@ BENCHMARKS: dict[str, tuple[str, Callable[[str, int, int], Result]]] = {
 OWN = {
     "utility": ("jobs of `init --yes` against scikit-learn; --data DIR, see --help", utility),
     "grade_attacks": ("what a label owner reads from grades; --data DIR, see --help", grade_attacks),
+    "pilot": ("whether a pilot tells what a full run adds; --data DIR, see --help", pilot),
     "grades": ("what drawn grades keep and reveal; --data DIR, see --help", grades),
 }
 """Those with options, and a table, of their own."""

@@ -16,6 +16,7 @@ from cutlayer.kernels.statistics.metric_influence import (
     auc_influences,
     r2_influences,
 )
+from cutlayer.models.top_estimators.choice import OWN
 from cutlayer.models.top_estimators.linear import fit_linear
 from cutlayer.models.top_estimators.pilot import Pool, _controlled, _further, _merged, partner_pilot
 from cutlayer.models.top_estimators.result import PartnerPilot
@@ -86,6 +87,17 @@ def test_the_interval_has_the_gain_of_all_rows(strength: float, columns: int) ->
 def test_noise_adds_nothing() -> None:
     said = [verdict_of(pilot(seed, 0.0, 6 * (seed % 2))[0], 0.02) for seed in range(5)]
     assert said.count(Verdict.NOTHING) >= 4
+
+
+def test_own_columns_alone_are_no_certainty() -> None:
+    """Where no model of the release is chosen, the interval is that of the best of them, around 0."""
+    found = [each for seed in range(4) if (each := pilot(seed, 0.0, 6)[0]).chosen == OWN]
+    assert found
+    for each in found:
+        assert (each.value, each.fewer) == (0.0, ())
+        assert each.low is not None
+        assert each.high is not None
+        assert each.low < 0 < each.high - each.low < 0.2
 
 
 def test_what_is_known_of_own_columns_narrows_the_interval() -> None:

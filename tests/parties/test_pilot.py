@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -31,6 +32,7 @@ from cutlayer.results.pilot import verdict_of
 from cutlayer.serving.between import PredictionSide
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
+from tests.parties.interruptions import crashes_at_rename
 from tests.parties.mutants import tamper, with_fields
 from tests.parties.runs import ACTIVE, KEY, record, run, tables
 from tests.parties.test_grades import GIVEN, TELCO, graded, raw
@@ -104,8 +106,8 @@ def test_the_report_says_it_first(piloted: Any) -> None:
         (0.03, 0.01, 0.05, "adds"),
         (0.01, -0.01, 0.019, "nothing"),
         (-0.001, -0.05, 0.05, "nothing"),
-        (0.01, -0.01, 0.05, "cannot be told"),
-        (0.01, None, None, "cannot be told"),
+        (0.01, -0.01, 0.05, "unclear"),
+        (0.01, None, None, "unclear"),
     ],
 )
 def test_verdicts(value: float, low: float | None, high: float | None, said: str) -> None:
@@ -176,6 +178,37 @@ def test_a_pilot_at_one_side_alone_is_refused() -> None:
     message = Message(Kind.HELLO, TELCO, ACTIVE, "run", -1, -1, 0, fields=theirs)
     with pytest.raises(ProtocolError, match="to train, got to pilot 100; start all parties with --pilot"):
         check_hello(mine, message, job.parties[ACTIVE].limits)
+
+
+def test_a_refused_pilot_is_counted_on_all_rows(tmp_path: Path) -> None:
+    """It says one bit about all of them: each pilot of other labels would else have one for free."""
+    world = World(tmp_path)
+    with pytest.raises(ConfigError, match="standard errors"):
+        world.run(graded({"least_z": 1000.0}), tables(rows=600), pilot=100)
+    (line,) = world.lines(TELCO)
+    assert line.count > 400
+
+
+def test_a_kill_at_any_time_resumes_to_the_same_rows_and_draws(tmp_path: Path) -> None:
+    given, job, died = tables(rows=300), graded(), 0
+    run(job, given, tmp_path / "whole", pilot=100)
+    whole = released(tmp_path / "whole")
+    for nth in (8, 16, 24, 32):
+        folder = tmp_path / f"{nth}"
+        died += crashes_at_rename(nth, lambda folder=folder: run(job, given, folder, pilot=100), after=nth % 16 == 0)
+        run(job, given, folder, resume=True, pilot=100)
+        assert torch.equal(released(folder).nan_to_num(-1.0), whole.nan_to_num(-1.0))
+    assert died > 2
+
+
+def test_rows_of_several_keys_have_no_pilot(tmp_path: Path) -> None:
+    """The label owner draws their ids, and could choose which rows have the smallest hashes."""
+    made, given = raw(), tables(rows=300)
+    for name, table in given.items():
+        made["parties"][name]["id"] = {"column": [["id"], ["mail"]]}
+        given[name] = table.append_column("mail", pc.binary_join_element_wise(table["id"].cast("string"), "@", ""))
+    with pytest.raises(ConfigError, match="a pilot of rows with one id"):
+        run(validated(Job, made, ""), given, tmp_path, pilot=100)
 
 
 def test_a_resume_goes_on_as_the_run_began(tmp_path: Path) -> None:

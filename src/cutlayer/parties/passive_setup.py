@@ -67,6 +67,7 @@ class PassiveSetup:
         if not self.whole or local.team is not None:
             check_bottom(bottom, self.inputs, job.train)
         self.bottom = bottom
+        self._draws = lambda: next((p.draws for p in local.chain.protections if p.draws), "")
         counted = prepared.digests if pilot is None else gathered(prepared.digests, pilot.numpy())
         self.state = PartyState(
             {"bottom": bottom},
@@ -75,7 +76,7 @@ class PassiveSetup:
             order,
             [port],
             local.wrap,
-            local.charge_run(counted, lambda: next((p.draws for p in local.chain.protections if p.draws), "")),
+            local.charge_run(counted, self._draws),
             local.device,
         )
 
@@ -96,6 +97,11 @@ class PassiveSetup:
             device=local.device,
         )
         local.chain.setup(context, local.release_log(self._job, rows))
+
+    def charge_refusal(self) -> None:
+        """Count a refusal: also in a pilot it says something about all rows."""
+        self._local.charge_run(self._digests, self._draws)
+        self.state.charge()
 
     @property
     def whole(self) -> bool:

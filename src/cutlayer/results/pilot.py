@@ -12,7 +12,7 @@ class Verdict(StrEnum):
 
     ADDS = "adds"
     NOTHING = "nothing"
-    UNKNOWN = "cannot be told"
+    UNKNOWN = "unclear"
 
 
 def verdict_of(pilot: PartnerPilot, matters: float) -> Verdict:

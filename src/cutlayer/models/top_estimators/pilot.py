@@ -124,6 +124,11 @@ def partner_pilot(
     labels, groups = pool.labels[torch.from_numpy(at)], None if pool.groups is None else pool.groups[at]
     every, known = np.ones(len(at), dtype=np.bool_), HeldOut(np.arange(len(at)), own[at])
     choice = choose(rows, labels, pool.task, fits, FOLDS, seed, every, groups, known)
+    adds_none = {*choice.weights} == {OWN}
+    if (
+        adds_none
+    ):  # beside itself own columns have no error: that of the best other model bounds what it may have missed
+        choice = choose(rows, labels, pool.task, fits, FOLDS, seed, every, groups)
     both = pool.measured(choice.held_out.of(known.rows), at)
     value, error = _controlled(both, before, alone, at)
     folds = pool.folds(rows, at, seed)
@@ -141,6 +146,8 @@ def partner_pilot(
             merged = _joined(pool, own, at, None, _merged(grades, count))
             fewer.append(FewerGrades(grades=count, value=value + gain(merged) - curve[-1]))
     low, high = value - _NORMAL * error, value + _NORMAL * error + further
+    if adds_none:
+        value, low, high = 0.0, min(low, 0.0), max(high, 0.0)
     return PartnerPilot(
         party=party,
         rows=len(at),
@@ -151,7 +158,7 @@ def partner_pilot(
         further=further,
         curve=tuple(curve),
         fewer=tuple(fewer),
-        chosen=choice.chosen,
+        chosen=OWN if adds_none else choice.chosen,
     )
 
 

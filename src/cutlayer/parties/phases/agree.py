@@ -15,7 +15,7 @@ from cutlayer.channel import Message, Port
 from cutlayer.config.phases import Phase
 from cutlayer.data.batches import IdSchedule, Schedule, schedule_of
 from cutlayer.data.ids import Digests
-from cutlayer.errors import CheckpointError
+from cutlayer.errors import CheckpointError, ConfigError
 from cutlayer.parties.agreement.handshake import (
     Agreement,
     Saved,
@@ -119,6 +119,7 @@ def follow(side: PassiveSide) -> Generator[Port, Message, None]:
         CheckpointError: The active party goes on where this one has no whole checkpoint.
         ProtocolError, AlignmentError: The active party holds another job or other rows.
         DataError: There are fewer common rows than the pilot takes.
+        ConfigError: A pilot where several keys identify rows.
     """
     job, local, port = side.job, side.local, side.port
     saved, forget = _saved(side) if local.resume else Saved(), local.forget_peer_progress
@@ -133,6 +134,9 @@ def follow(side: PassiveSide) -> Generator[Port, Message, None]:
     stepped = train if job.draws_batches else train[:: job.train.row_stride(len(train))]
     side.schedule = schedule_of(job, stepped, lambda: gathered(ids, stepped), agreement.stated)
     pilot, key = local.alignment.pilot, pilot_key(local.secret)
+    if pilot and agreement.aligned.ids is not None:  # the active party draws these, and could choose the rows by them
+        got = "rows that several keys identify"
+        raise ConfigError.expected("a pilot of rows with one id", got, "name one column as id, or run the whole job")
     side.pilot = torch.from_numpy(pilot_rows(ids, key, pilot)) if pilot else None
     begun = BegunTable(side.checkpoints, resume=local.resume, pilot=pilot)
     prepared = local.table.prepare(agreement.positions, train, local.data / local.name, begun.check_columns)

@@ -125,7 +125,7 @@ def follow(side: PassiveSide) -> Generator[Port, Message, None]:
         yield from _follow(side, grading)
     except ConfigError:
         if grading is not None:
-            side.state.charge()
+            side.setup.charge_refusal()
         raise
 
 
