@@ -130,8 +130,8 @@ def _protected(job: FirstJob) -> str:
     if job.protect == "both":
         return "protected: labels, which are drawn, and columns, of which a partner releases a drawn grade of each row"
     return (
-        "protected: labels alone. Drawn labels of so few rows, or of numbers, would cost accuracy: a partner releases its "
-        "columns, which can be read from it"
+        "protected: labels alone. Drawn labels of so few rows, or of numbers, would cost accuracy: a partner releases "
+        "its columns, which can be read from it"
     )
 
 
