@@ -105,7 +105,7 @@ def readings(
         folder = Path(scratch)
         write(folder)
         with redirect_stdout(io.StringIO()):
-            init(folder, label=label, yes=True)
+            init(folder, label=label, protect="labels", yes=True)
         unaudited: dict[str, dict[str, Any]] = {
             name: {"audit": {"attacks": []}} for name in YAML(typ="safe").load(folder / "job.yaml")["parties"]
         }

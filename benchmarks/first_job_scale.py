@@ -1,4 +1,4 @@
-"""The job that `init` writes on CSV tables of any length: the forecast of `check`, the run, and boosting beside it.
+"""The job of `init --protect labels` on CSV tables of any length: the forecast of `check`, the run, and boosting too.
 
 `python -m benchmarks.first_job_scale --rows 1000000` makes a bank's table of 7 columns and a telco's of 13, and calls
 the command line as a user does, each verb in a process of its own.
@@ -100,7 +100,7 @@ def measure(rows: int, *, boosting: bool = True) -> dict[str, Any]:
         folder = Path(scratch)
         make_tables(folder, rows)
         cutlayer = ("-m", "cutlayer")
-        timed(folder, *cutlayer, "init", ".", "--yes", "--json")
+        timed(folder, *cutlayer, "init", ".", "--protect", "labels", "--yes", "--json")
         forecast = timed(folder, *cutlayer, "check", "job.yaml", "--json")["printed"]
         run = timed(folder, *cutlayer, "run", "job.yaml", "--json")
         shares = (1.0, 0.4, 0.2) if boosting else ()

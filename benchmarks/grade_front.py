@@ -100,7 +100,7 @@ def _measured(name: str, data: Path, seed: int, rows: int, change: Change) -> di
         folder = Path(scratch)
         write_tables(load(name, data).drawn(rows), folder)
         with redirect_stdout(io.StringIO()):
-            init(folder, label=LABEL, yes=True)
+            init(folder, label=LABEL, protect="labels", yes=True)
         raw = grades.written(folder, seed)
         raw["parties"]["bank"]["privacy"] = bank
         section = raw["parties"]["partner"]

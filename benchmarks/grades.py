@@ -106,7 +106,7 @@ def measured(
         folder = Path(scratch)
         write_tables(data, folder)
         with redirect_stdout(io.StringIO()):
-            init(folder, label=LABEL, yes=True)
+            init(folder, label=LABEL, protect="labels", yes=True)
         sketch = ran(written(folder, seed), folder / "sketch")
         line |= {"sketch": utility(sketch), "own": own_columns(sketch), "seconds": round(sketch.summary.run.seconds, 2)}
         drawn = {"eps": label, **({"range": [*span_of(data)]} if data.task == "regression" else {})}

@@ -75,7 +75,7 @@ def measured(name: str, data: DataSet, kind: str, seed: int, full: Sequence[Mapp
         folder = Path(scratch)
         write_tables(data, folder)
         with redirect_stdout(io.StringIO()):
-            init(folder, label=LABEL, yes=True)
+            init(folder, label=LABEL, protect="labels", yes=True)
         options = Options(Keys(folder / "keys"), pilot=rows)
         run = execute(validated(Job, job_of(folder, data, kind, seed), "job"), folder / "run", options, Progress())
         (found,) = run.summary.pilot

@@ -81,7 +81,7 @@ def measured(name: str, data: DataSet, form: str, epsilon: float | None, seed: i
         folder = Path(scratch)
         write_tables(data, folder)
         with redirect_stdout(io.StringIO()):
-            init(folder, label=LABEL, yes=True)
+            init(folder, label=LABEL, protect="labels", yes=True)
         run = execute(form_job(folder, form, epsilon, seed), folder / "run", Options(Keys(folder / "keys")), Progress())
         summary, audit = run.summary, run.audit
     utility, attacked = summary.utility, audit.runs[RunId(RunKind.THIS_RUN).label]

@@ -64,7 +64,7 @@ def ours(data: DataSet, seed: int, changes: Mapping[str, Any] | None = None) -> 
         folder = Path(scratch)
         write_tables(data, folder)
         with redirect_stdout(io.StringIO()):
-            init(folder, label=LABEL, yes=True)
+            init(folder, label=LABEL, protect="labels", yes=True)
         job = written_job(folder, seed, changes or {})
         if job.task != data.task:
             raise ValueError(f"expected task {data.task} from init, got {job.task}")

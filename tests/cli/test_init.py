@@ -88,11 +88,13 @@ def test_rows_that_share_an_id_are_not_graded(place, folder):
     assert place.call("check", folder / "job.yaml").code == 0
 
 
-@pytest.mark.parametrize(("rows", "epsilon"), [(12_000, 1.0), (3_000, 2.0)])
-def test_enough_rows_protect_both_by_grades(place, folder, rows, epsilon):
-    """The least label epsilon whose draws are worth 1,000 rows, else the largest."""
+@pytest.mark.parametrize(("rows", "epsilon", "options"), [(12_000, 1.0, []), (3_000, 2.0, ["--protect", "both"])])
+def test_enough_rows_protect_both_by_grades(place, folder, rows, epsilon, options):
+    """The least label epsilon whose draws are worth 1,000 rows, else the largest; the default wants 1,000."""
     write_many(folder, rows, range(rows))
-    assert place.call("init", folder, "--protect", "both", "--yes").code == 0
+    result = place.call("init", folder, *options, "--yes")
+    assert result.code == 0
+    assert ("protected: labels, which are drawn, and columns" in result.out) == (not options)
     text = (folder / "job.yaml").read_text()
     assert text.startswith("# Labels: each partner is sent one drawn label")
     job = load_job(folder / "job.yaml")
@@ -102,6 +104,17 @@ def test_enough_rows_protect_both_by_grades(place, folder, rows, epsilon):
     printed = " ".join(place.call("check", folder / "job.yaml").out.split())
     assert f"the labels of the training rows of bank, towards telco: epsilon {epsilon:g} per row" in printed
     assert "columns of telco bank learns what the guarantee of telco allows, whatever it knows" in printed
+
+
+def test_by_default_few_rows_protect_labels_alone(place, folder):
+    """Drawn labels of 1,200 rows are worth more than 200 rows, which `--protect both` takes, and fewer than 1,000."""
+    write_many(folder, 1_200, range(1_200))
+    result = place.call("init", folder, "--yes")
+    assert result.code == 0
+    assert "protected: labels alone" in result.out
+    job = load_job(folder / "job.yaml")
+    assert job.parties["bank"].privacy == {"label_free": None}
+    assert job.parties["telco"].fit["kind"] == "sketch"
 
 
 def test_the_questions(place, folder, monkeypatch):

@@ -43,11 +43,16 @@ def test_an_alternative_is_trained_audited_and_in_the_report(place):
 
 def test_an_alternative_changes_neither_the_job_nor_what_parties_agree_on(place):
     plain = load_job(place.file)
-    place.change({"alternatives": {"a": NOISY, "b": {"bank": {"privacy": {"label_dp": {"eps": 1.0}}}}}})
+    graded = {"fit": {"kind": "grade"}, "bottom": {"kind": "grade"}, "privacy": {"grade_dp": {"epsilon": 8.0}}}
+    drawn = {"bank": {"privacy": {"label_dp": {"eps": 1.0}}}}
+    place.change({"alternatives": {"a": NOISY, "b": drawn, "c": {"telco": graded}}})
     job = load_job(place.file)
     assert job.digest() == plain.digest()
-    assert [run.label for run, _ in compared_jobs(job)] == ["a", "b"]
+    assert [run.label for run, _ in compared_jobs(job)] == ["a", "b", "c"]
     assert alternative_job(job, "b").parties["telco"] == job.parties["telco"]
+    other = alternative_job(job, "c")
+    assert (other.bottom_of("telco"), other.parties["telco"].fit) == ({"kind": "grade"}, {"kind": "grade"})
+    assert other.bottom_of("bank") == job.bottom_of("bank")
 
 
 @pytest.mark.parametrize(
@@ -58,7 +63,7 @@ def test_an_alternative_changes_neither_the_job_nor_what_parties_agree_on(place)
         ({"this run": NOISY}, ["alternatives.this run: another run of the report has this name"]),
         ({"undefended": NOISY}, ["alternatives.undefended: another run of the report has this name"]),
         ({"../x": NOISY}, ["a name of letters a-z, digits, spaces"]),
-        ({"a": {"telco": {"fit": {"kind": "pca"}}}}, ["unknown key"]),
+        ({"a": {"telco": {"features": {}}}}, ["unknown key"]),
     ],
     ids=str,
 )

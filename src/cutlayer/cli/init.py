@@ -50,7 +50,7 @@ def init(
         partner: A partner's file; may be repeated.
         label: The column of the labels.
         id: The column that identifies a row; repeat it where the tables name it differently.
-        protect: What to protect: labels, columns, both or nothing.
+        protect: What to protect: labels, columns, both or nothing; default: both where the rows suffice, else labels.
         apart: A private file for each organisation, or all in job.yaml.
         partner_name: A partner whose table is not here; may be repeated. Implies --apart.
         width: Columns that such a partner releases, as NAME=COLUMNS; default: 64.
@@ -66,6 +66,7 @@ def init(
     """
     from cutlayer.cli.first_files import write_first, write_partner
     from cutlayer.cli.questions import first_answers, partner_names
+    from cutlayer.jobs.first_job import by_default
     from cutlayer.jobs.found_tables import find_tables
 
     if not folder.is_dir():
@@ -83,6 +84,9 @@ def init(
     apart = apart or bool(elsewhere) or None
     job = first_answers(tables, owner, partners, label, id or [], protect, apart, elsewhere, asking=asking)
     job, lines = completed(job, split_by, positive, task, rows, asking=asking)
+    if protect is None and job.protect == "both":
+        job = by_default(job)
+        lines.append(_protected(job))
     document, written = write_first(job, folder, overwrite=overwrite)
     answer(json, document, *written, *lines, "next:", *(f"  {command}" for command in document["next"]))
 
@@ -119,6 +123,16 @@ def completed(
         repeated[file] = repeated_ids(job.owner, job.ids[file])
         job = replace(job, first_rows=job.first_rows | {file})
     return job, [*_facts(job, overlap, profile), *(f"warning {each}" for each in repeated.values() if each)]
+
+
+def _protected(job: FirstJob) -> str:
+    """What the job protects by default, and what is revealed."""
+    if job.protect == "both":
+        return "protected: labels, which are drawn, and columns, of which a partner releases a drawn grade of each row"
+    return (
+        "protected: labels alone. Drawn labels of so few rows, or of numbers, would cost accuracy: a partner releases "
+        "its columns, which can be read from it"
+    )
 
 
 def _facts(job: FirstJob, overlap: Overlap, label: ColumnProfile) -> Iterator[str]:

@@ -261,13 +261,17 @@ class PrivateFile(PrivatePart):
 
 
 class AlternativeConfig(FrozenModel):
-    """Other protections of one party, for comparison.
+    """Other protections of one party, or another release, for comparison.
 
     Attributes:
         privacy: What stands in place of the party's `privacy`.
+        fit: What stands in place of its `fit`; `None` leaves that.
+        bottom: What stands in place of its section of `model.bottom`; `None` leaves that.
     """
 
     privacy: Mapping[str, Mapping[str, Any] | None] = Field(default_factory=dict)
+    fit: Mapping[str, Any] | None = None
+    bottom: Mapping[str, Any] | None = None
 
 
 class PartyConfig(PrivatePart):

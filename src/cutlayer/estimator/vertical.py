@@ -21,9 +21,9 @@ from cutlayer.results.quality import at_rate
 class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[misc]
     """A classifier trained across parties that hold different columns of the same rows.
 
-    By default it trains the job that `cutlayer init` writes: each passive party releases its encoded columns once,
-    before anything is trained, and no message depends on a label (`LabelFreeConfig`). The columns are as good as handed
-    over. `release="every_step"` trains bottom models by gradients, as published work does. Unless `protections` stop
+    By default it trains the job of `cutlayer init --protect labels`: each passive party releases its encoded columns
+    once, before anything is trained, and no message depends on a label (`LabelFreeConfig`). The columns are as good as
+    handed over. `release="every_step"` trains bottom models by gradients, as published work does. Unless `protections` stop
     them, gradients reveal the labels.
 
     Args:

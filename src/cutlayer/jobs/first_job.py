@@ -235,12 +235,25 @@ def check_task(job: FirstJob) -> None:
         raise ConfigError.expected(f"classes in {name} with --task multiclass", "fractions", "take regression")
 
 
-def grades_epsilon(job: FirstJob) -> float | None:
+def by_default(job: FirstJob) -> FirstJob:
+    """The job with what is protected where nobody said it: labels and columns by grades, if they lose next to nothing.
+
+    With few rows, or labels that are numbers, labels alone: a partner then releases its columns.
+    """
+    protected = replace(job, protect="both")
+    return protected if grades_epsilon(protected, least=ENOUGH) is not None else replace(job, protect="labels")
+
+
+def grades_epsilon(job: FirstJob, least: float = FEW) -> float | None:
     """The label epsilon of a job whose partners release grades; `None` where they release their columns.
 
     It is the least of `LABEL_EPSILONS` at which the drawn labels are worth enough rows, or the largest, if they are
     worth any there. Labels that are numbers need a range, which is public and so not in the tables. Rows that share an
     id have no draws of their own.
+
+    Args:
+        job: The job.
+        least: Number of rows that the labels must be worth at the largest epsilon.
     """
     kind = task_of(job)
     if job.protect != "both" or kind == "regression" or job.repeats:
@@ -254,7 +267,7 @@ def grades_epsilon(job: FirstJob) -> float | None:
     worth = {epsilon: informative_rows(rows, [n / sum(counts) for n in counts], epsilon) for epsilon in LABEL_EPSILONS}
     enough = next((epsilon for epsilon, found in worth.items() if found >= ENOUGH), None)
     last = LABEL_EPSILONS[-1]
-    return last if enough is None and worth[last] >= FEW else enough
+    return last if enough is None and worth[last] >= least else enough
 
 
 def files_of(job: FirstJob, folder: Path) -> dict[str, dict[str, Any]]:

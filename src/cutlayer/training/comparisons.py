@@ -61,7 +61,7 @@ def compared_job(job: Job, label: str) -> Job:
 
 
 def alternative_job(job: Job, name: str) -> Job:
-    """The job with the protections of one of its alternatives.
+    """The job with the protections and releases of one of its alternatives.
 
     Raises:
         ConfigError: The alternative names a party that the job does not have.
@@ -70,7 +70,16 @@ def alternative_job(job: Job, name: str) -> Job:
     for party in others:
         if party not in job.parties:
             raise ConfigError(f"alternatives.{name}.{party}: no such party{near_miss(party, list(job.parties))}")
-    return job.uncompared({party: {"privacy": other.privacy} for party, other in others.items()})
+    changes = {
+        party: {"privacy": other.privacy} | ({} if other.fit is None else {"fit": other.fit})
+        for party, other in others.items()
+    }
+    bottoms = {party: other.bottom for party, other in others.items() if other.bottom is not None}
+    model = job.model
+    if bottoms:
+        every = {name: bottoms.get(name, model.bottom_of(name)) for name in job.parties}
+        model = model.model_copy(update={"bottom": every})
+    return job.uncompared(changes, model=model)
 
 
 def undefended_job(job: Job) -> Job:

@@ -68,9 +68,9 @@ def audit_features(
         run_job = load_closed_job(runs[name].path / "job.yaml")
         return ShadowRoom(Run(run_job, runs[name], origin=folder, classes=classes))
 
-    # The undefended baseline of a run that releases once releases in every step.
-    trained = {name: load_closed_job(run.path / "job.yaml").train for name, run in runs.items()}
-    jobs = {name: job.model_copy(update={"train": train}) for name, train in trained.items()}
+    # The undefended baseline of a run that releases once releases in every step, and an alternative may release grades.
+    trained = {name: load_closed_job(run.path / "job.yaml") for name, run in runs.items()}
+    jobs = {name: job.model_copy(update={"train": ran.train, "model": ran.model}) for name, ran in trained.items()}
     for party in job.passives:
         attacks = resolve(job.parties[party].audit.catalogue, job.task, "passive").features
         if not (folder.data(party) / "store.json").exists():
@@ -90,7 +90,7 @@ def audit_features(
                 Need.CANDIDATE_ROWS: of_models,
             }
             once = Phase.RELEASE in jobs[name].phases_of(party)
-            for attack in _attacks_on(job, party, name, attacks):
+            for attack in _attacks_on(jobs[name], party, name, attacks):
                 if not in_default(attack, job, party, once=once):
                     continue
                 about = {"run": name, "party": party, "attack": attack.name, "knowledge": sorted(attack.needs)}
