@@ -23,8 +23,8 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
 
     By default it trains the job of `cutlayer init --protect labels`: each passive party releases its encoded columns
     once, before anything is trained, and no message depends on a label (`LabelFreeConfig`). The columns are as good as
-    handed over. `release="every_step"` trains bottom models by gradients, as published work does. Unless `protections` stop
-    them, gradients reveal the labels.
+    handed over. `release="every_step"` trains bottom models by gradients, as published work does. Unless `protections`
+    stop them, gradients reveal the labels.
 
     Args:
         active: Name of the party that holds the labels; by default the first of `columns`.
