@@ -41,7 +41,8 @@ def releases() -> Iterator[tuple[str, Change]]:
     yield "intervals", (free, intervals, {})
     for epsilon in EPSILONS:
         for label in LABEL_EPSILONS:
-            section = {"fit": {"kind": "grade"}, "privacy": {"grade_dp": {"epsilon": epsilon}}}
+            # Few rows and a small label epsilon are refused by default: the front is of all.
+            section = {"fit": {"kind": "grade", "least_z": 0}, "privacy": {"grade_dp": {"epsilon": epsilon}}}
             bottom = {"kind": "grade", "least_rows": 0}
             yield f"grade {epsilon:g}, labels {label:g}", ({"label_dp": {"eps": label}}, section, bottom)
     for epsilon in EPSILONS:
