@@ -66,9 +66,8 @@ def measured(name: str, data: DataSet, kind: str, seed: int, full: Sequence[Mapp
         noise = np.random.default_rng(seed).normal(size=(len(data.labels), NOISE_COLUMNS))
         data = DataSet(data.task, data.bank, pd.DataFrame(noise).add_prefix("noise_"), data.labels)
     else:
-        line = next((line for line in full if (line.get("data"), line.get("seed")) == (name, seed)), None)
-        whole = None if line is None else line["8"]["grade"] if kind == "grades" else line["sketch"]
-        truth = None if line is None else whole - line["own"]
+        known = next((line for line in full if (line.get("data"), line.get("seed")) == (name, seed)), None)
+        truth = None if known is None else _added(known, kind)
     rows = min(ROWS, len(data.labels) // SHARE)
     began, cpu = time.monotonic(), time.process_time()
     with tempfile.TemporaryDirectory(prefix="cutlayer-pilot-") as scratch:
@@ -83,6 +82,11 @@ def measured(name: str, data: DataSet, kind: str, seed: int, full: Sequence[Mapp
         line |= {"truth": truth, "matters": run.summary.utility.matters, "pilot": found.model_dump(mode="json")}
         line |= {"account": _account(run), "seconds": round(time.monotonic() - began)}
         return line | {"cpu": round(time.process_time() - cpu), "commit": provenance()["commit"]}
+
+
+def _added(full: Mapping[str, Any], kind: str) -> float:
+    """What a full run adds to own columns."""
+    return float((full["8"]["grade"] if kind == "grades" else full["sketch"]) - full["own"])
 
 
 def job_of(folder: Path, data: DataSet, kind: str, seed: int) -> dict[str, Any]:
