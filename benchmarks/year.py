@@ -37,6 +37,7 @@ from pyarrow import csv, parquet
 from cutlayer.channel.tls.authority import Authority, make_request
 from cutlayer.channel.trail import verify
 from cutlayer.cli.app import _run
+from cutlayer.protections.label_memory import memory
 from cutlayer.training import keys
 
 BANK, TELCO = "bank", "telco"
@@ -198,7 +199,7 @@ class Refused(Exception):
 
 
 def _child(arguments: Sequence[str], folder: Path, log: Path, moment: int | None = None, noise: str = "") -> None:
-    """Be the command: never returns. The key of a run's noise is the same in both years, so that their scores are."""
+    """Be the command: never returns. Keys of noise, and names of draws of labels, are those of the other year too."""
     code = 70
     try:
         os.chdir(folder)
@@ -207,10 +208,10 @@ def _child(arguments: Sequence[str], folder: Path, log: Path, moment: int | None
         os.dup2(output, 2)
         if moment is not None:
             _killed_at(moment)
-        fixed = SimpleNamespace(
-            **{**vars(secrets), "token_bytes": lambda count: shake_256(noise.encode()).digest(count)}
-        )
-        vars(keys)["secrets"] = fixed
+        drawn = lambda count: shake_256(noise.encode()).digest(count)  # noqa: E731
+        fixed = {**vars(secrets), "token_bytes": drawn, "token_hex": lambda count: drawn(count).hex()}
+        vars(memory)["secrets"] = SimpleNamespace(**fixed)
+        vars(keys)["secrets"] = SimpleNamespace(**{**fixed, "token_hex": secrets.token_hex})
 
         code = _run([*arguments])
         sys.stdout.flush()
