@@ -100,9 +100,8 @@ def _sent(report: PassiveReport) -> Section:
     blocks: tuple[Block, ...] = (Paragraph(lead, "lead"), by_row, Items(tuple(notes)), by_kind)
     most = max((part.releases for part in rows), default=0)
     often = "once" if most == 1 else f"up to {count(most)} times"
-    sent = sum(part.rows for part in rows)
     text = (
-        f"To {report.active} alone: {count(released)} releases of {count(sent)} rows, each row {often}; "
+        f"To {report.active} alone: {count(released)} releases of {count(report.rows.run)} rows, each row {often}; "
         f"{size(sum(message.bytes_sent for message in messages))} in all."
     )
     brief: list[Block] = [Paragraph(lead), by_row, *([Items(left_out)] if left_out else [])]
