@@ -94,7 +94,7 @@ def test_a_year_of_one_command(graded: Place) -> None:
         start(place, "telco", *june, "telco-june.csv")
         said = start(place, "bank", *june, "bank-june.csv", "--out", "june.parquet")
     assert (said["rows"], said["contributed"]) == (300, ["bank", "telco"])
-    sent = sorted(path.name for path in (place.folder / "shared" / "predict-1-june").iterdir())
+    sent = sorted(path.name for path in (place.folder / "shared" / "predict-1~june").iterdir())
     assert len(sent) == 4, "two files each way"
     beside = json.loads((place.folder / "june.parquet.json").read_text())
     assert beside == said["model"]

@@ -153,7 +153,7 @@ def test_a_wrong_answer_is_asked_again(place, folder, monkeypatch):
         "error expected one of bank.csv, telco.csv, got 'bnk.csv'",
         "error expected a column of bank.csv, got 'ident'",
         result.err.splitlines()[2].partition(";")[0],
-        "error expected one of labels, columns, both, nothing, got 'colums'",
+        "error expected one of auto, labels, columns, both, nothing, got 'colums'",
         "error expected one of 0, 1, got '2'",
     ]
     assert load_job(folder / "job.yaml").parties["bank"].positive == "0"

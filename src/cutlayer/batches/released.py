@@ -223,7 +223,16 @@ def _files(folder: Path) -> list[Path]:
 
 def _is_marker(path: Path) -> bool:
     """Whether it is an empty file by which Spark marks its end, or a checksum that Hadoop writes beside each file."""
-    return path.name == "_SUCCESS" or (path.name.startswith(".") and path.suffix == ".crc")
+    if path.name == "_SUCCESS":
+        return path.stat().st_size == 0
+    beside = path.with_name(path.name[1 : -len(".crc")])
+    # Four bytes for each 512 of the file, after eight: no room for anything else.
+    return (
+        path.name.startswith(".")
+        and path.suffix == ".crc"
+        and beside.exists()
+        and path.stat().st_size <= 8 + 4 * -(-beside.stat().st_size // 512)
+    )
 
 
 def _measured(folder: Path, files: Sequence[Path]) -> tuple[int, str]:

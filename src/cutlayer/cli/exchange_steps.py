@@ -16,7 +16,7 @@ from cutlayer.jobs.check import check_job
 from cutlayer.jobs.courier import asked_by_file, check_by_courier
 from cutlayer.jobs.exchange import close_without, result_of
 from cutlayer.jobs.expiry import delete_expired
-from cutlayer.jobs.links import LinkOptions, open_trail
+from cutlayer.jobs.links import LinkOptions, notes_trail
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.jobs.party import run_party
 from cutlayer.jobs.release_file import release_labels, release_training
@@ -58,7 +58,7 @@ class Steps:
     def expired(self) -> list[str]:
         """Delete what the job does not keep any longer; returns the names of its rounds."""
         links = self.setup.links
-        trail = None if links.trail is None else open_trail(self.setup.job, self.name, links.trail, links.security)
+        trail = None if links.trail is None else notes_trail(self.setup.job, self.name, links.trail, links.security)
         try:
             return delete_expired(self.setup.job, self._rounds, self.folder, trail)
         finally:
@@ -108,7 +108,8 @@ class Steps:
             key: File of the key that replaced all keys of the run.
         """
         run = RunFolder.open(Path(trained["run"]))
-        place = f"predict-{trained['version'] or 'run'}-{checked_name(round_)}"
+        # A character that no name has: else version 1-a with round b were version 1 with round a-b.
+        place = f"predict-{trained['version'] or ''}~{checked_name(round_)}"
         private = self._private(place)
         if (result := result_of(private)) is not None:
             return {**trained, **result}, [f"{self.name}: round {round_} has ended, before"]

@@ -50,7 +50,7 @@ def init(
         partner: A partner's file; may be repeated.
         label: The column of the labels.
         id: The column that identifies a row; repeat it where the tables name it differently.
-        protect: What to protect: labels, columns, both or nothing; default: both where the rows suffice, else labels.
+        protect: What to protect: labels, columns, both, nothing, or auto, the default: both where the rows suffice.
         apart: A private file for each organisation, or all in job.yaml.
         partner_name: A partner whose table is not here; may be repeated. Implies --apart.
         width: Columns that such a partner releases, as NAME=COLUMNS; default: 64.
@@ -65,7 +65,7 @@ def init(
     Example: cutlayer init data --labels bank.csv --label default --protect labels --yes
     """
     from cutlayer.cli.first_files import write_first, write_partner
-    from cutlayer.cli.questions import first_answers, partner_names
+    from cutlayer.cli.questions import AUTO, first_answers, partner_names
     from cutlayer.jobs.first_job import by_default
     from cutlayer.jobs.found_tables import find_tables
 
@@ -84,7 +84,7 @@ def init(
     apart = apart or bool(elsewhere) or None
     job = first_answers(tables, owner, partners, label, id or [], protect, apart, elsewhere, asking=asking)
     job, lines = completed(job, split_by, positive, task, rows, asking=asking)
-    if protect is None and job.protect == "both":
+    if job.protect == AUTO:
         job = by_default(job)
         lines.append(_protected(job))
     document, written = write_first(job, folder, overwrite=overwrite)
@@ -129,10 +129,12 @@ def _protected(job: FirstJob) -> str:
     """What the job protects by default, and what is revealed."""
     if job.protect == "both":
         return "protected: labels, which are drawn, and columns, of which a partner releases a drawn grade of each row"
-    return (
-        "protected: labels alone. Drawn labels of so few rows, or of numbers, would cost accuracy: a partner releases "
-        "its columns, which can be read from it"
-    )
+    reason = "so few drawn labels cost accuracy"
+    if job.task == "regression":
+        reason = "labels that are numbers are drawn in a stated range alone"
+    elif job.repeats:
+        reason = "rows that share an id have no grade of their own"
+    return f"protected: labels alone ({reason}). A partner releases its columns, which can be read from it"
 
 
 def _facts(job: FirstJob, overlap: Overlap, label: ColumnProfile) -> Iterator[str]:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from cutlayer.jobs.found_tables import TableSummary
 
 PROTECTED = ("labels", "columns", "both", "nothing")
+AUTO = "auto"
+"""Labels and columns by grades where the rows suffice, else labels alone: what `init` protects unless it is told."""
 TEXT = "text"
 _A = TypeVar("_A")
 
@@ -90,7 +92,7 @@ def first_answers(
     listed = [_one_of(others, name) for name in partners] or ([] if elsewhere else others)
     if asking and not partners and len(listed) > 1:
         listed = asked("Whose tables take part?", ", ".join(others), lambda words: _listed(words, others))
-    protect = choice("What has to stay private?", PROTECTED, protect, "both", asking=asking)
+    protect = choice("What has to stay private?", (AUTO, *PROTECTED), protect, AUTO, asking=asking)
     if apart is None:
         apart = asking and typer.confirm("Does each organisation run its own part?", default=False)
     as_they_are = {ids[chosen.path.name], *([label] if chosen.has_classes(label) else [])}

@@ -168,9 +168,9 @@ def _partner_sends(job: Job, name: str) -> Iterator[str]:
     if grades_rows(job, name):
         most = job.bottom_of(name).get("grades", 16)
         of = "drawn labels" if reads_labels(job, name) else "its columns"
-        yield f"one of at most {most} grades of {rows}, once, by a model of {of} that stays here"
+        yield f"one of at most {most} grades of {rows}, once in each training, by a model of {of} that stays here"
     elif Phase.RELEASE in job.phases_of(name):
-        yield f"{numbers} of {rows}, once"
+        yield f"{numbers} of {rows}, once in each training"
     else:
         yield f"{numbers} of {rows}, in each of up to {job.train.max_epochs:,} epochs"
     if job.train.warmup_epochs:
@@ -183,7 +183,7 @@ def _label_owner_sends(job: Job) -> Iterator[str]:
     """What leaves the label owner, each a sentence."""
     for name in job.passives:
         if Phase.LABELS in job.phases_of(name):
-            yield f"the drawn label of each training row to {name}, once"
+            yield f"the drawn label of each training row to {name}, once in each training"
         elif job.is_label_free(name):
             yield f"nothing that depends on a label to {name}"
         else:

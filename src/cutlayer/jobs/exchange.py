@@ -15,7 +15,7 @@ import shutil
 import stat
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -71,6 +71,10 @@ def result_of(private: Path, inputs: str | None = None) -> dict[str, Any] | None
     return result if isinstance(result, dict) else None
 
 
+def _now() -> str:
+    return f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S+00:00}"
+
+
 def close_without(private: Path, result: Mapping[str, Any]) -> None:
     """End an exchange without the other parties, begun or not: no file of theirs is read any more.
 
@@ -80,7 +84,10 @@ def close_without(private: Path, result: Mapping[str, Any]) -> None:
     """
     make_folder(private)
     with locked(private / _LOCK, _HOLDER):
-        write_whole(private / RECORD, json.dumps({"ended": True, "result": result}))
+        begun = _now()
+        with suppress(OSError, ValueError, KeyError, TypeError):  # of a round that others had begun to answer
+            begun = str(parse_json((private / RECORD).read_bytes())["begun"])
+        write_whole(private / RECORD, json.dumps({"ended": True, "result": result, "begun": begun}))
 
 
 class Exchange:
@@ -214,7 +221,7 @@ class Exchange:
             "sent": {peer: [] for peer in peers},
             "parcels": dict.fromkeys(peers, 0),
             "received": {peer: [] for peer in peers},
-            "begun": f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S+00:00}",
+            "begun": _now(),
             "ended": False,
         }
         if self._name == self._job.active:

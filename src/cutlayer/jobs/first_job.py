@@ -37,7 +37,7 @@ from cutlayer.jobs.private_part import (
 )
 from cutlayer.kernels.noise.informative_rows import ENOUGH, FEW, informative_rows
 
-Protected = Literal["labels", "columns", "both", "nothing"]
+Protected = Literal["auto", "labels", "columns", "both", "nothing"]
 
 CLASS_NAMES = re.compile(
     r"(^|_)(class|category|type|kind|group|species|segment|code|id)(es|s)?($|_)|[a-z](Id|ID|Code)$", re.I
@@ -75,7 +75,7 @@ class FirstJob:
         partners: Tables of the other parties.
         label: Column of the labels.
         ids: Column that identifies a row, by the name of the table's file.
-        protect: What is protected.
+        protect: What is protected; not `auto` by the time that files are written.
         apart: Whether each organisation runs its own part, with a private file each.
         elsewhere: Parties whose tables are not here, in place of `partners`, with the columns of their releases.
         first_rows: Files of partners in which some ids have several rows, of which the first is taken.

@@ -248,6 +248,11 @@ def open_trail(job: Job, name: str, folder: Path, security: Security | None, run
     return Trail(folder, _about(job, name, security, approved), approvals)
 
 
+def notes_trail(job: Job, name: str, folder: Path, security: Security | None) -> Trail:
+    """A trail for notes on what was sent before, of a start that sends nothing and so needs no approval."""
+    return Trail(folder, _about(job, name, security, ()))
+
+
 def note_approvals(job: Job, name: str, folder: Path, security: Security, records: Sequence[Approval]) -> None:
     """Write records that were signed or read into the egress trail, as of a start that sends nothing."""
     trail = Trail(folder, _about(job, name, security, records))

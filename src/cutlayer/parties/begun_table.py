@@ -40,7 +40,7 @@ class BegunTable:
         before = str(self._begun.get("pilot", 0))
         if self._begun and before != str(pilot):
             wanted = "a pilot of {} rows" if int(before) else "no pilot"
-            remedy = "resume it as it began, or start a new run: the full run repeats what the pilot drew"
+            remedy = "resume it as it began, or start a new run: with grades it repeats what the pilot drew"
             got = f"one of {pilot:,} rows" if pilot else "a full run"
             raise CheckpointError.expected(f"{wanted.format(before)}, as this run began", got, remedy)
 
