@@ -23,7 +23,8 @@ import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256, shake_256
 from io import StringIO
 from pathlib import Path
@@ -198,6 +199,10 @@ class Refused(Exception):
         self.code, self.said = code, said
 
 
+def _drawn(noise: str, count: int) -> bytes:
+    return shake_256(noise.encode()).digest(count)
+
+
 def _child(arguments: Sequence[str], folder: Path, log: Path, moment: int | None = None, noise: str = "") -> None:
     """Be the command: never returns. Keys of noise, and names of draws of labels, are those of the other year too."""
     code = 70
@@ -208,7 +213,7 @@ def _child(arguments: Sequence[str], folder: Path, log: Path, moment: int | None
         os.dup2(output, 2)
         if moment is not None:
             _killed_at(moment)
-        drawn = lambda count: shake_256(noise.encode()).digest(count)  # noqa: E731
+        drawn = partial(_drawn, noise)
         fixed = {**vars(secrets), "token_bytes": drawn, "token_hex": lambda count: drawn(count).hex()}
         vars(memory)["secrets"] = SimpleNamespace(**fixed)
         vars(keys)["secrets"] = SimpleNamespace(**{**fixed, "token_hex": secrets.token_hex})
@@ -386,7 +391,8 @@ def main() -> None:
     undisturbed, disturbed = both_years(**vars(options.parse_args()))
     differences = [*compare(undisturbed, disturbed)]
     runs = {name: len(lines) for name, lines in disturbed.ledgers.items()}
-    result = {"undisturbed": asdict(undisturbed), "disturbed": asdict(disturbed)}
+    # `dataclasses.asdict` makes a counter of a counter's pairs.
+    result = {name: {**vars(year)} for name, year in (("undisturbed", undisturbed), ("disturbed", disturbed))}
     for year in result.values():
         year.pop("ledgers")
         year["scores"] = len(year["scores"])

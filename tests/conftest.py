@@ -208,7 +208,6 @@ BRIEF = (
     "estimator",
     "jobs",
     "loggers",
-    "nvflare",
     "parties",
     "protections",
     "report",

@@ -123,7 +123,7 @@ def test_a_year_of_one_command(graded: Place) -> None:
         name: start(place, name, "--round", "august", "--data", f"{name}-august.csv", *out)
         for name, out in (("bank", ("--out", "august.parquet")), ("telco", ()))
     }
-    assert {each["waiting_for"].split("/")[1] for each in august.values()} == {"predict-2-august"}
+    assert {each["waiting_for"].split("/")[1] for each in august.values()} == {"predict-2~august"}
     runs = place.call("ledger", ".cutlayer", "--json").document()["runs"]
     assert [(run["party"], run["runs_on_these_rows"]) for run in runs] == [("bank", 2), ("telco", 2)] * 2
 

@@ -245,7 +245,7 @@ def test_demo_makes_a_new_run_each_time(place, monkeypatch):
     for name, party in short.parties.items():
         audit = party.audit.model_copy(update={"attacks": ("spectral",) if name == "bank" else ()})
         parties[name] = party.model_copy(update={"audit": audit})
-    changes = {"train": train, "compare": ("alone",), "parties": parties}
+    changes = {"train": train, "compare": ("alone",), "parties": parties, "alternatives": {}}  # grades of few rows
     changes["model"] = short.model.model_copy(update={"top": {"kind": "boosting", "max_iter": 5}})
     monkeypatch.setattr(demo, "demo_job", lambda: short.model_copy(update=changes))
     (place.folder / "runs" / "demo-1").mkdir(parents=True)

@@ -25,6 +25,7 @@ from cutlayer.config.load import load_closed_job
 from cutlayer.consent import allowed
 from cutlayer.errors import ConfigError, DataError, RunFolderError
 from cutlayer.jobs.links import LinkOptions
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.jobs.party import run_party
 from cutlayer.report.build import build
 from cutlayer.report.card import PrivacyCard, annex_html, annex_markdown, build_card
@@ -43,6 +44,7 @@ from cutlayer.results.privacy_card import AttackEvidence
 from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind
 from cutlayer.training.folder import RunFolder
+from cutlayer.training.keys import Keys
 from cutlayer.training.tables import open_table
 from tests import browser
 from tests.report.samples import binary, hostile, multiclass, regression
@@ -471,8 +473,9 @@ def test_a_column_of_subgroups_that_is_not_there_is_refused_before_a_run(run: Pa
 def test_a_passive_party_s_subgroup_is_refused_between_organisations(run: Path, tmp_path: Path) -> None:
     raw = load_closed_job(run / "job.yaml").model_dump(mode="json")
     raw["parties"]["telco"]["report"] = {"subgroups": ["age"]}
+    given = Options(Keys(tmp_path)), Progress(), LinkOptions(trail=tmp_path)
     with pytest.raises(ConfigError, match="the labels"):
-        run_party(validated(Job, raw, "job"), "telco", tmp_path / "out", None, None, LinkOptions(trail=tmp_path))  # type: ignore[arg-type]
+        run_party(validated(Job, raw, "job"), "telco", tmp_path / "out", *given)
 
 
 def test_the_page_of_the_report_has_the_sentences_the_columns_and_the_terms(run: Path, card: PrivacyCard) -> None:

@@ -22,7 +22,7 @@ from cutlayer.data.digest_shares import has_duplicates
 from cutlayer.data.distinct_ids import DistinctIds, Identified
 from cutlayer.data.encoded import Encoded, collected
 from cutlayer.data.encoding import Encoder, chosen_kind
-from cutlayer.data.faults import fault, missing_column
+from cutlayer.data.faults import fault
 from cutlayer.data.feature_columns import feature_names, without_nan
 from cutlayer.data.ids import Digests
 from cutlayer.data.labels import Labels, check_training_labels, encode_labels
@@ -234,8 +234,7 @@ class PartyTable:
             DataError: One is not.
         """
         for name in names:
-            if name not in self._source.names:
-                raise missing_column(self.where, name, tuple(self._source.names))
+            self._source.require(name)
 
     def labels(self, positions: Positions) -> Labels | None:
         """Labels of some rows, with the classes of the whole table; `None` without a label column.

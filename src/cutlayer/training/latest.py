@@ -55,6 +55,8 @@ def latest(base: Path) -> Path | None:
     Raises:
         RunFolderError: The file that names it is damaged.
     """
+    if not base.name:  # such as `.`, of which no version can be beside it
+        return None
     pointer = _pointer(base)
     try:
         name = pointer.read_text().strip()

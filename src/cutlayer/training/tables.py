@@ -65,6 +65,7 @@ def open_table(job: Job, name: str, tables: Mapping[str, Any], *, read: bool = T
         for key, remedy in {"label": holds, "positive": holds, "weight": weighs, "unlabelled": holds}.items():
             if (value := getattr(party, key)) != PartyConfig.model_fields[key].default:
                 raise ConfigError.expected(f"no parties.{name}.{key}", value, remedy)
+    split_by = job.train.split.by if party.role == "active" else None
     table = PartyTable(
         party=name,
         table=source,
@@ -74,9 +75,11 @@ def open_table(job: Job, name: str, tables: Mapping[str, Any], *, read: bool = T
         task=job.task,
         weight=party.weight,
         memory=in_bytes(party.memory),
-        split_by=job.train.split.by if party.role == "active" else None,
+        split_by=split_by,
         drop_unlabelled=party.unlabelled == "drop",
         read=read,
     )
-    table.check_columns(party.report.subgroups)  # which the run itself does not read: the annex after it would fail
+    named = [name for name in (party.label, party.weight, split_by) if name is not None]
+    # Subgroups are not read by the run itself: the annex after it would fail.
+    table.check_columns([*named, *party.report.subgroups])
     return table

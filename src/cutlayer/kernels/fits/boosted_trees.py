@@ -12,6 +12,8 @@ Numbers = npt.NDArray[np.float32]
 
 THRESHOLDS = 31
 """Maximum number of thresholds of a column: of several hundred rows more do not predict better."""
+RESOLUTION = 1e-6
+"""Difference of two values, relative to the largest, from which they are told apart: less is rounding of float32."""
 
 
 class Boosting(NamedTuple):
@@ -73,7 +75,8 @@ def _below(known: Floats, others: Floats) -> tuple[Numbers, npt.NDArray[np.bool_
     mine, theirs = [np.zeros((len(known), 0), np.bool_)], [np.zeros((0, len(others)), np.bool_)]
     for column in range(known.shape[1]):
         values = np.unique(known[:, column])
-        cuts = (values[1:] + values[:-1]) / 2
+        apart = np.diff(values) > RESOLUTION * np.abs(values).max(initial=0)
+        cuts = ((values[1:] + values[:-1]) / 2)[apart]
         if len(cuts) > THRESHOLDS:
             quantiles = np.linspace(0, 1, THRESHOLDS + 2)[1:-1]
             cuts = np.unique(np.quantile(known[:, column], quantiles, method="midpoint"))
