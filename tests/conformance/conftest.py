@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 
 from cutlayer.attacks.completion.base import HEADS
 from cutlayer.attacks.feature import best_guess, exact, lira
 from cutlayer.attacks.feature.decoder import DecoderTraining, fit_decoder
-from cutlayer.attacks.label import drawn_labels, exploit, gradient_match, probe, strong_probe
-from cutlayer.attacks.label.co_training import Trees, boosted
+from cutlayer.attacks.label import gradient_match, probe, strong_probe
 from tests.models.estimator_rows import few_strengths
 
 
@@ -19,10 +17,7 @@ from tests.models.estimator_rows import few_strengths
 def _smaller_models() -> Iterator[None]:
     """The limits of the table are reached with fewer trees, units, folds and steps than an audit takes."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(strong_probe, "TREES", 10)
-        patched.setattr(boosted, "__defaults__", (Trees(folds=2, trees=15),))
-        patched.setattr(drawn_labels, "TREES", replace(drawn_labels.TREES, folds=2, trees=20))
-        patched.setattr(exploit, "STEPS", exploit.STEPS // 2)
+        patched.setattr(strong_probe, "TREES", 20)
         patched.setattr(probe, "FOLDS", 2)
         patched.setattr(gradient_match, "ROUNDS", 150)
         patched.setattr(exact, "STEPS", 400)
