@@ -309,9 +309,10 @@ def _again(lines):
     return [line for line in lines if "connected again" in line]
 
 
-def test_the_port_opens_for_a_connection_that_broke_and_closes_again():
-    lines = []
-    options = {"timeout": 10, "reconnect": 10}
+@contextmanager
+def _met(lines, reconnect):
+    """The ends of a link whose port shuts once the party has been heard, and the proxy between them."""
+    options = {"timeout": 10, "reconnect": reconnect}
     with (
         ServerLinks(HERE, "bank", ["telco"], "run", shuts=True, notify=lines.append, **options) as bank,
         Proxy(bank.address) as proxy,
@@ -319,12 +320,16 @@ def test_the_port_opens_for_a_connection_that_broke_and_closes_again():
     ):
         telco.port.send(**greeting("before"))
         bank.receive(bank.ports["telco"])
+        yield bank, proxy, telco
+
+
+def test_the_port_opens_for_a_connection_that_broke_and_closes_again():
+    lines = []
+    with _met(lines, reconnect=10) as (bank, proxy, telco):
         for broken in (1, 2):
             wait_for(lambda: refuses(bank.address), "the end of the port", 10)
             proxy.cut()
-            wait_for(
-                lambda broken=broken: sum("connected again" in line for line in lines) == broken, "a connection", 10
-            )
+            wait_for(lambda broken=broken: len(_again(lines)) == broken, "a connection", 10)
         wait_for(lambda: refuses(bank.address), "the end of the port", 10)
         telco.port.send(**greeting("after"))
         assert bank.receive(bank.ports["telco"]).fields["reason"] == "after"
@@ -332,14 +337,7 @@ def test_the_port_opens_for_a_connection_that_broke_and_closes_again():
 
 def test_a_port_that_another_process_took_meanwhile_loses_the_peer_and_says_why():
     lines = []
-    options = {"timeout": 10, "reconnect": 1.0}
-    with (
-        ServerLinks(HERE, "bank", ["telco"], "run", shuts=True, notify=lines.append, **options) as bank,
-        Proxy(bank.address) as proxy,
-        connect(proxy.address, "telco", "bank", **options) as telco,
-    ):
-        telco.port.send(**greeting("before"))
-        bank.receive(bank.ports["telco"])
+    with _met(lines, reconnect=1.0) as (bank, proxy, _telco):
         wait_for(lambda: refuses(bank.address), "the end of the port", 10)
         host, port = bank.address.rsplit(":", 1)
         with socket.socket() as other:

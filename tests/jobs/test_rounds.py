@@ -20,10 +20,10 @@ from cutlayer.channel.receiving import receive
 from cutlayer.channel.trail import verify
 from cutlayer.config import Job, LimitsConfig, validated
 from cutlayer.data.party_data import PartyTable
-from cutlayer.errors import AlignmentError, ConfigError, CutlayerError, ProtocolError, RunFolderError
+from cutlayer.errors import AlignmentError, ConfigError, CutlayerError, NotApproved, ProtocolError, RunFolderError
 from cutlayer.jobs.exchange import Waiting, result_of
 from cutlayer.jobs.expiry import check_kept, delete_expired
-from cutlayer.jobs.links import LinkOptions, open_trail
+from cutlayer.jobs.links import LinkOptions, open_trail, trail_of
 from cutlayer.jobs.rounds import PIECE, Round, receive_file, send_file
 from cutlayer.parties.agreement.handshake import Saved, agree_active, agree_passive
 from cutlayer.parties.drive.drive import drive_together
@@ -328,6 +328,13 @@ def test_what_a_job_does_not_keep_is_refused_and_deleted(tmp_path: Path, federat
     noted = verify(tmp_path / f"{ACTIVE}.trail")
     assert not noted.problems
     assert noted.files[-1].sent[(ACTIVE, "expired")] == (1, 0)
+
+
+def test_without_a_trail_nothing_is_sent_where_approvals_are_required() -> None:
+    """They are noted on it, and it is where every message asks for them."""
+    assert trail_of(JOB, TELCO, LinkOptions()) is None
+    with pytest.raises(NotApproved, match="egress trail"):
+        trail_of(validated(Job, {**raw_job(), "approvals": "required"}, ""), TELCO, LinkOptions())
 
 
 @pytest.mark.parametrize("name", ["", "..", "../telco", "a/b", "-x", "june\n", "x" * 41, "\u00e9t\u00e9"])

@@ -41,8 +41,8 @@ class BatchFunction(ABC):
         """The function of a run folder, which is opened here once, so that errors come before workers start."""
         paths = [None if path is None else str(Path(path).resolve()) for path in (run, local, key)]
         with _allowed(paths[1]):
-            training = part_at(Path(str(paths[0])), party).record.training
-            made = cls(str(paths[0]), party, training, paths[1], paths[2])
+            *_, model = part_at(Path(str(paths[0])), party)
+            made = cls(str(paths[0]), party, model.record.training, paths[1], paths[2])
             _loaded(made)
         return made
 

@@ -50,8 +50,8 @@ It is the batch of `cutlayer release` and `cutlayer predict`.
 """
 
 
-def part_at(run: Path, party: str) -> PartyModel:
-    """A party's part of the run in a folder.
+def part_at(run: Path, party: str) -> tuple[Job, RunFolder, PartyModel]:
+    """A party's part of the run in a folder, with its job.
 
     Raises:
         ConfigError: No party has the name.
@@ -61,7 +61,7 @@ def part_at(run: Path, party: str) -> PartyModel:
     job = load_closed_job(run / "job.yaml")
     if party not in job.parties:
         raise ConfigError.expected(f"one of the parties {', '.join(job.parties)}", repr(party)[:80])
-    return PartyModel.load(job, folder, party)
+    return job, folder, PartyModel.load(job, folder, party)
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,16 +92,15 @@ class OwnPart:
             ConfigError: Rows are identified by their numbers, or by several keys.
             RunFolderError: It is of another training.
         """
-        model = part_at(run, party)
+        job, folder, model = part_at(run, party)
         if model.record.training != training:
             got = f"training {model.record.training}"
             raise RunFolderError.expected(f"training {training} in {run}", got, "make the function again")
-        job = load_closed_job(run / "job.yaml")
         ids = job.parties[party].id
         if ids is None or len(ids.keys) > 1 or "@row" in ids.columns:
             got = "row numbers" if ids is None or len(ids.keys) == 1 else "several keys"
             raise ConfigError.expected("an id column, by which rows of a batch are known", got, "use cutlayer predict")
-        return cls(job, RunFolder.open(run), model, *rest)
+        return cls(job, folder, model, *rest)
 
     @property
     def name(self) -> str:

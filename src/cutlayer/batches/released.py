@@ -180,7 +180,7 @@ def check_release(
         DataError: The files are no release: another column, or an id that two rows have.
     """
     folder, private = Path(folder), load_private_part(Path(local))
-    model, job = part_at(Path(run), party), load_closed_job(Path(run) / "job.yaml")
+    job, _, model = part_at(Path(run), party)
     security = None if plaintext else security_of(job, party, private, Path(local).parent, _quiet)
     parcel = Parcel(folder / MANIFEST, party, security)
     message = next(parcel.messages(), None)

@@ -215,7 +215,9 @@ class Steps:
         links, private = self.setup.links, self._private(place)
 
         def predict(links: LinkOptions) -> Result:
-            return lead_prediction(side, run, self.setup.job, links, out, names, alone=True, round_=round_name)
+            job = self.setup.job
+            document, lines, _ = lead_prediction(side, run, job, links, out, names, alone=True, round_=round_name)
+            return document, lines
 
         if not peers:
             _begin(private, named)

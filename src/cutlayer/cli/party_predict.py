@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from cutlayer.jobs.links import LinkOptions
     from cutlayer.results.scores import Destination
     from cutlayer.serving.between import PredictionSide
+    from cutlayer.serving.party_drift import DriftOf
     from cutlayer.serving.prediction_release import Serving
     from cutlayer.training.folder import RunFolder
 
@@ -62,7 +63,6 @@ def party_predict(
     from cutlayer.jobs.links import address_of
     from cutlayer.results.scores import check_scores_output, destination
     from cutlayer.serving.between import PredictionSide
-    from cutlayer.serving.party_drift import measured
     from cutlayer.serving.prediction_release import Serving
     from cutlayer.training.folder import RunFolder
     from cutlayer.training.keys import read_key
@@ -87,9 +87,9 @@ def party_predict(
     with allowed(*private.allow_models), run_threads(trained.train.threads, 1, processes=len(trained.parties)):
         side = PredictionSide.open(trained, folder, name, table, private.limits, checked_limit(max_drift))
         if name == trained.active and written is not None:
-            document, lines = lead_prediction(side, folder, checked_job, links, written, absent or ())
+            document, lines, drift = lead_prediction(side, folder, checked_job, links, written, absent or ())
             answer(json, document, *lines)
-            exit_if_drifted(measured([side.drift]), side.max_drift, f"{written} is written")
+            exit_if_drifted(drift, side.max_drift, f"{written} is written")
         else:
             _follow(side, Serving(trained, folder, name, side.width, supplied), checked_job, links, as_json=json)
 
@@ -147,8 +147,8 @@ def lead_prediction(
     *,
     alone: bool = False,
     round_: str = "",
-) -> tuple[dict[str, Any], list[str]]:
-    """The active party's part of a prediction, once its side is open; returns the result, as JSON and in lines.
+) -> tuple[dict[str, Any], list[str], tuple[DriftOf, ...]]:
+    """The active party's part of a prediction, once its side is open; returns the result as JSON and lines, and drift.
 
     Args:
         side: Its side.
@@ -193,7 +193,7 @@ def lead_prediction(
     document = {"party": side.name, "out": str(out), "rows": rows, "contributed": contributed}
     drift = measured([side.drift])
     extra = {"warnings": side.table.arrivals, "drift": [asdict(row) for row in drift]}
-    return {**document, **extra, "model": made.model_dump(mode="json")}, [*lines, *drift_lines(drift)]
+    return {**document, **extra, "model": made.model_dump(mode="json")}, [*lines, *drift_lines(drift)], drift
 
 
 def _follow(side: PredictionSide, serving: Serving, job: Job, link_options: LinkOptions, *, as_json: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,8 +57,6 @@ def release(
         if value is not None and run is None:
             raise ConfigError.expected(f"{option} with --run", f"{option} alone", "name the run, or leave it out")
     setup = organisation(job, name, local, plaintext=plaintext, timeout=0, deadline=0, reconnect=None)
-    from dataclasses import replace
-
     from cutlayer.consent import allowed
 
     links = replace(setup.links, rows=rows)
@@ -72,10 +70,8 @@ def release(
         from cutlayer.jobs.options import Options
         from cutlayer.jobs.release_file import release_labels, release_training
 
-        options, placed = (
-            Options(keys_for(local.parent, key), resume, pilot=pilot),
-            with_device(setup.job, device, name),
-        )
+        options = Options(keys_for(local.parent, key), resume, pilot=pilot)
+        placed = with_device(setup.job, device, name)
         if name == placed.active and labels is None:
             written = release_labels(placed, out, place, options, links)
             lines = (f"{path}: drawn labels for {peer}, which reads it with --labels" for peer, path in written.items())
@@ -141,7 +137,7 @@ def release_rows(
         key: File of the key that replaced all keys of the run.
         counted: Gives the number of this prediction, by the number of those that were counted.
     """
-    from cutlayer.jobs.links import open_trail
+    from cutlayer.jobs.links import trail_of
     from cutlayer.serving.by_file import release_prediction, with_agreed_rows
     from cutlayer.serving.prediction_release import Serving
     from cutlayer.training.keys import read_key
@@ -149,5 +145,5 @@ def release_rows(
     serving = Serving(side.job, folder, side.name, side.width, read_key(key) if key else None)
     if serving.counted:
         serving.repeat(counted(serving.predictions_made))
-    trail = None if links.trail is None else open_trail(job, side.name, links.trail, links.security, folder.path)
+    trail = trail_of(job, side.name, links, folder.path)
     return release_prediction(with_agreed_rows(side, links.rows), serving, out, links.security, trail)

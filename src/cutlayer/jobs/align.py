@@ -27,7 +27,7 @@ from cutlayer.data.ids import Digests
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.exchange import RECORD, Exchange, result_of
-from cutlayer.jobs.links import LinkOptions, address_of, connected, open_trail
+from cutlayer.jobs.links import LinkOptions, address_of, connected, trail_of
 from cutlayer.jobs.options import Progress
 from cutlayer.jobs.party import GRACE
 from cutlayer.parties.agreement.handshake import Agreement, Saved, agree_active, agree_passive
@@ -185,7 +185,7 @@ def _exchange(
     job: Job, name: str, table: PartyTable, alignment: Alignment, folder: Path, options: LinkOptions, wait: float
 ) -> Exchange:
     """This party's end of an exchange of files, with its private record where a large alignment has its progress."""
-    trail = None if options.trail is None else open_trail(job, name, options.trail, options.security)
+    trail = trail_of(job, name, options)
     if alignment.folder is None:
         raise ConfigError.expected("a folder of the progress", "none")
     return Exchange(

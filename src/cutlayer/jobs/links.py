@@ -217,15 +217,32 @@ def trail_folder(private: PrivateFile, name: str, folder: Path) -> Path:
 
 def _transport(job: Job, name: str, options: LinkOptions) -> dict[str, Any]:
     """Fields of `Transport` at a party."""
-    if options.trail is None and required(job, name):
-        raise NotApproved.expected("an egress trail, which approvals are noted on", "none", "name LinkOptions.trail")
     return {
         "security": options.security,
         "contract": contract_of(job),
         "reconnect": options.seconds_to_reconnect,
         "notify": options.notify,
-        "trail": None if options.trail is None else open_trail(job, name, options.trail, options.security, options.run),
+        "trail": trail_of(job, name, options, options.run),
     }
+
+
+def trail_of(job: Job, name: str, options: LinkOptions, run: Path | None = None) -> Trail | None:
+    """The egress trail of the options, opened; `None` where they have none.
+
+    Args:
+        job: As of `open_trail`.
+        name: Name of the party.
+        options: How it is linked.
+        run: As of `open_trail`.
+
+    Raises:
+        NotApproved: As `open_trail`, and where approvals are required and the options have no trail.
+    """
+    if options.trail is not None:
+        return open_trail(job, name, options.trail, options.security, run)
+    if required(job, name):
+        raise NotApproved.expected("an egress trail, which approvals are noted on", "none", "name LinkOptions.trail")
+    return None
 
 
 def open_trail(job: Job, name: str, folder: Path, security: Security | None, run: Path | None = None) -> Trail:

@@ -17,7 +17,7 @@ from cutlayer.config import Job
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.courier import SENT, asked_by_file, check_by_courier, labels_sent, open_labels
-from cutlayer.jobs.links import LinkOptions, open_trail
+from cutlayer.jobs.links import LinkOptions, trail_of
 from cutlayer.jobs.options import Options
 from cutlayer.jobs.party import finish_passive
 from cutlayer.jobs.pilot import check_pilot
@@ -104,7 +104,7 @@ def _write_labels(
     job: Job, local: Local, paths: Mapping[str, Path], runs: Mapping[str, str], links: LinkOptions, *, proved: bool
 ) -> None:
     name = job.active
-    trail = None if links.trail is None else open_trail(job, name, links.trail, links.security)
+    trail = trail_of(job, name, links)
     ends = {peer: link(name, peer, runs.get(peer) or secrets.token_hex(8)) for peer in job.passives}
     side = ActiveParty(job, local, {peer: here for peer, (here, _) in ends.items()}, Observer())
     parties = {peer: absent(there, side) for peer, (_, there) in ends.items()}
@@ -164,7 +164,7 @@ def release_training(
             made.append(PassiveParty(job, local, port))
             return isolated(made[0].run(), local.starting_key, local.device)
 
-        trail = None if links.trail is None else open_trail(job, name, links.trail, links.security)
+        trail = trail_of(job, name, links)
         with repeatable_kernels([local.device]):
             asker = lambda port: _ask_once(job, port, made, limit, messages if sent_by else None)  # noqa: E731
             outcome = recorded(job, name, out, links.security, trail, party, asker, sent_by)

@@ -31,7 +31,7 @@ from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ProtocolError
 from cutlayer.jobs.align import Aligned, found_rows, inputs_of, is_empty
 from cutlayer.jobs.exchange import Exchange
-from cutlayer.jobs.links import LinkOptions, open_trail
+from cutlayer.jobs.links import LinkOptions, trail_of
 from cutlayer.parties.agreement.handshake import Agreement, Saved, agree_active, agree_passive
 from cutlayer.storage.durable import sync_file, sync_folder
 
@@ -89,7 +89,7 @@ class Round:
             Waiting: The label owner has not begun.
             RunFolderError: It was begun with another job or table, or has ended.
         """
-        trail = None if links.trail is None else open_trail(self.job, self.name, links.trail, links.security, self.run)
+        trail = trail_of(self.job, self.name, links, self.run)
         inputs = " ".join((inputs_of(self.job, self.table, self._alignment), self.private.name, *self.peers))
         return Exchange(
             self.job, self.name, self.folder, self.private, inputs, links.security, trail, wait, tuple(self.peers)
