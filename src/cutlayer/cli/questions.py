@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 PROTECTED = ("labels", "columns", "both", "nothing")
 AUTO = "auto"
-"""Labels and columns by grades where the rows suffice, else labels alone: what `init` protects unless it is told."""
+"""Labels and columns by grades where the rows suffice, else labels alone: what `init` protects by default."""
 TEXT = "text"
 _A = TypeVar("_A")
 

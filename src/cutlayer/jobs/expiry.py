@@ -87,8 +87,6 @@ def _sent_here(private: Path, shared: Path, run: Path | None) -> Iterator[Path]:
     yield shared
     if run is not None:
         yield from run.glob(f"checkpoint/*/{DRAWN}")
-        if (
-            run / "summary.json"
-        ).exists():  # of the label owner: a partner's are its own, for rows that it grades again
+        if (run / "summary.json").exists():  # the label owner's run: a partner keeps its own, to repeat its draws
             yield from run.glob(f"checkpoint/*/{RELEASED}")
         yield run / "transcript"

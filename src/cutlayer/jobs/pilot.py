@@ -7,7 +7,7 @@ from cutlayer.config.phases import Phase
 from cutlayer.errors import ConfigError
 
 MIN_ROWS, MAX_ROWS = 100, 1_000_000
-"""Number of rows of a pilot: of fewer nothing can be told, and more are none."""
+"""Number of rows of a pilot: fewer give no estimate, and more are a full run."""
 
 
 def check_pilot(job: Job, rows: int) -> None:

@@ -13,7 +13,7 @@ Numbers = npt.NDArray[np.float32]
 THRESHOLDS = 31
 """Maximum number of thresholds of a column: of several hundred rows more do not predict better."""
 RESOLUTION = 1e-6
-"""Difference of two values, relative to the largest, from which they are told apart: less is rounding of float32."""
+"""Least difference of two values, relative to the largest, that separates them: less is rounding of float32."""
 
 
 class Boosting(NamedTuple):
