@@ -14,7 +14,6 @@ from benchmarks import dcor_loss, distance_statistics, kept_memory, marvell_sear
 from benchmarks.audit_price import AuditPrices, audit_prices
 from benchmarks.averaged_noise import AveragedNoise, averaged_noise
 from benchmarks.collusion import Collusion, collusion
-from benchmarks.ddp import DataParallel, ddp
 from benchmarks.dimip_step import StepCosts, dimip_step
 from benchmarks.embedding_defences import EmbeddingOverheads, embedding_defences
 from benchmarks.embedding_history import EmbeddingHistory, embedding_history
@@ -197,10 +196,6 @@ def _two_processes(batch_size: int) -> Callable[[str, int, int], TwoProcesses]:
     return run
 
 
-def _ddp(table: str, _rows: int, repeats: int) -> DataParallel:
-    return ddp(table, 8192, repeats)
-
-
 def _serving(_table: str, _rows: int, repeats: int) -> ServingSpeeds:
     return serving(repeats)
 
@@ -240,7 +235,6 @@ def _tables(_table: str, rows: int, _repeats: int) -> Tables:
 Result = (
     Alignments
     | Comparison
-    | DataParallel
     | EmbeddingHistory
     | EmbeddingOverheads
     | Intersections
@@ -316,7 +310,6 @@ BENCHMARKS: dict[str, tuple[str, Callable[[str, int, int], Result]]] = {
         _two_processes(8192),
     ),
     "two_process_256": ("the same at batch 256; goal 0.5", _two_processes(256)),
-    "ddp": ("rows/s with two workers per party by torchrun against one, batch 8192; losses equal to rounding", _ddp),
     "noise": ("normals/s against torch.randn, goal 0.8; releases on a lattice against float32", _noise),
     "embedding_defences": (
         "noise, rescaling and adjusting over the undefended step, CIFAR halves; goals 0.0865, 0.4, 0.117",

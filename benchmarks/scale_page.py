@@ -231,8 +231,7 @@ shuffle of all rows within the noise of four seeds (`tests/data/test_block_shuff
 - A store that is larger than the machine's memory, and cold reads: files were in the system's cache.
 - Several repeats: each figure is of one run. Processor time hardly depends on what else runs; wall time does, and
   is in the results file.
-- A GPU (`python -m benchmarks.gpu_training` measures one where there is one), and several workers inside a party
-  (`python -m benchmarks ddp` compares two with one)."""
+- A GPU (`python -m benchmarks.gpu_training` measures one where there is one)."""
 
 
 def main() -> None:

@@ -90,7 +90,6 @@ FORKING = (
     "jobs/test_align.py",
     "jobs/test_keys.py",
     "jobs/test_processes.py",
-    "jobs/test_team.py",
     "jobs/test_tls_processes.py",
     "loggers/test_context.py",
     "parties/test_all_rows.py",

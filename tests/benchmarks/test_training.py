@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import faulthandler
 import json
-import os
-import runpy
 import sys
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from benchmarks import ddp, local_training
+from benchmarks import local_training
 from benchmarks.__main__ import main
 from benchmarks.local_training import make_table
 from benchmarks.two_processes import two_processes
-from tests.parties.processes import Forked
-from tools.ports import free_port
 
 FIELDS = {
     "name", "a", "b", "ratio", "lowest", "highest", "repeats", "threads", "rate_a", "rate_b", "peak_mb_a", "peak_mb_b"
@@ -58,87 +52,6 @@ def test_two_processes_are_compared_with_a_centralised_loop(tmp_path: Path) -> N
     assert found.lowest <= found.ratio <= found.highest
     assert found.ratio > 0
     assert (found.name, found.repeats, found.threads) == ("two_process_256", 1, 1)
-
-
-SLOWEST = 300.0
-"""Seconds after which a process states where its threads are, and ends: on a busy machine imports take two minutes."""
-
-
-@pytest.fixture
-def one_party_by_torchrun(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The other party's workers are forked, with what `torchrun` sets in their environment.
-
-    It starts an interpreter for each worker, which imports the package, and one for itself, in place of a fork.
-    """
-    start, arguments_of = ddp._start, ddp._arguments
-
-    def started(arguments: list[str], workers: int) -> tuple[Callable[[], int | None], Callable[[], None]]:
-        if workers == 1 or "active" in arguments:
-            return start(arguments, workers)
-        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(workers)}
-        errors = [tmp_path / f"errors-{rank}.txt" for rank in range(workers)]
-        forks = [
-            Forked(_ranked, path, arguments, {**meeting, "RANK": str(rank)}, errors=path)
-            for rank, path in enumerate(errors)
-        ]
-
-        def wait() -> int:
-            return max([abs(fork.wait(2 * SLOWEST)) for fork in forks])  # of all, so that each prints what it said
-
-        def kill() -> None:
-            for fork in forks:
-                fork.kill()
-
-        return wait, kill
-
-    monkeypatch.setattr(ddp, "_start", started)
-    # What a peer is waited for is stated sooner than where the threads are.
-    monkeypatch.setattr(ddp, "_arguments", lambda *given: [*arguments_of(*given), "--timeout", str(0.6 * SLOWEST)])
-    monkeypatch.setattr(ddp.subprocess, "Popen", partial(Launcher, tmp_path / "errors-torchrun.txt"))
-
-
-class Launcher:
-    """`python -m torch.distributed.run` in a fork of a process that has imported PyTorch."""
-
-    def __init__(self, errors: Path, command: list[str], **_: int) -> None:
-        assert command[:2] == [sys.executable, "-m"]
-        self._fork = Forked(_run_module, errors, command[2:], errors=errors)
-
-    def wait(self, _seconds: float) -> int:
-        return self._fork.wait(2 * SLOWEST)
-
-    def kill(self) -> None:
-        self._fork.kill()
-
-
-def _bounded(errors: Path) -> None:
-    """Write what this process and its own say to a file, and where its threads are if it does not end."""
-    os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
-    faulthandler.dump_traceback_later(SLOWEST, exit=True)
-
-
-def _run_module(errors: Path, arguments: list[str]) -> None:
-    _bounded(errors)
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    sys.argv = arguments
-    runpy.run_module(arguments[0], run_name="__main__")
-
-
-def _ranked(errors: Path, arguments: list[str], environment: Mapping[str, str]) -> None:
-    _bounded(errors)
-    os.environ.update(environment)
-    ddp._run_alone(arguments)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("one_party_by_torchrun")
-def test_workers_started_by_torchrun_train_what_one_trains(tmp_path: Path) -> None:
-    table = tmp_path / "table.parquet"
-    make_table(table, 700)
-    found = ddp.ddp(str(table), 256, 1)
-    assert found.lowest <= found.ratio <= found.highest
-    assert 0 <= found.loss_difference < 1e-4
-    assert (found.name, found.workers, found.repeats) == ("ddp", 2, 1)
 
 
 @pytest.mark.parametrize("side", [local_training.whole_side, local_training.quickly_audited_side])

@@ -150,7 +150,10 @@ PARTIES = [
     ({f"{TELCO}.table": None}, "expected parties.telco.table, got none; name the party's file"),
     ({f"{BANK}.secret": "a\0b"}, "parties.bank.secret: expected the path of a file or folder, got"),
     ({f"{BANK}.secret": "/"}, "parties.bank.secret: expected the path of a file or folder, got '/'"),
-    ({f"{TELCO}.lanes": ["127.0.0.1:7"]}, "expected no parties.telco.lanes, since all parties connect to bank"),
+    (
+        {"train.workers": 2},
+        "train: expected no workers, got 2; leave it out; cutlayer.batches divides releases and predictions among",
+    ),
     (
         {f"{TELCO}.audit": {"fail_above": {"label_auc": 0.6}}},
         "only the active party, which holds the labels, can measure",

@@ -132,14 +132,6 @@ def test_the_operations_of_a_step_are_those_of_its_matrices() -> None:
     assert found.step_operations == 6 * products * job.train.batch_size
 
 
-def test_several_workers_have_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine(monkeypatch, 1)
-    raw = raw_job(workers=2)
-    check_job(validated(Job, raw, ""))
-    with pytest.raises(ConfigError, match=r"expected parties.bank.device: cpu with train.workers: 2, got auto"):
-        check_job(with_device(validated(Job, raw, ""), "auto"))
-
-
 def test_a_device_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H200")
     assert (described(GPU), described(CPU)) == ("cuda:1 (NVIDIA H200)", "cpu")

@@ -59,7 +59,6 @@ def test_the_folder_names_two_classes_and_holds_nothing_private(tmp_path: Path) 
         ({}, {"resume": "../../etc"}, "the id of an NVFlare job"),
         ({"parties__telco__on_absent": "wait"}, {}, "stop or continue under NVFlare, got wait"),
         ({"name": "..."}, {}, "a job name with letters or digits"),
-        ({"train__workers": 2}, {}, "train.workers: 1 under NVFlare, got 2; a site starts one process"),
         ({"model__top": {"kind": "nope"}}, {}, "nope"),
     ],
 )

@@ -67,7 +67,6 @@ forkserver.set_forkserver_preload(
         "tests.cli.jobs",
         "tests.models.estimator_rows",
         "tests.parties.runs",
-        "torch._dynamo",  # data-parallel workers import it, for seconds each
         "tests.parties.frozen",  # the last: it hides what was imported before it from the garbage collector
     ]
 )
@@ -101,8 +100,7 @@ def lay_out(base: Path, raw: Mapping[str, Any], given: Mapping[str, pa.Table]) -
     shared = {name: {"role": party["role"], "table": f"{name}.csv"} for name, party in raw["parties"].items()}
     for name, party in raw["parties"].items():
         shared[name] |= {"on_absent": party["on_absent"]} if "on_absent" in party else {}
-    lanes = [f"127.0.0.1:{free_port()}" for _ in range(raw["train"].get("workers", 1))]
-    shared[ACTIVE] |= {"address": lanes[0]} | ({"lanes": lanes[1:]} if lanes[1:] else {})
+    shared[ACTIVE] |= {"address": f"127.0.0.1:{free_port()}"}
     sites = {}
     for index, (name, party) in enumerate(raw["parties"].items()):
         site = Site(name, base / name)
@@ -176,19 +174,6 @@ def wait_for(condition: Callable[[], bool], what: str, patience: float = PATIENC
         if time.monotonic() > deadline:
             raise AssertionError(f"{what} did not happen within {patience:g} s")
         time.sleep(0.005)
-
-
-def fork_workers(site: Site, count: int, *more: str) -> list[Forked]:
-    """`cutlayer party` in a forked process for each worker, with what `torchrun` sets in their environment."""
-    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(count)}
-    return [
-        forked(_run_worker, site.folder, site.arguments(*more), {**meeting, "RANK": str(rank)}) for rank in range(count)
-    ]
-
-
-def _run_worker(folder: Path, arguments: list[str], environment: Mapping[str, str]) -> None:
-    os.environ.update(environment)
-    run_in(folder, arguments, f"-{environment['RANK']}")
 
 
 def run_in(folder: Path, arguments: list[str], suffix: str = "") -> None:

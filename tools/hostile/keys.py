@@ -67,7 +67,7 @@ def values_of(name: str, kinds: set[Any]) -> Iterator[tuple[Any, bool]]:
     if Path in kinds or any(isinstance(kind, type) and "path" in getattr(kind, "model_fields", ()) for kind in kinds):
         yield from ((path, True) for path in PATHS)
     if str in kinds:
-        reaches = name in ("url", "mlflow", "address", "listen", "lanes", "metrics") or Path in kinds
+        reaches = name in ("url", "mlflow", "address", "listen", "metrics") or Path in kinds
         yield from ((address, True) for address in ADDRESSES if reaches)
         yield from ((text, text.startswith(("hostile", "this"))) for text in TEXTS)
     if int in kinds or float in kinds:

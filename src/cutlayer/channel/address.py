@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
 
 from cutlayer.errors import ConfigError
-
-if TYPE_CHECKING:
-    from cutlayer.config.case import Case
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -72,20 +67,3 @@ def _is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def lane_faults(case: Case) -> Iterator[str]:
-    """Lanes are at the active party, at as many different addresses as there are workers after the first."""
-    job, further = case.job, case.job.train.workers - 1
-    owner, where = job.parties[job.active], f"parties.{job.active}"
-    for name in job.passives:
-        if lanes := ", ".join(job.parties[name].lanes):
-            wanted = f"expected no parties.{name}.lanes, since all parties connect to {job.active}"
-            yield f"{wanted}, got {lanes}; move them to {where}"
-    if owner.lanes and len(owner.lanes) != further:
-        wanted = f"expected {further} {where}.lanes, one for each worker after the first"
-        yield f"{wanted}, got {len(owner.lanes)}; name one address for each, or none"
-    for lane in owner.lanes:
-        check_fixed_port(lane)
-        if (owner.address, *owner.lanes).count(lane) > 1:
-            yield f"expected an address of its own for each of the lanes and {where}.address, got {lane} twice"

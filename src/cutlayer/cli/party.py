@@ -74,7 +74,6 @@ def party(
     from cutlayer.jobs.options import Options
     from cutlayer.jobs.party import run_party
     from cutlayer.jobs.preflight import run_preflight
-    from cutlayer.jobs.team import rank_here
     from cutlayer.loggers.context import logged
 
     chosen = with_device(setup.job, device, name)
@@ -87,17 +86,14 @@ def party(
     if preflight:
         with models:
             raise typer.Exit(show_checks(run_preflight(chosen, name, options, setup.links), as_json=json))
-    quiet = quiet or json or rank_here() > 0
     with (
         lines,
         interruptible(folder),
         models,
-        progress_for(quiet=quiet) as progress,
+        progress_for(quiet=quiet or json) as progress,
         logged(chosen, name, folder, progress) as watched,
     ):
         ran = run_party(chosen, name, folder, options, watched, links)
-    if rank_here():  # the first worker shows the result
-        return
     code = finish(ran, as_json=json)
     if name != setup.job.active and not json:
         say_trail(setup.links.trail)

@@ -25,7 +25,7 @@ BOTTOM: Mapping[str, Any] = {"kind": "auto", "hidden": [64, 32]}
 TOP: Mapping[str, Any] = {"kind": "mlp", "hidden": [32]}
 _OF_ALL_ROWS = ("alone", "undefended", "each", "uncompressed")
 """Baselines that are trained on all rows, by the active party's own columns or by the protocol."""
-_NEWER_OF_TRAIN = ("micro_batches", "workers", "precision", "checkpoint_every", "best_by", "class_weight")
+_NEWER_OF_TRAIN = ("micro_batches", "precision", "checkpoint_every", "best_by", "class_weight")
 _NEWER_OF_SPLIT = ("by", "by_id", "public", "stratify")
 COLUMNS = "columns"
 """Kind of the active party's bottom model under them: its columns as they are."""
@@ -151,7 +151,7 @@ class Job(FrozenModel):
     def _faults_of_all_rows(self) -> Iterator[str]:
         """All rows need batches and parts of the split that no other row moves, and messages of a party's own rows."""
         defaults = TrainConfig()
-        for key in ("warmup_epochs", "micro_batches", "workers", "shuffle"):
+        for key in ("warmup_epochs", "micro_batches", "shuffle"):
             if (got := getattr(self.train, key)) != getattr(defaults, key):
                 yield f"train.{key} at its default with rows: all, got {got}; write rows: common"
         if odd := [name for name in self.compare if name not in _OF_ALL_ROWS]:

@@ -280,7 +280,6 @@ class PartyConfig(PrivatePart):
     Attributes:
         role: Whether the party holds the labels.
         address: Address where the passive parties find the active one.
-        lanes: Addresses of the active party's workers after the first; by default at the ports after that of `address`.
         identity: Identity that the party's certificate must state; by default `spiffe://FEDERATION/NAME`.
         on_absent: What happens if this passive party is lost in training: `stop` ends the run, which can be resumed;
             `wait` has all others wait for it to resume, and go on; `continue` trains on without it, with zeros for its
@@ -289,7 +288,6 @@ class PartyConfig(PrivatePart):
 
     role: Role
     address: str | None = None
-    lanes: tuple[str, ...] = ()
     identity: Identity | None = None
     on_absent: OnAbsent = "stop"
 

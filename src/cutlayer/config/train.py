@@ -7,7 +7,7 @@ import reprlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
-from pydantic import Field, PrivateAttr, field_validator
+from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from cutlayer.config.base import FrozenModel
 from cutlayer.config.device import Precision
@@ -32,7 +32,6 @@ COMPARED_GAIN = 0.001
 """Least gain of an epoch of it that counts, where a job states none."""
 MAX_THREADS = 1024
 MAX_MICRO_BATCHES = 64
-MAX_WORKERS = 64
 
 
 class OptimizerConfig(FrozenModel):
@@ -137,8 +136,6 @@ class TrainConfig(FrozenModel):
             that is fixed by then and is sent no gradient afterwards.
         micro_batches: Number of parts in which the messages of a step cross: a party computes while another part is on
             its way. Gradients are summed over the parts: the step is that of the whole batch, up to rounding.
-        workers: Number of processes of each party, which divide every batch among them. The step is that of the whole
-            batch, up to rounding. Where all parties run in one process, each has one worker.
         checkpoint_every: Number of steps after which all parties save a checkpoint within an epoch, besides that at its
             end; without it, only there.
         warmup_epochs: Number of epochs before that single release. In them the parties that release once send nothing,
@@ -148,7 +145,6 @@ class TrainConfig(FrozenModel):
     epochs: Literal["auto"] | Annotated[int, Field(ge=1, le=MAX_EPOCHS)] = "auto"
     batch_size: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"
     micro_batches: int = Field(default=1, ge=1, le=MAX_MICRO_BATCHES)
-    workers: int = Field(default=1, ge=1, le=MAX_WORKERS)
     optimizer: OptimizerConfig = OptimizerConfig()
     seed: int = Field(default=0, ge=0, lt=2**63)
     threads: Literal["auto"] | Annotated[int, Field(ge=1, le=MAX_THREADS)] = "auto"
@@ -267,6 +263,15 @@ class TrainConfig(FrozenModel):
         """Whether a passive party is sent no gradient, and no split by labels; see `Job.is_label_free`."""
         return self.release_of(party) == "once" and not self.warmup_epochs and not self.split.depends_on_labels
 
+    @model_validator(mode="before")
+    @classmethod
+    def _has_no_workers(cls, raw: Any) -> Any:
+        """Name what came in place of `workers` to a job that states it."""
+        if isinstance(raw, Mapping) and "workers" in raw:
+            remedy = "leave it out; cutlayer.batches divides releases and predictions among processes"
+            raise ValueError(f"no workers, got {reprlib.repr(raw['workers'])}; {remedy}")
+        return raw
+
     @field_validator("release", mode="before")
     @classmethod
     def _releases_are_known(cls, raw: Any) -> Any:
@@ -283,11 +288,6 @@ class TrainConfig(FrozenModel):
         min_rows = AUTO_BATCH[0] if self.batch_size == "auto" else self.batch_size
         if self.micro_batches > min_rows:
             yield f"micro_batches up to the {min_rows} rows of a batch, got {self.micro_batches}"
-        if self.workers > min_rows:
-            yield f"workers up to the {min_rows} rows of a batch, got {self.workers}"
-        if self.workers > 1 and self.micro_batches > 1:
-            got = f"got {self.workers} and {self.micro_batches}"
-            yield f"workers or micro_batches above 1, {got}; workers have divided the batch already"
         if self.split.test == self.split.validation == 0:
             yield "split.test or split.validation above 0, got 0 for both; metrics need held-out rows"
         if self.early_stop and self.split.validation == 0:
@@ -338,15 +338,3 @@ def split_faults(case: Case) -> Iterator[str]:
     for name in conditions + [each.name for each in case.protections(job.active) if each.guarantees_labels]:
         wanted = f"expected no train.split.{key} with {name}, whose guarantee a split {what} would void"
         yield f"{wanted}, got {got}; {remedy}"
-
-
-def worker_faults(case: Case) -> Iterator[str]:
-    """Several workers train parties that stay, release in every step, and update their weights by whole batches."""
-    job = case.job
-    for name, party in job.parties.items() if job.train.workers > 1 else ():
-        wrong = [f"parties.{name}.on_absent: {party.on_absent}"] * (party.on_absent != "stop")
-        wrong += [f"train.release: once at {name}"] * (name in job.passives and Phase.RELEASE in job.phases_of(name))
-        updating = case.acting(name, "update")
-        wrong += [f"parties.{name}.privacy.{each}, which updates the weights row by row" for each in updating]
-        for what in wrong:
-            yield f"expected train.workers: 1 with {what}, got {job.train.workers}; leave one of them out"

@@ -10,7 +10,6 @@ from functools import cache
 
 from cutlayer.attacks import attacks_of, gate_faults
 from cutlayer.attacks.malicious import malicious_faults
-from cutlayer.channel.address import lane_faults
 from cutlayer.config import Job
 from cutlayer.config.aggregate import aggregate_faults
 from cutlayer.config.case import Case, Rules
@@ -18,7 +17,7 @@ from cutlayer.config.guard import guard_faults
 from cutlayer.config.ids import repeated_ids_faults, stated_rows_faults
 from cutlayer.config.log import log_faults
 from cutlayer.config.party import label_free_faults
-from cutlayer.config.train import release_faults, split_faults, weight_faults, worker_faults
+from cutlayer.config.train import release_faults, split_faults, weight_faults
 from cutlayer.consent import check_allowed
 from cutlayer.errors import ConfigError, CutlayerError
 from cutlayer.models import check_models, fitted_top_faults, imports_of
@@ -68,11 +67,13 @@ def _faults(job: Job, only: str | None) -> Iterator[str]:
 
 
 def _device_faults(case: Case) -> Iterator[str]:
-    """The rules of devices, which PyTorch knows, where one is not the CPU."""
+    """This machine has the devices of the parties here; those of other organisations are theirs, and unknown."""
     if any(party.device != "cpu" for party in case.job.parties.values()):
-        from cutlayer.parties.compute.device import device_faults
+        from cutlayer.parties.compute.device import device_of  # which loads PyTorch
 
-        yield from device_faults(case)
+        for name, party in case.job.parties.items():
+            device_of(party.device, f"parties.{name}.device")
+    yield from ()
 
 
 def _check_alternatives(job: Job) -> None:
@@ -102,8 +103,6 @@ RULES: tuple[Rules, ...] = (
     aggregate_faults,
     stated_rows_faults,
     repeated_ids_faults,
-    lane_faults,
-    worker_faults,
     _device_faults,
     malicious_faults,
     guard_faults,

@@ -30,11 +30,9 @@ from cutlayer.jobs.options import Options, Progress
 from cutlayer.jobs.pilot import check_pilot
 from cutlayer.jobs.runs import Execution, chance_reference, conclude
 from cutlayer.jobs.summary import protection_results
-from cutlayer.jobs.team import run_further_worker, team_of, workers_here
 from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.agreement.partners import Partners
 from cutlayer.parties.compute.device import described
-from cutlayer.parties.compute.team import Team
 from cutlayer.parties.drive.by_links import driven
 from cutlayer.parties.drive.drive import drive
 from cutlayer.parties.drive.random_state import isolated
@@ -63,9 +61,6 @@ GRACE = 2.0
 def run_party(job: Job, name: str, out: Path, options: Options, progress: Progress, links: LinkOptions) -> RunFolder:
     """Run one organisation's part of a job to its end.
 
-    Where the party has several workers, each process calls this. All but the first compute their part of every batch,
-    and leave the run folder to the first.
-
     Args:
         job: Job with this party's private part filled in; of all other parties only the roles are known here.
         name: Name of the party that this process is.
@@ -90,24 +85,12 @@ def run_party(job: Job, name: str, out: Path, options: Options, progress: Progre
         check_loopback(address_of(job))
     elif name != job.active or links.listen is None:
         address_of(job)
-    with team_of(job, links.deadline) as team:
-        if team is not None and not team.leads:
-            run_further_worker(job, name, out, links, team)
-            return RunFolder(out)
-        return _run_first(job, name, out, options, progress, links, team)
-
-
-def _run_first(
-    job: Job, name: str, out: Path, options: Options, progress: Progress, links: LinkOptions, team: Team | None
-) -> RunFolder:
-    """Run one organisation's part as its first or only worker."""
     table = open_table(job, name, options.tables)
-    processes = len(job.parties) * workers_here()
     with (
         RunFolder.new_or_resumed(out, job, resume=options.resume) as folder,
-        run_threads(job.train.threads, job.train.batch_size, processes=processes) as threads,
+        run_threads(job.train.threads, job.train.batch_size, processes=len(job.parties)) as threads,
     ):
-        part = _PartyRun(Execution(job, folder, options, threads, progress), name, links, team)
+        part = _PartyRun(Execution(job, folder, options, threads, progress), name, links)
         while True:
             try:
                 part.run(table)
@@ -131,13 +114,11 @@ class _PartyRun:
         execution: The job, its run folder, and how to run it.
         name: Name of the party.
         links: How to connect to the other parties.
-        team: The workers of the party; `None` where it has one.
     """
 
     execution: Execution
     name: str
     links: LinkOptions
-    team: Team | None
 
     def run(self, table: PartyTable) -> None:
         """Run it with these rows.
@@ -157,7 +138,7 @@ class _PartyRun:
         alignment = Alignment(job.alignment, folder=place, progress=progress, pilot=pilot)
         if self.links.releases:
             alignment = agreed_alignment(job, name, self.links.rows, table, pilot=pilot)
-        local = replace(local, alignment=alignment, team=self.team)
+        local = replace(local, alignment=alignment)
         if name == job.active:
             self._lead(local)
         else:
@@ -280,7 +261,6 @@ def _run_of(job: Job, local: Local, party: PassiveParty, outcome: PassiveOutcome
             if kind in kinds
         ),
         resumed=local.resume,
-        workers=job.train.workers,
         label_free=job.train.is_label_free(local.name),
         sees_end=Phase.LEAVE not in job.phases,
         split_sent=job.train.split.is_sent,

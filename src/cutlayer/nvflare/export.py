@@ -61,7 +61,7 @@ def export_job(
 
     Raises:
         ConfigError: An unknown party, two parties at one site, a name that NVFlare's certificates cannot have, no
-            address for a direct route, `on_absent: wait`, or several workers.
+            address for a direct route, or `on_absent: wait`.
         RunFolderError: The folder has something in it.
         CutlayerError: An error of `check_job`.
     """
@@ -158,9 +158,6 @@ def _check(job: Job, route: Route, resume: str) -> None:
         if party.on_absent == "wait":
             remedy = "NVFlare starts no site again within a job; take stop, and submit with --resume-job"
             raise ConfigError.expected(f"parties.{name}.on_absent: stop or continue under NVFlare", "wait", remedy)
-    if job.train.workers > 1:
-        remedy = "a site starts one process; run cutlayer party under torchrun at each"
-        raise ConfigError.expected("train.workers: 1 under NVFlare", job.train.workers, remedy)
     from cutlayer.jobs.check import check_job  # loads the tensor library, which the processes of NVFlare do not need
 
     check_job(job, only="")

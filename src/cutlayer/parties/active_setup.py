@@ -103,17 +103,16 @@ class ActiveSetup:
 
     def _build(self, prepared: Prepared, widths: Mapping[str, int], ports: Iterable[Port], order: bytes) -> None:
         job, local = self._job, self._local
-        divided = not self.whole or local.team is not None
         modules: dict[str, nn.Module] = {}
         if self.store is not None:
             bottom = bottom_of(job, local.name, self.inputs)
             modules["bottom"], widths = bottom, {**widths, local.name: bottom.width}
-            if divided:
+            if not self.whole:
                 check_bottom(bottom, self.inputs, job.train)
         self.widths = {party: widths[party] for party in job.parties if party in widths}
         self.top: TopModel = top_of(job, self.widths, self.task.outputs)
         modules["top"] = self.top
-        if divided:
+        if not self.whole:
             check_top(self.top, job.train)
         charge = local.charge_run(prepared.digests, lambda: self.draws)
         self.state = PartyState(

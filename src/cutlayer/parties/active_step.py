@@ -17,7 +17,6 @@ from cutlayer.config import Job
 from cutlayer.kernels.gradients.received_gradient import backward_from
 from cutlayer.kernels.noise.aes import derive
 from cutlayer.models import tapped
-from cutlayer.parties.active_model import ActiveModel, TrainingLabels
 from cutlayer.parties.active_records import ActiveRecords
 from cutlayer.parties.active_setup import ActiveSetup
 from cutlayer.parties.compute.group_threads import GroupThreads
@@ -27,8 +26,6 @@ from cutlayer.parties.guards.embedding_guard import EmbeddingGuard
 from cutlayer.parties.guards.numbers import check_gradients, check_loss
 from cutlayer.parties.session.local import Local
 from cutlayer.parties.session.passives import Passives
-from cutlayer.parties.team.lanes import ActiveLanes
-from cutlayer.parties.team.leading import ActiveLead, SharedLabels, share_start, step_bytes
 from cutlayer.protections.contract.views import ActiveView, Mode
 
 Crossed = tuple[Mapping[str, Tensor], Mapping[str, Tensor], Mapping[str, Tensor]]
@@ -55,7 +52,7 @@ class Batch:
 
 
 class ActiveStep:
-    """Takes the training steps of the active party, alone or with the other workers of the party.
+    """Takes the training steps of the active party.
 
     Args:
         job: The shared job.
@@ -75,38 +72,16 @@ class ActiveStep:
         self.has_gradient, self._step = False, 0
         limit = local.config.limits.gradient_norm
         self._check = partial(check_gradients, limit=limit, party=local.name, readings=local.readings)
-        self.lanes: ActiveLanes | None = None
         self.guard: EmbeddingGuard | None = None
         if local.config.guard is not None:
             seed = int.from_bytes(derive(local.noise_key, b"guard", size=4))
             self.guard = setup.state.guard = EmbeddingGuard(local.name, local.config.guard, len(setup.labels), seed)
         self._threads: GroupThreads | None = None
-        if not (setup.whole or local.team is not None):
+        if not setup.whole:
             self._threads = GroupThreads.of(list(self.state.modules.values()), job.train, local.device)
 
-    def meet_workers(self) -> None:
-        """Give the other workers of this party, if there are any, what they start from."""
-        team, local, state = self.local.team, self.local, self.state
-        if team is None:
-            return
-        labels = TrainingLabels(self.setup.labels, self.setup.training_loss, self.setup.weights)
-        shared = SharedLabels.of(labels)
-        plain = {**shared.plain, "widths": self.setup.widths, "features": self.setup.store is not None}
-        common = share_start(team, local, state, shared.tensors, **plain)
-        self.lead = ActiveLead(state, team.size, self.setup.labels, self.protected_gradients)
-        self.lanes = ActiveLanes(
-            self.passives.ports,
-            ActiveModel(state.modules, local.name, tuple(self.setup.widths)),
-            self.setup.store,
-            self.setup.widths,
-            labels,
-            **common,
-        )
-
-    def dismiss_workers(self) -> None:
-        """Tell the other workers of this party, if there are any, that no step follows, and end its own threads."""
-        if self.lanes is not None:
-            self.lanes.team.lead(None)
+    def close(self) -> None:
+        """End its threads: no step follows."""
         if self._threads is not None:
             self._threads.close()
 
@@ -123,8 +98,6 @@ class ActiveStep:
             The mean loss of the batch in parts, which add up to it, once `local.readings` has read them.
         """
         self.passives.presence.now, self._step = (order.epoch, order.step), order.step
-        if self.lanes is not None:
-            return [(yield from self._team_step(self.lanes, order))]
         if not order.rows.shape[0]:
             yield from self._empty_step(order)
             return []
@@ -150,22 +123,6 @@ class ActiveStep:
         labels = self.local.resident.take("labels", self.setup.labels, rows)
         view = ActiveView(Mode.TRAIN, order.epoch, order.global_step, rows, labels, received)
         self._return_gradients(Batch(order.step, view, {}, [digest], parts))
-
-    def _team_step(self, lanes: ActiveLanes, order: StepOrder) -> Generator[Port, Message, float]:
-        """A step that all workers of this party take together; returns the loss."""
-        self.state.charge()
-        lanes.team.lead(order)
-        crossed = yield from lanes.step(order, self.lead)
-        self.has_gradient = self.has_gradient or reaches_a_weight(self.setup.top)
-        for name in self.passives.ports:
-            whole, others = step_bytes(order, lanes.team, self.passives.row_bytes(self.setup.widths[name]))
-            self.passives.usage.count(Kind.EMBEDDING, whole)
-            self.passives.usage.count(Kind.GRADIENT, whole)
-            self.passives.usage.count_elsewhere(name, Kind.EMBEDDING, received=others)
-            self.passives.usage.count_elsewhere(name, Kind.GRADIENT, sent=others)
-        if order.record:
-            self.records.add(order, crossed.embeddings, crossed.gradients, {})
-        return crossed.loss
 
     def _train(
         self, order: StepOrder, taps: nn.Module | None

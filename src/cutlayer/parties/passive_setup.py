@@ -64,7 +64,7 @@ class PassiveSetup:
         bottom: BottomModel = bottom_of(job, local.name, self.inputs)
         # Before the first message about features: all protections assume that rows do not affect each other.
         local.chain.check_bottom(bottom, self.inputs)
-        if not self.whole or local.team is not None:
+        if not self.whole:
             check_bottom(bottom, self.inputs, job.train)
         self.bottom = bottom
         self._draws = lambda: next((p.draws for p in local.chain.protections if p.draws), "")

@@ -26,8 +26,6 @@ from cutlayer.parties.guards.guard import GradientGuard
 from cutlayer.parties.messages import receive_gradient
 from cutlayer.parties.passive_setup import PassiveSetup
 from cutlayer.parties.session.local import Local
-from cutlayer.parties.team.lanes import PassiveLanes
-from cutlayer.parties.team.leading import PassiveLead, share_start
 from cutlayer.protections.contract.views import PassiveView, Update
 
 Parts = Sequence[tuple[Tensor, bytes]]
@@ -35,7 +33,7 @@ Parts = Sequence[tuple[Tensor, bytes]]
 
 
 class PassiveStep:
-    """Takes the training steps of a passive party, alone or with the other workers of the party.
+    """Takes the training steps of a passive party.
 
     Args:
         job: The shared job.
@@ -57,7 +55,6 @@ class PassiveStep:
         self.state = setup.state
         self.transcript, self.sampling = transcript, sampling
         self.warmup_gradients: Tensor | None = None
-        self.lanes: PassiveLanes | None = None
         self.guard: GradientGuard | None = None
         if local.config.guard is not None and Phase.RELEASE not in job.phases_of(local.name):
             penalised = local.chain.acts_at("local_loss")
@@ -66,7 +63,7 @@ class PassiveStep:
             )
         self._ahead = ReadAhead(setup.gather)
         self._threads: GroupThreads | None = None
-        if not setup.whole and local.team is None and self.state.optimizer is not None:
+        if not setup.whole and self.state.optimizer is not None:
             self._threads = GroupThreads.of([setup.bottom], job.train, local.device)
 
     def records(self, epoch: int, step: int) -> bool:
@@ -82,24 +79,11 @@ class PassiveStep:
         """
         if not order.rows.shape[0]:
             yield from self._empty_step(order)
-        elif self.lanes is not None:
-            yield from self._team_step(self.lanes, order)
         else:
             yield from self._train_step(order, next_rows)
 
-    def meet_workers(self) -> None:
-        """Give the other workers of this party, if there are any, what they start from."""
-        team, local, state = self.local.team, self.local, self.state
-        if team is None or self.lanes is not None:
-            return
-        common, size = share_start(team, local, state, {}), team.size
-        self.lead = PassiveLead(state, lambda order: self.setup.training_view(order, order.rows, size))
-        self.lanes = PassiveLanes(self.port, self.setup.bottom, self.setup.store, **common)
-
-    def dismiss_workers(self) -> None:
-        """Tell the other workers of this party, if there are any, that no step follows, and end its own threads."""
-        if self.lanes is not None:
-            self.lanes.team.lead(None)
+    def close(self) -> None:
+        """End its threads: no step follows."""
         if self._threads is not None:
             self._threads.close()
 
@@ -119,14 +103,6 @@ class PassiveStep:
         view, parts = self.setup.training_view(order, order.rows, 1), _digested([order.rows])
         self._send(order, parts, self.state.chain.embedding_out(torch.zeros(0, self.setup.bottom.width), view))
         yield from self._gradient(order, parts, self.setup.bottom.width)
-
-    def _team_step(self, lanes: PassiveLanes, order: StepOrder) -> Generator[Port, Message, None]:
-        """A step that all workers of this party take together."""
-        self.state.charge()
-        lanes.team.lead(order)
-        crossed = yield from lanes.step(order, self.lead)
-        if order.record:
-            self.transcript.add(Step(order.epoch, order.step, order.rows, crossed.embeddings, crossed.gradients, {}))
 
     def _train_step(self, order: StepOrder, next_rows: Tensor | None) -> Generator[Port, Message, None]:
         epoch, step, rows = order.epoch, order.step, order.rows

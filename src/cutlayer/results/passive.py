@@ -93,7 +93,6 @@ class PassiveRun(Document):
         serving: Further releases of each row for predictions, as planned.
         messages: Messages by kind.
         resumed: Whether the run was resumed: the messages are then those of its last start.
-        workers: Number of worker processes: the messages are those of the first.
         label_free: Whether nothing that it was sent depends on a label, but the end of the run.
         sees_end: Whether it was there when the training ended, which can depend on labels.
         split_sent: Whether it was sent which rows train and test, which can depend on labels.
@@ -125,7 +124,6 @@ class PassiveRun(Document):
     serving: int = 0
     messages: tuple[MessageCount, ...]
     resumed: bool = False
-    workers: int = 1
     label_free: bool
     sees_end: bool
     split_sent: bool

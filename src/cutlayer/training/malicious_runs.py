@@ -39,8 +39,6 @@ def not_attacked(job: Job, party: str) -> str:
         return "no gradient comes back from a single release, so there is nothing that a malicious party could change"
     if job.rows == "all":
         return "malicious attacks train on the common rows alone; leave rows: all out"
-    if job.train.workers > 1:
-        return "malicious attacks train with one worker; set train.workers: 1"
     if job.train.max_epochs < 2:
         return "malicious attacks take two epochs or more"
     return ""

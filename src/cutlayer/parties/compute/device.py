@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 
-from cutlayer.config.case import Case
 from cutlayer.errors import ConfigError
 
 CPU = torch.device("cpu")
@@ -55,19 +52,6 @@ def _choice(setting: str, where: str, operations: float | None) -> tuple[torch.d
     if operations < MIN_OPERATIONS:
         return CPU, f"{reason}, and a GPU gains from {MIN_OPERATIONS:.0e} on"
     return torch.device("cuda", number), reason
-
-
-def device_faults(case: Case) -> Iterator[str]:
-    """This machine has the devices of the parties here, and several workers, which divide a batch, have CPUs.
-
-    Those of other organisations are theirs, and unknown.
-    """
-    workers = case.job.train.workers
-    for name, party in case.job.parties.items():
-        where = f"parties.{name}.device"
-        if device_of(party.device, where).type != "cpu" and workers > 1:
-            remedy = "one worker has the GPU to itself"
-            yield f"expected {where}: cpu with train.workers: {workers}, got {party.device}; {remedy}"
 
 
 def described(device: torch.device) -> str:

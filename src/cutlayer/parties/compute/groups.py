@@ -49,8 +49,8 @@ def check_bottom(bottom: BottomModel, inputs: Inputs, train: TrainConfig) -> Non
     Raises:
         ConfigError: One row of a batch moves others.
     """
-    if divided := _divided(train):
-        check_row_independence(bottom, inputs, f"train.{divided}: {getattr(train, divided)}")
+    if train.micro_batches > 1:
+        check_row_independence(bottom, inputs, f"train.micro_batches: {train.micro_batches}")
 
 
 def check_top(top: nn.Module, train: TrainConfig) -> None:
@@ -59,15 +59,10 @@ def check_top(top: nn.Module, train: TrainConfig) -> None:
     Raises:
         ConfigError: It has batch normalisation.
     """
-    divided = _divided(train)
-    if divided and any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in top.modules()):
-        wanted = f"a top model without batch normalisation for train.{divided}"
-        raise ConfigError.expected(wanted, "one with it", f"use group or layer normalisation, or {divided}: 1")
-
-
-def _divided(train: TrainConfig) -> str:
-    """The setting that divides each batch; empty if none does."""
-    return next((name for name in ("workers", "micro_batches") if getattr(train, name) > 1), "")
+    normalises = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in top.modules())
+    if train.micro_batches > 1 and normalises:
+        wanted = "a top model without batch normalisation for train.micro_batches"
+        raise ConfigError.expected(wanted, "one with it", "use group or layer normalisation, or micro_batches: 1")
 
 
 class ReadAhead:

@@ -1,4 +1,4 @@
-"""Which step a party takes: alone, or together with the further workers of its team."""
+"""Which step a party takes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class StepOrder:
-    """A training step of a party; the leader of a team orders it.
+    """A training step of a party.
 
     Attributes:
         epoch: Number of the epoch.

@@ -52,7 +52,6 @@ class ActiveEpochs:
             self._go_on(start)
         training = torch.from_numpy(side.training)
         side.observer.started(side.setup.task, side.setup.truth, training, job.train.max_epochs, side.epoch)
-        self.training_step.meet_workers()
         side.presence.now, side.presence.needs_one = start, side.setup.store is None
 
     def _go_on(self, start: Point) -> None:
@@ -83,7 +82,7 @@ class ActiveEpochs:
     def end(self) -> None:
         """End the training: the models are those of the epoch that the run ends with."""
         side = self.side
-        self.training_step.dismiss_workers()
+        self.training_step.close()
         if side.job.keeps_best:
             side.state.load_weights(side.checkpoints.load_best(side.stopping.best_epoch))
 

@@ -33,7 +33,6 @@ def run(side: PassiveSide, take: Take | None, until: float = math.inf) -> Genera
     """
     if side.epoch >= until:
         return
-    side.training_step.meet_workers()
     while not side.stopped and side.epoch < until:
         _check_epoch(side)
         if take is not None:

@@ -31,7 +31,6 @@ from cutlayer.models import stated_width
 from cutlayer.parties.compute.device import CPU
 from cutlayer.parties.compute.readings import Readings
 from cutlayer.parties.compute.resident import Resident
-from cutlayer.parties.compute.team import Team
 from cutlayer.parties.faults import At, Faults, no_faults
 from cutlayer.parties.session.checkpoint import Checkpoints
 from cutlayer.parties.session.plan import plan_of
@@ -88,7 +87,6 @@ class Local:
         wrap: Applied by a passive party that attacks to its own optimiser; what it remembers must be in the optimiser's
             state, so that a resume continues it.
         tampering: What a malicious party sends in place of its embeddings or cut gradients; `None` where it is honest.
-        team: The workers of this party, of which this one leads; `None` where it is alone.
         all_runs: Counts the run in the party's ledger of all runs; `None` where nothing leaves the process or the noise
             is no secret.
         device: Device that its models train on, and its protections compute on as far as they can.
@@ -114,7 +112,6 @@ class Local:
     alignment: Alignment = field(default_factory=Alignment)
     wrap: Callable[[torch.optim.Optimizer], torch.optim.Optimizer] | None = None
     tampering: Tampering | None = None
-    team: Team | None = None
     all_runs: RunCharge | None = field(default=None, repr=False)
     device: torch.device = CPU
     fit: Mapping[str, Any] | None = None

@@ -175,8 +175,4 @@ class Passives:
 
     def _count(self, kind: Kind, rows: Tensor) -> None:
         """Count the bytes of some rows as they crossed."""
-        self.usage.count(kind, rows.shape[0] * self.row_bytes(rows.shape[1]))
-
-    def row_bytes(self, width: int) -> int:
-        """Bytes of a row of an embedding or of a cut gradient, as it crosses."""
-        return row_bytes(self._job.channel.compress, width)
+        self.usage.count(kind, rows.shape[0] * row_bytes(self._job.channel.compress, rows.shape[1]))

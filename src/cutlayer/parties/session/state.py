@@ -90,15 +90,6 @@ class PartyState:
         if self.before_release is not None:
             self.before_release()
 
-    def leave(self, kind: Kind, peer: str, tensor: Tensor) -> None:
-        """Let the chain check, and count, a message that another worker of this party is about to send.
-
-        Raises:
-            NotApplied: It is not what the chain returned.
-        """
-        self.chain.sending(kind, peer, tensor)
-        self.sent[kind.value] += 1
-
     @property
     def parameters(self) -> int:
         """Number of trained numbers."""
@@ -112,7 +103,7 @@ class PartyState:
             tensors["random_gpu"] = gpu
         chain = _pull(self.chain.state_dict(), "chain", tensors)
         plain: dict[str, Any] = {"rows": self.rows, "sent": dict(self.sent), "chain": chain}
-        return {name: tensor.cpu() for name, tensor in (tensors | self.optimizer_tensors()).items()}, plain
+        return {name: tensor.cpu() for name, tensor in (tensors | self._optimizer_tensors()).items()}, plain
 
     def with_guard(self, state: State) -> State:
         """A state with what the guard has seen."""
@@ -123,8 +114,8 @@ class PartyState:
         """Alarms of the guard."""
         return () if self.guard is None else tuple(self.guard.alarms)
 
-    def optimizer_tensors(self) -> dict[str, Tensor]:
-        """State of the optimiser, for `load_optimizer`."""
+    def _optimizer_tensors(self) -> dict[str, Tensor]:
+        """State of the optimiser, for `_load_optimizer`."""
         states = {} if self.optimizer is None else self.optimizer.state_dict()["state"]
         return {
             f"optimizer/{index}/{name}": torch.as_tensor(value).cpu()
@@ -150,7 +141,7 @@ class PartyState:
         self.sent = Counter({name: int(count) for name, count in plain["sent"].items()})
         self.chain.load_state_dict(_push(plain["chain"], tensors))
         if self.optimizer is not None:
-            load_optimizer(self.optimizer, tensors)
+            _load_optimizer(self.optimizer, tensors)
         if self.guard is not None:
             self.guard.load(*part_of((dict(tensors), dict(plain)), "guard"))
 
@@ -185,7 +176,7 @@ def build_optimizer(config: OptimizerConfig, parameters: list[nn.Parameter]) -> 
     return kind(parameters, lr=config.lr, weight_decay=config.weight_decay, fused=True)
 
 
-def load_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+def _load_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
     """Load the state of an optimiser from a checkpoint's tensors."""
     whole = optimizer.state_dict()
     whole["state"] = {}

@@ -30,7 +30,6 @@ class Usage:
         self._seconds = 0.0
         self._earlier: dict[str, Kinds] = {name: {} for name in names}
         self._epoch: Counter[str] = Counter()
-        self._elsewhere: dict[str, tuple[Counter[str], Counter[str]]] = {name: (Counter(), Counter()) for name in names}
 
     @property
     def seconds(self) -> float:
@@ -44,9 +43,7 @@ class Usage:
         for name, earlier in self._earlier.items():
             sent, received = self._ports[name].traffic if name in self._ports else (Counter[Kind](), Counter[Kind]())
             now = {kind.value: (sent[kind], received[kind]) for kind in Kind if sent[kind] or received[kind]}
-            out, back = self._elsewhere[name]
-            of_workers = {kind: (out[kind], back[kind]) for kind in {*out, *back}}
-            usage[name] = _added([earlier, now, of_workers])
+            usage[name] = _added([earlier, now])
         return usage
 
     def by_party(self, active: str) -> dict[str, tuple[int, int]]:
@@ -68,12 +65,6 @@ class Usage:
     def count(self, kind: Kind, nbytes: int) -> None:
         """Count bytes of the epoch, when the active party uses what arrived: peers may be ahead of it."""
         self._epoch[kind.value] += nbytes
-
-    def count_elsewhere(self, peer: str, kind: Kind, *, sent: int = 0, received: int = 0) -> None:
-        """Count bytes that crossed between other workers of this party and a passive one."""
-        out, back = self._elsewhere[peer]
-        out[kind.value] += sent
-        back[kind.value] += received
 
     def of_epoch(self) -> dict[str, int]:
         """Bytes of the epoch, in both directions on all links, by kind of message."""

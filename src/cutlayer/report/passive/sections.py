@@ -38,7 +38,6 @@ RUN_AUDIT = "`cutlayer audit {folder} --attack inversion` attacks what was recor
 _LAST_START = (
     "The run was resumed: messages are those of its last start. `cutlayer trail show` has those of every start."
 )
-_WORKERS = "This party had several workers: messages are those of the first. `cutlayer trail show` has those of all."
 
 _ALONE = (
     "Not measured here: what {0} reads with its own columns and labels in addition, and the ideal output, which is "
@@ -95,7 +94,7 @@ def _sent(report: PassiveReport) -> Section:
     )
     left_out = tuple(_left_out(report))
     notes = [*left_out, planned]
-    notes += [_LAST_START] * report.resumed + [_WORKERS] * (report.workers > 1)
+    notes += [_LAST_START] * report.resumed
     by_kind = Fold("Messages sent, by kind", (_messages(messages, "sent"),))
     blocks: tuple[Block, ...] = (Paragraph(lead, "lead"), by_row, Items(tuple(notes)), by_kind)
     most = max((part.releases for part in rows), default=0)

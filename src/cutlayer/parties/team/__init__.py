@@ -1,1 +1,0 @@
-"""The workers of one party: processes that divide every batch, and the lanes between them."""
