@@ -1,9 +1,11 @@
-"""A year of two organisations by files in a folder, disturbed and undisturbed: `python -m benchmarks.year`.
+"""A year of two organisations by files in a folder or by TLS, disturbed and undisturbed: `python -m benchmarks.year`.
 
 A bank with labels and a telco train once, predict every month's new rows, and train again in July, each by the one
 command that a scheduler would repeat. In the disturbed year every command is killed by SIGKILL at random moments, then
 repeated to its end, and repeated once more. One month the telco is late, one month it does not come, and one month its
 table has lost a column, which is refused, and restored. At the end both years have the same scores and ledgers.
+
+With `--tls` both commands run at the same time, and each is killed at moments of its own.
 """
 
 from __future__ import annotations
@@ -40,11 +42,14 @@ from cutlayer.channel.trail import verify
 from cutlayer.cli.app import _run
 from cutlayer.protections.label_memory import memory
 from cutlayer.training import keys
+from tools.ports import free_port
 
 BANK, TELCO = "bank", "telco"
 LATE, ABSENT, CHANGED, AGAIN = 3, 5, 8, 7
 """Months: the telco is late, absent, its table has lost a column; and both train a second version."""
 DONE, REFUSED, WAITING = 0, 2, 5
+WAIT = 8
+"""Seconds that a command waits for the other party, by TLS."""
 MAX_MOMENT = 90
 """Writes of a command within which it is killed; a training has more, a start that waits fewer."""
 JOB = """\
@@ -52,7 +57,7 @@ name: year
 federation: year
 task: binary
 parties:
-  bank: {role: active, address: "bank.example:7070"}
+  bank: {role: active, address: "127.0.0.1:PORT"}
   telco: {role: passive}
 rows: all
 model:
@@ -95,12 +100,13 @@ class Organisations:
         base: Folder with one folder for each party, and `shared`.
         kills: Number of times that each command is killed before it may end.
         seed: Seed of the moments at which commands are killed.
+        tls: Whether they connect; else they exchange files in a folder that both see.
     """
 
-    def __init__(self, base: Path, kills: int, seed: int = 0) -> None:
-        self.base, self._kills, self._random = base, kills, random.Random(seed)
+    def __init__(self, base: Path, kills: int, seed: int = 0, *, tls: bool = False) -> None:
+        self.base, self._kills, self._random, self._tls = base, kills, random.Random(seed), tls
         self.year = Year()
-        self._seen: dict[Path, str] = {}
+        self._seen: dict[tuple[str, str], str] = {}
 
     def month(self, number: int, *, changed: bool = False, **options: str) -> dict[str, list[str]]:
         """The options of each party's command in a month."""
@@ -117,53 +123,78 @@ class Organisations:
         """Repeat both commands, one after the other, until each has said that it is done, and once more."""
         for turn in range(8 + late):
             names = (BANK,) if turn < late else (BANK, TELCO)
-            codes = [self.command(name, options[name]) for name in names]
+            codes = self.commands(names, options)
             if codes == [DONE, DONE]:
                 break
-        again = [self.command(name, options[name]) for name in (BANK, TELCO)]
+        again = self.commands((BANK, TELCO), options)
         if again != [DONE, DONE]:
             raise AssertionError(f"not done after all turns, or not when repeated: {again}")
 
-    def command(self, name: str, options: Sequence[str]) -> int:
+    def commands(self, names: Sequence[str], options: dict[str, list[str]]) -> list[int]:
+        """The commands of some parties, each killed some times, then left to end by itself; returns the exit codes.
+
+        By TLS they run at the same time.
+        """
+        if not self._tls:
+            return [self.command(name, options) for name in names]
+        for _ in range(2 * self._kills):
+            ended = self._started(names, options, [self._random.randint(1, 2 * MAX_MOMENT) for _ in names])
+            self.year.kills += sum(code == -signal.SIGKILL for code, _ in ended)
+        return self._ended(self._started(names, options, [None for _ in names]))
+
+    def command(self, name: str, options: dict[str, list[str]]) -> int:
         """One party's command: killed some times, then left to end by itself; returns its exit code."""
         for _ in range(self._kills):
-            code, _ = self._start(name, options, self._random.randint(1, MAX_MOMENT))
-            self._check_files()
+            [(code, _)] = self._started([name], options, [self._random.randint(1, MAX_MOMENT)])
             if code != -signal.SIGKILL:  # it ended before that moment
                 break
             self.year.kills += 1
-        code, said = self._start(name, options, None)
-        self._check_files()
-        self.year.starts[code] += 1
-        if code not in (DONE, WAITING):
-            raise Refused(code, said)
-        return code
+        return self._ended(self._started([name], options, [None]))[0]
+
+    def _ended(self, ended: Sequence[tuple[int, str]]) -> list[int]:
+        """Exit codes of commands that were left to end by themselves."""
+        for code, said in ended:
+            self.year.starts[code] += 1
+            if code not in (DONE, WAITING):
+                raise Refused(code, said)
+        return [code for code, _ in ended]
 
     def arguments(self, name: str, options: Sequence[str]) -> list[str]:
         """The whole command of a party."""
-        given = ["exchange", "../job.yaml", "--as", name, "--local", "party.yaml", "--folder", "../shared"]
-        return [*given, *options, "--json"]
+        between = ["--wait", str(WAIT)] if self._tls else ["--folder", "../shared"]
+        return ["exchange", "../job.yaml", "--as", name, "--local", "party.yaml", *between, *options, "--json"]
 
-    def _start(self, name: str, options: Sequence[str], moment: int | None) -> tuple[int, str]:
-        """Start the command in a process of its own; at a moment it is killed before or after a write."""
-        log = self.base / f"{name}.log"
-        child = os.fork()
-        if child == 0:
-            _child(self.arguments(name, options), self.base / name, log, moment, f"{name} {'2' in options}")
-        _, status = os.waitpid(child, 0)
-        return os.waitstatus_to_exitcode(status), log.read_text()
+    def _started(
+        self, names: Sequence[str], options: dict[str, list[str]], moments: Sequence[int | None]
+    ) -> list[tuple[int, str]]:
+        """Start commands in processes of their own; at its moment each is killed before or after a write."""
+        children = []
+        for name, moment in zip(names, moments, strict=True):
+            children.append(os.fork())
+            if children[-1] == 0:
+                given = options[name]
+                log, noise = self.base / f"{name}.log", f"{name} {'2' in given}"
+                _child(self.arguments(name, given), self.base / name, log, moment, noise)
+        codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+        self._check_files()
+        return [(code, (self.base / f"{name}.log").read_text()) for code, name in zip(codes, names, strict=True)]
+
+    def files(self) -> list[Path]:
+        """All files between the parties; by TLS both have them."""
+        folders = [self.base / name / "runs" / f"job-{name}.files" for name in (BANK, TELCO)]
+        return sorted(path for folder in (*folders, self.base / "shared") for path in folder.rglob("*.cutlayer"))
 
     def _check_files(self) -> None:
         """No file between the parties changes once it has its name: whoever has read it has the same."""
-        for path in sorted((self.base / "shared").rglob("*.cutlayer")):
+        for path in self.files():
             digest = sha256(path.read_bytes()).hexdigest()
-            if self._seen.setdefault(path, digest) != digest:
+            if self._seen.setdefault((path.parent.name, path.name), digest) != digest:
                 raise AssertionError(f"{path} was written a second time, with other content")
 
     def closed(self) -> Year:
         """The year with what it left."""
         year = self.year
-        year.files = Counter(path.name.partition("~")[0] for path in self._seen)
+        year.files = Counter(name.partition("~")[0] for _, name in self._seen)
         for path in sorted((self.base / BANK).glob("*.parquet")):
             rows = parquet.read_table(path)
             year.scores[int(path.stem)] = sha256(json.dumps(rows.to_pylist()).encode()).hexdigest()
@@ -274,7 +305,7 @@ def _killed_at(moment: int) -> None:
 def organise(base: Path, rows: int, months: int) -> None:
     """Make both organisations: job, private files, certificates, keys, and the tables of training and of all months."""
     draw = np.random.default_rng(0)
-    (base / "job.yaml").write_text(JOB)
+    (base / "job.yaml").write_text(JOB.replace("PORT", str(free_port())))
     (base / "shared").mkdir()
     for name in (BANK, TELCO):
         (base / name / "keys").mkdir(parents=True)
@@ -311,7 +342,7 @@ def _write_tables(base: Path, draw: np.random.Generator, month: int, rows: int) 
         csv.write_csv(renamed, base / TELCO / "changed.csv")
 
 
-def run_year(base: Path, *, months: int = 12, kills: int = 0, seed: int = 0) -> Year:
+def run_year(base: Path, *, months: int = 12, kills: int = 0, seed: int = 0, tls: bool = False) -> Year:
     """Run a year in a folder that `organise` made.
 
     Args:
@@ -319,34 +350,35 @@ def run_year(base: Path, *, months: int = 12, kills: int = 0, seed: int = 0) -> 
         months: Number of months.
         kills: Number of times that each command is killed before it may end.
         seed: Seed of the moments.
+        tls: As of `Organisations`.
 
     Raises:
         AssertionError: A file changed, a command was not done when repeated, or another one than expected was refused.
         Refused: A command was refused.
     """
     began = time.monotonic()
-    parties = Organisations(base, kills, seed)
+    parties = Organisations(base, kills, seed, tls=tls)
     parties.until_done(parties.month(0))
     for month in range(1, months + 1):
         if month == AGAIN:
             parties.until_done(parties.month(0, version="2"))
         options = parties.month(month)
         if month == ABSENT:
-            assert parties.command(BANK, options[BANK]) == WAITING
+            assert parties.command(BANK, options) == WAITING
             options[BANK] += ["--absent", TELCO]
-            assert parties.command(BANK, options[BANK]) == DONE
+            assert parties.command(BANK, options) == DONE
             continue
         if month == CHANGED:
-            parties.command(BANK, options[BANK])
-            _refused(parties, parties.month(month, changed=True)[TELCO])
+            parties.command(BANK, options)
+            _refused(parties, parties.month(month, changed=True))
         parties.until_done(options, late=3 if month == LATE else 0)
     year = parties.closed()
     year.seconds = round(time.monotonic() - began, 1)
     return year
 
 
-def _refused(parties: Organisations, options: Sequence[str]) -> None:
-    before = {*(parties.base / "shared").rglob("*")}
+def _refused(parties: Organisations, options: dict[str, list[str]]) -> None:
+    before = parties.files()
     refusal = None
     try:
         parties.command(TELCO, options)
@@ -355,7 +387,7 @@ def _refused(parties: Organisations, options: Sequence[str]) -> None:
     assert refusal is not None, "a table without a column of the training was taken"
     assert refusal.code == REFUSED, refusal
     assert "usage" in refusal.said, refusal
-    assert {*(parties.base / "shared").rglob("*")} == before, "something was sent of a table that was refused"
+    assert parties.files() == before, "something was sent of a table that was refused"
 
 
 def compare(undisturbed: Year, disturbed: Year) -> Iterator[str]:
@@ -368,7 +400,7 @@ def compare(undisturbed: Year, disturbed: Year) -> Iterator[str]:
         yield f"files: {undisturbed.files} and {disturbed.files}"
 
 
-def both_years(rows: int, months: int, kills: int, seed: int) -> tuple[Year, Year]:
+def both_years(rows: int, months: int, kills: int, seed: int, *, tls: bool) -> tuple[Year, Year]:
     """An undisturbed and a disturbed year of the same organisations."""
     years = []
     with tempfile.TemporaryDirectory() as place:
@@ -379,7 +411,7 @@ def both_years(rows: int, months: int, kills: int, seed: int) -> tuple[Year, Yea
         organise(first, rows, months)
         for name, times in (("undisturbed", 0), ("disturbed", kills)):
             base = Path(shutil.copytree(first, Path(place) / name))
-            years.append(run_year(base, months=months, kills=times, seed=seed))
+            years.append(run_year(base, months=months, kills=times, seed=seed, tls=tls))
     return years[0], years[1]
 
 
@@ -388,6 +420,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for name, default in (("rows", 2000), ("months", 12), ("kills", 2), ("seed", 0)):
         options.add_argument(f"--{name}", type=int, default=default)
+    options.add_argument("--tls", action="store_true")
     undisturbed, disturbed = both_years(**vars(options.parse_args()))
     differences = [*compare(undisturbed, disturbed)]
     runs = {name: len(lines) for name, lines in disturbed.ledgers.items()}

@@ -183,7 +183,7 @@ def test_options_that_do_not_fit(graded: Place) -> None:
     for options, error in {
         ("telco", "--round", "june", "--out", "x.csv"): "--out and --absent at bank alone",
         ("bank", "--round", "june"): "--out at bank, which has the predictions",
-        ("bank", "--data", "bank.csv"): "--data, --out and --absent with --round",
+        ("bank", "--data", "bank.csv"): "--data, --out, --absent and --max-drift with --round",
         ("bank", "--version", "../x"): "a name of up to 40 letters",
     }.items():
         assert error in start(graded, *options, code=2)["error"]

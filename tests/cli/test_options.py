@@ -123,6 +123,7 @@ VERBS = {
         "--json",
         "--key",
         "--local",
+        "--max-drift",
         "--out",
         "--overwrite",
         "--plaintext",

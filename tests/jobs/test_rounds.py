@@ -317,9 +317,9 @@ def test_what_a_job_does_not_keep_is_refused_and_deleted(tmp_path: Path, federat
     record.write_text(text[:begun] + "2024" + text[begun + 4 :])
     links = old.links(ACTIVE)
     trail = open_trail(job, ACTIVE, tmp_path / f"{ACTIVE}.trail", links.security)
-    assert delete_expired(JOB, tmp_path / ACTIVE, tmp_path / "shared", trail) == []  # no limit
-    assert delete_expired(job, tmp_path / ACTIVE, tmp_path / "shared", trail) == [old.place]
-    assert delete_expired(job, tmp_path / ACTIVE, tmp_path / "shared", trail) == []
+    assert delete_expired(JOB, ACTIVE, tmp_path / ACTIVE, tmp_path / "shared", trail) == []  # no limit
+    assert delete_expired(job, ACTIVE, tmp_path / ACTIVE, tmp_path / "shared", trail) == [old.place]
+    assert delete_expired(job, ACTIVE, tmp_path / ACTIVE, tmp_path / "shared", trail) == []
     trail.close()
     assert not old.side(ACTIVE).release_of(TELCO).exists()
     assert not (tmp_path / "shared" / old.place).exists()

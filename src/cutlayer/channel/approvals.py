@@ -227,8 +227,11 @@ class Approvals:
         Raises:
             NotApproved: As in `check`.
         """
-        if message.kind is Kind.CLOSE and not message.tensors:
-            return
+        if message.kind is not Kind.CLOSE or message.tensors:
+            self.hold()
+
+    def hold(self) -> None:
+        """Raise unless all approvals still hold; quick where no record changed."""
         state = tuple(_stamp(self.path(party)) for party in self._identities)
         if state != self._state or time.monotonic() - self._checked > RECHECKED_AFTER:
             self._current()

@@ -94,7 +94,7 @@ class Dialler:
         try:
             answer = channel.unary_unary(f"/{SERVICE}/{GREET}")(greeting, timeout=timeout)
         except grpc.RpcError as error:
-            raise self._failure(error) from None
+            raise self.failure(error) from None
         peer_contract, wire, more = decoded(answer)
         problem = self._transport.contract.problem(peer_contract, (WIRE_VERSION, wire), self._peer)
         if problem or more.get("problem"):
@@ -107,9 +107,10 @@ class Dialler:
             error = call.exception(0.5)
         except (grpc.FutureTimeoutError, grpc.FutureCancelledError):
             return PeerLost(f"{self._peer} does not answer", peer=self._peer)
-        return self._failure(error) if isinstance(error, grpc.RpcError) else foreign
+        return self.failure(error) if isinstance(error, grpc.RpcError) else foreign
 
-    def _failure(self, error: grpc.RpcError) -> CutlayerError:
+    def failure(self, error: grpc.RpcError) -> CutlayerError:
+        """A failed call as an error of this package."""
         if not isinstance(error, grpc.Call) or error.code() == grpc.StatusCode.UNIMPLEMENTED:
             return ProtocolError.expected(f"a cutlayer party at {self.address}", "another service")
         if error.code() is grpc.StatusCode.ALREADY_EXISTS:

@@ -45,6 +45,11 @@ _Text = Annotated[StrictStr, Field(min_length=1, max_length=MAX_RUN), AfterValid
 T = TypeVar("T")
 
 
+def parcel_name(sender: str, receiver: str, number: int) -> str:
+    """Name of the file of a parcel in a folder that parties exchange."""
+    return f"{sender}~{receiver}~{number}.cutlayer"
+
+
 @dataclass(frozen=True)
 class Head:
     """Who sent a parcel to whom.

@@ -1,14 +1,16 @@
-"""`cutlayer exchange`: whatever a job's protocol is at, by files in a folder; a scheduler repeats the command."""
+"""`cutlayer exchange`: whatever a job's protocol is at, by files in a folder or TLS; a scheduler repeats it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from cutlayer.cli.app import answer
+from cutlayer.cli.drift import checked_limit, exit_if_drifted
 from cutlayer.cli.organisation import organisation
 from cutlayer.cli.verb import verb
 from cutlayer.errors import ConfigError
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
 WAITING = 5
 """Exit code of a command that goes on once a file of another party is there."""
+PATIENCE = 300.0
+"""Seconds that parties which connect wait for each other, by default."""
 
 
 @verb(consent=("model",))
@@ -26,66 +30,81 @@ def exchange(
     *,
     name: str,
     local: Path,
-    folder: Path,
+    folder: Path | None = None,
     version: str | None = None,
     round_: str | None = None,
     data: Path | None = None,
     out: str | None = None,
     overwrite: bool = False,
     absent: list[str] | None = None,
-    wait: float = 0.0,
+    max_drift: float | None = None,
+    wait: float | None = None,
     key: Path | None = None,
     plaintext: bool = False,
     json: bool = False,
 ) -> None:
-    """Go on with a job by files: align, draw, release, train, predict; the same command at every party, repeated.
+    """Go on with a job: align, draw, release, train, predict; the same command at every party, repeated.
 
     Args:
-        folder: The folder of the files between the parties, which all of them see.
+        folder: A folder that all parties see, for the files between them; by default the parties connect.
         version: Name of the model's version; by default the latest that has ended, or 1. Another name trains again.
         round_: Name of a round of predictions, the same at all parties; without it the command trains alone.
         data: With --round: the table of new rows; default: the table of the private file.
         out: With --round, at the label owner: .parquet or .csv file, or URL#TABLE, of the predictions.
         absent: With --round, at the label owner: a partner to predict without; may be repeated.
-        wait: Seconds to wait for each file, before the exit code says that one is missing.
+        wait: Seconds to wait for each file, before the exit code says that one is missing; default: 0, and 300 where
+            the parties connect.
 
     Example: cutlayer exchange job.yaml --as telco --local telco.yaml --folder shared --round june --data june.parquet
     """
     setup = organisation(job, name, local, plaintext=plaintext, timeout=0, deadline=0, reconnect=None)
-    from cutlayer.cli.exchange_steps import Steps
+    from cutlayer.cli.exchange_steps import Steps, courier_of
     from cutlayer.cli.run import keys_for
     from cutlayer.consent import allowed
     from cutlayer.jobs.exchange import Waiting
+    from cutlayer.serving.party_drift import DriftOf
 
-    _check_options(setup.job.active, name, round_, data, out, absent)
-    steps = Steps(setup, name, local.parent / "runs" / f"{job.stem}-{name}", folder, keys_for(local.parent, key), wait)
-    done: list[str] = []
-    expired = steps.expired()
-    with allowed(*setup.private.allow_models):
-        try:
-            document, lines = steps.trained(version, done, asked=round_ is None)
-            if round_ is not None:
-                document, lines = steps.predicted(
-                    document, round_, done, data=data, out=out, overwrite=overwrite, absent=absent or (), key=key
-                )
-        except Waiting as waiting:
-            say_waiting(waiting, as_json=json, party=name, done=done)
-            raise typer.Exit(WAITING) from None
+    _check_options(setup.job.active, name, round_, data, out, absent, checked_limit(max_drift))
+    base, keys = local.parent / "runs" / f"{job.stem}-{name}", keys_for(local.parent, key)
+    connects, done = folder is None, list[str]()
+    folder = folder or base.with_name(f"{base.name}.files")
+    with courier_of(setup, name, folder) if connects else nullcontext() as courier:
+        wait = wait if wait is not None else PATIENCE * connects
+        steps = Steps(setup, name, base, folder, keys, wait, courier, max_drift)
+        expired = steps.expired()
+        with allowed(*setup.private.allow_models):
+            try:
+                document, lines = steps.trained(version, done, asked=round_ is None)
+                if round_ is not None:
+                    document, lines = steps.predicted(
+                        document, round_, done, data=data, out=out, overwrite=overwrite, absent=absent or (), key=key
+                    )
+            except Waiting as waiting:
+                say_waiting(waiting, as_json=json, party=name, done=done)
+                raise typer.Exit(WAITING) from None
     lines = [*(f"deleted of {old}: what others sent, older than {setup.job.keep}" for old in expired), *lines]
     whole = {"state": "done", "party": name, "done": done, "expired": expired, **document}
     answer(json, {**whole, "written": [], "waiting_for": None, "next": None}, *lines)
+    exit_if_drifted([DriftOf(**row) for row in document.get("drift", ())], max_drift, "the round has ended")
 
 
 def _check_options(
-    active: str, name: str, round_: str | None, data: Path | None, out: str | None, absent: Sequence[str] | None
+    active: str,
+    name: str,
+    round_: str | None,
+    data: Path | None,
+    out: str | None,
+    absent: Sequence[str] | None,
+    max_drift: float | None,
 ) -> None:
     """Raise unless the options fit each other and the party's role.
 
     Raises:
         ConfigError: They do not.
     """
-    if round_ is None and (data is not None or out is not None or absent):
-        raise ConfigError.expected("--data, --out and --absent with --round", "one alone", "name the round")
+    if round_ is None and (data is not None or out is not None or absent or max_drift is not None):
+        wanted = "--data, --out, --absent and --max-drift with --round"
+        raise ConfigError.expected(wanted, "one alone", "name the round")
     if name != active and (out is not None or absent):
         raise ConfigError.expected(f"--out and --absent at {active} alone", f"one at {name}", "leave it out")
     if round_ is not None and name == active and out is None:
@@ -97,12 +116,15 @@ def say_waiting(waiting: Waiting, *, as_json: bool, **more: Any) -> None:
     """Print the files to bring to each receiver, and those to wait for."""
     lines = [f"written, to be brought to the folder of its receiver: {path}" for path in waiting.written]
     lines.append(f"waiting for {waiting.path}, of {waiting.sender}; run the same command when it is there")
+    if waiting.why:
+        lines = [f"waiting for {waiting.sender} ({waiting.path.name}): {waiting.why}; run the same command again"]
     document = {
         "state": "waiting",
         **more,
         "written": [str(path) for path in waiting.written],
         "waiting_for": str(waiting.path),
         "from": waiting.sender,
-        "next": "bring, then repeat",
+        "why": waiting.why,
+        "next": "repeat" if waiting.why else "bring, then repeat",
     }
     answer(as_json, document, *lines)

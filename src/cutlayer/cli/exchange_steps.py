@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from cutlayer.alignment.intersection import Purpose
+from cutlayer.channel.grpc_files import Courier, FileClient, FileServer
+from cutlayer.cli.drift import drift_lines
 from cutlayer.cli.organisation import Organisation
 from cutlayer.cli.party_predict import lead_prediction, new_rows, trained_job
 from cutlayer.cli.release import release_rows
 from cutlayer.config.reaches import place_of
+from cutlayer.jobs.approval import approvals_of, required
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.courier import asked_by_file, check_by_courier
-from cutlayer.jobs.exchange import close_without, result_of
+from cutlayer.jobs.exchange import RoundRecord, close_without, result_of
 from cutlayer.jobs.expiry import delete_expired
-from cutlayer.jobs.links import LinkOptions, notes_trail
+from cutlayer.jobs.links import LinkOptions, address_of, contract_of, notes_trail
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.jobs.party import run_party
 from cutlayer.jobs.release_file import release_labels, release_training
 from cutlayer.jobs.rounds import Round
 from cutlayer.results.scores import Destination, check_scores_output, destination
 from cutlayer.serving.between import PredictionSide
+from cutlayer.serving.party_drift import DriftOf, measured
 from cutlayer.storage.durable import make_folder, write_whole
 from cutlayer.training.finetuning import checked_absent
 from cutlayer.training.folder import RunFolder
@@ -46,6 +52,8 @@ class Steps:
         folder: Folder of the files between the parties.
         keys: Source of the secrets.
         wait: Seconds to wait for each file.
+        courier: Carries the files by TLS; `None` for a folder that all parties see.
+        max_drift: Maximum drift of rows to predict, against the training; `None` for no limit.
     """
 
     setup: Organisation
@@ -54,13 +62,15 @@ class Steps:
     folder: Path
     keys: Keys
     wait: float
+    courier: Courier | None = None
+    max_drift: float | None = None
 
     def expired(self) -> list[str]:
         """Delete what the job does not keep any longer; returns the names of its rounds."""
         links = self.setup.links
         trail = None if links.trail is None else notes_trail(self.setup.job, self.name, links.trail, links.security)
         try:
-            return delete_expired(self.setup.job, self._rounds, self.folder, trail)
+            return delete_expired(self.setup.job, self.name, self._rounds, self.folder, trail)
         finally:
             if trail is not None:
                 trail.close()
@@ -79,6 +89,8 @@ class Steps:
             done.append("train")
         if run != self.base and (latest(self.base) is None or asked):
             set_latest(self.base, run)
+        if asked:
+            self._finish(f"train-{version_of(self.base, run)}")
         again = "" if done else ", before"
         lines = [f"{self.name}: the training of {run.name} has ended{again}: {run}"]
         return {"run": str(run), "version": version_of(self.base, run)}, lines
@@ -112,11 +124,12 @@ class Steps:
         place = f"predict-{trained['version'] or ''}~{checked_name(round_)}"
         private = self._private(place)
         if (result := result_of(private)) is not None:
+            self._finish(place)
             return {**trained, **result}, [f"{self.name}: round {round_} has ended, before"]
         job = trained_job(run, self.setup.job)
         with run_threads(job.train.threads, 1):
             table = new_rows(self.setup.private, data)
-            side = PredictionSide.open(job, run, self.name, table, self.setup.private.limits)
+            side = PredictionSide.open(job, run, self.name, table, self.setup.private.limits, self.max_drift)
             if self.name == job.active:
                 written = destination(str(out), overwrite=overwrite)
                 own = [run.path, private, *(place_of(each.path) for each in (table, self.setup.private.table) if each)]
@@ -126,7 +139,15 @@ class Steps:
             else:
                 result, lines = self._follow(side, run, place, key)
         done.append("predict")
+        self._finish(place)
         return {**trained, "round": round_, **result}, lines
+
+    def _finish(self, place: str) -> None:
+        """Say to the other parties that a round has ended here, or hear it from them."""
+        if self.courier is not None:
+            with suppress(OSError, ValueError):  # of a training by another command there is no round
+                peers = RoundRecord.read(self._private(place)).peers
+                self.courier.finish(self.folder / place, peers, self.wait)
 
     def _run(self, version: str | None) -> Path:
         if version is not None:
@@ -153,7 +174,8 @@ class Steps:
         self, place: str, table: Any, purpose: Purpose, peers: Sequence[str], trained: Path | None = None
     ) -> Round:
         job, limits, private = self.setup.job, self.setup.private.limits, self._private(place)
-        return Round(job, self.name, table, limits, purpose, self.folder / place, private, tuple(peers), trained)
+        folder = self.folder / place
+        return Round(job, self.name, table, limits, purpose, folder, private, tuple(peers), trained, self.courier)
 
     def _train(self, run: Path) -> None:
         job, name = self.setup.job, self.name
@@ -245,15 +267,55 @@ class Steps:
                 write_whole(counted, f"{made}\n")
             return int(counted.read_text())
 
+        drifted, partial = round_.private / "drift.json", out.with_name(f"{out.name}.partly")
+
         def write(_: Path | None) -> None:
             if not out.exists():
-                release_rows(side, self.setup.job, run, out, links, key, number)
+                partial.unlink(missing_ok=True)
+                release_rows(side, self.setup.job, run, partial, links, key, number)
+                # Before the release has its name: a start that goes on with it does not measure again.
+                write_whole(drifted, json.dumps([asdict(row) for row in measured([side.drift])]))
+                partial.replace(out)
 
         with round_.open(links, self.wait) as files:
             found = round_.follow(files, write)
-            result = {"rows": found.common, "warnings": list(side.table.arrivals)}
+            drift = json.loads(drifted.read_text())
+            result = {"rows": found.common, "warnings": list(side.table.arrivals), "drift": drift}
             files.end(result)
-        return result, [f"{name}: released {found.common or 0:,} rows to {job.active}"]
+        lines = drift_lines([DriftOf(**row) for row in drift])
+        return result, [f"{name}: released {found.common or 0:,} rows to {job.active}", *lines]
+
+
+@contextmanager
+def courier_of(setup: Organisation, name: str, folder: Path) -> Iterator[FileServer | FileClient]:
+    """What carries the files of rounds by TLS, while the block is open.
+
+    Args:
+        setup: The job, the private file and the certificates.
+        name: Name of the party.
+        folder: Folder with a folder of files for each round.
+
+    Raises:
+        ConfigError: The label owner has no address, or it is in use.
+        TrustError: This party's certificate is not of its identity.
+    """
+    job, links = setup.job, setup.links
+    before = _nothing
+    if links.trail is not None and required(job, name):
+        before = approvals_of(job, name, links.trail, links.security).hold
+    options = {"security": links.security, "contract": contract_of(job), "notify": links.notify}
+    address = address_of(job)
+    if name == job.active:
+        make_folder(folder)
+        with FileServer(links.listen or address, name, job.passives, folder, before, **options) as server:
+            yield server
+    else:
+        with FileClient(address, name, job.active, before, **options) as client:
+            yield client
+
+
+def _nothing() -> None:
+    """No approvals are required."""
 
 
 def _begin(private: Path, out: str) -> None:

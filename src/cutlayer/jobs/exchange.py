@@ -16,14 +16,17 @@ import stat
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from filecmp import cmp
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from cutlayer.channel import Message, Port
-from cutlayer.channel.parcel import Head, Parcel, ParcelWriter
+from cutlayer.channel.grpc_files import Courier
+from cutlayer.channel.parcel import Head, Parcel, ParcelWriter, parcel_name
 from cutlayer.channel.security import Security
 from cutlayer.channel.trail import Trail, content_digest
 from cutlayer.config import Job
@@ -44,14 +47,14 @@ class Waiting(Exception):
 
     Attributes:
         path: The file.
-        sender: The party that it is from.
+        sender: The party that it is from, or that has to take it.
         written: Files that this start wrote, to be brought to the other parties.
+        why: Why it has not come by TLS; empty in a folder that all parties see.
     """
 
-    def __init__(self, path: Path, written: tuple[Path, ...]) -> None:
+    def __init__(self, path: Path, sender: str, written: tuple[Path, ...], why: str = "") -> None:
         super().__init__(f"waiting for {path}")
-        self.path, self.sender = path, path.name.partition("~")[0]
-        self.written = written
+        self.path, self.sender, self.written, self.why = path, sender, written, why
 
 
 def result_of(private: Path, inputs: str | None = None) -> dict[str, Any] | None:
@@ -62,13 +65,50 @@ def result_of(private: Path, inputs: str | None = None) -> dict[str, Any] | None
         inputs: As of `Exchange`; `None` for any.
     """
     try:
-        state = parse_json((private / RECORD).read_bytes())
+        record = RoundRecord.read(private)
     except (OSError, ValueError):
         return None
-    if not isinstance(state, dict) or not state.get("ended") or inputs not in (None, state.get("inputs")):
-        return None
-    result = state.get("result")
-    return result if isinstance(result, dict) else None
+    return record.result if record.ended and inputs in (None, record.inputs) else None
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """A party's record of an exchange, as far as others than `Exchange` read it.
+
+    Attributes:
+        ended: Whether it has ended.
+        inputs: As of `Exchange`; `None` where it was closed without the other parties.
+        result: As of `Exchange.end`; `None` where it goes on.
+        begun: When it began; `None` where that is not known.
+        peers: Parties that take part.
+    """
+
+    ended: bool
+    inputs: str | None
+    result: dict[str, Any] | None
+    begun: datetime | None
+    peers: tuple[str, ...]
+
+    @classmethod
+    def read(cls, private: Path) -> Self:
+        """Read it.
+
+        Args:
+            private: Folder of a party's record of the exchange.
+
+        Raises:
+            OSError, ValueError: There is none, or it is damaged.
+        """
+        state = parse_json((private / RECORD).read_bytes())
+        if not isinstance(state, dict):
+            raise ValueError("no record")
+        result, begun = state.get("result"), None
+        with suppress(ValueError, TypeError, KeyError):  # of an earlier version, which did not note it
+            begun = datetime.fromisoformat(state["begun"]).astimezone(UTC)
+        peers = tuple(state.get("parcels") or ())
+        return cls(
+            bool(state.get("ended")), state.get("inputs"), result if isinstance(result, dict) else None, begun, peers
+        )
 
 
 def _now() -> str:
@@ -85,8 +125,8 @@ def close_without(private: Path, result: Mapping[str, Any]) -> None:
     make_folder(private)
     with locked(private / _LOCK, _HOLDER):
         begun = _now()
-        with suppress(OSError, ValueError, KeyError, TypeError):  # of a round that others had begun to answer
-            begun = str(parse_json((private / RECORD).read_bytes())["begun"])
+        with suppress(OSError, ValueError):  # of a round that others had begun to answer
+            begun = str(RoundRecord.read(private).begun or begun)
         write_whole(private / RECORD, json.dumps({"ended": True, "result": result, "begun": begun}))
 
 
@@ -103,6 +143,7 @@ class Exchange:
         trail: Egress trail of the party.
         wait: Seconds to wait for each file.
         peers: Parties that take part; by default all at the other ends of this party's links.
+        courier: Carries the files by TLS; `None` for a folder that all parties see.
 
     Attributes:
         ports: Ports to the peers, by name.
@@ -125,13 +166,17 @@ class Exchange:
         trail: Trail | None,
         wait: float,
         peers: tuple[str, ...] | None = None,
+        courier: Courier | None = None,
     ) -> None:
         self._job, self._name, self._folder, self._security, self._wait = job, name, folder, security, wait
         self.written: tuple[Path, ...] = ()
+        self._courier = courier
         peers = job.peers_of(name) if peers is None else peers
         self._path, self._outbox = private / RECORD, private / "outbox"
         self._held = ExitStack()
         make_folder(private)
+        if folder.is_symlink():
+            raise RunFolderError.expected(f"a folder {folder}", "a link, which another party may lead anywhere")
         # Two processes could answer two files of one name under one scalar.
         self._held.enter_context(locked(private / _LOCK, _HOLDER))
         try:
@@ -179,7 +224,14 @@ class Exchange:
 
         Args:
             result: What the command has found, as JSON has it; `None` where it found nothing.
+
+        Raises:
+            Waiting: A file of this party has not arrived at its receiver.
         """
+        if self._courier is not None:
+            end = time.monotonic() + self._wait
+            while not self._courier.carry(self._folder):
+                self._pause(end, self._folder, next(iter(self.ports)))
         # The key goes, the record stays: another start would answer the same files under new scalars.
         self._state |= {"key": "", "ended": True, "result": result}
         self._save()
@@ -206,8 +258,8 @@ class Exchange:
         """The label owner begins, by a file without messages to each partner that names the run."""
         run = secrets.token_hex(8)
         if self._name != self._job.active:
-            first = self._folder / _name(peers[0], self._name, 0)
-            self._await(first)
+            first = self._folder / parcel_name(peers[0], self._name, 0)
+            self._await(first, peers[0])
             head = Parcel(first, self._name, self._security).head
             if (head.sender, head.number) != (peers[0], 0):
                 raise ProtocolError.expected(
@@ -262,7 +314,7 @@ class Exchange:
             opening = self._name == self._job.active and number == 0
             if not messages and not opening:
                 continue
-            made = self._outbox / _name(self._name, peer, number)
+            made = self._outbox / parcel_name(self._name, peer, number)
             made.unlink(missing_ok=True)  # of a start that was killed before it noted the file
             head = Head(self._name, peer, self._state["run"], number)
             with ParcelWriter(made, head, self._security) as parcel:
@@ -278,7 +330,10 @@ class Exchange:
     def _publish(self, made: Path) -> None:
         """Give the other parties a file that is noted here: whenever this is repeated, it is the same to the byte."""
         path, mode = self._folder / made.name, self._folder.stat().st_mode & 0o666
-        check_output(path, own=lambda there: there == made.read_bytes(), remedy="remove it; only this party writes it")
+        # What stands there may be another party's, of any size.
+        same = path.is_file() and path.stat().st_size == made.stat().st_size and cmp(path, made, shallow=False)
+        if not same or path.is_symlink():
+            check_output(path, remedy="remove it; only this party writes it")
 
         def write(partial: Path) -> None:
             with made.open("rb") as source, create(partial) as file:
@@ -299,11 +354,11 @@ class Exchange:
     def _messages(self, peer: str) -> Iterator[Message]:
         number = 0
         while True:
-            path = self._folder / _name(peer, self._name, number)
+            path = self._folder / parcel_name(peer, self._name, number)
             known = self._state["received"][peer]
             if not path.exists():
                 self._flush()  # before the wait: the peer may wait for it
-                self._await(path)
+                self._await(path, peer)
             parcel = Parcel(path, self._name, self._security)
             wanted = (peer, self._state["run"], number)
             if (parcel.head.sender, parcel.head.run, parcel.head.number) != wanted:
@@ -317,12 +372,20 @@ class Exchange:
             yield from parcel.messages()
             number += 1
 
-    def _await(self, path: Path) -> None:
+    def _await(self, path: Path, peer: str) -> None:
         end = time.monotonic() + self._wait
         while not path.exists():
-            if time.monotonic() >= end:
-                raise Waiting(path, self.written)
-            time.sleep(_POLL)
+            if self._courier is not None:
+                self._courier.carry(self._folder, path)
+            if not path.exists():
+                self._pause(end, path, peer)
+
+    def _pause(self, end: float, path: Path, peer: str) -> None:
+        """Sleep before the next look at what has come; raises `Waiting` once the time is over."""
+        if time.monotonic() >= end:
+            why = "" if self._courier is None else self._courier.why(peer)
+            raise Waiting(path, peer, self.written, why)
+        time.sleep(_POLL)
 
 
 def _make_shared(folder: Path) -> None:
@@ -330,7 +393,3 @@ def _make_shared(folder: Path) -> None:
     if not folder.exists():
         make_folder(folder)
         folder.chmod(stat.S_IMODE(folder.parent.stat().st_mode))
-
-
-def _name(sender: str, receiver: str, number: int) -> str:
-    return f"{sender}~{receiver}~{number}.cutlayer"

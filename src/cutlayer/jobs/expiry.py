@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from os.path import lexists
 from pathlib import Path
 
 from cutlayer.channel.trail import Trail
 from cutlayer.config import Job
 from cutlayer.errors import ProtocolError
-from cutlayer.jobs.exchange import RECORD
+from cutlayer.jobs.exchange import RoundRecord
 from cutlayer.parties.session.checkpoint import DRAWN, RELEASED
-from cutlayer.storage.json_values import parse_json
 
 
 def check_kept(job: Job, made: str, what: str) -> None:
@@ -37,13 +38,14 @@ def check_kept(job: Job, made: str, what: str) -> None:
         raise ProtocolError.expected(wanted, f"one of {made}", "ask for it again")
 
 
-def delete_expired(job: Job, rounds: Path, folder: Path, trail: Trail | None) -> list[str]:
-    """Delete what other parties sent in rounds that ended, and are older than the job keeps a release.
+def delete_expired(job: Job, name: str, rounds: Path, folder: Path, trail: Trail | None) -> list[str]:
+    """Delete what other parties sent in rounds that are older than the job keeps a release, ended or not.
 
     The models that were trained on it, the predictions, the ledger and the records of the rounds stay.
 
     Args:
         job: The job.
+        name: Name of the party.
         rounds: Folder of this party's records of the rounds.
         folder: Folder of the files between the parties.
         trail: Egress trail of the party.
@@ -56,10 +58,12 @@ def delete_expired(job: Job, rounds: Path, folder: Path, trail: Trail | None) ->
     expired = []
     end = datetime.now(UTC) - timedelta(days=job.keep_days)
     for private in sorted(path for path in rounds.iterdir() if path.is_dir()):
-        begun, run = _ended(private)
+        begun = None
+        with suppress(OSError, ValueError):
+            begun = RoundRecord.read(private).begun
         if begun is None or begun >= end:
             continue
-        there = [path for path in _sent_here(private, folder / private.name, run) if path.exists()]
+        there = [path for path in _sent_here(private, folder / private.name, name == job.active) if lexists(path)]
         for path in there:
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
         if there:
@@ -69,24 +73,15 @@ def delete_expired(job: Job, rounds: Path, folder: Path, trail: Trail | None) ->
     return expired
 
 
-def _ended(private: Path) -> tuple[datetime | None, Path | None]:
-    """When a round that has ended began, and the run folder of a training."""
-    try:
-        state = parse_json((private / RECORD).read_bytes())
-        run = state["result"].get("run")
-        begun = datetime.fromisoformat(state["begun"]) if state["ended"] else None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None, None
-    training = private.name.startswith("train-") and isinstance(run, str) and Path(run).name == run
-    return begun, private.parent.with_name(run) if training else None
-
-
-def _sent_here(private: Path, shared: Path, run: Path | None) -> Iterator[Path]:
+def _sent_here(private: Path, shared: Path, active: bool) -> Iterator[Path]:
     yield from private.glob("*.release")
     yield from private.glob("*.labels")
     yield shared
-    if run is not None:
+    kind, _, version = private.name.partition("-")
+    if kind == "train":
+        base = private.parent.name.removesuffix(".rounds")
+        run = private.parent.with_name(f"{base}-{version}" if version else base)
         yield from run.glob(f"checkpoint/*/{DRAWN}")
-        if (run / "summary.json").exists():  # the label owner's run: a partner keeps its own, to repeat its draws
+        if active:  # a partner keeps its own, to repeat its draws
             yield from run.glob(f"checkpoint/*/{RELEASED}")
         yield run / "transcript"

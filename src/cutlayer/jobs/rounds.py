@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 
 from cutlayer.alignment.intersection import Alignment, Purpose
 from cutlayer.channel import Kind, Message, Port
+from cutlayer.channel.grpc_files import Courier
 from cutlayer.channel.receiving import receive
 from cutlayer.config import Job, LimitsConfig
 from cutlayer.config.phases import reads_labels
@@ -53,6 +54,7 @@ class Round:
         private: Folder of this party's record of the round, of its common rows and of the files that it was sent.
         peers: Parties that take part.
         run: Run folder of the trained model that predicts; `None` in a training.
+        courier: As of `Exchange`.
     """
 
     job: Job
@@ -64,6 +66,7 @@ class Round:
     private: Path
     peers: Sequence[str]
     run: Path | None = None
+    courier: Courier | None = None
 
     @property
     def rows(self) -> Path:
@@ -92,7 +95,16 @@ class Round:
         trail = trail_of(self.job, self.name, links, self.run)
         inputs = " ".join((inputs_of(self.job, self.table, self._alignment), self.private.name, *self.peers))
         return Exchange(
-            self.job, self.name, self.folder, self.private, inputs, links.security, trail, wait, tuple(self.peers)
+            self.job,
+            self.name,
+            self.folder,
+            self.private,
+            inputs,
+            links.security,
+            trail,
+            wait,
+            tuple(self.peers),
+            self.courier,
         )
 
     def lead(self, files: Exchange, labels: Callable[[], None] | None = None) -> Aligned:
