@@ -22,6 +22,8 @@ from pydantic.fields import FieldInfo
 
 from cutlayer.attacks import REGISTRY as ATTACKS
 from cutlayer.audit.checks import CHECKS
+from cutlayer.channel.kinds import MEANINGS, Kind
+from cutlayer.channel.message import SHAPES
 from cutlayer.cli.list_ import Catalogue, entries
 from cutlayer.cli.verb import entries_of
 from cutlayer.config import BudgetConfig, FrozenModel, Job, ServeConfig
@@ -103,9 +105,23 @@ def guarantees() -> str:
 
 
 def findings() -> str:
-    """Codes, severities and titles of all findings."""
-    rows = (f"| [{check.code}](#{check.code.lower()}) | {check.severity} | {check.title} |" for check in CHECKS)
-    return "\n".join(["| code | severity | title |", "|---|---|---|", *rows])
+    """Codes, severities, titles and remedies of all findings."""
+    rows = (
+        f"| [{check.code}](#{check.code.lower()}) | {check.severity} | {check.title} | {cell(check.remedy)} |"
+        for check in CHECKS
+    )
+    return "\n".join(["| code | severity | title | remedy |", "|---|---|---|---|", *rows])
+
+
+def messages() -> str:
+    """What each kind of message means, and its fixed content."""
+    lines = ["| message | meaning | content |", "|---|---|---|"]
+    for kind in Kind:
+        shape = SHAPES[kind]
+        tensors = (f"`{name}` {str(dtype).removeprefix('torch.')}" for name, (dtype, _) in shape.tensors.items())
+        content = ", ".join([*tensors, *(f"`{name}`" for name in shape.fields)])
+        lines.append(f"| `{kind}` | {MEANINGS[kind]} | {content or 'nothing more'} |")
+    return "\n".join(lines)
 
 
 def models() -> str:
@@ -309,6 +325,7 @@ GENERATED: Mapping[str, Callable[[], str]] = {
     "models": models,
     "guarantees": guarantees,
     "findings": findings,
+    "messages": messages,
 }
 """What stands in place of each marker, with links as from a folder of `docs/`."""
 

@@ -146,10 +146,10 @@ def test_names_cannot_break_the_page(hostile_report: Report) -> None:
 def test_code_and_pages_of_the_documentation_are_set_as_code(report: Report) -> None:
     remedies = {check.code: check.remedy for check in CHECKS}
     finding = report.findings[0].model_copy(
-        update={"detail": "`<b>1</b>` and `docs/faq.md", "remedy": remedies["CL111"]}
+        update={"detail": "`<b>1</b>` and `docs/concepts.md", "remedy": remedies["CL111"]}
     )
     page = render_html(report.model_copy(update={"findings": (finding,)}))
-    assert "<p><code>&lt;b&gt;1&lt;/b&gt;</code> and `<code>docs/faq.md</code></p>" in page
+    assert "<p><code>&lt;b&gt;1&lt;/b&gt;</code> and `<code>docs/concepts.md</code></p>" in page
     assert "<code>cutlayer list protections</code>" in page
     assert "<code>docs/how-to/which-protection.md</code>" in page
 

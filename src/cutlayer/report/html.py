@@ -132,8 +132,8 @@ def _best(variants: Sequence[VariantValue]) -> str:
 def marked(text: str) -> Markup:
     """Escaped text, in which what stands in backticks, or is the path of a page of the documentation, is set as code.
 
-    >>> marked("see `cutlayer list` and docs/faq.md"), marked("`<b>`")
-    (Markup('see <code>cutlayer list</code> and <code>docs/faq.md</code>'), Markup('<code>&lt;b&gt;</code>'))
+    >>> marked("see `cutlayer list` and docs/concepts.md"), marked("`<b>`")
+    (Markup('see <code>cutlayer list</code> and <code>docs/concepts.md</code>'), Markup('<code>&lt;b&gt;</code>'))
     """
     parts = _CODE.split(rounding.plain(text))  # plain text, code, plain text, ...
     if len(parts) == 1:  # most cells of most tables
