@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from torch import Tensor
 
@@ -15,10 +16,13 @@ from cutlayer.config import Job
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.store import Store
 from cutlayer.jobs.audit import conclude_audit
+from cutlayer.jobs.beside import Beside, can_fork
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.jobs.summary import over_own_columns, summary_of
 from cutlayer.parties.guards.guard import AlarmWarning
+from cutlayer.parties.session.observer import Relay
 from cutlayer.parties.session.outcome import ActiveOutcome
+from cutlayer.problem.task import Task
 from cutlayer.results.audit import Audit, RunAudit
 from cutlayer.results.run import RunId, RunKind
 from cutlayer.results.summary import Summary
@@ -40,6 +44,27 @@ from cutlayer.training.utility import chance, interval
 
 _LOGITS = "logits.safetensors"
 """File of the predictions of a compared run, which this run's are compared with when it has ended."""
+
+
+MANY_ROWS = 50_000
+"""Rows of a table from which on compared runs are trained beside this one: seconds, and the memory of some copies."""
+
+
+class _Begun(Relay, Progress):
+    """Calls a function once the rows of a run are aligned and encoded, its labels drawn and its keys made."""
+
+    def __init__(self, progress: Progress, begin: Callable[[], None]) -> None:
+        super().__init__(progress)
+        self._progress, self._begin = progress, begin
+
+    def stage(self, name: str) -> None:
+        """Forward the call."""
+        self._progress.stage(name)
+
+    def started(self, task: Task, truth: Tensor, training: Tensor, epochs: int, start: int) -> None:
+        """Begin, and forward the call."""
+        self._begin()
+        super().started(task, truth, training, epochs, start)
 
 
 @dataclass(frozen=True)
@@ -81,25 +106,33 @@ class Execution:
         """
         job, folder, options, progress = self.job, self.folder, self.options, self.progress
         runs: dict[str, Described] = {}
-        for compared, other in compared_jobs(job):
-            progress.stage(compared.label)
-            runs[compared.label] = self._compared(other, compared, tables)
+        compared = [*compared_jobs(job)]
         this_run = RunId(RunKind.THIS_RUN)
-        progress.stage(this_run.label)
-        watcher = Watcher(job, folder, progress)
-        forget = options.forget_peer_progress
-        trained = train_together(
-            job,
-            folder,
-            tables,
-            options.keys,
-            watcher,
-            resume=options.resume,
-            forget_peer_progress=forget,
-            pilot=options.pilot,
-        )
+        with Beside() as beside:
+            if may_fork := self._may_fork(tables):
+                quiet = replace(self, progress=Progress())
+                works = [partial(quiet._compared, other, run, tables) for run, other in compared]
+                progress = _Begun(progress, partial(beside.begin, works))
+            else:
+                runs = self._all_compared(compared, tables)
+            progress.stage(this_run.label)
+            watcher = Watcher(job, folder, progress)
+            trained = train_together(
+                job,
+                folder,
+                tables,
+                options.keys,
+                watcher,
+                resume=options.resume,
+                forget_peer_progress=options.forget_peer_progress,
+                pilot=options.pilot,
+            )
+            described = self.describe(job, this_run, folder, trained, watcher.auditor)
+            if may_fork:
+                beside.wait()
+                runs = replace(self, options=replace(options, resume=True))._all_compared(compared, tables)
         runs = {label: self._beside(run, label, trained.active) for label, run in runs.items()}
-        runs[this_run.label] = self.describe(job, this_run, folder, trained, watcher.auditor)
+        runs[this_run.label] = described
         references = []
         for run, reference in self._references(trained):
             if run.kind is RunKind.ALONE:
@@ -113,6 +146,20 @@ class Execution:
         if any(resolve(job.parties[name].audit.catalogue, job.task, "passive").features for name in job.passives):
             progress.stage("feature leakage")
         conclude(job, folder, runs, references)
+
+    def _may_fork(self, tables: Mapping[str, PartyTable]) -> bool:
+        """Whether compared runs are trained beside this one, where that gains more than it costs."""
+        rows = max(table.rows for table in tables.values())
+        return self.options.forks and rows >= MANY_ROWS and can_fork(self.threads)
+
+    def _all_compared(
+        self, compared: Sequence[tuple[RunId, Job]], tables: Mapping[str, PartyTable]
+    ) -> dict[str, Described]:
+        runs = {}
+        for run, other in compared:
+            self.progress.stage(run.label)
+            runs[run.label] = self._compared(other, run, tables)
+        return runs
 
     def _compared(self, job: Job, run: RunId, tables: Mapping[str, PartyTable]) -> Described:
         """Train one of the runs this one is compared with, unless a resumed job has it already."""
