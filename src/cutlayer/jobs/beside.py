@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import multiprocessing
+import pickle
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import Self
+from typing import Self, TypeVar
 
 from cutlayer.workers import at_most, end_with_parent, equal_threads
 
-Work = Callable[[], object]
+T = TypeVar("T")
 
 
 class Beside:
     """Forks of this process, to be used in a `with` block, which ends those that are still at work.
 
-    A fork shares the memory of libraries and tables, and starts at once; what it computes has to go into files. It has
-    the thread that made it alone, so that libraries must not use others in it: it is bounded to one.
+    A fork shares the memory of libraries and tables, and starts at once. It has the thread that made it alone, so that
+    libraries must not use others in it: it is bounded to one.
+
+    Args:
+        forks: Whether to fork; otherwise all work is done in this process, when its result is asked for.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, forks: bool) -> None:
+        self.forks = forks
         self._processes: list[BaseProcess] = []
 
     def __enter__(self) -> Self:
@@ -33,27 +41,36 @@ class Beside:
             process.terminate()
             process.join()
 
-    def begin(self, works: Sequence[Work]) -> None:
-        """Do these in as many processes as there are cores besides the one of this process.
+    def begin(self, work: Callable[[], T]) -> Callable[[], T]:
+        """Do some work, in a process of its own where a core is left for it.
 
         Args:
-            works: Each must neither change what the others read nor read what they or this process change.
-        """
-        if self._processes:  # a run that was begun again
-            return
-        context = multiprocessing.get_context("fork")
-        count = min(len(works), equal_threads() - 1)
-        for first in range(count):
-            process = context.Process(target=_do, args=(works[first::count],), daemon=True)
-            with warnings.catch_warnings():  # Python warns of other threads, which the fork does not have
-                warnings.simplefilter("ignore", DeprecationWarning)
-                process.start()
-            self._processes.append(process)
+            work: It must change nothing that this process reads or changes before it asks for the result, and may be
+                done again if the process fails or is ended.
 
-    def wait(self) -> None:
-        """Wait until all have ended. What one has not done, since it failed or was ended, is left to the caller."""
-        for process in self._processes:
-            process.join()
+        Returns:
+            What waits for the result, and returns it; the work itself, to be done at the first call, without a fork.
+        """
+        working = sum(process.is_alive() for process in self._processes)
+        if not self.forks or working + 1 >= equal_threads():
+            return cache(work)
+        context = multiprocessing.get_context("fork")
+        receiver, sender = context.Pipe(duplex=False)
+        process = context.Process(target=_do, args=(work, sender), daemon=True)
+        with warnings.catch_warnings():  # Python warns of other threads, which the fork does not have
+            warnings.simplefilter("ignore", DeprecationWarning)
+            process.start()
+        sender.close()
+        self._processes.append(process)
+
+        @cache
+        def result() -> T:
+            with receiver, suppress(EOFError):  # it failed or was ended: what is wrong shows here
+                done: T = pickle.loads(receiver.recv_bytes())  # noqa: S301 (of a fork of this process)
+                return done
+            return work()
+
+        return result
 
 
 def can_fork(threads: int) -> bool:
@@ -67,13 +84,9 @@ def can_fork(threads: int) -> bool:
     return sys.platform == "linux" and threads == 1 and equal_threads() > 1 and not torch.cuda.is_available()
 
 
-def _do(works: Sequence[Work]) -> None:
+def _do(work: Callable[[], object], sender: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that waits for this one ends it
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     end_with_parent()
-    with at_most(1):
-        try:
-            for work in works:
-                work()
-        except Exception:  # does it again where its error is shown
-            sys.exit(1)
+    with at_most(1), suppress(Exception):  # this work is done again where its error is shown
+        sender.send_bytes(pickle.dumps(work()))
