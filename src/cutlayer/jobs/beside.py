@@ -65,10 +65,11 @@ class Beside:
 
         @cache
         def result() -> T:
-            with receiver, suppress(EOFError):  # it failed or was ended: what is wrong shows here
+            with receiver, suppress(EOFError):
                 done: T = pickle.loads(receiver.recv_bytes())  # noqa: S301 (of a fork of this process)
+                process.join()
                 return done
-            return work()
+            return work()  # it failed or was ended: what is wrong shows here
 
         return result
 
