@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from cutlayer.errors import Interrupted
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -20,6 +25,61 @@ _GLOB = str.maketrans({character: f"[{character}]" for character in "*?["})
 
 class EngineFailed(Exception):
     """DuckDB refused a query or a file. Its text may hold values of rows."""
+
+
+class Reading:
+    """Tables that are read in several threads, and can be stopped from another one."""
+
+    def __init__(self) -> None:
+        self._stopped = threading.Event()
+        self._connections = WeakSet[Any]()
+
+    def run(self, read: Callable[[], object]) -> None:
+        """Read in this thread.
+
+        Raises:
+            Interrupted: It was stopped.
+        """
+        token = _READING.set(self)
+        try:
+            read()
+        finally:
+            _READING.reset(token)
+
+    def stop(self) -> None:
+        """End the queries that are running, and all reading at its next batch of rows."""
+        self._stopped.set()
+        for connection in [*self._connections]:
+            with suppress(Exception):  # closed meanwhile
+                connection.interrupt()
+
+    def add(self, connection: Any) -> None:
+        """Count a connection, or a cursor, among those to be stopped."""
+        self._connections.add(connection)
+
+    def check(self) -> None:
+        """Raise if it was stopped; see `run`."""
+        if self._stopped.is_set():
+            raise Interrupted("the reading of the tables was stopped")
+
+
+_READING: ContextVar[Reading | None] = ContextVar("reading", default=None)
+
+
+def check_stopped(connection: Any = None) -> None:
+    """Called between batches of rows.
+
+    Args:
+        connection: A connection that a query is about to run on, to be interrupted if the reading is stopped.
+
+    Raises:
+        Interrupted: The reading that this is part of was stopped.
+    """
+    reading = _READING.get()
+    if reading is not None:
+        if connection is not None:
+            reading.add(connection)
+        reading.check()
 
 
 def connected(files: Iterable[Path] = (), columns: int = 0) -> DuckDBPyConnection:

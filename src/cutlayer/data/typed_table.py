@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 
 from cutlayer.data.encoded import CHUNK_ROWS
+from cutlayer.data.engine import check_stopped
 from cutlayer.data.faults import fault
 from cutlayer.data.feature_columns import owned
 from cutlayer.data.spilled import SpilledRows
@@ -126,7 +127,9 @@ class TypedTable:
             pieces = (piece.select(schema.names) for piece in self._rows)
         is_text = bool(self._types) and not isinstance(self._rows, list)
         pieces = (self._cast(piece, schema) for piece in pieces) if is_text else pieces
-        return (piece if piece.schema == schema or coded else piece.cast(schema) for piece in pieces)
+        for piece in pieces:
+            check_stopped()
+            yield piece if piece.schema == schema or coded else piece.cast(schema)
 
     def whole(self) -> pa.Table:
         """All rows at once."""

@@ -20,6 +20,7 @@ from pyarrow import ipc
 
 from cutlayer.config.aggregate import AggregateConfig, Function
 from cutlayer.data.encoded import CHUNK_ROWS
+from cutlayer.data.engine import check_stopped
 from cutlayer.data.faults import fault
 from cutlayer.data.feature_columns import decoded, is_text, without_nan
 from cutlayer.data.sources.base import Source, first_line
@@ -236,10 +237,12 @@ def _sorted(reduced: _Reduced, table: TypedTable, memory: int, where: str) -> It
         duckdb.connect(config=_engine(Path(scratch), memory)) as engine,
     ):
         try:
+            check_stopped(engine)
             engine.execute("SET enable_external_access = false; SET lock_configuration = true")
             engine.register("events", pa.RecordBatchReader.from_batches(first.schema, batches()))
             yield iter(engine.sql(f"SELECT * FROM events ORDER BY {order}").to_arrow_reader(CHUNK_ROWS))  # noqa: S608
         except (duckdb.Error, pa.ArrowException, OSError) as failure:
+            check_stopped()
             if failures:
                 raise failures[0] from None
             remedy = "make room in the temporary folder, or raise memory"

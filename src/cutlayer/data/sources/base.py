@@ -12,6 +12,7 @@ from typing import ClassVar
 import pyarrow as pa
 
 from cutlayer.config import TableConfig
+from cutlayer.data.engine import check_stopped
 from cutlayer.data.faults import fault, missing_column
 from cutlayer.data.feature_columns import decoded, is_text
 from cutlayer.data.formatted import FormattedColumn
@@ -92,6 +93,7 @@ class Source(ABC):
             self.require(name)
         for piece in self._pieces(list(names), size, as_text):
             for start in range(0, piece.num_rows, size):
+                check_stopped()
                 yield without_views(piece.slice(start, size))
 
     def coded_chunks(
@@ -204,6 +206,7 @@ class FileSource(Source):
             yield
             self.check_version()
         except self.failures as failure:
+            check_stopped()  # which is no fault of the file, and to look for one takes long
             raise self.unreadable(failure) from failure
 
     def check_version(self) -> None:

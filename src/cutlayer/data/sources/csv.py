@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cutlayer.data.engine import EngineFailed, connected, engine_failures
+from cutlayer.data.engine import EngineFailed, check_stopped, connected, engine_failures
 from cutlayer.data.faults import fault
 from cutlayer.data.sources.base import FileSource
 from cutlayer.data.sources.csv_layout import (
@@ -81,6 +81,7 @@ class CsvSource(FileSource):
         columns = ", ".join(f"c{self._numbers[name]}" for name in names)
         rows = 0
         with engine_failures(), self._engine().cursor() as connection:
+            check_stopped(connection)
             query = f"SELECT {columns} FROM {self._scan()}"  # noqa: S608 (literals and numbers of columns)
             for batch in connection.sql(query).to_arrow_reader(min(size, _BATCH)):
                 piece = pa.Table.from_batches([batch])
