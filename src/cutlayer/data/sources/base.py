@@ -72,7 +72,7 @@ class Source(ABC):
         Raises:
             DataError: The table has no such column or no row, or the file cannot be read.
         """
-        return TypedTable(self, names, as_text).whole().combine_chunks()
+        return TypedTable(self, names, as_text).sample().combine_chunks()
 
     def chunks(self, names: Sequence[str], size: int, as_text: Collection[str] = ()) -> Iterator[pa.Table]:
         """Read these columns, some rows at a time; files of formats that allow it are never in memory as a whole.
