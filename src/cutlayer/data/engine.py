@@ -82,7 +82,9 @@ def check_stopped(connection: Any = None) -> None:
         reading.check()
 
 
-def connected(files: Iterable[Path] = (), columns: int = 0) -> DuckDBPyConnection:
+def connected(
+    files: Iterable[Path] = (), columns: int = 0, *, memory: int = _MEMORY, scratch: str = "", threads: int = _THREADS
+) -> DuckDBPyConnection:
     """A connection that can read the stated files and write none.
 
     It loads no extension, reads no other file and no address, and its settings cannot be changed any more, whatever a
@@ -92,16 +94,19 @@ def connected(files: Iterable[Path] = (), columns: int = 0) -> DuckDBPyConnectio
     Args:
         files: Absolute paths.
         columns: Number of columns that are read.
+        memory: Bytes that it may take, apart from those of columns that are read.
+        scratch: Folder in which it may sort what takes more; none by default.
+        threads: Number of its threads.
     """
     import duckdb
 
     settings: dict[str, Any] = {
-        "threads": _THREADS,
-        "memory_limit": f"{_MEMORY + columns * _COLUMN_BYTES}B",
+        "threads": threads,
+        "memory_limit": f"{memory + columns * _COLUMN_BYTES}B",
         "preserve_insertion_order": True,
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
-        "temp_directory": "",
+        "temp_directory": scratch,
         "enable_external_file_cache": False,
     }
     # The engine compares the pattern that names a file, and then the file.

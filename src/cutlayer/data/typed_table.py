@@ -113,7 +113,7 @@ class TypedTable:
         """
         schema = self.schema if names is None else pa.schema([self.schema.field(name) for name in names])
         if self._rows is None:
-            pieces = self.source.coded_chunks(schema.names, CHUNK_ROWS, self._as_text, coded)
+            pieces = self.source.chunks(schema.names, CHUNK_ROWS, self._as_text, coded)
         else:
             pieces = (piece.select(schema.names) for piece in self._rows)
         is_text = bool(self._types) and not isinstance(self._rows, list)
