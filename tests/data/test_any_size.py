@@ -225,7 +225,7 @@ FEATURES = [
 @pytest.mark.parametrize("features", FEATURES, ids=["default", "quantiles", "stated", "text"])
 def test_a_table_is_prepared_as_by_plain_code(tmp_path: Path, kind: str, features: FeaturesConfig, memory: int) -> None:
     table = opened(written(tmp_path, kind, rows()), memory, features)
-    assert table._table._table.fits == (memory > SMALL)
+    assert table._table._fits == (memory > SMALL)
     assert (table.rows, table.id_kind) == (ROWS, "text")
     assert kind == "sql" or (table.bytes == table.digests.nbytes) == (memory == SMALL), "no row is in memory"
     ids = rows().column("id").to_pylist()

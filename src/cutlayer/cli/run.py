@@ -46,7 +46,9 @@ def run(
     from cutlayer.jobs.options import Options
 
     folder = out or job.parent / "runs" / job.stem
-    options = Options(keys_for(job.parent, key), resume, forget_peer_progress=checked_forget(forget, resume))
+    options = Options(
+        keys_for(job.parent, key), resume, forget_peer_progress=checked_forget(forget, resume), forks=True
+    )
     with located(job):
         raise typer.Exit(finish(train(loaded, folder, options, quiet=quiet or json), as_json=json))
 

@@ -105,16 +105,12 @@ class CategoryEncoder(FrozenModel):
         return codes
 
     def apply_coded(self, text: pa.ChunkedArray) -> npt.NDArray[np.int32]:
-        """Codes of dictionary-coded text (n,), as `apply`: each dictionary is looked up once for all chunks with it."""
+        """Codes of dictionary-coded text (n,), as `apply`."""
         parts = []
         for chunk in text.chunks:
-            codes = self._coded.codes(self, chunk.dictionary)
+            codes = np.append(self.apply(pa.chunked_array([chunk.dictionary.cast(pa.large_string())])), MISSING)
             parts.append(codes[pc.fill_null(chunk.indices.cast(pa.int64()), len(chunk.dictionary)).to_numpy()])
-        return np.concatenate(parts) if parts else np.empty(0, np.int32)
-
-    @cached_property
-    def _coded(self) -> _LastDictionary:
-        return _LastDictionary()
+        return np.concatenate([np.empty(0, np.int32), *parts], dtype=np.int32)
 
     @cached_property
     def _lookup(self) -> pa.Array:
@@ -130,20 +126,6 @@ class CategoryEncoder(FrozenModel):
             part[chunk.is_null().to_numpy(zero_copy_only=False)] = MISSING
             done += len(chunk)
         return codes
-
-
-class _LastDictionary:
-    """Codes of the values of the dictionary that came last, and of a missing value after them."""
-
-    def __init__(self) -> None:
-        self._held: tuple[pa.Array, npt.NDArray[np.int32]] | None = None
-
-    def codes(self, encoder: CategoryEncoder, dictionary: pa.Array) -> npt.NDArray[np.int32]:
-        """Codes of a dictionary (n,) and of a missing value, int32 (n + 1,)."""
-        if self._held is None or not self._held[0].equals(dictionary):
-            codes = encoder.apply(pa.chunked_array([dictionary.cast(pa.large_string())]))
-            self._held = dictionary, np.append(codes, np.int32(MISSING))
-        return self._held[1]
 
 
 def fnv1a(text: pa.Array) -> npt.NDArray[np.uint64]:

@@ -11,27 +11,9 @@ from cutlayer.data.feature_columns import category_text, decoded, without_nan
 
 SHOWN = 10
 """Classes that are listed; of more, their number is stated."""
-_NEGATIVE = frozenset(
-    {
-        "no",
-        "n",
-        "false",
-        "0",
-        "nein",
-        "non",
-        "negative",
-        "neg",
-        "good",
-        "paid",
-        "fully paid",
-        "current",
-        "stayed",
-        "healthy",
-    }
-)
-_POSITIVE = frozenset(
-    {"yes", "y", "true", "1", "ja", "oui", "positive", "pos", "bad", "charged_off", "charged off", "default", "churned"}
-)
+_NO = "no,n,false,0,nein,non,negative,neg,good,paid,fully paid,current,stayed,healthy"
+_YES = "yes,y,true,1,ja,oui,positive,pos,bad,charged_off,charged off,default,churned"
+_NEGATIVE, _POSITIVE = frozenset(_NO.split(",")), frozenset(_YES.split(","))
 
 
 def class_rows(column: pa.ChunkedArray, where: str) -> dict[str, int]:

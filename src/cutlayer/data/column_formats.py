@@ -12,20 +12,18 @@ from collections.abc import Iterator
 from contextlib import suppress
 from itertools import product
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cutlayer.config.formats import ColumnFormat, NumberLayout
+from cutlayer.data.formatted import FormattedColumn
+from cutlayer.errors import DataError
 
 _FIRST = 1000
 _HEAD = 64
 """Values that a format must read before it is tried on all of them."""
 _ENOUGH = 5
 """Different values from which on three numbers of two digits are a date: fewer may be codes, such as `12-05-56`."""
-_NAMES = "january february march april may june july august september october november december"
-_MONTHS = _NAMES.split()
 _PAIRS = (
     "yes/no y/n true/false t/f on/off ja/nein j/n wahr/falsch oui/non o/n vrai/faux sí/no si/no sim/não tak/nie ja/nee "
     "ja/nej"
@@ -156,32 +154,13 @@ def _pattern(layout: str) -> str:
 
 def _latest_year(texts: pa.Array, layout: str) -> int | None:
     """The latest year, by a layout; `None` unless each value is a date of the calendar."""
-    parts = pc.extract_regex(texts, f"^{_pattern(layout)}$")
-    if parts.null_count:
+    if not pc.all(pc.match_substring_regex(texts, f"^{_pattern(layout)}$")).as_py():
         return None
-    found = {kind.name: pc.struct_field(parts, kind.name) for kind in parts.type}
-    if "Y" in found:
-        year = _integers(found["Y"])
-    else:
-        short = _integers(found["y"])
-        year = np.where(short < 69, 2000, 1900) + short  # as POSIX reads them
-    if "m" in found:
-        month = _integers(found["m"])
-    else:
-        names = [*_MONTHS] if "B" in found else [name[:3] for name in _MONTHS]
-        index = pc.index_in(pc.utf8_lower(found.get("B", found.get("b"))), pa.array(names, pa.large_string()))
-        month = pc.fill_null(index, -1).to_numpy().astype(np.int64) + 1
-    if month.min() < 1 or month.max() > 12:
+    try:
+        dates = FormattedColumn("", ColumnFormat(date=layout), (), "").parsed(pa.chunked_array([texts]))
+    except DataError:
         return None
-    day = _integers(found["d"])
-    months = ((year - 1970) * 12 + month - 1).astype("datetime64[M]")
-    length = ((months + 1).astype("datetime64[D]") - months.astype("datetime64[D]")).astype(np.int64)
-    return int(year.max()) if day.min() >= 1 and bool((day <= length).all()) else None
-
-
-def _integers(texts: pa.Array) -> npt.NDArray[np.int64]:
-    found: npt.NDArray[np.int64] = pc.cast(texts, pa.int64()).to_numpy()
-    return found
+    return int(pc.max(pc.year(dates)).as_py())
 
 
 def _split(texts: pa.Array) -> tuple[dict[str, str], pa.Array, pa.Array] | None:

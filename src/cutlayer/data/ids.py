@@ -102,17 +102,12 @@ def digests_of(text: pa.ChunkedArray) -> Digests:
     return digests
 
 
-def id_kind(column: pa.ChunkedArray | pa.Array, where: str = "ids") -> IdKind:
-    """`integer` if all canonical texts are decimal integers without leading zeros, else `text`.
-
-    >>> id_kind(pa.array(["1", "20"])), id_kind(pa.array(["1", "020"]))
-    ('integer', 'text')
-    """
-    return kind_of(canonical_ids(column, where))
-
-
 def kind_of(text: pa.ChunkedArray) -> IdKind:
-    """The kind of canonical texts (n,); see `id_kind`."""
+    """`integer` if all canonical texts (n,) are decimal integers without leading zeros, else `text`.
+
+    >>> [kind_of(canonical_ids(pa.array(ids), "ids")) for ids in (["1", "20"], ["1", "020"])]
+    ['integer', 'text']
+    """
     whole = pc.all(pc.match_substring_regex(text, WHOLE_NUMBER)).as_py()
     return "integer" if whole else "text"
 

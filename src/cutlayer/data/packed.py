@@ -24,7 +24,7 @@ from cutlayer.storage.row_arrays import GrowingRows, chosen, chunks_of, computed
 RowNumbers = npt.NDArray[np.int64]
 Batches = Callable[[Sequence[str], Collection[str]], Iterator[pa.Table]]
 """Returns the rows of some columns in batches; text columns that the second argument names may be coded."""
-_MISSING, _UNMAPPED = -1, -2
+_MISSING = -1
 FEW_BYTES, MAX_FILES = 2 << 20, 256
 """Bytes from which on a column lies in a file, since all columns are there at once. While they are read each has its
 file open, of which a process may have some thousand: more columns than these are read into larger arrays."""
@@ -217,8 +217,6 @@ class _Growing:
     def __init__(self, limit: int | None) -> None:
         self.values = pa.array([], pa.large_string())
         self._codes = GrowingRows(limit)
-        self._dictionary: pa.Array | None = None
-        self._numbers = np.empty(0, np.int32)
 
     def add(self, column: pa.ChunkedArray, name: str, where: str) -> None:
         """Add rows."""
@@ -233,27 +231,10 @@ class _Growing:
         return PackedCategories(self._codes.to_array(), self.values)
 
     def _numbered(self, chunk: pa.DictionaryArray) -> npt.NDArray[np.int32]:
-        """Pieces of one row group of a Parquet file have one dictionary, whose numbers are used again."""
-        dictionary = chunk.dictionary
-        if self._dictionary is None or not dictionary.equals(self._dictionary):
-            self._dictionary = dictionary
-            self._numbers = np.full(len(dictionary) + 1, _UNMAPPED, np.int32)
-            self._numbers[-1] = _MISSING
-        indices = pc.fill_null(chunk.indices.cast(pa.int64()), len(dictionary)).to_numpy()
-        codes: npt.NDArray[np.int32] = self._numbers[indices]
-        unmapped = codes == _UNMAPPED
-        if unmapped.any():
-            is_used = np.zeros(len(dictionary), np.bool_)
-            is_used[indices[unmapped]] = True
-            used = np.flatnonzero(is_used)
-            self._numbers[used] = self._looked_up(dictionary.take(pa.array(used)).cast(pa.large_string()))
-            codes = self._numbers[indices]
+        if chunk.dictionary.null_count:  # which Arrow does not unify
+            chunk = chunk.cast(pa.large_string()).dictionary_encode()
+        known = pa.DictionaryArray.from_arrays(pa.array([], pa.int32()), self.values)
+        unified = pa.chunked_array([known, chunk.cast(known.type)]).unify_dictionaries().chunk(1)
+        self.values = unified.dictionary
+        codes: npt.NDArray[np.int32] = pc.fill_null(unified.indices, _MISSING).to_numpy()
         return codes
-
-    def _looked_up(self, texts: pa.Array) -> npt.NDArray[np.int32]:
-        """Numbers of values, of which those that are new are added."""
-        new = pc.unique(texts.filter(pc.is_null(pc.index_in(texts, value_set=self.values)))).drop_null()
-        if len(new):
-            self.values = pa.concat_arrays([self.values, new])
-        numbers: npt.NDArray[np.int32] = pc.fill_null(pc.index_in(texts, value_set=self.values), _MISSING).to_numpy()
-        return numbers

@@ -34,8 +34,7 @@ from cutlayer.data.sources.aggregated import AggregatedSource
 from cutlayer.data.store import Store, write_store
 from cutlayer.data.stored import gathered_column
 from cutlayer.data.table_ids import TableIds, id_columns
-from cutlayer.data.table_rows import TableRows
-from cutlayer.data.typed_table import MEMORY, SHARE
+from cutlayer.data.typed_table import MEMORY, SHARE, TypedTable
 from cutlayer.data.weights import row_weights
 from cutlayer.lazy import torch
 from cutlayer.storage.row_arrays import gathered
@@ -126,7 +125,7 @@ class PartyTable:
             DataError: The file cannot be read, or ids are missing or repeat.
         """
         label = self.label
-        self._table = TableRows(self._source, *self._wanted(), self._memory)
+        self._table = TypedTable(self._source, *self._wanted(), self._memory)
         any_columns = self._wanted()[0][:1]
         self._table_ids = TableIds(self._table, self._ids, self._id, self.where, any_columns, self._repeated_ids)
         if self._drop_unlabelled and label is not None:

@@ -1,4 +1,4 @@
-"""Rows that several keys identify, of which each may be missing: digests, and the rows of two tables that match."""
+"""Rows that one key or several identify, of which any of several may be missing: digests, and matches of two tables."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class RowKeys:
         kind: The kind of each key's values, `integer` or `text`, as one text; empty for a key that no row has.
 
     Raises:
-        DataError: A value is of another type, or not of the form that its rule wants.
+        DataError: A value is of another type, or not of the form that its rule wants; a row lacks the only key.
     """
 
     def __init__(self, chunks: Iterator[pa.Table], ids: IdConfig, where: str) -> None:
@@ -53,7 +53,7 @@ class RowKeys:
         for chunk in chunks:
             place = f"{where} (rows counted from row {first})" if first else where
             for number, key in enumerate(ids.keys):
-                text = id_texts(chunk, key, place, may_miss=True)
+                text = id_texts(chunk, key, place, may_miss=len(ids.keys) > 1)
                 if text.null_count < len(text):
                     kinds[number].add("text" if len(key.columns) > 1 else kind_of(text))
                 growing[number].add(_key_digests(text, number))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -38,12 +40,17 @@ def sort_values(
     return values
 
 
+def times_of(text: pa.ChunkedArray) -> pa.ChunkedArray | None:
+    """Text in the form of ISO 8601 as timestamps, with a time zone where it states one; `None` if a value is none."""
+    for zone in (None, "UTC"):
+        with suppress(pa.ArrowInvalid):
+            return text.cast(pa.timestamp("us", tz=zone))
+    return None
+
+
 def _dates(column: pa.ChunkedArray, name: str, where: str, purpose: str) -> pa.ChunkedArray:
-    for zone in (None, "UTC"):  # a time without a zone, or with one
-        try:
-            return column.cast(pa.timestamp("us", tz=zone))
-        except pa.ArrowInvalid:
-            continue
+    if (times := times_of(column)) is not None:
+        return times
     example = pc.drop_null(column)
     got = repr(example[0].as_py())[:40] if len(example) else "none"
     wanted = f"numbers, or dates such as 2024-01-31, in column {name!r}, {purpose}"

@@ -72,6 +72,7 @@ class Store:
     ) -> None:
         """Hold the encoded rows without a copy and without checks."""
         self._pages = pages or Pages((), 0)
+        self._numbers: Tensor | None = None
         self.codes = torch.from_numpy(encoded.codes)
         self.numbers = torch.from_numpy(encoded.numbers)
         self.images = None if encoded.images is None else torch.from_numpy(encoded.images)
@@ -117,6 +118,9 @@ class Store:
 
     def read_ahead(self, rows: Tensor) -> None:
         """Let the operating system read rows that are needed soon, int64 (m,), if the store is larger than memory."""
+        if self._numbers is not None:
+            rows = self._numbers[rows]
+            rows = rows[rows >= 0]
         self._pages.read_ahead(rows.numpy())
 
     def gather(self, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -129,12 +133,12 @@ class Store:
             Codes int32 (b, categorical columns) and numbers float32 (b, numeric columns). The last numbers are those of
             the image, if there is one: scaled, channel by channel, row by row.
         """
-        codes = self.codes.index_select(0, rows)
-        numbers = self.numbers.index_select(0, rows)
-        self._pages.touched(rows)
-        if self.images is None:
+        codes, numbers, images = self._read(rows)
+        if images is None:
             return codes, numbers
-        scaled = self.images.index_select(0, rows).to(torch.float32).mul_(self._factor).add_(self._offset).flatten(1)
+        scaled = images.to(torch.float32).mul_(self._factor).add_(self._offset).flatten(1)
+        if self._numbers is not None:
+            scaled.masked_fill_((self._numbers[rows] < 0)[:, None], 0)
         return codes, torch.cat([numbers, scaled], dim=1) if numbers.shape[1] else scaled
 
     def to(self, device: torch.device) -> Store:
@@ -143,6 +147,7 @@ class Store:
         moved.codes = self.codes.to(device)
         moved.numbers = self.numbers.to(device)
         moved._pages = Pages((), 0)
+        moved._numbers = None if self._numbers is None else self._numbers.to(device)
         if self.images is not None:
             moved.images = self.images.to(device)
             moved._factor, moved._offset = self._factor.to(device), self._offset.to(device)
@@ -151,15 +156,13 @@ class Store:
 
     def named_columns(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """As `gather`, without the numbers of the image."""
-        self._pages.touched(rows)
-        return self.codes.index_select(0, rows), self.numbers.index_select(0, rows)
+        codes, numbers, _ = self._read(rows, images=False)
+        return codes, numbers
 
     def take(self, rows: Tensor) -> Store:
         """Some rows, int64 (m,), as a store in memory."""
-        images = None if self.images is None else self.images.index_select(0, rows).numpy()
-        codes = self.codes.index_select(0, rows)
-        numbers = self.numbers.index_select(0, rows)
-        return Store(Encoded(codes.numpy(), numbers.numpy(), images), self.columns)
+        codes, numbers, images = self._read(rows)
+        return Store(Encoded(codes.numpy(), numbers.numpy(), None if images is None else images.numpy()), self.columns)
 
     def numbered(self, numbers: Tensor) -> Store:
         """The same rows under other numbers.
@@ -167,63 +170,34 @@ class Store:
         Args:
             numbers: Row number here of each row, int64 (n,); -1 of one that is not here, which reads as zeros.
         """
-        return _Numbered(self, numbers)
+        numbered = copy.copy(self)
+        numbered._numbers = numbers
+        return numbered
+
+    def _read(self, rows: Tensor, *, images: bool = True) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Copies of some rows of each matrix; zeros of one that is not here."""
+        own = rows if self._numbers is None else self._numbers[rows].clamp_min(0)
+        lacking = None if self._numbers is None else self._numbers[rows] < 0
+
+        def copied(matrix: Tensor) -> Tensor:
+            part = matrix.index_select(0, own)
+            if lacking is not None:
+                part[lacking] = 0
+            return part
+
+        self._pages.touched(own)
+        pixels = None if self.images is None or not images else copied(self.images)
+        return copied(self.codes), copied(self.numbers), pixels
 
     @property
     def rows(self) -> int:
         """Number of rows."""
-        return len(self.codes)
+        return len(self.codes if self._numbers is None else self._numbers)
 
     @property
     def bytes(self) -> int:
         """Size of the matrices in bytes."""
         return self.codes.nbytes + self.numbers.nbytes + (0 if self.images is None else self.images.nbytes)
-
-
-class _Numbered(Store):
-    """Rows of a store under other numbers; see `Store.numbered`."""
-
-    def __init__(self, store: Store, numbers: Tensor) -> None:
-        self._store = store
-        self._own = numbers
-        self.columns = store.columns
-        self.fingerprint = store.fingerprint
-        self.images = store.images
-        self.column_sums = store.column_sums
-
-    def to(self, device: torch.device) -> Store:
-        return _Numbered(self._store.to(device), self._own.to(device))
-
-    def read_ahead(self, rows: Tensor) -> None:
-        own = self._own[rows]
-        self._store.read_ahead(own[own >= 0])
-
-    def gather(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        return self._filled(rows, self._store.gather(self._own[rows].clamp_min(0)))
-
-    def named_columns(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        return self._filled(rows, self._store.named_columns(self._own[rows].clamp_min(0)))
-
-    def take(self, rows: Tensor) -> Store:
-        taken = self._store.take(self._own[rows].clamp_min(0))
-        self._filled(rows, (taken.codes, taken.numbers))
-        if taken.images is not None:
-            taken.images[self._own[rows] < 0] = 0
-        return taken
-
-    @property
-    def rows(self) -> int:
-        return len(self._own)
-
-    @property
-    def bytes(self) -> int:
-        return self._store.bytes
-
-    def _filled(self, rows: Tensor, parts: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        lacking = self._own[rows] < 0
-        for part in parts:
-            part.masked_fill_(lacking[:, None], 0)
-        return parts
 
 
 def write_store(

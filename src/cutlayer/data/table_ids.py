@@ -16,12 +16,8 @@ from cutlayer.data.faults import fault
 from cutlayer.data.ids import (
     WHOLE_NUMBER,
     Digests,
-    IdKind,
-    digests_of,
     duplicates,
     first_rows,
-    id_texts,
-    kind_of,
     latest_rows,
     row_digests,
     spaced,
@@ -30,8 +26,7 @@ from cutlayer.data.row_keys import RowKeys, has_key, shown_texts
 from cutlayer.data.sort_values import sort_values
 from cutlayer.data.sources.base import Source
 from cutlayer.data.stored import gathered_column, stored
-from cutlayer.data.table_rows import TableRows
-from cutlayer.storage.row_arrays import joined_rows
+from cutlayer.data.typed_table import TypedTable
 
 REPEATED = "with a repeated id"
 WITHOUT_KEY = "without a key that identifies them"
@@ -91,7 +86,7 @@ class TableIds:
 
     def __init__(
         self,
-        table: TableRows,
+        table: TypedTable,
         names: Sequence[str],
         rule: IdConfig | None,
         where: str,
@@ -107,13 +102,16 @@ class TableIds:
         self.keys: tuple[Digests, ...] = ()
         self.repeated: tuple[int, ...] = ()
         self.left_out: dict[str, int] = {}
-        if rule is not None and len(rule.keys) > 1:
-            self._identify_by_keys(rule)
-        elif rule is not None and names:
-            self._identify(rule)
-        else:
+        if rule is None or not names:
             rows = sum(chunk.num_rows for chunk in table.batches(any_columns))
             self.digests = row_digests(pa.array(np.arange(rows)), where)
+            return
+        found = RowKeys(table.batches(names), rule, where)
+        self.kind, self.digests = found.kind, found.digests[0]
+        if len(rule.keys) > 1:
+            self._identify_by_keys(rule, found)
+        elif rule.duplicates != "keep" and has_duplicates(self.digests):
+            self.keep(self._of_repeated(rule, self.digests, np.arange(len(self.digests))), REPEATED)
 
     def keep(self, rows: Positions, reason: str) -> None:
         """Leave out all other rows from now on."""
@@ -153,20 +151,9 @@ class TableIds:
     def _texts(self, rule: IdConfig) -> Iterator[pa.ChunkedArray]:
         return (shown_texts(chunk, rule, self._where) for chunk in self._table.batches(self._names))
 
-    def _identify(self, rule: IdConfig) -> None:
-        """Digest the ids, and leave out rows by the rule for repeated ids."""
-        kinds = set[IdKind]()
-        self.digests = joined_rows(self._digested(rule, kinds))
-        self.kind = "integer" if kinds == {"integer"} and len(self._names) == 1 else "text"
-        if rule.duplicates != "keep" and has_duplicates(self.digests):
-            self.keep(self._of_repeated(rule, self.digests, np.arange(len(self.digests))), REPEATED)
-
-    def _identify_by_keys(self, rule: IdConfig) -> None:
-        """Digest the keys, and leave out rows by the rule for repeated ids of the first, and rows without any."""
-        found = RowKeys(self._table.batches(self._names), rule, self._where)
+    def _identify_by_keys(self, rule: IdConfig, found: RowKeys) -> None:
+        """Leave out rows by the rule for repeated ids of the first key, and rows without any key."""
         self.keys = found.digests
-        self.kind = found.kind
-        self.digests = found.digests[0]
         self.repeated = found.drop_repeats()  # of the whole table: a row that is left out may share a further key
         there = has_key(self.digests)
         first = np.flatnonzero(there)
@@ -202,13 +189,3 @@ class TableIds:
         if not len(remaining):
             raise fault(where, "an id that no other row has", "none", "set id.duplicates to first")
         return rows[remaining]
-
-    def _digested(self, rule: IdConfig, kinds: set[IdKind]) -> Iterator[Digests]:
-        """Digests of the ids, batch after batch; their kinds are added to `kinds`."""
-        first = 0
-        for chunk in self._table.batches(self._names):
-            where = f"{self._where} (rows counted from row {first})" if first else self._where
-            text = id_texts(chunk, rule, where)
-            kinds.add(kind_of(text))
-            yield digests_of(text)
-            first += chunk.num_rows

@@ -2,43 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Collection, Iterator, Sequence
+from hashlib import blake2b
+from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
+from cutlayer.data.align import Positions
 from cutlayer.data.encoded import CHUNK_ROWS
+from cutlayer.data.engine import check_stopped
 from cutlayer.data.faults import fault
-from cutlayer.data.feature_columns import owned
+from cutlayer.data.feature_columns import decoded, owned
 from cutlayer.data.spilled import SpilledRows
+from cutlayer.data.stored import stored
+from cutlayer.storage.checksum import of_file
 
 if TYPE_CHECKING:
-    from cutlayer.data.sources.text_type import TextType
+    from cutlayer.data.sources.base import Source
 
 MEMORY = 2 << 30
 """Bytes that a party's table may take, by default."""
 SHARE = 4
 """A table that is in memory takes up to four times its size: columns are copied while they are encoded."""
-
-
-class Pieces(Protocol):
-    """Batches of a source, as `Source` of `sources/base.py` documents them."""
-
-    where: str
-    is_file: bool
-    ordered: bool
-    rows: int | None
-
-    def chunks(self, names: Sequence[str], size: int, as_text: Collection[str] = ()) -> Iterator[pa.Table]:
-        """Columns, some rows at a time."""
-
-    def coded_chunks(
-        self, names: Sequence[str], size: int, as_text: Collection[str], coded: Collection[str]
-    ) -> Iterator[pa.Table]:
-        """As `chunks`; text may be coded by dictionaries."""
-
-    def text_types(self, names: Sequence[str], as_text: Collection[str]) -> Mapping[str, TextType]:
-        """Columns of text whose types depend on all rows."""
 
 
 class TypedTable:
@@ -55,18 +41,20 @@ class TypedTable:
         memory: Bytes that the batches and their copies may take; `None` for any number.
 
     Attributes:
+        source: The table.
         schema: Names and types of the columns.
-        fits: Whether all batches fit into memory.
 
     Raises:
         DataError: The table has no row, or the file cannot be read.
     """
 
     def __init__(
-        self, source: Pieces, names: Sequence[str], as_text: Collection[str] = (), memory: int | None = None
+        self, source: Source, names: Sequence[str], as_text: Collection[str] = (), memory: int | None = None
     ) -> None:
-        self._source = source
+        self.source = source
         self._as_text = as_text
+        self._memory = memory
+        self._remaining: Positions | None = None
         self._types = source.text_types(names, as_text)
         self._rows: list[pa.Table] | SpilledRows | None = []
         read = self._rows
@@ -80,8 +68,8 @@ class TypedTable:
                 schemas.append(piece.schema)
             rows, size = rows + piece.num_rows, size + piece.nbytes
             expected = size if source.rows is None else size * source.rows // rows
-            self.fits = memory is None or SHARE * expected <= memory
-            if self.fits:
+            self._fits = memory is None or SHARE * expected <= memory
+            if self._fits:
                 read.append(piece)
             elif source.ordered and not self._types:
                 self._rows = None
@@ -107,9 +95,13 @@ class TypedTable:
         """Memory of the batches, in bytes."""
         return sum(piece.nbytes for piece in self._rows) if isinstance(self._rows, list) else 0
 
+    def keep(self, rows: Positions) -> None:
+        """Leave out all other rows from now on; rows are numbered as they are now, ascending."""
+        self._remaining = rows if self._remaining is None else self._remaining[rows]
+
     def release(self) -> None:
         """Free the memory of batches that can be read again in the same order."""
-        if self._source.is_file and self._source.ordered:
+        if self.source.is_file and self.source.ordered:
             self._rows = None
 
     def batches(self, names: Sequence[str] | None = None, coded: Collection[str] = ()) -> Iterator[pa.Table]:
@@ -121,16 +113,72 @@ class TypedTable:
         """
         schema = self.schema if names is None else pa.schema([self.schema.field(name) for name in names])
         if self._rows is None:
-            pieces = self._source.coded_chunks(schema.names, CHUNK_ROWS, self._as_text, coded)
+            pieces = self.source.chunks(schema.names, CHUNK_ROWS, self._as_text, coded)
         else:
             pieces = (piece.select(schema.names) for piece in self._rows)
         is_text = bool(self._types) and not isinstance(self._rows, list)
         pieces = (self._cast(piece, schema) for piece in pieces) if is_text else pieces
-        return (piece if piece.schema == schema or coded else piece.cast(schema) for piece in pieces)
+        for piece in self._left(pieces):
+            check_stopped()
+            yield piece if piece.schema == schema or coded else piece.cast(schema)
 
-    def whole(self) -> pa.Table:
-        """All rows at once."""
-        return pa.concat_tables(self.batches())
+    def sample(self) -> pa.Table:
+        """All rows if they fit into memory, else the first batch."""
+        return pa.concat_tables(self.batches()) if self._fits else next(self.batches())
+
+    def values(self, name: str) -> pa.ChunkedArray:
+        """Values of any column of the source, read anew; of a query one of those that were read, in their order.
+
+        Raises:
+            DataError: There is no such column, or a query would give its rows in another order.
+        """
+        if self.source.ordered:
+            anew = TypedTable(self.source, [name], (), self._memory)
+            anew._remaining = self._remaining
+            return pa.chunked_array([anew.column(name)])
+        self.source.require(name)
+        if name not in self.schema.names:
+            raise fault(self.source.where, f"a table in a file, to read {name!r} later", "a query")
+        return pa.chunked_array([self.column(name)])
+
+    def column(self, name: str) -> pa.Array:
+        """Values of one of the columns, (n,)."""
+        return stored(self._column(name))
+
+    def digest(self, name: str) -> bytes:
+        """16 bytes of all values of a column, in their order."""
+        hashed = blake2b(digest_size=16)
+        for column in self._column(name):
+            for value in column.to_pylist():
+                hashed.update(f"{value!r}\n".encode())
+        return hashed.digest()
+
+    def contents(self, names: Sequence[str]) -> Iterator[bytes]:
+        """Bytes that determine the columns, to be hashed: the whole file, or the values of the columns."""
+        if self.source.files and self.source.ordered:
+            yield self.schema.serialize()
+            for file in self.source.files:
+                file.check_version()
+                yield file.config.model_dump_json(exclude={"path"}).encode()
+                yield of_file(file.config.path).encode()
+            return
+        for batch in self.batches(names):
+            for piece in batch.to_batches(max_chunksize=CHUNK_ROWS):
+                yield piece.serialize()
+
+    def _column(self, name: str) -> Iterator[pa.ChunkedArray]:
+        return (decoded(batch.column(0)) for batch in self.batches([name]))
+
+    def _left(self, batches: Iterator[pa.Table]) -> Iterator[pa.Table]:
+        """The rows that remain of all rows of the source."""
+        first = 0
+        for batch in batches:
+            if self._remaining is None:
+                yield batch
+                continue
+            begin, end = np.searchsorted(self._remaining, [first, first + batch.num_rows])
+            yield batch.take(pa.array(self._remaining[begin:end] - first))
+            first += batch.num_rows
 
     def _spilled(self, read: list[pa.Table]) -> SpilledRows:
         """The batches so far, out of memory."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from typing import TypeVar
 
 from cutlayer.attacks import REGISTRY, Resolved, left_out, resolve
 from cutlayer.attacks.feature.base import FeatureAttack
+from cutlayer.audit.attack_audit import AttackAudit
 from cutlayer.audit.auditor import Auditor
 from cutlayer.audit.checks import FindingContext
 from cutlayer.audit.completion import audit_completions
@@ -28,6 +29,7 @@ from cutlayer.config.party import GatesConfig
 from cutlayer.errors import ConfigError, RunFolderError
 from cutlayer.problem.task import Task
 from cutlayer.results.audit import Audit, PassiveAudit, RunAudit, SkippedAttack
+from cutlayer.results.features import FeatureResult
 from cutlayer.results.guarantee import GuaranteeTest
 from cutlayer.results.passive import PassiveRun
 from cutlayer.results.run import RunKind
@@ -51,6 +53,7 @@ def conclude_audit(
     summary: Summary,
     runs: Mapping[str, RunAudit],
     guarantees: Sequence[GuaranteeTest] = (),
+    features: Callable[[], AttackAudit[FeatureResult]] | None = None,
 ) -> Audit:
     """Attack models and features after the runs, then derive findings and gates from all results.
 
@@ -60,12 +63,13 @@ def conclude_audit(
         summary: Summary of this run with its references.
         runs: Attacks on labels, by label of the run.
         guarantees: Guarantees that were tested with canaries.
+        features: Returns the results of the attacks on features, if they are run elsewhere.
     """
     folders = {label: folder.of_run(label) for label in runs}
     task = Task(job.task, summary.task.classes)
     attacks = _attacks(job)
     rows = _audited_rows(job, folder, summary)
-    every, unread, of_features = (attacked_labels(job, *of) for of in ((), UNREAD, ("features",)))
+    every, unread = (attacked_labels(job, *of) for of in ((), UNREAD))
     # No party completes a model that was trained by an attack.
     attacked = {label: run for label, run in runs.items() if label in unread}
     give_back_memory()
@@ -73,19 +77,17 @@ def conclude_audit(
     runs = read | attacked
     unattacked = _without(folders, *every)
     completed = audit_completions(job, unattacked, folder, attacks.completions if rows else (), task)
-    shown = {RunKind.THIS_RUN, RunKind.UNDEFENDED, *job.alternatives, *of_features}
-    compared = {label: run_folder for label, run_folder in folders.items() if label in shown}
     give_back_memory()
-    features = audit_features(job, compared, folder, task.classes)
+    of_features = features() if features else audit_of_features(job, folder, [*runs], task.classes)
     this_run = runs[RunKind.THIS_RUN]
-    malicious = audit_malicious(job, runs, features.results, folder, task.classes)
-    parts = (completed.skipped, features.skipped, malicious.skipped)
+    malicious = audit_malicious(job, runs, of_features.results, folder, task.classes)
+    parts = (completed.skipped, of_features.skipped, malicious.skipped)
     skipped = (*this_run.skipped, *(attack for part in parts for attack in part.values()))
     this_run = this_run.model_copy(update={"skipped": skipped})
     audit = Audit(
         runs={**runs, RunKind.THIS_RUN: this_run},
         completions=tuple(completed.results),
-        features=tuple(features.results),
+        features=tuple(of_features.results),
         malicious=tuple(malicious.results),
         guarantees=tuple(guarantees),
         left_out=left_out(job.parties[job.active].audit.catalogue, job.task),
@@ -108,6 +110,21 @@ def conclude_audit(
     findings = findings_of(context)
     gates = gates_of(job.parties[job.active].audit.fail_above.limits, this_run, audit.left_out)
     return audit.model_copy(update={"findings": findings, "gates": gates})
+
+
+def audit_of_features(
+    job: Job, folder: RunFolder, labels: Sequence[str], classes: tuple[str, ...]
+) -> AttackAudit[FeatureResult]:
+    """The attacks on features of a run and of those it is compared with.
+
+    Args:
+        job: The job as run.
+        folder: The run folder.
+        labels: Labels of the runs.
+        classes: Classes of the task.
+    """
+    shown = {RunKind.THIS_RUN, RunKind.UNDEFENDED, *job.alternatives, *attacked_labels(job, "features")}
+    return audit_features(job, {name: folder.of_run(name) for name in labels if name in shown}, folder, classes)
 
 
 def _without(runs: Mapping[str, T], *labels: str) -> dict[str, T]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from cutlayer.config import Job
@@ -34,7 +35,7 @@ def execute(job: Job, out: Path, options: Options, progress: Progress) -> RunFol
     if options.pilot:
         check_pilot(job, options.pilot)
         job = job.model_copy(update={"compare": ()})
-    tables = open_tables(job, options.tables, _import_training)
+    tables = open_tables(job, options.tables, partial(_import_training, job))
     from cutlayer.jobs.forecast import with_chosen_devices
     from cutlayer.jobs.runs import Execution  # with PyTorch, once nothing is wrong with job and tables
 
@@ -50,6 +51,9 @@ def execute(job: Job, out: Path, options: Options, progress: Progress) -> RunFol
     return folder
 
 
-def _import_training() -> None:
+def _import_training(job: Job) -> None:
     """Load PyTorch and all that trains: of long tables while they are read."""
     import cutlayer.jobs.runs  # noqa: F401
+
+    if job.fits_top:
+        import sklearn.ensemble  # noqa: F401

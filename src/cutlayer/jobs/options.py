@@ -31,6 +31,8 @@ class Options:
             again.
         tables: Data in memory, by party, which replaces the files that the job names.
         pilot: Number of rows that each partner releases in a pilot; 0 for the full run.
+        forks: Whether compared runs of long tables may be trained in forks of this process, which has no threads that a
+            fork must not lack: the command line's.
     """
 
     keys: Keys
@@ -38,3 +40,4 @@ class Options:
     tables: Mapping[str, Any] = field(default_factory=dict)
     forget_peer_progress: bool = False
     pilot: int = 0
+    forks: bool = False

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 
 from torch import Tensor
 
 from cutlayer.attacks import resolve
+from cutlayer.audit.attack_audit import AttackAudit
 from cutlayer.audit.auditor import Auditor
 from cutlayer.audit.watch import Watcher
 from cutlayer.config import Job
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.store import Store
-from cutlayer.jobs.audit import conclude_audit
+from cutlayer.jobs.audit import audit_of_features, conclude_audit
+from cutlayer.jobs.beside import Beside, can_fork
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.jobs.summary import over_own_columns, summary_of
 from cutlayer.parties.guards.guard import AlarmWarning
+from cutlayer.parties.session.observer import Relay
 from cutlayer.parties.session.outcome import ActiveOutcome
+from cutlayer.problem.task import Task
 from cutlayer.results.audit import Audit, RunAudit
+from cutlayer.results.features import FeatureResult
 from cutlayer.results.run import RunId, RunKind
 from cutlayer.results.summary import Summary
 from cutlayer.results.utility import ModelUtility
@@ -40,6 +46,32 @@ from cutlayer.training.utility import chance, interval
 
 _LOGITS = "logits.safetensors"
 """File of the predictions of a compared run, which this run's are compared with when it has ended."""
+
+
+MANY_ROWS = 50_000
+"""Rows of a table from which on compared runs are trained beside this one: seconds, and the memory of some copies."""
+
+
+class _Begun(Relay, Progress):
+    """Begins other work once the rows of a run are aligned and encoded, its labels drawn and its keys made.
+
+    Args:
+        progress: Receives every call too.
+        begun: Begins the work at its first call, and returns what returns the result.
+    """
+
+    def __init__(self, progress: Progress, begun: Callable[[], Callable[[], dict[str, Described]]]) -> None:
+        super().__init__(progress)
+        self._progress, self.begun = progress, begun
+
+    def stage(self, name: str) -> None:
+        """Forward the call."""
+        self._progress.stage(name)
+
+    def started(self, task: Task, truth: Tensor, training: Tensor, epochs: int, start: int) -> None:
+        """Begin, and forward the call."""
+        self.begun()
+        super().started(task, truth, training, epochs, start)
 
 
 @dataclass(frozen=True)
@@ -81,25 +113,42 @@ class Execution:
         """
         job, folder, options, progress = self.job, self.folder, self.options, self.progress
         runs: dict[str, Described] = {}
-        for compared, other in compared_jobs(job):
-            progress.stage(compared.label)
-            runs[compared.label] = self._compared(other, compared, tables)
+        compared = [*compared_jobs(job)]
         this_run = RunId(RunKind.THIS_RUN)
-        progress.stage(this_run.label)
-        watcher = Watcher(job, folder, progress)
-        forget = options.forget_peer_progress
-        trained = train_together(
-            job,
-            folder,
-            tables,
-            options.keys,
-            watcher,
-            resume=options.resume,
-            forget_peer_progress=forget,
-            pilot=options.pilot,
-        )
-        runs = {label: self._beside(run, label, trained.active) for label, run in runs.items()}
-        runs[this_run.label] = self.describe(job, this_run, folder, trained, watcher.auditor)
+        with Beside(forks=self._may_fork(tables)) as beside:
+            if beside.forks:
+                # A fork that failed left some of its files.
+                quiet = replace(self, progress=Progress(), options=replace(options, resume=True))
+                later = partial(quiet._all_compared, compared, tables)
+                progress = _Begun(progress, cache(partial(beside.begin, later)))
+            else:
+                runs = self._all_compared(compared, tables)
+            progress.stage(this_run.label)
+            watcher = Watcher(job, folder, progress)
+            trained = train_together(
+                job,
+                folder,
+                tables,
+                options.keys,
+                watcher,
+                resume=options.resume,
+                forget_peer_progress=options.forget_peer_progress,
+                pilot=options.pilot,
+            )
+            if isinstance(progress, _Begun):
+                runs = progress.begun()()
+            labels = [this_run.label, *runs]
+            features = beside.begin(partial(audit_of_features, job, folder, labels, trained.active.task.classes))
+            runs = {label: self._beside(run, label, trained.active) for label, run in runs.items()}
+            runs[this_run.label] = self.describe(job, this_run, folder, trained, watcher.auditor)
+            self._conclude(runs, trained, features)
+
+    def _conclude(
+        self, runs: dict[str, Described], trained: Trained, features: Callable[[], AttackAudit[FeatureResult]]
+    ) -> None:
+        """Train the references, audit all, and write the results."""
+        job, folder, progress = self.job, self.folder, self.progress
+        this_run = RunId(RunKind.THIS_RUN)
         references = []
         for run, reference in self._references(trained):
             if run.kind is RunKind.ALONE:
@@ -112,7 +161,21 @@ class Execution:
             progress.stage("model completion")
         if any(resolve(job.parties[name].audit.catalogue, job.task, "passive").features for name in job.passives):
             progress.stage("feature leakage")
-        conclude(job, folder, runs, references)
+        conclude(job, folder, runs, references, features)
+
+    def _may_fork(self, tables: Mapping[str, PartyTable]) -> bool:
+        """Whether compared runs are trained beside this one, where that gains more than it costs."""
+        rows = max(table.rows for table in tables.values())
+        return self.options.forks and rows >= MANY_ROWS and can_fork(self.threads)
+
+    def _all_compared(
+        self, compared: Sequence[tuple[RunId, Job]], tables: Mapping[str, PartyTable]
+    ) -> dict[str, Described]:
+        runs = {}
+        for run, other in compared:
+            self.progress.stage(run.label)
+            runs[run.label] = self._compared(other, run, tables)
+        return runs
 
     def _compared(self, job: Job, run: RunId, tables: Mapping[str, PartyTable]) -> Described:
         """Train one of the runs this one is compared with, unless a resumed job has it already."""
@@ -208,7 +271,13 @@ class Execution:
             yield run, finetune_top(trained_run, absent)
 
 
-def conclude(job: Job, folder: RunFolder, runs: Mapping[str, Described], references: Sequence[ModelUtility]) -> None:
+def conclude(
+    job: Job,
+    folder: RunFolder,
+    runs: Mapping[str, Described],
+    references: Sequence[ModelUtility],
+    features: Callable[[], AttackAudit[FeatureResult]] | None = None,
+) -> None:
     """Write summary, ledger and audit of a run and of those it is compared with.
 
     Args:
@@ -216,6 +285,7 @@ def conclude(job: Job, folder: RunFolder, runs: Mapping[str, Described], referen
         folder: The run folder.
         runs: This run and those it is compared with, by label.
         references: Held-out metrics of the references.
+        features: Returns the results of the attacks on features, if they are run elsewhere.
     """
     this_run = runs[RunKind.THIS_RUN].summary
     compared = [run.summary.utility.rows[0] for label, run in runs.items() if label != RunKind.THIS_RUN]
@@ -236,7 +306,7 @@ def conclude(job: Job, folder: RunFolder, runs: Mapping[str, Described], referen
     )
     folder.write_json("ledger.json", summary.ledger.to_json())
     audits = {label: run.audit for label, run in runs.items()}
-    folder.write_results(summary, conclude_audit(job, folder, summary, audits))
+    folder.write_results(summary, conclude_audit(job, folder, summary, audits, features=features))
 
 
 def _measured(run: RunId, reference: Reference | FineTuned, active: ActiveOutcome, job: Job) -> ModelUtility:

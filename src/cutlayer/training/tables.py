@@ -8,6 +8,7 @@ from typing import Any
 
 from cutlayer.config import Job, PartyConfig
 from cutlayer.config.size import in_bytes
+from cutlayer.data.engine import Reading
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ConfigError
 from cutlayer.workers import equal_threads
@@ -31,12 +32,17 @@ def open_tables(job: Job, given: Mapping[str, Any], meanwhile: Callable[[], obje
         CutlayerError: An error of `open_table`. What does not depend on the rows is found before any is read.
     """
     tables = {name: open_table(job, name, given, read=False) for name in job.parties}
+    reading = Reading()
     with ThreadPoolExecutor(equal_threads(), thread_name_prefix="cutlayer-table") as pool:
-        reading = [pool.submit(table.read) for table in tables.values()]
-        if wait(reading, _SOON, FIRST_EXCEPTION).not_done:
-            meanwhile()
-        for each in reading:
-            each.result()
+        try:
+            begun = [pool.submit(reading.run, table.read) for table in tables.values()]
+            if wait(begun, _SOON, FIRST_EXCEPTION).not_done:
+                meanwhile()
+            for each in begun:
+                each.result()
+        except BaseException:  # one cannot be read, or Ctrl-C: the pool waits for its threads
+            reading.stop()
+            raise
     return tables
 
 

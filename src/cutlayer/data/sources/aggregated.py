@@ -9,21 +9,21 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import ipc
 
 from cutlayer.config.aggregate import AggregateConfig, Function
 from cutlayer.data.encoded import CHUNK_ROWS
+from cutlayer.data.engine import check_stopped, connected
 from cutlayer.data.faults import fault
 from cutlayer.data.feature_columns import decoded, is_text, without_nan
-from cutlayer.data.sources.base import Source, first_line
+from cutlayer.data.sources.base import Names, Source, first_line
 from cutlayer.data.sources.event_times import COUNTS, EARLY, FUTURE, event_times
+from cutlayer.data.spilled import SpilledRows
 from cutlayer.data.typed_table import SHARE, TypedTable
 
 UNUSED = {FUTURE: "since they are at as_of or later", EARLY: "since they are before the window"}
@@ -69,38 +69,30 @@ class AggregatedSource(Source):
         self.is_file = events.is_file
         self.left_out: dict[str, int] = {}
         self._events, self._config, self._memory = events, config, memory
-        self._made: dict[frozenset[str], pa.Table] = {}
+        self._made: dict[frozenset[str], SpilledRows] = {}
 
-    def _pieces(self, names: list[str], size: int, as_text: Collection[str]) -> Iterator[pa.Table]:
+    def _pieces(self, names: list[str], size: int, as_text: Names, coded: Names) -> Iterator[pa.Table]:
         results = self._config.results
-        coded = (results[name] for name in as_text if name in results)
-        text = frozenset((*self._config.ids, *(name for name, kind in coded if kind in _AS_STORED)))
+        made = (results[name] for name in as_text if name in results)
+        text = frozenset((*self._config.ids, *(name for name, kind in made if kind in _AS_STORED)))
         if text not in self._made:
             self._made[text] = self._aggregated(text)
-        yield self._made[text].select(names)
+        yield from (piece.select(names) for piece in self._made[text])
 
-    def _aggregated(self, as_text: Collection[str]) -> pa.Table:
-        """All rows, ascending by id, mapped from a file without a name."""
+    def _aggregated(self, as_text: Collection[str]) -> SpilledRows:
+        """All rows, ascending by id."""
         events = TypedTable(self._events, list(self._named), as_text, self._memory)
         reduced = _Reduced(self._config, events.schema, self.where)
-        rows = 0
-        with tempfile.TemporaryFile(prefix="cutlayer-rows-") as file:
-            with (
-                ipc.new_stream(file, reduced.schema) as writer,
-                _sorted(reduced, events, self._memory, self.where) as batches,
-            ):
-                for piece in _whole_ids(batches, len(self._config.ids)):
-                    made = reduced.rows(piece)
-                    rows += made.num_rows
-                    writer.write_table(made)
-            file.flush()
-            if not rows:
-                wanted = f"an event before its {self._config.as_of!r}"
-                raise fault(self.where, wanted, "none", "is it the right column?")
-            pages = pa.py_buffer(np.memmap(file, dtype=np.uint8, mode="r"))
-        self.rows = rows
+        rows, self.rows = SpilledRows(), 0
+        with _sorted(reduced, events, self._memory, self.where) as batches:
+            for piece in _whole_ids(batches, len(self._config.ids)):
+                rows.add(made := reduced.rows(piece))
+                self.rows += made.num_rows
+        if not self.rows:
+            wanted = f"an event before its {self._config.as_of!r}"
+            raise fault(self.where, wanted, "none", "is it the right column?")
         self.left_out = {UNUSED[kind]: count for kind, count in reduced.unused.items() if count}
-        return ipc.open_stream(pages).read_all()
+        return rows
 
 
 class _Reduced:
@@ -231,30 +223,21 @@ def _sorted(reduced: _Reduced, table: TypedTable, memory: int, where: str) -> It
     chunks = iter(table.batches())
     first = reduced.events(next(chunks))
     order = ", ".join((*reduced.keys, *(["t"] if "t" in first.schema.names else []), *reduced.sorted_by))
+    limit = max(memory // SHARE, LEAST)
     with (
         tempfile.TemporaryDirectory(prefix="cutlayer-sort-") as scratch,
-        duckdb.connect(config=_engine(Path(scratch), memory)) as engine,
+        connected(memory=limit, scratch=scratch, threads=1) as engine,
     ):
         try:
-            engine.execute("SET enable_external_access = false; SET lock_configuration = true")
+            check_stopped(engine)
             engine.register("events", pa.RecordBatchReader.from_batches(first.schema, batches()))
             yield iter(engine.sql(f"SELECT * FROM events ORDER BY {order}").to_arrow_reader(CHUNK_ROWS))  # noqa: S608
         except (duckdb.Error, pa.ArrowException, OSError) as failure:
+            check_stopped()
             if failures:
                 raise failures[0] from None
             remedy = "make room in the temporary folder, or raise memory"
             raise fault(where, "events that can be sorted", first_line(failure), remedy) from None
-
-
-def _engine(scratch: Path, memory: int) -> dict[str, str | bool | int | float | list[str]]:
-    """Settings of an engine that sorts on one thread and loads nothing."""
-    return {
-        "memory_limit": f"{max(memory // SHARE, LEAST) >> 20}MiB",
-        "temp_directory": str(scratch),
-        "threads": "1",
-        "autoinstall_known_extensions": "false",
-        "autoload_known_extensions": "false",
-    }
 
 
 def _whole_ids(batches: Iterator[pa.RecordBatch], keys: int) -> Iterator[pa.Table]:

@@ -12,6 +12,7 @@ from typing import ClassVar
 import pyarrow as pa
 
 from cutlayer.config import TableConfig
+from cutlayer.data.engine import check_stopped
 from cutlayer.data.faults import fault, missing_column
 from cutlayer.data.feature_columns import decoded, is_text
 from cutlayer.data.formatted import FormattedColumn
@@ -19,6 +20,8 @@ from cutlayer.data.sources.size_limit import LIMIT
 from cutlayer.data.sources.text_type import TextType
 from cutlayer.data.typed_table import TypedTable
 from cutlayer.errors import DataError
+
+Names = Collection[str]
 
 
 class Source(ABC):
@@ -71,15 +74,18 @@ class Source(ABC):
         Raises:
             DataError: The table has no such column or no row, or the file cannot be read.
         """
-        return TypedTable(self, names, as_text).whole().combine_chunks()
+        return TypedTable(self, names, as_text).sample().combine_chunks()
 
-    def chunks(self, names: Sequence[str], size: int, as_text: Collection[str] = ()) -> Iterator[pa.Table]:
+    def chunks(
+        self, names: Sequence[str], size: int, as_text: Collection[str] = (), coded: Collection[str] = ()
+    ) -> Iterator[pa.Table]:
         """Read these columns, some rows at a time; files of formats that allow it are never in memory as a whole.
 
         Args:
             names: Columns to read, in this order.
             size: Maximum number of rows of a piece.
             as_text: Columns of a CSV file that stay text whatever their values are.
+            coded: Columns of text that may be coded by dictionaries, where this is faster.
 
         Yields:
             Pieces of 1 to `size` rows, together all rows in their order; a CSV file's columns are all text. No text is
@@ -90,22 +96,10 @@ class Source(ABC):
         """
         for name in names:
             self.require(name)
-        for piece in self._pieces(list(names), size, as_text):
+        for piece in self._pieces(list(names), size, as_text, coded):
             for start in range(0, piece.num_rows, size):
-                yield without_views(piece.slice(start, size))
-
-    def coded_chunks(
-        self, names: Sequence[str], size: int, as_text: Collection[str], coded: Collection[str]
-    ) -> Iterator[pa.Table]:
-        """As `chunks`; text may be coded by dictionaries, where this is faster.
-
-        Args:
-            names: Columns to read, in this order.
-            size: Maximum number of rows of a piece.
-            as_text: Columns of a CSV file that stay text whatever their values are.
-            coded: Columns that may be coded.
-        """
-        return self.chunks(names, size, as_text)
+                check_stopped()
+                yield without_views(piece.slice(start, size), coded)
 
     def text_types(self, names: Sequence[str], as_text: Collection[str]) -> Mapping[str, TextType]:
         """Columns of which `chunks` yields text, and whose types depend on all rows: what decides them."""
@@ -116,7 +110,7 @@ class Source(ABC):
         return self.read(self.names)
 
     @abstractmethod
-    def _pieces(self, names: list[str], size: int, as_text: Collection[str]) -> Iterator[pa.Table]:
+    def _pieces(self, names: list[str], size: int, as_text: Names, coded: Names) -> Iterator[pa.Table]:
         """Pieces of any number of rows."""
 
 
@@ -149,11 +143,11 @@ class FileSource(Source):
         for name in config.formats:
             self.require(name)
 
-    def _pieces(self, names: list[str], size: int, as_text: Collection[str]) -> Iterator[pa.Table]:
+    def _pieces(self, names: list[str], size: int, as_text: Names, coded: Names) -> Iterator[pa.Table]:
         with self._readable():
-            yield from self.in_formats(self.read_pieces(names, size, as_text), names, as_text)
+            yield from self._in_formats(self.read_pieces(names, size, as_text, coded), names, as_text)
 
-    def in_formats(
+    def _in_formats(
         self, pieces: Iterator[pa.Table], names: Sequence[str], as_text: Collection[str]
     ) -> Iterator[pa.Table]:
         """Pieces of a pass over the file, with the columns parsed that have a format and need not stay text."""
@@ -173,13 +167,14 @@ class FileSource(Source):
         """Names of all columns, in the file's order."""
 
     @abstractmethod
-    def read_pieces(self, names: list[str], size: int, as_text: Collection[str]) -> Iterator[pa.Table]:
+    def read_pieces(self, names: list[str], size: int, as_text: Names, coded: Names) -> Iterator[pa.Table]:
         """Columns of these names in this order, about `size` rows at a time if the format allows it.
 
         Args:
             names: Names of the columns to read.
             size: Number of rows of a piece.
             as_text: Columns as text, where the database or the file would give numbers.
+            coded: Columns whose text may be coded by dictionaries.
         """
 
     @property
@@ -204,6 +199,7 @@ class FileSource(Source):
             yield
             self.check_version()
         except self.failures as failure:
+            check_stopped()  # which is no fault of the file, and to look for one takes long
             raise self.unreadable(failure) from failure
 
     def check_version(self) -> None:

@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cutlayer.data.engine import EngineFailed, connected, engine_failures
+from cutlayer.data.engine import EngineFailed, check_stopped, connected, engine_failures
 from cutlayer.data.faults import fault
-from cutlayer.data.sources.base import FileSource
+from cutlayer.data.sources.base import FileSource, Names
 from cutlayer.data.sources.csv_layout import (
     default_delimiter,
     detected_delimiter,
@@ -73,7 +73,7 @@ class CsvSource(FileSource):
         self._numbers = {name: index for index, name in enumerate(names) if index not in self._nameless}
         return tuple(name for index, name in enumerate(names) if index not in self._nameless)
 
-    def read_pieces(self, names: list[str], size: int, as_text: Collection[str]) -> Iterator[pa.Table]:
+    def read_pieces(self, names: list[str], size: int, as_text: Names, coded: Names) -> Iterator[pa.Table]:
         """Columns of these names as text, some rows at a time.
 
         Whitespace around a value is dropped, and the texts of `config.missing` become missing values.
@@ -81,6 +81,7 @@ class CsvSource(FileSource):
         columns = ", ".join(f"c{self._numbers[name]}" for name in names)
         rows = 0
         with engine_failures(), self._engine().cursor() as connection:
+            check_stopped(connection)
             query = f"SELECT {columns} FROM {self._scan()}"  # noqa: S608 (literals and numbers of columns)
             for batch in connection.sql(query).to_arrow_reader(min(size, _BATCH)):
                 piece = pa.Table.from_batches([batch])

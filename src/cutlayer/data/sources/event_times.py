@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from cutlayer.config.aggregate import AggregateConfig
 from cutlayer.data.faults import fault
 from cutlayer.data.feature_columns import decoded, is_text
+from cutlayer.data.sort_values import times_of
 
 Mask = npt.NDArray[np.bool_]
 
@@ -94,11 +95,8 @@ def _moments(column: pa.ChunkedArray, name: str, where: str) -> tuple[pa.Chunked
 
 
 def _read(column: pa.ChunkedArray, name: str, where: str) -> pa.ChunkedArray:
-    for zone in (None, "UTC"):
-        try:
-            return column.cast(pa.timestamp("us", tz=zone))
-        except pa.ArrowInvalid:
-            continue
+    if (times := times_of(column)) is not None:
+        return times
     others = column.filter(pc.invert(pc.match_substring_regex(column, r"^\d{4}-\d\d-\d\d")))
     example = pc.drop_null(others if len(others) else column)  # else a time, or its zone, is of another form
     got = f"text such as {example[0].as_py()!r:.40}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date, datetime
 from io import BytesIO
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from cutlayer.data.faults import fault
-from cutlayer.data.sources.base import FileSource, first_line
+from cutlayer.data.sources.base import FileSource, Names, first_line
 from cutlayer.data.sources.size_limit import SHARE, SizeLimit
 from cutlayer.errors import ConfigError
 
@@ -41,7 +41,7 @@ class ExcelSource(FileSource):
         self.rows = len(lines) - 1
         return [name for name in names if name]
 
-    def read_pieces(self, names: list[str], size: int, as_text: Collection[str]) -> Iterator[pa.Table]:
+    def read_pieces(self, names: list[str], size: int, as_text: Names, coded: Names) -> Iterator[pa.Table]:
         """Columns of these names in this order, all rows at once."""
         yield pa.table({name: self._columns[name] for name in names})
 

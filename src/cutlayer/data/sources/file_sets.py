@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from cutlayer.config import TableConfig
 from cutlayer.data.faults import fault
-from cutlayer.data.sources.base import FileSource, Source
+from cutlayer.data.sources.base import FileSource, Names, Source
 from cutlayer.data.sources.text_type import TextType
 from cutlayer.data.typed_table import unified
 
@@ -130,22 +130,10 @@ class FileSetSource(Source):
         """See `Source`; columns of folders have their types from the beginning."""
         return self._parts[0].text_types([name for name in names if name not in self._values], as_text)
 
-    def coded_chunks(
-        self, names: Sequence[str], size: int, as_text: Collection[str], coded: Collection[str]
-    ) -> Iterator[pa.Table]:
-        """See `Source`."""
-        for name in names:
-            self.require(name)
+    def _pieces(self, names: list[str], size: int, as_text: Names, coded: Names) -> Iterator[pa.Table]:
         inner = [name for name in names if name not in self._values] or [self._parts[0].names[0]]
         for index, part in enumerate(self._parts):
-            for piece in part.coded_chunks(inner, size, as_text, {*coded} - {*self._values}):
-                yield self._with_folders(piece, index, names, as_text)
-            part.release()
-
-    def _pieces(self, names: list[str], size: int, as_text: Collection[str]) -> Iterator[pa.Table]:
-        inner = [name for name in names if name not in self._values] or [self._parts[0].names[0]]
-        for index, part in enumerate(self._parts):
-            for piece in part.chunks(inner, size, as_text):
+            for piece in part.chunks(inner, size, as_text, {*coded} - {*self._values}):
                 yield self._with_folders(piece, index, names, as_text)
             part.release()
 

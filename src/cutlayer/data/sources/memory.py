@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from cutlayer.data.faults import fault
 from cutlayer.data.images import IMAGE, image_column
-from cutlayer.data.sources.base import Source, check_names
+from cutlayer.data.sources.base import Names, Source, check_names
 from cutlayer.errors import DataError
 
 
@@ -24,7 +24,7 @@ class MemorySource(Source):
         self._table = table
         super().__init__(where, table.column_names)
 
-    def _pieces(self, names: list[str], size: int, as_text: Collection[str]) -> Iterator[pa.Table]:
+    def _pieces(self, names: list[str], size: int, as_text: Names, coded: Names) -> Iterator[pa.Table]:
         yield self._table.select(names)
 
 

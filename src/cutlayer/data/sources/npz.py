@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from cutlayer.config import TableConfig, near_miss
 from cutlayer.data.faults import fault
 from cutlayer.data.images import image_column
 from cutlayer.data.partition import part_of
-from cutlayer.data.sources.base import FileSource, first_line
+from cutlayer.data.sources.base import FileSource, Names, first_line
 from cutlayer.errors import DataError
 
 Array = npt.NDArray[Any]
@@ -45,7 +45,7 @@ class NpzSource(FileSource):
                     raise DataError(f"{where}: no array {array!r}{near_miss(array, known)}")
         return tuple(config.arrays)
 
-    def read_pieces(self, names: list[str], size: int, as_text: Collection[str]) -> Iterator[pa.Table]:
+    def read_pieces(self, names: list[str], size: int, as_text: Names, coded: Names) -> Iterator[pa.Table]:
         """Columns of these names in this order, all rows at once; no other array of the file is opened.
 
         Raises:

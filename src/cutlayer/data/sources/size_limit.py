@@ -6,6 +6,7 @@ import zipfile
 from pathlib import Path
 from typing import IO
 
+from cutlayer.data.engine import check_stopped
 from cutlayer.data.faults import fault
 from cutlayer.data.typed_table import MEMORY
 
@@ -34,6 +35,7 @@ class SizeLimit:
         Raises:
             DataError: They are too many.
         """
+        check_stopped()
         self._size += size
         if self._size > self._most:
             wanted = f"at most {self._most / 1e6:,.0f} MB once it is fetched and unpacked"

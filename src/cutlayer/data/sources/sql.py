@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from cutlayer.config.database import POSTGRESQL, SQLITE
 from cutlayer.data.faults import fault
-from cutlayer.data.sources.base import FileSource, first_line
+from cutlayer.data.sources.base import FileSource, Names, first_line
 from cutlayer.errors import DataError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class SqlSource(FileSource):
         with self._result() as result:
             return tuple(result.keys())
 
-    def read_pieces(self, names: list[str], size: int, as_text: Collection[str]) -> Iterator[pa.Table]:
+    def read_pieces(self, names: list[str], size: int, as_text: Names, coded: Names) -> Iterator[pa.Table]:
         """Columns of these names in this order, `size` rows at a time, each of the types of its own rows.
 
         Exact decimals become floats, except in columns of `as_text`; a UUID becomes text.

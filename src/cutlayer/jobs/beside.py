@@ -1,0 +1,93 @@
+"""Work in processes beside this one, on the cores that a run leaves idle."""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+import signal
+import sys
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import Self, TypeVar
+
+from cutlayer.workers import at_most, end_with_parent, equal_threads
+
+T = TypeVar("T")
+
+
+class Beside:
+    """Forks of this process, to be used in a `with` block, which ends those that are still at work.
+
+    A fork shares the memory of libraries and tables, and starts at once. It has the thread that made it alone, so that
+    libraries must not use others in it: it is bounded to one.
+
+    Args:
+        forks: Whether to fork; otherwise all work is done in this process, when its result is asked for.
+    """
+
+    def __init__(self, *, forks: bool) -> None:
+        self.forks = forks
+        self._processes: list[BaseProcess] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._processes:
+            process.terminate()
+            process.join()
+
+    def begin(self, work: Callable[[], T]) -> Callable[[], T]:
+        """Do some work, in a process of its own where a core is left for it.
+
+        Args:
+            work: It must change nothing that this process reads or changes before it asks for the result, and may be
+                done again if the process fails or is ended.
+
+        Returns:
+            What waits for the result, and returns it; the work itself, to be done at the first call, without a fork.
+        """
+        working = sum(process.is_alive() for process in self._processes)
+        if not self.forks or working + 1 >= equal_threads():
+            return cache(work)
+        context = multiprocessing.get_context("fork")
+        receiver, sender = context.Pipe(duplex=False)
+        process = context.Process(target=_do, args=(work, sender), daemon=True)
+        with warnings.catch_warnings():  # Python warns of other threads, which the fork does not have
+            warnings.simplefilter("ignore", DeprecationWarning)
+            process.start()
+        sender.close()
+        self._processes.append(process)
+
+        @cache
+        def result() -> T:
+            with receiver, suppress(EOFError):
+                done: T = pickle.loads(receiver.recv_bytes())  # noqa: S301 (of a fork of this process)
+                process.join()
+                return done
+            return work()  # it failed or was ended: what is wrong shows here
+
+        return result
+
+
+def can_fork(threads: int) -> bool:
+    """Whether a fork is safe and of use: on Linux, without a GPU, with one thread of the tensor library.
+
+    Args:
+        threads: Threads of the tensor library.
+    """
+    import torch
+
+    return sys.platform == "linux" and threads == 1 and equal_threads() > 1 and not torch.cuda.is_available()
+
+
+def _do(work: Callable[[], object], sender: Connection) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that waits for this one ends it
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    end_with_parent()
+    with at_most(1), suppress(Exception):  # this work is done again where its error is shown
+        sender.send_bytes(pickle.dumps(work()))

@@ -1,0 +1,110 @@
+"""Work in forks beside a run: the same results, nothing left when it fails or is interrupted."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from multiprocessing.process import BaseProcess
+
+import pytest
+
+from cutlayer.errors import ConfigError
+from cutlayer.jobs import beside, runs
+from cutlayer.jobs.beside import Beside
+from tests.cli.jobs import Place
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is forked")
+
+
+@pytest.fixture(autouse=True)
+def cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(beside, "equal_threads", lambda: 2)
+
+
+def test_work_is_done_elsewhere_and_what_it_returns_comes_back():
+    with Beside(forks=True) as started:
+        result = started.begin(os.getpid)
+        assert started.begin(os.getpid)() == os.getpid(), "no core is left for a second one"
+        assert result() == result() != os.getpid()
+        assert started.begin(os.getpid)() != os.getpid(), "the first has ended"
+    with Beside(forks=False) as started:
+        assert started.begin(os.getpid)() == os.getpid()
+
+
+def test_work_that_fails_or_is_killed_is_done_again_here():
+    here = os.getpid()
+
+    def failing() -> int:
+        raise ConfigError("a bad job" if os.getpid() == here else "unseen")
+
+    def killed() -> int:
+        if os.getpid() != here:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return 3
+
+    with Beside(forks=True) as started:
+        with pytest.raises(ConfigError, match="a bad job"):
+            started.begin(failing)()
+        assert started.begin(killed)() == 3
+
+
+def test_a_failure_of_this_process_ends_the_work(tmp_path):
+    def slow() -> None:
+        (tmp_path / "begun").touch()
+        time.sleep(60)
+
+    def interrupted() -> None:
+        with Beside(forks=True) as started:
+            started.begin(slow)
+            while not (tmp_path / "begun").exists():
+                time.sleep(0.01)
+            processes.extend(started._processes)
+            raise KeyboardInterrupt
+
+    processes: list[BaseProcess] = []
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert not processes[0].is_alive()
+    assert time.monotonic() - began < 30
+
+
+def test_a_run_with_forks_equals_one_without(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.chdir(tmp_path)
+    place = Place(tmp_path, capsys)
+    place.change(
+        {
+            "train.epochs": 2,
+            "train.threads": 1,
+            "compare": ["undefended", "each"],
+            "parties.bank.privacy": {"max_norm": None, "label_dp": {"eps": 2.0}},
+            "parties.telco.audit": {"attacks": ["inversion"]},
+        }
+    )
+    key = tmp_path / "noise.key"
+    key.write_bytes(bytes(32))
+    key.chmod(0o600)
+    forked: list[object] = []
+    begin = Beside.begin
+
+    def counted(self, work):
+        result = begin(self, work)
+        forked.extend(self._processes)
+        return result
+
+    monkeypatch.setattr(Beside, "begin", counted)
+    results = []
+    for name, least in ("plain", runs.MANY_ROWS), ("forks", 0):
+        monkeypatch.setattr(runs, "MANY_ROWS", least)
+        assert bool(forked) is False
+        assert place.call("run", place.file, "--json", "--key", key, "--out", name).code == 0
+        folder = tmp_path / name
+        results.append([(folder / file).read_text() for file in ("audit.json", "ledger.json")])
+        summary = json.loads((folder / "summary.json").read_text())
+        results[-1].append(json.dumps([summary["utility"], summary["departures"], summary["protections"]]))
+    assert forked
+    assert results[0] == results[1]
