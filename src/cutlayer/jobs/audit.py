@@ -62,7 +62,7 @@ def conclude_audit(
         guarantees: Guarantees that were tested with canaries.
     """
     folders = {label: folder.of_run(label) for label in runs}
-    task = Task(job.task, summary.task.classes)
+    task = Task(job.task, summary.task.classes, target=job.target)
     attacks = _attacks(job)
     rows = _audited_rows(job, folder, summary)
     every, unread, of_features = (attacked_labels(job, *of) for of in ((), UNREAD, ("features",)))
@@ -101,7 +101,7 @@ def conclude_audit(
         no_common_row=not rows,
         alarms=summary.alarms,
         notes={party.name: party.notes for party in summary.parties},
-        copies=label_copies(run.stores, run.held, run.truth, len(task.classes)),
+        copies=label_copies(run.stores, run.held, run.truth if run.task.classes else run.actual, len(task.classes)),
         undated=undated(job),
         idle_epochs=tuple(line["epoch"] + 1 for line in folder.history() if not line.get("learned", True)),
     )
@@ -243,7 +243,9 @@ def _replayed(job: Job, folder: RunFolder, classes: tuple[str, ...]) -> Auditor:
     """An auditor that has attacked the transcripts of one run."""
     run = Run(job, folder, classes=classes)
     attacks = _attacks(job).labels
-    auditor = Auditor(run.task, run.truth, run.training, attacks, job.active, job.train.seed)
+    auditor = Auditor(
+        run.task, run.truth if run.task.classes else run.actual, run.training, attacks, job.active, job.train.seed
+    )
     replay(job, folder, auditor, [job.active, *job.passives])
     return auditor
 

@@ -43,6 +43,14 @@ def quality(task: Task, logits: Tensor, labels: Tensor, positive_share: float | 
     truth = labels.numpy()
     predicted = task.predicted(logits)
     rows = len(labels)
+    if task.power is not None:
+        # By exposure, or of times what is expected to happen up to the last time of each row: counts, and comparable.
+        targets, weights = (None if part is None else part.numpy() for part in task.learned(labels))
+        exposure = np.ones(rows) if weights is None else weights
+        expected, observed = predicted * exposure, task.scale * targets * exposure
+        spread = np.maximum(predicted, 1e-300) ** task.power * exposure
+        dispersion = float(np.mean((observed - expected) ** 2 / np.maximum(spread, 1e-300)))
+        return Quality(metrics={"dispersion": dispersion}, bins=_bins(expected, observed))
     if task.kind == "regression":
         squares = computed(rows, np.float64, lambda part: (predicted[part] - truth[part]) ** 2)
         targets = computed(rows, np.float64, lambda part: truth[part])

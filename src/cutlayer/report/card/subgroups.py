@@ -79,6 +79,8 @@ def _logits(folder: RunFolder, task: Task) -> Tensor:
     names = score_columns(task)
     table = parquet.read_table(predictions_path(folder), columns=list(names))
     scores = torch.from_numpy(np.stack([table.column(name).to_numpy() for name in names], axis=1))
+    if task.power is not None:
+        return (scores / task.scale).clamp_min(1e-300).log()
     if task.kind == "regression":
         return (scores - task.center) / task.scale
     if task.kind == "binary":  # logits are of the second class, whichever the scores are of
