@@ -69,9 +69,9 @@ class Job(FrozenModel):
         federation: Name of the federation, which is part of the identities in the parties' certificates.
         task: Kind of the labels: `binary`, `multiclass` or `regression`; or `count`, `amount`, `severity` or
             `survival`, which stand for a regression with this target; see [tasks](../how-to/tasks.md).
-        target: What the numbers of a regression are. `count`: whole numbers, 0 or more. `amount`: 0 or more. `severity`:
-            above 0. `survival`: times until an event, or until a row was last seen without. All but a plain `value` are
-            learned on the log link, by a top model that is fitted at once.
+        target: What the numbers of a regression are. `count`: whole numbers, 0 or more. `amount`: 0 or more.
+            `severity`: above 0. `survival`: times until an event, or until a row was last seen without. All but a plain
+            `value` are learned on the log link, by a top model that is fitted at once.
         parties: Parties by name; their order is that of the embeddings at the top model.
         rows: Rows of the run. `common`: those that all parties have. `all`: all of the active party; each is trained on
             and predicted with the passive parties that have it.
@@ -187,6 +187,11 @@ class Job(FrozenModel):
             train = train.model_copy(update={"split": train.split.model_copy(update={"by_id": True})})
         object.__setattr__(self, "train", train)
         return self
+
+    @property
+    def label_kind(self) -> str:
+        """Kind of the labels for attacks on them, of which none is defined for times that are censored."""
+        return self.target if self.target == "survival" else self.task
 
     @property
     def draws_batches(self) -> bool:

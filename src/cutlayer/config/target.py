@@ -10,6 +10,8 @@ from cutlayer.config.case import Case
 Target = Literal["value", "count", "amount", "severity", "survival"]
 TARGETS: tuple[Target, ...] = get_args(Target)[1:]
 """Tasks of numbers that are no plain values: `task: count` stands for a regression with this target."""
+NUMBERS = ("regression", *TARGETS)
+"""Tasks whose labels are numbers."""
 _TOPS = ("auto", "linear", "boosting")
 _REFERENCES = ("alone", "boosting")
 """Baselines that are fitted at once, and so have a task on the log link."""
@@ -24,12 +26,14 @@ def target_faults(case: Case) -> Iterator[str]:
         if job.task != "regression":
             yield f"expected target: {target} with task: regression, got {job.task}; write task: {target}"
         if (kind := job.model.top.get("kind")) not in _TOPS:
-            yield f"expected model.top.kind as one of {', '.join(_TOPS)} with task {task}, got {kind}; write {{kind: auto}}"
+            known = ", ".join(_TOPS)
+            yield f"expected model.top.kind as one of {known} with task {task}, got {kind}; write {{kind: auto}}"
         if not job.fits_top:
             yield f"expected train.release: once with task {task}, got a release in every step; write it"
         for name in (*job.compare, *job.alternatives):
             if name not in _REFERENCES:
-                yield f"expected compare with {' and '.join(_REFERENCES)} alone with task {task}, got {name}; leave it out"
+                known = " and ".join(_REFERENCES)
+                yield f"expected compare with {known} alone with task {task}, got {name}; leave it out"
     if owner.exposure is not None and target not in ("count", "amount"):
         yield f"expected {where}.exposure with task count or amount alone, got task {task}; leave it out"
     if owner.event is not None and target != "survival":
@@ -39,6 +43,9 @@ def target_faults(case: Case) -> Iterator[str]:
         yield f"expected {where}.event with task survival, got none; {remedy}"
     if owner.coverage and target == "survival":
         yield f"expected {where}.coverage with another task than survival, got {owner.coverage:g}; leave it out"
+    if owner.coverage and not job.fits_top:
+        remedy = "write train.release: once, and model.top: {kind: auto}"
+        yield f"expected a top model that is fitted at once with {where}.coverage, got steps; {remedy}"
     if owner.coverage and not (job.train.split.validation and job.train.split.test):
         wanted = f"train.split.validation and train.split.test above 0 with {where}.coverage"
         yield f"expected {wanted}, got 0; intervals are made on the one and tested on the other"

@@ -43,6 +43,11 @@ class Labels:
     classes: tuple[str, ...]
     kind: LabelKind = "text"
 
+    @property
+    def single(self) -> Tensor:
+        """A number for each row, (n,): of two columns the first, a rate or a time."""
+        return self.values[:, 0] if self.values.dim() == 2 else self.values
+
 
 def encode_labels(
     column: pa.Array | pa.ChunkedArray,

@@ -62,11 +62,11 @@ def id_columns(
         source.require(name)
         if name == label:
             raise fault(where, "two columns for id and label", f"{name!r} for both")
-    taken = {label: "label"} | dict.fromkeys(names, "id")
-    for purpose, name in others:
-        if name is not None and name in taken:
-            raise fault(where, f"two columns for {purpose} and {taken[name]}", f"{name!r} for both")
-        taken[name] = purpose
+    taken: dict[str | None, str] = {label: "label", **dict.fromkeys(names, "id")}
+    for purpose, column in others:
+        if column is not None and column in taken:
+            raise fault(where, f"two columns for {purpose} and {taken[column]}", f"{column!r} for both")
+        taken |= {column: purpose}
     return names
 
 

@@ -304,7 +304,7 @@ def _label_copies(prepared: Mapping[str, Prepared], held: HeldRows, active: str)
         name: store.numbered(torch.from_numpy(held.by_party[name])) if name in held.by_party else store
         for name, store in stores.items()
     }
-    found = label_copies(numbered, held, labels.values, len(labels.classes))
+    found = label_copies(numbered, held, labels.single, len(labels.classes))
     return tuple(f"{copy.party}.{copy.column}: {copy}; exclude it" for copy in found)
 
 

@@ -61,6 +61,11 @@ class Hazard(NamedTuple):
         """Cumulative hazard up to some times, of any shape."""
         return step_values(times, np.asarray(self.moments), np.asarray(self.values), 0.0)
 
+    @property
+    def quartiles(self) -> tuple[float, ...]:
+        """Times of the first, second and third quarter of the moments; fewer where they are equal."""
+        return tuple(np.unique(np.quantile(self.moments, (0.25, 0.5, 0.75), method="nearest")).tolist())
+
     def survival(self, relative: Floats, times: Floats) -> Floats:
         """Probability of no event up to each time (k,), of rows with relative hazards (n,): (n, k)."""
         result: Floats = np.exp(-np.outer(relative, self.at(times)))

@@ -15,6 +15,7 @@ from cutlayer.config.wording import did_you_mean
 from cutlayer.errors import ConfigError, Diverged
 from cutlayer.kernels.statistics.tweedie import log_link_loss
 from cutlayer.lazy import Tensor, functional, torch
+from cutlayer.problem.intervals import bounds, margin_of
 from cutlayer.problem.metrics.held_out_metrics import accuracy, log_loss, r2_and_mae
 from cutlayer.problem.metrics.roc import roc_auc
 from cutlayer.problem.targets import METRICS, NO_HAZARD, POWERS, Hazard, Terms, further_metrics, learned, terms
@@ -36,7 +37,7 @@ class Task:
         target: What the numbers of a regression are; all but plain values are learned on the log link.
         hazard: Cumulative hazard of the training rows, of times until an event.
         coverage: Share of the rows whose label lies in the interval, or set of classes, of its prediction; 0 without.
-        margin: Width of that, from rows that were not trained on; see `intervals`.
+        margin: Margin of these, from rows that were not trained on; see `margin_of`.
     """
 
     kind: TaskKind
@@ -173,6 +174,41 @@ class Task:
             return values
 
         return computed(len(logits), np.float64, piece, () if self.kind == "regression" else (len(self.classes),))
+
+    def calibrated(self, coverage: float, logits: Tensor, labels: Tensor) -> Task:
+        """The task with intervals, or sets of classes, of a coverage; see `margin_of`.
+
+        Args:
+            coverage: Share of new rows.
+            logits: Logits of rows that the model has learned nothing of, (n, outputs).
+            labels: Their true labels.
+        """
+        truth = self.first(labels)
+        margin = margin_of(self.predicted(logits), truth.numpy(), coverage, self.power)
+        return replace(self, coverage=coverage, margin=margin)
+
+    def first(self, labels: Tensor) -> Tensor:
+        """A number for each row, (n,): of labels in two columns the first, a rate or a time."""
+        return labels[:, 0] if labels.dim() == 2 else labels
+
+    @property
+    def further_names(self) -> tuple[str, ...]:
+        """Names of what a prediction has besides: bounds, classes in its set, or probabilities of survival."""
+        if self.target == "survival":
+            return tuple(f"survival_{time:g}" for time in self.hazard.quartiles)
+        if not self.coverage:
+            return ()
+        return tuple(f"in_set_{name}" for name in self.classes) if self.classes else ("low", "high")
+
+    def further(self, predicted: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """What a prediction has besides, float64 (n, len(further_names)).
+
+        Args:
+            predicted: What `predict` returned, (n, classes) or (n,).
+        """
+        if self.target == "survival":
+            return self.hazard.survival(predicted, np.array(self.hazard.quartiles))
+        return bounds(predicted, self.margin, self.power) if self.coverage else np.empty((len(predicted), 0))
 
     def evaluate(self, logits: Tensor, labels: Tensor) -> Mapping[str, float]:
         """Metrics on held-out rows with their true labels, as scikit-learn computes them.

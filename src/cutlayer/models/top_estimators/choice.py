@@ -243,10 +243,8 @@ class _Scored:
     def _losses(self, predicted: Floats) -> Floats:
         targets = self.rows.targets
         if self.rows.power is not None:
-            return (
-                _log_link_losses(predicted[:, 0], self.rows, log_link_loss)
-                - least_loss(torch.from_numpy(targets), self.rows.power).numpy()
-            )
+            least: Floats = least_loss(torch.from_numpy(targets), self.rows.power).numpy()
+            return _log_link_losses(predicted[:, 0], self.rows, log_link_loss) - least
         if not self.rows.classes:
             squares: Floats = np.square(predicted[:, 0] - targets)
             return squares
