@@ -14,7 +14,7 @@ from cutlayer.kernels.statistics.metric_influence import (
     Influences,
     accuracy_influences,
     auc_influences,
-    r2_influences,
+    ratio_influences,
 )
 from cutlayer.models.top_estimators.choice import OWN
 from cutlayer.models.top_estimators.linear import fit_linear
@@ -31,7 +31,7 @@ def measured(name: str, predicted: Any, truth: Any) -> Influences:
     if name == "auc":
         return auc_influences(predicted[:, 0], truth == 1)
     if name == "r2":
-        return r2_influences(predicted[:, 0], truth)
+        return ratio_influences((truth - predicted[:, 0]) ** 2, (truth - truth.mean()) ** 2)
     return accuracy_influences(predicted, truth)
 
 
@@ -53,7 +53,7 @@ def test_influences_are_those_of_leaving_a_row_out(name: str) -> None:
 
 def test_equal_labels_have_no_finite_error() -> None:
     assert not np.isfinite(auc_influences(np.arange(3.0), np.ones(3, bool)).rows).any()
-    assert not np.isfinite(r2_influences(np.arange(3.0), np.ones(3)).rows).any()
+    assert not np.isfinite(ratio_influences(np.arange(3.0), np.zeros(3)).rows).any()
 
 
 def pilot(seed: int, strength: float, columns: int = 0) -> tuple[PartnerPilot, float]:

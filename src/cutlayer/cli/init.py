@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from cutlayer.cli.app import answer
 from cutlayer.cli.first_files import columns_read
 from cutlayer.cli.verb import verb
+from cutlayer.config.target import NUMBERS
 from cutlayer.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ def init(
     split_by: str | None = None,
     positive: str | None = None,
     task: str | None = None,
+    event: str | None = None,
+    exposure: str | None = None,
     rows: str | None = None,
     overwrite: bool = False,
     yes: bool = False,
@@ -57,7 +60,9 @@ def init(
         name: At a partner: its name in the job.yaml of the folder. Writes its private file.
         split_by: A column of the labels' owner, such as a date: test on the last rows, which partners learn.
         positive: Of two labels the one to call positive; default: the greater one.
-        task: Kind of the labels: binary, multiclass or regression.
+        task: Kind of the labels: binary, multiclass, regression, count, amount, severity or survival.
+        event: Of --task survival, the column that is 1 of an event and 0 of a censored row.
+        exposure: Of --task count or amount, a column of exposures, such as years insured.
         rows: all rows of the labels' owner, or the common ones; default: all, if they differ.
         overwrite: Replace the files of an earlier init.
         yes: Ask nothing: use the options, and guesses for the rest.
@@ -65,7 +70,7 @@ def init(
     Example: cutlayer init data --labels bank.csv --label default --protect labels --yes
     """
     from cutlayer.cli.first_files import write_first, write_partner
-    from cutlayer.cli.questions import AUTO, first_answers, partner_names
+    from cutlayer.cli.questions import AUTO, first_answers, partner_names, second_column, task_kind
     from cutlayer.jobs.first_job import by_default
     from cutlayer.jobs.found_tables import find_tables
 
@@ -83,7 +88,9 @@ def init(
     elsewhere = partner_names(tables, partner_name, width or [], asking=asking)
     apart = apart or bool(elsewhere) or None
     job = first_answers(tables, owner, partners, label, id or [], protect, apart, elsewhere, asking=asking)
-    job, lines = completed(job, split_by, positive, task, rows, asking=asking)
+    job = replace(job, task=task_kind(job, task, asking=asking))
+    job = replace(job, second=second_column(job, event, exposure, asking=asking))
+    job, lines = completed(job, split_by, positive, rows, asking=asking)
     if job.protect == AUTO:
         job = by_default(job)
         lines.append(_protected(job))
@@ -92,18 +99,17 @@ def init(
 
 
 def completed(
-    job: FirstJob, split_by: str | None, positive: str | None, task: str | None, rows: str | None, *, asking: bool
+    job: FirstJob, split_by: str | None, positive: str | None, rows: str | None, *, asking: bool
 ) -> tuple[FirstJob, list[str]]:
     """The job with what follows from its tables, and the lines that say so.
 
     Raises:
         CutlayerError: An option that does not fit, or ids of a partner of which many have several rows.
     """
-    from cutlayer.cli.questions import one_row_an_id, positive_class, rows_of, task_kind
+    from cutlayer.cli.questions import one_row_an_id, positive_class, rows_of
     from cutlayer.jobs.column_guesses import repeated_ids
     from cutlayer.jobs.first_job import label_of, matched
 
-    job = replace(job, task=task_kind(job, task, asking=asking))
     profile = label_of(job)
     chosen_class = positive_class(profile.classes or {}, positive, asking=asking)
     job = replace(job, unlabelled=profile.missing, split_by=split_by, positive=chosen_class)
@@ -130,11 +136,21 @@ def _protected(job: FirstJob) -> str:
     if job.protect == "both":
         return "protected: labels, which are drawn, and columns, of which a partner releases a drawn grade of each row"
     reason = "so few drawn labels cost accuracy"
-    if job.task == "regression":
+    if job.task in NUMBERS:
         reason = "labels that are numbers are drawn in a stated range alone"
     elif job.repeats:
         reason = "rows that share an id have no grade of their own"
     return f"protected: labels alone ({reason}). A partner releases its columns, which can be read from it"
+
+
+def _task_note(job: FirstJob) -> str:
+    """What a label has besides: a second column; and of counts, why they are taken for some."""
+    from cutlayer.jobs.first_job import count_zeros
+
+    note = "" if job.second is None else f", with {job.second} as {'event' if job.task == 'survival' else 'exposure'}"
+    if job.task == "count" and (zeros := count_zeros(job)) is not None:
+        note += f": whole numbers, {zeros:.0%} of them 0; --task regression takes them for plain values"
+    return note
 
 
 def _facts(job: FirstJob, overlap: Overlap, label: ColumnProfile) -> Iterator[str]:
@@ -142,7 +158,7 @@ def _facts(job: FirstJob, overlap: Overlap, label: ColumnProfile) -> Iterator[st
     from cutlayer.data.classes import listed_classes
     from cutlayer.jobs.guessed_aggregate import aggregate_lines
 
-    yield f"task: {job.task}, of {job.label} in {job.owner.path.name}"
+    yield f"task: {job.task}, of {job.label} in {job.owner.path.name}{_task_note(job)}"
     if len({*job.ids.values()}) > 1:
         yield "ids: " + ", ".join(f"{column} of {file}" for file, column in job.ids.items())
     which = f"all {overlap.rows:,} of {job.owner.party}" if job.rows == "all" else "those that all parties have"

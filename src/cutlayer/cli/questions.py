@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -14,9 +15,12 @@ from cutlayer.errors import ConfigError, CutlayerError, DataError
 
 if TYPE_CHECKING:
     from cutlayer.config.job import TaskKind
+    from cutlayer.config.target import Target
     from cutlayer.jobs.first_job import FirstJob, Overlap
     from cutlayer.jobs.found_tables import TableSummary
 
+EVENT_NAMES = re.compile(r"(^|_)(event|death|dead|died|status|churn(ed)?|observed|failure|failed)($|_)", re.I)
+"""Names of columns that state whether an event happened."""
 PROTECTED = ("labels", "columns", "both", "nothing")
 AUTO = "auto"
 """Labels and columns by grades where the rows suffice, else labels alone: what `init` protects by default."""
@@ -174,23 +178,52 @@ def _width(name: str, number: str) -> int:
     return int(number)
 
 
-def task_kind(job: FirstJob, option: str | None, *, asking: bool) -> TaskKind:
+def task_kind(job: FirstJob, option: str | None, *, asking: bool) -> TaskKind | Target:
     """The kind of the task; asked where more than a few whole numbers may be quantities or codes of classes.
 
     Raises:
         ConfigError: There is no such task, or the labels do not fit it.
     """
     from cutlayer.config.job import TaskKind
+    from cutlayer.config.target import TARGETS
     from cutlayer.jobs.first_job import check_task, has_whole_labels, task_of
     from cutlayer.jobs.found_tables import MAX_CLASSES
 
-    guessed, words = task_of(job), get_args(TaskKind)
+    guessed, words = task_of(job), (*get_args(TaskKind), *TARGETS)
     asking = asking and job.owner.distinct[job.label] > MAX_CLASSES and has_whole_labels(job)
-    question = f"Are the {job.owner.distinct[job.label]:,} whole numbers of {job.label} quantities or classes?"
+    question = f"What are the {job.owner.distinct[job.label]:,} whole numbers of {job.label}?"
     word = choice(question, words[1:] if asking and option is None else words, option, guessed, asking=asking)
-    job = replace(job, task=word)  # type: ignore[arg-type] # one of TaskKind
+    job = replace(job, task=word)  # type: ignore[arg-type] # one of the words
     check_task(job)
     return task_of(job)
+
+
+def second_column(job: FirstJob, event: str | None, exposure: str | None, *, asking: bool) -> str | None:
+    """The column of events of a task of survival, asked for or guessed; or of exposures, stated or named so.
+
+    Raises:
+        ConfigError: The task has none of the kind, or there is no such column.
+    """
+    columns = [name for name in job.owner.columns if name not in (job.label, job.ids[job.owner.path.name])]
+    wanted = {"event": ("survival",), "exposure": ("count", "amount")}
+    for key, option in (("event", event), ("exposure", exposure)):
+        if option is not None and job.task not in wanted[key]:
+            tasks = " or ".join(wanted[key])
+            raise ConfigError.expected(
+                f"--{key} with --task {tasks}", f"task {job.task}", "leave it out, or state the task"
+            )
+    if job.task == "survival":
+        two = [name for name in columns if job.owner.distinct.get(name) == 2]
+        guess = next((name for name in two if EVENT_NAMES.search(name)), two[0] if len(two) == 1 else None)
+        if guess is None and event is None and not asking:
+            raise ConfigError.expected("--event with --task survival", "none", "name the column of events, 1 or 0")
+        return choice(
+            "Which column is 1 of an event, and 0 of a censored row?", columns, event, guess or "", asking=asking
+        )
+    if job.task in wanted["exposure"]:
+        named = next((name for name in columns if name.lower() == "exposure"), None)
+        return named if exposure is None else _one_of(columns, exposure)
+    return None
 
 
 def rows_of(job: FirstJob, overlap: Overlap, option: str | None) -> Literal["common", "all"]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, model_validator
 
@@ -14,6 +14,7 @@ from cutlayer.config.identities import identity
 from cutlayer.config.names import AlternativeName, FederationName, PartyName
 from cutlayer.config.party import AlternativeConfig, ApprovalsNeeded, PartyConfig
 from cutlayer.config.phases import Phase, phases_of
+from cutlayer.config.target import TARGETS, Target
 from cutlayer.config.train import TrainConfig
 from cutlayer.config.wording import did_you_mean
 
@@ -66,7 +67,11 @@ class Job(FrozenModel):
     Attributes:
         name: Name of the job, for the report.
         federation: Name of the federation, which is part of the identities in the parties' certificates.
-        task: Kind of the labels.
+        task: Kind of the labels: `binary`, `multiclass` or `regression`; or `count`, `amount`, `severity` or
+            `survival`, which stand for a regression with this target; see [tasks](../how-to/tasks.md).
+        target: What the numbers of a regression are. `count`: whole numbers, 0 or more. `amount`: 0 or more.
+            `severity`: above 0. `survival`: times until an event, or until a row was last seen without. All but a plain
+            `value` are learned on the log link, by a top model that is fitted at once.
         parties: Parties by name; their order is that of the embeddings at the top model.
         rows: Rows of the run. `common`: those that all parties have. `all`: all of the active party; each is trained on
             and predicted with the passive parties that have it.
@@ -89,6 +94,7 @@ class Job(FrozenModel):
     name: str = "job"
     federation: FederationName = "cutlayer"
     task: TaskKind = "binary"
+    target: Target = "value"
     parties: Mapping[PartyName, PartyConfig]
     rows: Literal["common", "all"] = "common"
     alignment: Literal["psi", "plain"] = "psi"
@@ -104,6 +110,17 @@ class Job(FrozenModel):
     def keep_days(self) -> int | None:
         """Number of days for which a release is used; `None` for no limit."""
         return None if self.keep is None else int(self.keep.split()[0])
+
+    @model_validator(mode="before")
+    @classmethod
+    def _task_of_target(cls, raw: Any) -> Any:
+        """Rewrite a task of numbers that are no plain values as a regression with this target."""
+        task = raw.get("task") if isinstance(raw, Mapping) else None
+        words = (*get_args(TaskKind), *TARGETS)
+        if isinstance(task, str) and task not in words:
+            known = f"task as one of {', '.join(words)}, got {task!r:.40}"
+            raise ValueError(known + did_you_mean(task, [*words]))
+        return {**raw, "task": "regression", "target": task} if task in TARGETS else raw
 
     def _faults(self) -> Iterator[str]:
         actives = [name for name, party in self.parties.items() if party.role == "active"]
@@ -170,6 +187,11 @@ class Job(FrozenModel):
             train = train.model_copy(update={"split": train.split.model_copy(update={"by_id": True})})
         object.__setattr__(self, "train", train)
         return self
+
+    @property
+    def label_kind(self) -> str:
+        """Kind of the labels for attacks on them, of which none is defined for times that are censored."""
+        return self.target if self.target == "survival" else self.task
 
     @property
     def draws_batches(self) -> bool:
@@ -267,6 +289,8 @@ class Job(FrozenModel):
             for key in newer:
                 if getattr(section, key) == type(section).model_fields[key].default:
                     del stated[key]
+        if self.target != "value":
+            whole["target"] = self.target
         if self.keep is not None:
             whole["keep"] = self.keep
         if self.rows != "common":

@@ -168,6 +168,12 @@ class PrivatePart(FrozenModel):
         unlabelled: Rule for rows without a label, at the active party: `refuse` the table, or `drop` them.
         positive: The label that a binary task calls positive, at the active party; `None` for the greater one.
         weight: Name of the column of the rows' weights in the loss, at the active party.
+        exposure: Name of the column of exposures, such as years insured, of a task of counts or amounts, at the active
+            party. What is predicted is the rate by unit of exposure.
+        event: Name of the column that states whether the event happened, 1, or the row was censored, 0, of a task of
+            survival, at the active party.
+        coverage: Share of new rows whose label is to lie in the interval, or set of classes, of its prediction, 0.5 to
+            0.999, at the active party; 0, the default, for none. Both are made on the validation rows.
         features: Columns that are features, and their encoding.
         privacy: Settings of each protection, by name; and of the budget, and of the condition `label_free`.
         audit: Attacks that this party runs, and what it records for them.
@@ -194,6 +200,9 @@ class PrivatePart(FrozenModel):
     unlabelled: Literal["refuse", "drop"] = "refuse"
     positive: CellText | None = None
     weight: str | None = None
+    exposure: str | None = None
+    event: str | None = None
+    coverage: Annotated[float, Field(ge=0.5, le=0.999, strict=True)] | Literal[0] = 0
     features: FeaturesConfig = FeaturesConfig()
     privacy: Mapping[str, Mapping[str, Any] | None] = Field(default_factory=dict)
     audit: AuditConfig = AuditConfig()
@@ -216,6 +225,11 @@ class PrivatePart(FrozenModel):
         if not isinstance(privacy, Mapping) or PROTECT_LABELS not in privacy:
             return raw
         return {**raw, "privacy": expanded(privacy)}
+
+    @property
+    def second(self) -> str | None:
+        """Name of the second column of the label: exposures, or events."""
+        return self.exposure if self.event is None else self.event
 
     @property
     def protections(self) -> Mapping[str, Mapping[str, Any] | None]:

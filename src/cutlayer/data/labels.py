@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cutlayer.config.job import TaskKind
+from cutlayer.config.target import Target
 from cutlayer.data.classes import folded, spelt_differently
 from cutlayer.data.faults import fault
 from cutlayer.data.feature_columns import category_text, is_text, number_values, without_nan
@@ -29,7 +32,8 @@ class Labels:
     """True labels, in the order of the rows.
 
     Attributes:
-        values: int64 (n,) class codes, or float32 (n,) targets of a regression.
+        values: int64 (n,) class codes, or float32 targets of a regression: (n,), or (n, 2) with a second column of the
+            label: rates and exposures, or times and events.
         classes: Names of the classes by code, in ascending order of the label values; of a binary task the second,
             greater one is the positive class. Empty for regression.
         kind: type of the labels in the table.
@@ -39,9 +43,19 @@ class Labels:
     classes: tuple[str, ...]
     kind: LabelKind = "text"
 
+    @property
+    def single(self) -> Tensor:
+        """A number for each row, (n,): of two columns the first, a rate or a time."""
+        return self.values[:, 0] if self.values.dim() == 2 else self.values
+
 
 def encode_labels(
-    column: pa.Array | pa.ChunkedArray, task: TaskKind, where: str = "labels", rows: npt.NDArray[np.int64] | None = None
+    column: pa.Array | pa.ChunkedArray,
+    task: TaskKind,
+    where: str = "labels",
+    rows: npt.NDArray[np.int64] | None = None,
+    target: Target = "value",
+    second: tuple[str, pa.Array] | None = None,
 ) -> Labels:
     """Turn a label column into the targets of the task's loss.
 
@@ -54,9 +68,11 @@ def encode_labels(
         where: Name of the data, for error messages.
         rows: int64 (n,), the rows of the column to return, in this order; all if None. Classes and errors are those of
             the whole column: a partner has a part in which rows are common, and sees whether a run fails.
+        target: What the numbers of a regression are.
+        second: Name, for error messages, and values of the column of exposures or events.
 
     Raises:
-        DataError: Labels are missing, all equal, or of another kind than the task's.
+        DataError: Labels are missing, all equal, or of another kind than the task's or its target.
 
     >>> labels = encode_labels(pa.chunked_array([["yes", "no", "no"]]), "binary")
     >>> labels.values.tolist(), labels.classes
@@ -73,7 +89,7 @@ def encode_labels(
     if not is_text(values.type) and not any(check(values.type) for check in _KINDS):
         raise fault(where, "numbers, text or booleans", f"{values.type}", "turn the label column into one of these")
     if task == "regression":
-        return _targets(values, where, rows)
+        return _targets(values, where, rows, target, second)
     distinct = pc.unique(values)
     distinct = distinct.take(pc.array_sort_indices(distinct))
     classes = tuple(category_text(pa.chunked_array([distinct]), "label", where).to_pylist())
@@ -109,25 +125,53 @@ def check_training_labels(labels: Tensor, where: str) -> None:
         raise fault(where, "different labels in the training rows", "the same in all", "provide more rows")
 
 
-def _targets(values: pa.Array, where: str, rows: npt.NDArray[np.int64]) -> Labels:
+def _targets(
+    values: pa.Array, where: str, rows: npt.NDArray[np.int64], target: Target, second: tuple[str, pa.Array] | None
+) -> Labels:
     if is_text(values.type) or pa.types.is_boolean(values.type):
         got = str(values.type).removeprefix("large_")
         raise fault(where, "numbers for task regression", got, "set task: binary or multiclass")
 
-    def finite(part: slice) -> npt.NDArray[np.float32]:
-        piece = pa.chunked_array([values.slice(part.start, part.stop - part.start)])
-        numbers = torch.from_numpy(number_values(piece, "label", where)).to(torch.float32).numpy()
-        if not np.isfinite(numbers).all():
-            row = int(np.flatnonzero(~np.isfinite(numbers))[0])
-            got = f"{piece[row].as_py()} in {_row(part.start + row)}"
-            raise fault(where, "finite labels", got, "fix or drop the row")
-        return numbers
-
-    targets = computed(len(values), np.float32, finite)
+    targets = computed(len(values), np.float32, partial(_numbers, values, "label", where, *_ALLOWED[target]))
     if not len(targets) or targets.min() == targets.max():
         first = f"{targets[0]:g}" if len(targets) else "none"
         raise fault(where, "different labels", f"{first} in all rows", "is it the right column?")
+    if second is not None:
+        beside, column = second
+        kind = "event" if target == "survival" else "exposure"
+        numbers = computed(len(column), np.float32, partial(_numbers, column, kind, beside, *_ALLOWED[kind]))
+        if kind == "event" and not numbers.any():
+            raise fault(beside, "an event, 1, in some row", "none", "is it the right column?")
+        targets = np.stack([targets / numbers if kind == "exposure" else targets, numbers], axis=1)
     return Labels(torch.from_numpy(gathered(targets, rows)), (), _kind_of(values.type))
+
+
+_Wanted = tuple[str, Callable[[npt.NDArray[np.float32]], npt.NDArray[np.bool_]]]
+_ALLOWED: Mapping[str, _Wanted] = {
+    "value": ("finite labels", np.isfinite),
+    "count": ("counts: whole numbers, 0 or more", lambda numbers: (numbers >= 0) & (numbers == np.floor(numbers))),
+    "amount": ("amounts of 0 or more", lambda numbers: numbers >= 0),
+    "severity": ("amounts above 0", lambda numbers: numbers > 0),
+    "survival": ("times of 0 or more", lambda numbers: numbers >= 0),
+    "exposure": ("exposures above 0 in all rows", lambda numbers: numbers > 0),
+    "event": ("1, an event, or 0, a censored row, in all rows", lambda numbers: (numbers == 0) | (numbers == 1)),
+}
+"""What a number of a label may be: in words, and as a test."""
+
+
+def _numbers(
+    values: pa.Array, kind: str, where: str, wanted: str, is_allowed: Callable[[Any], Any], part: slice
+) -> npt.NDArray[np.float32]:
+    piece = values.slice(part.start, part.stop - part.start)
+    if pa.types.is_boolean(piece.type):
+        piece = piece.cast(pa.int8())
+    read = number_values(pa.chunked_array([piece]), kind, where)
+    numbers = torch.from_numpy(read).to(torch.float32).numpy()
+    wrong = np.flatnonzero(~(np.isfinite(numbers) & is_allowed(numbers)))
+    if len(wrong):
+        got = f"{piece[int(wrong[0])].as_py()} in {_row(part.start + int(wrong[0]))}"
+        raise fault(where, wanted, got, "fix or drop the row")
+    return numbers
 
 
 def _kind_of(kind: pa.DataType) -> LabelKind:

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from cutlayer.config import FeaturesConfig, IdConfig
 from cutlayer.config.job import TaskKind
+from cutlayer.config.target import Target
 from cutlayer.data.align import Positions, checked_positions, order_digest
 from cutlayer.data.arrivals import Arrivals
 from cutlayer.data.column_note import ColumnNote
@@ -58,6 +59,7 @@ class PartyTable:
         stated_rows: Number of rows to state in alignment by `psi`: that of the table, or more.
         label: Name of the label column; None at a passive party.
         weight: Name of the column of the rows' weights; None without any.
+        second: Name of the second column of the label; None without any.
         labels_digest: 16-byte digest of all labels of the table, whichever rows are common, where row numbers are the
             ids; else empty.
         notes: Oddities of the columns, once they were first prepared for a training; else `None`.
@@ -77,6 +79,8 @@ class PartyTable:
         memory: int = MEMORY,
         split_by: str | None = None,
         *,
+        target: Target = "value",
+        second: str | None = None,
         drop_unlabelled: bool = False,
         repeated_ids: str = "",
         read: bool = True,
@@ -97,6 +101,8 @@ class PartyTable:
             weight: Name of the column of the rows' weights, at the active party.
             memory: Bytes that the rows may take.
             split_by: Name of the column that the split is by, at the active party; it is no feature.
+            target: What the numbers of a regression are.
+            second: Name of the second column of the label, at the active party: exposures, or events.
             drop_unlabelled: Whether rows without a label are no rows of the table.
             repeated_ids: What to advise where ids repeat; how to state a rule for them by default.
             read: Whether to read the rows now; `read` has to be called otherwise.
@@ -106,8 +112,11 @@ class PartyTable:
         """
         self._source = open_source(table, party, memory=memory)
         self.where, self.label, self.weight, self.split_by = self._source.where, label, weight, split_by
+        self.second, self._target = second, target
         self._id = IdConfig(column=id) if isinstance(id, str) else id
-        self._ids = id_columns(self._source, self._id, label, weight)
+        self._ids = id_columns(
+            self._source, self._id, label, ("weight", weight), ("exposure" if target != "survival" else "event", second)
+        )
         self._task = task
         self._encoder = encoder
         self._features = self._resolved(features or FeaturesConfig())
@@ -246,7 +255,10 @@ class PartyTable:
         """
         if self.label is None:
             return None
-        return encode_labels(self._table.column(self.label), self._task, self._label_where, positions)
+        column, second = self._table.column(self.label), None
+        if self.second is not None:
+            second = f"{self.where}: {self.second!r}", self._table.column(self.second)
+        return encode_labels(column, self._task, self._label_where, positions, self._target, second)
 
     def check_training(self, labels: torch.Tensor, weights: torch.Tensor | None) -> None:
         """Refuse labels of the training rows, (t,), that are all equal, and weights, (t,), that are all 0.
@@ -405,7 +417,9 @@ class PartyTable:
         if self._encoder:
             codes = tuple(encoder.name for encoder in self._encoder.encoders if encoder.kind == "category")
             return features.model_copy(update={"include": self._encoder.names, "exclude": (), "categorical": codes})
-        reserved = {name for name in (*self._ids, self.label, self.weight, self.split_by) if name is not None}
+        reserved = {
+            name for name in (*self._ids, self.label, self.weight, self.second, self.split_by) if name is not None
+        }
         names = feature_names(self._source.names, features, self.where, reserved)
         named = dict.fromkeys((*features.categorical, *features.vocabulary))
         categorical = tuple(name for name in named if name in set(names))
@@ -414,7 +428,7 @@ class PartyTable:
     def _wanted(self) -> tuple[list[str], tuple[str, ...]]:
         """Names of the columns to read, and of those among them that stay text."""
         features = () if self._features.include == "none" else self._features.include
-        reserved = [*self._ids, self.label, self.weight, self.split_by]
+        reserved = [*self._ids, self.label, self.weight, self.second, self.split_by]
         if self._id is not None and not self._source.ordered:  # a second query might have another order
             reserved.append(self._id.by)
         wanted = [*dict.fromkeys(name for name in (*reserved, *features) if name is not None)]

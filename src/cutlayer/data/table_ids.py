@@ -32,14 +32,16 @@ REPEATED = "with a repeated id"
 WITHOUT_KEY = "without a key that identifies them"
 
 
-def id_columns(source: Source, rule: IdConfig | None, label: str | None, weight: str | None) -> tuple[str, ...]:
+def id_columns(
+    source: Source, rule: IdConfig | None, label: str | None, *others: tuple[str, str | None]
+) -> tuple[str, ...]:
     """Names of the id columns; none where row numbers are the ids.
 
     Args:
         source: The table.
         rule: Columns and rules of the ids; `None` where a table in memory states none.
         label: Name of the label column.
-        weight: Name of the column of weights.
+        others: Purpose and name of further columns, such as that of weights.
 
     Raises:
         DataError: The rows cannot be identified so, or a column has two purposes.
@@ -55,9 +57,11 @@ def id_columns(source: Source, rule: IdConfig | None, label: str | None, weight:
         source.require(name)
         if name == label:
             raise fault(where, "two columns for id and label", f"{name!r} for both")
-    if weight is not None and weight in (*names, label):
-        other = "label" if weight == label else "id"
-        raise fault(where, f"two columns for weight and {other}", f"{weight!r} for both")
+    taken: dict[str | None, str] = {label: "label", **dict.fromkeys(names, "id")}
+    for purpose, column in others:
+        if column is not None and column in taken:
+            raise fault(where, f"two columns for {purpose} and {taken[column]}", f"{column!r} for both")
+        taken |= {column: purpose}
     return names
 
 

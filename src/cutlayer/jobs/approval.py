@@ -149,9 +149,10 @@ def _columns(job: Job, name: str, run: Path | None) -> Mapping[str, tuple[str, .
         raise ConfigError.expected(wanted, "none", "name it by table")
     source = open_source(party.table, name)
     split_by = job.train.split.by if party.role == "active" else None
-    named = {"label": party.label, "weight": party.weight, "split": split_by}
+    named = {"label": party.label, "exposure": party.exposure, "event": party.event}
+    named |= {"weight": party.weight, "split": split_by}
     used: dict[str, tuple[str, ...]] = {use: (column,) for use, column in named.items() if column is not None}
-    used["id"] = id_columns(source, party.id, party.label, party.weight)
+    used["id"] = id_columns(source, party.id, party.label, ("weight", party.weight))
     if run is None:
         reserved = {column for columns in used.values() for column in columns}
         used["feature"] = feature_names(source.names, party.features, source.where, reserved)

@@ -66,7 +66,7 @@ def conclude_audit(
         features: Returns the results of the attacks on features, if they are run elsewhere.
     """
     folders = {label: folder.of_run(label) for label in runs}
-    task = Task(job.task, summary.task.classes)
+    task = Task(job.task, summary.task.classes, target=job.target)
     attacks = _attacks(job)
     rows = _audited_rows(job, folder, summary)
     every, unread = (attacked_labels(job, *of) for of in ((), UNREAD))
@@ -90,7 +90,7 @@ def conclude_audit(
         features=tuple(of_features.results),
         malicious=tuple(malicious.results),
         guarantees=tuple(guarantees),
-        left_out=left_out(job.parties[job.active].audit.catalogue, job.task),
+        left_out=left_out(job.parties[job.active].audit.catalogue, job.label_kind),
         sample=sample_of(job, rows, summary.data.common),
     )
     run = Run(job, folder, classes=task.classes)
@@ -103,7 +103,7 @@ def conclude_audit(
         no_common_row=not rows,
         alarms=summary.alarms,
         notes={party.name: party.notes for party in summary.parties},
-        copies=label_copies(run.stores, run.held, run.truth, len(task.classes)),
+        copies=label_copies(run.stores, run.held, run.truth if run.task.classes else run.actual, len(task.classes)),
         undated=undated(job),
         idle_epochs=tuple(line["epoch"] + 1 for line in folder.history() if not line.get("learned", True)),
     )
@@ -158,7 +158,7 @@ def _with_history(
 
 def _attacks(job: Job) -> Resolved:
     """The attacks of the active party's audit."""
-    return resolve(job.parties[job.active].audit.catalogue, job.task)
+    return resolve(job.parties[job.active].audit.catalogue, job.label_kind)
 
 
 def audit_again(
@@ -260,7 +260,9 @@ def _replayed(job: Job, folder: RunFolder, classes: tuple[str, ...]) -> Auditor:
     """An auditor that has attacked the transcripts of one run."""
     run = Run(job, folder, classes=classes)
     attacks = _attacks(job).labels
-    auditor = Auditor(run.task, run.truth, run.training, attacks, job.active, job.train.seed)
+    auditor = Auditor(
+        run.task, run.truth if run.task.classes else run.actual, run.training, attacks, job.active, job.train.seed
+    )
     replay(job, folder, auditor, [job.active, *job.passives])
     return auditor
 

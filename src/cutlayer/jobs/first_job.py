@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from cutlayer.config import FeaturesConfig, IdConfig, Job, SplitConfig, near_miss
 from cutlayer.config.base import validated
 from cutlayer.config.job import TaskKind
+from cutlayer.config.target import NUMBERS, TARGETS, Target
 from cutlayer.data.align import intersect
 from cutlayer.data.classes import class_rows, spelt_differently
 from cutlayer.data.distinct_ids import DistinctIds
@@ -43,6 +44,10 @@ CLASS_NAMES = re.compile(
     r"(^|_)(class|category|type|kind|group|species|segment|code|id)(es|s)?($|_)|[a-z](Id|ID|Code)$", re.I
 )
 """Names of labels whose numbers are codes of classes."""
+COUNT_NAMES = re.compile(r"(^|_)(counts?|num|number|n|visits?|claims?|events|orders|purchases|stays|calls)($|_)", re.I)
+"""Names of labels of which few different whole numbers are counts, rather than classes."""
+MANY_ZEROS = 0.05
+"""Share of zeros from which on whole numbers are taken for counts."""
 DEFAULT_WIDTH = 64
 """Columns of the release of a partner whose table is not here."""
 LABEL_EPSILONS = (0.5, 1.0, 2.0)
@@ -81,7 +86,8 @@ class FirstJob:
         first_rows: Files of partners in which some ids have several rows, of which the first is taken.
         split_by: Column of the owner's table by which the newest rows are tested on; `None` for rows at random.
         positive: The label that is called positive, of two; `None` for the greater one.
-        task: Kind of the task; `None` for a guess.
+        task: The task, as a job names it; `None` for a guess.
+        second: Second column of the label: its exposures, or its events.
         rows: Rows of the run: those of the owner, or those that all have.
         repeats: Whether an id of the owner has several rows, which are all kept.
         whole_ids: Whether ids are compared as whole numbers, since a program wrote some as `7.0` or `007`.
@@ -98,7 +104,8 @@ class FirstJob:
     first_rows: frozenset[str] = frozenset()
     split_by: str | None = None
     positive: str | None = None
-    task: TaskKind | None = None
+    task: TaskKind | Target | None = None
+    second: str | None = None
     rows: Literal["common", "all"] = "common"
     repeats: bool = False
     whole_ids: bool = False
@@ -111,8 +118,8 @@ class FirstJob:
 
     @property
     def reserved(self) -> set[str | None]:
-        """Columns of the owner's table that are no features: id, label and that of the split."""
-        return {self.ids[self.owner.path.name], self.label, self.split_by}
+        """Columns of the owner's table that are no features: id, those of the label, and that of the split."""
+        return {self.ids[self.owner.path.name], self.label, self.second, self.split_by}
 
     def id_of(self, table: TableSummary, **rules: Any) -> dict[str, Any]:
         """How a table's rows are identified, as a section of the job."""
@@ -181,7 +188,7 @@ def releases_once(job: FirstJob) -> bool:
 
 def label_of(job: FirstJob) -> ColumnProfile:
     """Profile of the label column: its classes and their oddities."""
-    return label_profile(job.owner.party, job.label, _labels(job), task_of(job), job.owner.path.name, job.positive)
+    return label_profile(job.owner.party, job.label, _labels(job), kind_of(job), job.owner.path.name, job.positive)
 
 
 def _labels(job: FirstJob) -> pa.ChunkedArray:
@@ -189,11 +196,11 @@ def _labels(job: FirstJob) -> pa.ChunkedArray:
     return without_nan(open_source(job.owner.config, name, name).read([job.label]).column(job.label))
 
 
-def task_of(job: FirstJob) -> TaskKind:
-    """The kind of the task: what is stated, or a guess by the labels' number, kind and name.
+def task_of(job: FirstJob) -> TaskKind | Target:
+    """The task: what is stated, or a guess by the labels' number, kind and name.
 
     Text is classes. Of numbers up to ten are classes, and more of them quantities, unless they are whole and the
-    column's name says that they are codes.
+    column's name says that they are codes. Whole numbers from 0 on of which many are 0 are counts.
     """
     if job.task is not None:
         return job.task
@@ -201,9 +208,29 @@ def task_of(job: FirstJob) -> TaskKind:
     alike = job.owner.folded.get(job.label, distinct)
     if distinct == 2 or alike == 2:  # yes and YES are one class that is written in two ways
         return "binary"
+    zeros = count_zeros(job)
+    if zeros is not None and (distinct > MAX_CLASSES or COUNT_NAMES.search(job.label)) and zeros >= MANY_ZEROS:
+        return "count"
     if distinct <= MAX_CLASSES or job.label in job.owner.folded:
         return "multiclass"
     return "multiclass" if CLASS_NAMES.search(job.label) and has_whole_labels(job) else "regression"
+
+
+def kind_of(job: FirstJob) -> TaskKind:
+    """The kind of the labels: of each task of numbers a regression."""
+    task = task_of(job)
+    return task if task in ("binary", "multiclass") else "regression"
+
+
+def count_zeros(job: FirstJob) -> float | None:
+    """Share of zeros among labels that are whole numbers, 0 or more; `None` of others."""
+    if job.label in job.owner.folded or not has_whole_labels(job):
+        return None
+    labels = _labels(job)
+    least = pc.min(labels).as_py()
+    if least is None or least < 0 or CLASS_NAMES.search(job.label):
+        return None
+    return float(pc.mean(pc.equal(labels, 0)).as_py())
 
 
 def has_whole_labels(job: FirstJob) -> bool:
@@ -229,8 +256,11 @@ def check_task(job: FirstJob) -> None:
     if task_of(job) == "binary" and distinct > 2:
         spelling = spelt_differently([*class_rows(_labels(job), name)])
         raise ConfigError(f"{name}: {spelling}, or take --task multiclass, where each is a class")
-    if job.task == "regression" and job.label in job.owner.folded:
-        raise ConfigError.expected(f"numbers in {name} with --task regression", "text", "take multiclass")
+    if job.task in NUMBERS and job.label in job.owner.folded:
+        raise ConfigError.expected(f"numbers in {name} with --task {job.task}", "text", "take multiclass")
+    if job.task in TARGETS and not releases_once(job) and job.protect != "auto":
+        remedy = "take --protect labels, where a top model is fitted at once"
+        raise ConfigError.expected(f"--protect labels with --task {job.task}", job.protect, remedy)
     if job.task == "multiclass" and pa.types.is_floating(_labels(job).type) and not has_whole_labels(job):
         raise ConfigError.expected(f"classes in {name} with --task multiclass", "fractions", "take regression")
 
@@ -256,7 +286,7 @@ def grades_epsilon(job: FirstJob, least: float = FEW) -> float | None:
         least: Number of rows that the labels must be worth at the largest epsilon.
     """
     kind = task_of(job)
-    if job.protect != "both" or kind == "regression" or job.repeats:
+    if job.protect != "both" or kind in NUMBERS or job.repeats:
         return None
     overlap = overlap_of(job)
     counts = [*label_of(job).classes.values()]
@@ -300,6 +330,7 @@ def files_of(job: FirstJob, folder: Path) -> dict[str, dict[str, Any]]:
         shared["parties"][name] |= section
     # Where nobody else has a row, the undefended baseline, which is trained by steps, reads own columns alone.
     trains_by_steps = job.rows == "common" or job.has_features
+    trains_by_steps = trains_by_steps and task_of(job) not in TARGETS
     compare = [*(["undefended"] if trains_by_steps else []), *(["alone"] if job.has_features else [])]
     if compare:
         shared["compare"] = compare
@@ -332,7 +363,7 @@ def _split(job: FirstJob, *, labels_protected: bool) -> dict[str, Any]:
             near = near_miss(job.split_by, list(job.owner.columns))
             raise ConfigError(f"no column {job.split_by!r} in {job.owner.path.name}{near}")
         return {"by": job.split_by} | ({"public": True} if labels_protected else {})
-    return {} if labels_protected or job.repeats or task_of(job) == "regression" else {"stratify": True}
+    return {} if labels_protected or job.repeats or task_of(job) in NUMBERS else {"stratify": True}
 
 
 def _private(job: FirstJob, folder: Path, labels: float | None) -> Iterator[dict[str, Any]]:
@@ -345,7 +376,7 @@ def _private(job: FirstJob, folder: Path, labels: float | None) -> Iterator[dict
                 raise ConfigError.expected(f"a column {name!r} in {table.path.name}", ", ".join(table.columns))
     yield _owner(job, folder, labels)
     release: Literal["sketch", "grade"] | None = None if not once else "sketch" if labels is None else "grade"
-    terms = Terms(release, task_of(job), job.rows == "all", job.protect in ("columns", "both"))
+    terms = Terms(release, kind_of(job), job.rows == "all", job.protect in ("columns", "both"))
     for table in job.partners:
         yield partner_section(table, keys[table.path.name], _ids(job, table), folder, terms)
 
@@ -359,6 +390,8 @@ def _owner(job: FirstJob, folder: Path, labels: float | None) -> dict[str, Any]:
     """The private part of the owner of the labels."""
     repeats = {"duplicates": "keep"} if job.repeats else {}
     section = {**table_section(job.owner, folder), "id": _ids(job, job.owner, **repeats), "label": job.label}
+    if job.second is not None:
+        section["event" if job.task == "survival" else "exposure"] = job.second
     if job.unlabelled:
         section["unlabelled"] = "drop"
     if job.positive is not None:

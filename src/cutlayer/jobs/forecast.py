@@ -304,7 +304,7 @@ def _label_copies(prepared: Mapping[str, Prepared], held: HeldRows, active: str)
         name: store.numbered(torch.from_numpy(held.by_party[name])) if name in held.by_party else store
         for name, store in stores.items()
     }
-    found = label_copies(numbered, held, labels.values, len(labels.classes))
+    found = label_copies(numbered, held, labels.single, len(labels.classes))
     return tuple(f"{copy.party}.{copy.column}: {copy}; exclude it" for copy in found)
 
 
@@ -339,7 +339,7 @@ def _timed(job: Job, prepared: Mapping[str, Prepared], schedule: Schedule, held:
     active = prepared[job.active]
     if active.labels is None:
         raise DataError(f"{job.active} is the active party and needs a label column")
-    task = Task.fitted(job.task, active.labels.classes, active.labels.values)
+    task = Task.fitted(job.task, active.labels.classes, active.labels.values, job.target)
     task.calling(job.parties[job.active].positive, job.active)  # which raises where there is no such label
     empty = [name for name in job.passives if prepared[name].store is None]
     if empty:

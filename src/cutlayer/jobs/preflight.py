@@ -105,7 +105,7 @@ def _columns(job: Job, name: str, columns: list[PreflightCheck], cautions: list[
     store, labels = prepared.store, prepared.labels
     if store is None:
         return f"{table.rows:,} rows, no features"
-    for copy in () if labels is None else label_copies({name: store}, ALL_HAVE_ALL, labels.values, len(labels.classes)):
+    for copy in () if labels is None else label_copies({name: store}, ALL_HAVE_ALL, labels.single, len(labels.classes)):
         cautions.append(PreflightCheck(f"column {copy.column}", f"{copy}; exclude it", caution=True))
     categorical = len(store.columns.cardinalities)
     numeric = store.columns.inputs.numbers

@@ -58,7 +58,11 @@ def summary_of(
     whole = Summary(
         run=_run(job, folder, trained, threads, reproducible=reproducible),
         task=TaskInfo(
-            kind=task.kind, classes=task.classes, positive_share=active.positive_share, positive=task.positive
+            target=task.target,
+            kind=task.kind,
+            classes=task.classes,
+            positive_share=active.positive_share,
+            positive=task.positive,
         ),
         data=DataInfo(
             common=sum(sizes.values()),

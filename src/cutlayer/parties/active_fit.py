@@ -23,24 +23,28 @@ from cutlayer.storage.row_arrays import gathered
 from cutlayer.storage.row_tensors import rows_of
 
 
-def fit_top(setup: ActiveSetup, passives: Passives, split: Split, seed: int) -> FitResult:
+def fit_top(
+    setup: ActiveSetup, passives: Passives, split: Split, seed: int, *, keeps_validation: bool = False
+) -> FitResult:
     """Fit the top model of a setup in place.
 
     Validation rows are fitted to as well, since a fitted model is chosen by cross-validation, unless they are what the
-    run is measured on, or training labels are drawn: the true labels of other rows would then be worth more.
+    run is measured on, intervals are made on them, or training labels are drawn: the true labels of other rows would
+    then be worth more.
 
     Args:
         setup: Labels and models.
         passives: The passive parties, whose rows are all released.
         split: Rows for training, validation and testing.
         seed: Seed of the job.
+        keeps_validation: Whether validation rows are left out of the fit, for intervals.
     """
     top = setup.top
     if not isinstance(top, FittedTop):
         raise TypeError(f"expected a top model that is fitted at once, got {type(top).__name__}")
     is_drawn = setup.labels_are_drawn
     rows = split.train
-    if len(split.test) and not is_drawn:
+    if len(split.test) and not is_drawn and not keeps_validation:
         rows = np.sort(np.concatenate([split.train, split.validation]))
     limit = max(1, MAX_CELLS // sum(setup.widths.values()))
     if len(rows) > limit:

@@ -78,7 +78,7 @@ class ActiveSetup:
         self.groups = None if local.table.identified is local.table else prepared.groups
         self.truth, self.label_kind = prepared.labels.values, prepared.labels.kind
         training = self.truth_of(self._train)
-        self.task = Task.fitted(job.task, prepared.labels.classes, training)
+        self.task = Task.fitted(job.task, prepared.labels.classes, training, job.target)
         self.task = self.task.calling(job.parties[local.name].positive, local.name)
         self.positive_share = (
             number_equal(training, self.task.positive) / len(training) if self.task.kind == "binary" else None

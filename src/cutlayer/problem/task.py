@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -9,11 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from cutlayer.config.job import TaskKind
+from cutlayer.config.target import Target
 from cutlayer.config.wording import did_you_mean
 from cutlayer.errors import ConfigError, Diverged
+from cutlayer.kernels.statistics.tweedie import log_link_loss
 from cutlayer.lazy import Tensor, functional, torch
+from cutlayer.problem.intervals import bounds, margin_of
 from cutlayer.problem.metrics.held_out_metrics import accuracy, log_loss, r2_and_mae
 from cutlayer.problem.metrics.roc import roc_auc
+from cutlayer.problem.targets import METRICS, NO_HAZARD, POWERS, Hazard, Terms, further_metrics, learned, terms
 from cutlayer.storage.row_arrays import chunks_of, computed
 from cutlayer.storage.row_tensors import doubles, where_equal
 
@@ -29,6 +34,10 @@ class Task:
         scale: Standard deviation of the training targets of a regression.
         positive: Code of the class that a binary task calls positive, 0 or 1. Only scores that people and programs
             read, and metrics of one class, are of it: codes, logits, losses and draws of labels do not depend on it.
+        target: What the numbers of a regression are; all but plain values are learned on the log link.
+        hazard: Cumulative hazard of the training rows, of times until an event.
+        coverage: Share of the rows whose label lies in the interval, or set of classes, of its prediction; 0 without.
+        margin: Margin of these, from rows that were not trained on; see `margin_of`.
     """
 
     kind: TaskKind
@@ -36,12 +45,21 @@ class Task:
     center: float = 0.0
     scale: float = 1.0
     positive: int = 1
+    target: Target = "value"
+    hazard: Hazard = NO_HAZARD
+    coverage: float = 0.0
+    margin: float = 0.0
 
     @classmethod
-    def fitted(cls, kind: TaskKind, classes: tuple[str, ...], training: Tensor) -> Task:
+    def fitted(cls, kind: TaskKind, classes: tuple[str, ...], training: Tensor, target: Target = "value") -> Task:
         """The task with its target scale taken from the training labels (n,)."""
         if kind != "regression":
             return cls(kind, classes)
+        if target != "value":
+            hazard = Hazard.of(training) if target == "survival" else NO_HAZARD
+            means, weights = learned(training, target, hazard)
+            mean = float(np.average(means, weights=weights))
+            return cls(kind, scale=mean or 1.0, target=target, hazard=hazard)
         targets = doubles(training)
         return cls(kind, classes, float(targets.mean()), float(targets.std(correction=0)) or 1.0)
 
@@ -77,12 +95,36 @@ class Task:
     @property
     def metric(self) -> str:
         """Name of the metric that decides early stopping and the report's headline."""
-        return {"binary": "auc", "multiclass": "accuracy", "regression": "r2"}[self.kind]
+        return {"binary": "auc", "multiclass": "accuracy", "regression": METRICS[self.target]}[self.kind]
+
+    @property
+    def power(self) -> float | None:
+        """Power of the mean that the variance follows, of a target on the log link; else `None`."""
+        return POWERS.get(self.target)
+
+    def learned(self, labels: Tensor) -> tuple[Tensor, Tensor | None]:
+        """What a model learns of the labels of a regression, scaled, float64 (n,), and weights of the rows, if any."""
+        values, weights = learned(labels, self.target, self.hazard)
+        return (values - self.center) / self.scale, weights
+
+    def logarithms(self, logits: Tensor) -> Tensor:
+        """Logarithms of what is predicted on the log link, (n,)."""
+        return logits.squeeze(1) + math.log(self.scale)
+
+    def terms(self, logits: Tensor, labels: Tensor) -> Terms:
+        """The headline metric of a regression as sums over rows."""
+        if self.power is not None:
+            return terms(self.logarithms(logits), labels, self.target, self.hazard)
+        truth, predicted = doubles(labels).numpy(), self.predicted(logits)
+        errors = computed(len(truth), np.float64, lambda part: (predicted[part] - truth[part]) ** 2)
+        mean = truth.mean()
+        return Terms(errors, computed(len(truth), np.float64, lambda part: (truth[part] - mean) ** 2))
 
     @property
     def chance(self) -> float:
         """The headline metric of a model that knows nothing but equal class shares."""
-        return {"binary": 0.5, "multiclass": 1 / max(len(self.classes), 1), "regression": 0.0}[self.kind]
+        number = 0.5 if self.target == "survival" else 0.0
+        return {"binary": 0.5, "multiclass": 1 / max(len(self.classes), 1), "regression": number}[self.kind]
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Mean loss over the batch, with true labels and equal weights; see `TrainingLoss`.
@@ -95,7 +137,17 @@ class Task:
             return functional.cross_entropy(logits, labels)
         if self.kind == "binary":
             return functional.binary_cross_entropy_with_logits(logits.squeeze(1), labels.to(logits.dtype))
+        if self.power is not None:
+            return self.row_losses(logits, labels).mean()
         return functional.mse_loss(logits.squeeze(1), (labels - self.center) / self.scale)
+
+    def row_losses(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Loss of each row of a regression, (n,); arguments as of `loss`."""
+        if self.power is None:
+            return (logits.squeeze(1) - (labels - self.center) / self.scale).square()
+        targets, weights = self.learned(labels)
+        losses = log_link_loss(logits.squeeze(1), targets.to(logits), self.power)
+        return losses if weights is None else weights.to(logits) * losses
 
     def log_probabilities(self, logits: Tensor) -> Tensor:
         """Logarithms of the probabilities (n, classes)."""
@@ -105,6 +157,8 @@ class Task:
 
     def predict(self, logits: Tensor) -> Tensor:
         """Probabilities (n, classes), or values (n,) for regression."""
+        if self.power is not None:
+            return self.logarithms(logits).exp()
         if self.kind == "regression":
             return logits.squeeze(1) * self.scale + self.center
         if self.kind == "multiclass":
@@ -121,6 +175,41 @@ class Task:
 
         return computed(len(logits), np.float64, piece, () if self.kind == "regression" else (len(self.classes),))
 
+    def calibrated(self, coverage: float, logits: Tensor, labels: Tensor) -> Task:
+        """The task with intervals, or sets of classes, of a coverage; see `margin_of`.
+
+        Args:
+            coverage: Share of new rows.
+            logits: Logits of rows that the model has learned nothing of, (n, outputs).
+            labels: Their true labels.
+        """
+        truth = self.first(labels)
+        margin = margin_of(self.predicted(logits), truth.numpy(), coverage, self.power)
+        return replace(self, coverage=coverage, margin=margin)
+
+    def first(self, labels: Tensor) -> Tensor:
+        """A number for each row, (n,): of labels in two columns the first, a rate or a time."""
+        return labels[:, 0] if labels.dim() == 2 else labels
+
+    @property
+    def further_names(self) -> tuple[str, ...]:
+        """Names of what a prediction has besides: bounds, classes in its set, or probabilities of survival."""
+        if self.target == "survival":
+            return tuple(f"survival_{time:g}" for time in self.hazard.quartiles)
+        if not self.coverage:
+            return ()
+        return tuple(f"in_set_{name}" for name in self.classes) if self.classes else ("low", "high")
+
+    def further(self, predicted: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """What a prediction has besides, float64 (n, len(further_names)).
+
+        Args:
+            predicted: What `predict` returned, (n, classes) or (n,).
+        """
+        if self.target == "survival":
+            return self.hazard.survival(predicted, np.array(self.hazard.quartiles))
+        return bounds(predicted, self.margin, self.power) if self.coverage else np.empty((len(predicted), 0))
+
     def evaluate(self, logits: Tensor, labels: Tensor) -> Mapping[str, float]:
         """Metrics on held-out rows with their true labels, as scikit-learn computes them.
 
@@ -131,6 +220,9 @@ class Task:
         """
         if not all(bool(logits[start:end].isfinite().all()) for start, end in chunks_of(len(logits))):
             raise Diverged("training diverged: the model's outputs are not finite; lower train.optimizer.lr")
+        if self.power is not None:
+            value, logarithms = self.terms(logits, labels).value, self.logarithms(logits)
+            return {self.metric: value, **further_metrics(logarithms, labels, self.target, self.hazard)}
         truth, predicted = labels.numpy(), self.predicted(logits)
         if self.kind == "regression":
             r2, mae = r2_and_mae(truth, predicted)

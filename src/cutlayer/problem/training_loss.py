@@ -39,7 +39,7 @@ class TrainingLoss:
         if self.class_weights is None and self.row_weights is None:
             return self.task.loss(logits, labels)
         if self.task.kind == "regression":
-            losses = (logits.squeeze(1) - (labels - self.task.center) / self.task.scale).square()
+            losses = self.task.row_losses(logits, labels)
         else:
             losses = -self.task.log_probabilities(logits).gather(1, labels[:, None]).squeeze(1)
         if self.class_weights is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_NAMES = {"auc": "AUC", "r2": "R²", "mae": "MAE", "mse": "MSE", "rmse": "RMSE", "log_loss": "log loss"}
+_NAMES = {"auc": "AUC", "r2": "R²", "mae": "MAE", "mse": "MSE", "rmse": "RMSE", "log_loss": "log loss", "d2": "D²"}
 _NAMES |= {"psnr": "PSNR", "ssim": "SSIM", "baseline_mse": "MSE without embedding", "majority": "majority share"}
 _NAMES["tpr_at_1_percent_fpr"] = "TPR at 1 % FPR"
 _NAMES |= {"exact": "share read exactly", "certain": "candidates with a certificate"}

@@ -14,6 +14,7 @@ from cutlayer.config import FrozenModel
 from cutlayer.config.device import Precision
 from cutlayer.config.job import TaskKind
 from cutlayer.config.party import Role
+from cutlayer.config.target import Target
 from cutlayer.data.column_note import ColumnNote
 from cutlayer.results.number import Number
 
@@ -161,12 +162,14 @@ class TaskInfo(FrozenModel):
         classes: Names of the classes; none for regression.
         positive_share: Share of positive training rows of a binary task.
         positive: Code of the positive class of a binary task.
+        target: What the numbers of a regression are.
     """
 
     kind: TaskKind
     classes: tuple[str, ...] = ()
     positive_share: Number = None
     positive: int = 1
+    target: Target = "value"
 
 
 class DataInfo(FrozenModel):

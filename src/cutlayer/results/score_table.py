@@ -188,7 +188,8 @@ def are_scores(columns: Sequence[str]) -> bool:
     (True, False)
     """
     scores = columns[1:-1]
-    named = all(name in (PROBABILITY, VALUE) or name.startswith(f"{PROBABILITY}_") for name in scores)
+    starts = (f"{PROBABILITY}_", "in_set_", "survival_")
+    named = all(name in (PROBABILITY, VALUE, "low", "high") or name.startswith(starts) for name in scores)
     return bool(scores) and named and (columns[0], columns[-1]) == (ID, CONTRIBUTED)
 
 

@@ -40,10 +40,10 @@ def score_columns(task: Task) -> tuple[str, ...]:
     (('probability',), ('probability_a', 'probability_b', 'probability_c'))
     """
     if task.kind == "regression":
-        return (VALUE,)
+        return (VALUE, *task.further_names)
     if task.kind == "binary":
-        return (PROBABILITY,)
-    return tuple(f"{PROBABILITY}_{name}" for name in task.classes)
+        return (PROBABILITY, *task.further_names)
+    return (*(f"{PROBABILITY}_{name}" for name in task.classes), *task.further_names)
 
 
 def scores_of(task: Task, logits: Tensor) -> npt.NDArray[np.float64]:
@@ -64,8 +64,10 @@ def as_columns(task: Task, predicted: npt.NDArray[np.float64]) -> npt.NDArray[np
         predicted: What `Task.predict` returned, (n, classes) or (n,).
     """
     if task.kind == "regression":
-        return predicted[:, np.newaxis]
-    return predicted[:, [task.positive]] if task.kind == "binary" else predicted
+        scores = predicted[:, np.newaxis]
+    else:
+        scores = predicted[:, [task.positive]] if task.kind == "binary" else predicted
+    return np.hstack([scores, task.further(predicted)]) if task.further_names else scores
 
 
 class _Takes(Protocol):
@@ -79,10 +81,10 @@ class ScoreWriter:
     """Writes predictions piece by piece.
 
     The columns are `id` with the ids as the table has them; `probability` of the positive class of a binary task,
-    `probability_CLASS` for each class of a multi-class task, or `value` of a regression, float64; and `contributed`,
-    the list of the parties whose features the prediction rests on. CSV and databases have no lists: their names are
-    separated by spaces, which no name holds. The numbers of CSV are as short as possible without loss, and its texts
-    are quoted.
+    `probability_CLASS` for each class of a multi-class task, or `value` of a regression, float64; the further numbers
+    of a task (`Task.further_names`); and `contributed`, the list of the parties whose features the prediction rests on.
+    CSV and databases have no lists: their names are separated by spaces, which no name holds. The numbers of CSV are as
+    short as possible without loss, and its texts are quoted.
 
     Args:
         sink: Takes the rows, in the columns of `score_schema`.

@@ -36,10 +36,10 @@ def rows_of(values: Tensor, rows: Tensor) -> Tensor:
 
 
 def scattered(values: Tensor, rows: Tensor, length: int, fill: int) -> Tensor:
-    """A vector of a given length with some entries set.
+    """A vector, or matrix, of a given length with some entries set.
 
     Args:
-        values: (n,).
+        values: (n, ...).
         rows: Indices of these entries in the result, int64 (n,), distinct.
         length: Number of entries of the result.
         fill: Value of the other entries.
@@ -47,7 +47,7 @@ def scattered(values: Tensor, rows: Tensor, length: int, fill: int) -> Tensor:
     >>> scattered(torch.tensor([5, 6]), torch.tensor([2, 0]), 3, -1).tolist()
     [6, -1, 5]
     """
-    whole = row_array(length, values.numpy().dtype)
+    whole = row_array((length, *values.shape[1:]), values.numpy().dtype)
     whole.fill(fill)
     for start, end in chunks_of(len(rows)):
         whole[rows[start:end].numpy()] = values[start:end].numpy()

@@ -130,7 +130,7 @@ class Worker:
         base = self.variants.base
         result = SweepResult(
             job=base.name,
-            metric=Task(base.task).metric,
+            metric=Task(base.task, target=base.target).metric,
             rows="validation" if base.train.split.validation else "test",
             leak=str(self.plan.leak),
             names=self.names,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import ClassVar
 
@@ -12,10 +12,12 @@ from torch import Tensor
 
 from cutlayer.config import Job
 from cutlayer.config.job import TaskKind
+from cutlayer.config.target import Target
 from cutlayer.data.labels import LabelKind
 from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.agreement.split import split_of_run
 from cutlayer.parties.passive import PassiveParty
+from cutlayer.problem.targets import NO_HAZARD, Hazard
 from cutlayer.problem.task import Task
 from cutlayer.results.document import Document
 from cutlayer.training.folder import RunFolder
@@ -31,6 +33,10 @@ class TrainedTask(Document):
         center: As in `Task`.
         scale: As in `Task`.
         positive: As in `Task`.
+        target: As in `Task`.
+        hazard: As in `Task`.
+        coverage: As in `Task`.
+        margin: As in `Task`.
     """
 
     kind: TaskKind
@@ -39,11 +45,15 @@ class TrainedTask(Document):
     center: float = 0.0
     scale: float = 1.0
     positive: int = 1
+    target: Target = "value"
+    hazard: Hazard = NO_HAZARD
+    coverage: float = 0.0
+    margin: float = 0.0
 
     @property
     def task(self) -> Task:
         """The task, to predict and evaluate with."""
-        return Task(self.kind, self.classes, self.center, self.scale, positive=self.positive)
+        return Task(**{field.name: getattr(self, field.name) for field in fields(Task)})
 
 
 class ModelRecord(Document):

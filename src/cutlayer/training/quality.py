@@ -40,9 +40,35 @@ def quality(task: Task, logits: Tensor, labels: Tensor, positive_share: float | 
     """
     if not len(labels):
         return Quality()
+    measured = _quality(task, logits, labels, positive_share)
+    return measured.model_copy(update={"metrics": {**measured.metrics, **_covered(task, logits, labels)}})
+
+
+def _covered(task: Task, logits: Tensor, labels: Tensor) -> dict[str, float]:
+    """Share of the rows whose label is in its interval, or set of classes, and the median width, or mean size."""
+    if not task.coverage:
+        return {}
+    further, truth = task.further(task.predicted(logits)), task.first(labels).numpy()
+    if task.classes:
+        inside = further[np.arange(len(truth)), truth] > 0
+        return {"coverage": float(inside.mean()), "set_size": float(further.sum(axis=1).mean())}
+    inside = (further[:, 0] <= truth) & (truth <= further[:, 1])
+    return {"coverage": float(inside.mean()), "interval_width": float(np.median(further[:, 1] - further[:, 0]))}
+
+
+def _quality(task: Task, logits: Tensor, labels: Tensor, positive_share: float | None) -> Quality:
     truth = labels.numpy()
     predicted = task.predicted(logits)
     rows = len(labels)
+    if task.power is not None:
+        # By exposure, or of times what is expected to happen up to the last time of each row: counts, and comparable.
+        targets, weights = task.learned(labels)
+        exposure = np.ones(rows) if weights is None else weights.numpy()
+        expected, happened = predicted * exposure, np.asarray(task.scale * targets) * exposure
+        spread = np.maximum(predicted, 1e-300) ** task.power * exposure
+        dispersion = float(np.mean((happened - expected) ** 2 / np.maximum(spread, 1e-300)))
+        metrics = {} if task.target == "survival" else {"dispersion": dispersion}
+        return Quality(metrics=metrics, bins=_bins(expected, happened))
     if task.kind == "regression":
         squares = computed(rows, np.float64, lambda part: (predicted[part] - truth[part]) ** 2)
         targets = computed(rows, np.float64, lambda part: truth[part])

@@ -20,6 +20,12 @@ _SOON = 0.3
 """Seconds in which small tables are read."""
 
 
+_HOLDS = "only the active party holds labels"
+_OF_ACTIVE = dict.fromkeys(("label", "positive", "exposure", "event", "coverage", "unlabelled"), _HOLDS)
+_OF_ACTIVE["weight"] = "only the active party weighs rows"
+"""Keys of the active party alone, with the remedy."""
+
+
 def open_tables(job: Job, given: Mapping[str, Any], meanwhile: Callable[[], object] = lambda: None) -> PartyTables:
     """The tables of all parties, read at the same time: most of it is done by the engine and Arrow.
 
@@ -65,10 +71,8 @@ def open_table(job: Job, name: str, tables: Mapping[str, Any], *, read: bool = T
         raise ConfigError.expected(f"parties.{name}.table", "none", "name the party's file")
     if party.role == "active" and party.label is None:
         raise ConfigError.expected(f"parties.{name}.label", "none", "name the column that holds the labels")
-    holds = "only the active party holds labels"
-    weighs = "only the active party weighs rows"
     if party.role == "passive":
-        for key, remedy in {"label": holds, "positive": holds, "weight": weighs, "unlabelled": holds}.items():
+        for key, remedy in _OF_ACTIVE.items():
             if (value := getattr(party, key)) != PartyConfig.model_fields[key].default:
                 raise ConfigError.expected(f"no parties.{name}.{key}", value, remedy)
     split_by = job.train.split.by if party.role == "active" else None
@@ -80,12 +84,14 @@ def open_table(job: Job, name: str, tables: Mapping[str, Any], *, read: bool = T
         features=party.features,
         task=job.task,
         weight=party.weight,
+        target=job.target,
+        second=party.second,
         memory=in_bytes(party.memory),
         split_by=split_by,
         drop_unlabelled=party.unlabelled == "drop",
         read=read,
     )
-    named = [name for name in (party.label, party.weight, split_by) if name is not None]
+    named = [name for name in (party.label, party.second, party.weight, split_by) if name is not None]
     # Subgroups are not read by the run itself: the annex after it would fail.
     table.check_columns([*named, *party.report.subgroups])
     return table

@@ -48,7 +48,7 @@ class Run:
 
     @property
     def truth(self) -> Tensor:
-        """True labels by row of the common order (N,)."""
+        """True labels by row of the common order, (N,), or (N, 2) where a label has two columns."""
         return self._labels[0]
 
     @property
@@ -58,8 +58,12 @@ class Run:
 
     @cached_property
     def actual(self) -> Tensor:
-        """True labels as leaks are measured on them (N,): whether positive in a binary task, else as `truth`."""
-        return where_equal(self.truth, 1) if self.task.kind == "binary" else self.truth
+        """True labels as leaks are measured on them (N,): whether positive in a binary task, else as `truth`.
+
+        Of two columns it is the first: a rate, or a time.
+        """
+        truth = self.truth[:, 0].contiguous() if self.truth.dim() == 2 else self.truth
+        return where_equal(truth, 1) if self.task.kind == "binary" else truth
 
     @cached_property
     def class_shares(self) -> tuple[float, ...]:
@@ -91,7 +95,7 @@ class Run:
         classes = self.folder.summary.task.classes if self._classes is None else self._classes
         of_all = not self.held.by_party and not self.job.train.takes_some_rows
         training = self.training if of_all else self.split.part("train")
-        task = Task.fitted(self.job.task, classes, rows_of(self.truth, training))
+        task = Task.fitted(self.job.task, classes, rows_of(self.truth, training), self.job.target)
         return task.calling(self.job.parties[self.job.active].positive, self.job.active)
 
     @cached_property

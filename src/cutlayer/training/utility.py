@@ -16,7 +16,7 @@ from cutlayer.problem.metrics.roc import placements
 from cutlayer.problem.task import Task
 from cutlayer.storage import row_arrays
 from cutlayer.storage.row_arrays import chunks_of, computed
-from cutlayer.storage.row_tensors import doubles, where_equal
+from cutlayer.storage.row_tensors import where_equal
 
 REPEATS = 1000
 MAX_UNITS = 1 << 14
@@ -92,13 +92,11 @@ def replicates(task: Task, logits: Tensor, labels: Tensor, seed: int) -> Floats:
     if task.kind == "multiclass":
         right = computed(rows, np.float64, lambda part: (logits[part].argmax(dim=1) == labels[part]).double().numpy())
         return _resampled(generator, right)[0] / rows
-    truth, predicted = doubles(labels).numpy(), task.predicted(logits)
-    residual = computed(rows, np.float64, lambda part: (predicted[part] - truth[part]) ** 2)
-    squares = computed(rows, np.float64, lambda part: truth[part] ** 2)
-    errors, mean, spread = _resampled(generator, residual, truth, squares)
-    mean = mean / rows
-    spread = spread - rows * mean**2
-    return 1 - errors / np.maximum(spread, 1e-300)
+    terms = task.terms(logits, labels)
+    errors, spreads = _resampled(generator, terms.errors, terms.spreads)
+    if terms.pairs:  # the first order of a statistic of pairs, as above
+        errors, spreads = errors - terms.errors.sum() / 2, spreads - terms.spreads.sum() / 2
+    return 1 - errors / np.maximum(spreads, 1e-300)
 
 
 def _are_enough(task: Task, labels: Tensor) -> bool:

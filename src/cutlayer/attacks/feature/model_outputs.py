@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cutlayer.attacks.feature.view import FeatureView
+from cutlayer.errors import NotApplicable
 from cutlayer.lazy import Tensor, torch
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ def regression_errors(view: FeatureView, task: Task) -> Tensor:
         view: A view with logits and labels.
         task: Task of the model.
     """
+    if task.power is not None:
+        raise NotApplicable(f"expected classes or plain values, got labels of task {task.target}; leave the attack out")
     assert view.labels is not None  # noqa: S101 - `check` refuses a view without them
     return _logits(view)[:, 0] - (view.labels.double() - task.center) / task.scale
 

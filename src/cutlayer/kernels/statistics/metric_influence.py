@@ -47,14 +47,19 @@ def auc_influences(scores: Floats, positive: npt.NDArray[np.bool_]) -> Influence
     return Influences(value, (placed - value) / np.where(positive, ones, zeros))
 
 
-def r2_influences(predicted: Floats, targets: Floats) -> Influences:
-    """The coefficient of determination of predictions (n,); of equal targets it is 0, with infinite influences."""
-    spread, error = (targets - targets.mean()) ** 2, (targets - predicted) ** 2
-    whole, left = float(spread.mean()), float(error.mean())
-    if not whole:
-        return Influences(0.0, np.full(len(targets), np.inf))
-    rows = (left / whole * (spread - whole) - (error - left)) / whole / len(targets)
-    return Influences(1 - left / whole, rows)
+def ratio_influences(errors: Floats, spreads: Floats, rows: int = 1) -> Influences:
+    """A metric 1 - sum(errors) / sum(spreads), as R² is; where the latter is 0 it is 0, with infinite influences.
+
+    Args:
+        errors: What each row adds to the error, (n,).
+        spreads: What it adds to that of a model that knows nothing, (n,).
+        rows: Number of rows that each term is of: 2 where pairs are counted at both of their rows.
+    """
+    whole, left = float(spreads.mean()), float(errors.mean())
+    if not whole > 0:
+        return Influences(0.0, np.full(len(errors), np.inf))
+    of_rows = (left / whole * (spreads - whole) - (errors - left)) / whole / len(errors)
+    return Influences(1 - left / whole, rows * of_rows)
 
 
 def accuracy_influences(predicted: Floats, codes: npt.NDArray[Any]) -> Influences:

@@ -31,7 +31,9 @@ def leaves(rows: int) -> int:
     return next((most for below, most in _LEAVES if rows < below), 31)
 
 
-def fit_boosting(rows: FitRows, seed: int, settings: Mapping[str, float | int | None] | None = None) -> TreeEnsemble:
+def fit_boosting(
+    rows: FitRows, seed: int, settings: Mapping[str, float | int | str | None] | None = None
+) -> TreeEnsemble:
     """Fit `HistGradientBoostingClassifier` or `HistGradientBoostingRegressor`.
 
     Args:
@@ -54,6 +56,8 @@ def fit_boosting(rows: FitRows, seed: int, settings: Mapping[str, float | int | 
     columns[:, count:] = rows.numbers
     settings = {"max_leaf_nodes": leaves(len(rows))} if settings is None else settings
     kind = HistGradientBoostingClassifier if rows.classes else HistGradientBoostingRegressor
+    if rows.power is not None:  # the library has no loss of a power between, whose mean that of Poisson estimates too
+        settings = {**settings, "loss": "gamma" if rows.power == 2 else "poisson"}
     categorical = np.arange(columns.shape[1]) < count
     model = kind(categorical_features=categorical if count else None, random_state=seed, **settings)
     threads = equal_threads() if len(rows) >= MANY_ROWS else 1

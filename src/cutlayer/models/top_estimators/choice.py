@@ -13,6 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from cutlayer.kernels.statistics.tweedie import least_loss, log_link_loss, log_link_slope
 from cutlayer.models.top_estimators.linear import constant
 from cutlayer.models.top_estimators.result import Candidate
 from cutlayer.models.top_estimators.rows import FitRows, FittedPart, Floats, Integers
@@ -79,7 +80,8 @@ def folds_of(rows: int) -> int:
 def fit_part(fit: Fit, rows: FitRows, seed: int) -> FittedPart:
     """Fit a candidate; without a column, or with one class alone, there is nothing to learn but the shares."""
     columns = rows.codes.shape[1] + rows.numbers.shape[1]
-    if not columns or len(rows) < 2 or (rows.classes and len(rows.present) < 2):
+    is_zero = rows.power is not None and not rows.targets.any()
+    if not columns or len(rows) < 2 or (rows.classes and len(rows.present) < 2) or is_zero:
         return constant(rows)
     return fit(rows, seed)
 
@@ -234,12 +236,15 @@ class _Scored:
         return float(self.task.evaluate(logits_of(torch.from_numpy(predicted), self.task), labels)[self.task.metric])
 
     def loss(self, predicted: Floats) -> float:
-        """Log loss, or root mean squared error in the unit of the labels."""
+        """Log loss, root mean squared error in the unit of the labels, or half the mean deviance on the log link."""
         mean = float(np.average(self._losses(predicted), weights=self.rows.weights))
-        return mean if self.rows.classes else mean**0.5 * self.task.scale
+        return mean if self.rows.classes or self.rows.power else mean**0.5 * self.task.scale
 
     def _losses(self, predicted: Floats) -> Floats:
         targets = self.rows.targets
+        if self.rows.power is not None:
+            least: Floats = least_loss(torch.from_numpy(targets), self.rows.power).numpy()
+            return _log_link_losses(predicted[:, 0], self.rows, log_link_loss) - least
         if not self.rows.classes:
             squares: Floats = np.square(predicted[:, 0] - targets)
             return squares
@@ -289,6 +294,8 @@ def weights_of(predictions: Sequence[Floats], rows: FitRows) -> Floats:
     targets = rows.targets
     if rows.classes:
         found = _mixture(np.exp([each[np.arange(len(rows)), targets] for each in predictions]), given)
+    elif rows.power is not None:
+        found = _log_link(np.stack([each[:, 0] for each in predictions]), rows, given)
     else:
         found = _least_squares(np.stack([each[:, 0] - targets for each in predictions]), given)
     found = np.where(found < MIN_WEIGHT, 0.0, found)
@@ -304,6 +311,23 @@ def _mixture(likelihoods: Floats, weights: Floats) -> Floats:
         return -float(np.average(np.log(mixed), weights=weights)), -(likelihoods / mixed) @ weights / weights.sum()
 
     return _least(loss, len(likelihoods))
+
+
+def _log_link(logarithms: Floats, rows: FitRows, weights: Floats) -> Floats:
+    """Weights (k,) of the least deviance of the mean of predicted logarithms (k, n)."""
+
+    def loss(shares: Floats) -> tuple[float, Floats]:
+        mixed = shares @ logarithms
+        slopes = _log_link_losses(mixed, rows, log_link_slope)
+        mean = float(np.average(_log_link_losses(mixed, rows, log_link_loss), weights=weights))
+        return mean, logarithms @ (weights * slopes) / weights.sum()
+
+    return _least(loss, len(logarithms))
+
+
+def _log_link_losses(logarithms: Floats, rows: FitRows, of: Callable[[Tensor, Tensor, float], Tensor]) -> Floats:
+    found: Floats = of(torch.from_numpy(logarithms), torch.from_numpy(rows.targets), rows.power or 1.0).numpy()
+    return found
 
 
 def _least_squares(errors: Floats, weights: Floats) -> Floats:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.kernels.fits.logistic import LogisticModel, fit_logistic
+from cutlayer.kernels.statistics.tweedie import log_link_loss
 from cutlayer.models.top_estimators.rows import FLOOR, FitRows, FittedPart, Floats, Integers
 from cutlayer.models.top_estimators.standard_inputs import StandardInputs
 
@@ -20,6 +21,8 @@ STRENGTHS = (0.001, 0.01, 0.1, 1.0, 10.0)
 """Inverse strengths of the regularisation that are tried, of a logistic regression; scikit-learn's default is 1."""
 _PENALTIES = tuple(np.logspace(-2, 5, 22))
 """Penalties that are tried, of a ridge regression."""
+_LOG_LINK_PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+"""Penalties that are tried, of a generalised linear model on the log link."""
 _TRIED_ROWS = 6_000
 """Maximum number of rows that a strength is chosen on. It is a variance of weights, which does not depend on them."""
 _MAX_GROUPS = 5_000
@@ -70,7 +73,8 @@ def constant(rows: FitRows) -> LinearPart:
         shares = np.bincount(rows.targets, weights, minlength=rows.classes) / weights.sum()
         intercepts = np.log(np.maximum(shares, np.exp(FLOOR)))
     else:
-        intercepts = np.array([np.average(rows.targets, weights=weights)])
+        mean = float(np.average(rows.targets, weights=weights))
+        intercepts = np.array([mean if rows.power is None else np.log(max(mean, 1e-9))])
     made.hold(weights=torch.zeros(width, outputs, dtype=torch.float64), intercepts=torch.from_numpy(intercepts))
     made.hold(table=torch.zeros(groups, outputs, dtype=torch.float64))
     return made
@@ -88,7 +92,8 @@ def fit_linear(rows: FitRows, seed: int) -> LinearPart:
     x = _Design(numbers, codes, groups)
     made = LinearPart(inputs)
     width = numbers.shape[1]
-    weights, intercepts = _classifier(x, rows, seed) if rows.classes else _ridge(x, rows, seed)
+    fit = _classifier if rows.classes else _ridge if rows.power is None else _log_link
+    weights, intercepts = fit(x, rows, seed)
     made.hold(weights=torch.from_numpy(weights[:width].copy()), table=torch.from_numpy(weights[width:].copy()))
     made.hold(intercepts=torch.from_numpy(intercepts))
     return made
@@ -168,6 +173,30 @@ def _held_out_loss(
     logits = test @ weights + intercepts
     chosen = torch.log_softmax(torch.from_numpy(logits), 1).numpy()[np.arange(len(held)), rows.targets[held]]
     return -float(np.average(chosen, weights=None if rows.weights is None else rows.weights[held]) * len(held))
+
+
+def _log_link(x: _Design, rows: FitRows, seed: int) -> tuple[Floats, Floats]:
+    from sklearn.linear_model import TweedieRegressor
+
+    power = float(rows.power or 1.0)
+
+    def fitted(penalty: float, at: Integers | slice) -> tuple[Floats, float]:
+        given = None if rows.weights is None else rows.weights[at]
+        model = TweedieRegressor(power=power, alpha=penalty, link="log", max_iter=_MAX_ROUNDS)
+        model.fit(x.matrix(at), rows.targets[at], given)
+        return np.asarray(model.coef_, dtype=np.float64), float(model.intercept_)
+
+    losses = np.zeros(len(_LOG_LINK_PENALTIES))
+    for train, held in _inner_folds(rows, seed):
+        targets, test = torch.from_numpy(rows.targets[held]), x.matrix(held)
+        if not (rows.targets[train] > 0).any():
+            continue
+        for index, penalty in enumerate(_LOG_LINK_PENALTIES):
+            coefficients, intercept = fitted(penalty, train)
+            each = log_link_loss(torch.from_numpy(test @ coefficients + intercept), targets, power).numpy()
+            losses[index] += np.average(each, weights=None if rows.weights is None else rows.weights[held]) * len(held)
+    coefficients, intercept = fitted(_LOG_LINK_PENALTIES[int(np.argmin(losses))], slice(None))
+    return coefficients.reshape(-1, 1), np.array([intercept])
 
 
 def _ridge(x: _Design, rows: FitRows, seed: int) -> tuple[Floats, Floats]:

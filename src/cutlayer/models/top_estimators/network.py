@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from cutlayer.kernels.fits.perceptron import layer_outputs, weight_gradients
+from cutlayer.kernels.statistics.tweedie import log_link_loss, log_link_slope
 from cutlayer.models.top_estimators.rows import FitRows, FittedPart, Single
 from cutlayer.models.top_estimators.standard_inputs import StandardInputs
 
@@ -94,7 +95,9 @@ def fit_network(rows: FitRows, seed: int) -> NetworkPart:
     """
     inputs, groups = StandardInputs.fitted(rows, _MAX_GROUPS, _MIN_ROWS)
     numbers, codes = inputs.arrays(rows)
-    data = _Data(torch.from_numpy(numbers).float(), torch.from_numpy(codes), groups, *_learned(rows), rows.classes)
+    data = _Data(
+        torch.from_numpy(numbers).float(), torch.from_numpy(codes), groups, *_learned(rows), rows.classes, rows.power
+    )
     budget, draw = _Budget.of(len(rows)), torch.Generator().manual_seed(seed)
     trained = _Networks(data, budget, draw).train()
     made = NetworkPart(inputs)
@@ -125,6 +128,7 @@ class _Data:
         targets: Class codes, int64 (n,), or standardised targets, float32 (n, 1).
         weights: Weights of the rows, float32 (n, 1), or none.
         classes: Number of classes; 0 for a regression.
+        power: As in `FitRows`.
     """
 
     numbers: Tensor
@@ -133,6 +137,7 @@ class _Data:
     targets: Tensor
     weights: Tensor | None
     classes: int
+    power: float | None = None
 
     def inputs(self, rows: Tensor) -> Tensor:
         """Inputs of the networks in their rows (k, n), float32 (k, n, m + groups)."""
@@ -147,7 +152,7 @@ class _Data:
         if self.classes:
             losses = functional.cross_entropy(outputs.mT, targets, reduction="none")[..., None]
         else:
-            losses = (outputs - targets).square()
+            losses = (outputs - targets).square() if self.power is None else log_link_loss(outputs, targets, self.power)
         return (losses if self.weights is None else losses * self.weights[rows]).mean(dim=(1, 2))
 
     def slope(self, outputs: Tensor, rows: Tensor) -> Tensor:
@@ -155,7 +160,8 @@ class _Data:
         if self.classes:
             errors = torch.softmax(outputs, dim=2) - functional.one_hot(self.targets[rows], self.classes)
         else:
-            errors = 2 * (outputs - self.targets[rows])
+            targets = self.targets[rows]
+            errors = 2 * (outputs - targets) if self.power is None else log_link_slope(outputs, targets, self.power)
         return (errors if self.weights is None else errors * self.weights[rows]).div_(rows.shape[1])
 
 

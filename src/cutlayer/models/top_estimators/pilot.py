@@ -15,7 +15,7 @@ from cutlayer.kernels.statistics.metric_influence import (
     Influences,
     accuracy_influences,
     auc_influences,
-    r2_influences,
+    ratio_influences,
 )
 from cutlayer.kernels.statistics.ranks import mean_ranks
 from cutlayer.models.top_estimators.choice import (
@@ -73,8 +73,8 @@ class Pool:
             return auc_influences(predicted[:, 1] - predicted[:, 0], labels.numpy() == 1)
         if self.task.kind == "multiclass":
             return accuracy_influences(predicted, labels.numpy())
-        values = predicted[:, 0] * self.task.scale + self.task.center
-        return r2_influences(values, labels.numpy().astype(np.float64))
+        terms = self.task.terms(torch.from_numpy(predicted), labels)
+        return ratio_influences(terms.errors, terms.spreads, 2 if terms.pairs else 1)
 
 
 def own_predictions(pool: Pool, fits: Mapping[str, Fit], chosen: FitResult, seed: int) -> Floats:

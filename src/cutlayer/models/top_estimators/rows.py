@@ -41,6 +41,7 @@ class FitRows:
         targets: Class codes, int64 (n,), or standardised targets of a regression, float64 (n,).
         classes: Number of classes; 0 for a regression.
         weights: Weights of the rows, float64 (n,), of mean about 1; `None` where all weigh the same.
+        power: Power of the mean that the variance follows, of targets on the log link; `None` for squared errors.
     """
 
     codes: Integers
@@ -49,6 +50,7 @@ class FitRows:
     targets: npt.NDArray[Any]
     classes: int
     weights: Floats | None = None
+    power: float | None = None
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -99,7 +101,8 @@ class FittedPart(nn.Module, ABC):
             numbers: float32 (n, m), NaN where missing.
 
         Returns:
-            Log probabilities, float64 (n, classes), or standardised values, float64 (n, 1).
+            Log probabilities, float64 (n, classes), or standardised values, float64 (n, 1); of a target on the log
+            link their logarithms.
         """
 
     def permuter(self, codes: Tensor, numbers: Tensor) -> Permuter:

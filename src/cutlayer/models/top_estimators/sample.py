@@ -82,6 +82,8 @@ class Sample:
         if loss.class_weights is not None and loss.transition is None:
             of_class = loss.class_weights.double()[labels].numpy()
             given = of_class if given is None else given * of_class
+        if loss.task.kind == "regression" and (stated := loss.task.learned(labels)[1]) is not None:
+            given = stated.numpy() if given is None else given * stated.numpy()
         given = None if given is None else given / given.mean()
         grouped = None if groups is None else groups.numpy()
         return cls(layout, columns, labels, loss, cardinalities, given, grouped)
@@ -99,6 +101,6 @@ class Sample:
         task = self.loss.task
         targets = self.labels.numpy()
         if task.kind == "regression":
-            targets = (targets.astype(np.float64) - task.center) / task.scale
+            targets = task.learned(self.labels)[0].numpy()
         classes = len(task.classes)
-        return FitRows(codes.numpy(), numbers.numpy(), self.cardinalities, targets, classes, self.weights)
+        return FitRows(codes.numpy(), numbers.numpy(), self.cardinalities, targets, classes, self.weights, task.power)

@@ -28,6 +28,10 @@ def lead(side: ActiveSide) -> Generator[Port, Message, ActiveOutcome]:
     # Without features of its own, this party needs one other to stay.
     passives = [name for name in side.job.passives if name not in side.presence.left]
     absent = absent_sets(passives, keep_one=side.setup.store is None, sizes=(1, 2, len(passives)))
+    if coverage := side.local.config.coverage:
+        _, validated = yield from side.evaluate("validation", -1)  # of rows that have all been released
+        truth = side.setup.truth_of(side.split.part("validation"))
+        side.setup.task = side.setup.task.calibrated(coverage, validated[()], truth)
     metrics, logits = yield from side.evaluate(side.reported, -1, absent)
     evidence = (*side.state.chain.proof(side.state.sent), *(yield from side.dismiss()))
     # After the last message: the account of a run that dies before it stays open, and later runs count it.

@@ -19,7 +19,8 @@ def lead(side: ActiveSide) -> Generator[Port, Message, None]:
         began = epochs.begin_epoch()
         for step, rows in enumerate(side.schedule.epoch(side.epoch)):
             epochs.training_step.record_release(side.epoch, step, rows)
-        fit = fit_top(side.setup, side.passives, side.split, side.job.train.seed)
+        keeps = bool(side.local.config.coverage)
+        fit = fit_top(side.setup, side.passives, side.split, side.job.train.seed, keeps_validation=keeps)
         give_back_memory()
         epochs.training_step.has_gradient = True
         side.stopping.step_losses.append(fit.loss)

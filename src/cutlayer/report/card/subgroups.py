@@ -76,9 +76,11 @@ def _of_rows(task: Task, logits: Tensor, truth: Tensor, rows: npt.NDArray[np.boo
 
 def _logits(folder: RunFolder, task: Task) -> Tensor:
     """Logits that predict what the file says: the metrics are computed as those of the run."""
-    names = score_columns(task)
+    names = score_columns(task)[: len(task.classes) if task.kind == "multiclass" else 1]
     table = parquet.read_table(predictions_path(folder), columns=list(names))
     scores = torch.from_numpy(np.stack([table.column(name).to_numpy() for name in names], axis=1))
+    if task.power is not None:
+        return (scores / task.scale).clamp_min(1e-300).log()
     if task.kind == "regression":
         return (scores - task.center) / task.scale
     if task.kind == "binary":  # logits are of the second class, whichever the scores are of

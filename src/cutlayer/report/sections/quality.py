@@ -33,6 +33,10 @@ _WHAT = {
     "average_precision": "Area under the curve of precision over recall; chance is the share of positives",
     "brier": "Mean squared error of the probabilities; lower is better",
     "calibration_error": "Mean distance of the points of the chart from its diagonal, by rows; lower is better",
+    "dispersion": "Mean squared Pearson residual; of counts 1 is the spread of Poisson, and more is overdispersion",
+    "coverage": "Share of the rows whose label is in its interval, or in its set of classes",
+    "interval_width": "Median width of the intervals, in units of the label",
+    "set_size": "Mean number of classes in the set of a row",
     "rmse": "Root of the mean squared error, in units of the label; lower is better",
 }
 

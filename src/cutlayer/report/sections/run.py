@@ -88,9 +88,18 @@ def _disclosed(value: int | None) -> str:
     return "not disclosed" if value is None else count(value)
 
 
+_TASKS = {
+    "value": "regression",
+    "count": "regression of counts, on the log link",
+    "amount": "regression of amounts, on the log link",
+    "severity": "regression of positive amounts, on the log link",
+    "survival": "the time until an event, of which some are censored: relative hazards",
+}
+
+
 def _task(task: TaskInfo) -> str:
     if task.kind == "regression":
-        return "The task is regression."
+        return f"The task is {_TASKS[task.target]}."
     classes = f" of {', '.join(task.classes)}" if task.classes else ""
     positive = "" if task.positive_share is None else f"; {share(task.positive_share, 1)} of training rows are positive"
     return f"The task is {'binary' if task.kind == 'binary' else 'multi-class'} classification{classes}{positive}."

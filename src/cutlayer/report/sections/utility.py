@@ -70,7 +70,7 @@ def _choices(choice: FitResult) -> Iterator[tuple[str, FitResult]]:
 
 def _candidates(report: Report, choice: FitResult, title: str) -> Table:
     """The models that were tried, by their cross-validation."""
-    loss = "Error" if report.task.kind == "regression" else "Log loss"
+    loss = "Log loss" if report.task.classes else "Error" if report.task.target == "value" else "Deviance"
     return table(
         f"Models tried on {title}, {_by(choice)}",
         choice.candidates,

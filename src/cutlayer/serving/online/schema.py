@@ -85,6 +85,7 @@ class Prediction(FrozenModel):
         probability: Probability of the positive class of a binary task.
         probabilities: Probability by class of a multi-class task.
         value: Value of a regression.
+        further: Bounds of an interval, classes of a set, 0 or 1, or probabilities of survival, by name.
         subset: Index into `subsets`: the parties that contributed.
         reason: Why the row has no prediction; only of such a row.
     """
@@ -93,6 +94,7 @@ class Prediction(FrozenModel):
     probability: float | None = None
     probabilities: Mapping[str, float] | None = None
     value: float | None = None
+    further: Mapping[str, float] | None = None
     subset: int
     reason: str | None = None
 
@@ -104,12 +106,14 @@ class PredictionColumns(FrozenModel):
         probability: Probability of the second class of a binary task.
         probabilities: Probabilities by class of a multi-class task.
         value: Values of a regression.
+        further: As in `Prediction`, an array by name.
         subset: Index into `subsets` of each row.
     """
 
     probability: tuple[float | None, ...] | None = None
     probabilities: Mapping[str, tuple[float | None, ...]] | None = None
     value: tuple[float | None, ...] | None = None
+    further: Mapping[str, tuple[float | None, ...]] | None = None
     subset: tuple[int, ...]
 
 

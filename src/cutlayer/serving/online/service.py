@@ -178,8 +178,12 @@ def _rows(
     else:
         field, values = _single(model, predicted)
     rows = zip(ids, values, indices, strict=True)
+    names, further = model.task.further_names, model.task.further(predicted).tolist()
     answers: list[dict[str, Any]] = [{"id": id_, field: value, "subset": index} for id_, value, index in rows]
+    for answer, numbers in zip(answers, further, strict=True) if names else ():
+        answer["further"] = dict(zip(names, numbers, strict=True))
     for row in missing:
+        answers[row].pop("further", None)
         answers[row] |= {field: None, "reason": subsets[indices[row]]["reason"]}
     return answers
 
@@ -192,6 +196,9 @@ def _columns(model: ServedModel, predicted: Predicted, indices: list[int], missi
     else:
         arrays = predicted.T.tolist()
         fields = {"probabilities": dict(zip(model.outputs, arrays, strict=True))}
+    if names := model.task.further_names:
+        more = model.task.further(predicted).T.tolist()
+        arrays, fields = [*arrays, *more], {**fields, "further": dict(zip(names, more, strict=True))}
     for row in missing:
         for array in arrays:
             array[row] = None

@@ -1,0 +1,54 @@
+"""What the numbers of a regression are: plain values, or such as are learned on the log link."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, get_args
+
+from cutlayer.config.case import Case
+
+Target = Literal["value", "count", "amount", "severity", "survival"]
+TARGETS: tuple[Target, ...] = get_args(Target)[1:]
+"""Tasks of numbers that are no plain values: `task: count` stands for a regression with this target."""
+NUMBERS = ("regression", *TARGETS)
+"""Tasks whose labels are numbers."""
+_TOPS = ("auto", "linear", "boosting")
+_REFERENCES = ("alone", "boosting")
+"""Baselines that are fitted at once, and so have a task on the log link."""
+
+
+def target_faults(case: Case) -> Iterator[str]:
+    """A target on the log link is for a top model that is fitted at once, and comes with columns of its own."""
+    job, where = case.job, f"parties.{case.job.active}"
+    owner, target = job.parties[job.active], job.target
+    task = job.task if target == "value" else target
+    if target != "value":
+        if job.task != "regression":
+            yield f"expected target: {target} with task: regression, got {job.task}; write task: {target}"
+        if (kind := job.model.top.get("kind")) not in _TOPS:
+            known = ", ".join(_TOPS)
+            yield f"expected model.top.kind as one of {known} with task {task}, got {kind}; write {{kind: auto}}"
+        if not job.fits_top:
+            yield f"expected train.release: once with task {task}, got a release in every step; write it"
+        for name in (*job.compare, *job.alternatives):
+            if name not in _REFERENCES:
+                known = " and ".join(_REFERENCES)
+                yield f"expected compare with {known} alone with task {task}, got {name}; leave it out"
+    if owner.exposure is not None and target not in ("count", "amount"):
+        yield f"expected {where}.exposure with task count or amount alone, got task {task}; leave it out"
+    if owner.event is not None and target != "survival":
+        yield f"expected {where}.event with task survival alone, got task {task}; leave it out"
+    if case.knows(job.active) and owner.event is None and target == "survival" and owner.label is not None:
+        remedy = "name the column of events, which is 1 of an event and 0 of a censored row"
+        yield f"expected {where}.event with task survival, got none; {remedy}"
+    if owner.coverage and target == "survival":
+        yield f"expected {where}.coverage with another task than survival, got {owner.coverage:g}; leave it out"
+    if owner.coverage and not job.fits_top:
+        remedy = "write train.release: once, and model.top: {kind: auto}"
+        yield f"expected a top model that is fitted at once with {where}.coverage, got steps; {remedy}"
+    if owner.coverage and not (job.train.split.validation and job.train.split.test):
+        wanted = f"train.split.validation and train.split.test above 0 with {where}.coverage"
+        yield f"expected {wanted}, got 0; intervals are made on the one and tested on the other"
+    if "label_dp" in owner.protections and (owner.exposure or owner.event):
+        key = "exposure" if owner.exposure else "event"
+        yield f"expected no {where}.privacy.label_dp with {where}.{key}, got both; a drawn label is a single number"
