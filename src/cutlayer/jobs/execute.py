@@ -34,7 +34,7 @@ def execute(job: Job, out: Path, options: Options, progress: Progress) -> RunFol
     if options.pilot:
         check_pilot(job, options.pilot)
         job = job.model_copy(update={"compare": ()})
-    tables = open_tables(job, options.tables, _import_training)
+    tables = open_tables(job, options.tables, _import_training, options.keys)
     from cutlayer.jobs.forecast import with_chosen_devices
     from cutlayer.jobs.runs import Execution  # with PyTorch, once nothing is wrong with job and tables
 

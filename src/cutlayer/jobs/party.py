@@ -101,7 +101,7 @@ def _run_first(
     job: Job, name: str, out: Path, options: Options, progress: Progress, links: LinkOptions, team: Team | None
 ) -> RunFolder:
     """Run one organisation's part as its first or only worker."""
-    table = open_table(job, name, options.tables)
+    table = open_table(job, name, options.tables, options.keys)
     processes = len(job.parties) * workers_here()
     with (
         RunFolder.new_or_resumed(out, job, resume=options.resume) as folder,
@@ -114,7 +114,7 @@ def _run_first(
                 break
             except _Waiting as waiting:
                 links.notify(f"{waiting}; waiting for up to {links.timeout:g} s until all have resumed")
-                options, table = replace(options, resume=True), open_table(job, name, options.tables)
+                options, table = replace(options, resume=True), open_table(job, name, options.tables, options.keys)
                 part = replace(part, execution=replace(part.execution, options=options))
     return folder
 
