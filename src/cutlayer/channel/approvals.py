@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import Field, ValidationError
 
@@ -29,6 +29,7 @@ from cutlayer.errors import NotApproved, TrustError
 from cutlayer.storage.durable import make_folder, write_whole
 from cutlayer.storage.json_values import parse_json
 
+R = TypeVar("R", bound=FrozenModel)
 _SIGNED = b"cutlayer approval 1\0"
 """Stands before what is signed: a signature of another kind of file is none of an approval."""
 _SEEN = "numbers.json"
@@ -90,9 +91,7 @@ class SignedApproval(FrozenModel):
         Raises:
             TrustError: The key is of a kind that does not sign.
         """
-        loaded = security.credentials.current()
-        signature = base64.b64encode(sign(loaded, approval.content)).decode()
-        return cls(approval=approval, chain=loaded.chain_pem.decode(), signature=signature)
+        return cls(approval=approval, **signature_of(approval.content, security))
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -101,15 +100,7 @@ class SignedApproval(FrozenModel):
         Raises:
             NotApproved: It is missing, or no record.
         """
-        try:
-            with path.open("rb") as file:
-                content = file.read(MAX_BYTES + 1)
-            if len(content) > MAX_BYTES:
-                raise ValueError(f"more than {MAX_BYTES:,} bytes")
-            return cls.model_validate(parse_json(content))
-        except (OSError, ValueError) as failure:
-            got = "other content" if isinstance(failure, ValidationError) else failure
-            raise NotApproved.expected(f"an approval in {path}", got, "ask for the file again") from None
+        return read_signed(path, cls, "an approval")
 
     def check(self, job: str, identities: Mapping[str, str], security: Security, where: str) -> None:
         """Check who signed it, and that it is about this job between these parties.
@@ -123,13 +114,49 @@ class SignedApproval(FrozenModel):
         if stated.party not in identities or dict(stated.identities) != dict(identities):
             wanted = f"{where}: an approval between {', '.join(identities.values())}"
             raise NotApproved.expected(wanted, "one of other parties or identities", "compare the job files")
-        try:
-            signature = base64.b64decode(self.signature, validate=True)
-            loaded, signer = security.credentials.current(), identities[stated.party]
-            check_signature(self.chain.encode(), signature, stated.content, loaded, signer, where)
-        except (ValueError, TrustError) as failure:
-            reason = failure if isinstance(failure, TrustError) else f"{where}: the signature cannot be read"
-            raise NotApproved(str(reason)) from None
+        check_signed(self.chain, self.signature, stated.content, identities[stated.party], security, where)
+
+
+def signature_of(content: bytes, security: Security) -> dict[str, str]:
+    """Certificates and signature of some bytes by the key of a party's certificate, as texts of a record.
+
+    Raises:
+        TrustError: The key is of a kind that does not sign.
+    """
+    loaded = security.credentials.current()
+    signature = base64.b64encode(sign(loaded, content)).decode()
+    return {"chain": loaded.chain_pem.decode(), "signature": signature}
+
+
+def check_signed(chain: str, signature: str, content: bytes, signer: str, security: Security, where: str) -> None:
+    """Check that a party of an identity signed some bytes, by the texts of `signature_of`.
+
+    Raises:
+        NotApproved: The signature or the certificate is not accepted.
+    """
+    try:
+        decoded = base64.b64decode(signature, validate=True)
+        check_signature(chain.encode(), decoded, content, security.credentials.current(), signer, where)
+    except (ValueError, TrustError) as failure:
+        reason = failure if isinstance(failure, TrustError) else f"{where}: the signature cannot be read"
+        raise NotApproved(str(reason)) from None
+
+
+def read_signed(path: Path, kind: type[R], what: str) -> R:
+    """Read a record from a file, which may come from anybody.
+
+    Raises:
+        NotApproved: It is missing, or no record of this kind.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise ValueError(f"more than {MAX_BYTES:,} bytes")
+        return kind.model_validate(parse_json(content))
+    except (OSError, ValueError) as failure:
+        got = "other content" if isinstance(failure, ValidationError) else failure
+        raise NotApproved.expected(f"{what} in {path}", got, "ask for the file again") from None
 
 
 def is_record(content: bytes) -> bool:

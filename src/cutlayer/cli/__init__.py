@@ -16,6 +16,7 @@ _FILES = (
     "nvflare",
     "align",
     "exchange",
+    "forget",
     "pilot",
     "release",
     "party_predict",

@@ -64,7 +64,7 @@ def align(
 
     file = out or local.parent / "runs" / f"{job.stem}-{name}-aligned.csv"
     purpose = purpose_of(dry_run, reveal)
-    secret = setup.private.secret or keys_for(local.parent, None).folder / f"{name}.key"
+    secret = keys_for(local.parent, None).secret_of(name, setup.private)
     with progress_for(quiet=json) as progress:
         try:
             result = align_party(setup.job, name, file, purpose, progress, setup.links, exchange, wait, secret)

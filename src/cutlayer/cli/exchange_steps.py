@@ -16,11 +16,13 @@ from cutlayer.cli.organisation import Organisation
 from cutlayer.cli.party_predict import lead_prediction, new_rows, trained_job
 from cutlayer.cli.release import release_rows
 from cutlayer.config.reaches import place_of
+from cutlayer.errors import ConfigError
 from cutlayer.jobs.approval import approvals_of, required
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.courier import asked_by_file, check_by_courier
 from cutlayer.jobs.exchange import RoundRecord, close_without, result_of
 from cutlayer.jobs.expiry import delete_expired
+from cutlayer.jobs.forget import GONE
 from cutlayer.jobs.links import LinkOptions, address_of, contract_of, notes_trail
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.jobs.party import run_party
@@ -129,7 +131,15 @@ class Steps:
         job = trained_job(run, self.setup.job)
         with run_threads(job.train.threads, 1):
             table = new_rows(self.setup.private, data)
-            side = PredictionSide.open(job, run, self.name, table, self.setup.private.limits, self.max_drift)
+            side = PredictionSide.open(
+                job,
+                run,
+                self.name,
+                table,
+                self.setup.private.limits,
+                self.max_drift,
+                forgotten=self.setup.forgotten,
+            )
             if self.name == job.active:
                 written = destination(str(out), overwrite=overwrite)
                 own = [run.path, private, *(place_of(each.path) for each in (table, self.setup.private.table) if each)]
@@ -160,7 +170,11 @@ class Steps:
         """Whether this party's part of a training has ended, and its release was sent."""
         round_ = self._private(f"train-{version_of(self.base, run)}")
         if (round_ / "exchange.json").exists():
-            return result_of(round_) is not None
+            result = result_of(round_)
+            if result == GONE:
+                wanted = f"a version of {self.base.name} that was not forgotten"
+                raise ConfigError.expected(wanted, version_of(self.base, run), "name a new one with --version")
+            return result is not None
         return RunFolder(run).ended or (run / "audit.json").exists()
 
     @property
@@ -181,7 +195,7 @@ class Steps:
         job, name = self.setup.job, self.name
         check_job(job, name)
         check_by_courier(job)
-        table = open_table(job, name, {})
+        table = open_table(job, name, {}, self.keys)
         round_ = self._round(f"train-{version_of(self.base, run)}", table, Purpose.ALIGN, job.peers_of(name))
         links = replace(self.setup.links, rows=round_.rows)
         with round_.open(links, self.wait) as files:

@@ -24,18 +24,25 @@ def ledger(folder: Path = Path(".cutlayer"), *, json: bool = False) -> None:
     Example: cutlayer ledger .cutlayer --json
     """
     from cutlayer.accounting.run_store import NAME, RunStore
+    from cutlayer.channel.receipts import FOLDER, receipts_in
     from cutlayer.consent import check_links
 
-    check_links(folder, NAME)
+    check_links(folder, NAME, f"{FOLDER}/*/*")
     store = RunStore(folder / NAME)
     lines = store.lines()
     if not lines:
         raise ConfigError.expected(f"a ledger of all runs at {store.path}", "none", "it is made by the first run")
+    forgotten = [each.deletion for known in receipts_in(folder / FOLDER).values() for each in known.values()]
     sums = [(line, store.sharing(line, lines)) for line in lines]
     if json:
-        emit({"runs": [_plain(line, runs) for line, runs in sums]})
+        emit(
+            {
+                "runs": [_plain(line, runs) for line, runs in sums],
+                "forgotten": [each.model_dump(mode="json") for each in forgotten],
+            }
+        )
     else:
-        say(*_page(sums))
+        say(*_page(sums), *(f"{each.summary}; what was spent stays spent" for each in forgotten))
 
 
 def _page(sums: Sequence[tuple[RunLine, Sequence[RunLine]]]) -> Iterator[str]:

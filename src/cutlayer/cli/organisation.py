@@ -10,6 +10,7 @@ from cutlayer.errors import ConfigError
 
 if TYPE_CHECKING:
     from cutlayer.config import Job, PrivateFile
+    from cutlayer.data.forgotten import ForgottenRows
     from cutlayer.jobs.links import LinkOptions
 
 
@@ -43,6 +44,13 @@ class Organisation(NamedTuple):
     job: Job
     private: PrivateFile
     links: LinkOptions
+
+    @property
+    def forgotten(self) -> ForgottenRows | None:
+        """The rows that this party has forgotten."""
+        from cutlayer.data.forgotten import ForgottenRows
+
+        return None if self.links.trail is None else ForgottenRows.beside(self.links.trail)
 
 
 def organisation(

@@ -54,9 +54,8 @@ def party_predict(
 
     Example: cutlayer party predict job.yaml --as bank --local bank.yaml --data new.csv --out scores.parquet
     """
-    checked_job, private, links = organisation(
-        job, name, local, plaintext=plaintext, timeout=timeout, deadline=deadline, reconnect=reconnect
-    )
+    setup = organisation(job, name, local, plaintext=plaintext, timeout=timeout, deadline=deadline, reconnect=reconnect)
+    checked_job, private, links = setup
     from cutlayer.channel.address import check_loopback
     from cutlayer.config.reaches import place_of
     from cutlayer.consent import allowed
@@ -85,7 +84,8 @@ def party_predict(
         check_scores_output(written, kept, overwrite=overwrite)
     supplied = read_key(key) if key else None
     with allowed(*private.allow_models), run_threads(trained.train.threads, 1, processes=len(trained.parties)):
-        side = PredictionSide.open(trained, folder, name, table, private.limits, checked_limit(max_drift))
+        limit = checked_limit(max_drift)
+        side = PredictionSide.open(trained, folder, name, table, private.limits, limit, setup.forgotten)
         if name == trained.active and written is not None:
             document, lines, drift = lead_prediction(side, folder, checked_job, links, written, absent or ())
             answer(json, document, *lines)

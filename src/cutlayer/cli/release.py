@@ -108,7 +108,7 @@ def _release_new_rows(
         raise ConfigError.expected("a passive party", f"{name}, which has the labels", "it runs cutlayer party predict")
     with run_threads(trained.train.threads, 1):
         table = new_rows(setup.private, data)
-        side = PredictionSide.open(trained, folder, name, table, setup.private.limits, max_drift)
+        side = PredictionSide.open(trained, folder, name, table, setup.private.limits, max_drift, setup.forgotten)
         released = release_rows(side, setup.job, folder, out, links, key)
     text = f"{out}: {released:,} rows for {trained.active}, which reads it with cutlayer party predict --release"
     drift = measured([side.drift])

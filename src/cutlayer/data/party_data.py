@@ -25,6 +25,7 @@ from cutlayer.data.encoded import Encoded, collected
 from cutlayer.data.encoding import Encoder, chosen_kind
 from cutlayer.data.faults import fault
 from cutlayer.data.feature_columns import feature_names, without_nan
+from cutlayer.data.forgotten import FORGOTTEN, ForgottenRows
 from cutlayer.data.ids import Digests
 from cutlayer.data.labels import Labels, check_training_labels, encode_labels
 from cutlayer.data.packed import packed
@@ -83,6 +84,7 @@ class PartyTable:
         second: str | None = None,
         drop_unlabelled: bool = False,
         repeated_ids: str = "",
+        forgotten: ForgottenRows | None = None,
         read: bool = True,
     ) -> None:
         """Read the table and digest its ids. A file that would take too much memory is read again where it is needed.
@@ -105,6 +107,7 @@ class PartyTable:
             second: Name of the second column of the label, at the active party: exposures, or events.
             drop_unlabelled: Whether rows without a label are no rows of the table.
             repeated_ids: What to advise where ids repeat; how to state a rule for them by default.
+            forgotten: Rows that the party has forgotten, which are no rows of the table.
             read: Whether to read the rows now; `read` has to be called otherwise.
 
         Raises:
@@ -121,7 +124,7 @@ class PartyTable:
         self._encoder = encoder
         self._features = self._resolved(features or FeaturesConfig())
         self._memory = memory
-        self._drop_unlabelled, self._repeated_ids = drop_unlabelled, repeated_ids
+        self._drop_unlabelled, self._repeated_ids, self._forgotten = drop_unlabelled, repeated_ids, forgotten
         self.notes: tuple[ColumnNote, ...] | None = None
         self.arrivals: tuple[str, ...] = ()
         if read:
@@ -139,6 +142,8 @@ class PartyTable:
         self._table_ids = TableIds(self._table, self._ids, self._id, self.where, any_columns, self._repeated_ids)
         if self._drop_unlabelled and label is not None:
             self._table_ids.keep(self._labelled(label), "without a label")
+        if self._forgotten is not None and (rows := self._forgotten.remaining(self._table_ids.digests)) is not None:
+            self._table_ids.keep(rows, FORGOTTEN)
         self.digests = self._table_ids.digests
         self.id_kind = self._table_ids.kind
         self.keys = self._table_ids.keys

@@ -23,6 +23,7 @@ from cutlayer.config import FeaturesConfig, Job
 from cutlayer.config.case import Case
 from cutlayer.config.ids import stated_rows_faults
 from cutlayer.data.align import Positions, nothing_in_common, order_digest
+from cutlayer.data.forgotten import ForgottenRows
 from cutlayer.data.ids import Digests
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ConfigError
@@ -92,8 +93,9 @@ def align_party(
         link_options: How to connect to the other parties.
         exchange: Folder of files that the parties exchange in place of connections; `None` to connect.
         wait: Seconds to wait for each file.
-        secret: File of the active party's long-lived secret, under which it draws the ids of rows that several keys
-            identify: a training under it has the same order. It is made if it is not there.
+        secret: File of the party's long-lived secret, next to which its forgotten rows are. Under it the active party
+            draws the ids of rows that several keys identify: a training under it has the same order. It is made if it
+            is not there.
 
     Raises:
         Waiting: The next file of another party is not in the folder yet.
@@ -111,7 +113,9 @@ def align_party(
     party = job.parties[name]
     if party.table is None:
         raise ConfigError.expected(f"parties.{name}.table", "none", "name the party's file")
-    table = PartyTable(name, party.table, party.id, features=FeaturesConfig(include="none"))
+    forgotten = None if secret is None else ForgottenRows(secret)
+    none = FeaturesConfig(include="none")
+    table = PartyTable(name, party.table, party.id, features=none, forgotten=forgotten)
     if table.keys and not purpose.reveals_to_passive:
         remedy = "leave the option out, or ask for one key at a time"
         wanted = "an alignment that both sides learn, with several keys: rows of one key leave the round of the next"

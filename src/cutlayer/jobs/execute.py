@@ -35,7 +35,7 @@ def execute(job: Job, out: Path, options: Options, progress: Progress) -> RunFol
     if options.pilot:
         check_pilot(job, options.pilot)
         job = job.model_copy(update={"compare": ()})
-    tables = open_tables(job, options.tables, partial(_import_training, job))
+    tables = open_tables(job, options.tables, partial(_import_training, job), options.keys)
     from cutlayer.jobs.forecast import with_chosen_devices
     from cutlayer.jobs.runs import Execution  # with PyTorch, once nothing is wrong with job and tables
 

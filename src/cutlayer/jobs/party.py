@@ -85,7 +85,7 @@ def run_party(job: Job, name: str, out: Path, options: Options, progress: Progre
         check_loopback(address_of(job))
     elif name != job.active or links.listen is None:
         address_of(job)
-    table = open_table(job, name, options.tables)
+    table = open_table(job, name, options.tables, options.keys)
     with (
         RunFolder.new_or_resumed(out, job, resume=options.resume) as folder,
         run_threads(job.train.threads, job.train.batch_size, processes=len(job.parties)) as threads,
@@ -97,7 +97,7 @@ def run_party(job: Job, name: str, out: Path, options: Options, progress: Progre
                 break
             except _Waiting as waiting:
                 links.notify(f"{waiting}; waiting for up to {links.timeout:g} s until all have resumed")
-                options, table = replace(options, resume=True), open_table(job, name, options.tables)
+                options, table = replace(options, resume=True), open_table(job, name, options.tables, options.keys)
                 part = replace(part, execution=replace(part.execution, options=options))
     return folder
 

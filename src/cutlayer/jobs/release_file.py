@@ -86,7 +86,7 @@ def release_labels(
     else:
         paths = {peer: out[peer] for peer in asked}
     check_output(*paths.values())
-    table = open_table(job, name, options.tables)
+    table = open_table(job, name, options.tables, options.keys)
     alignment = agreed_alignment(job, name, links.rows, table, pilot=options.pilot)
     with (
         RunFolder.new_or_resumed(folder, job, resume=options.resume) as run,
@@ -148,7 +148,7 @@ def release_training(
     check_by_courier(job)
     if options.pilot:
         check_pilot(job, options.pilot)
-    table = open_table(job, name, options.tables)
+    table = open_table(job, name, options.tables, options.keys)
     alignment = agreed_alignment(job, name, links.rows, table, pilot=options.pilot)
     sent_by, messages = open_labels(job, name, labels, links.security, links.notify)
     made: list[PassiveParty] = []

@@ -21,6 +21,7 @@ from cutlayer.channel.receiving import DONE, receive
 from cutlayer.config import FeaturesConfig, Job, LimitsConfig
 from cutlayer.config.phases import grades_rows
 from cutlayer.data.batches import evaluation_batches
+from cutlayer.data.forgotten import ForgottenRows
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.store import Store
 from cutlayer.errors import ProtocolError
@@ -77,6 +78,7 @@ class PredictionSide:
         table: object,
         limits: LimitsConfig,
         max_drift: float | None = None,
+        forgotten: ForgottenRows | None = None,
     ) -> PredictionSide:
         """Load a party's part of a run, and open its table of new rows.
 
@@ -87,6 +89,7 @@ class PredictionSide:
             table: A `TableConfig`, or a table in memory.
             limits: Bounds on the numbers that it sends and accepts.
             max_drift: Maximum drift of its columns; `None` for no limit.
+            forgotten: Rows that it has forgotten, of which nothing is predicted or released.
 
         Raises:
             RunFolderError: The folder does not have the part of a finished run.
@@ -94,7 +97,8 @@ class PredictionSide:
         """
         model = PartyModel.load(job, folder, party)
         features = FeaturesConfig(include="none") if model.encoder is None else None
-        rows = PartyTable(party, table, id=job.parties[party].id, features=features, encoder=model.encoder)
+        ids = job.parties[party].id
+        rows = PartyTable(party, table, id=ids, features=features, encoder=model.encoder, forgotten=forgotten)
         drift, alignment = PartyDrift.of(job, folder, party), Alignment(job.alignment, Purpose.PREDICT)
         return cls(job, model, rows, drift, limits, alignment, max_drift)
 

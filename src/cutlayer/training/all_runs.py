@@ -293,10 +293,15 @@ def _next_draws(
     anew = secrets.token_hex(16)
     if settings is None or not secret:
         return anew
-    drawn = Drawn(column, settings.eps, max(2, len(labels.classes)) if labels.classes else levels_for(settings.eps))
     memory = LabelMemory(label_folder(path), path, secret, table=table.labels_digest)
-    name = memory.latest(drawn, settings.changed_labels)
+    name = memory.latest(drawn_by(settings, column, labels), settings.changed_labels)
     return anew if name is None else fingerprint_of_draws(secret, column, b"", (name,))
+
+
+def drawn_by(settings: LabelDPConfig, column: str, labels: Labels) -> Drawn:
+    """What the draws of labels depend on besides a row and the secret."""
+    classes = max(2, len(labels.classes)) if labels.classes else levels_for(settings.eps)
+    return Drawn(column, settings.eps, classes)
 
 
 def _of_classes(entry: Entry, classes: int) -> Entry:

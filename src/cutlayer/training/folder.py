@@ -26,6 +26,7 @@ from cutlayer.results.summary import Summary
 from cutlayer.storage.checksum import seal, unseal
 from cutlayer.storage.durable import append_line, locked, make_folder, write_whole
 from cutlayer.storage.json_values import parse_json
+from cutlayer.training.forgetting import check_not_forgetting
 from cutlayer.training.latest import latest
 
 _JOB = "job.yaml"
@@ -174,13 +175,14 @@ class RunFolder:
         """Open the folder of an existing run; where there is none but versions of it, that of the latest.
 
         Raises:
-            RunFolderError: There is no run.
+            RunFolderError: There is no run, or one that is being forgotten.
         """
         if not (path / _JOB).exists():
             path = latest(path) or path
         if not (path / _JOB).exists():
             near = did_you_mean(path.name, [run.parent.name for run in path.parent.glob(f"*/{_JOB}")])
             raise RunFolderError.expected(f"a run folder at {path}", f"none (no job.yaml in it){near}")
+        check_not_forgetting(path)
         _check_files(path)
         return cls(path)
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 
+from cutlayer.config import PrivatePart
+from cutlayer.data.forgotten import ForgottenRows
 from cutlayer.errors import CheckpointError, ConfigError
 from cutlayer.storage.durable import make_folder, sync_file, sync_folder, write_whole
 
@@ -31,6 +33,14 @@ class Keys:
     folder: Path
     supplied: bytes | None = field(default=None, repr=False)
     simulated: bool = False
+
+    def secret_of(self, name: str, party: PrivatePart) -> Path:
+        """File of a party's long-lived secret."""
+        return party.secret or self.folder / f"{name}.key"
+
+    def forgotten(self, name: str, party: PrivatePart) -> ForgottenRows:
+        """The rows that a party has forgotten."""
+        return ForgottenRows(self.secret_of(name, party))
 
 
 def load_or_make(path: Path) -> bytes:

@@ -11,6 +11,7 @@ from cutlayer.config.size import in_bytes
 from cutlayer.data.engine import Reading
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ConfigError
+from cutlayer.training.keys import Keys
 from cutlayer.workers import equal_threads
 
 PartyTables = dict[str, PartyTable]
@@ -26,18 +27,21 @@ _OF_ACTIVE["weight"] = "only the active party weighs rows"
 """Keys of the active party alone, with the remedy."""
 
 
-def open_tables(job: Job, given: Mapping[str, Any], meanwhile: Callable[[], object] = lambda: None) -> PartyTables:
+def open_tables(
+    job: Job, given: Mapping[str, Any], meanwhile: Callable[[], object] = lambda: None, keys: Keys | None = None
+) -> PartyTables:
     """The tables of all parties, read at the same time: most of it is done by the engine and Arrow.
 
     Args:
         job: The job.
         given: Tables in memory, by party.
         meanwhile: Called in this thread while long tables are read.
+        keys: As in `open_table`.
 
     Raises:
         CutlayerError: An error of `open_table`. What does not depend on the rows is found before any is read.
     """
-    tables = {name: open_table(job, name, given, read=False) for name in job.parties}
+    tables = {name: open_table(job, name, given, keys, read=False) for name in job.parties}
     reading = Reading()
     with ThreadPoolExecutor(equal_threads(), thread_name_prefix="cutlayer-table") as pool:
         try:
@@ -52,13 +56,16 @@ def open_tables(job: Job, given: Mapping[str, Any], meanwhile: Callable[[], obje
     return tables
 
 
-def open_table(job: Job, name: str, tables: Mapping[str, Any], *, read: bool = True) -> PartyTable:
+def open_table(
+    job: Job, name: str, tables: Mapping[str, Any], keys: Keys | None = None, *, read: bool = True
+) -> PartyTable:
     """A party's rows, from memory or from the file that its part of the job names.
 
     Args:
         job: The job.
         name: The party.
         tables: Tables in memory, by party.
+        keys: Where secrets come from, next to which the party's forgotten rows are; `None` to read all rows.
         read: Whether to read the rows now; `PartyTable.read` has to be called otherwise.
 
     Raises:
@@ -89,6 +96,7 @@ def open_table(job: Job, name: str, tables: Mapping[str, Any], *, read: bool = T
         memory=in_bytes(party.memory),
         split_by=split_by,
         drop_unlabelled=party.unlabelled == "drop",
+        forgotten=None if keys is None else keys.forgotten(name, party),
         read=read,
     )
     named = [name for name in (party.label, party.second, party.weight, split_by) if name is not None]

@@ -140,7 +140,7 @@ def local_side(
     """
     party = job.parties[name]
     start = (origin or folder).path
-    secret_path = party.secret or keys.folder / f"{name}.key"
+    secret_path = keys.secret_of(name, party)
     secret = keys.supplied or load_or_make(secret_path)
     memory = LabelMemory(
         label_folder(secret_path),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -181,6 +181,24 @@ class LabelMemory:
                 self._record.note_draws(which, generation, memory)
             unfinished = self._unfinished(which, generation)
         return Recalled(old, memory, generation, count, which, unfinished)
+
+    def forget(self, digests: Tensor, drawn: Drawn) -> None:
+        """Remove rows from all generations; the others are as if these had never been drawn.
+
+        Args:
+            digests: Digests of the row ids, uint8 (n, 16).
+            drawn: The inputs of the draws apart from the row.
+
+        Raises:
+            CheckpointError: The memory is damaged.
+        """
+        paths = [*self.folder.glob(f"{self._which(drawn)}-*.safetensors")]
+        with self._locked() if paths else nullcontext():
+            gone = self._words(digests, drawn)
+            for path in paths:
+                ids, labels, memory, tag = self._read(path)
+                left = ~np.isin(ids, gone)
+                self._write(path, ids[left], labels[left], memory, tag)
 
     def latest(self, drawn: Drawn, choice: Choice) -> str | None:
         """Name of the draws that a new training repeats; `None` where it makes new ones.

@@ -11,6 +11,7 @@ from torch import Tensor
 from cutlayer.config import Job, TableConfig
 from cutlayer.config.phases import grades_rows
 from cutlayer.data.encoding import Encoder
+from cutlayer.data.forgotten import ForgottenRows
 from cutlayer.data.id_index import IdIndex, NumberIndex
 from cutlayer.data.ids import Digests
 from cutlayer.data.party_data import PartyTable
@@ -32,7 +33,14 @@ class FeatureStore:
 
     @classmethod
     def read(
-        cls, job: Job, party: str, table: TableConfig | None, encoder: Encoder, *, by_number: bool = False
+        cls,
+        job: Job,
+        party: str,
+        table: TableConfig | None,
+        encoder: Encoder,
+        forgotten: ForgottenRows | None = None,
+        *,
+        by_number: bool = False,
     ) -> FeatureStore:
         """Read a table and encode it as the run did.
 
@@ -41,6 +49,7 @@ class FeatureStore:
             party: Name of the party.
             table: File with one row per id.
             encoder: Encoder of the run.
+            forgotten: Rows that the party has forgotten, which nobody can ask for.
             by_number: Whether rows are asked for by the ids themselves, too.
 
         Raises:
@@ -51,7 +60,7 @@ class FeatureStore:
             raise ConfigError.expected(
                 f"a table of {party}", "none", "name it as table or serve.table in the private file"
             )
-        rows = PartyTable(party, table, id=job.parties[party].id, encoder=encoder)
+        rows = PartyTable(party, table, id=job.parties[party].id, encoder=encoder, forgotten=forgotten)
         if rows.identified is not rows or rows.keys:
             remedy = "serve a table with one row per id"
             got = "several keys" if rows.keys else "repeated ones"

@@ -20,6 +20,7 @@ from cutlayer.channel.address import check_loopback, split_address
 from cutlayer.channel.security import Security
 from cutlayer.channel.trail import Trail
 from cutlayer.config import Job, PrivateFile, ServeConfig
+from cutlayer.data.forgotten import ForgottenRows
 from cutlayer.errors import ConfigError
 from cutlayer.serving.drift import ColumnDrift
 from cutlayer.serving.online.audit_log import AuditLog, read_log
@@ -104,7 +105,8 @@ async def serve_passive(
     if trained.model.encoder is None:
         raise ConfigError(f"{trained.party} has no features; nothing of it can be served")
     torch.set_num_threads(1)
-    features = FeatureStore.read(trained.job, trained.party, config.table, trained.model.encoder)
+    forgotten = None if trail is None else ForgottenRows.beside(trail.folder)
+    features = FeatureStore.read(trained.job, trained.party, config.table, trained.model.encoder, forgotten)
     audit = AuditLog(audit_path(trained))
     try:
         with OnlineReleases(trained, features, config.max_ids, key, passes=config.passes) as releases:

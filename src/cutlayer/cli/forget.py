@@ -1,0 +1,242 @@
+"""`cutlayer forget`: rows, or a party, as if they had never been there, and the receipts of all parties."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from cutlayer.cli.app import answer
+from cutlayer.cli.exchange import WAITING
+from cutlayer.cli.organisation import Organisation, organisation
+from cutlayer.cli.verb import verb
+from cutlayer.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cutlayer.channel.receipts import Receipt
+    from cutlayer.config import Job
+    from cutlayer.data.ids import Digests
+    from cutlayer.jobs.forget import Deleting
+
+
+@verb(consent=("host", "model", "path"))
+def forget(
+    job: Path,
+    *,
+    rows: Path | None = None,
+    party: str | None = None,
+    name: str | None = None,
+    local: Path | None = None,
+    accept: list[Path] | None = None,
+    folder: Path | None = None,
+    run: Path | None = None,
+    key: Path | None = None,
+    quiet: bool = False,
+    json: bool = False,
+) -> None:
+    """Delete all that was made of some rows, or with a party; train again without them, and write a receipt.
+
+    Args:
+        rows: A table with the id column alone: the rows to forget, from now on. Of all parties of the job here, unless
+            --party names one.
+        party: A party that is forgotten with all of its rows; with --rows the one that forgets them.
+        name: The party that this process is, between organisations: each deletes what it has, and all train again.
+        accept: Between organisations: the receipt of another party; may be repeated. The first is its request.
+        folder: Between organisations: the folder of the files between the parties, as in cutlayer exchange.
+        run: The run folder, or the path of its versions; default: as in cutlayer run, and in cutlayer party.
+
+    Example: cutlayer forget job.yaml --rows withdrawn.csv
+    """
+    if (name is None) != (local is None):
+        raise ConfigError.expected("--as and --local together", "one of them", "give both, or none")
+    if bool(accept) == (rows is not None or party is not None):
+        raise ConfigError.expected("--rows, --party or both, or --accept alone", "another combination")
+    if name is not None and local is not None:
+        setup = organisation(job, name, local, plaintext=False, timeout=0, deadline=0, reconnect=None)
+        raise typer.Exit(_between(setup, name, job, local, rows, party, accept or [], folder, run, as_json=json))
+    if accept or folder is not None:
+        raise ConfigError.expected("--accept and --folder between organisations", "no --as", "leave it out")
+    _together(job, rows, party, run, key, quiet=quiet, as_json=json)
+
+
+def _together(
+    path: Path, rows: Path | None, party: str | None, run: Path | None, key: Path | None, *, quiet: bool, as_json: bool
+) -> None:
+    """Forget with all parties in this process, and train again."""
+    from cutlayer.channel.receipts import FOLDER, Receipt
+    from cutlayer.cli.report import write_report
+    from cutlayer.cli.run import keys_for, train
+    from cutlayer.config.load import load_job
+    from cutlayer.jobs.forget import Deleting
+    from cutlayer.jobs.options import Options
+
+    job, base, keys = load_job(path), run or path.parent / "runs" / path.stem, keys_for(path.parent, key)
+    deleting = Deleting(job, tuple(job.parties), base, None, keys)
+    mark = deleting.run(*_asked(job, tuple(job.parties), rows, party))
+    left = job if rows is not None or party is None else _without(path, party)
+    if left is not None:
+        train(left, base, Options(keys, resume=(base / "job.yaml").exists()), quiet=quiet or as_json)
+    receipt = Receipt.of(deleting.statement(job.active, mark), None)
+    written = receipt.add_to(keys.folder / FOLDER)
+    mark.end()
+    if left is not None:
+        write_report(base)
+    trained = f"trained again without them: {base}" if left is not None else "no party is left to train with"
+    _show([receipt], deleting, [written], [], trained, as_json=as_json)
+
+
+def _between(
+    setup: Organisation,
+    name: str,
+    job: Path,
+    local: Path,
+    rows: Path | None,
+    party: str | None,
+    accept: list[Path],
+    folder: Path | None,
+    run: Path | None,
+    *,
+    as_json: bool,
+) -> int:
+    """Forget at one organisation; returns the exit code."""
+    from cutlayer.channel.receipts import FOLDER, receipts_in
+    from cutlayer.cli.run import keys_for
+    from cutlayer.jobs.forget import Deleting
+    from cutlayer.storage.durable import make_folder, write_whole
+
+    keys = keys_for(local.parent, None)
+    base = run or local.parent / "runs" / f"{job.stem}-{name}"
+    deleting = Deleting(setup.job, (name,), base, folder, keys)
+    store = keys.secret_of(name, setup.private).parent / FOLDER
+    abouts = {_accepted(setup, name, path).add_to(store).parent.name for path in accept}
+    own: list[Receipt] = []
+    if not accept:
+        own = [_signed(setup, name, deleting, store, *_asked(setup.job, (name,), rows, party))]
+        abouts = {own[0].deletion.about}
+    for about in sorted(abouts):
+        known = receipts_in(store, about)[about]
+        request = next((each.deletion for each in known.values() if not each.deletion.request), None)
+        if request is None:
+            raise ConfigError.expected("the request before the receipts that answer it", "none", "accept it first")
+        if name not in known:
+            own.append(_signed(setup, name, deleting, store, request.what, {}, request.about))
+    written = []
+    for receipt in own:
+        written.append(local.parent / FOLDER / f"{job.stem}-{name}-{receipt.deletion.about[:8]}.json")
+        make_folder(written[-1].parent)
+        write_whole(written[-1], receipt.model_dump_json(indent=1) + "\n")
+    receipts = [receipts_in(store, about)[about] for about in sorted(abouts)]
+    missing = sorted({party for known in receipts for party in setup.job.parties if party not in known})
+    shown = [receipt for known in receipts for receipt in known.values()]
+    _show(shown, deleting, written, missing, as_json=as_json)
+    return WAITING if missing else 0
+
+
+def _asked(job: Job, names: tuple[str, ...], rows: Path | None, party: str | None) -> tuple[str, dict[str, Digests]]:
+    """What is to be forgotten, in words, and the digests of the rows by the party that forgets them.
+
+    Raises:
+        ConfigError: No such party, one that forgets rows elsewhere, or rows that nothing identifies.
+        DataError: The table of the rows cannot be read.
+    """
+    from cutlayer.cli.predict import table_like
+    from cutlayer.config import FeaturesConfig
+    from cutlayer.data.party_data import PartyTable
+    from cutlayer.jobs.forget import check_forgets
+
+    if party is not None and party not in (job.parties if rows is None else names):
+        wanted = ", ".join(job.parties if rows is None else names)
+        raise ConfigError.expected(f"--party of {wanted}", party, "each party forgets rows of its own")
+    if rows is None:
+        return f"all of {party}", {}
+    forgotten = {}
+    for name in names if party is None else (party,):
+        check_forgets(job, name)
+        ids = job.parties[name].id
+        once = ids and ids.model_copy(update={"duplicates": "first", "by": None, "pad_to": None})
+        table = PartyTable(name, table_like(None, rows), once, features=FeaturesConfig(include="none"))
+        forgotten[name] = table.digests
+    return f"rows of {', '.join(forgotten)}", forgotten
+
+
+def _without(path: Path, party: str) -> Job | None:
+    """The job without a party; `None` where nobody is left to train with.
+
+    Raises:
+        ConfigError: The job names the party elsewhere, too.
+    """
+    from cutlayer.config.load import opened, read_yaml
+
+    raw = read_yaml(path)
+    role = raw["parties"].pop(party)["role"]
+    bottom = raw.get("model", {}).get("bottom")
+    if isinstance(bottom, dict):
+        bottom.pop(party, None)
+    return None if role == "active" or len(raw["parties"]) < 2 else opened(raw, path.parent)
+
+
+def _accepted(setup: Organisation, name: str, path: Path) -> Receipt:
+    """The receipt of another party.
+
+    Raises:
+        NotApproved: It is none, or not signed by another party of the job.
+    """
+    from cutlayer.channel.receipts import Receipt
+    from cutlayer.errors import NotApproved
+
+    receipt = Receipt.read(path)
+    if setup.links.security is None or receipt.deletion.party == name:
+        raise NotApproved.expected(f"{path}: a signed receipt of a partner", f"one of {receipt.deletion.party!a}"[:120])
+    receipt.check(setup.job.digest(), setup.job.identities, setup.links.security, str(path))
+    return receipt
+
+
+def _signed(
+    setup: Organisation,
+    name: str,
+    deleting: Deleting,
+    store: Path,
+    what: str,
+    forgotten: dict[str, Digests],
+    request: str = "",
+) -> Receipt:
+    """Delete, write that on the trail, and sign it; a start that was killed has the same receipt."""
+    from cutlayer.channel.receipts import Receipt, receipts_in
+    from cutlayer.jobs.links import notes_trail
+
+    mark = deleting.run(what, forgotten)
+    known = (each[name] for each in receipts_in(store).values() if name in each)
+    receipt = next(
+        (each for each in known if (each.deletion.rows, each.deletion.request) == (mark.rows, request)), None
+    )
+    if receipt is None:
+        if setup.links.trail is not None:
+            trail = notes_trail(setup.job, name, setup.links.trail, setup.links.security)
+            trail.note("forgetting", name, "forgotten", 0, files=list(mark.deleted or ()))
+            trail.close()
+        receipt = Receipt.of(deleting.statement(name, mark, request), setup.links.security)
+        receipt.add_to(store)
+    mark.end()
+    return receipt
+
+
+def _show(
+    receipts: list[Receipt], deleting: Deleting, written: list[Path], missing: list[str], *more: str, as_json: bool
+) -> None:
+    from cutlayer.channel.receipts import REMAINS
+
+    deletions = [receipt.deletion for receipt in receipts]
+    document: dict[str, Any] = {
+        "state": "waiting" if missing else "done",
+        "receipts": [each.model_dump(mode="json") for each in deletions],
+        "not_deleted": deleting.others,
+        "written": [str(path) for path in written],
+        "missing": missing,
+    }
+    lines = [each.summary for each in deletions]
+    lines += [f"not deleted: {other}" for other in deleting.others]
+    lines += [f"cannot be undone: {remains}" for remains in REMAINS]
+    lines += [f"receipt: {path}" for path in written]
+    lines += [f"missing: the receipt of {party}, to be read with --accept" for party in missing]
+    answer(as_json, document, *lines, *more)

@@ -1,0 +1,202 @@
+"""Forgets rows, or a party: all that was made of them here is deleted, so that a new training never had them.
+
+Nothing is unlearned from a model. Every model, release, prediction and record of the job is deleted, and the rows are
+no rows of the party's table from now on. Whatever is trained then is the training of a table that never had them, to
+the last bit: split, encoding, the partners' models and bands, and draws are those of the rows that remain.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+
+from cutlayer.channel.receipts import REMAINS, Deletion
+from cutlayer.config import Job
+from cutlayer.config.ids import ROW_NUMBER
+from cutlayer.config.load import load_closed_job
+from cutlayer.data.ids import Digests
+from cutlayer.errors import ConfigError, CutlayerError, RunFolderError
+from cutlayer.jobs.exchange import RECORD, close_without, result_of
+from cutlayer.protections import build_chain
+from cutlayer.protections.label_dp import LabelDP
+from cutlayer.protections.label_memory.memory import LabelMemory
+from cutlayer.results.provenance import Provenance, beside
+from cutlayer.storage.durable import locked
+from cutlayer.training.all_runs import drawn_by
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.forgetting import Forgetting
+from cutlayer.training.keys import Keys, label_folder, load_or_make
+from cutlayer.training.tables import open_table
+
+GONE = {"forgotten": True}
+"""Result of a round whose training was forgotten."""
+
+
+@dataclass
+class Deleting:
+    """What a party, or all parties of one process, made of a job: found, and deleted.
+
+    Attributes:
+        job: The job, with the private parts of the parties here.
+        names: The parties here.
+        base: Path of the run folders, without their version.
+        shared: Folder of the files between the parties, where there are some.
+        keys: Where secrets come from.
+        deleted: Names of the folders and files that were deleted in this start.
+        others: What was found and not deleted; it is for this party alone.
+    """
+
+    job: Job
+    names: tuple[str, ...]
+    base: Path
+    shared: Path | None
+    keys: Keys
+    deleted: set[str] = field(default_factory=set)
+    others: list[str] = field(default_factory=list)
+
+    def run(self, what: str, forgotten: dict[str, Digests]) -> Forgetting:
+        """Forget; a call that was interrupted is continued by the same call.
+
+        Args:
+            what: Whose rows, in words.
+            forgotten: Digests of the ids of the rows that a party forgets, uint8 (n, 16), by its name; of nobody where
+                all rows of a party are forgotten, or another party forgets some.
+
+        Returns:
+            The mark, which the caller removes once the receipt is written.
+
+        Raises:
+            RunFolderError: A training works on one of the folders, or another forgetting has not ended.
+        """
+        rows = b"".join(digests.tobytes() for digests in forgotten.values())
+        mark = Forgetting.begin(self.base, what, rows, (path.name for path in self._runs()))
+        if mark.deleted is not None:
+            return mark
+        for name, digests in forgotten.items():
+            self._forget_rows(name, digests)
+        folders = [self.base.with_name(name) for name in mark.runs]
+        for folder in folders:  # first of all: without it no folder is a run
+            if folder.exists():
+                with RunFolder(folder).locked("a forgetting"):
+                    (folder / "job.yaml").unlink(missing_ok=True)
+        self._remove(self.base.with_name(f"{self.base.name}.latest"))
+        for private in self._rounds():
+            self._close(private)
+        aligned = f"{self.base.name}-aligned.csv"
+        for path in (*folders, self.base.with_name(aligned), self.base.with_name(f"{aligned}.progress")):
+            self._remove(path)
+        return mark.with_deleted(self.deleted)
+
+    def statement(self, party: str, mark: Forgetting, request: str = "") -> Deletion:
+        """What a party signs."""
+        return Deletion(
+            party=party,
+            job=self.job.digest(),
+            identities=dict(self.job.identities),
+            what=mark.what,
+            rows=mark.rows,
+            request=request,
+            deleted=mark.deleted or (),
+            remains=REMAINS,
+            time=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+        )
+
+    def _forget_rows(self, name: str, digests: Digests) -> None:
+        """Note the rows, and remove their labels from the memory of the draws."""
+        party = self.job.parties[name]
+        secret = load_or_make(self.keys.secret_of(name, party))
+        self.keys.forgotten(name, party).add(digests)
+        chain = build_chain(name, party.role, party.privacy, f"parties.{name}.privacy")
+        drawing = next((each.settings for each in chain.protections if isinstance(each, LabelDP)), None)
+        if drawing is None:
+            return
+        path = self.keys.secret_of(name, party)
+        table = open_table(self.job, name, {})
+        everything = torch.arange(table.rows).numpy()
+        labels = table.labels(everything)
+        if labels is not None:
+            memory = LabelMemory(label_folder(path), path, secret)
+            memory.forget(torch.from_numpy(digests), drawn_by(drawing, party.label or "", labels))
+
+    def _runs(self) -> Iterator[Path]:
+        """The run folders of the job with a part of these parties; those of other jobs are noted."""
+        found: list[Path] = []
+        for path in sorted(self.base.parent.rglob("job.yaml"), key=lambda path: len(path.parts)):
+            folder = path.parent
+            parts = (folder / "checkpoint" / name for name in self.names)
+            if any(folder.is_relative_to(other) for other in found) or not any(part.is_dir() for part in parts):
+                continue
+            found.append(folder)
+            if folder.parent == self.base.parent and self._is_of_job(path):
+                yield folder
+            else:
+                self.others.append(f"the run of another job in {folder.relative_to(self.base.parent)}")
+
+    def _is_of_job(self, path: Path) -> bool:
+        try:
+            return load_closed_job(path).digest() == self.job.digest()
+        except CutlayerError:
+            return False
+
+    def _rounds(self) -> list[Path]:
+        rounds = self._rounds_of
+        return sorted(path for path in rounds.iterdir() if path.is_dir()) if rounds.is_dir() else []
+
+    @property
+    def _rounds_of(self) -> Path:
+        return self.base.with_name(f"{self.base.name}.rounds")
+
+    def _close(self, private: Path) -> None:
+        """Delete the files of a round, and what it predicted; its record says that it ended."""
+        if result_of(private) != GONE:
+            close_without(private, GONE)
+        with locked(private / "exchange.lock", "a forgetting"):
+            out = private / "out"
+            if out.exists():
+                self._remove_predictions(Path(out.read_text()))
+            for path in sorted(private.iterdir()):
+                if path.name not in (RECORD, "exchange.lock"):
+                    self._remove(path, self._rounds_of.name)
+        if self.shared is not None:
+            self._remove(self.shared / private.name)
+        else:
+            self.others.append(f"files between the parties of {private.name}, whose folder was not named by --folder")
+
+    def _remove_predictions(self, path: Path) -> None:
+        """Remove a file of predictions, where the file beside it says that it is one of this job."""
+        with suppress(CutlayerError, OSError):
+            if Provenance.read(beside(path)).job == self.job.name:
+                self._remove(path, "predictions")
+                self._remove(beside(path), "predictions")
+        if path.exists():
+            self.others.append(f"predictions in {path.name}")
+
+    def _remove(self, path: Path, name: str = "") -> None:
+        """Remove a file or folder, and note its name or another one for it.
+
+        Raises:
+            RunFolderError: It is a symbolic link: what it leads to would stay.
+        """
+        if path.is_symlink():
+            raise RunFolderError.expected("a file or folder to delete", f"a symbolic link at {path}", "replace it")
+        if path.exists():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+            self.deleted.add(name or path.name)
+
+
+def check_forgets(job: Job, name: str) -> None:
+    """Refuse to forget rows that nothing identifies.
+
+    Raises:
+        ConfigError: Row numbers are the ids: without a row, other rows would belong together.
+    """
+    ids = job.parties[name].id
+    if ids is None or ROW_NUMBER in ids.columns:
+        remedy = "delete the row from the tables of all parties, and forget each party"
+        raise ConfigError.expected(f"an id column of {name}, by which rows are forgotten", "row numbers", remedy)

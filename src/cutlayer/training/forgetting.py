@@ -1,0 +1,100 @@
+"""The mark of a forgetting that has begun and not ended: until then nobody opens a run that it is about."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from cutlayer.errors import RunFolderError
+from cutlayer.storage.durable import make_folder, write_whole
+from cutlayer.storage.json_values import parse_json
+
+_SUFFIX = ".forgetting"
+
+
+@dataclass(frozen=True)
+class Forgetting:
+    """What is being forgotten.
+
+    Attributes:
+        path: File of the mark, beside the run folders.
+        what: Whose rows, in words.
+        salt: Random digits, without which nobody compares the digest with guesses of ids.
+        rows: Salted SHA-256 of the digests of the rows' ids.
+        runs: Names of the run folders.
+        deleted: Names of what was deleted; `None` until all is.
+    """
+
+    path: Path
+    what: str
+    salt: str
+    rows: str
+    runs: tuple[str, ...]
+    deleted: tuple[str, ...] | None = None
+
+    @classmethod
+    def begin(cls, base: Path, what: str, rows: bytes, runs: Iterable[str]) -> Forgetting:
+        """Set the mark, on disk when this returns; one of the same rows is continued.
+
+        Args:
+            base: Path of the run folders, without their version.
+            what: As the attribute.
+            rows: Digests of the rows' ids, one after another; empty for all rows of a party.
+            runs: Names of the run folders that are there.
+
+        Raises:
+            RunFolderError: Another forgetting has begun, and has not ended.
+        """
+        path = base.with_name(f"{base.name}{_SUFFIX}")
+        begun = cls._read(path) if path.exists() else None
+        salt = begun.salt if begun else secrets.token_hex(32)
+        digest = hashlib.sha256(salt.encode() + rows).hexdigest()
+        if begun is not None and (begun.what, begun.rows) != (what, digest):
+            wanted = f"the rows of the forgetting that began ({begun.what})"
+            raise RunFolderError.expected(wanted, "others", "end that one first, by its own command")
+        if begun is not None and begun.deleted is not None:
+            return begun
+        names = {*runs, *(begun.runs if begun else ())}
+        make_folder(path.parent)
+        return cls(path, what, salt, digest, tuple(sorted(names)))._written()
+
+    def with_deleted(self, names: Iterable[str]) -> Forgetting:
+        """The mark once all is deleted, on disk when this returns: what is there afterwards is new."""
+        return replace(self, deleted=tuple(sorted({*self.runs, *names})))._written()
+
+    def _written(self) -> Forgetting:
+        write_whole(self.path, json.dumps({key: value for key, value in vars(self).items() if key != "path"}))
+        return self
+
+    def end(self) -> None:
+        """Remove the mark."""
+        self.path.unlink()
+
+    @classmethod
+    def _read(cls, path: Path) -> Forgetting:
+        try:
+            read = parse_json(path.read_bytes())
+            what, salt, rows = (str(read[key]) for key in ("what", "salt", "rows"))
+            deleted = None if read["deleted"] is None else tuple(map(str, read["deleted"]))
+            return cls(path, what, salt, rows, tuple(map(str, read["runs"])), deleted)
+        except (OSError, ValueError, KeyError, TypeError):
+            raise RunFolderError.expected(
+                f"the mark of a forgetting in {path}", "other content", "restore it"
+            ) from None
+
+
+def check_not_forgetting(run: Path) -> None:
+    """Refuse a run folder of which something is being forgotten.
+
+    Raises:
+        RunFolderError: A forgetting that concerns it was begun, and has not ended.
+    """
+    place = run.absolute()
+    for path in place.parent.glob(f"*{_SUFFIX}"):
+        if place.name in Forgetting._read(path).runs:
+            wanted, remedy = f"a run of which nothing is being forgotten at {run}", "repeat cutlayer forget: it goes on"
+            raise RunFolderError.expected(wanted, f"one that {path} names", remedy)

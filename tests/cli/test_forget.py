@@ -1,0 +1,402 @@
+"""`cutlayer forget`: bit by bit the run that never had the rows, what is left of them on disk, and who signs it."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import csv, parquet
+
+from cutlayer.channel.receipts import Receipt
+from cutlayer.channel.trail import verify
+from cutlayer.data.ids import row_digests
+from cutlayer.jobs import forget as forgetting
+from cutlayer.training.forgetting import Forgetting
+from tests.channel.certificates import Federation
+from tests.cli.jobs import Place, Result, as_yaml
+from tests.parties.processes import forked, run_in
+from tests.parties.runs import raw_job
+from tools.ports import free_port
+
+ROWS = 300
+LISTS: Mapping[str, Collection[int]] = {"a row": (77,), "one in a hundred": (77, 100, 299)}
+DATED = {"all_runs.json", "committed.json", "store.json", "history.jsonl", "job.yaml", "summary.json", "outcome.json"}
+"""Files that hold a time, a path, or a digest of the table's file."""
+REPORTS = {"report.json", "report.html"}
+PRIVATE: Mapping[str, Any] = {
+    "bank": {"id": "id", "label": "label", "audit": {"attacks": []}, "privacy": {"label_dp": {"eps": 3.0}}},
+    "telco": {"id": "id", "fit": {"kind": "grade"}, "audit": {"attacks": []}, "privacy": {"grade_dp": {"epsilon": 8}}},
+}
+PRIVATE = {**PRIVATE, "shop": PRIVATE["telco"]}
+
+
+@pytest.fixture(autouse=True)
+def same_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All secrets are equal, so that a run that never had the rows has the keys of the one that forgot them."""
+    monkeypatch.setattr(secrets, "token_bytes", lambda size=32: b"\7" * size)
+    monkeypatch.setattr(secrets, "token_hex", lambda size=32: "07" * size)
+
+
+def table_of(party: str, without: Collection[int] = ()) -> pa.Table:
+    draw = np.random.default_rng(0)
+    ids, hidden = np.arange(ROWS), draw.normal(size=ROWS)
+    label = (hidden + draw.normal(size=ROWS) * 0.3 > 0).astype(int)
+    columns = {
+        "bank": {"id": ids, "age": hidden * 0.3 + draw.normal(size=ROWS), "label": label},
+        "telco": {"id": ids, "calls": hidden + draw.normal(size=ROWS), "usage": draw.normal(size=ROWS)},
+        "shop": {"id": ids, "sales": hidden + draw.normal(size=ROWS), "visits": draw.normal(size=ROWS)},
+    }
+    left = ~np.isin(ids, list(without)) & (ids >= (0 if party == "bank" else ROWS // 5))
+    return pa.table(columns[party]).filter(pa.array(left))
+
+
+def job_of(*parties: str, apart: bool = False) -> dict[str, Any]:
+    bottom = {name: {"kind": "auto"} if name == "bank" else {"kind": "grade", "least_rows": 0} for name in parties}
+    sections = {name: {"role": "active" if name == "bank" else "passive"} for name in parties}
+    if not apart:
+        sections = {name: {**section, "table": f"{name}.csv", **PRIVATE[name]} for name, section in sections.items()}
+    model = {"bottom": bottom, "top": {"kind": "auto", "candidates": ["linear"]}}
+    train = {**raw_job()["train"], "release": "once"}
+    return {"task": "binary", "rows": "all", "model": model, "train": train, "parties": sections}
+
+
+def lay_out(folder: Path, *parties: str, without: Collection[int] = ()) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in parties:
+        csv.write_csv(table_of(name, without), folder / f"{name}.csv")
+    (folder / "job.yaml").write_text(as_yaml(job_of(*parties)))
+    return folder / "job.yaml"
+
+
+def listed(folder: Path, rows: Collection[int]) -> Path:
+    csv.write_csv(pa.table({"id": list(rows)}), folder / "withdrawn.csv")
+    return folder / "withdrawn.csv"
+
+
+def contents(folder: Path, ignored: Collection[str] = DATED | REPORTS) -> dict[str, bytes]:
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name not in ignored)
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def same(one: Path, other: Path, random: Collection[str] = ()) -> None:
+    mine, theirs = (contents(folder, {*DATED, *REPORTS, *random}) for folder in (one, other))
+    assert mine.keys() == theirs.keys()
+    assert [name for name in mine if mine[name] != theirs[name]] == []
+    assert any("best" in name for name in mine)
+
+
+def traces_of(rows: Collection[int], folder: Path, run: Path) -> dict[str, bytes]:
+    """What a file could hold of the rows: digests of their ids, and their encoded columns, by the run that had them."""
+    found: dict[str, bytes] = {}
+    for party in ("bank", "telco"):
+        kept = table_of(party)["id"].to_numpy()
+        store = run / "data" / party
+        numbers = np.load(store / "numbers.npy") if (store / "numbers.npy").exists() else None
+        for row in rows:
+            found[f"digest of {row}"] = row_digests(pa.array([row])).tobytes()
+            if numbers is not None and len(numbers) == len(kept):
+                found[f"{party}'s columns of {row}"] = numbers[list(kept).index(row)].tobytes()
+            for value in table_of(party).filter(pa.array(kept == row)).to_pylist()[0].values():
+                if isinstance(value, float):
+                    found[f"{value} of {row}"] = str(value)[:12].encode()
+                    found[f"double {value} of {row}"] = np.float64(value).tobytes()
+    return {what: trace for what, trace in found.items() if len(trace) >= 8}
+
+
+def holding(folder: Path, traces: Mapping[str, bytes], tables: Collection[str]) -> dict[str, list[str]]:
+    """The files in which a trace is found, apart from the owners' tables."""
+    held: dict[str, list[str]] = {}
+    for name, content in contents(folder, tables).items():
+        if hits := [what for what, trace in traces.items() if trace in content]:
+            held[name] = hits
+    return held
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The job of two parties, trained with all rows; not to be changed."""
+    folder = tmp_path_factory.mktemp("trained")
+    job = lay_out(folder, "bank", "telco")
+    with pytest.MonkeyPatch.context() as patched:
+        briefly(patched)
+        assert quietly("run", job) == 0
+    return folder
+
+
+def briefly(patched: pytest.MonkeyPatch) -> None:
+    from tests.cli.jobs import audit_briefly, share_engine
+    from tests.models.estimator_rows import fit_briefly
+
+    audit_briefly(patched)
+    fit_briefly(patched)
+    share_engine(patched)
+    patched.setattr(secrets, "token_bytes", lambda size=32: b"\7" * size)
+    patched.setattr(secrets, "token_hex", lambda size=32: "07" * size)
+
+
+def quietly(verb: str, *options: object) -> int:
+    from cutlayer.cli.app import _run
+
+    return _run([verb, *map(str, options), "--json"])
+
+
+@pytest.fixture(scope="module")
+def never(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same job trained by tables that lack one row; not to be changed."""
+    folder = tmp_path_factory.mktemp("never")
+    job = lay_out(folder, "bank", "telco", without=LISTS["a row"])
+    with pytest.MonkeyPatch.context() as patched:
+        briefly(patched)
+        assert quietly("run", job) == 0
+    return folder
+
+
+@pytest.fixture
+def world(trained: Path, place: Place) -> Path:
+    return Path(shutil.copytree(trained, place.folder / "world"))
+
+
+@pytest.mark.parametrize("rows", LISTS.values(), ids=LISTS.keys())
+def test_forgotten_rows_leave_the_run_that_never_had_them(world: Path, place: Place, rows: Collection[int]) -> None:
+    traces = traces_of(rows, world, world / "runs" / "job")
+    tables = {"bank.csv", "telco.csv", "withdrawn.csv"}
+    held = holding(world, traces, tables)
+    assert {Path(name).name for name in held} >= {"released.safetensors", "numbers.npy"}, (
+        "what files hold is looked for"
+    )
+    before = place.call("ledger", world / ".cutlayer", "--json").document()
+    done = place.call("forget", world / "job.yaml", "--rows", listed(world, rows), "--json")
+    assert done.code == 0, done
+    never = place.folder / "never"
+    assert place.call("run", lay_out(never, "bank", "telco", without=rows)).code == 0
+    same(world / "runs" / "job", never / "runs" / "job")
+    memory = contents(never / ".cutlayer" / "bank.key.labels")
+    assert memory == contents(world / ".cutlayer" / "bank.key.labels")
+    assert holding(world, traces, tables) == {}
+    report = json.loads((world / "runs" / "job" / "report.json").read_text())
+    assert report["parties"][0]["left_out"] == {"that were forgotten": len(rows)}
+    spent = place.call("ledger", world / ".cutlayer", "--json").document()
+    assert [each["what"] for each in spent["forgotten"]] == ["rows of bank, telco"]
+    assert {run["count"] for run in spent["runs"]} == {run["count"] for run in before["runs"]} | {
+        run["count"] - len(rows) for run in before["runs"]
+    }, "what was spent stays spent"
+
+
+def test_a_partner_that_is_forgotten_leaves_the_run_that_never_had_it(place: Place) -> None:
+    world, never = place.folder / "world", place.folder / "never"
+    assert place.call("run", lay_out(world, "bank", "telco", "shop")).code == 0
+    assert place.call("forget", world / "job.yaml", "--party", "shop").code == 0
+    assert place.call("run", lay_out(never, "bank", "telco")).code == 0
+    same(world / "runs" / "job", never / "runs" / "job")
+    alone = place.call("forget", never / "job.yaml", "--party", "telco")
+    assert (alone.code, "no party is left to train with" in alone.out) == (0, True), alone
+    assert not (never / "runs" / "job").exists()
+
+
+@pytest.mark.parametrize("where", ["mark", "folders", "trained", "receipt"])
+def test_a_forgetting_that_is_killed_leaves_no_run_and_goes_on(
+    world: Path, never: Path, place: Place, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    rows, (job, run) = LISTS["a row"], (world / "job.yaml", world / "runs" / "job")
+    arguments = ("forget", job, "--rows", listed(world, rows), "--json")
+
+    def killed(*_: object, **__: object) -> Any:
+        raise KeyboardInterrupt
+
+    places = {
+        "mark": (forgetting.Deleting, "_forget_rows", killed),
+        "folders": (forgetting.shutil, "rmtree", killed),
+        "trained": ("cutlayer.cli.run", "train", killed),
+        "receipt": (Receipt, "add_to", killed),
+    }
+    owner, name, kill = places[where]
+    with monkeypatch.context() as patched:
+        patched.setattr(*((f"{owner}.{name}", kill) if isinstance(owner, str) else (owner, name, kill)))
+        assert place.call(*arguments).code == 130
+    for verb in ("report", "predict", "audit"):
+        options = ("--data", world / "bank.csv", "--out", world / "scores.csv") if verb == "predict" else ()
+        assert place.call(verb, run, *options).code == 2, (where, verb)
+    other = (*arguments[:3], listed(place.folder, (5,)), "--json")
+    assert "end that one first" in place.call(*other).document()["error"]
+    assert place.call(*arguments).code == 0
+    same(run, never / "runs" / "job")
+    assert place.call("report", run).code == 0
+
+
+def test_what_is_refused_deletes_nothing(world: Path, place: Place) -> None:
+    before, job = contents(world / "runs", ()), world / "job.yaml"
+    (world / "empty.csv").write_text("other\n1\n")
+    for options, message in (
+        ((), "expected --rows, --party or both, or --accept alone"),
+        (("--party", "shop"), "expected --party of bank, telco, got shop"),
+        (("--rows", world / "empty.csv"), "no column 'id'"),
+        (("--rows", world / "gone.csv"), "gone.csv"),
+        (("--accept", world / "x.json"), "expected --accept and --folder between organisations"),
+        (("--rows", listed(world, (1,)), "--as", "bank"), "--as and --local together"),
+    ):
+        refused = place.call("forget", job, *options)
+        assert (refused.code, message in refused.error) == (2, True), refused
+    assert contents(world / "runs", ()) == before
+    (world / "telco.csv").write_text((world / "telco.csv").read_text())
+    (world / ".cutlayer" / "telco.key.forgotten").write_bytes(bytes(40))
+    assert "restore the file" in place.call("run", job, "--out", world / "runs" / "other").error
+
+
+class Apart:
+    """Two organisations, each with a folder of its own, which exchange files in a third."""
+
+    def __init__(self, base: Path, place: Place, without: Collection[int] = (), **job: Any) -> None:
+        self.base, self.place = base, place
+        keys = Federation(base / "keys", "telco")
+        for name in ("bank", "telco"):
+            home = base / name
+            home.mkdir()
+            csv.write_csv(table_of(name, without), home / "own.csv")
+            csv.write_csv(table_of(name), home / "new.csv")
+            raw = {**job_of("bank", "telco", apart=True), "federation": "loans"}
+            raw["parties"]["bank"] |= job
+            (home / "job.yaml").write_text(as_yaml(raw))
+            (home / f"{name}.yaml").write_text(as_yaml({"table": "own.csv", **PRIVATE[name]}))
+            shutil.copytree(keys.base / name, home / "keys")
+
+    def call(self, name: str, verb: str, *options: object) -> Result:
+        home = self.base / name
+        named = ("--as", name, "--local", home / f"{name}.yaml", "--json")
+        return self.place.call(*verb.split(), home / "job.yaml", *named, *options)
+
+    def exchange(self, *options: object, out: Path | None = None) -> None:
+        done: dict[str, int] = {}
+        for _ in range(3):
+            for name in ("bank", "telco"):
+                data = ("--data", self.base / name / "new.csv") if out else ()
+                more = (*options, *data, *(("--out", out) if out and name == "bank" else ()))
+                result = self.call(name, "exchange", "--folder", self.base / "shared", *more)
+                assert result.code in (0, 5), result
+                done[name] = result.code
+        assert done == {"bank": 0, "telco": 0}
+
+    def forget(self, asking: str, *options: object) -> tuple[Path, Path]:
+        """Both delete and sign; returns the two receipts."""
+        other = "bank" if asking == "telco" else "telco"
+        shared = ("--folder", self.base / "shared")
+        asked = self.call(asking, "forget", *options, *shared)
+        assert asked.code == 5, asked
+        assert asked.document()["missing"] == [other]
+        (request,) = map(Path, asked.document()["written"])
+        answered = self.call(other, "forget", "--accept", request, *shared)
+        assert answered.code == 0, answered
+        (answer,) = map(Path, answered.document()["written"])
+        assert self.call(asking, "forget", "--accept", answer, *shared).code == 0
+        return request, answer
+
+
+def test_by_courier_both_delete_and_sign_and_nothing_of_a_row_is_left(place: Place) -> None:
+    rows = LISTS["one in a hundred"]
+    here = Apart(place.folder / "here", place)
+    here.exchange("--version", "1")
+    predictions = here.base / "bank" / "june.parquet"
+    here.exchange("--round", "june", out=predictions)
+    traces = {f"digest of {row}": row_digests(pa.array([row])).tobytes() for row in rows}
+    tables = {"own.csv", "new.csv", "withdrawn.csv"}
+    assert holding(here.base, traces, tables)
+    csv_rows = [path for path in here.base.rglob("rows.csv") if ',"77"' in path.read_text()]
+    assert csv_rows
+    request, answer = here.forget("telco", "--rows", listed(here.base / "telco", rows))
+    left = {path.name for path in here.base.rglob("*") if path.suffix in (".safetensors", ".release", ".parquet")}
+    assert not {name for name in left if not name.startswith(tuple("0123456789abcdef"))}, left
+    assert not [*here.base.rglob("rows.csv"), *(here.base / "shared").rglob("*.cutlayer")]
+    assert holding(here.base, traces, tables) == {}
+    for name, file in (("telco", request), ("bank", answer)):
+        assert not verify(here.base / name / ".cutlayer" / f"{name}.key.trail").problems
+        assert all(str(row) not in Receipt.read(file).deletion.model_dump_json() for row in (299,))
+    refused = here.call("bank", "exchange", "--folder", here.base / "shared")
+    assert "a version of job-bank that was not forgotten, got 1; name a new one" in refused.document()["error"]
+    here.exchange("--version", "2")
+    never = Apart(place.folder / "never", place)
+    csv.write_csv(table_of("telco", rows), never.base / "telco" / "own.csv")  # the bank has its own rows still
+    never.exchange("--version", "2")
+    for name in ("bank", "telco"):
+        same(here.base / name / "runs" / f"job-{name}-2", never.base / name / "runs" / f"job-{name}-2")
+    here.exchange("--round", "july", out=predictions)
+    never.exchange("--round", "july", out=never.base / "bank" / "june.parquet")
+    after, without = (parquet.read_table(world.base / "bank" / "june.parquet").to_pylist() for world in (here, never))
+    changed = {row["id"] for row, other in zip(after, without, strict=True) if row != other}
+    assert changed == {*map(str, rows)}, "the partner withholds these from a table of new rows, which the other world releases"
+
+
+def test_receipts_that_are_not_the_partners_are_refused(place: Place) -> None:
+    here = Apart(place.folder / "here", place)
+    rows = listed(here.base / "telco", (77,))
+    (request,) = map(Path, here.call("telco", "forget", "--rows", rows).document()["written"])
+    raw = json.loads(request.read_text())
+
+    def refusal(change: Callable[[dict[str, Any]], object]) -> str:
+        edited = json.loads(request.read_text())
+        change(edited)
+        path = here.base / "edited.json"
+        path.write_text(json.dumps(edited))
+        result = here.call("bank", "forget", "--accept", path)
+        assert result.code == 7, result
+        return str(result.document()["error"])
+
+    assert "a signature of its content" in refusal(lambda r: r["deletion"].update(what="all of telco"))
+    assert "a signature of its content" in refusal(lambda r: r["deletion"].update(deleted=["x"]))
+    assert "another job or other parties" in refusal(lambda r: r["deletion"].update(job="0" * 32))
+    assert "another job or other parties" in refusal(lambda r: r["deletion"].update(party="../x"))
+    assert "a receipt in" in refusal(lambda r: r["deletion"].update(request="../../x"))
+    assert "a signed receipt of a partner" in refusal(lambda r: r["deletion"].update(party="bank"))
+    assert "the signature cannot be read" in refusal(lambda r: r.update(signature="?"))
+    assert len(raw["deletion"]["rows"]) == 64
+    (answer,) = map(Path, here.call("bank", "forget", "--accept", request).document()["written"])
+    again = here.call("bank", "forget", "--accept", request)  # a replay deletes nothing again
+    assert (again.code, again.document()["written"]) == (0, [])
+    here.exchange("--version", "1")
+    assert here.call("bank", "forget", "--accept", request).code == 0
+    assert (here.base / "bank" / "runs" / "job-bank-1" / "summary.json").exists()
+    orphan = Apart(place.folder / "orphan", place)
+    shutil.rmtree(orphan.base / "keys")
+    for name in ("bank", "telco"):
+        shutil.rmtree(orphan.base / name / "keys")
+        shutil.copytree(here.base / name / "keys", orphan.base / name / "keys")
+    early = orphan.call("telco", "forget", "--accept", answer)
+    assert (early.code, "the request before the receipts" in early.document()["error"]) == (2, True)
+
+
+def test_between_processes_the_next_run_is_one_that_never_had_the_rows(place: Place) -> None:
+    rows, key = LISTS["one in a hundred"], bytes(range(32))
+    worlds = {}
+    for name in ("here", "never"):
+        worlds[name] = world = Apart(place.folder / name, place, address=f"127.0.0.1:{free_port()}")
+        for party in ("bank", "telco"):
+            (world.base / party / "noise.key").write_bytes(key)
+            (world.base / party / "noise.key").chmod(0o600)
+    csv.write_csv(table_of("telco", rows), worlds["never"].base / "telco" / "own.csv")
+
+    def run(world: Apart) -> None:
+        named = lambda name: ["party", "job.yaml", "--as", name, "--local", f"{name}.yaml", "--key", "noise.key"]  # noqa: E731
+        processes = [forked(run_in, world.base / name, [*named(name), "--json"]) for name in ("bank", "telco")]
+        assert [process.wait() for process in processes] == [0, 0], [*world.base.rglob("errors.txt")]
+
+    worlds["here"].forget("telco", "--rows", listed(worlds["here"].base / "telco", rows))
+    run(worlds["here"])
+    run(worlds["never"])
+    named_by_run = {"model.json", "partners.safetensors"}  # the id of the training, which the server draws
+    for party in ("bank", "telco"):
+        same(*(world.base / party / "runs" / f"job-{party}" for world in worlds.values()), named_by_run)
+
+
+def test_a_mark_that_is_damaged_opens_nothing(tmp_path: Path) -> None:
+    mark = Forgetting.begin(tmp_path / "job", "rows of bank", b"x", ["job"])
+    mark.path.write_text("{}")
+    from cutlayer.errors import RunFolderError
+    from cutlayer.training.forgetting import check_not_forgetting
+
+    with pytest.raises(RunFolderError, match="the mark of a forgetting"):
+        check_not_forgetting(tmp_path / "job")
