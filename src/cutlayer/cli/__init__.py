@@ -26,6 +26,7 @@ _FILES = (
     "report",
     "ledger",
     "sweep",
+    "compare",
     "recommend",
     "list_",
     "schema",
