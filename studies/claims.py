@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar
 
-from studies.results import MIN_SEEDS, Mean, quantile_of
+from cutlayer.results.seed_mean import MAX_SEEDS, Mean
 
 RULES = (
     "A claim **holds** where the whole 95 % interval lies on its side of the limit, and **does not hold here** where "
@@ -18,8 +18,6 @@ RULES = (
 )
 NOT_TRIED = "not tried"
 """What a paper says where it did not measure the same."""
-MAX_SEEDS = 100
-"""Beyond so many seeds a difference is too small for this spread to be worth settling."""
 
 
 class Kind(StrEnum):
@@ -100,22 +98,10 @@ def below(value: Mean | None, limit: float) -> Verdict:
     """
     if value is None:
         return Verdict.NOT_RUN
-    if value.half_width is None:
-        return Verdict(Kind.OPEN, value.seeds)
-    if value.value + value.half_width < limit:
-        return Verdict.HOLDS
-    if value.value - value.half_width > limit:
-        return Verdict.FAILS
-    return Verdict(Kind.OPEN, value.seeds, _enough(value, limit))
-
-
-def _enough(value: Mean, limit: float) -> int | None:
-    """Number of seeds at which the interval of the same mean and standard deviation leaves out the limit."""
-    if value.half_width is None or value.seeds < MIN_SEEDS:
-        return None
-    deviation = value.half_width * value.seeds**0.5 / quantile_of(value.seeds)
-    wanted = range(value.seeds + 1, MAX_SEEDS + 1)
-    return next((n for n in wanted if quantile_of(n) * deviation / n**0.5 < abs(value.value - limit)), None)
+    side = value.side_of(limit)
+    if side is None:
+        return Verdict(Kind.OPEN, value.seeds, value.seeds_to_settle(limit))
+    return Verdict.HOLDS if side < 0 else Verdict.FAILS
 
 
 def above(value: Mean | None, limit: float) -> Verdict:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from scipy import stats
+from cutlayer.results.seed_mean import Mean as Mean
+from cutlayer.results.seed_mean import mean_of as mean_of
 
-CONFIDENCE = 0.95
 UNDEFENDED = "undefended"
 
 
@@ -53,61 +52,6 @@ Value = Callable[[TrialResult], float | None]
 """A number of one training, or `None` where that training does not have it."""
 Condition = tuple[str, str]
 """Group and setting."""
-
-
-MIN_SEEDS = 2
-"""Seeds from which on a mean has an interval."""
-
-
-@dataclass(frozen=True)
-class Mean:
-    """A mean over seeds with its 95 % interval (Student's t).
-
-    Attributes:
-        value: The mean.
-        half_width: Half the width of the interval; `None` from a single value.
-        seeds: Number of values; 0 if unknown.
-    """
-
-    value: float
-    half_width: float | None
-    seeds: int = 0
-
-    def __str__(self) -> str:
-        """Three decimals, as `0.723 ± 0.004`; two digits that count where these are zeros, as `0.00012 ± 3e-05`."""
-        largest = max(abs(self.value), self.half_width or 0.0)
-        return self.text(".2g" if 0 < largest < 0.0005 else ".3f")
-
-    def text(self, spec: str) -> str:
-        """The mean and its interval by a format.
-
-        Args:
-            spec: Format of both numbers, such as `.3f` or `.1%`.
-        """
-        value = format(round(self.value, 3) + 0.0 if spec == ".3f" else self.value, spec)  # never -0.000
-        return value if self.half_width is None else f"{value} ± {self.half_width:{spec}}"
-
-
-def mean_of(values: Iterable[float | None]) -> Mean | None:
-    """Mean and half-width of the 95 % t interval of the known values; `None` without any.
-
-    >>> str(mean_of([0.7, 0.72, None, 0.71]))
-    '0.710 ± 0.025'
-    >>> str(mean_of([0.0001, 0.00012, 0.00011]))
-    '0.00011 ± 2.5e-05'
-    """
-    known = [value for value in values if value is not None]
-    if not known:
-        return None
-    if len(known) < MIN_SEEDS:
-        return Mean(known[0], None, len(known))
-    half_width = quantile_of(len(known)) * statistics.stdev(known) / len(known) ** 0.5
-    return Mean(statistics.fmean(known), half_width, len(known))
-
-
-def quantile_of(seeds: int) -> float:
-    """Student's t that makes the half-width of the 95 % interval of a mean of so many values, 2 or more."""
-    return float(stats.t.ppf((1 + CONFIDENCE) / 2, seeds - 1))
 
 
 def formatted(value: Mean | str | None) -> str:

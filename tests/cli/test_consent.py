@@ -69,7 +69,7 @@ def test_a_job_that_names_a_program_runs_none(
 ) -> None:
     place.change({where: program(place.folder)})
     imports = []
-    monkeypatch.setattr("cutlayer.models.imports.importlib.import_module", imports.append)
+    monkeypatch.setattr("cutlayer.plugins.importlib.import_module", imports.append)
     if options:
         monkeypatch.undo()
         monkeypatch.chdir(place.folder)

@@ -266,7 +266,7 @@ VERBS = {
         "--storage",
         "job",
     },
-    "list": {"--help", "--json", "what"},
+    "list": {"--allow-model", "--help", "--json", "what"},
     "schema": {"--help", "--json", "of"},
     "doctor": {"--help", "--json"},
     "keys": {"--help"},

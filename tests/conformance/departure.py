@@ -12,8 +12,7 @@ from cutlayer.models import build_top
 from cutlayer.problem.task import Task
 from cutlayer.protections.contract.chain import Chain
 from cutlayer.protections.contract.views import ActiveView, Mode
-
-from . import toy
+from cutlayer.testing import toy
 
 ROWS, BATCH, WIDTH, EPOCHS = 2048, 64, 4, 8
 

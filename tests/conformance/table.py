@@ -15,22 +15,18 @@ import pyarrow as pa
 from pyarrow import csv, parquet
 
 from cutlayer.attacks.label.base import Target
+from cutlayer.testing import protection_checks as testing
+from cutlayer.testing.attack_checks import AttackCase as AttackCase
 from tests.workbooks import write_workbook
 
 GRADIENT, EMBEDDING, PART, LABELS, LAYER = Target
 
 
 @dataclass(frozen=True)
-class ProtectionCase:
-    """How to try a protection.
+class ProtectionCase(testing.ProtectionCase):
+    """How to try a protection, and what a step of it may cost.
 
     Attributes:
-        options: options with which it acts on the toy.
-        lowers: attacks that it defends against, as (attack, target, leak AUC that it must stay below).
-        adaptive: attacks on the whole run, chosen after reading the defence, in the same form: the strongest that is
-            known on the toy. Limits near 1 say that the defence hides the label from the attacks above alone.
-        refused: options that must be an error (an unknown key always is one).
-        loses: maximum loss of accuracy when a party leaves, for a defence against departures, which lowers no attack.
         reads: numbers or messages of a step of two parties that are read from a GPU. Two are the digests by which the
             chain compares what it returned with what is sent; one more is the content that keys noise, and two what is
             read before a release is counted. `max_norm` and `marvell` read how many rows of a kind there are, `dcor`
@@ -40,28 +36,9 @@ class ProtectionCase:
             graph.
     """
 
-    options: Mapping[str, Any]
-    lowers: tuple[tuple[str, Target, float], ...] = ()
-    adaptive: tuple[tuple[str, Target, float], ...] = ()
-    refused: tuple[Mapping[str, Any], ...] = ()
-    loses: float | None = None
     reads: int = 2
     copies: bool = False
     operations: float = math.inf
-
-
-@dataclass(frozen=True)
-class AttackCase:
-    """How to try an attack.
-
-    Attributes:
-        succeeds: the AUC of its scores, all rows ranked together, that it must exceed on the undefended toy, by target.
-            Higher scores mean the positive class: 0.0 is no success.
-        summed: it needs a top model that only adds up.
-    """
-
-    succeeds: Mapping[Target, float] = field(default_factory=dict)
-    summed: bool = False
 
 
 @dataclass(frozen=True)

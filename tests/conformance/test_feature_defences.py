@@ -11,8 +11,8 @@ from cutlayer.attacks.feature.inversion import Inversion
 from cutlayer.attacks.feature.lira import Lira
 from cutlayer.protections import build
 from cutlayer.protections.contract.views import Mode, PassiveView
+from cutlayer.testing import toy
 
-from . import toy
 from .feature_world import ROWS, WIDTH, exposed, measured_once, remembered
 
 AT = torch.arange(ROWS)

@@ -10,6 +10,7 @@ from cutlayer.attacks.label.base import Guess, LabelAttack, Target, step_by_step
 from cutlayer.config import FrozenModel
 from cutlayer.protections import REGISTRY
 from cutlayer.protections.contract.base import Asset, Protection, Side
+from cutlayer.testing import check_attack, check_protection
 
 from . import suite
 from .table import PROTECTIONS, AttackCase, ProtectionCase
@@ -62,7 +63,7 @@ def lowering(limit):
 
 
 def test_an_unregistered_defence_that_works_passes():
-    suite.check_protection(Flat, lowering(0.55))
+    check_protection(Flat, {}, lowers=[("norm", "gradient", 0.55)])
 
 
 def test_a_defence_without_effect_fails():
@@ -195,6 +196,19 @@ class Guesser(LabelAttack):
     def run(self, view, knowledge):
         draw = torch.Generator().manual_seed(1)
         return step_by_step(view, lambda m, _: Guess(torch.rand(len(m), generator=draw)))
+
+
+def test_what_the_public_checks_cannot_try_is_named():
+    with pytest.raises(AssertionError, match="a subclass of LabelAttack; the checks of the other families"):
+        check_attack(Flat, {"gradient": 0.95})
+    with pytest.raises(AssertionError, match=r"a kind of message \(gradient, .*, got gradients"):
+        check_attack(Norm, {"gradients": 0.95})
+    with pytest.raises(AssertionError, match="a limit for each of"):
+        check_attack(Norm, {"embedding": 0.95})
+    with pytest.raises(AssertionError, match="an attack of Cutlayer on the gradient, got nrom"):
+        check_protection(Flat, {}, lowers=[("nrom", "gradient", 0.55)])
+    with pytest.raises(AssertionError, match=r"ConfigError with 'privacy.flat' in its message for the settings"):
+        check_protection(Flat, {}, lowers=[("norm", "gradient", 0.55)], refused=[{"factor": -1.0}])
 
 
 def test_an_attack_that_guesses_fails():

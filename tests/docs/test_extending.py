@@ -40,7 +40,20 @@ from tests.docs.reading import ROOT, block, blocks
 from tests.parties.runs import KEY, raw_job, tables
 from tests.parties.runs import run as train
 
-PAGE = ROOT / "docs" / "extending.md"
+PAGE = ROOT / "examples" / "in_the_package.md"
+PLUGIN = ROOT / "examples" / "plugin"
+IN_PLUGIN = ("noisy_sign.py", "nearest.py")
+
+
+def source(name: str) -> str:
+    """The file of an example."""
+    folder = PLUGIN / "src" / "cutlayer_example"
+    return (folder / name).read_text(encoding="utf-8") if name in IN_PLUGIN else block(PAGE, name)
+
+
+@pytest.mark.parametrize("name", IN_PLUGIN)
+def test_the_page_shows_the_files_of_the_template(name: str) -> None:
+    assert block(ROOT / "docs" / "extending.md", name) == source(name)
 
 
 @pytest.fixture
@@ -50,7 +63,7 @@ def suite() -> ModuleType:
 
 def example(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """Write a block of the page to a file and import it."""
-    (folder / name).write_text(block(PAGE, name), encoding="utf-8")
+    (folder / name).write_text(source(name), encoding="utf-8")
     monkeypatch.syspath_prepend(folder)
     return importlib.import_module(Path(name).stem)
 
@@ -61,10 +74,14 @@ def line_of(name: str) -> dict:
     return eval("{" + block(PAGE, name) + "}", vars(table))
 
 
-def test_a_defence_in_one_file(suite: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def every(checks: tuple, kind: type, case: object) -> None:
+    for check in checks:
+        check(kind, case)
+
+
+def test_a_registered_defence_is_in_a_chain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     defence = example("noisy_sign.py", tmp_path, monkeypatch).NoisySign
     ((name, case),) = line_of("protections-line").items()
-    suite.check_protection(defence, case)
     monkeypatch.setitem(protections.REGISTRY, name, defence)
     chain = protections.build_chain(
         "bank", "active", {name: case.options, "discrete_sgd": {"levels": 2}}, "parties.bank.privacy"
@@ -74,15 +91,13 @@ def test_a_defence_in_one_file(suite: ModuleType, tmp_path: Path, monkeypatch: p
 
 def test_a_defence_with_a_theorem(suite: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     defence = example("sphere_noise.py", tmp_path, monkeypatch).SphereNoise
-    suite.check_protection(defence, *line_of("formal-line").values())
+    every(suite.PROTECTION_CHECKS, defence, *line_of("formal-line").values())
 
 
-def test_an_attack_in_one_file(suite: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_registered_attack_is_in_a_catalogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     attack = example("nearest.py", tmp_path, monkeypatch).Nearest
-    ((name, case),) = line_of("attacks-line").items()
-    suite.check_attack(attack, case)
-    monkeypatch.setitem(attacks.REGISTRY, name, attack)
-    assert name in [label.name for label in attacks.resolve("auto", "binary").labels]
+    monkeypatch.setitem(attacks.REGISTRY, "nearest", attack)
+    assert "nearest" in [label.name for label in attacks.resolve("auto", "binary").labels]
 
 
 def test_a_completion_attack_in_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,7 +297,7 @@ def test_one_file_and_two_lines_add_anything(tmp_path: Path) -> None:
         copy(ROOT / name, root / name)
     table = root / "tests" / "conformance" / "table.py"
     for file, (folder, name, lines) in ADDED.items():
-        (package / folder / file).write_text(block(PAGE, file), encoding="utf-8")
+        (package / folder / file).write_text(source(file), encoding="utf-8")
         catalogue = package / folder / "catalogue.py"
         catalogue = catalogue if catalogue.exists() else package / Path(folder).parent / "catalogue.py"
         with catalogue.open("a", encoding="utf-8") as registry:

@@ -12,7 +12,7 @@ from torch import nn
 from cutlayer.consent import allowed, is_allowed
 from cutlayer.errors import ConfigError
 from cutlayer.models import Inputs, build_bottom, build_top, modules_of
-from cutlayer.models.imports import resolved
+from cutlayer.plugins import resolved
 
 INPUTS = Inputs((), 2)
 MODELS = """

@@ -51,6 +51,7 @@ class Entry:
         fingerprint: Digest of the inputs of a randomised response's draws. Entries with the same fingerprint are the
             same draws, which cost once, however many runs use them; `None` if every run draws anew.
         run: Number of the run, from 0; above 0 only in a merged ledger.
+        stated_by: The plugin whose protection states the event; empty for Cutlayer's own.
     """
 
     protection: str
@@ -61,6 +62,7 @@ class Entry:
     delta: float = DELTA
     fingerprint: str | None = None
     run: int = 0
+    stated_by: str = ""
 
     @property
     def formal(self) -> bool:
@@ -80,7 +82,8 @@ class Entry:
         text = wording.of_event(self.event)
         if self.epsilon is None:
             return text
-        return f"{wording.of_asset(self.protects, self.party)}, towards {', '.join(self.towards)}: {text}"
+        about = f"{wording.of_asset(self.protects, self.party)}, towards {', '.join(self.towards)}: {text}"
+        return f"{about}; {wording.stated_by(self.stated_by)}" if self.stated_by else about
 
 
 @dataclass(frozen=True)
@@ -181,6 +184,10 @@ def _total(towards: tuple[str, ...], entries: Sequence[Entry]) -> Total:
         return _stated(Total(party=party, protects=asset, towards=towards, delta=delta, why=why))
     cost = Composition.of(events)
     noisy = [event for event in events if isinstance(event, GaussianRelease)]
+    plugins = ", ".join(dict.fromkeys(entry.stated_by for entry in entries if entry.formal and entry.stated_by))
+    condition = _given(entries) or _condition(runs)
+    if plugins:
+        condition = f"{condition}, {wording.stated_by(plugins)}".removeprefix("unconditional, ")
     total = Total(
         party=party,
         protects=asset,
@@ -189,7 +196,8 @@ def _total(towards: tuple[str, ...], entries: Sequence[Entry]) -> Total:
         delta=0.0 if cost.accountant == "pure" else delta,
         accountant=cost.accountant,
         rdp_epsilon=None if cost.accountant == "pure" else cost.rdp_epsilon(delta),
-        condition=_given(entries) or _condition(runs),
+        condition=condition,
+        stated_by=plugins,
         curve=cost.curve(),
         auc_bound=cost.auc_bound,
         releases=sum(event.releases.max_releases for event in noisy) if noisy else None,

@@ -21,13 +21,14 @@ class Total(FrozenModel):
         accountant: Method of the account: `pure`, `exact Gaussian` or `PLD`.
         rdp_epsilon: Looser epsilon by Renyi differential privacy, for comparison; `None` if not known.
         condition: `unconditional`; or given the bottom model, the encoding of the columns, or both; of labels, what
-            partners learn by design (`AboutLabels.given`).
+            partners learn by design (`AboutLabels.given`). A plugin that states a guarantee is part of it.
         curve: Further pairs (epsilon, delta) that hold.
         auc_bound: Bound on the ROC AUC of every test between two values of one row, all else known; for Gaussian
             releases.
         releases: Number of releases of the row that is released most often, if rows are released with noise.
         why: Reason why no theorem holds.
         statement: The total as a sentence.
+        stated_by: Plugins whose protections state a guarantee that counts here.
     """
 
     party: str
@@ -43,3 +44,4 @@ class Total(FrozenModel):
     releases: int | None = None
     why: str = ""
     statement: str = ""
+    stated_by: str = ""

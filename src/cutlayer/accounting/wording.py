@@ -88,6 +88,11 @@ def of_total(total: Total) -> str:
     return text
 
 
+def stated_by(plugins: str) -> str:
+    """Whose word a guarantee is that no proof or test of this project stands behind."""
+    return f"as the plugin {plugins} states; Cutlayer has neither proved nor tested it"
+
+
 def of_asset(asset: str, party: str) -> str:
     """The subject of a guarantee. Labels of held-out rows are used to evaluate, and no draw protects them.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,14 +13,17 @@ from cutlayer.attacks.feature.base import FeatureAttack
 from cutlayer.attacks.label.base import LabelAttack
 from cutlayer.attacks.label.history import HistoryAttack
 from cutlayer.errors import ConfigError
+from cutlayer.plugins import Registry
 
 if TYPE_CHECKING:
     from cutlayer.config import Job
     from cutlayer.config.case import Case
 
-REGISTRY: Mapping[str, type[Attack[Any, Any]]] = {
-    kind.name: kind for kind in vars(catalogue).values() if isinstance(kind, type) and issubclass(kind, Attack)
-}
+REGISTRY: Registry[type[Attack[Any, Any]]] = Registry(
+    {kind.name: kind for kind in vars(catalogue).values() if isinstance(kind, type) and issubclass(kind, Attack)},
+    "cutlayer.attacks",
+    Attack,
+)
 """All attacks by their name in `audit.attacks`."""
 
 
@@ -145,8 +148,8 @@ def _named(names: Sequence[str], task_kind: str, secret: str) -> list[type[Attac
     if isinstance(names, str):
         raise ConfigError.expected("audit.attacks: auto, full or a list of names", repr(names), f"write [{names}]")
     for index, name in enumerate(names):
-        if name not in REGISTRY:
-            raise ConfigError(f"audit.attacks: unknown attack {name!r}{near_miss(name, list(REGISTRY))}")
+        unknown = f"audit.attacks: unknown attack {name!r}{near_miss(name, list(REGISTRY))}"
+        REGISTRY.known(name, "audit.attacks", unknown)
         if name in names[:index]:
             raise ConfigError(f"audit.attacks: {name} is named twice; keep one")
         REGISTRY[name].check_task(task_kind)

@@ -27,6 +27,7 @@ _FILES = (
     "report",
     "ledger",
     "sweep",
+    "compare",
     "recommend",
     "list_",
     "schema",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich.console import Console
 from rich.padding import Padding
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from cutlayer.attacks.base import Attack
+    from cutlayer.plugins import Registry
+
+K = TypeVar("K")
 
 
 class Catalogue(StrEnum):
@@ -29,9 +32,9 @@ class Catalogue(StrEnum):
     MODELS = "models"
 
 
-@verb("list")
+@verb("list", consent=("model",))
 def list_(what: Catalogue, *, json: bool = False) -> None:
-    """List the protections, attacks or models that a job may name.
+    """List the protections, attacks or models that a job may name, those of installed plugins too.
 
     Args:
         what: The catalogue to list.
@@ -79,17 +82,24 @@ def entries(what: Catalogue) -> Iterator[dict[str, Any]]:
 def _protections() -> Iterator[dict[str, Any]]:
     from cutlayer.protections import REGISTRY
 
-    for name, protection in sorted(REGISTRY.items()):
+    for name, protection in _with_plugins(REGISTRY):
+        if isinstance(protection, str):
+            yield {"name": name, "plugin": protection}
+            continue
         sides = {"side": str(protection.side), "protects": str(protection.protects)}
         settings = {"tasks": sorted(protection.tasks), "settings": _settings(protection.config)}
-        yield {"name": name, **_does(protection), **sides, **settings, "reference": protection.reference}
+        source = {"reference": protection.reference, **_origin(REGISTRY, name)}
+        yield {"name": name, **_does(protection), **sides, **settings, **source}
 
 
 def _attacks() -> Iterator[dict[str, Any]]:
     from cutlayer.attacks import REGISTRY
     from cutlayer.attacks.knowledge import in_words
 
-    for name, attack in sorted(REGISTRY.items()):
+    for name, attack in _with_plugins(REGISTRY):
+        if isinstance(attack, str):
+            yield {"name": name, "plugin": attack}
+            continue
         known = {"reads": [str(target) for target in attack.reads], "knows": sorted(in_words(attack.needs))}
         catalogue = "auto, full" if attack.live else "full" if attack.thorough else "none; name it"
         if attack.graded and not attack.live:
@@ -98,7 +108,18 @@ def _attacks() -> Iterator[dict[str, Any]]:
         catalogue += " (on messages that no other attack reads whole)" * attack.costly
         audited = {"catalogue": catalogue, "runs": _when(attack)}
         tasks = {"tasks": sorted(attack.tasks), "reference": attack.reference}
-        yield {"name": name, **_does(attack), **known, **audited, **tasks}
+        yield {"name": name, **_does(attack), **known, **audited, **tasks, **_origin(REGISTRY, name)}
+
+
+def _with_plugins(registry: Registry[K]) -> Iterator[tuple[str, K | str]]:
+    """Cutlayer's own by name, then the plugins: what may not be imported as its description."""
+    yield from sorted(registry.items())
+    for name, text in registry.plugins().items():
+        yield name, registry[name] if registry.origin(name) and name in registry else text
+
+
+def _origin(registry: Registry[K], name: str) -> dict[str, str]:
+    return {"plugin": registry.plugins()[name]} if registry.origin(name) else {}
 
 
 def _models() -> Iterator[dict[str, Any]]:

@@ -27,7 +27,7 @@ FLAGS = {
 SHARED = {
     "absent": "A passive party that does not answer; may be repeated.",
     "allow_host": "A host, or HOST:PORT, that the file may connect to and send to; may be repeated.",
-    "allow_model": "A module that the file may import, and so execute, for a model; may be repeated.",
+    "allow_model": "A module that the file may import, and so execute: of a model or a plugin; may be repeated.",
     "allow_path": "A file or folder outside of the file's own folder that it may read and write; may be repeated.",
     "deadline": "Seconds that a connected party may take for a single step.",
     "device": "Where the parties here train: cpu, cuda, cuda:N or auto; in place of their `device`.",

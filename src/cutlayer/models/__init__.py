@@ -20,10 +20,10 @@ from cutlayer.models.base import FusedEmbedding as FusedEmbedding
 from cutlayer.models.base import TopModel as TopModel
 from cutlayer.models.base import layers_of as layers_of
 from cutlayer.models.base import tapped as tapped
-from cutlayer.models.imports import IMPORTED_KINDS
-from cutlayer.models.imports import modules_of as modules_of
 from cutlayer.models.precision import at_precision
 from cutlayer.models.sections import BottomKind, TopKind
+from cutlayer.plugins import IMPORTED_KINDS
+from cutlayer.plugins import modules_of as modules_of
 from cutlayer.problem.inputs import Inputs as Inputs
 
 K = TypeVar("K", BottomKind, TopKind)

@@ -14,8 +14,8 @@ from cutlayer.config import FrozenModel
 from cutlayer.errors import ConfigError, CutlayerError
 from cutlayer.lazy import Tensor, nn, torch
 from cutlayer.models.base import BottomModel, TopModel
-from cutlayer.models.imports import ClassPath, resolved
 from cutlayer.models.sections import BottomKind, TopKind
+from cutlayer.plugins import ClassPath, resolved
 from cutlayer.problem.inputs import Inputs
 
 

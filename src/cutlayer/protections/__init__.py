@@ -8,13 +8,16 @@ from typing import Any
 from cutlayer.config import BudgetConfig, near_miss, validated
 from cutlayer.config.party import BUDGET, LABEL_FREE, Role
 from cutlayer.errors import ConfigError
+from cutlayer.plugins import Registry
 from cutlayer.protections import catalogue
 from cutlayer.protections.contract.base import Protection
 from cutlayer.protections.contract.chain import Chain
 
-REGISTRY: Mapping[str, type[Protection[Any]]] = {
-    kind.name: kind for kind in vars(catalogue).values() if isinstance(kind, type) and issubclass(kind, Protection)
-}
+REGISTRY: Registry[type[Protection[Any]]] = Registry(
+    {kind.name: kind for kind in vars(catalogue).values() if isinstance(kind, type) and issubclass(kind, Protection)},
+    "cutlayer.protections",
+    Protection,
+)
 """All protections by the name they have under `privacy:`."""
 
 
@@ -34,9 +37,8 @@ def build(name: str, raw: Mapping[str, Any] | None, where: str) -> Protection[An
     ...
     cutlayer.errors.ConfigError: privacy.max_nrom: unknown protection; did you mean 'max_norm'?
     """
-    known = REGISTRY.get(name)
-    if known is None:
-        raise ConfigError(f"{where}.{name}: unknown protection{near_miss(name, [*REGISTRY, BUDGET, LABEL_FREE])}")
+    unknown = f"{where}.{name}: unknown protection{near_miss(name, [*REGISTRY, BUDGET, LABEL_FREE])}"
+    known = REGISTRY.known(name, f"{where}.{name}", unknown)
     return known(validated(known.config, raw, f"{where}.{name}"))
 
 

@@ -11,6 +11,7 @@ from cutlayer.config import Job
 from cutlayer.errors import DataError
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
+from cutlayer.parties.session.observer import Relay
 from cutlayer.results.audit import RunAudit
 from cutlayer.results.features import FeatureResult
 from cutlayer.results.leaks import LeakResult
@@ -81,3 +82,21 @@ def _worst(audit: RunAudit, leak: LeakKind) -> LeakResult:
         why = "".join(f"; {attack.label}: {attack.reason}" for attack in audit.skipped)
         raise DataError(f"no leak of the {' or '.join(leak.messages)} messages was measured{why}")
     return max(leaks, key=lambda result: result.leak)
+
+
+class Renamed(Relay, Progress):
+    """Progress of one trial, under the name of the trial.
+
+    Args:
+        inner: Shows it.
+        name: Name of the trial.
+    """
+
+    def __init__(self, inner: Progress, name: str) -> None:
+        super().__init__(inner)
+        self.inner = inner
+        self.name = name
+
+    def stage(self, name: str) -> None:
+        """Show the trial's name in place of the stage's."""
+        self.inner.stage(self.name)

@@ -110,7 +110,7 @@ def parse_varied(text: str) -> Varied:
         raise ConfigError.expected(f"--vary {_SYNTAX}", repr(text))
     if ".." in values:
         return _range(text, path, values)
-    choices = tuple(_value(word.strip()) for word in values.split(","))
+    choices = tuple(value_of(word.strip()) for word in values.split(","))
     if "" in choices:
         raise ConfigError.expected(f"--vary {_SYNTAX}", repr(text), "a value is empty")
     for index, value in enumerate(choices):
@@ -123,7 +123,7 @@ def parse_varied(text: str) -> Varied:
 
 def _range(text: str, path: str, values: str) -> Range:
     ends, colon, scale = values.partition(":")
-    low, high = (_value(end.strip()) for end in ends.split("..", 1))
+    low, high = (value_of(end.strip()) for end in ends.split("..", 1))
     numbers = [end for end in (low, high) if isinstance(end, int | float) and not isinstance(end, bool)]
     if len(numbers) < 2 or not all(map(math.isfinite, numbers)) or (colon and scale != "log"):
         raise ConfigError.expected("--vary PATH=LOW..HIGH or PATH=LOW..HIGH:log with two numbers", repr(text))
@@ -134,7 +134,8 @@ def _range(text: str, path: str, values: str) -> Range:
     return Range(path, numbers[0], numbers[1], log=bool(colon))
 
 
-def _value(word: str) -> Value:
+def value_of(word: str) -> Value:
+    """A value as a word of the command line: true or false, a number, or the word itself."""
     if word in ("true", "false"):
         return word == "true"
     for kind in (int, float):

@@ -14,10 +14,9 @@ from optuna.trial import FrozenTrial
 from cutlayer.config import Job
 from cutlayer.errors import ConfigError, CutlayerError, Interrupted
 from cutlayer.jobs.options import Options, Progress
-from cutlayer.parties.session.observer import Relay
 from cutlayer.problem.task import Task
 from cutlayer.storage.durable import locked, write_whole
-from cutlayer.sweeps.measure import measure
+from cutlayer.sweeps.measure import Renamed, measure
 from cutlayer.sweeps.page import render_page
 from cutlayer.sweeps.result import State, SweepResult, TrialMetrics, TrialResult
 from cutlayer.sweeps.shared import REASON, RESULT, SLOT, WORKER, SharedTrials
@@ -103,7 +102,7 @@ class Worker:
         try:
             point = self.shared.point(trial)
             name = f"{trial.user_attrs[SLOT] + 1}/{self.shared.total} {describe_point(point, self.names)}"
-            progress = _Renamed(self.progress, name)
+            progress = Renamed(self.progress, name)
             with self.shared.heartbeat(trial):
                 metrics = measure(self.variants.job(point), folder, self.options, self.plan.leak, progress)
         except CutlayerError as error:
@@ -157,15 +156,3 @@ class Worker:
             worker=attributes.get(WORKER, ""),
             folder=str(folder) if (folder / "summary.json").exists() else None,
         )
-
-
-class _Renamed(Relay, Progress):
-    """Progress of one trial, under the name of the trial."""
-
-    def __init__(self, inner: Progress, name: str) -> None:
-        super().__init__(inner)
-        self.inner = inner
-        self.name = name
-
-    def stage(self, name: str) -> None:
-        self.inner.stage(self.name)

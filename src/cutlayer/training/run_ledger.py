@@ -25,7 +25,7 @@ from cutlayer.config import Job
 from cutlayer.config.party import LABEL_FREE
 from cutlayer.config.phases import Phase, grades_rows
 from cutlayer.parties.session.plan import plan_of
-from cutlayer.protections import build_chain
+from cutlayer.protections import REGISTRY, build_chain
 from cutlayer.protections.contract.base import Evidence
 from cutlayer.protections.contract.chain import Chain
 
@@ -124,7 +124,9 @@ def _entries(job: Job, name: str, chain: Chain) -> list[Entry]:
         event = _given(job, protection.event(plan))
         stated = (event.delta if isinstance(event, GaussianRelease | DPSGD) else None) or DELTA
         delta = stated if chain.budget is None else chain.budget.delta
-        entries.append(Entry(protection.name, name, protection.protects.value, job.peers_of(name), event, delta=delta))
+        origin = REGISTRY.origin(protection.name)
+        asset: Asset = protection.protects.value
+        entries.append(Entry(protection.name, name, asset, job.peers_of(name), event, delta, stated_by=origin))
     fit = job.parties[name].fit or {}
     if name in job.passives and grades_rows(job, name) and (fit.get("limits") or fit.get("least_z", 3.0)):
         entries.append(Entry(REFUSAL, name, "features", job.peers_of(name), NoFormalGuarantee(REFUSED)))

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from cutlayer.config import FrozenModel, registered, validated
+from cutlayer.config import FrozenModel, near_miss, validated
 from cutlayer.config.case import Case
 from cutlayer.config.phases import Phase, grades_rows, reads_labels
 from cutlayer.errors import ConfigError
 from cutlayer.models import BOTTOMS
 from cutlayer.models.bottom_fits import catalogue
 from cutlayer.models.bottom_fits.base import Fit, GradeLimits, TrainingColumns
+from cutlayer.plugins import Registry
 
 if TYPE_CHECKING:
     from cutlayer.models.base import BottomModel
@@ -22,7 +23,9 @@ __all__ = [
 ]  # fmt: skip
 
 
-FITS: Mapping[str, Fit] = {fit.kind: fit for fit in vars(catalogue).values() if isinstance(fit, Fit)}
+FITS: Registry[Fit] = Registry(
+    {fit.kind: fit for fit in vars(catalogue).values() if isinstance(fit, Fit)}, "cutlayer.fits", Fit
+)
 """All fits by their name in `fit: {kind: ...}`."""
 
 
@@ -159,5 +162,8 @@ def _cut_is_stated(bottom: Mapping[str, Any]) -> bool:
 
 def _section(raw: Mapping[str, Any] | None, where: str) -> tuple[Fit, FrozenModel]:
     raw = {"kind": "none"} if raw is None else raw
-    fit = registered(FITS, raw, where)
-    return fit, validated(fit.config, raw, where)
+    name = raw.get("kind")
+    fit = FITS.known(
+        str(name), f"{where}.kind", f"{where}.kind: unknown kind {name!r:.40}{near_miss(str(name), [*FITS])}"
+    )
+    return fit, validated(fit.config, {**raw, "kind": fit.kind}, where)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from cutlayer.models.imports import resolved
 from cutlayer.models.top_estimators.boosting import fit_boosting
 from cutlayer.models.top_estimators.choice import Fit
 from cutlayer.models.top_estimators.estimator import EstimatorPart, fit_estimator
@@ -15,6 +14,7 @@ from cutlayer.models.top_estimators.network import NetworkPart, fit_network
 from cutlayer.models.top_estimators.rows import FittedPart, OwnColumns
 from cutlayer.models.top_estimators.sections import AutoTopConfig, BoostingTopConfig, FittedConfig, SklearnTopConfig
 from cutlayer.models.top_estimators.trees import TreeEnsemble
+from cutlayer.plugins import resolved
 
 _PARTS: Mapping[str, type[FittedPart]] = {
     part.kind: part for part in (LinearPart, TreeEnsemble, NetworkPart, ForestPart)

@@ -9,8 +9,8 @@ from pydantic import Field
 
 from cutlayer.config import FrozenModel
 from cutlayer.lazy import called_on_first_use
-from cutlayer.models.imports import ClassPath
 from cutlayer.models.sections import TopKind
+from cutlayer.plugins import ClassPath
 
 Folds = Literal["auto"] | Annotated[int, Field(ge=1, le=20)]
 

@@ -13,12 +13,14 @@ from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from cutlayer.accounting.events import MAX_COUNT
 from cutlayer.config import FrozenModel
 from cutlayer.errors import ProtocolError
+from cutlayer.plugins import is_plugin_name
 from cutlayer.protections import REGISTRY
 from cutlayer.protections.contract.base import Evidence, Side
 from cutlayer.protections.contract.coverage import HOOK_OF, UNITS
 
 MAX_METRICS = 64
 MAX_NAME_LENGTH = 64
+MAX_STATEMENTS = 64
 COUNTED = ("releases", "row_steps")
 """Metrics from which the ledger states a cost, each with `_planned` and `_allowed`."""
 
@@ -30,7 +32,8 @@ def _metric_name(name: str) -> str:
 
 
 def _passive_protection(name: str) -> str:
-    if name not in REGISTRY or REGISTRY[name].side != Side.PASSIVE:
+    own = dict(REGISTRY).get(name)  # what it names is not imported for it: only the sender may have the plugin
+    if (own is None and not is_plugin_name(name)) or (own is not None and own.side != Side.PASSIVE):
         raise ValueError("a protection that passive parties have")
     return name
 
@@ -63,9 +66,7 @@ class _Statement(FrozenModel):
     kinds: Annotated[dict[Annotated[str, AfterValidator(_message_kind)], Count], Field(max_length=len(HOOK_OF))]
 
 
-_STATEMENTS: TypeAdapter[list[_Statement]] = TypeAdapter(
-    Annotated[list[_Statement], Field(max_length=sum(kind.side == Side.PASSIVE for kind in REGISTRY.values()))]
-)
+_STATEMENTS: TypeAdapter[list[_Statement]] = TypeAdapter(Annotated[list[_Statement], Field(max_length=MAX_STATEMENTS)])
 
 
 def evidence_text(evidence: Iterable[Evidence]) -> str:

@@ -54,7 +54,7 @@ class AccountFacts(ABC):
         totals = [
             f"{total.protects} of {total.party} towards {', '.join(total.towards)}: epsilon {amount(total.epsilon)}"
             + (f" at delta {total.delta:g}" if total.delta else ", pure")
-            + (f", {total.condition}" if total.protects == "labels" else "")
+            + (f", {total.condition}" if total.protects == "labels" or total.stated_by else "")
             for total in self.formal
         ]
         if not totals:

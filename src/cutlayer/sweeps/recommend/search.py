@@ -12,6 +12,7 @@ from cutlayer.errors import ConfigError, LimitsNotMet
 from cutlayer.jobs.forecast import forecast
 from cutlayer.jobs.options import Progress
 from cutlayer.problem.task import Task
+from cutlayer.results.seed_mean import Mean, mean_of
 from cutlayer.storage.durable import make_folder
 from cutlayer.sweeps.leak_kind import LeakKind
 from cutlayer.sweeps.plan import Plan
@@ -201,19 +202,22 @@ class _Search:
             raise ConfigError(f"{name} cannot be checked with fresh seeds: {reason}")
         leaks, losses = [limits.leak(pair) for pair in pairs], [pair.loss for pair in pairs]
         read = [pair.columns_read for pair in pairs]
-        leak, loss, rebuilt = map(_mean, (leaks, losses, read))
+        leak, loss, rebuilt, auc, utility = (
+            mean_of(values) or Mean(0.0, 0.0)
+            for values in (leaks, losses, read, [pair.leak for pair in pairs], [pair.utility for pair in pairs])
+        )
         return Checked(
             name=name,
             seeds=seeds,
-            leak=leak,
-            leak_margin=_margin(leaks),
-            leak_auc=_mean([pair.leak for pair in pairs]),
-            loss=loss,
-            loss_margin=_margin(losses),
-            utility=_mean([pair.utility for pair in pairs]),
-            rebuilt=rebuilt,
-            rebuilt_margin=_margin(read),
-            reached=limits.exceeded(leak, loss, rebuilt) == 0,
+            leak=leak.value,
+            leak_margin=leak.half_width or 0.0,
+            leak_auc=auc.value,
+            loss=loss.value,
+            loss_margin=loss.half_width or 0.0,
+            utility=utility.value,
+            rebuilt=rebuilt.value,
+            rebuilt_margin=rebuilt.half_width or 0.0,
+            reached=limits.exceeded(leak.value, loss.value, rebuilt.value) == 0,
         )
 
 
@@ -229,15 +233,3 @@ class _Epochs:
     def job(self, point: Mapping[str, Value]) -> Job:
         """The job of one trial."""
         return self.candidates.job({**point, "train.epochs": self.epochs}, self.followed)
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
-
-
-def _margin(values: Sequence[float]) -> float:
-    """Half the width of the 95 % interval of a mean, by Student's t."""
-    from scipy import stats
-
-    error, quantile = stats.sem(values), stats.t.ppf(0.975, len(values) - 1)
-    return float(error * quantile)

@@ -34,8 +34,10 @@ class Toy:
     """What a toy run leaves behind.
 
     Attributes:
-        truth: true labels by row: bool, or class codes where there are more than two.
-        evidence: of all protections, checked against what was sent.
+        task: The task.
+        truth: True labels by row: bool, or class codes where there are more than two.
+        steps: All messages.
+        evidence: Of all protections, checked against what was sent.
     """
 
     task: Task
@@ -99,9 +101,10 @@ class Run:
     the case in which every published attack works.
 
     Args:
-        chain: builds a fresh chain of the protections under test, for a party's name; called again at `interrupt`.
-        share: of positive rows; three classes and more have their own shares.
-        summed: the embedding is as wide as the logits and the top model hands it on, a "plain sum" of one party.
+        chain: Builds a fresh chain of the protections under test, for a party's name; called again at `interrupt`.
+        share: Share of positive rows; three classes and more have their own shares.
+        classes: Number of classes.
+        summed: The embedding is as wide as the logits and the top model hands it on, a "plain sum" of one party.
     """
 
     def __init__(
@@ -158,11 +161,11 @@ class Run:
         received = {PASSIVE: released.detach().requires_grad_()}
         view = ActiveView(Mode.TRAIN, 0, number, rows, self.labels[rows], received)
         seen = self.active.embeddings_in(received, view)
-        self.task.loss(self.top(seen[PASSIVE]), view.labels).backward()
+        torch.autograd.backward(self.task.loss(self.top(seen[PASSIVE]), view.labels))
         own = received[PASSIVE]
         view = replace(view, task_gradients={PASSIVE: torch.zeros_like(own) if own.grad is None else own.grad})
         gradient = self.active.gradient_out(self.active.cut_gradients(view)[PASSIVE], PASSIVE, view)
-        self._learn(embedding, replace(private, embedding=released, gradient=gradient))
+        self._learn(embedding, released, gradient, replace(private, embedding=released, gradient=gradient))
         self.passive.sending(Kind.EMBEDDING, ACTIVE, released)
         self.active.sending(Kind.GRADIENT, PASSIVE, gradient)
         self.sent.update(["embedding", "gradient", "embeddings_in", "cut_gradient", "local_loss", "update"])
@@ -170,16 +173,16 @@ class Run:
             Step(0, number, rows, {PASSIVE: released.detach()}, {PASSIVE: gradient}, {"bottom.0": outputs.detach()})
         )
 
-    def _learn(self, embedding: Tensor, view: PassiveView) -> None:
+    def _learn(self, embedding: Tensor, released: Tensor, gradient: Tensor, view: PassiveView) -> None:
         if self.passive.updates:
-            (upstream,) = torch.autograd.grad(view.embedding, embedding, view.gradient)
+            (upstream,) = torch.autograd.grad(released, embedding, gradient)
             self.passive.update(Update(self.bottom, (self.inputs[view.rows],), upstream), view)
             self.optimizer.step()
             self.optimizer.zero_grad()
             return
-        loss = (view.embedding * view.gradient).sum()
+        loss = (released * gradient).sum()
         own = self.passive.local_loss(view)
-        (loss if own is None else loss + own).backward()
+        torch.autograd.backward(loss if own is None else loss + own)
         self.optimizer.step()
         self.optimizer.zero_grad()
 
@@ -199,8 +202,11 @@ def train(
     """Run the toy to its end.
 
     Args:
-        chain, share, classes, summed: as in `Run`.
-        interrupt_at: number of the step before which the run is stopped and resumed.
+        chain: As in `Run`, as the next three.
+        share: Share of positive rows.
+        classes: Number of classes.
+        summed: Whether the top model hands the embedding on.
+        interrupt_at: Number of the step before which the run is stopped and resumed.
     """
     run = Run(chain, share, classes, summed)
     for number in range(STEPS):
@@ -226,10 +232,11 @@ def _labels(draws: Tensor, share: float, classes: int) -> Tensor:
 def _models(share: float, classes: int, summed: bool) -> tuple[nn.Sequential, nn.Module]:
     outputs = 1 if classes == 2 else classes
     width = outputs if summed else WIDTH
-    bottom = nn.Sequential(nn.Linear(FEATURES, FEATURES), nn.Linear(FEATURES, width))
-    for layer in bottom:
+    first, last = nn.Linear(FEATURES, FEATURES), nn.Linear(FEATURES, width)
+    for layer in (first, last):
         nn.init.orthogonal_(layer.weight)
-    bottom[1].weight.data = bottom[0].weight.data.T[:width].clone()
+    last.weight.data = first.weight.data.T[:width].clone()
+    bottom = nn.Sequential(first, last)
     if summed:
         return bottom, nn.Identity()
     top = nn.Linear(WIDTH, outputs)

@@ -1,0 +1,1 @@
+"""An attack and a protection for Cutlayer."""

@@ -1,0 +1,63 @@
+"""`cutlayer compare`: protections of a job side by side, with the same seeds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from cutlayer.cli.app import emit
+from cutlayer.cli.verb import verb
+from cutlayer.report.rounding import plain
+from cutlayer.sweeps.leak_kind import LeakKind
+
+
+@verb(consent=("host", "model", "path"))
+def compare(
+    job: Path,
+    *,
+    protect: list[str],
+    seeds: int = 5,
+    leak: LeakKind = LeakKind.ALL,
+    out: Path | None = None,
+    quiet: bool = False,
+    json: bool = False,
+) -> None:
+    """Train a job under several protections with the same seeds: differences, verdicts, tables and a figure.
+
+    The same command continues; with more seeds or settings it trains what is new.
+
+    Args:
+        protect: none, 'as configured', an alternative of the job, or protections: "label_dp eps=1 + max_norm".
+        seeds: Number of seeds, from that of the job upwards.
+        leak: Messages whose leak is compared.
+        out: The folder to create or continue; default: runs/NAME-compare next to NAME.yaml.
+
+    Example: cutlayer compare job.yaml --protect none --protect max_norm --protect "label_dp eps=1" --seeds 5
+    """
+    from cutlayer.config.load import load_job
+
+    load_job(job)  # which says what is wrong with the file before PyTorch is loaded
+    from cutlayer.cli.progress import progress_for
+    from cutlayer.report.terminal import rich_table
+    from cutlayer.sweeps.compare import compare as compared
+    from cutlayer.sweeps.compare.result import RULES
+    from cutlayer.sweeps.result import UNCOUNTED
+
+    folder = out or job.parent / "runs" / f"{job.stem}-compare"
+    with progress_for(quiet=quiet or json) as progress:
+        result = compared(job, protect, seeds=seeds, out=folder, leak=leak, progress=progress)
+    if json:
+        emit(result.to_json())
+        return
+    console = Console()
+    for sentence in result.verdicts:
+        console.print(Text(f"{plain(sentence)}.", "bold"))
+    for each in (result.settings_table, result.differences_table):
+        console.print(rich_table(each))
+    for name, reason in result.failed.items():
+        console.print(Text(f"{plain(name)} failed: {plain(reason)}", "yellow"))
+    console.print(Text(f"{RULES} {UNCOUNTED}", "dim"))
+    files = f"{folder / 'compare'}.md, .csv, .tex, .svg, .pdf, .json"
+    console.print(Text(f"{'files':<11}", "dim") + Text(plain(files)), soft_wrap=True)
