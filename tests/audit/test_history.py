@@ -236,7 +236,7 @@ def test_without_recorded_rows_nothing_is_added(finished: RunFolder, tmp_path: P
     moved = Run(opened.job, empty, origin=finished, classes=("0", "1"))
     moved.__dict__["_labels"] = (opened.truth, opened.training)
     attacks = resolve("auto", "binary").histories
-    assert audit_history(moved, "this run", before, attacks, lambda: own_columns(opened)) == before
+    assert audit_history(moved, "this run", before, attacks, own_columns(opened)) == before
 
 
 def test_a_party_that_left_predicts_by_what_it_inferred(finished: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,7 +277,7 @@ def test_a_costly_attack_runs_where_no_other_reads_the_message_whole(
     assert {attack.name for attack in auto if attack.costly} == costly
     attacks = [attack for attack in auto if attack.name in {"off_norm", *costly}]
     named = [LeakResult.model_validate({**leak.model_dump(), "leak": 0.995}) for leak in finished_leaks(finished)]
-    whole = audit_history(run, "this run", RunAudit(leaks=tuple(named)), attacks, dict)
+    whole = audit_history(run, "this run", RunAudit(leaks=tuple(named)), attacks, {})
     reasons = {attack.label: attack.reason for attack in whole.unneeded}
     assert reasons["telco/gradient/aligned_match"].startswith("another attack reads a leak of 0.99")
     assert {label for label in reasons if not label.endswith("off_norm")} == {
@@ -285,7 +285,7 @@ def test_a_costly_attack_runs_where_no_other_reads_the_message_whole(
     }
     assert not [leak for leak in whole.leaks if leak.attack in costly]
     monkeypatch.setattr("cutlayer.audit.history.READ_WHOLE", 1.0)
-    tried = audit_history(run, "this run", RunAudit(leaks=tuple(named)), attacks, dict)
+    tried = audit_history(run, "this run", RunAudit(leaks=tuple(named)), attacks, {})
     read = {(leak.party, leak.attack) for leak in tried.leaks if leak.attack in costly}
     assert read == {(party, name) for party in ATTACKERS for name in costly}
     assert not tried.unneeded
@@ -301,7 +301,7 @@ def test_known_rows_are_drawn_once_where_the_first_draw_is_far_behind(
     known = []
     monkeypatch.setattr(FewLabels, "run", lambda self, view, knowledge: known.append(view) or random_scores(view))
     of_others = [leak.model_copy(update={"leak": other}) for leak in finished_leaks(finished)]
-    audited = audit_history(run, "this run", RunAudit(leaks=tuple(of_others)), attacks, dict)
+    audited = audit_history(run, "this run", RunAudit(leaks=tuple(of_others)), attacks, {})
     of_telco = [view for view in known if (view.party, view.target) == ("telco", "gradient")]
     assert len(of_telco) == draws
     assert "telco/gradient/few_labels" in {leak.label for leak in audited.leaks}
@@ -323,7 +323,7 @@ def test_what_one_attack_reads_whole_no_other_reads_again(finished: RunFolder, m
         return Scores.of_rows(view.rows, truth[view.rows].double())
 
     monkeypatch.setattr(OffNorm, "run", read_whole)
-    spared = audit_history(run, "this run", RunAudit(), attacks, dict)
+    spared = audit_history(run, "this run", RunAudit(), attacks, {})
     gradients = {"telco/gradient", "shop/gradient", "telco+shop/gradient"}
     every = {f"{message}/{name}" for message in gradients for name in named}
     assert {attack.label for attack in spared.unneeded} == every - {"telco/gradient/off_norm", "shop/gradient/off_norm"}
@@ -333,7 +333,7 @@ def test_what_one_attack_reads_whole_no_other_reads_again(finished: RunFolder, m
     monkeypatch.undo()
     monkeypatch.setattr(FewLabels, "run", read_whole)
     attacks = sorted(attacks, key=lambda attack: attack.name)  # few_labels first
-    tried = audit_history(run, "this run", RunAudit(), attacks, dict)
+    tried = audit_history(run, "this run", RunAudit(), attacks, {})
     assert {"telco/gradient/mean_length", "telco/gradient/off_norm"} <= {leak.label for leak in tried.leaks}
     assert {attack.party for attack in tried.unneeded} == {"telco+shop"}, "the parties alone have read its messages"
 
@@ -344,11 +344,11 @@ def test_no_gate_passes_because_a_costly_attack_did_not_run(finished: RunFolder,
     run = Run(make_job(passives=2, epochs=3, audit={"fail_above": gate}), finished)
     attacks = [attack for attack in resolve("auto", "binary").histories if attack.name == "aligned_match"]
     high = [LeakResult.model_validate({**leak.model_dump(), "leak": 0.995}) for leak in finished_leaks(finished)]
-    audited = audit_history(run, "this run", RunAudit(leaks=tuple(high)), attacks, dict)
+    audited = audit_history(run, "this run", RunAudit(leaks=tuple(high)), attacks, {})
     assert {attack.party for attack in audited.unneeded} == {"telco+shop"}, "a party alone reads 1 with it"
     assert {leak.party for leak in audited.leaks if leak.attack == "aligned_match"} == {"telco", "shop"}
     most = [leak.model_copy(update={"leak": 1.0}) for leak in high]
-    assert audit_history(run, "this run", RunAudit(leaks=tuple(most)), attacks, dict).unneeded, "no leak is above 1"
+    assert audit_history(run, "this run", RunAudit(leaks=tuple(most)), attacks, {}).unneeded, "no leak is above 1"
 
 
 def finished_leaks(folder: RunFolder) -> list[LeakResult]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -48,7 +48,7 @@ def audit_history(
     label: str,
     audit: RunAudit,
     attacks: Sequence[HistoryAttack],
-    own: Callable[[], Mapping[str, OwnColumns]],
+    own: Mapping[str, OwnColumns],
 ) -> RunAudit:
     """Attack the followed rows of one run and add the results to its audit.
 
@@ -57,7 +57,7 @@ def audit_history(
         label: Label of the run.
         audit: Results of the attacks on single epochs.
         attacks: Attacks on the whole run.
-        own: Returns what each attacker's own columns reveal, where they are at hand, by its `party`; called at the end.
+        own: What each attacker's own columns reveal, where they are at hand, by its `party`.
     """
     epochs = list(read_followed(run.folder.transcript(run.job.active)))
     audits: list[_PartyAudit] = []
@@ -75,8 +75,7 @@ def audit_history(
     _draw_curves(audits)
     seed, truth = run.job.train.seed, run.actual
     chances = [permuted_leak(part.scored, truth, seed) for part in audits]
-    columns = own()
-    baselines = [_baseline(part.attacker, columns, chance) for part, chance in zip(audits, chances, strict=True)]
+    baselines = [_baseline(part.attacker, own, chance) for part, chance in zip(audits, chances, strict=True)]
     return audit.model_copy(update={**_joined([audit, *audits]), "baselines": tuple(baselines)})
 
 

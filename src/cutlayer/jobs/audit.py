@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import partial
 from typing import TypeVar
 
 from cutlayer.attacks import REGISTRY, Resolved, left_out, resolve
@@ -43,6 +43,8 @@ from cutlayer.training.recorder import read_truth
 from cutlayer.training.trained import Run
 
 T = TypeVar("T")
+Beforehand = tuple[AttackAudit[FeatureResult], Mapping[str, OwnColumns]]
+"""Attacks on features, and what of the labels each attacker's own columns reveal, by its `party`."""
 UNREAD = ("features", "predictions")
 """Targets of malicious attacks whose messages no attack on labels reads: those of a hijack depend on no label."""
 
@@ -53,7 +55,7 @@ def conclude_audit(
     summary: Summary,
     runs: Mapping[str, RunAudit],
     guarantees: Sequence[GuaranteeTest] = (),
-    features: Callable[[], AttackAudit[FeatureResult]] | None = None,
+    beforehand: Callable[[], Beforehand] | None = None,
 ) -> Audit:
     """Attack models and features after the runs, then derive findings and gates from all results.
 
@@ -63,7 +65,7 @@ def conclude_audit(
         summary: Summary of this run with its references.
         runs: Attacks on labels, by label of the run.
         guarantees: Guarantees that were tested with canaries.
-        features: Returns the results of the attacks on features, if they are run elsewhere.
+        beforehand: Returns what `audit_beforehand` does, if that is done elsewhere.
     """
     folders = {label: folder.of_run(label) for label in runs}
     task = Task(job.task, summary.task.classes, target=job.target)
@@ -73,12 +75,12 @@ def conclude_audit(
     # No party completes a model that was trained by an attack.
     attacked = {label: run for label, run in runs.items() if label in unread}
     give_back_memory()
-    read = _with_history(job, folder, folders, _without(runs, *unread), task, attacked=rows > 0)
+    of_features, own = (beforehand or partial(audit_beforehand, job, folder, [*runs], task.classes))()
+    give_back_memory()
+    read = _with_history(job, folder, folders, _without(runs, *unread), task, own if rows else None)
     runs = read | attacked
     unattacked = _without(folders, *every)
     completed = audit_completions(job, unattacked, folder, attacks.completions if rows else (), task)
-    give_back_memory()
-    of_features = features() if features else audit_of_features(job, folder, [*runs], task.classes)
     this_run = runs[RunKind.THIS_RUN]
     malicious = audit_malicious(job, runs, of_features.results, folder, task.classes)
     parts = (completed.skipped, of_features.skipped, malicious.skipped)
@@ -112,10 +114,8 @@ def conclude_audit(
     return audit.model_copy(update={"findings": findings, "gates": gates})
 
 
-def audit_of_features(
-    job: Job, folder: RunFolder, labels: Sequence[str], classes: tuple[str, ...]
-) -> AttackAudit[FeatureResult]:
-    """The attacks on features of a run and of those it is compared with.
+def audit_beforehand(job: Job, folder: RunFolder, labels: Sequence[str], classes: tuple[str, ...]) -> Beforehand:
+    """What of an audit follows from run folders alone: attacks on features, and labels by the parties' own columns.
 
     Args:
         job: The job as run.
@@ -124,7 +124,10 @@ def audit_of_features(
         classes: Classes of the task.
     """
     shown = {RunKind.THIS_RUN, RunKind.UNDEFENDED, *job.alternatives, *attacked_labels(job, "features")}
-    return audit_features(job, {name: folder.of_run(name) for name in labels if name in shown}, folder, classes)
+    features = audit_features(job, {name: folder.of_run(name) for name in labels if name in shown}, folder, classes)
+    recorded = job.parties[job.active].audit.every != "never" and _attacks(job).histories
+    is_attacked = recorded and len(read_truth(folder.transcript(job.active))[1])
+    return features, own_columns(Run(job, folder, classes=classes)) if is_attacked else {}
 
 
 def _without(runs: Mapping[str, T], *labels: str) -> dict[str, T]:
@@ -144,16 +147,14 @@ def _with_history(
     folders: Mapping[str, RunFolder],
     runs: Mapping[str, RunAudit],
     task: Task,
-    attacked: bool,
+    own: Mapping[str, OwnColumns] | None,
 ) -> dict[str, RunAudit]:
-    """The audits with the attacks on the whole runs."""
+    """The audits with the attacks on the whole runs; with none where `own` is `None`, since there is no common row."""
     opened = {label: Run(job, folders[label], origin=folder, classes=task.classes) for label in runs}
-    recorded = job.parties[job.active].audit.every != "never"
-    attacks = {label: _attacks(compared_job(job, label)).histories if attacked else () for label in runs}
-    measured = recorded and attacks[RunKind.THIS_RUN]
-    # Once for all runs, and in this thread: trees of two threads at a time wait for each other busily.
-    own = cache(partial(own_columns, opened[RunKind.THIS_RUN])) if measured else dict[str, OwnColumns]
-    return {label: audit_history(opened[label], label, audit, attacks[label], own) for label, audit in runs.items()}
+    attacks = {label: _attacks(compared_job(job, label)).histories if own is not None else () for label in runs}
+    return {
+        label: audit_history(opened[label], label, audit, attacks[label], own or {}) for label, audit in runs.items()
+    }
 
 
 def _attacks(job: Job) -> Resolved:

@@ -51,6 +51,8 @@ LIBRARIES_BYTES = 550 * 10**6
 """Peak of a process that trains a job of a few rows: measured with torch 2.13, most of it torch and pyarrow."""
 FIT_SECONDS, FIT_SECONDS_PER_NUMBER = 1.0, 2e-6
 """Time of a fit at once: of a few rows, and for each number that is fitted to. Rough: it depends on the columns."""
+GRADE_SECONDS_PER_NUMBER, GRADE_BYTES_PER_NUMBER = 4e-6, 75
+"""The same of a partner's fit to drawn labels, one model without each fold, and its peak; from a million rows."""
 FIT_BYTES_PER_NUMBER = 40
 """Peak of a fit for each number that is fitted to: as released, as codes and numbers, and boosting's own copies."""
 ALIGNMENT_BYTES = 64
@@ -245,6 +247,7 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
         for note in table.notes or ()
         if note.kind == "unseen"
     ]
+    graded = [_graded_numbers(job, party, parts[party.name]) for party in parties]
     ledger = ledger_of(job)
     rows = {party.name: party.rows for party in parties}
     return Forecast(
@@ -270,10 +273,11 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
             parties,
             read_bytes,
             _fitted_numbers(model, len(split.train)) if job.fits_top else 0,
+            max(graded),
         ),
         transcript_bytes=_transcript_bytes(job, model, columns, schedule),
         step_operations=operations,
-        seconds_per_epoch=seconds * schedule.steps_per_epoch,
+        seconds_per_epoch=seconds * schedule.steps_per_epoch + GRADE_SECONDS_PER_NUMBER * sum(graded),
         fits_top=job.fits_top,
         guarantees=tuple(f"{entry.protection}: {entry.statement}" for entry in ledger.entries),
         readable={name: readable_columns(job, name) for name in job.passives},
@@ -391,6 +395,15 @@ def _fitted_numbers(model: JointModel, rows: int) -> int:
     return min(rows * sum(model.widths.values()), MAX_CELLS)
 
 
+def _graded_numbers(job: Job, party: PartyForecast, split: Split) -> int:
+    """Size of what a partner's model of drawn labels is fitted to, in numbers; 0 of another party."""
+    from cutlayer.models.bottom_fits.grade import MAX_CELLS
+
+    if party.role == "active" or not grades_rows(job, party.name):
+        return 0
+    return min(len(split.train) * (party.categorical + party.numeric), MAX_CELLS)
+
+
 def _party_forecast(
     job: Job,
     name: str,
@@ -453,7 +466,13 @@ def _layer_outputs(model: JointModel) -> tuple[int, int]:
 
 
 def _peak_memory(
-    model: JointModel, batch: int, outputs: int, parties: tuple[PartyForecast, ...], read_bytes: int, fitted: int
+    model: JointModel,
+    batch: int,
+    outputs: int,
+    parties: tuple[PartyForecast, ...],
+    read_bytes: int,
+    fitted: int,
+    graded: int,
 ) -> int:
     """Peak memory of a run with all parties in one process.
 
@@ -469,6 +488,7 @@ def _peak_memory(
         parties: Cost of each party.
         read_bytes: Size of all tables as they were read, with the digests.
         fitted: Size of what is fitted to at once, in numbers.
+        graded: The same of the largest fit of a partner that grades rows.
 
     Returns:
         Bytes. Measured peaks of runs of 100 thousand to 3 million rows were within 30 % of it; of a process of one
@@ -480,6 +500,7 @@ def _peak_memory(
     stores = sum(party.store_bytes for party in parties)
     released = 2 * sum(party.bytes_once for party in parties)
     rows = max(read_bytes + max(matching, stores), stores + released + FIT_BYTES_PER_NUMBER * fitted)
+    rows = max(rows, stores + GRADE_BYTES_PER_NUMBER * graded)
     return LIBRARIES_BYTES + ADAM_COPIES * weights + activations + rows
 
 

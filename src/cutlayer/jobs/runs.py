@@ -10,13 +10,12 @@ from functools import cache, partial
 from torch import Tensor
 
 from cutlayer.attacks import resolve
-from cutlayer.audit.attack_audit import AttackAudit
 from cutlayer.audit.auditor import Auditor
 from cutlayer.audit.watch import Watcher
 from cutlayer.config import Job
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.store import Store
-from cutlayer.jobs.audit import audit_of_features, conclude_audit
+from cutlayer.jobs.audit import Beforehand, audit_beforehand, conclude_audit
 from cutlayer.jobs.beside import Beside, can_fork
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.jobs.summary import over_own_columns, summary_of
@@ -25,7 +24,6 @@ from cutlayer.parties.session.observer import Relay
 from cutlayer.parties.session.outcome import ActiveOutcome
 from cutlayer.problem.task import Task
 from cutlayer.results.audit import Audit, RunAudit
-from cutlayer.results.features import FeatureResult
 from cutlayer.results.run import RunId, RunKind
 from cutlayer.results.summary import Summary
 from cutlayer.results.utility import ModelUtility
@@ -138,14 +136,12 @@ class Execution:
             if isinstance(progress, _Begun):
                 runs = progress.begun()()
             labels = [this_run.label, *runs]
-            features = beside.begin(partial(audit_of_features, job, folder, labels, trained.active.task.classes))
+            beforehand = beside.begin(partial(audit_beforehand, job, folder, labels, trained.active.task.classes))
             runs = {label: self._beside(run, label, trained.active) for label, run in runs.items()}
             runs[this_run.label] = self.describe(job, this_run, folder, trained, watcher.auditor)
-            self._conclude(runs, trained, features)
+            self._conclude(runs, trained, beforehand)
 
-    def _conclude(
-        self, runs: dict[str, Described], trained: Trained, features: Callable[[], AttackAudit[FeatureResult]]
-    ) -> None:
+    def _conclude(self, runs: dict[str, Described], trained: Trained, beforehand: Callable[[], Beforehand]) -> None:
         """Train the references, audit all, and write the results."""
         job, folder, progress = self.job, self.folder, self.progress
         this_run = RunId(RunKind.THIS_RUN)
@@ -161,7 +157,7 @@ class Execution:
             progress.stage("model completion")
         if any(resolve(job.parties[name].audit.catalogue, job.task, "passive").features for name in job.passives):
             progress.stage("feature leakage")
-        conclude(job, folder, runs, references, features)
+        conclude(job, folder, runs, references, beforehand)
 
     def _may_fork(self, tables: Mapping[str, PartyTable]) -> bool:
         """Whether compared runs are trained beside this one, where that gains more than it costs."""
@@ -276,7 +272,7 @@ def conclude(
     folder: RunFolder,
     runs: Mapping[str, Described],
     references: Sequence[ModelUtility],
-    features: Callable[[], AttackAudit[FeatureResult]] | None = None,
+    beforehand: Callable[[], Beforehand] | None = None,
 ) -> None:
     """Write summary, ledger and audit of a run and of those it is compared with.
 
@@ -285,7 +281,7 @@ def conclude(
         folder: The run folder.
         runs: This run and those it is compared with, by label.
         references: Held-out metrics of the references.
-        features: Returns the results of the attacks on features, if they are run elsewhere.
+        beforehand: Returns what of the audit follows from the folders, if it is done elsewhere.
     """
     this_run = runs[RunKind.THIS_RUN].summary
     compared = [run.summary.utility.rows[0] for label, run in runs.items() if label != RunKind.THIS_RUN]
@@ -306,7 +302,7 @@ def conclude(
     )
     folder.write_json("ledger.json", summary.ledger.to_json())
     audits = {label: run.audit for label, run in runs.items()}
-    folder.write_results(summary, conclude_audit(job, folder, summary, audits, features=features))
+    folder.write_results(summary, conclude_audit(job, folder, summary, audits, beforehand=beforehand))
 
 
 def _measured(run: RunId, reference: Reference | FineTuned, active: ActiveOutcome, job: Job) -> ModelUtility:

@@ -111,16 +111,17 @@ class GradeBottom(BottomModel):
         pieces = []
         for start in range(0, max(len(codes), 1), _CHUNK):
             at = slice(start, start + _CHUNK)
-            every = range(len(self.heads)) if folds is None else torch.unique(folds[at]).tolist()
-            predicted = {fold: _score(self.heads[fold](codes[at].long(), numbers[at])) for fold in every}
             if folds is None:
-                pieces.append(torch.stack([*predicted.values()]).mean(0))
+                scored = [score_of(head(codes[at].long(), numbers[at])) for head in self.heads]
+                pieces.append(torch.stack(scored).mean(0))
                 continue
-            piece = torch.empty_like(next(iter(predicted.values())))
-            for fold, scores in predicted.items():
-                of_fold = folds[at] == fold
-                piece[of_fold] = scores[of_fold]
-            pieces.append(piece)
+            parts = [start + torch.nonzero(folds[at] == fold)[:, 0] for fold in range(len(self.heads))]
+            scored = [
+                score_of(head(codes[rows].long(), numbers[rows]))
+                for head, rows in zip(self.heads, parts, strict=True)
+                if len(rows)
+            ]
+            pieces.append(torch.cat(scored)[torch.cat(parts).argsort()])
         return torch.cat(pieces)
 
     def grade(self, codes: Tensor, numbers: Tensor, digests: Tensor | None) -> Tensor:
@@ -160,7 +161,8 @@ class GradeBottom(BottomModel):
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
 
-def _score(predicted: Tensor) -> Tensor:
+def score_of(predicted: Tensor) -> Tensor:
+    """Scores, as of `GradeBottom.scores`, of log probabilities (n, classes) or values (n, 1)."""
     return predicted[:, 1:] - predicted[:, :1] if predicted.shape[1] == 2 else predicted
 
 

@@ -22,6 +22,7 @@ from cutlayer.protections.grade_dp import GradeDP
 from cutlayer.storage.durable import write_whole
 from cutlayer.storage.row_arrays import chunks_of
 from cutlayer.storage.row_tensors import empty_rows
+from cutlayer.workers import in_threads
 
 if TYPE_CHECKING:
     from cutlayer.models.bottom_fits.base import DrawnLabels
@@ -77,9 +78,12 @@ class Grading:
         """Grade of each row before it is drawn, int64 (n,)."""
         setup = self._side.setup
         grades = empty_rows(setup.store.rows, torch.empty(0, dtype=torch.int64))
-        with torch.no_grad():
-            for rows in evaluation_batches(torch.arange(setup.store.rows), EVALUATION_ROWS):
+
+        def grade(rows: Tensor) -> None:
+            with torch.no_grad():  # which is a setting of this thread
                 grades[rows] = self._bottom.grade(*setup.store.gather(rows), setup.ids(rows))
+
+        in_threads(grade, evaluation_batches(torch.arange(setup.store.rows), EVALUATION_ROWS))
         return grades
 
     def check(self, grades: Tensor) -> None:

@@ -71,7 +71,7 @@ def fit_grade(settings: GradeFit, bottom: BottomModel, columns: TrainingColumns)
 
     Reference: the combination is this project's (docs/how-to/grades.md).
     """
-    from cutlayer.models.grade import GradeBottom
+    from cutlayer.models.grade import GradeBottom, score_of
     from cutlayer.models.top_estimators.quiet import undisturbed
 
     drawn = columns.labels
@@ -87,10 +87,8 @@ def fit_grade(settings: GradeFit, bottom: BottomModel, columns: TrainingColumns)
     labels = drawn.values[chosen]
     folds = bottom.folds(columns.digests(rows), settings.folds)
     with undisturbed():
-        heads = _fitted(settings, folds, (codes, numbers), labels, columns, seed)
-    bottom.assign(heads, torch.zeros(0))
-    with torch.no_grad():
-        scores = bottom.scores(codes, numbers, folds)
+        heads, held_out = _fitted(settings, folds, (codes, numbers), labels, columns, seed)
+    scores = score_of(held_out)
     z = ranking_z(scores, labels, drawn.classes, are_numbers=drawn.are_numbers)
     if z < settings.least_z:
         wanted = f"drawn labels that these columns rank better than chance by {settings.least_z:g} standard errors"
@@ -183,8 +181,10 @@ def _fitted(
     labels: Tensor,
     columns: TrainingColumns,
     seed: int,
-) -> list[Head]:
-    """The average of the candidates, fitted without each fold; its weights are those of the least loss of all folds.
+) -> tuple[list[Head], Tensor]:
+    """The average of the candidates without each fold, and its predictions of each row by the models without that row.
+
+    The weights are those of the least loss of all folds.
 
     One held-out part, as for true labels, has too few rows to weigh models of labels that are mostly noise.
     """
@@ -218,7 +218,8 @@ def _fitted(
             weights = weights_of([*held_out[chosen][:, judged]], rows.take(np.flatnonzero(judged)))
             chosen, weights = [at for at, weight in zip(chosen, weights, strict=True) if weight], weights[weights > 0]
     transition = None if drawn.are_numbers else drawn.transition
-    return [Head.of([parts[at] for at in chosen], weights, transition) for parts in fitted]
+    heads = [Head.of([parts[at] for at in chosen], weights, transition) for parts in fitted]
+    return heads, heads[0].mixed([torch.from_numpy(held_out[at]) for at in chosen])
 
 
 def _fits(settings: GradeFit, rows: int, classes: int) -> Sequence[FitPart]:

@@ -50,14 +50,15 @@ class Head(FittedPart):
 
     def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
         """Predict; see `FittedPart.forward`."""
-        return self._mixed([part(codes, numbers) for part in self.parts])
+        return self.mixed([part(codes, numbers) for part in self.parts])
 
     def permuter(self, codes: Tensor, numbers: Tensor) -> Permuter:
         """See `FittedPart.permuter`."""
         permuters = [part.permuter(codes, numbers) for part in self.parts if isinstance(part, FittedPart)]
-        return lambda columns, orders: self._mixed([permuted(columns, orders) for permuted in permuters])
+        return lambda columns, orders: self.mixed([permuted(columns, orders) for permuted in permuters])
 
-    def _mixed(self, predictions: Sequence[Tensor]) -> Tensor:
+    def mixed(self, predictions: Sequence[Tensor]) -> Tensor:
+        """The average of the predictions of the models, in their order, each as of `forward`."""
         if predictions[0].shape[1] == 1:
             return torch.stack([weight * each for weight, each in zip(self.weights, predictions, strict=True)]).sum(0)
         if len(predictions) == 1 and not self.inverse.shape[0]:

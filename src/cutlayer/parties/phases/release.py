@@ -154,6 +154,8 @@ def _follow(side: PassiveSide, grading: Grading | None) -> Generator[Port, Messa
         embedding = None if grades is None else columns_of_grades(rows_of(grades, rows), setup.bottom.width)
         released[rows] = setup.protected(view, embedding).cpu()
         side.state.sent[Kind.RELEASE.value] += 1
+        if number % _UNMAPPED == _UNMAPPED - 1:
+            give_back_memory()
     tensors, plain = side.state.snapshot()
     tensors["released"] = side.released = released
     if isinstance(setup.bottom, GradeBottom):  # predictions of these rows repeat their draws
