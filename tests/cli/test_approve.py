@@ -140,6 +140,21 @@ def test_a_release_leaves_once_all_have_signed_and_the_trail_says_so(apart: Worl
     assert (refused.code, "telco has withdrawn its approval" in refused.error) == (7, True), refused
 
 
+def test_limits_of_the_online_service_are_signed_and_hold_where_it_serves(apart: World) -> None:
+    private = apart.file("telco", "telco.yaml")
+    text = private.read_text()
+    private.write_text(text.replace("{table", "{serve: {max_ids: 500}, table"))
+    shown = apart.call("approve", "telco").out
+    assert "## Limits of online serving\n\n- max_ids: 500\n- passes: 1\n" in shown
+    apart.all_sign()
+    private.write_text(text)
+    assert "- max_ids: no limit" in apart.call("approve", "telco").out
+    assert apart.release().code == 0, "a release does not depend on it"
+    local = ("--as", "telco", "--local", private)
+    refused = apart.place.call("serve", apart.file("telco", "runs/job-telco"), *local)
+    assert (refused.code, "one with other serve" in refused.error) == (7, True), refused
+
+
 def test_predictions_need_an_approval_of_what_the_model_was_trained_with(apart: World) -> None:
     apart.all_sign()
     assert apart.release().code == 0

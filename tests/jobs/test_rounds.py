@@ -27,6 +27,7 @@ from cutlayer.jobs.links import LinkOptions, open_trail, trail_of
 from cutlayer.jobs.rounds import PIECE, Round, receive_file, send_file
 from cutlayer.parties.agreement.handshake import Saved, agree_active, agree_passive
 from cutlayer.parties.drive.drive import drive_together
+from cutlayer.parties.session.checkpoint import DRAWN, RELEASED
 from cutlayer.storage.durable import replace_whole
 from cutlayer.training.latest import checked_name, latest, run_of, set_latest
 from tests.channel.certificates import Federation
@@ -309,25 +310,35 @@ def test_what_a_job_does_not_keep_is_refused_and_deleted(tmp_path: Path, federat
     with pytest.raises(ConfigError, match="keep"):
         validated(Job, {**raw_job(), "keep": "for ever"}, "")
     old, new = Rounds(tmp_path, federation, "predict-1-may"), Rounds(tmp_path, federation)
+    endless = Rounds(tmp_path, federation, "train-1")
     for rounds in (old, new):
         rounds.until(*NAMES, *NAMES, ACTIVE)
-    record = tmp_path / ACTIVE / old.place / "exchange.json"
-    text = record.read_text()
-    begun = text.index('"begun": "') + len('"begun": "')
-    record.write_text(text[:begun] + "2024" + text[begun + 4 :])
+    endless.until(*NAMES, ACTIVE)
+    endless.side(ACTIVE).labels_for(TELCO).touch()
+    run = tmp_path / f"{ACTIVE}-1" / "checkpoint" / ACTIVE
+    run.mkdir(parents=True)
+    for name in (DRAWN, RELEASED, "epoch-3"):
+        (run / name).touch()
+    for rounds in (old, endless):
+        record = tmp_path / ACTIVE / rounds.place / "exchange.json"
+        text = record.read_text()
+        begun = text.index('"begun": "') + len('"begun": "')
+        record.write_text(text[:begun] + "2024" + text[begun + 4 :])
     links = old.links(ACTIVE)
     trail = open_trail(job, ACTIVE, tmp_path / f"{ACTIVE}.trail", links.security)
     assert delete_expired(JOB, ACTIVE, tmp_path / ACTIVE, tmp_path / "shared", trail) == []  # no limit
-    assert delete_expired(job, ACTIVE, tmp_path / ACTIVE, tmp_path / "shared", trail) == [old.place]
+    assert delete_expired(job, ACTIVE, tmp_path / ACTIVE, tmp_path / "shared", trail) == [old.place, endless.place]
     assert delete_expired(job, ACTIVE, tmp_path / ACTIVE, tmp_path / "shared", trail) == []
     trail.close()
     assert not old.side(ACTIVE).release_of(TELCO).exists()
-    assert not (tmp_path / "shared" / old.place).exists()
+    assert not endless.side(ACTIVE).labels_for(TELCO).exists(), "also of a round that never ended"
+    assert [path.name for path in run.iterdir()] == ["epoch-3"]
+    assert not any((tmp_path / "shared" / rounds.place).exists() for rounds in (old, endless))
     assert new.side(ACTIVE).release_of(TELCO).exists()
     assert result_of(tmp_path / ACTIVE / old.place) is not None, "the round stays known as ended"
     noted = verify(tmp_path / f"{ACTIVE}.trail")
     assert not noted.problems
-    assert noted.files[-1].sent[(ACTIVE, "expired")] == (1, 0)
+    assert noted.files[-1].sent[(ACTIVE, "expired")] == (2, 0)
 
 
 def test_without_a_trail_nothing_is_sent_where_approvals_are_required() -> None:
