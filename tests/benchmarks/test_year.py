@@ -7,12 +7,16 @@ import os
 import subprocess
 import sys
 
+import pytest
 
-def test_a_disturbed_month_leaves_what_an_undisturbed_one_does() -> None:
+
+@pytest.mark.slow
+@pytest.mark.parametrize("between", [[], ["--tls"]])
+def test_a_disturbed_month_leaves_what_an_undisturbed_one_does(between: list[str]) -> None:
     """In a process of its own: it forks, which a process with threads of other tests must not."""
     options = ("--rows", "200", "--months", "1", "--kills", "1", "--seed", "1")
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "benchmarks.year", *options]
+    command = [sys.executable, "-m", "benchmarks.year", *options, *between]
     ran = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert ran.returncode == 0, ran.stderr
     result = json.loads(ran.stdout)

@@ -11,7 +11,8 @@ from cutlayer.channel import grpc_files
 from cutlayer.channel.contract import Contract
 from cutlayer.channel.grpc_files import BRING, END, FETCH, PIECE, FileClient, FileServer
 from cutlayer.channel.parcel import parcel_name
-from cutlayer.errors import NotApproved, PeerLost, ProtocolError, TrustError
+from cutlayer.errors import NotApproved, PeerLost, ProtocolError, RunFolderError, TrustError
+from cutlayer.storage import durable
 from tests.channel.certificates import Federation
 
 BANK, TELCO, SHOP = "bank", "telco", "shop"
@@ -128,9 +129,9 @@ def test_a_file_that_is_cut_off_is_none(bank: Bank, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_full_disk_takes_no_file(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grpc_files, "RESERVE", 1 << 62)
+    monkeypatch.setattr(durable, "RESERVE", 1 << 62)
     folder = bank.at(TELCO)
-    with bank.client() as client, pytest.raises(ProtocolError, match="of the disk for other files"):
+    with bank.client() as client, pytest.raises(RunFolderError, match="GB free at"):
         client.carry(folder, folder / parcel_name(BANK, TELCO, 0))
     assert not [*folder.iterdir()]
 

@@ -16,6 +16,7 @@ import torch
 from cutlayer.channel.approvals import Approval, SignedApproval
 from cutlayer.channel.kinds import Kind
 from cutlayer.channel.port import link
+from cutlayer.cli.exchange_steps import courier_of
 from cutlayer.cli.organisation import Organisation, organisation
 from cutlayer.errors import NotApproved
 from cutlayer.jobs.links import open_trail
@@ -138,6 +139,43 @@ def test_a_release_leaves_once_all_have_signed_and_the_trail_says_so(apart: Worl
         assert (refused.code, "telco has withdrawn its approval" in refused.error) == (7, True), (verb, refused)
     refused = apart.place.call("serve", run, *local)
     assert (refused.code, "telco has withdrawn its approval" in refused.error) == (7, True), refused
+
+
+def test_limits_of_the_online_service_are_signed_and_hold_where_it_serves(apart: World) -> None:
+    private = apart.file("telco", "telco.yaml")
+    text = private.read_text()
+    private.write_text(text.replace("{table", "{serve: {max_ids: 500}, table"))
+    shown = apart.call("approve", "telco").out
+    assert "## Limits of online serving\n\n- max_ids: 500\n- passes: 1\n" in shown
+    apart.all_sign()
+    private.write_text(text)
+    assert "- max_ids: no limit" in apart.call("approve", "telco").out
+    assert apart.release().code == 0, "a release does not depend on it"
+    local = ("--as", "telco", "--local", private)
+    refused = apart.place.call("serve", apart.file("telco", "runs/job-telco"), *local)
+    assert (refused.code, "one with other serve" in refused.error) == (7, True), refused
+
+
+def test_a_withdrawal_stops_the_courier_of_files(apart: World) -> None:
+    """What was written before it, and has not been brought, stays here."""
+    apart.all_sign()
+    setup = organisation(
+        apart.file("telco", "job.yaml"),
+        "telco",
+        apart.file("telco", "telco.yaml"),
+        plaintext=False,
+        timeout=0,
+        deadline=0,
+        reconnect=None,
+    )
+    folder = apart.place.folder / "files"
+    (folder / "predict-1~june").mkdir(parents=True)
+    (folder / "predict-1~june" / "telco~bank~0.cutlayer").touch()
+    with courier_of(setup, "telco", folder) as courier:
+        assert not courier.carry(folder / "predict-1~june")  # nobody listens
+        apart.call("approve", "telco", "--withdraw")
+        with pytest.raises(NotApproved, match="telco has withdrawn"):
+            courier.carry(folder / "predict-1~june")
 
 
 def test_predictions_need_an_approval_of_what_the_model_was_trained_with(apart: World) -> None:

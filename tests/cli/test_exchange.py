@@ -17,6 +17,7 @@ from cutlayer.serving import prediction_release
 from cutlayer.serving.prediction_release import OpenPrediction
 from tests.cli.jobs import Place, as_yaml
 from tests.parties.runs import raw_job
+from tools.ports import free_port
 
 TOP = {"kind": "auto", "candidates": ["linear"]}
 PRIVATE: Mapping[str, Any] = {
@@ -51,7 +52,7 @@ def start(place: Place, name: str, *options: object, code: int | None = None) ->
     result = place.call("exchange", "job.yaml", *named, *options)
     assert result.code in ((0, 5) if code is None else (code,)), result
     answered: dict[str, Any] = result.document()
-    assert code == 2 or (answered["state"] == "waiting") is (result.code == 5)
+    assert code in (2, 6) or (answered["state"] == "waiting") is (result.code == 5)
     return answered
 
 
@@ -137,6 +138,57 @@ def test_a_month_by_hand_finds_the_latest_version(graded: Place) -> None:
     (place.folder / "runs" / "job-telco.latest").write_text("../telco\n")
     result = place.call("release", "job.yaml", *named, "--run", "runs/job-telco", "--out", "other.release")
     assert (result.code, "the name of a version of job-telco" in result.document()["error"]) == (2, True)
+
+
+def test_a_month_that_drifted_is_not_released_and_stays_known_as_drifted(graded: Place) -> None:
+    place = graded
+    until_done(place)
+    write_tables(place.folder, "-june", 1000)
+    text = (place.folder / "telco-june.csv").read_text().splitlines()
+    shifted = [
+        text[0],
+        *(f"{row.split(',')[0]},{float(row.split(',')[1]) + 9},{row.split(',')[2]}" for row in text[1:]),
+    ]
+    (place.folder / "telco-june.csv").write_text("\n".join(shifted) + "\n")
+    june, out = ("--round", "june"), ("--data", "bank-june.csv", "--out", "june.parquet", "--max-drift", "0.5")
+    theirs = (*june, "--data", "telco-june.csv")
+    start(place, "bank", *june, *out, code=5)
+    start(place, "telco", *theirs, code=5)
+    start(place, "bank", *june, *out, code=5)
+    before = {*(place.folder / "shared").rglob("*")}
+    for _ in range(2):
+        refused = start(place, "telco", *theirs, "--max-drift", "0.5", code=6)
+        assert "of calls at telco" in refused["error"]
+    assert {*(place.folder / "shared").rglob("*")} == before, "the release did not leave"
+    assert start(place, "telco", *theirs, code=0)["drift"][0]["psi"] > 0.5
+    for limit, code in (("0.5", 6), ("0.5", 6), ("99", 0)):  # also of a round that has ended
+        assert start(place, "telco", *theirs, "--max-drift", limit, code=code)["state"] == "done"
+    for _ in range(2):  # what the label owner sees of it: the grades, and its scores, which are written
+        assert start(place, "bank", *june, *out, code=6)["rows"] == 300
+    assert parquet.read_table(place.folder / "june.parquet").num_rows == 300
+
+
+def test_parties_that_connect_wait_for_each_other(graded: Place) -> None:
+    """What they do together is in `tests/benchmarks/test_year.py`, in processes of their own."""
+    place = graded
+    assert "parties.bank.address, got none" in connect(place, "telco", 2)["error"]
+    job = place.folder / "job.yaml"
+    address = f"bank: {{address: '127.0.0.1:{free_port()}', role"
+    job.write_text(job.read_text().replace("bank: {role", address))
+    waiting = connect(place, "telco", 5)
+    assert (waiting["from"], waiting["next"], waiting["written"]) == ("bank", "repeat", [])
+    assert waiting["why"]
+    waiting = connect(place, "bank", 5)
+    assert (waiting["from"], waiting["why"], waiting["next"]) == ("telco", "it has not brought it", "repeat")
+    assert not (place.folder / "runs" / "job-bank-1").exists()
+
+
+def connect(place: Place, name: str, code: int) -> dict[str, Any]:
+    named = ("--as", name, "--local", f"{name}.yaml", "--plaintext", "--json", "--wait", "0")
+    result = place.call("exchange", "job.yaml", *named)
+    assert result.code == code, result
+    answered: dict[str, Any] = result.document()
+    return answered
 
 
 def test_a_prediction_that_was_counted_and_not_written_counts_once(

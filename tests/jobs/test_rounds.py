@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from contextlib import suppress
 from dataclasses import replace
@@ -20,13 +21,22 @@ from cutlayer.channel.receiving import receive
 from cutlayer.channel.trail import verify
 from cutlayer.config import Job, LimitsConfig, validated
 from cutlayer.data.party_data import PartyTable
-from cutlayer.errors import AlignmentError, ConfigError, CutlayerError, NotApproved, ProtocolError, RunFolderError
+from cutlayer.errors import (
+    AlignmentError,
+    ConfigError,
+    CutlayerError,
+    LockHeld,
+    NotApproved,
+    ProtocolError,
+    RunFolderError,
+)
 from cutlayer.jobs.exchange import Waiting, result_of
 from cutlayer.jobs.expiry import check_kept, delete_expired
 from cutlayer.jobs.links import LinkOptions, open_trail, trail_of
 from cutlayer.jobs.rounds import PIECE, Round, receive_file, send_file
 from cutlayer.parties.agreement.handshake import Saved, agree_active, agree_passive
 from cutlayer.parties.drive.drive import drive_together
+from cutlayer.parties.session.checkpoint import DRAWN, RELEASED
 from cutlayer.storage.durable import replace_whole
 from cutlayer.training.latest import checked_name, latest, run_of, set_latest
 from tests.channel.certificates import Federation
@@ -309,25 +319,35 @@ def test_what_a_job_does_not_keep_is_refused_and_deleted(tmp_path: Path, federat
     with pytest.raises(ConfigError, match="keep"):
         validated(Job, {**raw_job(), "keep": "for ever"}, "")
     old, new = Rounds(tmp_path, federation, "predict-1-may"), Rounds(tmp_path, federation)
+    endless = Rounds(tmp_path, federation, "train-1")
     for rounds in (old, new):
         rounds.until(*NAMES, *NAMES, ACTIVE)
-    record = tmp_path / ACTIVE / old.place / "exchange.json"
-    text = record.read_text()
-    begun = text.index('"begun": "') + len('"begun": "')
-    record.write_text(text[:begun] + "2024" + text[begun + 4 :])
+    endless.until(*NAMES, ACTIVE)
+    endless.side(ACTIVE).labels_for(TELCO).touch()
+    run = tmp_path / f"{ACTIVE}-1" / "checkpoint" / ACTIVE
+    run.mkdir(parents=True)
+    for name in (DRAWN, RELEASED, "epoch-3"):
+        (run / name).touch()
+    for rounds in (old, endless):
+        record = tmp_path / ACTIVE / rounds.place / "exchange.json"
+        text = record.read_text()
+        begun = text.index('"begun": "') + len('"begun": "')
+        record.write_text(text[:begun] + "2024" + text[begun + 4 :])
     links = old.links(ACTIVE)
     trail = open_trail(job, ACTIVE, tmp_path / f"{ACTIVE}.trail", links.security)
     assert delete_expired(JOB, ACTIVE, tmp_path / ACTIVE, tmp_path / "shared", trail) == []  # no limit
-    assert delete_expired(job, ACTIVE, tmp_path / ACTIVE, tmp_path / "shared", trail) == [old.place]
+    assert delete_expired(job, ACTIVE, tmp_path / ACTIVE, tmp_path / "shared", trail) == [old.place, endless.place]
     assert delete_expired(job, ACTIVE, tmp_path / ACTIVE, tmp_path / "shared", trail) == []
     trail.close()
     assert not old.side(ACTIVE).release_of(TELCO).exists()
-    assert not (tmp_path / "shared" / old.place).exists()
+    assert not endless.side(ACTIVE).labels_for(TELCO).exists(), "also of a round that never ended"
+    assert [path.name for path in run.iterdir()] == ["epoch-3"]
+    assert not any((tmp_path / "shared" / rounds.place).exists() for rounds in (old, endless))
     assert new.side(ACTIVE).release_of(TELCO).exists()
     assert result_of(tmp_path / ACTIVE / old.place) is not None, "the round stays known as ended"
     noted = verify(tmp_path / f"{ACTIVE}.trail")
     assert not noted.problems
-    assert noted.files[-1].sent[(ACTIVE, "expired")] == (1, 0)
+    assert noted.files[-1].sent[(ACTIVE, "expired")] == (2, 0)
 
 
 def test_without_a_trail_nothing_is_sent_where_approvals_are_required() -> None:
@@ -365,3 +385,86 @@ def test_a_planted_file_is_not_replaced(tmp_path: Path, federation: Federation) 
     with pytest.raises(CutlayerError, match="expected no file at"):
         rounds.step(ACTIVE)
     assert mine.read_text() == "mine"
+
+
+def test_a_planted_file_of_any_size_is_refused_unread(tmp_path: Path, federation: Federation) -> None:
+    """A sparse file takes no disk, and would take all memory."""
+    rounds = Rounds(tmp_path, federation)
+    rounds.until(*NAMES)
+    planted = tmp_path / "shared" / rounds.place / f"{ACTIVE}~{TELCO}~1.cutlayer"
+    with planted.open("wb") as file:
+        file.truncate(1 << 50)
+    with pytest.raises(CutlayerError, match="expected no file at"):
+        rounds.step(ACTIVE)
+
+
+def test_a_round_in_a_link_is_not_begun(tmp_path: Path, federation: Federation) -> None:
+    """A partner that may write in the shared folder makes the label owner's next round a link to a place of its own."""
+    rounds = Rounds(tmp_path, federation)
+    elsewhere = tmp_path / ACTIVE / "empty"
+    elsewhere.mkdir(parents=True)
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared" / rounds.place).symlink_to(elsewhere)
+    for name in NAMES:
+        with pytest.raises(RunFolderError, match="a link, which another party may lead anywhere"):
+            rounds.step(name)
+    assert not [*elsewhere.iterdir()]
+
+
+def test_another_rounds_files_begin_no_round(tmp_path: Path, federation: Federation) -> None:
+    """Who sees the folder puts a whole round of May, signed by both, in the place of June's."""
+    may, june = Rounds(tmp_path, federation, "predict-1-may"), Rounds(tmp_path, federation)
+    may.until(*NAMES, *NAMES, ACTIVE)
+    shutil.copytree(tmp_path / "shared" / may.place, tmp_path / "shared" / june.place)
+    with pytest.raises(RunFolderError, match="an empty folder"):
+        june.step(ACTIVE)
+    for _ in range(2):
+        with pytest.raises(ProtocolError, match="a file of predict-1-june, got one of another"):
+            june.step(TELCO)
+        for path in (tmp_path / "shared" / june.place).glob(f"{TELCO}~*"):  # those of the label owner alone
+            path.unlink()
+    assert not june.side(TELCO).release_of(TELCO).exists(), "nothing was released"
+    assert not (june.side(TELCO).private / "exchange.json").exists(), "it can begin once June's files are there"
+
+
+def test_two_starts_of_a_round_exclude_each_other(tmp_path: Path, federation: Federation) -> None:
+    rounds = Rounds(tmp_path, federation)
+    rounds.step(ACTIVE)
+    with rounds.side(ACTIVE).open(rounds.links(ACTIVE), 0.0), pytest.raises(LockHeld, match="another start of this"):
+        rounds.step(ACTIVE)
+
+
+def test_a_clock_that_goes_back_makes_no_release_young(tmp_path: Path, federation: Federation) -> None:
+    """A round that began later than now is not deleted before its days are over; nor does it end another's."""
+    job = JOB.model_copy(update={"keep": "1 days"})
+    rounds = Rounds(tmp_path, federation)
+    rounds.until(*NAMES)
+    record = tmp_path / ACTIVE / rounds.place / "exchange.json"
+    for begun, deleted in (
+        ("2999-01-01 00:00:00+00:00", []),
+        ("2001-01-01T00:00:00", [rounds.place]),
+        (7, []),
+        ("x", []),
+    ):
+        state = json.loads(record.read_text())
+        record.write_text(json.dumps({**state, "begun": begun}))
+        assert delete_expired(job, ACTIVE, tmp_path / ACTIVE, tmp_path / "shared", None) == deleted
+
+
+def test_what_cannot_be_deleted_does_not_end_the_months_work(
+    tmp_path: Path, federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A partner's folder within the shared one may be closed to this party."""
+    job = JOB.model_copy(update={"keep": "1 days"})
+    rounds = Rounds(tmp_path, federation)
+    rounds.until(*NAMES, *NAMES, ACTIVE)
+    record = tmp_path / ACTIVE / rounds.place / "exchange.json"
+    record.write_text(json.dumps({**json.loads(record.read_text()), "begun": "2001-01-01 00:00:00+00:00"}))
+
+    def refused(_: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(shutil, "rmtree", refused)
+    [said] = delete_expired(job, ACTIVE, tmp_path / ACTIVE, tmp_path / "shared", None)
+    assert said.startswith(f"{rounds.place}, but for {tmp_path / 'shared' / rounds.place}: Permission denied")
+    assert not rounds.side(ACTIVE).release_of(TELCO).exists(), "all else is deleted"

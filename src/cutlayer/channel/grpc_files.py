@@ -8,7 +8,6 @@ A file has its name by the certificate of the caller and by its number: nobody c
 from __future__ import annotations
 
 import re
-import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -26,14 +25,12 @@ from cutlayer.channel.grpc_link import FROM, SERVICE, TO, Transport, count_of, t
 from cutlayer.channel.grpc_server import ServerLinks
 from cutlayer.channel.parcel import parcel_name
 from cutlayer.channel.stream import details
-from cutlayer.errors import CutlayerError, NotApproved, PeerLost, ProtocolError
-from cutlayer.storage.durable import create, make_folder, replace_whole, write_whole
+from cutlayer.errors import CutlayerError, NotApproved, PeerLost, ProtocolError, RunFolderError
+from cutlayer.storage.durable import check_room, create, make_folder, replace_whole, write_whole
 
 BRING, FETCH, END = "Bring", "Fetch", "End"
 ROUND, NUMBER = "cutlayer-round-bin", "cutlayer-number"
 PIECE = 1 << 16
-RESERVE = 1 << 30
-"""Bytes of the disk that a file of another party may not use."""
 CALL = 3600.0
 """Seconds that the transport of a file may take."""
 _ROUND = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.~-]{0,99}")
@@ -113,7 +110,7 @@ class FileServer(ServerLinks):
             if not path.exists():  # the first one counts; its sender brings it again if the answer was lost
                 try:
                     _write(path, requests)
-                except ProtocolError as problem:
+                except (ProtocolError, RunFolderError) as problem:
                     self._refuse(context, "FAILED_PRECONDITION", str(problem))
         yield from ()
 
@@ -256,15 +253,16 @@ def _write(path: Path, pieces: Iterable[bytes]) -> None:
     """Write a file that another party sends, which has its name once it is whole.
 
     Raises:
-        ProtocolError: It ends before its last piece, or the disk is full.
+        ProtocolError: It ends before its last piece.
+        RunFolderError: The disk is full.
     """
 
     def write(partial: Path) -> None:
         last = b"?"
         with create(partial) as file:
             for number, piece in enumerate(pieces):
-                if number % 64 == 0 and shutil.disk_usage(path.parent).free < RESERVE:
-                    raise ProtocolError.expected(f"{RESERVE >> 30} GB of the disk for other files", "less")
+                if number % 64 == 0:
+                    check_room(path.parent)
                 file.write(piece)
                 last = piece
         if last:

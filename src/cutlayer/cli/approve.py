@@ -51,7 +51,7 @@ def approve(
     from cutlayer.storage.durable import check_output, make_folder, write_whole
 
     trail = trail_folder(setup.private, name, local.parent)
-    approvals = approval.approvals_of(setup.job, name, trail, setup.links.security)
+    approvals = approval.approvals_of(setup.job, name, trail, setup.links.security, serve=setup.private.serve)
     written = out or local.parent / "approvals" / f"{job.stem}-{name}.json"
     check_output(written, own=is_record)
     records: list[SignedApproval] = []
@@ -62,7 +62,7 @@ def approve(
         records = [approval.withdraw(approvals)]
     else:
         with allowed(*setup.private.allow_models):
-            page = approval.page_of(setup.job, name)
+            page = approval.page_of(setup.job, name, serve=setup.private.serve)
         if sign is not None:
             records = [approval.sign_page(approvals, _checked(page, sign))]
     if records and setup.links.security is not None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import typer
-
-from cutlayer.cli.report import finish
+from cutlayer.cli.run import train_file
 from cutlayer.cli.verb import verb
 
 
@@ -30,13 +28,5 @@ def pilot(
 
     Example: cutlayer pilot job.yaml --rows 1000
     """
-    from cutlayer.cli.run import keys_for, train
-    from cutlayer.config.lines import located
-    from cutlayer.config.load import load_job, with_device
-    from cutlayer.jobs.options import Options
-
-    loaded = with_device(load_job(job), device)
     folder = out or job.parent / "runs" / f"{job.stem}-pilot"
-    options = Options(keys_for(job.parent, key), resume, pilot=rows)
-    with located(job):
-        raise typer.Exit(finish(train(loaded, folder, options, quiet=quiet or json), as_json=json))
+    train_file(job, folder, key, device, quiet, json, resume=resume, pilot=rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -39,18 +39,43 @@ def run(
 
     Example: cutlayer run job.yaml --out runs/first
     """
+    forgets = checked_forget(forget, resume)
+    train_file(
+        job,
+        out or job.parent / "runs" / job.stem,
+        key,
+        device,
+        quiet,
+        json,
+        resume=resume,
+        forget_peer_progress=forgets,
+    )
+
+
+def train_file(
+    path: Path, folder: Path, key: Path | None, device: str | None, quiet: bool, as_json: bool, **options: Any
+) -> None:
+    """Execute a job file with all its parties here, show the result, and end the command with its exit code.
+
+    Args:
+        path: The job file.
+        folder: The run folder.
+        key: As the option `--key`.
+        device: As the option `--device`.
+        quiet: As the option `--quiet`.
+        as_json: As the option `--json`.
+        options: Fields of `Options`.
+    """
     from cutlayer.config.lines import located
     from cutlayer.config.load import load_job, with_device
 
-    loaded = with_device(load_job(job), device)
+    job = with_device(load_job(path), device)
     from cutlayer.jobs.options import Options
 
-    folder = out or job.parent / "runs" / job.stem
-    options = Options(
-        keys_for(job.parent, key), resume, forget_peer_progress=checked_forget(forget, resume), forks=True
-    )
-    with located(job):
-        raise typer.Exit(finish(train(loaded, folder, options, quiet=quiet or json), as_json=json))
+    with located(path):
+        settings = Options(keys_for(path.parent, key), forks=True, **options)
+        ran = train(job, folder, settings, quiet=quiet or as_json)
+        raise typer.Exit(finish(ran, as_json=as_json))
 
 
 def train(job: Job, folder: Path, options: Options, *, quiet: bool) -> RunFolder:

@@ -49,7 +49,7 @@ def serve(
         security = None if plaintext else security_of(trained.job, name, private, local.parent, notify)
         served = private.model_copy(update={"table": private.served.table})
         now = with_private_part(trained.job, name, served)
-        trail = open_trail(now, name, trail_folder(private, name, local.parent), security, runs[0])
+        trail = open_trail(now, name, trail_folder(private, name, local.parent), security, runs[0], private.serve)
         if name == trained.job.active:
             check_extra("serve")
             if private.serve.telemetry:

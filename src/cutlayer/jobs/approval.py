@@ -14,6 +14,7 @@ from cutlayer.channel.security import Security
 from cutlayer.config import FrozenModel, Job, PrivatePart
 from cutlayer.config.load import load_closed_job
 from cutlayer.config.phases import Phase, grades_rows, reads_labels
+from cutlayer.config.serve import ServeConfig
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.feature_columns import feature_names
 from cutlayer.data.sources import open_source
@@ -30,6 +31,7 @@ _PAGE = "page.json"
 _NOT_REVEALING = {"table", "secret", "memory", "device", "report", "audit", "log", "approvals"}
 """Private keys that change nothing of what leaves the party; of the table its path, since new rows come every month."""
 _OF_THE_TRAINING = ("privacy", "fit", "serving", "features")
+_OF_SERVING = ("max_ids", "passes")
 _SHOWN = 16
 """Digits of a page's reference."""
 _ALIGNMENT = {
@@ -56,6 +58,7 @@ class Page(FrozenModel):
         guarantees: Guarantee of each protection, or the reason why there is none.
         notes: Leaks that the settings imply.
         settings: Private settings that what leaves depends on, where they are not the default.
+        serve: Limits of a partner's online service; `None` where that is not looked at.
     """
 
     party: str
@@ -71,6 +74,7 @@ class Page(FrozenModel):
     guarantees: tuple[str, ...]
     notes: tuple[str, ...]
     settings: Mapping[str, Any]
+    serve: Mapping[str, int | None] | None = None
 
     @property
     def reference(self) -> str:
@@ -83,7 +87,8 @@ class Page(FrozenModel):
         Args:
             salt: Secret text without which the page cannot be guessed from the digest.
         """
-        content = json.dumps([salt, self.model_dump(mode="json")], sort_keys=True, separators=(",", ":"))
+        stated = self.model_dump(mode="json", exclude={"serve"} if self.serve is None else None)
+        content = json.dumps([salt, stated], sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(content.encode()).hexdigest()
 
     def changed_since(self, other: Page) -> Iterator[str]:
@@ -99,7 +104,7 @@ class Page(FrozenModel):
                 yield key
 
 
-def page_of(job: Job, name: str, run: Path | None = None) -> Page:
+def page_of(job: Job, name: str, run: Path | None = None, serve: ServeConfig | None = None) -> Page:
     """The page of a party, from the job, its private part, and the names of the columns of its table.
 
     Args:
@@ -107,6 +112,7 @@ def page_of(job: Job, name: str, run: Path | None = None) -> Page:
         name: Name of the party.
         run: Run folder of a trained model. What it sends depends on the protections and columns that it was trained
             with, whatever the private part says now.
+        serve: Online serving, as the private file has it; `None` where nothing is served.
 
     Raises:
         ConfigError: The party names no table.
@@ -139,6 +145,7 @@ def page_of(job: Job, name: str, run: Path | None = None) -> Page:
         ),
         notes=notes_of(job),
         settings=settings,
+        serve=None if serve is None or active else {key: getattr(serve, key) for key in _OF_SERVING},
     )
 
 
@@ -202,6 +209,7 @@ def page_markdown(page: Page) -> str:
         ("Leaks that the settings imply", page.notes),
         ("Alignment", [page.alignment]),
         ("Private settings that count", [f"{key}: `{json.dumps(value)}`" for key, value in page.settings.items()]),
+        ("Limits of online serving", [f"{key}: {_limit(limit)}" for key, limit in (page.serve or {}).items()]),
         ("Parties", [f"{party}: {identity}" for party, identity in page.identities.items()]),
     ]
     lines = [f"# What the job {page.name} reveals of {page.party}", ""]
@@ -209,6 +217,10 @@ def page_markdown(page: Page) -> str:
     for title, entries in sections:
         lines += ["", f"## {title}", "", *(f"- {entry}" for entry in entries or ["none"])]
     return "\n".join(lines) + "\n"
+
+
+def _limit(limit: int | None) -> str:
+    return "no limit" if limit is None else f"{limit:,}"
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -220,15 +232,23 @@ def required(job: Job, name: str) -> bool:
     return "required" in (job.approvals, job.parties[name].approvals)
 
 
-def approvals_of(job: Job, name: str, trail: Path, security: Security | None, run: Path | None = None) -> Approvals:
+def approvals_of(
+    job: Job,
+    name: str,
+    trail: Path,
+    security: Security | None,
+    run: Path | None = None,
+    serve: ServeConfig | None = None,
+) -> Approvals:
     """The approvals of a job at a party, in a folder next to its secret.
 
     Args:
         job: Job with the party's private part filled in.
         name: Name of the party.
-        trail: Folder of the party's egress trail, or of one of its workers'.
+        trail: Folder of the party's egress trail.
         security: Certificates and identities.
         run: As in `page_of`.
+        serve: As in `page_of`.
 
     Raises:
         NotApproved: There are no certificates: nobody could tell who approved.
@@ -238,7 +258,7 @@ def approvals_of(job: Job, name: str, trail: Path, security: Security | None, ru
         raise NotApproved.expected("certificates, by whose keys approvals are signed", "none", remedy)
     secret = trail.name.rpartition(".trail")[0]
     folder = trail.with_name(f"{secret}.approvals") / job.digest()
-    own = lambda digest: _compare_page(folder, page_of(job, name, run), digest)  # noqa: E731
+    own = lambda digest: _compare_page(folder, page_of(job, name, run, serve), digest)  # noqa: E731
     return Approvals(folder, name, job.digest(), job.identities, security, own)
 
 
@@ -276,6 +296,8 @@ def _compare_page(folder: Path, page: Page, digest: str) -> None:
     except (OSError, ValueError, KeyError, TypeError):
         remedy = "sign again with cutlayer approve --sign"
         raise NotApproved.expected(f"the signed page in {folder / _PAGE}", "none", remedy) from None
+    if page.serve is None:  # nothing is served
+        page = page.model_copy(update={"serve": before.serve})
     if before.digest(salt) != digest:
         raise NotApproved.expected(f"the page that was signed in {folder / _PAGE}", "another one", "sign again")
     if page.digest(salt) != digest:

@@ -19,6 +19,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from filecmp import cmp
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -144,6 +145,7 @@ class Exchange:
         wait: Seconds to wait for each file.
         peers: Parties that take part; by default all at the other ends of this party's links.
         courier: Carries the files by TLS; `None` for a folder that all parties see.
+        round_: Name of the round, the same at all parties; files of another one are none of it.
 
     Attributes:
         ports: Ports to the peers, by name.
@@ -167,10 +169,12 @@ class Exchange:
         wait: float,
         peers: tuple[str, ...] | None = None,
         courier: Courier | None = None,
+        round_: str = "",
     ) -> None:
         self._job, self._name, self._folder, self._security, self._wait = job, name, folder, security, wait
         self.written: tuple[Path, ...] = ()
-        self._courier = courier
+        self._courier, self._round = courier, round_
+        self._mark = f"-{sha256(round_.encode()).hexdigest()[:8]}" if round_ else ""
         peers = job.peers_of(name) if peers is None else peers
         self._path, self._outbox = private / RECORD, private / "outbox"
         self._held = ExitStack()
@@ -256,7 +260,7 @@ class Exchange:
 
     def _beginning(self, peers: tuple[str, ...], inputs: str) -> dict[str, Any]:
         """The label owner begins, by a file without messages to each partner that names the run."""
-        run = secrets.token_hex(8)
+        run = secrets.token_hex(8) + self._mark
         if self._name != self._job.active:
             first = self._folder / parcel_name(peers[0], self._name, 0)
             self._await(first, peers[0])
@@ -266,6 +270,8 @@ class Exchange:
                     f"{first}: number 0 of {peers[0]}", f"number {head.number} of {head.sender}"
                 )
             run = head.run
+            if not run.endswith(self._mark):
+                raise ProtocolError.expected(f"{first}: a file of {self._round}", "one of another round")
         state = {
             "run": run,
             "key": secrets.token_hex(32),

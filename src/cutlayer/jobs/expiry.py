@@ -51,7 +51,7 @@ def delete_expired(job: Job, name: str, rounds: Path, folder: Path, trail: Trail
         trail: Egress trail of the party.
 
     Returns:
-        Names of the rounds.
+        Names of the rounds, with what could not be deleted.
     """
     if job.keep_days is None or not rounds.is_dir():
         return []
@@ -64,10 +64,14 @@ def delete_expired(job: Job, name: str, rounds: Path, folder: Path, trail: Trail
         if begun is None or begun >= end:
             continue
         there = [path for path in _sent_here(private, folder / private.name, name == job.active) if lexists(path)]
+        left = ""
         for path in there:
-            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+            try:
+                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+            except OSError as failure:  # of a folder in which another party writes: no reason to end this month's work
+                left = f", but for {path}: {failure.strerror}"
         if there:
-            expired.append(private.name)
+            expired.append(private.name + left)
             if trail is not None:
                 trail.note(private.name, trail.party, "expired", 0, files=[path.name for path in there])
     return expired

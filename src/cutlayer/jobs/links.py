@@ -23,6 +23,7 @@ from cutlayer.channel.tls.files import CertificateFiles, Credentials, Loaded
 from cutlayer.channel.trail import Trail
 from cutlayer.config import Job, PrivateFile
 from cutlayer.config.phases import Phase
+from cutlayer.config.serve import ServeConfig
 from cutlayer.errors import ConfigError, NotApproved
 from cutlayer.jobs.approval import approvals_of, required
 from cutlayer.training.run_ledger import ledger_of
@@ -245,7 +246,14 @@ def trail_of(job: Job, name: str, options: LinkOptions, run: Path | None = None)
     return None
 
 
-def open_trail(job: Job, name: str, folder: Path, security: Security | None, run: Path | None = None) -> Trail:
+def open_trail(
+    job: Job,
+    name: str,
+    folder: Path,
+    security: Security | None,
+    run: Path | None = None,
+    serve: ServeConfig | None = None,
+) -> Trail:
     """The egress trail of a party's process, which its first message begins; every way of sending passes it.
 
     Args:
@@ -255,12 +263,13 @@ def open_trail(job: Job, name: str, folder: Path, security: Security | None, run
         security: Certificates and identities; `None` without TLS.
         run: Run folder of the trained model of which something is sent: the approval must be of what it was trained
             with. `None` before a training.
+        serve: Online serving by the private file; `None` where nothing is served.
 
     Raises:
         NotApproved: The job, or the party, requires approvals, and one of them is missing or not accepted. Later
             messages raise it too, as soon as one is withdrawn.
     """
-    approvals = approvals_of(job, name, folder, security, run) if required(job, name) else None
+    approvals = approvals_of(job, name, folder, security, run, serve) if required(job, name) else None
     approved = () if approvals is None else approvals.check()
     return Trail(folder, _about(job, name, security, approved), approvals)
 

@@ -34,7 +34,7 @@ from cutlayer.jobs.align import Aligned, found_rows, inputs_of, is_empty
 from cutlayer.jobs.exchange import Exchange
 from cutlayer.jobs.links import LinkOptions, trail_of
 from cutlayer.parties.agreement.handshake import Agreement, Saved, agree_active, agree_passive
-from cutlayer.storage.durable import sync_file, sync_folder
+from cutlayer.storage.durable import check_room, sync_file, sync_folder
 
 PIECE = 1 << 20
 """Bytes of a file in one message."""
@@ -105,6 +105,7 @@ class Round:
             wait,
             tuple(self.peers),
             self.courier,
+            self.private.name,
         )
 
     def lead(self, files: Exchange, labels: Callable[[], None] | None = None) -> Aligned:
@@ -200,6 +201,7 @@ def receive_file(port: Port, path: Path, key: bytes | None) -> Generator[Port, M
 
     Raises:
         ProtocolError: A message is not the next one, or is not sealed under the key.
+        RunFolderError: The disk is full.
     """
     cipher = None if key is None else AESSIV(key)
     partial = path.with_name(f"{path.name}.coming")
@@ -217,6 +219,8 @@ def receive_file(port: Port, path: Path, key: bytes | None) -> Generator[Port, M
                     raise ProtocolError.expected(wanted, "another", "begin another round at both sides") from None
             if len(piece) > PIECE or not (last or len(piece) == PIECE):
                 raise ProtocolError.expected(f"pieces of {PIECE:,} bytes from {port.peer}", f"{len(piece):,}")
+            if number % 64 == 0:
+                check_room(path.parent)
             file.write(piece)
             number += 1
     sync_file(partial)

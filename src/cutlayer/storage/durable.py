@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 from cutlayer.errors import LockHeld, RunFolderError
+
+RESERVE = 1 << 30
+"""Bytes of a disk that what other parties send may not use."""
 
 
 def write_whole(path: Path, content: bytes | str, mode: int = 0o600) -> None:
@@ -130,6 +134,16 @@ def make_folder(path: Path, mode: int = 0o700) -> None:
         sync_folder(folder.parent)
 
 
+def check_room(folder: Path) -> None:
+    """Refuse to write more of what another party sends where the disk would be full.
+
+    Raises:
+        RunFolderError: Less than `RESERVE` bytes are free.
+    """
+    if shutil.disk_usage(folder).free < RESERVE:
+        raise RunFolderError.expected(f"{RESERVE >> 30} GB free at {folder}, for all else", "less", "make room")
+
+
 def check_new(path: Path) -> None:
     """Raise `RunFolderError` unless a folder is empty or to be made."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
@@ -138,7 +152,7 @@ def check_new(path: Path) -> None:
 
 def check_output(
     *paths: Path,
-    own: Callable[[bytes], bool] = lambda _: False,
+    own: Callable[[bytes], bool] | None = None,
     overwrite: bool = False,
     kept: Iterable[Path] = (),
     remedy: str = "choose another with --out",
@@ -155,7 +169,8 @@ def check_output(
     Raises:
         RunFolderError: A file is in the place of one of them.
     """
-    standing = [path for path in paths if os.path.lexists(path) and not (path.is_file() and own(path.read_bytes()))]
+    mine = [path for path in paths if own is not None and path.is_file() and own(path.read_bytes())]
+    standing = [path for path in paths if os.path.lexists(path) and path not in mine]
     places = [place.resolve() for place in kept]
     for path in standing:
         if any(path.resolve().is_relative_to(place) for place in places):
