@@ -294,7 +294,7 @@ def test_forged_swapped_and_foreign_records_are_refused(apart: World) -> None:
         changed_record(time="\x1b[2J\nerror"),
     ):
         result = accepted(nonsense)
-        assert (result.code, "an approval in" in result.error) == (7, True), nonsense[:40]
+        assert (result.code, "a signed record in" in result.error) == (7, True), nonsense[:40]
     store = apart.store("bank")
     shutil.copy(store / "telco.json", store / "shop.json")  # one party for another
     assert "shop.json: the approval of shop, got that of telco" in apart.call("align", "bank").error

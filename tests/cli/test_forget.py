@@ -315,7 +315,7 @@ def test_by_courier_both_delete_and_sign_and_nothing_of_a_row_is_left(place: Pla
     assert holding(here.base, traces, tables) == {}
     for name, file in (("telco", request), ("bank", answer)):
         assert not verify(here.base / name / ".cutlayer" / f"{name}.key.trail").problems
-        assert all(str(row) not in Receipt.read(file).deletion.model_dump_json() for row in (299,))
+        assert all(str(row) not in Receipt.read(file).approval.model_dump_json() for row in (299,))
     refused = here.call("bank", "exchange", "--folder", here.base / "shared")
     assert "a version of job-bank that was not forgotten, got 1; name a new one" in refused.document()["error"]
     here.exchange("--version", "2")
@@ -328,7 +328,9 @@ def test_by_courier_both_delete_and_sign_and_nothing_of_a_row_is_left(place: Pla
     never.exchange("--round", "july", out=never.base / "bank" / "june.parquet")
     after, without = (parquet.read_table(world.base / "bank" / "june.parquet").to_pylist() for world in (here, never))
     changed = {row["id"] for row, other in zip(after, without, strict=True) if row != other}
-    assert changed == {*map(str, rows)}, "the partner withholds these from a table of new rows, which the other world releases"
+    assert changed == {*map(str, rows)}, (
+        "the partner withholds these from a table of new rows, which the other world releases"
+    )
 
 
 def test_receipts_that_are_not_the_partners_are_refused(place: Place) -> None:
@@ -346,14 +348,14 @@ def test_receipts_that_are_not_the_partners_are_refused(place: Place) -> None:
         assert result.code == 7, result
         return str(result.document()["error"])
 
-    assert "a signature of its content" in refusal(lambda r: r["deletion"].update(what="all of telco"))
-    assert "a signature of its content" in refusal(lambda r: r["deletion"].update(deleted=["x"]))
-    assert "another job or other parties" in refusal(lambda r: r["deletion"].update(job="0" * 32))
-    assert "another job or other parties" in refusal(lambda r: r["deletion"].update(party="../x"))
-    assert "a receipt in" in refusal(lambda r: r["deletion"].update(request="../../x"))
-    assert "a signed receipt of a partner" in refusal(lambda r: r["deletion"].update(party="bank"))
+    assert "a signature of its content" in refusal(lambda r: r["approval"].update(what="all of telco"))
+    assert "a signature of its content" in refusal(lambda r: r["approval"].update(deleted=["x"]))
+    assert "an acknowledgement of job" in refusal(lambda r: r["approval"].update(job="0" * 32))
+    assert "an acknowledgement between" in refusal(lambda r: r["approval"].update(party="../x"))
+    assert "a signed record in" in refusal(lambda r: r["approval"].update(request="../../x"))
+    assert "a signed receipt of a partner" in refusal(lambda r: r["approval"].update(party="bank"))
     assert "the signature cannot be read" in refusal(lambda r: r.update(signature="?"))
-    assert len(raw["deletion"]["rows"]) == 64
+    assert len(raw["approval"]["rows"]) == 64
     (answer,) = map(Path, here.call("bank", "forget", "--accept", request).document()["written"])
     again = here.call("bank", "forget", "--accept", request)  # a replay deletes nothing again
     assert (again.code, again.document()["written"]) == (0, [])

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Literal, Self, TypeVar
+from typing import Annotated, ClassVar, Generic, Literal, Self, TypeVar
 
 from pydantic import Field, ValidationError
 
@@ -29,9 +29,6 @@ from cutlayer.errors import NotApproved, TrustError
 from cutlayer.storage.durable import make_folder, write_whole
 from cutlayer.storage.json_values import parse_json
 
-R = TypeVar("R", bound=FrozenModel)
-_SIGNED = b"cutlayer approval 1\0"
-"""Stands before what is signed: a signature of another kind of file is none of an approval."""
 _SEEN = "numbers.json"
 MAX_BYTES = 1 << 16
 MAX_NUMBER = 2**53
@@ -39,59 +36,80 @@ RECHECKED_AFTER = 60.0
 """Seconds after which certificates of approvals are checked again in a process that goes on."""
 
 
-class Approval(FrozenModel):
+class Statement(FrozenModel):
     """What a party states about a job.
 
     Attributes:
         party: Name of the party.
         job: Digest of the job that all parties share.
         identities: Identity of every party of the job, by name.
-        page: SHA-256 of the party's page and its secret salt, in hexadecimal.
-        number: Number of the record among those of the party about the job, from 1.
-        state: Whether the party approves, or no longer does.
         time: Time of the signature, UTC.
     """
+
+    kind: ClassVar[str]
+    """What it is, for errors, and before what is signed: a signature of another kind of file is none of it."""
 
     party: str
     job: str = Field(pattern=r"^[0-9a-f]{32}$")
     identities: Mapping[str, str]
+    time: str = Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
+
+    @property
+    def content(self) -> bytes:
+        """The bytes that are signed."""
+        plain = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        return f"cutlayer {self.kind} 1\0{plain}".encode()
+
+
+class Approval(Statement):
+    """Whether a party approves what a job reveals of it.
+
+    Attributes:
+        page: SHA-256 of the party's page and its secret salt, in hexadecimal.
+        number: Number of the record among those of the party about the job, from 1.
+        state: Whether the party approves, or no longer does.
+    """
+
+    kind = "approval"
+
     page: str = Field(pattern=r"^[0-9a-f]{64}$")
     number: Annotated[int, Field(ge=1, le=MAX_NUMBER, strict=True)]
     state: Literal["approved", "withdrawn"]
-    time: str = Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
 
     @property
     def summary(self) -> str:
         """The record on a line."""
         return f"{self.party} {self.state}, number {self.number}, page {self.page[:16]}, {self.time}"
 
-    @property
-    def content(self) -> bytes:
-        """The bytes that are signed."""
-        return _SIGNED + json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":")).encode()
+
+S = TypeVar("S", bound=Statement)
 
 
-class SignedApproval(FrozenModel):
-    """A record with the signature of its party.
+class Signed(FrozenModel, Generic[S]):
+    """A statement with the signature of its party.
 
     Attributes:
-        approval: The record.
-        chain: Certificate of the party and the intermediate ones, in PEM.
-        signature: Signature of the record, in base64.
+        approval: The statement.
+        chain: Certificate of the party and the intermediate ones, in PEM; empty where nothing is signed.
+        signature: Signature of the statement, in base64.
     """
 
-    approval: Approval
-    chain: str
-    signature: str
+    approval: S
+    chain: str = ""
+    signature: str = ""
 
     @classmethod
-    def of(cls, approval: Approval, security: Security) -> Self:
-        """Sign a record by the key of the party's certificate.
+    def of(cls, approval: S, security: Security | None) -> Self:
+        """Sign a statement by the key of the party's certificate; without certificates it stays unsigned.
 
         Raises:
             TrustError: The key is of a kind that does not sign.
         """
-        return cls(approval=approval, **signature_of(approval.content, security))
+        if security is None:
+            return cls(approval=approval)
+        loaded = security.credentials.current()
+        signature = base64.b64encode(sign(loaded, approval.content)).decode()
+        return cls(approval=approval, chain=loaded.chain_pem.decode(), signature=signature)
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -100,7 +118,15 @@ class SignedApproval(FrozenModel):
         Raises:
             NotApproved: It is missing, or no record.
         """
-        return read_signed(path, cls, "an approval")
+        try:
+            with path.open("rb") as file:
+                content = file.read(MAX_BYTES + 1)
+            if len(content) > MAX_BYTES:
+                raise ValueError(f"more than {MAX_BYTES:,} bytes")
+            return cls.model_validate(parse_json(content))
+        except (OSError, ValueError) as failure:
+            got = "other content" if isinstance(failure, ValidationError) else failure
+            raise NotApproved.expected(f"a signed record in {path}", got, "ask for the file again") from None
 
     def check(self, job: str, identities: Mapping[str, str], security: Security, where: str) -> None:
         """Check who signed it, and that it is about this job between these parties.
@@ -110,53 +136,21 @@ class SignedApproval(FrozenModel):
         """
         stated = self.approval
         if stated.job != job:
-            raise NotApproved.expected(f"{where}: an approval of job {job}", f"one of job {stated.job[:64]!a}")
+            raise NotApproved.expected(f"{where}: an {stated.kind} of job {job}", f"one of job {stated.job[:64]!a}")
         if stated.party not in identities or dict(stated.identities) != dict(identities):
-            wanted = f"{where}: an approval between {', '.join(identities.values())}"
+            wanted = f"{where}: an {stated.kind} between {', '.join(identities.values())}"
             raise NotApproved.expected(wanted, "one of other parties or identities", "compare the job files")
-        check_signed(self.chain, self.signature, stated.content, identities[stated.party], security, where)
+        try:
+            signature = base64.b64decode(self.signature, validate=True)
+            loaded, signer = security.credentials.current(), identities[stated.party]
+            check_signature(self.chain.encode(), signature, stated.content, loaded, signer, where)
+        except (ValueError, TrustError) as failure:
+            reason = failure if isinstance(failure, TrustError) else f"{where}: the signature cannot be read"
+            raise NotApproved(str(reason)) from None
 
 
-def signature_of(content: bytes, security: Security) -> dict[str, str]:
-    """Certificates and signature of some bytes by the key of a party's certificate, as texts of a record.
-
-    Raises:
-        TrustError: The key is of a kind that does not sign.
-    """
-    loaded = security.credentials.current()
-    signature = base64.b64encode(sign(loaded, content)).decode()
-    return {"chain": loaded.chain_pem.decode(), "signature": signature}
-
-
-def check_signed(chain: str, signature: str, content: bytes, signer: str, security: Security, where: str) -> None:
-    """Check that a party of an identity signed some bytes, by the texts of `signature_of`.
-
-    Raises:
-        NotApproved: The signature or the certificate is not accepted.
-    """
-    try:
-        decoded = base64.b64decode(signature, validate=True)
-        check_signature(chain.encode(), decoded, content, security.credentials.current(), signer, where)
-    except (ValueError, TrustError) as failure:
-        reason = failure if isinstance(failure, TrustError) else f"{where}: the signature cannot be read"
-        raise NotApproved(str(reason)) from None
-
-
-def read_signed(path: Path, kind: type[R], what: str) -> R:
-    """Read a record from a file, which may come from anybody.
-
-    Raises:
-        NotApproved: It is missing, or no record of this kind.
-    """
-    try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-        if len(content) > MAX_BYTES:
-            raise ValueError(f"more than {MAX_BYTES:,} bytes")
-        return kind.model_validate(parse_json(content))
-    except (OSError, ValueError) as failure:
-        got = "other content" if isinstance(failure, ValidationError) else failure
-        raise NotApproved.expected(f"{what} in {path}", got, "ask for the file again") from None
+class SignedApproval(Signed[Approval]):
+    """A signed approval, or its withdrawal."""
 
 
 def is_record(content: bytes) -> bool:

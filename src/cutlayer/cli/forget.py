@@ -113,17 +113,17 @@ def _between(
     own: list[Receipt] = []
     if not accept:
         own = [_signed(setup, name, deleting, store, *_asked(setup.job, (name,), rows, party))]
-        abouts = {own[0].deletion.about}
+        abouts = {own[0].approval.about}
     for about in sorted(abouts):
         known = receipts_in(store, about)[about]
-        request = next((each.deletion for each in known.values() if not each.deletion.request), None)
+        request = next((each.approval for each in known.values() if not each.approval.request), None)
         if request is None:
             raise ConfigError.expected("the request before the receipts that answer it", "none", "accept it first")
         if name not in known:
             own.append(_signed(setup, name, deleting, store, request.what, {}, request.about))
     written = []
     for receipt in own:
-        written.append(local.parent / FOLDER / f"{job.stem}-{name}-{receipt.deletion.about[:8]}.json")
+        written.append(local.parent / FOLDER / f"{job.stem}-{name}-{receipt.approval.about[:8]}.json")
         make_folder(written[-1].parent)
         write_whole(written[-1], receipt.model_dump_json(indent=1) + "\n")
     receipts = [receipts_in(store, about)[about] for about in sorted(abouts)]
@@ -186,8 +186,8 @@ def _accepted(setup: Organisation, name: str, path: Path) -> Receipt:
     from cutlayer.errors import NotApproved
 
     receipt = Receipt.read(path)
-    if setup.links.security is None or receipt.deletion.party == name:
-        raise NotApproved.expected(f"{path}: a signed receipt of a partner", f"one of {receipt.deletion.party!a}"[:120])
+    if setup.links.security is None or receipt.approval.party == name:
+        raise NotApproved.expected(f"{path}: a signed receipt of a partner", f"one of {receipt.approval.party!a}"[:120])
     receipt.check(setup.job.digest(), setup.job.identities, setup.links.security, str(path))
     return receipt
 
@@ -208,7 +208,7 @@ def _signed(
     mark = deleting.run(what, forgotten)
     known = (each[name] for each in receipts_in(store).values() if name in each)
     receipt = next(
-        (each for each in known if (each.deletion.rows, each.deletion.request) == (mark.rows, request)), None
+        (each for each in known if (each.approval.rows, each.approval.request) == (mark.rows, request)), None
     )
     if receipt is None:
         if setup.links.trail is not None:
@@ -226,7 +226,7 @@ def _show(
 ) -> None:
     from cutlayer.channel.receipts import REMAINS
 
-    deletions = [receipt.deletion for receipt in receipts]
+    deletions = [receipt.approval for receipt in receipts]
     document: dict[str, Any] = {
         "state": "waiting" if missing else "done",
         "receipts": [each.model_dump(mode="json") for each in deletions],

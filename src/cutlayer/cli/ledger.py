@@ -32,7 +32,7 @@ def ledger(folder: Path = Path(".cutlayer"), *, json: bool = False) -> None:
     lines = store.lines()
     if not lines:
         raise ConfigError.expected(f"a ledger of all runs at {store.path}", "none", "it is made by the first run")
-    forgotten = [each.deletion for known in receipts_in(folder / FOLDER).values() for each in known.values()]
+    forgotten = [each.approval for known in receipts_in(folder / FOLDER).values() for each in known.values()]
     sums = [(line, store.sharing(line, lines)) for line in lines]
     if json:
         emit(

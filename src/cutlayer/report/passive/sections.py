@@ -100,7 +100,8 @@ def _sent(report: PassiveReport) -> Section:
     most = max((part.releases for part in rows), default=0)
     often = "once" if most == 1 else f"up to {count(most)} times"
     text = (
-        f"To {report.active} alone: {count(released)} releases of {count(report.rows.run)} rows, each row {often}; "
+        f"To {report.active} alone: {count(released)} releases of {count(sum(part.rows for part in rows))} rows, "
+        f"each row {often}; "
         f"{size(sum(message.bytes_sent for message in messages))} in all."
     )
     brief: list[Block] = [Paragraph(lead), by_row, *([Items(left_out)] if left_out else [])]
