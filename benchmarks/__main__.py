@@ -52,6 +52,7 @@ from benchmarks.serving_plain import PlainLatency, serving_plain
 from benchmarks.single_methods import SingleMethods, single_methods
 from benchmarks.start import StartTimes, start_times
 from benchmarks.tables import Tables, tables
+from benchmarks.tasks import main as tasks
 from benchmarks.two_processes import TwoProcesses, two_processes
 from benchmarks.utility.__main__ import main as utility
 from benchmarks.wire import RoundTrips, wire
@@ -361,6 +362,7 @@ OWN = {
     "utility": ("jobs of `init --yes` against scikit-learn; --data DIR, see --help", utility),
     "grade_attacks": ("what a label owner reads from grades; --data DIR, see --help", grade_attacks),
     "pilot": ("whether a pilot tells what a full run adds; --data DIR, see --help", pilot),
+    "tasks": ("counts and survival beside other libraries' models; --other PYTHON", tasks),
     "grades": ("what drawn grades keep and reveal; --data DIR, see --help", grades),
 }
 """Those with options, and a table, of their own."""

@@ -86,7 +86,7 @@ def attacks_of(job: Job, party: str) -> Resolved:
     """The attacks of a party's audit; an error names the party's key, so that its line is found."""
     own = job.parties[party]
     try:
-        kind = job.label_kind if own.role == "active" else job.task
+        kind = job.attacked_kind if own.role == "active" else job.task
         return resolve(own.audit.catalogue, kind, own.role)
     except ConfigError as failure:
         raise ConfigError(str(failure).replace("audit.attacks", f"parties.{party}.audit.attacks", 1)) from None

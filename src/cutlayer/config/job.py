@@ -189,7 +189,7 @@ class Job(FrozenModel):
         return self
 
     @property
-    def label_kind(self) -> str:
+    def attacked_kind(self) -> str:
         """Kind of the labels for attacks on them, of which none is defined for times that are censored."""
         return self.target if self.target == "survival" else self.task
 

@@ -92,7 +92,7 @@ def conclude_audit(
         features=tuple(of_features.results),
         malicious=tuple(malicious.results),
         guarantees=tuple(guarantees),
-        left_out=left_out(job.parties[job.active].audit.catalogue, job.label_kind),
+        left_out=left_out(job.parties[job.active].audit.catalogue, job.attacked_kind),
         sample=sample_of(job, rows, summary.data.common),
     )
     run = Run(job, folder, classes=task.classes)
@@ -159,7 +159,7 @@ def _with_history(
 
 def _attacks(job: Job) -> Resolved:
     """The attacks of the active party's audit."""
-    return resolve(job.parties[job.active].audit.catalogue, job.label_kind)
+    return resolve(job.parties[job.active].audit.catalogue, job.attacked_kind)
 
 
 def audit_again(

@@ -153,7 +153,7 @@ class Execution:
             else:
                 references.append(_measured(run, reference, trained.active, job))
         references.append(chance_reference(trained, Run(job, folder, classes=trained.active.task.classes).truth))
-        if resolve(job.parties[job.active].audit.catalogue, job.label_kind).completions:
+        if resolve(job.parties[job.active].audit.catalogue, job.attacked_kind).completions:
             progress.stage("model completion")
         if any(resolve(job.parties[name].audit.catalogue, job.task, "passive").features for name in job.passives):
             progress.stage("feature leakage")

@@ -148,7 +148,7 @@ _CASES = {
 def _audit_labels(job: Job, folder: RunFolder, party: str, sample: Served) -> RunAudit:
     """Attack the labels of those rows whose labels the active party has."""
     trained = TrainedParty.open(folder.path, job.active)
-    attacks = resolve(job.parties[job.active].audit.catalogue, job.label_kind)
+    attacks = resolve(job.parties[job.active].audit.catalogue, job.attacked_kind)
     protections = tuple(job.parties[party].protections)
     try:
         known, truth = _labels(trained, sample)

@@ -133,7 +133,7 @@ def wraps_of(job: Job, run: RunId) -> Mapping[str, OptimizerHook]:
 
 def _wraps(job: Job) -> list[OptimizerHook]:
     """The optimiser hooks of the attacks that the active party's audit names."""
-    named = resolve(job.parties[job.active].audit.catalogue, job.label_kind).completions
+    named = resolve(job.parties[job.active].audit.catalogue, job.attacked_kind).completions
     return [hook for attack in named if (hook := attack.optimizer_hook()) is not None]
 
 

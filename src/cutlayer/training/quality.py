@@ -62,9 +62,9 @@ def _quality(task: Task, logits: Tensor, labels: Tensor, positive_share: float |
     rows = len(labels)
     if task.power is not None:
         # By exposure, or of times what is expected to happen up to the last time of each row: counts, and comparable.
-        targets, weights = task.learned(labels)
+        rates, weights = task.learned(labels)
         exposure = np.ones(rows) if weights is None else weights.numpy()
-        expected, happened = predicted * exposure, np.asarray(task.scale * targets) * exposure
+        expected, happened = predicted * exposure, (task.scale * rates).numpy() * exposure
         spread = np.maximum(predicted, 1e-300) ** task.power * exposure
         dispersion = float(np.mean((happened - expected) ** 2 / np.maximum(spread, 1e-300)))
         metrics = {} if task.target == "survival" else {"dispersion": dispersion}
