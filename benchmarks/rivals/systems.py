@@ -155,7 +155,7 @@ class Bench:
             outs = [np.load(folder / f"out{rank}.npz") for rank in (0, 1)]
             fit, trees = outs[0]["rows"], json.loads(str(outs[0]["trees"]))
             bits, thresholds = _decisions(trees, self.rows, fit)
-            first = _first_gradients(max(relays[1].kept, key=len), len(fit))
+            first = first_gradients(max(relays[1].kept, key=len), len(fit))
             return Outcome(
                 outs[0]["scores"][self.test], float(outs[0]["wall"]), sum(float(out["cpu"]) for out in outs),
                 sum(relay.bytes for relay in relays), fit, seen=bits, received=-first,
@@ -259,7 +259,7 @@ def _decisions(trees: Sequence[Any], rows: Rows, fit: Codes) -> tuple[Floats, in
     return np.stack(found, axis=1), len(thresholds)
 
 
-def _first_gradients(received: bytes | bytearray, rows: int) -> Floats:
+def first_gradients(received: bytes | bytearray, rows: int) -> Floats:
     """The gradient of each row in the first round, out of the bytes that the partner's connection received."""
     streams: dict[int, bytearray] = {}
     at = 0
