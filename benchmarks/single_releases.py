@@ -35,7 +35,7 @@ from studies.provenance import provenance
 
 RESULTS = Path(__file__).parent / "results" / "single_releases.jsonl"
 DATA = ("adult", "bank", "credit")
-ROWS, EPOCHS, BATCH, RATE = 4_000, 40, 128, 1e-3
+ROWS, EPOCHS, BATCH, RATE = 4_000, 25, 128, 1e-3
 HIDDEN, WIDTH, NARROW = 64, 32, 8
 TEMPERATURE, CORRUPTED = 1.0, 0.6
 """Of SCARF, as published."""

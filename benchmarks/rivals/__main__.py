@@ -30,13 +30,13 @@ ROWS = 4_000
 LOGISTIC = {"model": "logistic", "rate": 0.1, "epochs": 10}
 SPU: Mapping[str, Mapping[str, Any]] = {
     "SPU logistic": {**LOGISTIC, "batch": 128, "protocol": "SEMI2K"},
-    "SPU boosting": {"model": "boosting", "trees": 5, "depth": 3, "intervals": 8, "protocol": "SEMI2K"},
+    "SPU boosting": {"model": "boosting", "trees": 3, "depth": 3, "intervals": 4, "protocol": "SEMI2K"},
     "SPU network": {
         "model": "network", "batch": 128, "rate": 0.1, "epochs": 10, "layers": [30, 15, 8], "protocol": "SEMI2K",
     },
     "SPU logistic, Cheetah": {**LOGISTIC, "batch": 1024, "protocol": "CHEETAH"},
 }  # fmt: skip
-"""Settings of SPU: those of its examples but for the batches, and trees and intervals, of which there are more here."""
+"""Settings of SPU: those of its examples, but for smaller batches of the first and larger ones of the network."""
 SYSTEMS: Mapping[str, Callable[[Bench], Outcome]] = {
     "scikit-learn linear, own": lambda bench: bench.scikit("own", "linear"),
     "scikit-learn boosting, own": lambda bench: bench.scikit("own", "boosting"),

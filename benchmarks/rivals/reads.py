@@ -58,6 +58,6 @@ def _reduced(seen: Floats) -> Floats:
         return seen
     centred = seen - seen.mean(axis=0)
     left, sizes, _ = np.linalg.svd(centred, full_matrices=False)
-    kept = min(int((sizes > 1e-6 * sizes[0]).sum()), MAX_WIDTH)
+    kept = min(int((sizes > 1e-11 * sizes[0]).sum()), MAX_WIDTH)
     # Of the same size each: what takes part in few rounds is read as well as what takes part in all.
     return np.asarray(left[:, :kept] * len(seen) ** 0.5)

@@ -173,7 +173,9 @@ class Bench:
             began, used = time.perf_counter(), _processor()
             run = execute(job, folder / "run", Options(Keys(folder / "keys")), Progress())
             wall, cpu = time.perf_counter() - began, _processor() - used
-            notes = _label_leaks(execute(audited, folder / "audited", Options(Keys(folder / "other")), Progress()))
+            notes: dict[str, Any] = {}
+            if protect != "labels":  # of which nothing crosses
+                notes = _label_leaks(execute(audited, folder / "audited", Options(Keys(folder / "other")), Progress()))
             predicted = parquet.read_table(predictions_path(run))
             order = np.argsort(predicted.column(ID).to_numpy())
             scores = predicted.columns[1].to_numpy()[order].astype(float)

@@ -39,7 +39,7 @@ class Recorder(InMemoryTransport):
         if kind in KEPT:
             self.residuals.append(np.array(out, dtype=np.float32))
         elif "logit" in kind:
-            self.logits.append(np.array(out, dtype=np.float32))
+            self.logits.append(np.array(out, dtype=float))
         elif kind == "partition_routing_indices":
             self.routes.append((np.array(out[0]), np.array(out[1])))
         return out
@@ -102,7 +102,7 @@ def _seen(transport: Recorder, rows: int, model: str) -> tuple[Any, Any]:
         seen = np.zeros((rows, len(transport.routes)), np.float32)
         for at, (left, right) in enumerate(transport.routes):
             seen[left, at], seen[right, at] = -1, 1
-    return seen.astype(np.float32), received
+    return seen, received
 
 
 if __name__ == "__main__":
