@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import tempfile
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -114,19 +114,31 @@ def _merged(values: Any, changes: Any) -> Any:
     return {**(values or {}), **{key: _merged((values or {}).get(key), change) for key, change in changes.items()}}
 
 
-def references(data: DataSet, seed: int) -> Scores:
+def references(
+    data: DataSet,
+    seed: int,
+    columns: Sequence[str] = ("all", "own"),
+    models: Sequence[str] = ("linear", "boosting", "MLP"),
+) -> Scores:
     """The metric of scikit-learn's models on the same test rows: on all columns in one place, and on the bank's.
 
     They train on all other rows, as the job does.
+
+    Args:
+        data: Columns by party, and labels.
+        seed: Seed of the split.
+        columns: Whose columns.
+        models: Names of the models.
     """
     test = test_rows(len(data.labels), seed)
     training = np.setdiff1d(np.arange(len(data.labels)), test)
     scores = {}
-    for columns, table in (("all", data.joined), ("own", data.bank)):
-        capped = _capped(table, training)
-        for name, model in _models(data.task, len(training), seed).items():
+    for whose in columns:
+        capped = _capped(data.joined if whose == "all" else data.bank, training)
+        for name in models:
+            model = _models(data.task, len(training), seed)[name]
             model.fit(capped.iloc[training], data.labels[training])
-            scores[f"{columns} {name}"] = _scores(data, seed, _predicted(data, model, capped.iloc[test]))
+            scores[f"{whose} {name}"] = _scores(data, seed, _predicted(data, model, capped.iloc[test]))
     return scores
 
 

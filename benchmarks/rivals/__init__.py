@@ -1,0 +1,1 @@
+"""Cutlayer beside other systems on the same rows, columns and splits; see `python -m benchmarks.rivals --help`."""

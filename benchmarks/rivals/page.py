@@ -1,0 +1,56 @@
+"""The tables of the page of rivals, as Markdown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+
+def page(lines: Sequence[Mapping[str, Any]]) -> str:
+    """A table for each data set: utility, cost, and what is read."""
+    out = []
+    for name in dict.fromkeys(line["data"] for line in lines):
+        out += [*_table([line for line in lines if line["data"] == name], name), ""]
+    return "\n".join(out) + "\n"
+
+
+def _table(lines: Sequence[Mapping[str, Any]], name: str) -> Iterator[str]:
+    yield f"| {name} | seeds | AUC | processor s | wall s | megabytes | labels: AUC | columns: R² | its output: R² |"
+    yield "|---" * 9 + "|"
+    for system in dict.fromkeys(line["system"] for line in lines):
+        some = [line for line in lines if line["system"] == system]
+        cells = [_interval([line["auc"] for line in some]), *(f"{_mean(some, key):.1f}" for key in ("cpu", "wall"))]
+        cells.append(f"{_mean(some, 'bytes') / 1e6:.2f}" if _mean(some, "bytes") else "–")
+        cells += [_labels(some), _read(some, "columns"), _read(some, "output")]
+        yield f"| {system} | {len(some)} | {' | '.join(cells)} |"
+
+
+def _mean(lines: Sequence[Mapping[str, Any]], key: str) -> float:
+    return fmean(line[key] for line in lines)
+
+
+def _interval(values: Sequence[float]) -> str:
+    """The mean, and half of its 95 % interval over the seeds."""
+    if len(values) < 2:
+        return f"{values[0]:.3f}"
+    each = np.asarray(values)
+    half = stats.t.ppf(0.975, len(each) - 1) * each.std(ddof=1) / math.sqrt(len(each))
+    return f"{each.mean():.3f} ± {half:.3f}"
+
+
+def _labels(lines: Sequence[Mapping[str, Any]]) -> str:
+    found = [line["labels"] for line in lines if "labels" in line]
+    found += [line["notes"]["label leak"] for line in lines if line["notes"].get("label leak")]
+    return f"{fmean(found):.3f}" if found else "–"
+
+
+def _read(lines: Sequence[Mapping[str, Any]], key: str) -> str:
+    found = [line[key] for line in lines if key in line]
+    if not found:
+        return "–"
+    return f"{fmean(each['r2'] for each in found):.3f} ({fmean(each['best column'] for each in found):.3f})"
