@@ -18,7 +18,7 @@ from cutlayer.results.seed_mean import Mean
 from cutlayer.storage.durable import write_whole
 
 _PANEL, _GAP, _ROW, _TOP, _BOTTOM, _SIZE = 190.0, 26.0, 24.0, 16.0, 46.0, 11.0
-_LETTER = 5.6
+_LETTER = 5.8
 """Width that a letter of a name is given, in points, of `_SIZE`."""
 _INK, _GREY = "#1c1f22", "#b9b7b0"
 
@@ -86,7 +86,7 @@ class Figure:
         bottom = _TOP + _ROW * len(self.names)
         rows = [_TOP + _ROW * (index + 0.5) for index in range(len(self.names))]
         for name, y in zip(self.names, rows, strict=True):
-            yield _Text(self._left - 8, y + 4, name, "end")
+            yield _Text(6, y + 4, name, "start")
         for index, panel in enumerate(self.panels):
             start = self._left + index * (_PANEL + _GAP)
             known = [mean for mean in panel.means if mean is not None]
@@ -172,7 +172,7 @@ def _pdf_operators(part: _Line | _Dot | _Text, height: float) -> str:
         case _Dot(x, y):  # a line without length and with round ends
             return f"0.11 0.12 0.13 RG 7 w 1 J [] 0 d {x:.1f} {height - y:.1f} m {x:.1f} {height - y:.1f} l S"
         case _Text(x, y, text, anchor):
-            left = x - _LETTER * 0.95 * len(text) * {"end": 1.0, "middle": 0.5}[anchor]
+            left = x if anchor == "start" else x - 0.5 * _LETTER * len(text)
             return f"BT /F {_SIZE:.0f} Tf 0.11 0.12 0.13 rg {left:.1f} {height - y:.1f} Td ({_pdf_text(text)}) Tj ET"
 
 

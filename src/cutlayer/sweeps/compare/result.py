@@ -24,8 +24,8 @@ from cutlayer.version import __version__
 
 RULES = (
     "Each number is the mean over the seeds with its 95 % interval (Student's t); differences are paired by seed. A "
-    "verdict is open where the interval holds 0. Intervals are of the seeds alone, without correction for the number "
-    "of comparisons: rows, split and secret are the same in all."
+    "verdict is open where the interval holds 0. A seed draws split, batches and noise; the table and the secret, by "
+    "which label DP draws, are the same in all. Intervals are not corrected for the number of comparisons."
 )
 
 
@@ -112,10 +112,12 @@ class Comparison:
         """Each pair with its paired differences and what they settle."""
         columns: list[Any] = []
         for quantity in self.quantities:
-            columns.append(
-                (number(quantity.title), lambda pair, q=quantity: _text(self.difference(pair[0], pair[1], q)))
-            )
-            columns.append(("verdict", lambda pair, q=quantity: verdict(self.difference(pair[0], pair[1], q))))
+
+            def read(pair: tuple[str, str], quantity: Quantity = quantity) -> Mean | None:
+                return self.difference(*pair, quantity)
+
+            columns.append((number(quantity.title), lambda pair, read=read: _text(read(pair))))
+            columns.append(("verdict", lambda pair, read=read: verdict(read(pair))))
         return table(f"{self.job}: differences", self.pairs, ("Setting", _pair), *columns)
 
     @property
@@ -177,7 +179,7 @@ class Comparison:
         text = io.StringIO()
         writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
         writer.writeheader()
-        writer.writerows({key: _safe(value) for key, value in row.items()} for row in rows)
+        writer.writerows(rows)
         files: dict[str, str | bytes] = {
             "json": json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n",
             "md": "\n\n".join(parts) + "\n",
@@ -231,8 +233,3 @@ def _pair(pair: tuple[str, str]) -> str:
 def _plain(mean: Mean | None) -> dict[str, Any]:
     known = asdict(mean) if mean else {"value": None, "half_width": None, "seeds": 0}
     return {**known, "verdict": verdict(mean)}
-
-
-def _safe(value: object) -> object:
-    """A text that no spreadsheet reads as a formula."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in tuple("=+-@\t\r") else value
