@@ -21,7 +21,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from cutlayer.attacks import REGISTRY as ATTACKS
-from cutlayer.audit.checks import CHECKS
+from cutlayer.audit.findings import CHECKS
 from cutlayer.channel.kinds import MEANINGS, Kind
 from cutlayer.channel.message import SHAPES
 from cutlayer.cli.list_ import Catalogue, entries

@@ -119,8 +119,7 @@ def _skipped(context: FindingContext) -> Iterator[Occurrence]:
     "CL108",
     "warning",
     "a departed party keeps more than its own data",
-    "add a protection of the active party that keeps labels out of that party's model, or agree on what it may do "
-    "with the model once it leaves",
+    "add a protection that keeps labels out of that party's model, or agree on what it may do with it once it leaves",
 )
 def _completed(context: FindingContext) -> Iterator[Occurrence]:
     metric = name_of(context.utility.metric)

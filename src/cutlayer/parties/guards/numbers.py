@@ -15,8 +15,8 @@ from cutlayer.parties.compute.readings import Readings
 SATURATED_LOSS = 1e-6
 """Loss up to which zeros are expected: in float32 the gradient of a right answer is 0 from a loss of 4e-8 on."""
 NO_GRADIENT_REMEDY = (
-    "the top model's hidden units may be inactive for all rows: train again with a lower train.optimizer.lr, a wider "
-    "model.top, or model.top.activation silu, whose units always have a gradient"
+    "the top model's hidden units may be inactive for all rows: train with a lower train.optimizer.lr, a wider "
+    "model.top, or model.top.activation silu"
 )
 _BROKEN = "NaN or infinity, or numbers above 1e19"
 _REMEDY = "lower train.optimizer.lr, or scale the columns"
