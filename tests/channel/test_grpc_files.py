@@ -134,6 +134,12 @@ def test_a_full_disk_takes_no_file(bank: Bank, monkeypatch: pytest.MonkeyPatch) 
     with bank.client() as client, pytest.raises(RunFolderError, match="GB free at"):
         client.carry(folder, folder / parcel_name(BANK, TELCO, 0))
     assert not [*folder.iterdir()]
+    (folder / parcel_name(TELCO, BANK, 0)).write_bytes(CONTENT)
+    with bank.client() as client:
+        assert not client.carry(folder)  # it waits, and learns no path of the bank's
+        assert "bank has no room for the file" in client.why(BANK)
+        assert str(bank.base) not in client.why(BANK)
+    assert [path.name for path in bank.round.iterdir()] == [parcel_name(BANK, TELCO, 0)]
 
 
 def test_a_withdrawn_approval_stops_files_that_were_written_before(bank: Bank) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from cutlayer.alignment import buckets
 from cutlayer.alignment.intersection import Alignment, Purpose
 from cutlayer.alignment.row_proof import SealingProof
 from cutlayer.channel import Kind, link
+from cutlayer.channel.grpc_files import FileClient, FileServer
 from cutlayer.channel.parcel import Parcel, ParcelWriter
 from cutlayer.channel.receiving import receive
 from cutlayer.channel.trail import verify
@@ -30,7 +32,7 @@ from cutlayer.errors import (
     ProtocolError,
     RunFolderError,
 )
-from cutlayer.jobs.exchange import Waiting, result_of
+from cutlayer.jobs.exchange import Exchange, Waiting, result_of
 from cutlayer.jobs.expiry import check_kept, delete_expired
 from cutlayer.jobs.links import LinkOptions, open_trail, trail_of
 from cutlayer.jobs.rounds import PIECE, Round, receive_file, send_file
@@ -468,3 +470,52 @@ def test_what_cannot_be_deleted_does_not_end_the_months_work(
     [said] = delete_expired(job, ACTIVE, tmp_path / ACTIVE, tmp_path / "shared", None)
     assert said.startswith(f"{rounds.place}, but for {tmp_path / 'shared' / rounds.place}: Permission denied")
     assert not rounds.side(ACTIVE).release_of(TELCO).exists(), "all else is deleted"
+
+
+def test_a_round_by_tls_is_settled_in_any_later_start(
+    tmp_path: Path, federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The partner is killed when its last file has arrived, before it notes that; the label owner has all it needs."""
+    rounds, folders = Rounds(tmp_path, federation), {name: tmp_path / f"{name}-files" for name in NAMES}
+
+    def server() -> FileServer:
+        security = federation.security(ACTIVE)
+        return FileServer("127.0.0.1:0", ACTIVE, (TELCO,), folders[ACTIVE], lambda: None, security=security)
+
+    def start(name: str, courier: FileServer | FileClient) -> None:
+        side = replace(rounds.side(name), folder=folders[name] / rounds.place, courier=courier)
+        with side.open(rounds.links(name), 60.0) as files:
+            if name == ACTIVE:
+                side.lead(files)
+            else:
+                side.follow(files, lambda _: side.release_of(name).write_bytes(CONTENT) and None)
+            files.end({"name": name})
+
+    def client(listening: FileServer) -> FileClient:
+        return FileClient(listening.address, TELCO, ACTIVE, lambda: None, security=federation.security(TELCO))
+
+    save = Exchange._save
+
+    def killed(exchange: Exchange) -> None:
+        if exchange._state["ended"] and exchange._name == TELCO:
+            raise KeyboardInterrupt
+        save(exchange)
+
+    with server() as first, client(first) as telco, ThreadPoolExecutor(1) as threads:
+        leading = threads.submit(start, ACTIVE, first)
+        monkeypatch.setattr(Exchange, "_save", killed)
+        with pytest.raises(KeyboardInterrupt):
+            start(TELCO, telco)
+        leading.result()
+        monkeypatch.setattr(Exchange, "_save", save)
+    private = {name: rounds.side(name).private for name in NAMES}
+    assert [result_of(private[name]) for name in NAMES] == [{"name": ACTIVE}, None]
+    assert rounds.side(ACTIVE).release_of(TELCO).read_bytes() == CONTENT
+    sent = {path.name: path.read_bytes() for path in folders[ACTIVE].rglob("*.cutlayer")}
+    with server() as later, client(later) as telco:
+        start(TELCO, telco)
+        telco.finish(folders[TELCO] / rounds.place, (ACTIVE,), 0)
+        later.finish(folders[ACTIVE] / rounds.place, (TELCO,), 60)
+    assert result_of(private[TELCO]) == {"name": TELCO}
+    assert {path.name: path.read_bytes() for path in folders[ACTIVE].rglob("*.cutlayer")} == sent
+    assert {path.name: path.read_bytes() for path in folders[TELCO].rglob("*.cutlayer")} == sent

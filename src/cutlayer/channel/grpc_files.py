@@ -110,8 +110,11 @@ class FileServer(ServerLinks):
             if not path.exists():  # the first one counts; its sender brings it again if the answer was lost
                 try:
                     _write(path, requests)
-                except (ProtocolError, RunFolderError) as problem:
+                except ProtocolError as problem:
                     self._refuse(context, "FAILED_PRECONDITION", str(problem))
+                except RunFolderError as problem:  # which names a folder of this machine
+                    self._log(str(problem))
+                    context.abort(grpc.StatusCode.UNAVAILABLE, f"{self._me} has no room for the file")
         yield from ()
 
     def _give(self, _: Iterator[bytes], context: Any) -> Iterator[bytes]:
