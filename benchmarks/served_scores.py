@@ -75,7 +75,7 @@ def generated(model: nn.Module, own: Tensor, logits: Tensor, width: int) -> Tens
 
     def loss(at: Tensor) -> Tensor:
         columns = made(at)
-        missed = (model(torch.cat([own[at], columns], dim=1))[:, 0] - logits[at]).square().mean()
+        missed: Tensor = (model(torch.cat([own[at], columns], dim=1))[:, 0] - logits[at]).square().mean()
         return missed + SPREAD * torch.relu(columns.var(dim=0) - 1).mean()
 
     descend([generator], len(own), loss)

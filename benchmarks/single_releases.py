@@ -56,7 +56,7 @@ def descend(modules: Sequence[nn.Module], rows: int, loss: Callable[[Tensor], Te
     """Adam on mini-batches; the loss is of row numbers."""
     optimiser = torch.optim.Adam([each for module in modules for each in module.parameters()], RATE)
     for _ in range(EPOCHS):
-        for chosen in torch.randperm(rows).split(BATCH):
+        for chosen in torch.split(torch.randperm(rows), BATCH):
             if len(chosen) == BATCH:
                 optimiser.zero_grad()
                 loss(chosen).backward()  # type: ignore[no-untyped-call]
@@ -87,7 +87,8 @@ def contrastive(x: Tensor, _labels: Tensor, _columns: int) -> nn.Module:
 class _Sphere(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Rows of length one."""
-        return nn.functional.normalize(x, dim=1)
+        out: Tensor = nn.functional.normalize(x, dim=1)
+        return out
 
 
 def noise_targets(x: Tensor, _labels: Tensor, _columns: int) -> nn.Module:
@@ -100,7 +101,8 @@ def noise_targets(x: Tensor, _labels: Tensor, _columns: int) -> nn.Module:
         with torch.no_grad():
             _, order = linear_sum_assignment(-(sent @ targets[at].T).numpy())
             targets[at] = targets[at][torch.from_numpy(order)]
-        return (sent - targets[at]).square().sum(dim=1).mean()
+        missed: Tensor = (sent - targets[at]).square().sum(dim=1).mean()
+        return missed
 
     descend([encoder], len(x), loss)
     return encoder
@@ -132,7 +134,7 @@ class _Directions(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The components."""
-        return x @ self.weights
+        return torch.matmul(x, self.weights)
 
 
 def _components(share: float) -> Callable[[Tensor, Tensor, int], nn.Module]:

@@ -11,6 +11,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ SYSTEMS: Mapping[str, Callable[[Bench], Outcome]] = {
     "VertiMosaic logistic": lambda bench: bench.vertimosaic("logistic"),
     "VertiMosaic boosting": lambda bench: bench.vertimosaic("boosting"),
     "XGBoost federated": lambda bench: bench.xgboost(),
-    **{name: (lambda bench, settings=settings: bench.spu(settings)) for name, settings in SPU.items()},
+    **{name: partial(Bench.spu, settings=settings) for name, settings in SPU.items()},
 }
 
 

@@ -42,7 +42,7 @@ from cutlayer.training.held_out_predictions import predictions_path
 from cutlayer.training.keys import Keys
 from tools.ports import free_port
 
-Floats = npt.NDArray[np.floating[Any]]
+Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
 SECONDS = 1_800
 """Most time of one rival on one data set."""

@@ -48,7 +48,7 @@ class Device:
         self._shapes: dict[str, jax.ShapeDtypeStruct] = {}
         self._compiled: dict[Any, Any] = {}
 
-    def put(self, name: str, owner: int, value: Array | None = None) -> None:
+    def put(self, name: str, owner: int, value: Array = None) -> None:
         """Share a party's array with the other."""
         if self.rank == owner:
             shares = self._io.make_shares(np.ascontiguousarray(value), libspu.Visibility.VIS_SECRET)
@@ -82,7 +82,7 @@ class Device:
         for name, each in zip(outputs, jax.tree_util.tree_leaves(out), strict=True):
             self._shapes[name] = jax.ShapeDtypeStruct(each.shape, each.dtype)
 
-    def open(self, name: str, both: bool = False) -> Array | None:
+    def open(self, name: str, both: bool = False) -> Array:
         """The array of a name, for the label owner; for both parties where the example opens it to all."""
         mine = self._runtime.get_var(name)
         packed = pickle.dumps((mine.meta, list(mine.share_chunks)))
@@ -96,7 +96,7 @@ class Device:
         return self._io.reconstruct(shares)
 
 
-def logistic(device: Device, own: Array, labels: Array | None, train: Array, settings: dict[str, Any]) -> str:
+def logistic(device: Device, own: Array, labels: Array, train: Array, settings: dict[str, Any]) -> str:
     """Logistic regression by mini-batches, its sigmoid a line between 0 and 1, as in SPU's example `ss_lr`."""
     size, rate = settings["batch"], settings["rate"]
 
@@ -119,7 +119,7 @@ def logistic(device: Device, own: Array, labels: Array | None, train: Array, set
     return "score"
 
 
-def network(device: Device, own: Array, labels: Array | None, train: Array, settings: dict[str, Any]) -> str:
+def network(device: Device, own: Array, labels: Array, train: Array, settings: dict[str, Any]) -> str:
     """A network of layers of 30, 15 and 8 that learns by squared error, as in SPU's example `flax_mlp`."""
     size, rate = settings["batch"], settings["rate"]
     width = _share(device, own, labels, train)
@@ -157,7 +157,7 @@ def network(device: Device, own: Array, labels: Array | None, train: Array, sett
     return "score"
 
 
-def boosting(device: Device, own: Array, labels: Array | None, train: Array, settings: dict[str, Any]) -> str:
+def boosting(device: Device, own: Array, labels: Array, train: Array, settings: dict[str, Any]) -> str:
     """Boosted trees of all nodes of a depth, as SPU's example `ss_xgb`: gains on shares, the chosen splits opened."""
     depth, intervals = settings["depth"], settings["intervals"]
     cuts = [np.unique(np.quantile(column[train], np.linspace(0, 1, intervals + 1)[1:-1])) for column in own.T]
@@ -202,8 +202,8 @@ def boosting(device: Device, own: Array, labels: Array | None, train: Array, set
             for at, split in enumerate(np.asarray(chosen).tolist()):
                 owner, place = (0, split) if split < sizes[0] else (1, split - sizes[0])
                 column = mine[:, place][None, :] if device.rank == owner else None
-                for name, rows in (("left", train), ("left_all", np.arange(len(own)))):
-                    device.put(f"{name}{level}{at}", owner, None if column is None else column[:, rows])
+                for name, where in (("left", train), ("left_all", np.arange(len(own)))):
+                    device.put(f"{name}{level}{at}", owner, None if column is None else column[:, where])
                 lefts.append(f"{level}{at}")
             for nodes, left in (("nodes", "left"), ("nodes_all", "left_all")):
                 device.call(children, [nodes, *(f"{left}{each}" for each in lefts)], [nodes])
@@ -213,7 +213,7 @@ def boosting(device: Device, own: Array, labels: Array | None, train: Array, set
     return "score"
 
 
-def _share(device: Device, own: Array, labels: Array | None, train: Array) -> int:
+def _share(device: Device, own: Array, labels: Array, train: Array) -> int:
     """Share all columns and the labels of training rows; returns the number of columns of both."""
     for rank, name in enumerate("ab"):
         for suffix, rows in (("", train), ("_all", np.arange(len(own)))):
@@ -236,7 +236,7 @@ def main() -> None:
     scores = device.open(kind(device, given["columns"], labels, given["train"], settings))
     seconds = time.perf_counter() - began
     used = resource.getrusage(resource.RUSAGE_SELF)
-    found = {} if scores is None else {"scores": np.asarray(scores, dtype=float).ravel()}
+    found: dict[str, Any] = {} if scores is None else {"scores": np.asarray(scores, dtype=float).ravel()}
     np.savez(out, wall=seconds, cpu=used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime, **found)
     device.link.barrier()
     device.link.stop_link()

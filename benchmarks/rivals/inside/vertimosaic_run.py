@@ -21,7 +21,7 @@ KEPT = {"residual_signal": "residuals", "gradients": "residuals"}
 """Messages with one number a row that come from the labels."""
 
 
-class Recorder(InMemoryTransport):
+class Recorder(InMemoryTransport):  # type: ignore[misc]
     """The in-memory transport, with copies of what it passes on."""
 
     def __init__(self) -> None:
