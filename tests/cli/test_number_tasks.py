@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ from tests.cli.jobs import Place
 
 ROWS = 400
 TOP = {"kind": "linear"}
-JOB = {
+JOB: Mapping[str, Any] = {
     "task": "count",
     "parties": {
         "bank": {"role": "active", "table": "bank.csv", "id": "id", "label": "claims", "exposure": "years"},
@@ -46,9 +48,9 @@ def write(place: Place) -> None:
 def job(**owner: object) -> dict[str, object]:
     """The job with other keys of its label's owner, `None` for none, and `task` and `compare` of the job."""
     shared = {key: owner.pop(key) for key in ("task", "compare", "model", "train") if key in owner}
-    bank = {**JOB["parties"]["bank"], **owner}  # type: ignore[index]
+    bank = {**JOB["parties"]["bank"], **owner}
     bank = {key: value for key, value in bank.items() if value is not None}
-    return {**JOB, **shared, "parties": {**JOB["parties"], "bank": bank}}  # type: ignore[dict-item]
+    return {**JOB, **shared, "parties": {**JOB["parties"], "bank": bank}}
 
 
 def ran(place: Place, **owner: object) -> RunFolder:
@@ -79,7 +81,7 @@ def test_counts_are_rates_by_exposure_with_intervals_that_hold_as_many_as_stated
     assert run.summary.task.target == "count"
     metrics = run.summary.utility.rows[0].metrics
     held_out = parquet.read_table(place.run_folder / "predictions.parquet")
-    bank, at = columns(place.folder / "bank.csv"), held_out["id"].to_numpy()
+    bank, at = columns(place.folder / "bank.csv"), held_out["id"].to_numpy().astype(np.int64)
     rates, years = bank["claims"][at] / bank["years"][at], bank["years"][at]
     value = held_out["value"].to_numpy()
     assert metrics["d2"] == pytest.approx(d2_tweedie_score(rates, value, power=1, sample_weight=years), rel=1e-5)
@@ -90,7 +92,6 @@ def test_counts_are_rates_by_exposure_with_intervals_that_hold_as_many_as_stated
     every = predicted(place)
     np.testing.assert_allclose(every["value"][at], value, rtol=1e-6)
     assert (every["low"] >= 0).all()
-    # Another day's exposures change nothing: a rate is predicted.
     assert set(every) == {"id", "value", "low", "high"}
 
 
@@ -115,7 +116,7 @@ REFUSED = {
     "no event": ({"task": "survival", "label": "days", "exposure": None}, "parties.bank.event with task survival"),
     "exposure of a value": ({"task": "regression"}, "parties.bank.exposure with task count or amount alone"),
     "steps": ({"train": {"release": "every"}}, "train.release"),
-    "a network": ({"model": {"bottom": {"kind": "auto"}, "top": {"kind": "mlp"}}}, "model.top.kind as one of auto"),
+    "a network": ({"model": {**JOB["model"], "top": {"kind": "mlp"}}}, "model.top.kind as one of auto"),
     "undefended": ({"compare": ["undefended"]}, "compare with alone and boosting alone"),
     "drawn labels": ({"privacy": {"label_dp": {"eps": 1.0}}}, "label_dp"),
     "an attack": (
