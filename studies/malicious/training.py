@@ -26,7 +26,6 @@ from cutlayer.audit.features.measures import measure, measure_reconstruction
 from cutlayer.audit.features.releases import released
 from cutlayer.audit.features.shadow import ShadowRoom
 from cutlayer.audit.history import audit_history
-from cutlayer.audit.own_columns import OwnColumns
 from cutlayer.audit.watch import Watcher
 from cutlayer.channel.transcript import Step, read_epochs
 from cutlayer.config import Job
@@ -84,7 +83,7 @@ def trained(job: Job, setting: Setting, tables: Any, work: Path) -> dict[str, An
         run = Run(job, folder, classes=made.active.task.classes)
         audit = watcher.auditor.results("this run", ()) if watcher.auditor else RunAudit()
         whole = resolve(WHOLE_READERS, job.task).histories
-        audit = audit_history(run, "this run", audit, whole, dict[str, OwnColumns])
+        audit = audit_history(run, "this run", audit, whole, {})
         leaks = [each for each in audit.leaks if each.message == "gradient"]
         for link in {each.party for each in leaks}:
             worst = worst_of(each for each in leaks if each.party == link)
