@@ -24,8 +24,8 @@ from benchmarks.grade_rule import labelled
 from benchmarks.graded_rows import Codes, Floats, Rows
 from cutlayer.problem.metrics.roc import roc_auc
 
-LABELLED = (1000, 0)
-"""Numbers of rows with a label; 0 for all."""
+LABELLED = (1000, 8000)
+"""Numbers of rows with a label."""
 UNLABELLED = 5_000
 NAMES = (
     "all columns",
@@ -73,7 +73,7 @@ def students(name: str, data: Path, seed: int) -> Iterator[dict[str, Any]]:
     test: Codes = np.setdiff1d(np.arange(len(labels)), rows.training)
     order = np.random.default_rng(seed).permutation(rows.training)
     for count in LABELLED:
-        known = order[: count or len(order)]
+        known = order[:count]
         free = order[len(known) : len(known) + UNLABELLED]
         alone = Pair(own[known], labels[known], seed)
         teacher = Pair(every[known], labels[known], seed)

@@ -174,6 +174,8 @@ def test_forgotten_rows_leave_the_run_that_never_had_them(world: Path, place: Pl
     before = place.call("ledger", world / ".cutlayer", "--json").document()
     done = place.call("forget", world / "job.yaml", "--rows", listed(world, rows), "--json")
     assert done.code == 0, done
+    within = sum(row >= ROWS // 5 for row in rows)
+    assert json.loads(done.out)["left_out"] == {"bank": len(rows), "telco": within}
     never = place.folder / "never"
     assert place.call("run", lay_out(never, "bank", "telco", without=rows)).code == 0
     same(world / "runs" / "job", never / "runs" / "job")
@@ -303,6 +305,8 @@ def test_by_courier_both_delete_and_sign_and_nothing_of_a_row_is_left(place: Pla
     here.exchange("--version", "1")
     predictions = here.base / "bank" / "june.parquet"
     here.exchange("--round", "june", out=predictions)
+    old_run = shutil.copytree(here.base / "bank" / "runs" / "job-bank-1", place.folder / "old run")
+    old = shutil.copytree(here.base / "bank" / "runs" / "job-bank.rounds" / "train-1", place.folder / "old")
     traces = {f"digest of {row}": row_digests(pa.array([row])).tobytes() for row in rows}
     tables = {"own.csv", "new.csv", "withdrawn.csv"}
     assert holding(here.base, traces, tables)
@@ -318,6 +322,13 @@ def test_by_courier_both_delete_and_sign_and_nothing_of_a_row_is_left(place: Pla
         assert all(str(row) not in Receipt.read(file).approval.model_dump_json() for row in (299,))
     refused = here.call("bank", "exchange", "--folder", here.base / "shared")
     assert "a version of job-bank that was not forgotten, got 1; name a new one" in refused.document()["error"]
+    copied = ("--release", old / "telco.release", "--rows", old / "rows.csv", "--resume")
+    shutil.copytree(old_run, here.base / "bank" / "copied")
+    (here.base / "bank" / "copied" / "checkpoint" / "bank" / "partners.safetensors").unlink()
+    again = here.call("bank", "party", *copied, "--out", here.base / "bank" / "copied")
+    assert "a release since bank forgot rows of telco" in again.document()["error"]
+    for copy in (old, old_run, here.base / "bank" / "copied"):
+        shutil.rmtree(copy)
     here.exchange("--version", "2")
     never = Apart(place.folder / "never", place)
     csv.write_csv(table_of("telco", rows), never.base / "telco" / "own.csv")  # the bank has its own rows still

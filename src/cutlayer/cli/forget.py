@@ -230,11 +230,15 @@ def _show(
     document: dict[str, Any] = {
         "state": "waiting" if missing else "done",
         "receipts": [each.model_dump(mode="json") for each in deletions],
+        "left_out": deleting.left_out,
         "not_deleted": deleting.others,
         "written": [str(path) for path in written],
         "missing": missing,
     }
     lines = [each.summary for each in deletions]
+    lines += [
+        f"{rows:,} rows of the table of {name} are left out from now on" for name, rows in deleting.left_out.items()
+    ]
     lines += [f"not deleted: {other}" for other in deleting.others]
     lines += [f"cannot be undone: {remains}" for remains in REMAINS]
     lines += [f"receipt: {path}" for path in written]

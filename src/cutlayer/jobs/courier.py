@@ -162,6 +162,7 @@ def open_releases(
     security: Security | None,
     notify: Callable[[str], None] = lambda _: None,
     asked: Mapping[str, str] | None = None,
+    receipts: Path | None = None,
 ) -> ReleaseLinks:
     """Check the files of the partners' releases, and read them as links.
 
@@ -172,6 +173,7 @@ def open_releases(
         security: Certificates of the active party; `None` where the files need no signature.
         notify: Called with the time at which each file was made: an older one of the same rows is as valid.
         asked: Id of the run of the file that a partner was sent, by its name: its release is of this run.
+        receipts: Folder of the receipts of what was forgotten: an older release has it still.
 
     Raises:
         ConfigError: A party has two files, or none, or a file is of no party of the job.
@@ -188,7 +190,7 @@ def open_releases(
         if asked is not None and parcel.head.run != asked.get(sender, parcel.head.run):
             wanted = f"{path}: a release of {sender} by the labels that it was sent for this run"
             raise ProtocolError.expected(wanted, "one by others", f"ask {sender} to release by the last file of labels")
-        check_kept(job, parcel.head.made, str(path))
+        check_kept(job, parcel.head.made, str(path), receipts)
         parcels[sender] = parcel
         notify(f"{path}: release of {sender}, made {parcel.head.made} UTC")
     missing = [name for name in names if name not in parcels]

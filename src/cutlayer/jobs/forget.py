@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from cutlayer.channel.receipts import REMAINS, Deletion
@@ -50,6 +51,7 @@ class Deleting:
         keys: Where secrets come from.
         deleted: Names of the folders and files that were deleted in this start.
         others: What was found and not deleted; it is for this party alone.
+        left_out: Number of rows of a party's table that are left out from now on, by its name; for this party alone.
     """
 
     job: Job
@@ -59,6 +61,7 @@ class Deleting:
     keys: Keys
     deleted: set[str] = field(default_factory=set)
     others: list[str] = field(default_factory=list)
+    left_out: dict[str, int] = field(default_factory=dict)
 
     def run(self, what: str, forgotten: dict[str, Digests]) -> Forgetting:
         """Forget; a call that was interrupted is continued by the same call.
@@ -111,15 +114,17 @@ class Deleting:
         """Note the rows, and remove their labels from the memory of the draws."""
         party = self.job.parties[name]
         secret = load_or_make(self.keys.secret_of(name, party))
-        self.keys.forgotten(name, party).add(digests)
+        forgotten = self.keys.forgotten(name, party)
+        forgotten.add(digests)
+        table = open_table(self.job, name, {})
+        remaining = forgotten.remaining(table.digests)
+        self.left_out[name] = 0 if remaining is None else table.rows - len(remaining)
         chain = build_chain(name, party.role, party.privacy, f"parties.{name}.privacy")
         drawing = next((each.settings for each in chain.protections if isinstance(each, LabelDP)), None)
         if drawing is None:
             return
         path = self.keys.secret_of(name, party)
-        table = open_table(self.job, name, {})
-        everything = torch.arange(table.rows).numpy()
-        labels = table.labels(everything)
+        labels = table.labels(np.arange(table.rows))
         if labels is not None:
             memory = LabelMemory(label_folder(path), path, secret)
             memory.forget(torch.from_numpy(digests), drawn_by(drawing, party.label or "", labels))

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from cutlayer.config.load import load_closed_job
+from cutlayer.data.forgotten import FORGOTTEN
 from cutlayer.report.alignment import disclosed
 from cutlayer.report.build import build
 from cutlayer.report.card.facts import CardFacts
-from cutlayer.report.card.fields import NOT_SHOWN, fields_of, registry_of
+from cutlayer.report.card.fields import FORGOT, NOT_SHOWN, fields_of, registry_of
 from cutlayer.report.card.passive import passive_card
 from cutlayer.report.card.subgroups import subgroups_of
 from cutlayer.report.evidence import evidence_of, learns_of
@@ -40,6 +41,7 @@ def build_card(path: Path) -> PrivacyCard:
     left_out = f"Attacks of the default catalogue that this audit left out: {', '.join(report.left_out)}."
     missing = [f"No attack of this run tried: {threat}." for threat in untried(report)]
     missing += [f"Not run: {reason}" for reason in report.limits] + [left_out] * bool(report.left_out)
+    forgotten = [FORGOT.format(party=party.name) for party in report.parties if FORGOTTEN in party.left_out]
     supplied = [REPRODUCIBLE] * report.run.reproducible_noise
     return PrivacyCard(
         run=report.run.id,
@@ -58,5 +60,5 @@ def build_card(path: Path) -> PrivacyCard:
         subgroups=subgroups,
         fields=fields_of(facts),
         registry=registry_of(facts),
-        not_shown=(*supplied, *NOT_SHOWN, *missing),
+        not_shown=(*supplied, *NOT_SHOWN, *missing, *forgotten),
     )

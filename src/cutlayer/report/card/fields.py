@@ -11,6 +11,10 @@ from cutlayer.results.privacy_card import CardField, Origin
 
 _CONTENT: dict[str, Any] = read_yaml(Path(__file__).with_name("fields.yaml"))
 NOT_SHOWN = tuple(_CONTENT["not_shown"])
+FORGOT = (
+    "Rows of {party} were forgotten before this training. Decisions by earlier predictions, what others learned and "
+    "copies are not undone; cutlayer ledger lists the receipts."
+)
 
 
 def fields_of(facts: AccountFacts) -> tuple[CardField, ...]:

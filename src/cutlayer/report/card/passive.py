@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cutlayer.data.forgotten import FORGOTTEN
 from cutlayer.report.alignment import disclosed
 from cutlayer.report.card.facts import AccountFacts
-from cutlayer.report.card.fields import NOT_SHOWN, fields_of, registry_of
+from cutlayer.report.card.fields import FORGOT, NOT_SHOWN, fields_of, registry_of
 from cutlayer.report.evidence import feature_evidence, learns_of, ranked
 from cutlayer.report.passive.headline import passive_headline
 from cutlayer.report.rounding import count, date, size
@@ -41,6 +42,7 @@ def passive_card(report: PassiveReport) -> PrivacyCard:
         not_shown=(
             *([REPRODUCIBLE] * report.reproducible_noise),
             *NOT_SHOWN,
+            *([FORGOT.format(party=report.party)] * (FORGOTTEN in report.rows.left_out)),
             f"{UNMEASURED_BY_PASSIVE[0].upper()}{UNMEASURED_BY_PASSIVE[1:]}.",
             *nothing,
             *skipped,
