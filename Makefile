@@ -68,7 +68,7 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/installed-dev: $(VENV)/installed
-	$(PIP) --editable '.[dev]'
+	$(PIP) --editable '.[dev]' --editable plugins/nvflare
 	@touch $@
 
 $(VENV)/installed-docs: $(VENV)/installed-dev

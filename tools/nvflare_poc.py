@@ -1,6 +1,6 @@
 """Jobs under NVFlare with all its processes on one machine: a server, two sites and their parties.
 
-Run `python -m tools.nvflare_poc [CASE ...]` with the extra `nvflare` installed. It provisions a proof of concept with
+Run `python -m tools.nvflare_poc [CASE ...]` with `plugins/nvflare` installed. It provisions a proof of concept with
 NVFlare's own command on a free port, starts it, and submits a job for each case:
 
     direct   tensors over our links: the losses of all parties in one process, to the last bit
@@ -122,8 +122,8 @@ def allow(local: Path) -> None:
     own = local / "resources.json"
     resources = json.loads((own if own.exists() else local / "resources.json.default").read_text())
     resources["class_allow_list"] += [
-        "cutlayer.nvflare.controller.CutlayerController",
-        "cutlayer.nvflare.executor.CutlayerExecutor",
+        "cutlayer_nvflare.controller.CutlayerController",
+        "cutlayer_nvflare.executor.CutlayerExecutor",
     ]
     own.write_text(json.dumps(resources, indent=1))
 

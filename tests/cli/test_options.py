@@ -96,7 +96,6 @@ VERBS = {
         "--timeout",
         "job",
     },
-    "nvflare": {"--help", "--json", "--out", "--resume-job", "--route", "--site", "job"},
     "align": {
         "--as",
         "--deadline",

@@ -284,7 +284,6 @@ def test_every_verb_prints_one_document_with_json(place, finished):
         "party": (place.file, "--as", "bank", "--local", local, "--plaintext"),
         "party predict": (place.file, "--as", "bank", "--local", local),
         "release": (place.file, "--as", "bank", "--local", local, "--plaintext", "--out", place.folder / "release"),
-        "nvflare": (place.file, "--out", place.folder / "nvflare"),
         "predict": (finished, "--out", place.folder / "scores.parquet"),
         "export": (finished, "--party", "bank", "--out", place.folder / "part"),
         "audit": (finished, "--attack", "norm"),

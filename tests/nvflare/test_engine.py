@@ -16,10 +16,10 @@ from safetensors.torch import load_file
 
 from cutlayer.config import Job, validated
 from cutlayer.config.load import dump_job, load_closed_job
-from cutlayer.nvflare.export import CHECK, START, TRAIN, export_job
-from cutlayer.nvflare.route import Route
 from cutlayer.results.run import RunKind
 from cutlayer.training.folder import RunFolder
+from cutlayer_nvflare.export import CHECK, START, TRAIN, export_job
+from cutlayer_nvflare.route import Route
 from tests.cli.jobs import JOB, changed, write_tables
 
 if TYPE_CHECKING:

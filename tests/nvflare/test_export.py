@@ -11,9 +11,9 @@ import pytest
 from cutlayer.config import Job, validated
 from cutlayer.config.load import load_closed_job
 from cutlayer.errors import ConfigError
-from cutlayer.nvflare.export import export_job
-from cutlayer.nvflare.route import Route
-from cutlayer.nvflare.site import agreement
+from cutlayer_nvflare.export import export_job
+from cutlayer_nvflare.route import Route
+from cutlayer_nvflare.site import agreement
 from tests.cli.jobs import JOB, changed
 
 SITES = {"bank": "site-1", "telco": "site-2"}
@@ -34,10 +34,10 @@ def test_the_folder_names_two_classes_and_holds_nothing_private(tmp_path: Path) 
     assert (meta["min_clients"], meta["mandatory_clients"]) == (2, ["site-1", "site-2"])
     config = tmp_path / "out" / "app" / "config"
     server = json.loads((config / "config_fed_server.json").read_text())["workflows"]
-    assert [each["path"] for each in server] == ["cutlayer.nvflare.controller.CutlayerController"]
+    assert [each["path"] for each in server] == ["cutlayer_nvflare.controller.CutlayerController"]
     assert server[0]["args"] == {"active": "site-1", "passives": ["site-2"], "may_leave": []}
     (client,) = json.loads((config / "config_fed_client.json").read_text())["executors"]
-    assert client["executor"]["path"] == "cutlayer.nvflare.executor.CutlayerExecutor"
+    assert client["executor"]["path"] == "cutlayer_nvflare.executor.CutlayerExecutor"
     assert client["executor"]["args"] == {"job": made.name, "route": "hub", "resume": ""}
     text = (config / "job.yaml").read_text()
     for private in ("bank.csv", "telco.csv", "default:", "label", "eps", "customer", str(tmp_path)):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cutlayer.nvflare.process import PartyProcess
+from cutlayer_nvflare.process import PartyProcess
 
 PYTHON = [sys.executable, "-S", "-c"]
 
@@ -69,7 +69,7 @@ def test_a_party_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
         [
             sys.executable,
             "-c",
-            "import sys; from pathlib import Path; from cutlayer.nvflare.process import PartyProcess\n"
+            "import sys; from pathlib import Path; from cutlayer_nvflare.process import PartyProcess\n"
             "child = 'import os, time; print(os.getpid(), flush=True); time.sleep(60)'\n"
             f"PartyProcess([child], Path({str(tmp_path)!r}) / 'party.log', print, command={PYTHON!r}).wait(60)",
         ],

@@ -18,8 +18,8 @@ from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 from nvflare.apis.workspace import Workspace
 
-from cutlayer.nvflare.controller import CutlayerController, failure
-from cutlayer.nvflare.executor import PAYLOAD, CutlayerExecutor
+from cutlayer_nvflare.controller import CutlayerController, failure
+from cutlayer_nvflare.executor import PAYLOAD, CutlayerExecutor
 
 __all__ = [
     "PAYLOAD",

@@ -38,7 +38,7 @@ from tools.hostile.writes import (
     write_view,
 )
 
-JOB_VERBS = ("check", "run", "sweep", "nvflare")
+JOB_VERBS = ("check", "run", "sweep")
 RUN_VERBS = ("report", "dpia", "audit", "predict", "export", "serve", "check-run")
 READERS: Mapping[str, tuple[str, ...]] = {
     "checkpoint": ("dpia", "audit", "predict", "export", "serve"),

@@ -14,10 +14,6 @@ _COMMANDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "check": ("job", ("check", "job.yaml")),
     "run": ("job", ("run", "job.yaml", "--out", "../out")),
     "sweep": ("job", ("sweep", "job.yaml", "--vary", "train.seed=1", "--trials", "1", "--out", "../sweep")),
-    "nvflare": (
-        "job",
-        ("nvflare", "job.yaml", "--out", "../nvflare", "--site", "bank=site-1", "--site", "telco=site-2"),
-    ),
     "report": ("", ("report", "{base}")),
     "dpia": ("", ("report", "{base}", "--for", "dpia")),
     "audit": ("", ("audit", "{base}")),

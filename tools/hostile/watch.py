@@ -242,5 +242,5 @@ def preload(*others: str) -> None:
     import cutlayer
 
     names = (module.name for module in pkgutil.walk_packages(cutlayer.__path__, "cutlayer."))
-    for name in (*(name for name in names if not name.startswith(("cutlayer.nvflare", "cutlayer.__main__"))), *others):
+    for name in (*(name for name in names if name != "cutlayer.__main__"), *others):
         import_module(name)

@@ -13,7 +13,6 @@ _FILES = (
     "approve",
     "run",
     "party",
-    "nvflare",
     "align",
     "exchange",
     "forget",

@@ -22,7 +22,7 @@ from typer.core import TyperGroup
 
 from cutlayer.cli.plain_text import spell_out
 from cutlayer.cli.signals import Received, stopped_by_signals
-from cutlayer.errors import CutlayerError, Interrupted
+from cutlayer.errors import ConfigError, CutlayerError, Interrupted
 from cutlayer.report.rounding import plain
 
 BAD_INPUT = 2
@@ -138,10 +138,36 @@ def _command() -> Any:
     return typer.main.get_command(app)
 
 
+def _add_verbs(arguments: list[str]) -> None:
+    """Add the verb of an installed package that is called, and all of them to the help. None replaces one of Cutlayer.
+
+    Raises:
+        ConfigError: The verb that is called cannot be imported.
+    """
+    name = next((argument for argument in arguments if not argument.startswith("-")), "")
+    known = _command().commands
+    if name in known:
+        return
+    from importlib.metadata import entry_points
+
+    from cutlayer.cli.verb import verb
+
+    for point in entry_points(group="cutlayer.verbs"):
+        if point.name in known or (name and point.name != name):
+            continue
+        try:
+            verb(point.name)(point.load())
+        except Exception as failure:
+            if name:
+                raise ConfigError.expected(f"an importable {point.value} for the verb {name}", failure) from None
+        _command.cache_clear()
+
+
 def _guarded(arguments: list[str], received: Received) -> int:
     as_json = "--json" in arguments
     try:
         with _shown_warnings():
+            _add_verbs(arguments)
             code = int(_command()(arguments, prog_name="cutlayer", standalone_mode=False) or 0)
         return code if code != INTERRUPTED else _report("interrupted", received.exit_code(INTERRUPTED), as_json)
     except Misuse as misuse:

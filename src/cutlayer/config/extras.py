@@ -13,7 +13,6 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "sql": ("sqlalchemy",),
     "onnx": ("onnx", "onnxscript"),
     "sklearn": ("skops",),
-    "nvflare": ("nvflare",),
     "mlflow": ("mlflow",),
     "tensorboard": ("tensorboardX",),
     "otel": ("opentelemetry",),

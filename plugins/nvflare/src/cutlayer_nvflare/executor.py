@@ -19,12 +19,12 @@ from cutlayer.channel.address import split_address
 from cutlayer.channel.tls.names import fingerprint
 from cutlayer.channel.tls.probe import probe
 from cutlayer.errors import ConfigError, CutlayerError, PeerLost, TrustError
-from cutlayer.nvflare.export import CHECK, SHARED_JOB, START, TRAIN, valid_run
-from cutlayer.nvflare.process import PartyProcess
-from cutlayer.nvflare.route import Route
-from cutlayer.nvflare.site import AgreedJob, agreement
-from cutlayer.nvflare.tunnel import Segment, Tunnel
 from cutlayer.version import __version__
+from cutlayer_nvflare.export import CHECK, SHARED_JOB, START, TRAIN, valid_run
+from cutlayer_nvflare.process import PartyProcess
+from cutlayer_nvflare.route import Route
+from cutlayer_nvflare.site import AgreedJob, agreement
+from cutlayer_nvflare.tunnel import Segment, Tunnel
 
 PAYLOAD = "cutlayer"
 """Key of the JSON text in a task and in its answer."""

@@ -20,7 +20,7 @@ from cutlayer.config import Job
 from cutlayer.config.identities import COMMON_NAME
 from cutlayer.config.load import load_closed_job
 from cutlayer.errors import ConfigError
-from cutlayer.nvflare.export import SHARED_JOB
+from cutlayer_nvflare.export import SHARED_JOB
 
 FOLDER = "cutlayer"
 PRIVATE = "party.yaml"

@@ -1,4 +1,4 @@
-"""`cutlayer nvflare`: a job that NVFlare runs."""
+"""`cutlayer nvflare`, which the command line finds by its entry point: a job that NVFlare runs."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cutlayer.cli.app import answer
-from cutlayer.cli.verb import verb
 from cutlayer.errors import ConfigError
-from cutlayer.nvflare.route import Route
+from cutlayer_nvflare.route import Route
 
 
-@verb()
 def nvflare(
     job: Path,
     *,
@@ -32,7 +30,7 @@ def nvflare(
     Example: cutlayer nvflare job.yaml --out nvflare-job --site bank=site-1 --site telco=site-2
     """
     from cutlayer.config.load import load_closed_job
-    from cutlayer.nvflare.export import export_job
+    from cutlayer_nvflare.export import export_job
 
     exported = export_job(load_closed_job(job), out, _sites(site or ()), route=route, resume=resume_job)
     needed = f"which needs local/cutlayer/{exported.name}/job.yaml and party.yaml"

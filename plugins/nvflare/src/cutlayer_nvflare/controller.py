@@ -16,7 +16,7 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
-from cutlayer.nvflare.export import CHECK, START, TRAIN
+from cutlayer_nvflare.export import CHECK, START, TRAIN
 
 REPORT = "cutlayer.json"
 """The final report, in the server's folder of the job, which `nvflare job download` returns."""

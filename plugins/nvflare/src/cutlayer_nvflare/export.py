@@ -13,8 +13,8 @@ from cutlayer.config.identities import COMMON_NAME
 from cutlayer.config.load import dump_job
 from cutlayer.config.party import PartyConfig, PrivatePart
 from cutlayer.errors import ConfigError
-from cutlayer.nvflare.route import Route
 from cutlayer.storage.durable import check_new, make_folder, write_whole
+from cutlayer_nvflare.route import Route
 
 SHARED_JOB = "job.yaml"
 """File with the shared part of the job: in the submitted folder, and each site's own copy."""
@@ -24,8 +24,8 @@ START = "cutlayer_start"
 """The second task, at the active party's site."""
 TRAIN = "cutlayer_train"
 """The third task, at all sites."""
-_CONTROLLER = "cutlayer.nvflare.controller.CutlayerController"
-_EXECUTOR = "cutlayer.nvflare.executor.CutlayerExecutor"
+_CONTROLLER = "cutlayer_nvflare.controller.CutlayerController"
+_EXECUTOR = "cutlayer_nvflare.executor.CutlayerExecutor"
 _SITE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _RUN = re.compile(r"[0-9a-fA-F][0-9a-fA-F-]{7,63}")
 _PUBLIC = 0o644
