@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from cutlayer.storage.durable import write_whole
-from studies.claims import Claim, Kind, counted
-from studies.page import Table, folded, wrapped
+from studies.claims import Claim, counted
+from studies.page import Table, wrapped
 from studies.record import Record
 from studies.registry import STUDIES
 from studies.results import Results
@@ -51,10 +51,8 @@ def write_index(records: Path, pages: Path) -> Path:
         _table(judged).markdown(),
         "## What none of the papers says",
         "\n".join(_BEYOND),
-        "## Published claims that do not hold here",
-        "With these data and settings; each page says how they differ from the paper's. [Which of the reasons were "
-        "tested](reasons.md), and what the controls show.",
-        folded(_failing(judged)),
+        "Claims that do not hold here do not hold with these data and settings. Each page has them, and says how it "
+        "differs from the paper; [some reasons were tested](reasons.md).",
     )
     path = pages / "index.md"
     write_whole(path, wrapped("\n\n".join(head) + "\n"), mode=0o644)
@@ -77,27 +75,16 @@ def _table(judged: Iterable[tuple[Study, list[Claim]]]) -> Table:
     rows = []
     for study, claims in judged:
         published, others = (_counts(part) for part in _divided(claims))
-        rows.append(
-            (f"[{study.title}]({study.name}.md)", study.source, published, others, _first_sentence(study.advice))
-        )
-    heads = ("study", "source", "published claims", "further claims", "what to do")
+        rows.append((f"[{study.title}]({study.name}.md)", published, others, _conclusion(study.advice)))
+    heads = ("study", "published claims", "further claims", "what to do")
     return Table(heads, tuple(rows))
 
 
-def _first_sentence(advice: str) -> str:
-    """The conclusion; its reasons are on the study's page."""
-    return re.split(r"(?<=[.])\s", advice, maxsplit=1)[0]
+def _conclusion(advice: str) -> str:
+    """The first sentence, up to its colon; the reasons are on the study's page."""
+    first = re.split(r"(?<=[.])\s|: ", advice, maxsplit=1)[0]
+    return f"{first.rstrip('.')}."
 
 
 def _counts(claims: list[Claim]) -> str:
     return counted(claims) or "none"
-
-
-def _failing(judged: Iterable[tuple[Study, list[Claim]]]) -> Table:
-    rows = [
-        (f"[{study.title}]({study.name}.md)", claim.text, claim.paper, claim.ours)
-        for study, claims in judged
-        for claim in claims
-        if claim.published and claim.verdict.kind is Kind.FAILS
-    ]
-    return Table(("study", "claim", "the paper", "here"), tuple(rows))

@@ -158,7 +158,7 @@ class ForwardClaims:
                 Claim(
                     f"dCor at alpha 0.03, {name}: hides the labels (cut leak below {HIDDEN:g}) of a model that trains",
                     "about 0.5 (figure 5a)",
-                    formatted(cut),
+                    f"leak {formatted(cut)} at a test AUC of {formatted(test)}",
                     all_hold((above(test, LEARNED), below(cut, HIDDEN))),
                 ),
             ]

@@ -249,7 +249,7 @@ def beside_undefended(value: float, low: float | None, high: float | None, **uti
 AS_WELL = (
     "The model predicts as well as without protection (a loss of {} is excluded): test AUC 0.904, undefended 0.913"
 )
-UNKNOWN = "Whether the model predicts as well as without protection cannot be told on 4,884 test rows: test AUC 0.904"
+UNKNOWN = "Whether the model predicts as well as without protection is not decided by 4,884 test rows: test AUC 0.904"
 WORSE = "The model predicts worse than without protection: test AUC 0.904"
 
 
@@ -277,7 +277,7 @@ def test_as_well_is_said_only_where_a_loss_that_matters_is_excluded(
     views = (Page(render_html(report)).text, render_markdown(report).replace("\\", ""), printed(report))
     for view in (" ".join(view.split()) for view in views):
         assert ("as well as without protection (" in view) is words.startswith("The model predicts as")
-        assert ("cannot be told" in view) is (words == UNKNOWN)
+        assert ("is not decided" in view) is (words == UNKNOWN)
 
 
 def test_without_an_attack_on_labels_what_attacks_on_columns_reach_is_said() -> None:
@@ -364,7 +364,7 @@ def test_the_story_fits_eighty_columns(any_report: Report) -> None:
         ((0.004, -0.002, 0.01), "telco adds less than 0.020 (\u22120.002 to 0.010) to the AUC of your own columns"),
         (
             (0.004, -0.002, 0.03),
-            "Whether telco adds anything to the AUC of your own columns cannot be told on 4,884 test rows "
+            "Whether telco adds anything to the AUC of your own columns is not decided by 4,884 test rows "
             "(\u22120.002 to 0.030)",
         ),
         ((-0.02, -0.03, -0.01), "telco takes 0.020 (\u22120.030 to \u22120.010) from the AUC of your own columns"),

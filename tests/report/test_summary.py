@@ -27,7 +27,7 @@ def test_the_verdict_has_the_worst_leak_and_the_utility_each_beside_the_undefend
     utility = {row.name: metric(row.metrics["auc"]) for row in report.utility.rows}
     assert verdict(report) == (
         f"Worst leak {auc(worst.leak)} (undefended {auc(baseline.leak)}). "
-        "Whether the model predicts as well as without protection cannot be told on 4,884 test rows: "
+        "Whether the model predicts as well as without protection is not decided by 4,884 test rows: "
         f"test AUC {utility['this run']}, undefended {utility['undefended']}"
     )
 

@@ -315,22 +315,22 @@ def _undated(context: FindingContext) -> Iterator[Occurrence]:
 
 def findings_of(context: FindingContext) -> tuple[Finding, ...]:
     """All findings of a run, errors first, then warnings, then notes."""
-    return tuple(_finding(one, occurrence) for one in _ordered(CHECKS) for occurrence in one.find(context))
+    return tuple(_finding(kind, occurrence) for kind in _ordered(CHECKS) for occurrence in kind.find(context))
 
 
 def column_findings(notes: Mapping[str, tuple[ColumnNote, ...]]) -> tuple[Finding, ...]:
     """The findings about columns alone, in the folder of a passive party, which has no label and no metric."""
     return tuple(
-        _finding(one, occurrence)
-        for one in _ordered(CHECKS)
-        if one.code in OF_COLUMNS
-        for occurrence in noted(notes, *OF_COLUMNS[one.code])
+        _finding(kind, occurrence)
+        for kind in _ordered(CHECKS)
+        if kind.code in OF_COLUMNS
+        for occurrence in noted(notes, *OF_COLUMNS[kind.code])
     )
 
 
 def _ordered(checks: Iterable[Check]) -> list[Check]:
     order: tuple[Severity, ...] = ("error", "warning", "note")
-    return sorted(checks, key=lambda one: (order.index(one.severity), one.code))
+    return sorted(checks, key=lambda kind: (order.index(kind.severity), kind.code))
 
 
 def _finding(of: Check, occurrence: Occurrence) -> Finding:

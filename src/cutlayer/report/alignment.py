@@ -75,9 +75,9 @@ def _which(record: AlignmentRecord, known: list[Disclosure]) -> str:
     """Who learned of which of its ids whether others have them, as a clause about one party or several alike."""
     first = known[0]
     of_active = first.learner == record.active
-    least = "at least " * any(one.at_least for one in known)
-    there = _range([one.there for one in known])
-    own = f"{_range([one.own for one in known])}{' stated' * any(one.is_stated for one in known)} ids"
+    least = "at least " * any(each.at_least for each in known)
+    there = _range([each.there for each in known])
+    own = f"{_range([each.own for each in known])}{' stated' * any(each.is_stated for each in known)} ids"
     others = first.about[0] if len(first.about) == 1 else "all others"
     has = "have" if len(first.about) > 1 else "has"
     if len(known) == 1:

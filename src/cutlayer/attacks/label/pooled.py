@@ -55,7 +55,7 @@ def pooled(party: str, views: Sequence[HistoryView]) -> HistoryView:
 
 
 def _sent(sent: Sequence[SentLabels | None]) -> SentLabels | None:
-    """The one draw that all were sent, and the scores of their models as if their columns told of a label apart."""
+    """The draw that all were sent, and their models' scores combined as if columns were independent given the label."""
     known = [each for each in sent if each is not None]
     if not known:
         return None

@@ -60,7 +60,7 @@ def two_valued_vectors(matrix: Matrix, generator: np.random.Generator) -> tuple[
         if not vectors.shape[1] and (part := one_hot_part(inner.basis, generator)) is not None:
             vectors = _search(_Span(np.column_stack([np.ones(len(part)), part])), generator)
         own = [_smaller(vector) for vector in vectors.T]
-        wholes = _extended(span, kept, own, rare) if search else [[(one, True)] for one in own]
+        wholes = _extended(span, kept, own, rare) if search else [[(vector, True)] for vector in own]
         for whole, exact in chain.from_iterable(wholes):
             key = np.packbits(_smaller(whole)).tobytes()
             found[key] = _smaller(whole), exact or found.get(key, (whole, False))[1]

@@ -46,7 +46,7 @@ def informative_rows(rows: int, shares: Sequence[float], epsilon: float) -> floa
 def informative_numbers(rows: int, drawn: Sequence[float], epsilon: float) -> float:
     """The same of numbers that were rounded to levels and drawn: rows times the share of the variance that is theirs.
 
-    What rounding adds to the variance of two levels cannot be told from drawn labels: it is then that of numbers with a
+    What rounding adds to the variance of two levels does not follow from drawn labels. It is that of numbers with a
     standard deviation of .22 of the range. Of more levels it is that of numbers anywhere between two of them.
 
     Args:

@@ -28,7 +28,7 @@ def _sentence(report: Report, found: PartnerPilot) -> str:
         case Verdict.NOTHING:
             says = f"{found.party} would add nothing{bounds} to an {own}"
         case Verdict.UNKNOWN:
-            says = f"whether {found.party} would add anything to an {own} cannot be told{bounds}"
+            says = f"whether {found.party} would add anything to an {own} is not decided{bounds}"
     return f"Pilot: {says}; {released}"
 
 

@@ -132,7 +132,7 @@ def against_undefended(report: Report) -> str:
         "as well": f"The model predicts as well as without protection (a loss of {metric(report.utility.matters)} is "
         "excluded)",
         "worse": "The model predicts worse than without protection",
-        "unknown": f"Whether the model predicts as well as without protection cannot be told on {count(size)} {rows}",
+        "unknown": f"Whether the model predicts as well as without protection is not decided by {count(size)} {rows}",
     }[compared(other.ahead, report.utility)]
     low, high = _bounds(other.ahead)
     gap = f", difference {difference(value - undefended)} ({interval(low, high)})" if low is not None else ""

@@ -36,7 +36,7 @@ def worth_of_partners(report: Report) -> str:
         return f"{names} {'add' if several else 'adds'} less than {metric(matters)} ({bounds}) to {what}"
     size, rows = report.data.reported
     add = "add" if several else "adds"
-    return f"Whether {names} {add} anything to {what} cannot be told on {count(size)} {rows} ({bounds})"
+    return f"Whether {names} {add} anything to {what} is not decided by {count(size)} {rows} ({bounds})"
 
 
 def _added(gain: Gain | None) -> str:
