@@ -135,7 +135,7 @@ class Execution:
             )
             if isinstance(progress, _Begun):
                 runs = progress.begun()()
-            labels = [this_run.label, *runs]
+            labels = [*runs, this_run.label]
             beforehand = beside.begin(partial(audit_beforehand, job, folder, labels, trained.active.task.classes))
             runs = {label: self._beside(run, label, trained.active) for label, run in runs.items()}
             runs[this_run.label] = self.describe(job, this_run, folder, trained, watcher.auditor)
