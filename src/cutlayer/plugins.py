@@ -127,7 +127,7 @@ class Registry(dict[str, K]):
         if self._is_own(plugin.name):
             return f"ignored, since Cutlayer has one of this name: {plugin.path} of {plugin.package}"
         if plugin.name not in self:
-            return f"{plugin.path} of {plugin.package}, imported with --allow-model {plugin.module}"
+            return f"{plugin.path} of {plugin.package}, imported with --allow-model {plugin.module.partition('.')[0]}"
         return f"{plugin.path} of {plugin.package}"
 
     def _is_own(self, name: object) -> bool:

@@ -244,6 +244,7 @@ COPIED = (
     "benchmarks",
     "studies",
     "examples",
+    "plugins",
     "pyproject.toml",
     "mkdocs.yml",
     "Makefile",

@@ -11,6 +11,8 @@ import pytest
 import typer
 
 from cutlayer.cli import app
+from cutlayer.cli.verb import verb
+from cutlayer_nvflare.verb import nvflare
 from tests.docs.reading import PAGES, ROOT, blocks, prose, sentences, words
 
 HOW_TO = sorted((ROOT / "docs" / "how-to").glob("*.md"))
@@ -41,6 +43,12 @@ def commands(page: Path) -> list[list[str]]:
 def parse(arguments: list[str]) -> None:
     """Parse a command as the program does, without running it."""
     command: Any = typer.main.get_command(app)
+    if arguments[0] == "nvflare":  # of the plugin, which need not be installed here
+        alone = typer.Typer()
+        verb("nvflare", of=alone)(nvflare)
+        command, arguments = typer.main.get_command(alone), arguments[1:]
+        command.make_context("nvflare", arguments)
+        return
     while hasattr(command, "commands"):
         end = 2 if " ".join(arguments[:2]) in command.commands else 1
         name, arguments = " ".join(arguments[:end]), arguments[end:]

@@ -86,7 +86,7 @@ def test_it_is_listed_without_an_import_and_whole_with_consent(target: Path, fou
     shown = "cutlayer_example.noisy_sign:NoisySign of cutlayer-example 1.0"
     assert entry == {
         "name": "noisy_sign",
-        "plugin": f"{shown}, imported with --allow-model cutlayer_example.noisy_sign",
+        "plugin": f"{shown}, imported with --allow-model cutlayer_example",
     }
     assert PACKAGE not in sys.modules
     assert main(["list", "attacks", "--json", "--allow-model", PACKAGE]) == 0

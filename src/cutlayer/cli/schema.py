@@ -88,6 +88,7 @@ def job_schema() -> dict[str, Any]:
             BUDGET: {"$ref": f"#/$defs/{BUDGET}"},
             PROTECT_LABELS: {"$ref": f"#/$defs/{PROTECT_LABELS}"},
             LABEL_FREE: {"anyOf": [{"$ref": f"#/$defs/{LABEL_FREE}"}, {"type": "null"}]},
+            **{name: {"type": ["object", "null"]} for name in PROTECTIONS.plugins()},
             **{name: {"anyOf": [{"$ref": f"#/$defs/protection_{name}"}, {"type": "null"}]} for name in PROTECTIONS},
         },
     }
@@ -98,7 +99,9 @@ def job_schema() -> dict[str, Any]:
     definitions["TableConfig"]["properties"]["format"]["enum"] = ["auto", *SOURCES]
     for name, fit in FITS.items():
         definitions[f"fit_{name}"] = {**fit.config.model_json_schema(), "required": ["kind"]}
-    fits: list[dict[str, str]] = [{"$ref": f"#/$defs/fit_{name}"} for name in FITS]
+    fits: list[dict[str, Any]] = [{"$ref": f"#/$defs/fit_{name}"} for name in FITS]
+    if foreign := [*FITS.plugins()]:
+        fits.append({"type": "object", "required": ["kind"], "properties": {"kind": {"enum": foreign}}})
     definitions["PartyConfig"]["properties"]["fit"] = {"anyOf": [*fits, {"type": "null"}]}
     for key, text in (("table", "path of the table"), ("id", "name of the id column, or @row")):
         section = definitions["PartyConfig"]["properties"][key]
