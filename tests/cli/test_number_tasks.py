@@ -47,7 +47,7 @@ def write(place: Place) -> None:
 
 def job(**owner: object) -> dict[str, object]:
     """The job with other keys of its label's owner, `None` for none, and `task` and `compare` of the job."""
-    shared = {key: owner.pop(key) for key in ("task", "compare", "model", "train") if key in owner}
+    shared: dict[str, object] = {key: owner.pop(key) for key in ("task", "compare", "model", "train") if key in owner}
     bank = {**JOB["parties"]["bank"], **owner}
     bank = {key: value for key, value in bank.items() if value is not None}
     return {**JOB, **shared, "parties": {**JOB["parties"], "bank": bank}}
