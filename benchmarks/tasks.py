@@ -36,7 +36,7 @@ def trained(folder: Path) -> Iterator[dict[str, Any]]:
         init(folder, owner="owner.csv", label=LABELS[folder.name][0], protect="labels", task=task, yes=True)
     run = folder / "run"
     execute(load_job(folder / "job.yaml"), run, Options(Keys(folder / "keys")), Progress())
-    ids = parquet.read_table(run / "predictions.parquet")["id"].to_pylist()
+    ids = [int(each) for each in parquet.read_table(run / "predictions.parquet")["id"].to_pylist()]
     (folder / "test.json").write_text(json.dumps(ids))
     for row in RunFolder.open(run).summary.utility.rows:
         yield {"data": folder.name, "model": str(row.name), "low": row.low, "high": row.high, **row.metrics}

@@ -47,7 +47,7 @@ def write(place: Place) -> None:
 
 def job(**owner: object) -> dict[str, object]:
     """The job with other keys of its label's owner, `None` for none, and `task` and `compare` of the job."""
-    shared = {key: owner.pop(key) for key in ("task", "compare", "model", "train") if key in owner}
+    shared: dict[str, object] = {key: owner.pop(key) for key in ("task", "compare", "model", "train") if key in owner}
     bank = {**JOB["parties"]["bank"], **owner}
     bank = {key: value for key, value in bank.items() if value is not None}
     return {**JOB, **shared, "parties": {**JOB["parties"], "bank": bank}}
@@ -59,6 +59,10 @@ def ran(place: Place, **owner: object) -> RunFolder:
     result = place.call("run", place.file, "--json")
     assert result.code == 0, result.err
     return RunFolder.open(place.run_folder)
+
+
+def plain(metrics: Mapping[str, float | None]) -> dict[str, float]:
+    return {name: value for name, value in metrics.items() if value is not None}
 
 
 def predicted(place: Place) -> dict[str, np.ndarray]:
@@ -79,7 +83,7 @@ def columns(path: Path) -> dict[str, np.ndarray]:
 def test_counts_are_rates_by_exposure_with_intervals_that_hold_as_many_as_stated(place: Place) -> None:
     run = ran(place, coverage=0.8)
     assert run.summary.task.target == "count"
-    metrics = run.summary.utility.rows[0].metrics
+    metrics = plain(run.summary.utility.rows[0].metrics)
     held_out = parquet.read_table(place.run_folder / "predictions.parquet")
     bank, at = columns(place.folder / "bank.csv"), held_out["id"].to_numpy().astype(np.int64)
     rates, years = bank["claims"][at] / bank["years"][at], bank["years"][at]
@@ -97,7 +101,7 @@ def test_counts_are_rates_by_exposure_with_intervals_that_hold_as_many_as_stated
 
 def test_survival_is_ranked_and_has_probabilities_that_fall(place: Place) -> None:
     run = ran(place, task="survival", label="days", event="died", exposure=None, compare=["alone"])
-    metrics = {str(row.name): row.metrics for row in run.summary.utility.rows}
+    metrics = {str(row.name): plain(row.metrics) for row in run.summary.utility.rows}
     assert metrics["this run"]["concordance"] > metrics["bank alone"]["concordance"] > 0.55
     assert metrics["this run"]["integrated_brier"] < metrics["chance"]["integrated_brier"]
     assert metrics["chance"]["concordance"] == pytest.approx(0.5)

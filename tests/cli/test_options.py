@@ -17,6 +17,8 @@ VERBS = {
     "init": {
         "--apart",
         "--as",
+        "--event",
+        "--exposure",
         "--help",
         "--id",
         "--json",

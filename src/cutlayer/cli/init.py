@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from cutlayer.cli.app import answer
 from cutlayer.cli.first_files import columns_read
 from cutlayer.cli.verb import verb
-from cutlayer.config.target import NUMBERS
 from cutlayer.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -133,6 +132,8 @@ def completed(
 
 def _protected(job: FirstJob) -> str:
     """What the job protects by default, and what is revealed."""
+    from cutlayer.config.target import NUMBERS
+
     if job.protect == "both":
         return "protected: labels, which are drawn, and columns, of which a partner releases a drawn grade of each row"
     reason = "so few drawn labels cost accuracy"
