@@ -77,9 +77,8 @@ def _caravan(packages: Path) -> DataSet:
     """Insurance of a caravan (CoIL challenge 2000): what a data vendor knows of a postcode is the partner's."""
     table = pd.read_csv(packages / "ISLP" / "data" / "Caravan.csv")
     vendor = [name for name in table if name.startswith("M")]
-    return DataSet(
-        "binary", table.drop(columns=[*vendor, "Purchase"]), table[vendor], (table.Purchase == "Yes").astype(int)
-    )
+    own, bought = table.drop(columns=[*vendor, "Purchase"]), (table.Purchase == "Yes").astype(int).to_numpy()
+    return DataSet("binary", own, table[vendor], bought)
 
 
 def _bikes(packages: Path) -> DataSet:

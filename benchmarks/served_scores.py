@@ -96,7 +96,7 @@ def measured(rows: Rows, kind: str, seed: int) -> dict[str, Any]:
     line: dict[str, Any] = {"auc": roc_auc(logits[test], rows.labels[test] == 1)}
     if isinstance(model, nn.Linear):
         weights = model.weight[0].detach().double().numpy()
-        line["equations"] = _r2(equations(weights, own, logits, float(model.bias)), theirs)
+        line["equations"] = _r2(equations(weights, own, logits, float(model.bias.detach())), theirs)
     found = generated(model, torch.from_numpy(own).float(), torch.from_numpy(logits).float(), theirs.shape[1])
     line["network"] = _r2(found.double().numpy(), theirs)
     for name, seen in (("own columns", None), ("best_guess", logits[train, None])):

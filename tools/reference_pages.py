@@ -21,7 +21,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from cutlayer.attacks import REGISTRY as ATTACKS
-from cutlayer.audit.findings import CHECKS
+import cutlayer.audit.findings  # noqa: F401 (registers the checks)
+from cutlayer.audit.checks import CHECKS
 from cutlayer.channel.kinds import MEANINGS, Kind
 from cutlayer.channel.message import SHAPES
 from cutlayer.cli.list_ import Catalogue, entries

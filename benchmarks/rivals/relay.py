@@ -53,18 +53,24 @@ class Relay:
                     side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 kept = bytearray()
                 self.kept.append(kept)
-                for source, sink, back in ((near, far, False), (far, near, True)):
-                    threading.Thread(target=self._pass, args=(source, sink, back, kept), daemon=True).start()
+                threading.Thread(target=self._both_ways, args=(near, far, kept), daemon=True).start()
+
+    def _both_ways(self, near: socket.socket, far: socket.socket, kept: bytearray) -> None:
+        with near, far:
+            answers = threading.Thread(target=self._pass, args=(far, near, True, kept), daemon=True)
+            answers.start()
+            self._pass(near, far, False, kept)
+            answers.join()
 
     def _pass(self, source: socket.socket, sink: socket.socket, back: bool, kept: bytearray) -> None:
         with suppress(OSError):
             while piece := source.recv(1 << 18):
-                sink.sendall(piece)
                 if back:
                     self.back += len(piece)
                     if self._keep and len(kept) < MAX_KEPT:
                         kept += piece
                 else:
                     self.there += len(piece)
+                sink.sendall(piece)
         with suppress(OSError):
             sink.shutdown(socket.SHUT_WR)

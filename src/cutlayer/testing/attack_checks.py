@@ -221,7 +221,8 @@ def _as_sent(x: Tensor) -> Tensor:
 
 
 def _of_one_length(x: Tensor) -> Tensor:
-    return 0.37 * x / torch.linalg.vector_norm(x, dim=1, keepdim=True).clamp_min(1e-30)
+    lengths: Tensor = torch.linalg.vector_norm(x, dim=1, keepdim=True)
+    return 0.37 * x / lengths.clamp_min(1e-30)
 
 
 def _equal_rows(x: Tensor) -> Tensor:

@@ -98,4 +98,5 @@ def _uncensored(times: Floats, events: Flags) -> tuple[Floats, Floats]:
     moments, at = np.unique(times, return_inverse=True)
     censored, happened = (np.bincount(at, kind, len(moments)) for kind in (~events, events))
     at_risk = (censored + happened)[::-1].cumsum()[::-1] - happened
-    return moments, np.cumprod((1 - censored / np.maximum(at_risk, 1.0)).astype(np.float64))
+    staying: Floats = 1 - censored / np.maximum(at_risk, 1.0)
+    return moments, np.multiply.accumulate(staying)
