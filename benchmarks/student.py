@@ -24,9 +24,9 @@ from benchmarks.grade_rule import labelled
 from benchmarks.graded_rows import Codes, Floats, Rows
 from cutlayer.problem.metrics.roc import roc_auc
 
-LABELLED = (1000, 8000)
+LABELLED = (1000, 4000)
 """Numbers of rows with a label."""
-UNLABELLED = 5_000
+UNLABELLED = 4_000
 NAMES = (
     "all columns",
     "taught on labelled rows",
@@ -44,7 +44,7 @@ class Pair:
         labels, weights = np.repeat([1, 0], len(columns)), np.concatenate([chances, 1 - chances])
         used = weights > 0
         self._scaler = StandardScaler().fit(columns)
-        self._boosting = HistGradientBoostingClassifier(max_iter=60, random_state=seed, min_samples_leaf=40)
+        self._boosting = HistGradientBoostingClassifier(max_iter=40, random_state=seed, min_samples_leaf=40)
         self._boosting.fit(both[used], labels[used], sample_weight=weights[used])
         self._linear = LogisticRegression(C=0.1, max_iter=300)
         self._linear.fit(self._scaler.transform(both[used]), labels[used], sample_weight=weights[used])
