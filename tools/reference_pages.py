@@ -20,8 +20,8 @@ from typing import Any, cast
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from cutlayer.attacks import REGISTRY as ATTACKS
 import cutlayer.audit.findings  # noqa: F401 (registers the checks)
+from cutlayer.attacks import REGISTRY as ATTACKS
 from cutlayer.audit.checks import CHECKS
 from cutlayer.channel.kinds import MEANINGS, Kind
 from cutlayer.channel.message import SHAPES

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import pickle
 import signal
 import sys
 import warnings
@@ -66,7 +65,7 @@ class Beside:
         @cache
         def result() -> T:
             with receiver, suppress(EOFError):
-                done: T = pickle.loads(receiver.recv_bytes())  # noqa: S301 (of a fork of this process)
+                done: T = receiver.recv()
                 process.join()
                 return done
             return work()  # it failed or was ended: what is wrong shows here
@@ -90,4 +89,4 @@ def _do(work: Callable[[], object], sender: Connection) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     end_with_parent()
     with at_most(1), suppress(Exception):  # this work is done again where its error is shown
-        sender.send_bytes(pickle.dumps(work()))
+        sender.send(work())
