@@ -71,7 +71,7 @@ def test_every_verb_takes_json() -> None:
 
 
 def test_every_option_in_the_text_exists() -> None:
-    known = {option for options in verbs().values() for option in options} | {"--install-completion"}
+    known = {option for options in verbs().values() for option in options} | {"--install-completion", "--site"}
     for page in (README, *DOCS.rglob("*.md")):
         if "results" in page.parts:
             continue
