@@ -23,7 +23,6 @@ def installed(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: cutlayer-nvflare\nVersion: 0\n")
     (info / "entry_points.txt").write_text(f"[cutlayer.verbs]\n{POINT}\n")
     monkeypatch.syspath_prepend(folder)
-    monkeypatch.setattr(frame.app, "registered_commands", [*frame.app.registered_commands])
     frame._command.cache_clear()
     yield info / "entry_points.txt"
     frame._command.cache_clear()
@@ -45,7 +44,9 @@ def test_a_verb_is_in_the_help_and_never_replaces_one_of_cutlayer(place: Place, 
     assert "expected an importable nowhere:run for the verb broken" in result.error
 
 
-def test_without_the_plugin_there_is_no_such_verb(place: Place) -> None:
+def test_without_the_plugin_there_is_no_such_verb(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: ())
+    frame._command.cache_clear()
     assert place.call("nvflare", place.file, "--out", "made").code == 2
 
 

@@ -156,11 +156,12 @@ def _add_verbs(arguments: list[str]) -> None:
         if point.name in known or (name and point.name != name):
             continue
         try:
-            verb(point.name)(point.load())
+            alone = typer.Typer()
+            verb(point.name, of=alone)(point.load())
+            known[point.name] = typer.main.get_command(alone)
         except Exception as failure:
             if name:
                 raise ConfigError.expected(f"an importable {point.value} for the verb {name}", failure) from None
-        _command.cache_clear()
 
 
 def _guarded(arguments: list[str], received: Received) -> int:
