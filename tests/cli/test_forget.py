@@ -326,7 +326,7 @@ def test_by_courier_both_delete_and_sign_and_nothing_of_a_row_is_left(place: Pla
     shutil.copytree(old_run, here.base / "bank" / "copied")
     (here.base / "bank" / "copied" / "checkpoint" / "bank" / "partners.safetensors").unlink()
     again = here.call("bank", "party", *copied, "--out", here.base / "bank" / "copied")
-    assert "a release since bank forgot rows of telco" in again.document()["error"]
+    assert "a release since telco forgot rows of telco" in again.document()["error"]
     for copy in (old, old_run, here.base / "bank" / "copied"):
         shutil.rmtree(copy)
     here.exchange("--version", "2")

@@ -190,7 +190,7 @@ def open_releases(
         if asked is not None and parcel.head.run != asked.get(sender, parcel.head.run):
             wanted = f"{path}: a release of {sender} by the labels that it was sent for this run"
             raise ProtocolError.expected(wanted, "one by others", f"ask {sender} to release by the last file of labels")
-        check_kept(job, parcel.head.made, str(path), receipts)
+        check_kept(job, parcel.head.made, str(path), sender, receipts)
         parcels[sender] = parcel
         notify(f"{path}: release of {sender}, made {parcel.head.made} UTC")
     missing = [name for name in names if name not in parcels]

@@ -17,27 +17,30 @@ from cutlayer.jobs.exchange import RoundRecord
 from cutlayer.parties.session.checkpoint import DRAWN, RELEASED
 
 
-def check_kept(job: Job, made: str, what: str, receipts: Path | None = None) -> None:
-    """Refuse a release that is older than the job keeps one, or than a forgetting.
+def check_kept(job: Job, made: str, what: str, sender: str = "", receipts: Path | None = None) -> None:
+    """Refuse a release that is older than the job keeps one, or than what its sender has forgotten since.
 
     Args:
         job: The job.
         made: Day and time at which it was begun, UTC, as its signed head says.
         what: Name of it, for the message.
+        sender: Name of the party that made it: its receipts have the time of the same clock.
         receipts: Folder of the receipts of what was forgotten.
 
     Raises:
         ProtocolError: It is older, or the time is none.
     """
     known = receipts_in(receipts) if receipts is not None else {}
-    signed = [each.approval for one in known.values() for each in one.values() if each.approval.job == job.digest()]
+    signed = [one[sender].approval for one in known.values() if sender in one]
     if job.keep_days is None and not signed:
         return
     try:
         begun = datetime.fromisoformat(made).replace(tzinfo=UTC)
     except ValueError:
         raise ProtocolError.expected(f"{what}: the day on which it was made", ascii(made)) from None
-    if forgotten := [each.summary for each in signed if datetime.fromisoformat(each.time) >= begun]:
+    if forgotten := [
+        each.summary for each in signed if each.job == job.digest() and datetime.fromisoformat(each.time) > begun
+    ]:
         raise ProtocolError.expected(f"{what}: a release since {forgotten[-1]}", f"one of {made}", "ask for it again")
     if job.keep_days is not None and begun < datetime.now(UTC) - timedelta(days=job.keep_days):
         wanted = f"{what}: a release of the last {job.keep_days:,} days, as `keep` of the job says"
