@@ -29,6 +29,8 @@ from cutlayer.storage.row_arrays import chunks_of, computed
 
 NAME = "ledger.sqlite"
 """Name of the file in the folder of a party's secret."""
+RECEIPTS = "receipts"
+"""Folder beside it, of the receipts of what was forgotten."""
 MARKER = "all_runs.json"
 """Name of the file of a run folder that holds the run's last line."""
 _WAIT = 60.0

@@ -17,8 +17,6 @@ from cutlayer.channel.approvals import Signed, Statement
 from cutlayer.errors import NotApproved
 from cutlayer.storage.durable import make_folder, write_whole
 
-FOLDER = "receipts"
-"""Folder of the receipts, next to the secrets."""
 REMAINS = (
     "what was decided by a prediction, and predictions in databases and in files that no round named",
     "what the other parties learned from what they were sent, and copies that they made",

@@ -64,7 +64,8 @@ def _together(
     path: Path, rows: Path | None, party: str | None, run: Path | None, key: Path | None, *, quiet: bool, as_json: bool
 ) -> None:
     """Forget with all parties in this process, and train again."""
-    from cutlayer.channel.receipts import FOLDER, Receipt
+    from cutlayer.accounting.run_store import RECEIPTS
+    from cutlayer.channel.receipts import Receipt
     from cutlayer.cli.report import write_report
     from cutlayer.cli.run import keys_for, train
     from cutlayer.config.load import load_job
@@ -78,7 +79,7 @@ def _together(
     if left is not None:
         train(left, base, Options(keys, resume=(base / "job.yaml").exists()), quiet=quiet or as_json)
     receipt = Receipt.of(deleting.statement(job.active, mark), None)
-    written = receipt.add_to(keys.folder / FOLDER)
+    written = receipt.add_to(keys.folder / RECEIPTS)
     mark.end()
     if left is not None:
         write_report(base)
@@ -100,7 +101,8 @@ def _between(
     as_json: bool,
 ) -> int:
     """Forget at one organisation; returns the exit code."""
-    from cutlayer.channel.receipts import FOLDER, receipts_in
+    from cutlayer.accounting.run_store import RECEIPTS
+    from cutlayer.channel.receipts import receipts_in
     from cutlayer.cli.run import keys_for
     from cutlayer.jobs.forget import Deleting
     from cutlayer.storage.durable import make_folder, write_whole
@@ -108,7 +110,7 @@ def _between(
     keys = keys_for(local.parent, None)
     base = run or local.parent / "runs" / f"{job.stem}-{name}"
     deleting = Deleting(setup.job, (name,), base, folder, keys)
-    store = keys.secret_of(name, setup.private).parent / FOLDER
+    store = keys.secret_of(name, setup.private).parent / RECEIPTS
     abouts = {_accepted(setup, name, path).add_to(store).parent.name for path in accept}
     own: list[Receipt] = []
     if not accept:
@@ -123,7 +125,7 @@ def _between(
             own.append(_signed(setup, name, deleting, store, request.what, {}, request.about))
     written = []
     for receipt in own:
-        written.append(local.parent / FOLDER / f"{job.stem}-{name}-{receipt.approval.about[:8]}.json")
+        written.append(local.parent / RECEIPTS / f"{job.stem}-{name}-{receipt.approval.about[:8]}.json")
         make_folder(written[-1].parent)
         write_whole(written[-1], receipt.model_dump_json(indent=1) + "\n")
     receipts = [receipts_in(store, about)[about] for about in sorted(abouts)]

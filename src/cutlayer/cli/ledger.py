@@ -12,6 +12,7 @@ from cutlayer.errors import ConfigError
 
 if TYPE_CHECKING:
     from cutlayer.accounting.run_store import RunLine
+    from cutlayer.channel.receipts import Deletion
 
 
 @verb("ledger")
@@ -23,16 +24,15 @@ def ledger(folder: Path = Path(".cutlayer"), *, json: bool = False) -> None:
 
     Example: cutlayer ledger .cutlayer --json
     """
-    from cutlayer.accounting.run_store import NAME, RunStore
-    from cutlayer.channel.receipts import FOLDER, receipts_in
+    from cutlayer.accounting.run_store import NAME, RECEIPTS, RunStore
     from cutlayer.consent import check_links
 
-    check_links(folder, NAME, f"{FOLDER}/*/*")
+    check_links(folder, NAME, f"{RECEIPTS}/*/*")
     store = RunStore(folder / NAME)
     lines = store.lines()
     if not lines:
         raise ConfigError.expected(f"a ledger of all runs at {store.path}", "none", "it is made by the first run")
-    forgotten = [each.approval for known in receipts_in(folder / FOLDER).values() for each in known.values()]
+    forgotten = list(_forgotten(folder / RECEIPTS))
     sums = [(line, store.sharing(line, lines)) for line in lines]
     if json:
         emit(
@@ -43,6 +43,16 @@ def ledger(folder: Path = Path(".cutlayer"), *, json: bool = False) -> None:
         )
     else:
         say(*_page(sums), *(f"{each.summary}; what was spent stays spent" for each in forgotten))
+
+
+def _forgotten(receipts: Path) -> Iterator[Deletion]:
+    """What the receipts in a folder state."""
+    if not receipts.is_dir():
+        return
+    from cutlayer.channel.receipts import receipts_in  # with PyTorch, which a ledger without receipts need not load
+
+    for known in receipts_in(receipts).values():
+        yield from (each.approval for each in known.values())
 
 
 def _page(sums: Sequence[tuple[RunLine, Sequence[RunLine]]]) -> Iterator[str]:

@@ -11,13 +11,13 @@ from typing import TypeVar
 
 import numpy as np
 
+from cutlayer.accounting.run_store import RECEIPTS
 from cutlayer.alignment.agreed_before import agreed_alignment
 from cutlayer.alignment.intersection import Alignment
 from cutlayer.audit.watch import Watcher
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.address import check_loopback
 from cutlayer.channel.grpc_link import Links
-from cutlayer.channel.receipts import FOLDER
 from cutlayer.config import Job
 from cutlayer.config.aggregate import undated
 from cutlayer.config.phases import Phase
@@ -172,7 +172,7 @@ class _PartyRun:
             # A file has all messages, also those of the release that an interrupted start has stored.
             (local.checkpoints(job).folder / RELEASED).unlink(missing_ok=True)
             sent = labels_sent(self.execution.folder.path)
-            receipts = None if options.trail is None else options.trail.with_name(FOLDER)
+            receipts = None if options.trail is None else options.trail.with_name(RECEIPTS)
             yield open_releases(job, job.passives, options.releases, options.security, options.notify, sent, receipts)
         else:
             with connected(job, self.name, options) as links:
