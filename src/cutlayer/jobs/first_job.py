@@ -46,7 +46,7 @@ CLASS_NAMES = re.compile(
 """Names of labels whose numbers are codes of classes."""
 COUNT_NAMES = re.compile(r"(^|_)(counts?|num|number|n|visits?|claims?|events|orders|purchases|stays|calls)($|_)", re.I)
 """Names of labels of which few different whole numbers are counts, rather than classes."""
-MANY_ZEROS = 0.05
+MANY_ZEROS = 0.1
 """Share of zeros from which on whole numbers are taken for counts."""
 DEFAULT_WIDTH = 64
 """Columns of the release of a partner whose table is not here."""
