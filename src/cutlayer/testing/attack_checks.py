@@ -221,11 +221,13 @@ def _as_sent(x: Tensor) -> Tensor:
 
 
 def _of_one_length(x: Tensor) -> Tensor:
-    return 0.37 * x / torch.linalg.vector_norm(x, dim=1, keepdim=True).clamp_min(1e-30)
+    scaled: Tensor = 0.37 * x / torch.linalg.vector_norm(x, dim=1, keepdim=True).clamp_min(1e-30)
+    return scaled
 
 
 def _equal_rows(x: Tensor) -> Tensor:
-    return x[:1].expand_as(x).contiguous()
+    equal: Tensor = x[:1].expand_as(x).contiguous()
+    return equal
 
 
 def _collinear(x: Tensor) -> Tensor:
