@@ -90,9 +90,10 @@ def init(
     job = replace(job, task=task_kind(job, task, asking=asking))
     job = replace(job, second=second_column(job, event, exposure, asking=asking))
     job, lines = completed(job, split_by, positive, rows, asking=asking)
-    if job.protect == AUTO:
-        job = by_default(job)
-        lines.append(_protected(job))
+    chosen = job.protect
+    job = by_default(job) if chosen == AUTO else job
+    if chosen in (AUTO, "both"):
+        lines.append(_protected(job, by_default=chosen == AUTO))
     document, written = write_first(job, folder, overwrite=overwrite)
     answer(json, document, *written, *lines, "next:", *(f"  {command}" for command in document["next"]))
 
@@ -130,18 +131,21 @@ def completed(
     return job, [*_facts(job, overlap, profile), *(f"warning {each}" for each in repeated.values() if each)]
 
 
-def _protected(job: FirstJob) -> str:
-    """What the job protects by default, and what is revealed."""
+def _protected(job: FirstJob, *, by_default: bool) -> str:
+    """What the job protects and how, and what is revealed."""
     from cutlayer.config.target import NUMBERS
+    from cutlayer.jobs.first_job import grades_epsilon
 
-    if job.protect == "both":
+    if job.protect == "both" and grades_epsilon(job) is not None:
         return "protected: labels, which are drawn, and columns, of which a partner releases a drawn grade of each row"
     reason = "so few drawn labels cost accuracy"
     if job.task in NUMBERS:
         reason = "labels that are numbers are drawn in a stated range alone"
     elif job.repeats:
         reason = "rows that share an id have no grade of their own"
-    return f"protected: labels alone ({reason}). A partner releases its columns, which can be read from it"
+    if by_default:
+        return f"protected: labels alone ({reason}). A partner releases its columns, which can be read from it"
+    return f"protected: labels, and columns by noise instead of grades ({reason}). It costs most of what a partner adds"
 
 
 def _task_note(job: FirstJob) -> str:
