@@ -55,7 +55,11 @@ MISSPELT = [
         "compare.0: expected 'centralised', 'alone', 'undefended', 'each', 'uncompressed', 'retrained', 'finetuned' or "
         "'boosting', got 'undefend'",
     ),
-    ({"task": "binry"}, "task: expected 'binary', 'multiclass' or 'regression', got 'binry'; did you mean 'binary'?"),
+    (
+        {"task": "binry"},
+        "expected task as one of binary, multiclass, regression, count, amount, severity, survival, got 'binry'; "
+        "did you mean 'binary'?",
+    ),
     ({f"{BANK}.privacy": {"max_nrom": None}}, "parties.bank.privacy.max_nrom: unknown protection; did you mean"),
     (
         {f"{BANK}.privacy": {"party_dropout": {"rate": {"tleco": 0.1}}}},

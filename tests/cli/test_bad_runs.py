@@ -286,7 +286,11 @@ def no_module(inputs):
     [
         ("cli_user_models:Nope", {}, "expected an importable cli_user_models:Nope, got module"),
         ("cli_nowhere:Bottom", {}, "No module named 'cli_nowhere'; is its folder on PYTHONPATH?"),
-        ("cli_user_broken:Bottom", {}, "cli_user_broken:Bottom failed at "),
+        (
+            "cli_user_broken:Bottom",
+            {},
+            "an importable cli_user_broken:Bottom, got SyntaxError: invalid syntax",
+        ),
         (
             "cli_user_models:no_module",
             {},

@@ -185,7 +185,7 @@ STATED: dict[str, Any] = {
     "less covered than sent": {"covered": 0, "changed": 0, "sent": 9},
     "more changed than covered": {"changed": 4},
     "an active party's protection": {"protection": "label_dp"},
-    "an unknown protection": {"protection": "x"},
+    "a protection of no possible name": {"protection": "X y"},
     "a long name": {"protection": "x" * 240},
     "html": {"protection": "<script>document.title='x'</script>"},
     "lines": {"protection": "a\nerror gate failed"},

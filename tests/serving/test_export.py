@@ -222,5 +222,5 @@ def test_a_shared_export_imports_nothing_without_consent(exports: dict[str, Expo
         patch.syspath_prepend(tmp_path)
         with pytest.raises(ConfigError, match="evil_models"):
             load_part(folder)
-        with allowed("evil_models"), pytest.raises(SystemExit):
+        with allowed("evil_models"), pytest.raises(ConfigError, match="SystemExit: imported"):
             load_part(folder)
