@@ -81,6 +81,7 @@ def test_the_sentence_is_about_every_partner() -> None:
     assert "own columns reveal" not in headline(report.model_copy(update={"baselines": unknown}))
     both = (Entry("label_free", "bank", "labels", (free, *sent), LabelFree()),)
     assert "learn no more" in headline(report.model_copy(update={"ledger": Ledger(entries=both)}))
+    assert "learn no more" in headline(report.model_copy(update={"ledger": Ledger(entries=both), "leaks": ()}))
     # The parts of a split that a column orders may show what no own column does.
     ordered = (Entry("label_free", "bank", "labels", (free, *sent), LabelFree(split_by="capital_gain")),)
     assert "learn no more" not in headline(report.model_copy(update={"ledger": Ledger(entries=ordered)}))

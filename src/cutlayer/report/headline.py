@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from cutlayer.attacks.knowledge import condition
 from cutlayer.report.columns_read import knowing, reads_columns
 from cutlayer.report.grading import LITTLE, SMALL, reading
@@ -24,32 +26,37 @@ def headline_sentences(report: Report) -> tuple[str, ...]:
     """A sentence on the active party's labels and one on the passive parties' columns, of 25 words at most each."""
     matrix = matrix_of(report)
     worst = matrix.worst(RunKind.THIS_RUN)
-    if worst is None and not report.features:
+    found = _label_free(report) or (_labels(report, matrix, worst) if worst is not None else "")
+    if not found and not report.features:
         return ("No attack was run, so this report says nothing about what leaks",)
     labels = "No attack on labels was run, so this report says nothing about what leaks of them"
-    if worst is not None:
-        labels = _labels(report, matrix, worst)
-        if report.left_out:
-            labels = f"In a partial audit, {labels}"
-        elif labels.startswith("the "):
-            labels = f"T{labels[1:]}"
+    if found:
+        labels = f"In a partial audit, {found}" if report.left_out else re.sub("^the ", "The ", found)
     return labels, _columns(report)
+
+
+def _learn(report: Report, more: str) -> str:
+    """What all partners learn; the sentence is about each of them."""
+    passives = report.passives
+    who, its = ("the partners learn", "their") if len(passives) != 1 else (f"{passives[0]} learns", "its")
+    return f"{who} {more} about the labels of {report.active.name} than {its} own columns reveal"
+
+
+def _label_free(report: Report) -> str:
+    """Where no partner is sent what depends on a label, whether or not it was attacked; else empty."""
+    if not {*report.passives} <= {*label_free_parties(report)}:
+        return ""
+    return f"{_learn(report, 'no more')}{given_of_labels(report)}"
 
 
 def _labels(report: Report, matrix: Matrix, worst: LeakResult) -> str:
     owner, passives = report.active.name, report.passives
-    several = len(passives) != 1
-    who, its = ("the partners", "their") if several else (passives[0], "its")
-    # The sentence is about all partners: each must be sent nothing that depends on a label, or have been compared.
-    nothing = f"about the labels of {owner} than {its} own columns reveal"
-    if {*passives} <= {*label_free_parties(report)}:
-        return f"{who} {'learn' if several else 'learns'} no more {nothing}{given_of_labels(report)}"
+    who = "the partners" if len(passives) != 1 else passives[0]
     compared = {name for name, baseline in matrix.baselines.items() if baseline.own_columns is not None}
     if {leak.party for leak in report.leaks if leak.run == RunKind.THIS_RUN} <= compared and (
         max(matrix.excesses) <= LITTLE
     ):
-        more = "hardly more" if max(matrix.excesses) <= SMALL else "a little more"
-        return f"{who} {'learn' if several else 'learns'} {more} {nothing}"
+        return _learn(report, "hardly more" if max(matrix.excesses) <= SMALL else "a little more")
     words, needed = reading(worst.leak, owner), condition(worst.knowledge)
     if words == reading(0.5, owner):
         return f"{who} {words}"
