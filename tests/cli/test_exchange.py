@@ -20,9 +20,16 @@ from tests.parties.runs import raw_job
 from tools.ports import free_port
 
 TOP = {"kind": "auto", "candidates": ["linear"]}
+GRADES = {"kind": "grade", "limits": {"other": 1.0}}
+"""Draws are of a new secret in each test: at the default limit one of many would be refused."""
 PRIVATE: Mapping[str, Any] = {
     "bank": {"table": "bank.csv", "id": "id", "label": "label", "audit": {"every": "never"}},
-    "telco": {"table": "telco.csv", "id": "id", "fit": {"kind": "grade"}, "audit": {"attacks": []}},
+    "telco": {
+        "table": "telco.csv",
+        "id": "id",
+        "fit": GRADES,
+        "audit": {"attacks": []},
+    },
 }
 
 

@@ -211,6 +211,7 @@ def _recorded(events: set[tuple[str, str]], own: str) -> Iterator[None]:
         elif event in _STARTING and arguments[0] != "uname":  # by which Python's `platform` asks for the processor
             events.add(("program", f"{event} {str(arguments[:2])[:160]}"))
 
+    sys.dont_write_bytecode = True  # a module that no earlier process has imported would be compiled to a file
     sys.addaudithook(hook)
     try:
         yield
