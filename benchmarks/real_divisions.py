@@ -9,8 +9,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import io
-import json
-import math
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,9 +21,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 from scipy.io import arff
 
+from benchmarks.cases import append
 from benchmarks.grades import own_columns, ran, utility, written
 from benchmarks.rivals.environments import python_of
 from benchmarks.utility.__main__ import METRICS, lines_of
@@ -33,7 +31,7 @@ from benchmarks.utility.datasets import DataSet, load
 from benchmarks.utility.sides import LABEL, quiet, references, write_tables
 from cutlayer.cli.init import init
 from cutlayer.errors import CutlayerError
-from studies.provenance import provenance
+from cutlayer.results.seed_mean import mean_of
 
 RESULTS = Path(__file__).parent / "results" / "real_divisions.jsonl"
 ROWS = 4_000
@@ -227,11 +225,10 @@ def table(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _interval(values: Sequence[float]) -> str:
-    if len(values) < 2:
-        return "–" if not values else f"{values[0]:+.3f}"
-    each = np.asarray(values)
-    half = stats.t.ppf(0.975, len(each) - 1) * each.std(ddof=1) / math.sqrt(len(each))
-    return f"{each.mean():+.3f} ± {half:.3f}"
+    mean = mean_of(values)
+    if mean is None:
+        return "–"
+    return f"{mean.value:+.3f}" + ("" if mean.half_width is None else f" ± {mean.half_width:.3f}")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -256,9 +253,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             whole = load(name, given.data) if name == CREDIT else division(name, packages)
             data = whole.drawn(given.rows)
             about = {"case": case, "data": name, "seed": seed, "rows": len(data.labels), "metric": METRICS[data.task]}
-            lines.append({**about, **measured(data, seed), "commit": provenance()["commit"]})
-            with given.results.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(lines[-1]) + "\n")
+            append(lines, {**about, **measured(data, seed)}, given.results)
     sys.stdout.write("\n".join(table(lines)) + "\n")
 
 

@@ -9,8 +9,6 @@ appended to a file, one line for each data set, seed and model; what is there is
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
@@ -23,13 +21,13 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 
+from benchmarks.cases import append, parser_of
 from benchmarks.graded_rows import Rows
 from benchmarks.rivals.reads import columns_read
 from benchmarks.single_releases import BATCH, descend, network
 from benchmarks.utility.__main__ import lines_of
 from benchmarks.utility.datasets import load
 from cutlayer.problem.metrics.roc import roc_auc
-from studies.provenance import provenance
 
 RESULTS = Path(__file__).parent / "results" / "served_scores.jsonl"
 DATA, MODELS = ("adult", "bank", "credit"), ("linear", "network")
@@ -145,13 +143,7 @@ def table(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure what is missing in the file of results, and print the table."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.served_scores", description=__doc__)
-    parser.add_argument("--data", type=Path, required=True, help="folder of the data sets")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="file that results are appended to")
-    parser.add_argument("--tables", type=lambda text: text.split(","), default=[*DATA], help=", ".join(DATA))
-    parser.add_argument("--rows", type=int, default=ROWS, help="rows of each data set")
-    parser.add_argument("--seeds", type=int, default=1, help="number of seeds")
-    given = parser.parse_args(arguments)
+    given = parser_of("served_scores", __doc__, RESULTS, DATA, ROWS).parse_args(arguments)
     lines = lines_of(given.results)
     done = {line["case"] for line in lines}
     for seed, name, kind in product(range(given.seeds), given.tables, MODELS):
@@ -160,9 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             continue
         found = measured(Rows.of(load(name, given.data).drawn(given.rows), seed), kind, seed)
         about = {"case": case, "data": name, "rows": given.rows, "seed": seed, "model": kind}
-        lines.append({**about, **found, "commit": provenance()["commit"]})
-        with given.results.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(lines[-1]) + "\n")
+        append(lines, {**about, **found}, given.results)
     sys.stdout.write("\n".join(table(lines)) + "\n")
 
 

@@ -7,9 +7,6 @@ a file, one line for each data set, seed and release; what is there is not measu
 
 from __future__ import annotations
 
-import argparse
-import json
-import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -20,18 +17,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy import stats
 from scipy.optimize import linear_sum_assignment
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import Ridge
 from torch import Tensor, nn
 
+from benchmarks.cases import append, parser_of
 from benchmarks.graded_rows import Rows
 from benchmarks.rivals.reads import columns_read
 from benchmarks.utility.__main__ import lines_of
 from benchmarks.utility.datasets import load
 from cutlayer.problem.metrics.roc import roc_auc
-from studies.provenance import provenance
+from cutlayer.results.seed_mean import mean_of
 
 RESULTS = Path(__file__).parent / "results" / "single_releases.jsonl"
 DATA = ("adult", "bank", "credit")
@@ -193,7 +190,7 @@ def table(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield "| release | " + " | ".join(f"{name}: AUC | R² (best column)" for name in names) + " |"
     yield "|---" * (1 + 2 * len(names)) + "|"
     owns = [[line["own"] for line in lines if line["data"] == name and "own" in line] for name in names]
-    yield "| nothing | " + " | ".join(f"{_interval(own)} | –" for own in owns) + " |"
+    yield "| nothing | " + " | ".join(f"{mean_of(own) or '–'} | –" for own in owns) + " |"
     for release in RELEASES:
         cells = []
         for name in names:
@@ -201,7 +198,7 @@ def table(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             reads = [line["columns"] for line in some]
             if some:
                 r2 = f"{fmean(each['r2'] for each in reads):.3f} ({fmean(each['best column'] for each in reads):.3f})"
-                cells += [_interval([line["auc"] for line in some]), r2]
+                cells += [str(mean_of(line["auc"] for line in some)), r2]
             else:
                 cells += ["–", "–"]
         yield f"| {release} | {' | '.join(cells)} |"
@@ -209,22 +206,9 @@ def table(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield f"\nThe autoencoder's latent predicted from own columns (distillation): {', '.join(alone)}."
 
 
-def _interval(values: Sequence[float]) -> str:
-    if len(values) < 2:
-        return f"{values[0]:.3f}" if values else "–"
-    each = np.asarray(values)
-    return f"{each.mean():.3f} ± {stats.t.ppf(0.975, len(each) - 1) * each.std(ddof=1) / math.sqrt(len(each)):.3f}"
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure what is missing in the file of results, and print the table."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.single_releases", description=__doc__)
-    parser.add_argument("--data", type=Path, required=True, help="folder of the data sets")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="file that results are appended to")
-    parser.add_argument("--tables", type=lambda text: text.split(","), default=[*DATA], help=", ".join(DATA))
-    parser.add_argument("--rows", type=int, default=ROWS, help="rows of each data set")
-    parser.add_argument("--seeds", type=int, default=1, help="number of seeds")
-    given = parser.parse_args(arguments)
+    given = parser_of("single_releases", __doc__, RESULTS, DATA, ROWS).parse_args(arguments)
     lines = lines_of(given.results)
     done = {line["case"] for line in lines}
     for seed in range(given.seeds):
@@ -236,9 +220,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 if case not in done:
                     about = {"case": case, "data": name, "rows": given.rows, "seed": seed, "release": release}
                     found = measured(rows, release, data.partner.shape[1], seed)
-                    lines.append({**about, **found, "commit": provenance()["commit"]})
-                    with given.results.open("a", encoding="utf-8") as file:
-                        file.write(json.dumps(lines[-1]) + "\n")
+                    append(lines, {**about, **found}, given.results)
     sys.stdout.write("\n".join(table(lines)) + "\n")
 
 

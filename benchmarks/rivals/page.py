@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-import numpy as np
-from scipy import stats
+from cutlayer.results.seed_mean import mean_of
 
 
 def page(lines: Sequence[Mapping[str, Any]]) -> str:
@@ -24,7 +22,7 @@ def _table(lines: Sequence[Mapping[str, Any]], name: str) -> Iterator[str]:
     yield "|---" * 9 + "|"
     for system in dict.fromkeys(line["system"] for line in lines):
         some = [line for line in lines if line["system"] == system]
-        cells = [_interval([line["auc"] for line in some]), *(f"{_mean(some, key):.1f}" for key in ("cpu", "wall"))]
+        cells = [str(mean_of(line["auc"] for line in some)), *(f"{_mean(some, key):.1f}" for key in ("cpu", "wall"))]
         cells.append(f"{_mean(some, 'bytes') / 1e6:.2f}" if _mean(some, "bytes") else "–")
         cells += [_labels(some), _read(some, "columns"), _read(some, "output")]
         yield f"| {system} | {len(some)} | {' | '.join(cells)} |"
@@ -32,15 +30,6 @@ def _table(lines: Sequence[Mapping[str, Any]], name: str) -> Iterator[str]:
 
 def _mean(lines: Sequence[Mapping[str, Any]], key: str) -> float:
     return fmean(line[key] for line in lines)
-
-
-def _interval(values: Sequence[float]) -> str:
-    """The mean, and half of its 95 % interval over the seeds."""
-    if len(values) < 2:
-        return f"{values[0]:.3f}"
-    each = np.asarray(values)
-    half = stats.t.ppf(0.975, len(each) - 1) * each.std(ddof=1) / math.sqrt(len(each))
-    return f"{each.mean():.3f} ± {half:.3f}"
 
 
 def _labels(lines: Sequence[Mapping[str, Any]]) -> str:

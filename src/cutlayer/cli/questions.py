@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import typer
 
@@ -184,15 +184,14 @@ def task_kind(job: FirstJob, option: str | None, *, asking: bool) -> TaskKind | 
     Raises:
         ConfigError: There is no such task, or the labels do not fit it.
     """
-    from cutlayer.config.job import TaskKind
-    from cutlayer.config.target import TARGETS
+    from cutlayer.config.job import TASKS
     from cutlayer.jobs.first_job import check_task, has_whole_labels, task_of
     from cutlayer.jobs.found_tables import MAX_CLASSES
 
-    guessed, words = task_of(job), (*get_args(TaskKind), *TARGETS)
+    guessed = task_of(job)
     asking = asking and job.owner.distinct[job.label] > MAX_CLASSES and has_whole_labels(job)
     question = f"What are the {job.owner.distinct[job.label]:,} whole numbers of {job.label}?"
-    word = choice(question, words[1:] if asking and option is None else words, option, guessed, asking=asking)
+    word = choice(question, TASKS[1:] if asking and option is None else TASKS, option, guessed, asking=asking)
     job = replace(job, task=word)  # type: ignore[arg-type] # one of the words
     check_task(job)
     return task_of(job)

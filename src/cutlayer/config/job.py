@@ -19,6 +19,8 @@ from cutlayer.config.train import TrainConfig
 from cutlayer.config.wording import did_you_mean
 
 TaskKind = Literal["binary", "multiclass", "regression"]
+TASKS = (*get_args(TaskKind), *TARGETS)
+"""Words for `task`."""
 Form = Literal["float16", "bfloat16", "int8"]
 Reference = Literal["centralised", "alone", "undefended", "each", "uncompressed", "retrained", "finetuned", "boosting"]
 
@@ -116,10 +118,9 @@ class Job(FrozenModel):
     def _task_of_target(cls, raw: Any) -> Any:
         """Rewrite a task of numbers that are no plain values as a regression with this target."""
         task = raw.get("task") if isinstance(raw, Mapping) else None
-        words = (*get_args(TaskKind), *TARGETS)
-        if isinstance(task, str) and task not in words:
-            known = f"task as one of {', '.join(words)}, got {task!r:.40}"
-            raise ValueError(known + did_you_mean(task, [*words]))
+        if isinstance(task, str) and task not in TASKS:
+            known = f"task as one of {', '.join(TASKS)}, got {task!r:.40}"
+            raise ValueError(known + did_you_mean(task, [*TASKS]))
         return {**raw, "task": "regression", "target": task} if task in TARGETS else raw
 
     def _faults(self) -> Iterator[str]:

@@ -20,6 +20,7 @@ from cutlayer.data.feature_columns import category_text, is_text, number_values,
 from cutlayer.data.stored import stored
 from cutlayer.lazy import Tensor, torch
 from cutlayer.storage.row_arrays import chunks_of, computed, gathered
+from cutlayer.storage.row_tensors import first_column
 
 MISSING_LABELS = "in a CSV file NA, NaN, nan, null and ? are no labels, unless its table.missing says otherwise"
 LabelKind = Literal["text", "integer", "number", "boolean"]
@@ -46,7 +47,7 @@ class Labels:
     @property
     def single(self) -> Tensor:
         """A number for each row, (n,): of two columns the first, a rate or a time."""
-        return self.values[:, 0] if self.values.dim() == 2 else self.values
+        return first_column(self.values)
 
 
 def encode_labels(

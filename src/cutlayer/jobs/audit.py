@@ -35,6 +35,7 @@ from cutlayer.results.passive import PassiveRun
 from cutlayer.results.run import RunKind
 from cutlayer.results.summary import Summary
 from cutlayer.storage.row_arrays import give_back_memory
+from cutlayer.storage.row_tensors import first_column
 from cutlayer.training.comparisons import compared_job
 from cutlayer.training.folder import OUTCOME, RunFolder
 from cutlayer.training.malicious_runs import attacked_labels
@@ -68,7 +69,7 @@ def conclude_audit(
         beforehand: Returns what `audit_beforehand` does, if that is done elsewhere.
     """
     folders = {label: folder.of_run(label) for label in runs}
-    task = Task(job.task, summary.task.classes, target=job.target)
+    task = Task.of(job, summary.task.classes)
     attacks = _attacks(job)
     rows = _audited_rows(job, folder, summary)
     every, unread = (attacked_labels(job, *of) for of in ((), UNREAD))
@@ -105,7 +106,7 @@ def conclude_audit(
         no_common_row=not rows,
         alarms=summary.alarms,
         notes={party.name: party.notes for party in summary.parties},
-        copies=label_copies(run.stores, run.held, run.truth if run.task.classes else run.actual, len(task.classes)),
+        copies=label_copies(run.stores, run.held, first_column(run.truth), len(task.classes)),
         undated=undated(job),
         idle_epochs=tuple(line["epoch"] + 1 for line in folder.history() if not line.get("learned", True)),
     )
@@ -261,9 +262,7 @@ def _replayed(job: Job, folder: RunFolder, classes: tuple[str, ...]) -> Auditor:
     """An auditor that has attacked the transcripts of one run."""
     run = Run(job, folder, classes=classes)
     attacks = _attacks(job).labels
-    auditor = Auditor(
-        run.task, run.truth if run.task.classes else run.actual, run.training, attacks, job.active, job.train.seed
-    )
+    auditor = Auditor(run.task, first_column(run.truth), run.training, attacks, job.active, job.train.seed)
     replay(job, folder, auditor, [job.active, *job.passives])
     return auditor
 

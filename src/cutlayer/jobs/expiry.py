@@ -31,7 +31,7 @@ def check_kept(job: Job, made: str, what: str, sender: str = "", receipts: Path 
         ProtocolError: It is older, or the time is none.
     """
     known = receipts_in(receipts) if receipts is not None else {}
-    signed = [one[sender].approval for one in known.values() if sender in one]
+    signed = [each[sender].approval for each in known.values() if sender in each]
     if job.keep_days is None and not signed:
         return
     try:

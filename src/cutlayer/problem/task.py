@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,14 @@ from cutlayer.problem.metrics.held_out_metrics import accuracy, log_loss, r2_and
 from cutlayer.problem.metrics.roc import roc_auc
 from cutlayer.problem.targets import METRICS, NO_HAZARD, POWERS, Hazard, Terms, further_metrics, learned, terms
 from cutlayer.storage.row_arrays import chunks_of, computed
-from cutlayer.storage.row_tensors import doubles, where_equal
+from cutlayer.storage.row_tensors import doubles, first_column, where_equal
+
+if TYPE_CHECKING:
+    from cutlayer.config import Job
+
+
+BOUNDS, IN_SET, SURVIVAL = ("low", "high"), "in_set_", "survival_"
+"""Names of what a prediction has besides, and beginnings of such names."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +57,11 @@ class Task:
     hazard: Hazard = NO_HAZARD
     coverage: float = 0.0
     margin: float = 0.0
+
+    @classmethod
+    def of(cls, job: Job, classes: tuple[str, ...] = ()) -> Task:
+        """The task of a job, before anything of its training rows is known."""
+        return cls(job.task, classes, target=job.target)
 
     @classmethod
     def fitted(cls, kind: TaskKind, classes: tuple[str, ...], training: Tensor, target: Target = "value") -> Task:
@@ -183,22 +196,18 @@ class Task:
             logits: Logits of rows that the model has learned nothing of, (n, outputs).
             labels: Their true labels.
         """
-        truth = self.first(labels)
+        truth = first_column(labels)
         margin = margin_of(self.predicted(logits), truth.numpy(), coverage, self.power)
         return replace(self, coverage=coverage, margin=margin)
-
-    def first(self, labels: Tensor) -> Tensor:
-        """A number for each row, (n,): of labels in two columns the first, a rate or a time."""
-        return labels[:, 0] if labels.dim() == 2 else labels
 
     @property
     def further_names(self) -> tuple[str, ...]:
         """Names of what a prediction has besides: bounds, classes in its set, or probabilities of survival."""
         if self.target == "survival":
-            return tuple(f"survival_{time:g}" for time in self.hazard.quartiles)
+            return tuple(f"{SURVIVAL}{time:g}" for time in self.hazard.quartiles)
         if not self.coverage:
             return ()
-        return tuple(f"in_set_{name}" for name in self.classes) if self.classes else ("low", "high")
+        return tuple(f"{IN_SET}{name}" for name in self.classes) if self.classes else BOUNDS
 
     def further(self, predicted: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """What a prediction has besides, float64 (n, len(further_names)).

@@ -116,7 +116,7 @@ class GradeDP(FeatureProtection[GradeDPConfig]):
             return ()
         return (
             f"at epsilon {self.settings.epsilon:g} few grades are changed: that there are few of them hides a row's "
-            "columns, not the noise; two given values of a row in different grades can be told apart",
+            "columns, not the noise; two given values of a row in different grades can be distinguished",
         )
 
     def metrics(self) -> dict[str, Any]:

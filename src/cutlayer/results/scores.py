@@ -39,11 +39,16 @@ def score_columns(task: Task) -> tuple[str, ...]:
     >>> score_columns(Task("binary", ("no", "yes"))), score_columns(Task("multiclass", ("a", "b", "c")))
     (('probability',), ('probability_a', 'probability_b', 'probability_c'))
     """
+    return (*predicted_columns(task), *task.further_names)
+
+
+def predicted_columns(task: Task) -> tuple[str, ...]:
+    """Those of `score_columns` that hold what was predicted, without what a task has besides."""
     if task.kind == "regression":
-        return (VALUE, *task.further_names)
+        return (VALUE,)
     if task.kind == "binary":
-        return (PROBABILITY, *task.further_names)
-    return (*(f"{PROBABILITY}_{name}" for name in task.classes), *task.further_names)
+        return (PROBABILITY,)
+    return tuple(f"{PROBABILITY}_{name}" for name in task.classes)
 
 
 def scores_of(task: Task, logits: Tensor) -> npt.NDArray[np.float64]:

@@ -26,6 +26,11 @@ def filled_rows(rows: int, width: int, fill: float, dtype: torch.dtype) -> Tenso
     return empty_rows(rows, torch.empty(0, width, dtype=dtype)).fill_(fill)
 
 
+def first_column(values: Tensor) -> Tensor:
+    """A number for each row, (n,): of values in two columns, such as a time and whether it is an event's, the first."""
+    return values[:, 0].contiguous() if values.dim() == 2 else values
+
+
 def rows_of(values: Tensor, rows: Tensor) -> Tensor:
     """`values[rows]` of two tensors on the CPU.
 

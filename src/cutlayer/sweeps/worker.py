@@ -129,7 +129,7 @@ class Worker:
         base = self.variants.base
         result = SweepResult(
             job=base.name,
-            metric=Task(base.task, target=base.target).metric,
+            metric=Task.of(base).metric,
             rows="validation" if base.train.split.validation else "test",
             leak=str(self.plan.leak),
             names=self.names,

@@ -15,6 +15,7 @@ from cutlayer.problem.metrics.roc import roc_auc
 from cutlayer.problem.task import Task
 from cutlayer.results.quality import CalibrationBin, Confusion, OperatingPoint, Quality, at_rate
 from cutlayer.storage.row_arrays import chosen, chunks_of, computed
+from cutlayer.storage.row_tensors import first_column
 
 BINS = 10
 MAX_CLASSES = 30
@@ -48,7 +49,7 @@ def _covered(task: Task, logits: Tensor, labels: Tensor) -> dict[str, float]:
     """Share of the rows whose label is in its interval, or set of classes, and the median width, or mean size."""
     if not task.coverage:
         return {}
-    further, truth = task.further(task.predicted(logits)), task.first(labels).numpy()
+    further, truth = task.further(task.predicted(logits)), first_column(labels).numpy()
     if task.classes:
         inside = further[np.arange(len(truth)), truth] > 0
         return {"coverage": float(inside.mean()), "set_size": float(further.sum(axis=1).mean())}

@@ -20,7 +20,7 @@ from cutlayer.models import BottomModel, Inputs, TopModel, bottom_of, top_of
 from cutlayer.parties.agreement.split import split_of_run
 from cutlayer.parties.session.checkpoint import RELEASED, Checkpoints, State
 from cutlayer.problem.task import Task
-from cutlayer.storage.row_tensors import number_equal, rows_of, where_equal
+from cutlayer.storage.row_tensors import first_column, number_equal, rows_of, where_equal
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.recorder import read_truth
 
@@ -62,7 +62,7 @@ class Run:
 
         Of two columns it is the first: a rate, or a time.
         """
-        truth = self.truth[:, 0].contiguous() if self.truth.dim() == 2 else self.truth
+        truth = first_column(self.truth)
         return where_equal(truth, 1) if self.task.kind == "binary" else truth
 
     @cached_property

@@ -16,11 +16,10 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
-from cutlayer_nvflare.export import CHECK, START, TRAIN
+from cutlayer_nvflare.export import CHECK, PAYLOAD, START, TRAIN
 
 REPORT = "cutlayer.json"
 """The final report, in the server's folder of the job, which `nvflare job download` returns."""
-PAYLOAD = "cutlayer"
 _SOON = 60
 """Seconds for a check."""
 _STARTED = 180

@@ -20,14 +20,12 @@ from cutlayer.channel.tls.names import fingerprint
 from cutlayer.channel.tls.probe import probe
 from cutlayer.errors import ConfigError, CutlayerError, PeerLost, TrustError
 from cutlayer.version import __version__
-from cutlayer_nvflare.export import CHECK, SHARED_JOB, START, TRAIN, valid_run
+from cutlayer_nvflare.export import CHECK, PAYLOAD, SHARED_JOB, START, TRAIN, valid_run
 from cutlayer_nvflare.process import PartyProcess
 from cutlayer_nvflare.route import Route
 from cutlayer_nvflare.site import AgreedJob, agreement
 from cutlayer_nvflare.tunnel import Segment, Tunnel
 
-PAYLOAD = "cutlayer"
-"""Key of the JSON text in a task and in its answer."""
 TOPIC = "cutlayer.tunnel"
 RECONNECT = 10.0
 """Seconds within which a broken connection may be replaced: a killed site ends the job soon after."""

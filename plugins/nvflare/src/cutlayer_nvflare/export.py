@@ -24,6 +24,8 @@ START = "cutlayer_start"
 """The second task, at the active party's site."""
 TRAIN = "cutlayer_train"
 """The third task, at all sites."""
+PAYLOAD = "cutlayer"
+"""Key of the JSON text in a task and in its answer."""
 _CONTROLLER = "cutlayer_nvflare.controller.CutlayerController"
 _EXECUTOR = "cutlayer_nvflare.executor.CutlayerExecutor"
 _SITE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")

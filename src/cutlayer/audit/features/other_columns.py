@@ -27,7 +27,7 @@ from cutlayer.data.store import Store
 from cutlayer.errors import Diverged, NotApplicable
 from cutlayer.parties.session.checkpoint import RELEASED, Checkpoints
 from cutlayer.results.features import FeatureResult
-from cutlayer.storage.row_tensors import rows_of
+from cutlayer.storage.row_tensors import first_column, rows_of
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.trained import Run, stores_of
 
@@ -63,7 +63,7 @@ class OtherColumns:
         if run is None or not grades_rows(self._job, self._party) or active not in self._stores:
             return case
         rows = self._common(case.view.rows)
-        labels = rows_of(run.truth if run.task.classes else run.actual, rows)
+        labels = rows_of(first_column(run.truth), rows)
         parts = [functional.one_hot(labels.long(), len(run.task.classes)) if run.task.classes else labels[:, None]]
         parts.append(encoded_matrix(self._stores[active].columns, *self._stores[active].gather(rows)))
         kept = Checkpoints(self._folder.path / "checkpoint" / active, active, self._job.digest()).kept(RELEASED)

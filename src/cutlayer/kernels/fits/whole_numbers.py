@@ -37,7 +37,7 @@ class WholeNumbers:
 
     Attributes:
         values: Whole numbers, up to offset and sign, float64 (n,).
-        resolved: Rows that lie on the lattice and whose neighbours in it are told apart, bool (n,).
+        resolved: Rows that lie on the lattice and whose neighbours in it are distinguished, bool (n,).
     """
 
     values: Vector

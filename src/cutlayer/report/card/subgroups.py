@@ -21,7 +21,7 @@ from cutlayer.problem.task import Task
 from cutlayer.report.card.small_groups import shown_groups
 from cutlayer.results.privacy_card import SubgroupUtility
 from cutlayer.results.score_table import ID
-from cutlayer.results.scores import score_columns
+from cutlayer.results.scores import predicted_columns
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.held_out_predictions import predictions_path, reported_ids
 from cutlayer.training.model_record import ModelRecord, record_path
@@ -76,7 +76,7 @@ def _of_rows(task: Task, logits: Tensor, truth: Tensor, rows: npt.NDArray[np.boo
 
 def _logits(folder: RunFolder, task: Task) -> Tensor:
     """Logits that predict what the file says: the metrics are computed as those of the run."""
-    names = score_columns(task)[: len(task.classes) if task.kind == "multiclass" else 1]
+    names = predicted_columns(task)
     table = parquet.read_table(predictions_path(folder), columns=list(names))
     scores = torch.from_numpy(np.stack([table.column(name).to_numpy() for name in names], axis=1))
     if task.power is not None:

@@ -52,7 +52,7 @@ def worth(report: Report) -> Section | None:
     measured = report.utility
     name = name_of(report.utility.metric)
     sentence = "" if report.pilot else worth_of_partners(report)
-    if report.pilot:  # of test rows that few partners have, nothing is told but by the pilot's estimate
+    if report.pilot:  # of test rows that few partners have, the pilot's estimate alone is stated
         measured = measured.model_copy(update={"contributions": (), "patterns": ()})
     if not sentence and not measured.contributions and not measured.columns:
         return None

@@ -85,7 +85,7 @@ def compare(
         if not next(iter(found.values())):
             raise ConfigError(next(iter(failed.values())))
         guarantees = {name: tuple(total.statement for total in ledger_of(job).totals) for name, job in jobs.items()}
-        result = Comparison(base.name, Task(base.task).metric, str(leak), found, guarantees, failed)
+        result = Comparison(base.name, Task.of(base).metric, str(leak), found, guarantees, failed)
         result.write(folder)
     return result
 

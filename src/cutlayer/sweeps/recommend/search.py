@@ -111,7 +111,7 @@ class _Search:
         checked = list(self._checks(nearest))
         recommendation = Recommendation(
             job=base.name,
-            metric=Task(base.task, target=base.target).metric,
+            metric=Task.of(base).metric,
             limits=limits,
             last=measured,
             front=tuple(front(measured, limits)),
