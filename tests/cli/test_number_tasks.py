@@ -12,6 +12,7 @@ import torch
 from pyarrow import parquet
 from sklearn.metrics import d2_tweedie_score
 
+from cutlayer.config.load import load_job
 from cutlayer.problem.task import Task
 from cutlayer.problem.training_loss import TrainingLoss
 from cutlayer.training.folder import RunFolder
@@ -106,6 +107,7 @@ def test_survival_is_ranked_and_has_probabilities_that_fall(place: Place) -> Non
     assert metrics["this run"]["integrated_brier"] < metrics["chance"]["integrated_brier"]
     assert metrics["chance"]["concordance"] == pytest.approx(0.5)
     assert not run.audit.runs["this run"].leaks
+    assert Task.of(load_job(place.file)).metric == "concordance", "as sweeps and comparisons name it"
     every = predicted(place)
     names = [name for name in every if name.startswith("survival_")]
     assert len(names) == 3
