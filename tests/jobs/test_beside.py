@@ -10,6 +10,7 @@ import time
 from multiprocessing.process import BaseProcess
 
 import pytest
+import torch
 
 from cutlayer.errors import ConfigError
 from cutlayer.jobs import beside, runs
@@ -32,6 +33,17 @@ def test_work_is_done_elsewhere_and_what_it_returns_comes_back():
         assert started.begin(os.getpid)() != os.getpid(), "the first has ended"
     with Beside(forks=False) as started:
         assert started.begin(os.getpid)() == os.getpid()
+
+
+def test_tensors_come_back_after_the_process_that_made_them_has_ended():
+    with Beside(forks=True) as started:
+        result = started.begin(lambda: (os.getpid(), torch.arange(100)))
+        (process,) = started._processes
+        process.join(30)
+        assert process.exitcode == 0
+        place, tensor = result()
+    assert place != os.getpid()
+    assert torch.equal(tensor, torch.arange(100))
 
 
 def test_work_that_fails_or_is_killed_is_done_again_here():

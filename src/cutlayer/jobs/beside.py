@@ -11,7 +11,8 @@ from contextlib import suppress
 from functools import cache
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import Self, TypeVar
+from multiprocessing.reduction import ForkingPickler
+from typing import Any, ClassVar, Self, TypeVar
 
 from cutlayer.workers import at_most, end_with_parent, equal_threads
 
@@ -89,4 +90,10 @@ def _do(work: Callable[[], object], sender: Connection) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     end_with_parent()
     with at_most(1), suppress(Exception):  # this work is done again where its error is shown
-        sender.send(work())
+        sender.send_bytes(_ByValue.dumps(work()))
+
+
+class _ByValue(ForkingPickler):
+    """Messages that hold their tensors: PyTorch's reducers send names of shared memory, which ends with its process."""
+
+    _extra_reducers: ClassVar[dict[type, Any]] = {}
