@@ -282,7 +282,7 @@ def _other_study(given: argparse.Namespace, lines: list[dict[str, Any]]) -> str:
     if given.study == "draws":
         return grade_draws.page()
     if given.study == "rule":
-        names = grade_rule.TABLES if [*given.tables] == [*TABLES] else given.tables
+        names = (*grade_rule.FITTED, *grade_rule.NEW) if [*given.tables] == [*TABLES] else given.tables
         grade_rule.run(given.data, given.results, names, given.seeds, lines)
         return grade_rule.page(lines)
     if given.study == "demo":
