@@ -182,7 +182,8 @@ def _recovered(context: FindingContext) -> Iterator[Occurrence]:
     "CL111",
     "warning",
     "labels are exposed",
-    "protect the labels: `cutlayer list protections` names the ways, docs/how-to/which-protection.md compares them",
+    "protect the labels, or lower `label_dp.eps`: `cutlayer list protections` names the ways, "
+    "docs/how-to/which-protection.md compares them",
 )
 def _exposed(context: FindingContext) -> Iterator[Occurrence]:
     own = context.audit.runs[RunKind.THIS_RUN]

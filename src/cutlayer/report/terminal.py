@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import fill
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.table import Table as RichTable
@@ -34,8 +36,7 @@ def print_report(report: Report, console: Console) -> None:
         console.print(Text("The noise key was supplied: reproducible, not private.", "bold red"))
     console.print()
     # The findings come last, where they stay in sight.
-    findings, *others = sections_of(report)
-    for section in (*others, findings):
+    for section in sorted(sections_of(report), key=lambda section: section.anchor == "findings"):
         print_section(section, console)
     folder = Path(report.run.folder)
     for word, path in (("run folder", folder), ("report", folder / "report.html")):
@@ -71,9 +72,14 @@ def rich_table(table: Table) -> RichTable:
     rich = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, collapse_padding=True)
     for index, column in enumerate(table.columns):
         if column.kind == "number":
-            rich.add_column(Text(plain(column.name)), justify="right", no_wrap=True)
+            # Its name takes lines of its own rather than room from the columns of text.
+            cells = (line for row in table.rows for line in (row.cells[index].text, *row.cells[index].lines))
+            widest = max(map(cell_len, (*cells, *column.name.split())))
+            rich.add_column(Text(fill(plain(column.name), widest)), justify="right", no_wrap=True)
         else:
-            rich.add_column(Text(plain(column.name)), max_width=16 if index else 34, overflow="fold")
+            rich.add_column(
+                Text(plain(column.name)), max_width=16 if index and column.kind != "statement" else 34, overflow="fold"
+            )
     for row in table.rows:
         rich.add_row(*map(_cell, row.cells), style="bold" if row.highlighted else "")
     return rich
