@@ -23,7 +23,7 @@ from ruamel.yaml import YAML
 from scipy import stats
 
 from benchmarks.utility.__main__ import METRICS, lines_of
-from benchmarks.utility.datasets import LOADERS, DataSet, load
+from benchmarks.utility.datasets import LOADERS, WHOLE, DataSet, load
 from benchmarks.utility.sides import LABEL, TEST, table_in, test_rows, write_tables
 from cutlayer.attacks import knowledge
 from cutlayer.cli.init import init
@@ -249,7 +249,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks grades", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder of the data sets")
     parser.add_argument("--results", type=Path, default=RESULTS, help="file that results are appended to")
-    parser.add_argument("--tables", type=lambda text: text.split(","), default=[*TABLES], help=", ".join(TABLES))
+    parser.add_argument(
+        "--tables", type=lambda text: text.split(","), default=[*TABLES], help=", ".join((*TABLES, *WHOLE))
+    )
     parser.add_argument("--seeds", type=int, default=1, help="number of seeds")
     parser.add_argument("--epsilon", type=_epsilons, default=EPSILONS, help="privacy of a row's grade, such as 8,4,2")
     parser.add_argument("--fit", type=json.loads, default={}, help="settings of the fit, as JSON, to try others")
@@ -282,7 +284,7 @@ def _other_study(given: argparse.Namespace, lines: list[dict[str, Any]]) -> str:
     if given.study == "draws":
         return grade_draws.page()
     if given.study == "rule":
-        names = grade_rule.TABLES if [*given.tables] == [*TABLES] else given.tables
+        names = (*grade_rule.FITTED, *grade_rule.NEW) if [*given.tables] == [*TABLES] else given.tables
         grade_rule.run(given.data, given.results, names, given.seeds, lines)
         return grade_rule.page(lines)
     if given.study == "demo":

@@ -77,7 +77,9 @@ def rich_table(table: Table) -> RichTable:
             widest = max(map(cell_len, (*cells, *column.name.split())))
             rich.add_column(Text(fill(plain(column.name), widest)), justify="right", no_wrap=True)
         else:
-            rich.add_column(Text(plain(column.name)), max_width=16 if index else 34, overflow="fold")
+            rich.add_column(
+                Text(plain(column.name)), max_width=16 if index and column.kind != "statement" else 34, overflow="fold"
+            )
     for row in table.rows:
         rich.add_row(*map(_cell, row.cells), style="bold" if row.highlighted else "")
     return rich
