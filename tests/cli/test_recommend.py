@@ -95,7 +95,7 @@ def test_the_best_of_the_last_rung_is_recommended_with_its_diff(place, stated):
     assert result["verdict"].startswith("Recommended for leak 0.6, loss 0.01: label_dp 0.5, with leak 0.580 ± 0.000")
     (checked,) = result["checked"]
     assert (checked["seeds"], checked["reached"]) == ([2, 3, 4, 5, 6], True)
-    assert checked["loss"] == pytest.approx(0.005)
+    assert checked["loss"]["value"] == pytest.approx(0.005)
     lengths = [job.train.epochs for job in ran]
     assert lengths == sorted(lengths)
     assert set(lengths) == {3, 9}
@@ -181,8 +181,8 @@ def test_a_theorem_is_not_rejected_for_the_noise_of_a_measurement(place, stated,
     stated(noisy)
     result = place.call("recommend", place.file, "--max-excess", "0.02", "--json").document()
     assert result["chosen"].startswith("label_free")
-    assert (result["last"][result["chosen"]]["excess"], result["checked"][0]["leak"]) == (0, 0)
-    assert result["checked"][0]["leak_auc"] >= 0.7 + noise, "what was measured is shown all the same"
+    assert (result["last"][result["chosen"]]["excess"], result["checked"][0]["leak"]["value"]) == (0, 0)
+    assert result["checked"][0]["leak_auc"]["value"] >= 0.7 + noise, "what was measured is shown all the same"
 
 
 def test_what_a_public_split_reveals_is_measured(place):
@@ -389,13 +389,18 @@ def test_a_real_search(place, monkeypatch, changes, candidate, metric):
     shutil.rmtree(folder)
 
 
+def figures_of(loss, leak):
+    utility = 0.9 - loss
+    return Measured(utility, utility, None, None, leak, None, None, "", 1, 1.0, 0.7, leak - 0.7, loss=loss)
+
+
 def test_survivors_hold_the_front_and_the_nearest():
     draw = random.Random(0)
     for _ in range(50):
-        measured = {UNDEFENDED: Measured(0.9, 0.0, 1.0, 0.3, 0.7, "")}
+        measured = {UNDEFENDED: figures_of(0.0, 1.0)}
         for number in range(12):
             loss, leak = draw.uniform(0, 0.1), draw.uniform(0.5, 1)
-            measured[f"c{number}"] = Measured(0.9 - loss, loss, leak, leak - 0.7, 0.7, "")
+            measured[f"c{number}"] = figures_of(loss, leak)
         limits = Limits(0.6, None, 0.01)
         left = halving.survivors(measured, limits)
         assert UNDEFENDED in left

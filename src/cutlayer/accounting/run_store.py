@@ -192,6 +192,33 @@ class RunStore:
         make_folder(marker.parent)
         write_whole(marker, text)
 
+    def restate(self, change: Callable[[RunLine], RunLine], check: Callable[[RunLine, list[RunLine]], None]) -> None:
+        """Replace lines of runs that are about to release more, or have; returns once that is on disk.
+
+        Args:
+            change: Returns the line as it is to be, the same where nothing changes.
+            check: Called with a changed line and the lines of the other runs, of all parties, that share a row with it;
+                it raises where that much must not be released.
+
+        Raises:
+            CheckpointError: The ledger is damaged, or an older copy is in its place.
+        """
+        if not self.path.exists():
+            self._check_never_made()
+            return
+        with self._open() as database:
+            database.execute("BEGIN IMMEDIATE")
+            latest = _latest(self._checked_lines(database))
+            for line in latest:
+                changed = change(line)
+                if changed != line:
+                    words = self._words(database, line.rows)
+                    check(changed, self._sharing(database, words, [known for known in latest if known.key != line.key]))
+                    self._append(database, changed, words)
+            database.execute("COMMIT")
+            last = _last_line(database)
+        write_whole(self.head, seal(last))
+
     def _append(self, database: sqlite3.Connection, line: RunLine, words: Words) -> None:
         entry = json.dumps({**asdict(line), "ledger": line.ledger.to_json(), "time": _now()}, sort_keys=True)
         last = _last_line(database)

@@ -186,7 +186,7 @@ class ReleasingPart(OwnPart):
         chain = chain_of(self.job, self.name)
         supplied = None if self.key is None else read_key(Path(self.key))
         width = self.model.bottom_model.width
-        set_up_releases(self.job, self.folder, self.name, chain, width, supplied, counted=False)
+        set_up_releases(self.job, self.folder, self.name, chain, width, supplied, counted=None)
         return chain
 
     @property

@@ -128,8 +128,9 @@ class Candidates:
                 self.left_out[name] = "it is the job as configured"
                 del named[name]
         for name, candidate in list(named.items()):
-            if self.guarantee is not None and name != UNDEFENDED and not self._guaranteed(candidate):
-                stated = "no theorem" if candidate.epsilon is None else f"epsilon {candidate.epsilon:g}"
+            epsilon = candidate.epsilon
+            if self.guarantee is not None and name != UNDEFENDED and (epsilon is None or epsilon > self.guarantee):
+                stated = "no theorem" if epsilon is None else f"epsilon {epsilon:g}"
                 self.left_out[name] = f"{stated} for the labels"
                 del named[name]
         return named
@@ -165,19 +166,6 @@ class Candidates:
             parties[name] = {"audit": audit.model_copy(update=limited)}
         return job.with_parties(parties)
 
-    def recommended(self, name: str, raw: Any) -> Any:
-        """The plain or round-trip values of the job file with a candidate's changes.
-
-        Args:
-            name: Name of the candidate.
-            raw: Values of the job file, which stay as they are.
-        """
-        return with_changes(raw, self.by_name[name].changes)
-
-    def _guaranteed(self, candidate: Candidate) -> bool:
-        limit = self.guarantee
-        return limit is not None and candidate.epsilon is not None and candidate.epsilon <= limit
-
     def _candidate(self, name: str, changes: Sequence[Change]) -> Candidate:
         job = self._checked(changes)
         every = ledger_of(job).totals
@@ -194,13 +182,12 @@ class Candidates:
             audit = party.audit
             if name == job.active:
                 every = "end" if audit.every == "never" else audit.every
-                attacks = "full" if audit.attacks == "full" else "auto"
-                audit = audit.model_copy(update={"attacks": attacks, "every": every, "layers": False, "depth": "full"})
+                kind = "full" if audit.attacks == "full" else "auto"
+                audit = audit.model_copy(update={"attacks": kind, "every": every, "layers": False, "depth": "full"})
             elif isinstance(audit.attacks, str):
                 once = Phase.RELEASE in job.phases_of(name)
-                audit = audit.model_copy(
-                    update={"attacks": column_attacks(job.task, once=once, graded=grades_rows(job, name))}
-                )
+                attacks = column_attacks(job.task, once=once, graded=grades_rows(job, name))
+                audit = audit.model_copy(update={"attacks": attacks})
             parties[name] = {"audit": audit}
         job = job.uncompared(parties)
         check_job(job)
