@@ -135,8 +135,8 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
                 self._fitted(job, folder, key, scratch)
             if job.task != "regression":
                 self.classes_ = np.unique(labels)
-        names, count = getattr(self, "feature_names_in_", None), getattr(self, "n_features_in_", None)
-        write_record(folder, self.columns, names, count)
+        columns, count = getattr(self, "feature_names_in_", None), getattr(self, "n_features_in_", None)
+        write_record(folder, self.columns, columns, count)
         return self
 
     @classmethod

@@ -24,8 +24,8 @@ from cutlayer.training.folder import RunFolder
 from cutlayer.training.model_record import ModelRecord
 
 _ESTIMATOR = "estimator.json"
-_FILES = ("job.yaml", "summary.json", "audit.json", "ledger.json", "history.jsonl", "predictions.parquet")
-_FILES += ("report.json", "report.html", _ESTIMATOR)
+_FILES: tuple[str, ...] = ("job.yaml", "summary.json", "audit.json", "ledger.json", "history.jsonl", _ESTIMATOR)
+_FILES += ("predictions.parquet", "report.json", "report.html")
 _CONFIGS = {kind: protection.config for kind, protection in REGISTRY.items()} | {
     BUDGET: BudgetConfig,
     LABEL_FREE: LabelFreeConfig,
