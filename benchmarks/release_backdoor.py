@@ -81,7 +81,8 @@ def fitted(columns: Floats, labels: Codes) -> Score:
 
     def score(rows: Floats) -> Floats:
         chances = linear.predict_proba((rows - centre) / scale)[:, 1] + trees.predict_proba(rows)[:, 1]
-        return np.log(chances / (2 - chances))
+        odds: Floats = np.log(chances / (2 - chances))
+        return odds
 
     return score
 
