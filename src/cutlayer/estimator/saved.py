@@ -24,17 +24,8 @@ from cutlayer.training.folder import RunFolder
 from cutlayer.training.model_record import ModelRecord
 
 _ESTIMATOR = "estimator.json"
-_FILES = (
-    "job.yaml",
-    "summary.json",
-    "audit.json",
-    "ledger.json",
-    "history.jsonl",
-    "predictions.parquet",
-    "report.json",
-    "report.html",
-    _ESTIMATOR,
-)
+_FILES: tuple[str, ...] = ("job.yaml", "summary.json", "audit.json", "ledger.json", "history.jsonl", _ESTIMATOR)
+_FILES += ("predictions.parquet", "report.json", "report.html")
 _CONFIGS = {kind: protection.config for kind, protection in REGISTRY.items()} | {
     BUDGET: BudgetConfig,
     LABEL_FREE: LabelFreeConfig,
@@ -77,10 +68,7 @@ def columns_of(record: EstimatorRecord) -> dict[str, Any] | None:
     """The columns of each party as an estimator takes them."""
     if record.columns is None:
         return None
-    return {
-        name: slice(*wanted["slice"]) if isinstance(wanted, Mapping) else wanted
-        for name, wanted in record.columns.items()
-    }
+    return {name: slice(*each["slice"]) if isinstance(each, Mapping) else each for name, each in record.columns.items()}
 
 
 def _plain(wanted: Any) -> Any:

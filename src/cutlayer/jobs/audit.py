@@ -153,9 +153,7 @@ def _with_history(
     """The audits with the attacks on the whole runs; with none where `own` is `None`, since there is no common row."""
     opened = {label: Run(job, folders[label], origin=folder, classes=task.classes) for label in runs}
     attacks = {label: _attacks(compared_job(job, label)).histories if own is not None else () for label in runs}
-    return {
-        label: audit_history(opened[label], label, audit, attacks[label], own or {}) for label, audit in runs.items()
-    }
+    return {name: audit_history(opened[name], name, audit, attacks[name], own or {}) for name, audit in runs.items()}
 
 
 def _attacks(job: Job) -> Resolved:

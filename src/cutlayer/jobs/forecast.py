@@ -241,12 +241,8 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
     parties = tuple(
         _party_forecast(job, name, tables, prepared, model, parts, len(positions[name])) for name in job.parties
     )
-    unseen = [
-        f"{name}.{note.column}: {note.text}"
-        for name, table in tables.items()
-        for note in table.notes or ()
-        if note.kind == "unseen"
-    ]
+    notes = ((name, note) for name, table in tables.items() for note in table.notes or ())
+    unseen = [f"{name}.{note.column}: {note.text}" for name, note in notes if note.kind == "unseen"]
     graded = [_graded_numbers(job, party, parts[party.name]) for party in parties]
     ledger = ledger_of(job)
     rows = {party.name: party.rows for party in parties}
@@ -329,9 +325,8 @@ def _check_fits(job: Job, prepared: Mapping[str, Prepared], held: HeldRows, spli
 
     for name, data in prepared.items():
         if data.store is not None:
-            columns = TrainingColumns(
-                data.store.columns.inputs, held.split(name, split).part("train"), data.store.gather
-            )
+            train = held.split(name, split).part("train")
+            columns = TrainingColumns(data.store.columns.inputs, train, data.store.gather)
             check_columns(job.parties[name].fit, columns, f"parties.{name}.fit")
 
 

@@ -24,6 +24,9 @@ from cutlayer.results.report import Report
 _STYLES = {"good": "green", "bad": "bold red", "muted": "dim", "h0": "green", "h1": "default", "h2": "yellow"}
 _STYLES |= {"h3": "yellow", "h4": "red", "h5": "bold red", "error": "bold red", "warning": "yellow", "note": "dim"}
 
+_NAME = 10
+"""Characters that the name of a column of numbers may take in a line."""
+
 
 def print_report(report: Report, console: Console) -> None:
     """Print what a reviewer reads first; the page has the rest."""
@@ -74,7 +77,7 @@ def rich_table(table: Table) -> RichTable:
         if column.kind == "number":
             # Its name takes lines of its own rather than room from the columns of text.
             cells = (line for row in table.rows for line in (row.cells[index].text, *row.cells[index].lines))
-            widest = max(map(cell_len, (*cells, *column.name.split())))
+            widest = max(_NAME, *map(cell_len, (*cells, *column.name.split())))
             rich.add_column(Text(fill(plain(column.name), widest)), justify="right", no_wrap=True)
         else:
             rich.add_column(

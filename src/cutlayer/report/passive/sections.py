@@ -35,9 +35,7 @@ from cutlayer.results.metric_names import name_of
 from cutlayer.results.passive import MessageCount, PartReleases, PassiveReport
 
 RUN_AUDIT = "`cutlayer audit {folder} --attack inversion` attacks what was recorded"
-_LAST_START = (
-    "The run was resumed: messages are those of its last start. `cutlayer trail show` has those of every start."
-)
+_LAST_START = "The run was resumed: messages are those of its last start. `cutlayer trail show` has all of them."
 
 _ALONE = (
     "Not measured here: what {0} reads with its own columns and labels in addition, and the ideal output, which is "
@@ -80,11 +78,9 @@ def _sent(report: PassiveReport) -> Section:
         f"{size(sum(message.bytes_sent for message in messages))} in all, and none to another party. Releases of rows "
         "are numbers computed from their columns."
     )
-    planned = (
-        f"Predictions are planned to release each row {count(report.serving)} more times."
-        if report.serving
-        else "Predictions release rows again; none are in these counts."
-    )
+    planned = "Predictions release rows again; none are in these counts."
+    if report.serving:
+        planned = f"Predictions are planned to release each row {count(report.serving)} more times."
     by_row = table(
         "Releases by row, in the training",
         rows,
@@ -250,9 +246,7 @@ def _of_labels(report: PassiveReport, received: Sequence[MessageCount]) -> Itera
     else:
         yield "No gradient, and no label."
     if report.split_sent:
-        yield (
-            f"Which rows train, validate and test, by a column or the labels of {report.active}: that can show labels."
-        )
+        yield f"Which rows train, validate and test, by a column or the labels of {report.active}: it can show labels."
 
 
 def _is_sent_labels(report: PassiveReport) -> bool:
