@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -85,20 +84,11 @@ CHECKS: list[Check] = []
 """All findings there are, in the order of their codes."""
 
 
-def check(code: str, severity: Severity, remedy: str = "") -> Callable[[Find], Find]:
-    """Makes a finding of the function below: the first line of its docstring is the title, the rest its remedy.
-
-    Args:
-        code: Stable code.
-        severity: Error, warning or note.
-        remedy: Advice to the user, of a function whose docstring has none.
-    """
+def check(code: str, severity: Severity, title: str, remedy: str) -> Callable[[Find], Find]:
+    """Makes a finding of the function below."""
 
     def registered(find: Find) -> Find:
-        title, _, advice = (inspect.getdoc(find) or "").partition(".\n\nRemedy: ")
-        title = title.removesuffix(".")
-        advice = remedy or " ".join(advice.split()).removesuffix(".")
-        CHECKS.append(Check(code, severity, title[0].lower() + title[1:], advice, find))
+        CHECKS.append(Check(code, severity, title, remedy, find))
         CHECKS.sort(key=lambda one: one.code)
         return find
 

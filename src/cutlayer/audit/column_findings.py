@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from cutlayer.audit.checks import FindingContext, Occurrence, check
 from cutlayer.data.column_note import ColumnNote, OddKind
+from cutlayer.results.finding import Severity
 
 OF_COLUMNS: Mapping[str, tuple[OddKind, ...]] = {"CL120": ("misread",), "CL121": ("idle", "rare"), "CL123": ("unseen",)}
 """Kinds of oddities by the code of their finding."""
@@ -13,12 +14,13 @@ MAX_NAMED = 8
 """Columns of a party that are findings of their own; the rest are named in one."""
 
 
-@check("CL119", "warning")
+@check(
+    "CL119",
+    "warning",
+    "a column gives the labels",
+    "name it in features.exclude, unless it is known before the label is",
+)
 def _copied(context: FindingContext) -> Iterator[Occurrence]:
-    """A column gives the labels.
-
-    Remedy: name it in features.exclude, unless it is known before the label is.
-    """
     for copy in context.copies:
         yield Occurrence(copy.party, f"{copy.party}.{copy.column}: {copy}")
 
@@ -35,28 +37,20 @@ def noted(notes: Mapping[str, Sequence[ColumnNote]], *kinds: OddKind) -> Iterato
             yield Occurrence(party, f"{party}: {len(more):,} more columns, {names}{others}; check says what is odd")
 
 
-@check("CL120", "warning")
-def _misread(context: FindingContext) -> Iterator[Occurrence]:
-    """A column may be misread.
-
-    Remedy: correct the table or its settings and run again: what the model, and each party, adds may change.
-    """
-    return noted(context.notes, *OF_COLUMNS["CL120"])
+def _check_columns(code: str, severity: Severity, title: str, remedy: str) -> None:
+    check(code, severity, title, remedy)(lambda context: noted(context.notes, *OF_COLUMNS[code]))
 
 
-@check("CL121", "note")
-def _uninformative(context: FindingContext) -> Iterator[Occurrence]:
-    """A column has little to learn from.
-
-    Remedy: name it in features.exclude.
-    """
-    return noted(context.notes, *OF_COLUMNS["CL121"])
-
-
-@check("CL123", "warning")
-def _unseen(context: FindingContext) -> Iterator[Occurrence]:
-    """Held-out rows have values that training rows lack.
-
-    Remedy: look at how the column changes over the rows of the split; leave it out, or state coarser values.
-    """
-    return noted(context.notes, *OF_COLUMNS["CL123"])
+_check_columns(
+    "CL120",
+    "warning",
+    "a column may be misread",
+    "correct the table or its settings and run again: what the model, and each party, adds may change",
+)
+_check_columns("CL121", "note", "a column has little to learn from", "name it in features.exclude")
+_check_columns(
+    "CL123",
+    "warning",
+    "held-out rows have values that training rows lack",
+    "look at how the column changes over the rows of the split; leave it out, or state coarser values",
+)

@@ -273,6 +273,8 @@ def _checked(check: Callable[[str], str], text: str) -> str:
 def _checked_party(name: str) -> str:
     from cutlayer.config.names import party_name
 
+    if Path(name).suffix in (".yaml", ".yml", ".invite", ".pem"):
+        raise ConfigError.expected("the name of a party, as in the job", f"a file, {name}")
     return _checked(party_name, name)
 
 

@@ -175,10 +175,11 @@ def _changed(part: ProtectionResult) -> Cell:
 
 def _summary(part: ProtectionResult) -> str:
     covered = "all" if part.covered == part.sent else f"only {count(part.covered)} of"
-    return (
-        f"{part.name} ({part.party}) covered {covered} {count(part.sent)} {part.unit} "
-        f"and changed {share(part.changed, part.covered)}"
-    )
+    unit = f"messages of {part.unit}" if part.unit in ("embeddings", "gradients") else part.unit
+    expected = part.metrics.get("expected_share_changed")
+    drawn = "" if expected is None else f"; of their rows, {100 * expected:.2g}\u00a0% are expected to change"
+    changed = share(part.changed, part.covered)
+    return f"{part.name} ({part.party}) covered {covered} {count(part.sent)} {unit} and changed {changed}{drawn}"
 
 
 def evidence_table(protections: Sequence[ProtectionResult]) -> Table:
