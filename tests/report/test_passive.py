@@ -21,7 +21,6 @@ from cutlayer.report.passive.page import passive_html, passive_markdown, print_p
 from cutlayer.report.passive.reach import weakest_first
 from cutlayer.results.audit import PassiveAudit, SkippedAttack
 from cutlayer.training.folder import RunFolder
-from tests import browser
 from tests.report.passive_samples import exact, passive_report, passive_run, rebuilt
 
 POPULATION = (Need.POSITIVE_SHARE,)
@@ -172,13 +171,3 @@ def test_a_damaged_file_is_named(tmp_path: Path, name: str, content: str) -> Non
         return
     with pytest.raises(CutlayerError):
         build_passive(path)
-
-
-@pytest.mark.browser
-@pytest.mark.skipif(browser.CHROMIUM is None, reason="no chromium on this machine: apt-get install chromium")
-def test_the_page_fits_a_phone_and_passes_the_accessibility_rules(tmp_path: Path) -> None:
-    report = passive_report(features=(exact(42, 50), rebuilt(0.97)), ledger=Ledger((NOISE,)))
-    (tmp_path / "page.html").write_text(passive_html(report))
-    with browser.browser() as opened:
-        assert browser.too_wide(opened, tmp_path / "page.html", 390, 1280) == {}
-        assert browser.violations(opened, tmp_path / "page.html") == []

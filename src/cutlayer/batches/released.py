@@ -28,10 +28,7 @@ from cutlayer.config.load import load_closed_job, load_private_part, with_privat
 from cutlayer.data.ids import canonical_ids
 from cutlayer.errors import ConfigError, DataError, ProtocolError, RunFolderError
 from cutlayer.jobs.links import open_trail, security_of, trail_folder
-from cutlayer.serving.prediction_release import set_up_releases
 from cutlayer.storage.durable import locked
-from cutlayer.training.keys import read_key
-from cutlayer.training.run_ledger import chain_of
 
 MANIFEST = "_cutlayer.release"
 """Name of the file that says what a folder of a release holds; readers of Parquet folders leave out names with `_`."""
@@ -128,22 +125,21 @@ def release(
         if opened.out.exists() and (not opened.out.is_dir() or any(opened.out.iterdir())):
             raise RunFolderError.expected(f"no files at {opened.out}", "some", "remove them, or name another folder")
         open_trail(job, party, trail, security, folder)  # which refuses without approvals, before anything is computed
-        _count(job, party, function)
+        _count(function)
         opened.out.mkdir(parents=True, exist_ok=True)
         yield opened
         opened.committed = _commit(opened, job, party, None if rows == "all" else Path(rows), trail, security)
 
 
-def _count(job: Job, party: str, function: Releaser) -> None:
+def _count(function: Releaser) -> None:
     """Count that grades are released which workers, who share no state, cannot compare with earlier ones.
 
     Raises:
-        BudgetExceeded: The party has a budget.
+        BudgetExceeded: The run has a budget.
     """
-    part = ReleasingPart.open(Path(function.run), party, function.training, function.key)
+    part = ReleasingPart.open(Path(function.run), function.party, function.training, function.key)
     if part.graded:
-        chain, supplied = chain_of(job, party), None if function.key is None else read_key(Path(function.key))
-        set_up_releases(job, part.folder, party, chain, part.model.bottom_model.width, supplied, counted=False)
+        chain = part.chain_that(counted=False)
         chain.charge_unseen()
         chain.close_account()
 
