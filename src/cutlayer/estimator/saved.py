@@ -89,6 +89,8 @@ def parameters_of(job: Job) -> dict[str, Any]:
         "attacks": job.parties[job.active].audit.attacks,
         "optimizer": job.train.optimizer.model_dump(exclude_defaults=True, exclude={"lr"}) or None,
         "bottom_fit": {name: dict(party.fit) for name, party in parties if party.fit is not None} or None,
+        **({"task": job.target if job.target != "value" else "regression"} if job.task == "regression" else {}),
+        "coverage": job.parties[job.active].coverage,
         "predictions": max((job.parties[name].serving for name in job.passives), default=0),
     }
 
