@@ -45,7 +45,8 @@ def test_counts_are_those_of_sets_of_values() -> None:
             known.setdefault(row, set()).add(value)
         sizes = [len(each) for each in known.values()]
         wanted = max(sizes), sum(size > 1 for size in sizes)
-        assert mine.counts_with(new) == wanted
+        touched = max((len(known[row]) for row in {*(new >> np.uint64(24)).tolist()}), default=0)
+        assert mine.counts_with(new) == (touched, wanted[1])
         mine.add(batch)
         assert (mine.most, mine.again) == wanted
         assert not len(mine.unknown(batch))
@@ -103,6 +104,9 @@ def test_a_refused_draw_is_not_counted_and_a_counted_one_is_not_lost(tmp_path: P
     resumed = opened(path)
     resumed.count_draws(NAME, pairs((1, 1)), refuse)  # the same draw: no further one
     assert counts(resumed) == (2, 1)
+    resumed.count_draws(NAME, pairs((2, 0)), refuse)
+    with pytest.raises(AssertionError):  # asked of each row that is drawn again, not only of the first
+        resumed.count_draws(NAME, pairs((2, 1)), refuse)
 
 
 def test_a_lost_log_is_refused(tmp_path: Path) -> None:

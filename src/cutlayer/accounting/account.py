@@ -176,7 +176,7 @@ class Account:
                     f"got a row whose values have changed and that would be drawn {draws} times, {cost:.4g} in all; "
                     "it was not sent; leave such rows out, or raise the budget"
                 )
-        if self.redrawn is not None:
+        if self.redrawn is not None and draws > self._log.draws.most:
             self.redrawn(self._log.draws_name, draws, again, self._log.draws.unseen)
 
     def allow_repeats(self, epoch: int) -> None:

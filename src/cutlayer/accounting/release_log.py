@@ -7,7 +7,7 @@ import os
 from base64 import b64decode, b64encode
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
@@ -26,8 +26,6 @@ MARKER = "release_log.json"
 _VERSION = 1
 _MAX_HEADER = 2**16
 """Maximum length of the first line, in bytes."""
-_PAIRS = 1 << 16
-"""Rows of a line with draws."""
 _RECENT = 4
 """Number of occasions whose contents are held in memory: the current and the previous epoch."""
 _RESTORE = "restore it from a backup; without it, what the run released is missing from every later account"
@@ -119,8 +117,8 @@ class ReleaseLog:
         Args:
             name: Name of the draws, which repeat in a run that is begun again: its counts are those of both.
             pairs: Rows and the values that they are drawn for, from `row_pairs`; `None` where rows have no ids.
-            check: Called with the maximum number of draws of a row and the number of rows that are drawn again, before
-                the first of these grows; it raises where that must not be.
+            check: Called before one of the rows is drawn again, with the maximum number of draws of these rows, and the
+                number of all rows that have been drawn again by then; it raises where that must not be.
 
         Raises:
             CheckpointError: The log is damaged, or of other draws.
@@ -131,14 +129,10 @@ class ReleaseLog:
             self._name_draws(name)
             new = None if pairs is None else self.draws.unknown(pairs)
             most, again = (self.draws.most + 1, self.draws.again) if new is None else self.draws.counts_with(new)
-            if most > max(1, self.draws.most):
+            if most > 1:
                 check(most, again)
-            if new is None:
-                self._write({"draws": name, "unnamed": 1})
-                return
-            for start in range(0, len(new), _PAIRS):
-                piece = new[start : start + _PAIRS]
-                self._write({"draws": name, "pairs": b64encode(piece.astype("<u8").tobytes()).decode()})
+            what = {"unnamed": 1} if new is None else {"pairs": b64encode(new.astype("<u8").tobytes()).decode()}
+            self._write({"draws": name, **what})
 
     def count_unseen(self, name: str) -> None:
         """Count a release by batches, of which it is not known whether values had changed."""
@@ -184,15 +178,9 @@ class ReleaseLog:
 
     def close(self) -> None:
         """Record that the run has ended: a later run of the same job does not count its releases."""
-        if self.draws_name:
-            with self._together():
-                self._end()
-        else:
-            self._end()
-
-    def _end(self) -> None:
-        if self.entries and not self.closed:
-            self._write({"end": True})
+        with self._together() if self.draws_name else nullcontext():
+            if self.entries and not self.closed:
+                self._write({"end": True})
 
     def unfinished(self) -> tuple[float, tuple[str, ...]]:
         """Cost of other runs of the same job that did not end, whatever their common rows.

@@ -59,16 +59,16 @@ class RowDraws:
         return pairs
 
     def counts_with(self, new: Pairs) -> tuple[int, int]:
-        """`most` and `again` once further pairs, from `unknown`, are drawn."""
+        """Maximum number of draws of the rows of further pairs, from `unknown`, and `again`, once they are drawn."""
         if not len(new):
-            return self.most, self.again
+            return 0, self.again
         last = np.uint64(VALUES - 1)
         rows, more = np.unique(new & ~last, return_counts=True)
         before = np.zeros(len(rows), np.int64)
         for run in self._runs:
             before += np.searchsorted(run, rows | last, "right") - np.searchsorted(run, rows)
         changed = int(((before <= 1) & (before + more > 1)).sum())
-        return max(self._most, int((before + more).max())) + self.unnamed, self.again + changed
+        return int((before + more).max()) + self.unnamed, self.again + changed
 
     def add(self, pairs: Pairs) -> None:
         """Count pairs, ascending, of which some may be known."""
@@ -76,7 +76,7 @@ class RowDraws:
         if not len(new):
             return
         most, self.again = self.counts_with(new)
-        self._most = most - self.unnamed
+        self._most = max(self._most, most - self.unnamed)
         self._runs.append(new)
         # Few arrays, each more than twice as long as the next: a pair is moved a few times, whatever their number.
         while len(self._runs) > 1 and len(self._runs[-2]) <= 2 * len(self._runs[-1]):

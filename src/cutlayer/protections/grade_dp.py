@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from pydantic import Field
 
 from cutlayer.accounting import Event, Pairs, RandomizedGrade, ReleasePlan, row_pairs
@@ -88,18 +89,10 @@ class GradeDP(FeatureProtection[GradeDPConfig]):
             return None
         if view.ids is None:
             return self.draws, None
-        return self.draws, self.pairs(view.ids(view.rows), self._grades(e)[0])
-
-    def pairs(self, digests: Tensor, grades: Tensor) -> Pairs:
-        """Rows and grades as they are counted: hidden by the key, so that a count says nothing where the run is gone.
-
-        Args:
-            digests: Digests of the ids, uint8 (n, 16).
-            grades: Grades before they are drawn, int64 (n,).
-        """
-        ids = digests.numpy()
-        hiding = encrypt_blocks(derive(self._key, b"count"), ids)[:, 0] % VALUES
-        return row_pairs(ids, grades.numpy() ^ hiding)
+        ids = view.ids(view.rows).numpy()
+        # Hidden by the key: where the run is deleted, the count that stays says nothing of a grade.
+        hiding = (encrypt_blocks(derive(self._key, b"count"), ids)[:, 0] % VALUES).astype(np.int64)
+        return self.draws, row_pairs(ids, self._grades(e)[0].numpy() ^ hiding)
 
     def _grades(self, e: Tensor) -> tuple[Tensor, int]:
         """Grades of e (n, width), int64 (n,), and their number.

@@ -315,8 +315,7 @@ def forecast_all_runs(job: Job, name: str, folder: Path, table: PartyTable, posi
     ledger = Ledger(entries)
     source = new_source(secret) if secret else ""
     line = RunLine("", name, job.name, source, rows_digest(words), len(words), _digest(ledger), ledger)
-    renamed = under_other_names(name, [*sharing, line], job.parties)
-    check_all_runs(name, [*earlier, *renamed, line], chain.budget)
+    _check_with(line, sharing, job, chain.budget)
     if earlier:
         yield from sum_of([*earlier, line]).totals
 

@@ -33,9 +33,7 @@ from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind
 
 TITLE = "Feature leakage from embeddings"
-_LEAD = (
-    "What the active party recovers from the embeddings that a passive party sent, compared with that party's own rows."
-)
+_LEAD = "What the active party recovers from the embeddings that a passive party sent, beside that party's own rows."
 _HOW = (
     "Without embedding is the best constant answer; other columns is the same attack on the columns of all other "
     "parties in place of the embedding. R² is of encoded columns; of several columns the one "

@@ -195,11 +195,8 @@ class Comparison:
             write_whole(folder / f"compare.{ending}", content)
 
     def _records(self) -> list[dict[str, Any]]:
-        return [
-            {"setting": name, "seed": seed, **asdict(metrics)}
-            for name, trials in self.trials.items()
-            for seed, metrics in trials.items()
-        ]
+        trained = ((name, seed, metrics) for name, trials in self.trials.items() for seed, metrics in trials.items())
+        return [{"setting": name, "seed": seed, **asdict(metrics)} for name, seed, metrics in trained]
 
     def _strongest(self, name: str) -> Cell:
         attacks = dict.fromkeys(trial.where for trial in self.trials[name].values())

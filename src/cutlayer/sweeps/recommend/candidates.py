@@ -13,6 +13,7 @@ from typing import Any
 
 from cutlayer.attacks import column_attacks
 from cutlayer.config import Job
+from cutlayer.config.job import BOTTOM
 from cutlayer.config.load import load_job, opened, read_yaml
 from cutlayer.config.party import LABEL_FREE
 from cutlayer.config.phases import Phase, grades_rows
@@ -30,6 +31,8 @@ WIDTHS, NARROW = (32, 64, 128), 8
 """Columns of the sketch of each passive party in a release without labels; with noise, fewer may predict better."""
 EPSILONS, DELTA = (64.0, 16.0, 8.0), 1e-5
 """Budgets of `dp_embedding` on the releases of each passive party."""
+GRADES = (8.0, 4.0)
+"""Epsilons of a row's grade, where partners release grades of drawn labels."""
 INTERVALS = 16
 """Quantiles of each number of a passive party where intervals alone are released."""
 
@@ -184,10 +187,11 @@ class Candidates:
                 every = "end" if audit.every == "never" else audit.every
                 kind = "full" if audit.attacks == "full" else "auto"
                 audit = audit.model_copy(update={"attacks": kind, "every": every, "layers": False, "depth": "full"})
-            elif isinstance(audit.attacks, str):
+            else:  # attacks that the job names for its own release are not enough for another one
                 once = Phase.RELEASE in job.phases_of(name)
-                attacks = column_attacks(job.task, once=once, graded=grades_rows(job, name))
-                audit = audit.model_copy(update={"attacks": attacks})
+                usual = column_attacks(job.task, once=once, graded=grades_rows(job, name))
+                named = () if isinstance(audit.attacks, str) else audit.attacks
+                audit = audit.model_copy(update={"attacks": tuple(dict.fromkeys((*named, *usual)))})
             parties[name] = {"audit": audit}
         job = job.uncompared(parties)
         check_job(job)
@@ -233,6 +237,9 @@ class Candidates:
                 noise = {"clip": 1.0, "epsilon": epsilon, "delta": DELTA}
                 added = [(("parties", party, "privacy", "dp_embedding"), noise) for party in self.base.passives]
                 yield " + ".join(filter(None, (name, f"dp_embedding {epsilon:g}"))), [*changes, *added]
+        for label in dict.fromkeys((1.0, *([self.guarantee] if self.guarantee else ()))):
+            for epsilon in GRADES:
+                yield f"label_dp {label:g} + grade_dp {epsilon:g}", [*undefended, *self._graded(label, epsilon)]
 
     @property
     def _is_protected(self) -> bool:
@@ -259,6 +266,9 @@ class Candidates:
             yield ("parties", self.base.active, "privacy", key), REMOVED
         for name in self.base.passives:
             yield ("parties", name, "fit"), REMOVED
+            if grades_rows(self.base, name):  # no gradient trains a grade
+                yield ("parties", name, "privacy", "grade_dp"), REMOVED
+                yield ("model", "bottom", name), dict(BOTTOM)
         for key in ("release", "warmup_epochs"):
             yield ("train", key), REMOVED
         if self.base.fits_top:  # by no gradient
@@ -271,9 +281,6 @@ class Candidates:
         the default kind stays.
         """
         job = self.base
-        fitted = job.fits_top or job.top.get("kind") == "mlp"
-        own = {"kind": "auto"} if fitted else dict(job.bottom_of(job.active))
-        bottoms = {name: {"kind": "linear", "width": width} if name in job.passives else own for name in job.parties}
         yield ("parties", job.active, "privacy", LABEL_FREE), None
         for name in job.passives:
             yield ("parties", name, "fit"), {"kind": "sketch", **({"numbers": False} if intervals else {})}
@@ -281,7 +288,22 @@ class Candidates:
                 yield ("parties", name, "features", "numbers"), {"quantiles": INTERVALS}
             elif not self.raw["parties"][name].get("features", {}).get("numbers"):
                 yield ("parties", name, "features", "numbers"), {"scale": "robust"}
-        yield ("model", "bottom"), bottoms
+        yield from self._once({"kind": "linear", "width": width})
+
+    def _graded(self, label: float, epsilon: float) -> Iterator[Change]:
+        """Changes to a single release of one drawn grade a row, of a model of drawn labels, as `init` writes it."""
+        yield ("parties", self.base.active, "privacy", "label_dp"), {"eps": label}
+        for name in self.base.passives:
+            yield ("parties", name, "fit"), {"kind": "grade"}
+            yield ("parties", name, "privacy", "grade_dp"), {"epsilon": epsilon}
+        yield from self._once({"kind": "grade"})
+
+    def _once(self, bottom: Mapping[str, Any]) -> Iterator[Change]:
+        """Changes to a single release by a bottom model of each partner, and to the best model of it."""
+        job = self.base
+        fitted = job.fits_top or job.top.get("kind") == "mlp"
+        own = {"kind": "auto"} if fitted else dict(job.bottom_of(job.active))
+        yield ("model", "bottom"), {name: dict(bottom) if name in job.passives else own for name in job.parties}
         if fitted:
             yield ("model", "top"), dict(job.model.top) if job.fits_top else {"kind": "auto"}
         yield ("train", "release"), "once"

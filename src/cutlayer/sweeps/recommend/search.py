@@ -186,11 +186,8 @@ class _Search:
 
     def _check(self, name: str, seeds: tuple[int, ...], defended: SweepResult, undefended: SweepResult) -> Checked:
         baselines = {trial.values["train.seed"]: metrics for trial, metrics in undefended.complete}
-        pairs = [
-            self._measured(name, metrics, baselines[trial.values["train.seed"]], _TEST)
-            for trial, metrics in defended.complete
-            if trial.values["train.seed"] in baselines
-        ]
+        seeded = ((metrics, baselines.get(trial.values["train.seed"])) for trial, metrics in defended.complete)
+        pairs = [self._measured(name, metrics, baseline, _TEST) for metrics, baseline in seeded if baseline]
         if len(pairs) < 2:
             failed = (*defended.failed, *undefended.failed)
             reason = failed[0].reason if failed else "no result"
