@@ -106,7 +106,7 @@ def classes_of(record: ModelRecord) -> npt.NDArray[Any]:
     """Classes of a trained model, of the type of its labels."""
     if record.task is None:
         raise RunFolderError.expected("the record of the active party", f"that of {record.party}")
-    classes, kind = record.task.classes, record.task.labels
+    classes, kind = record.task.task.classes, record.task.labels
     if kind == "integer":
         return np.array([int(name) for name in classes])
     if kind == "number":
