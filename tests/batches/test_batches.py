@@ -16,16 +16,29 @@ import pytest
 from pyarrow import csv, parquet
 
 from cutlayer import batches
+from cutlayer.accounting import RandomizedGrade
+from cutlayer.accounting.run_store import NAME, RunStore
+from cutlayer.batches import parts as parts_of_a_run
 from cutlayer.batches import released
 from cutlayer.batches.released import MANIFEST
 from cutlayer.channel.trail import read_lines, verify
-from cutlayer.config import Job, validated
-from cutlayer.errors import ConfigError, CutlayerError, DataError, NotApproved, ProtocolError, RunFolderError
+from cutlayer.config import BudgetConfig, Job, validated
+from cutlayer.errors import (
+    BudgetExceeded,
+    ConfigError,
+    CutlayerError,
+    DataError,
+    NotApproved,
+    ProtocolError,
+    RunFolderError,
+)
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
+from cutlayer.protections.contract.chain import Chain
 from cutlayer.serving.predict import Request, predict
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
+from cutlayer.training.run_ledger import chain_of
 from tests.parties.processes import forkserver
 from tests.parties.test_grades import raw
 from tests.serving.world import own_table, write_tables
@@ -173,6 +186,29 @@ def test_a_release_is_on_the_trail_once_whatever_number_of_files(run: Path, tmp_
     with pytest.raises(RunFolderError, match="no files"), begin(run, tmp_path / "out"):
         pass
     assert written(run, tmp_path / "again").digest == done.digest  # the draws are permanent
+
+
+def test_the_ledger_states_that_changed_rows_are_not_counted(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unseen() -> list[int]:
+        lines = RunStore(run.parent / "keys" / NAME).lines()
+        events = [entry.event for line in lines for entry in line.ledger.entries]
+        return [event.unseen for event in events if isinstance(event, RandomizedGrade)]
+
+    (before,) = unseen()
+    written(run, tmp_path / "november")
+    assert unseen() == [before + 1]
+
+    def limited(*given: Any) -> Chain:
+        chain = chain_of(*given)
+        chain.budget = BudgetConfig(epsilon=3.0)
+        return chain
+
+    monkeypatch.setattr(parts_of_a_run, "chain_of", limited)
+    with pytest.raises(BudgetExceeded, match="expected releases that are counted"), begin(run, tmp_path / "december"):
+        pass
+    assert unseen() == [before + 1]
 
 
 def test_what_a_partner_signs_is_checked_too(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

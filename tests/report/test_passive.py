@@ -161,13 +161,6 @@ def test_a_hostile_folder_is_shown_escaped_and_reaches_nothing_outside(tmp_path:
         RunFolder.open(path)
 
 
-def test_a_folder_of_a_version_with_workers_is_still_read(tmp_path: Path) -> None:
-    path = folder_of(tmp_path / "run")
-    outcome = path / "outcome.json"
-    outcome.write_text(json.dumps({**json.loads(outcome.read_text()), "workers": 1}))
-    assert build_passive(path).party == "telco"
-
-
 @pytest.mark.parametrize("name", ["outcome.json", "audit.json", "ledger.json"])
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"schema_version": 5}'])
 def test_a_damaged_file_is_named(tmp_path: Path, name: str, content: str) -> None:
