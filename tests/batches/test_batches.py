@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import multiprocessing
 import pickle
 import shutil
 from collections.abc import Iterable, Iterator
@@ -40,6 +39,7 @@ from cutlayer.serving.predict import Request, predict
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.run_ledger import chain_of
+from tests.parties.processes import forkserver
 from tests.parties.test_grades import raw
 from tests.serving.world import own_table, write_tables
 
@@ -111,12 +111,12 @@ def test_an_engine_sends_paths_alone_to_its_workers(run: Path) -> None:
 
 @pytest.mark.slow
 def test_two_processes_release_and_predict_what_one_does(run: Path) -> None:
-    context = multiprocessing.get_context("spawn")
+    """Forked from one that has run nothing: what they are sent is pickled, as for a new interpreter."""
     whole = [(batches.releaser(run, TELCO), table(run, TELCO)), (batches.predictor(run, ACTIVE), joined(run))]
-    answers = [context.Queue() for _ in range(2)]
+    answers = [forkserver.Queue() for _ in range(2)]
     for answer, rows in zip(answers, (slice(0, 77), slice(77, None)), strict=True):
         half = [(function, given.take(np.arange(160)[rows])) for function, given in whole]
-        context.Process(target=_in_worker, args=(half, answer), daemon=True).start()
+        forkserver.Process(target=_in_worker, args=(half, answer), daemon=True).start()
     made = zip(*(answer.get(timeout=PATIENCE) for answer in answers), strict=True)
     for (function, given), halves in zip(whole, made, strict=True):
         assert pa.concat_tables(halves).equals(function(given))

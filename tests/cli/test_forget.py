@@ -27,7 +27,16 @@ from tools.ports import free_port
 
 ROWS = 300
 LISTS: Mapping[str, Collection[int]] = {"a row": (77,), "one in a hundred": (77, 100, 299)}
-DATED = {"all_runs.json", "committed.json", "store.json", "history.jsonl", "job.yaml", "summary.json", "outcome.json"}
+DATED = {
+    "all_runs.json",
+    "committed.json",
+    "store.json",
+    "history.jsonl",
+    "job.yaml",
+    "summary.json",
+    "outcome.json",
+    "secret.path",
+}
 """Files that hold a time, a path, or a digest of the table's file."""
 REPORTS = {"report.json", "report.html"}
 PRIVATE: Mapping[str, Any] = {

@@ -120,7 +120,7 @@ class Chain:
         where = f"parties.{self.party}.privacy"
         for protection in self.protections if Phase.LEAVE in job.phases else ():
             if protection.acts_at("cut_gradient", "gradient_out"):
-                unused = "nothing to protect, parties that release once get no gradient; remove it"
+                unused = "nothing to protect, parties that release once get no gradient; remove it or train.release"
                 yield f"{where}.{protection.name}: {unused}"
         for protection in self.protections:
             yield from protection.faults(job, self.party)

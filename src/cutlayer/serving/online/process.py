@@ -33,6 +33,7 @@ from cutlayer.serving.online.sample import ServedSample
 from cutlayer.serving.online.trained_party import TrainedParty
 from cutlayer.serving.online.versions import Versions
 from cutlayer.serving.party_drift import column_drift
+from cutlayer.training.keys import forgotten_by
 
 logger = logging.getLogger(__name__)
 
@@ -105,7 +106,7 @@ async def serve_passive(
     if trained.model.encoder is None:
         raise ConfigError(f"{trained.party} has no features; nothing of it can be served")
     torch.set_num_threads(1)
-    forgotten = None if trail is None else ForgottenRows.beside(trail.folder)
+    forgotten = _forgotten(trained, trail)
     features = FeatureStore.read(trained.job, trained.party, config.table, trained.model.encoder, forgotten)
     audit = AuditLog(audit_path(trained))
     try:
@@ -122,6 +123,13 @@ async def serve_passive(
         audit.close()
         if trail is not None:
             trail.close()
+
+
+def _forgotten(trained: TrainedParty, trail: Trail | None) -> ForgottenRows | None:
+    """The rows that the party has forgotten: by its private file, else by the run folder."""
+    if trail is None:
+        return forgotten_by(trained.folder.path, trained.party)
+    return ForgottenRows.beside(trail.folder)
 
 
 def _metrics(config: ServeConfig, service: PassiveService, drift: ColumnDrift | None) -> AbstractContextManager[str]:
@@ -211,7 +219,7 @@ async def active_service(
         opened.callback(audit.close)
         limit = job.parties[party].limits.embedding_norm
         peers = Peers(party, job.passives, lambda name, tag: versions.width_of(name, tag), limit, security, trail)
-        versions = Versions(config, party, audit, peers)
+        versions = Versions(config, party, audit, peers, _forgotten(first, trail))
         for path in paths:
             versions.load(path)
         await peers.listen(listens_at(first, private))
