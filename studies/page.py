@@ -14,7 +14,7 @@ from studies.results import Mean, formatted
 LINE = 120
 OPEN_ROWS = 12
 """Tables of more rows are shown folded."""
-LONG_PAGE = 18_000
+LONG_PAGE = 17_000
 """Bytes of a page, without its head, from which on tables of more than `OPEN_ROWS_OF_LONG` rows are folded."""
 OPEN_ROWS_OF_LONG = 4
 Row = TypeVar("Row")
