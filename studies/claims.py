@@ -9,12 +9,18 @@ from typing import ClassVar
 
 from cutlayer.results.seed_mean import MAX_SEEDS, Mean
 
+LEVEL = 0.01
+"""Largest difference from a limit, of an AUC, an accuracy, an R² or a share, that nobody would act on."""
+MIN_SPREAD_SEEDS = 3
+"""Seeds from which on a spread says that a claim cannot be settled."""
 RULES = (
     "A claim **holds** where the whole 95 % interval lies on its side of the limit, and **does not hold here** where "
-    "the whole interval lies on the other side. Otherwise it is **open**, with the number of seeds at which the same "
-    "mean and the same spread would settle it. A claim of several parts holds where all of them hold, and does not "
-    "hold where one of them does not. Intervals are Student's t over the seeds, without correction for the number of "
-    "parts or claims; differences are paired by seed. A dash marks a claim for which no paper has a figure."
+    "the whole interval lies on the other side. It is **at the limit** where the whole interval lies within "
+    f"{LEVEL:g} of the limit: more seeds would settle a difference that nobody would act on. Otherwise it is **open**, "
+    "with the number of seeds at which the same mean and the same spread would settle it. Beyond "
+    f"{MAX_SEEDS} of them it **cannot be settled here**. A claim of several parts holds where all of them hold, and "
+    "does not hold where one of them does not. Intervals are Student's t over the seeds, without correction for the "
+    "number of parts or claims; differences are paired by seed. A dash marks a claim for which no paper has a figure."
 )
 NOT_TRIED = "not tried"
 """What a paper says where it did not measure the same."""
@@ -25,6 +31,8 @@ class Kind(StrEnum):
 
     HOLDS = "holds"
     FAILS = "does not hold here"
+    LEVEL = "at the limit"
+    BEYOND = "cannot be settled here"
     OPEN = "open"
     NOT_RUN = "not run"
 
@@ -53,13 +61,15 @@ class Verdict:
 
         >>> str(Verdict(Kind.OPEN, 3, 8)), str(Verdict(Kind.OPEN, 1))
         ('open at 3 seeds, about 8 would settle it', 'open at 1 seed')
+        >>> str(Verdict(Kind.BEYOND, 5))
+        'cannot be settled here: at 5 seeds, over 100 needed'
         """
+        if self.kind is Kind.BEYOND:
+            return f"{self.kind}: at {self.seeds} seeds, over {MAX_SEEDS} needed"
         if self.kind is not Kind.OPEN or not self.seeds:
             return str(self.kind)
         text = f"open at {self.seeds} seed{'s' * (self.seeds > 1)}"
-        if self.enough is not None:
-            return f"{text}, about {self.enough} would settle it"
-        return text if self.seeds == 1 else f"{text}, over {MAX_SEEDS} needed"
+        return text if self.enough is None else f"{text}, about {self.enough} would settle it"
 
 
 Verdict.HOLDS, Verdict.FAILS = Verdict(Kind.HOLDS), Verdict(Kind.FAILS)
@@ -100,8 +110,21 @@ def below(value: Mean | None, limit: float) -> Verdict:
         return Verdict.NOT_RUN
     side = value.side_of(limit)
     if side is None:
-        return Verdict(Kind.OPEN, value.seeds, value.seeds_to_settle(limit))
+        return _undecided(value, limit)
     return Verdict.HOLDS if side < 0 else Verdict.FAILS
+
+
+def _undecided(value: Mean, limit: float) -> Verdict:
+    """Verdict where the interval has the limit in it.
+
+    >>> [str(_undecided(Mean(0.551, half, 5), 0.55)) for half in (0.008, 0.02)]
+    ['at the limit', 'cannot be settled here: at 5 seeds, over 100 needed']
+    """
+    if value.half_width is not None and abs(value.value - limit) + value.half_width <= LEVEL:
+        return Verdict(Kind.LEVEL, value.seeds)
+    enough = value.seeds_to_settle(limit)
+    beyond = enough is None and value.half_width is not None and value.seeds >= MIN_SPREAD_SEEDS
+    return Verdict(Kind.BEYOND if beyond else Kind.OPEN, value.seeds, enough)
 
 
 def above(value: Mean | None, limit: float) -> Verdict:
@@ -123,24 +146,22 @@ def within(value: Mean | None, paper: float, tolerance: float) -> Verdict:
 def all_hold(verdicts: Iterable[Verdict]) -> Verdict:
     """Verdict of a claim of several parts: it fails where one part does, and holds where all do."""
     parts = list(verdicts)
-    for verdict in (Verdict.FAILS, Verdict.NOT_RUN, Verdict.OPEN):
-        if verdict in parts:
-            return _slowest(parts) if verdict == Verdict.OPEN else verdict
-    return Verdict.HOLDS if parts else Verdict.NOT_RUN
+    return _first(parts, (Kind.FAILS, Kind.NOT_RUN, Kind.OPEN, Kind.BEYOND, Kind.LEVEL, Kind.HOLDS))
 
 
 def any_holds(verdicts: Iterable[Verdict]) -> Verdict:
     """Verdict of a claim that one of several parts holds: it fails where all do."""
     parts = list(verdicts)
-    for verdict in (Verdict.HOLDS, Verdict.OPEN, Verdict.NOT_RUN):
-        if verdict in parts:
-            return _slowest(parts) if verdict == Verdict.OPEN else verdict
-    return Verdict.FAILS if parts else Verdict.NOT_RUN
+    return _first(parts, (Kind.HOLDS, Kind.OPEN, Kind.BEYOND, Kind.LEVEL, Kind.NOT_RUN, Kind.FAILS))
 
 
-def _slowest(parts: Iterable[Verdict]) -> Verdict:
-    """The open part that needs most seeds."""
-    return max((part for part in parts if part == Verdict.OPEN), key=lambda part: part.enough or MAX_SEEDS + 1)
+def _first(parts: Sequence[Verdict], order: Sequence[Kind]) -> Verdict:
+    """The first verdict of the first kind that there is; of open parts the one that needs most seeds."""
+    for kind in order:
+        found = [part for part in parts if part.kind is kind]
+        if found:
+            return max(found, key=lambda part: part.enough or MAX_SEEDS + 1) if kind is Kind.OPEN else found[0]
+    return Verdict.NOT_RUN
 
 
 def counted(claims: Sequence[Claim]) -> str:
@@ -152,6 +173,8 @@ def counted(claims: Sequence[Claim]) -> str:
     words = {
         Kind.HOLDS: ("holds", "hold"),
         Kind.FAILS: ("does not hold here", "do not hold here"),
+        Kind.LEVEL: ("is at the limit", "are at the limit"),
+        Kind.BEYOND: ("cannot be settled here", "cannot be settled here"),
         Kind.OPEN: ("is open", "are open"),
         Kind.NOT_RUN: ("was not run", "were not run"),
     }

@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from cutlayer.results.seed_mean import MAX_SEEDS
 from cutlayer.storage.durable import write_whole
-from studies.claims import Claim, counted
-from studies.page import Table, wrapped
+from studies.claims import LEVEL, Claim, Kind, counted
+from studies.page import Table, folded, wrapped
 from studies.record import Record
 from studies.registry import STUDIES
 from studies.results import Results
@@ -49,6 +50,10 @@ def write_index(records: Path, pages: Path) -> Path:
         "numbers, and the command that repeats it; this page is written from their results by `python -m studies "
         "--index`. An open claim states the number of seeds that would settle it.",
         _table(judged).markdown(),
+        "## What more seeds would not settle",
+        f"Of claims *at the limit* the whole interval lies within {LEVEL:g} of the limit: the difference is too small "
+        f"to act on, on whichever side it is. Others need over {MAX_SEEDS} seeds at their present mean and spread.",
+        folded(_unsettled(judged)),
         "## What none of the papers says",
         "\n".join(_BEYOND),
         "Claims that do not hold here do not hold with these data and settings. Each page has them, and says how it "
@@ -78,6 +83,21 @@ def _table(judged: Iterable[tuple[Study, list[Claim]]]) -> Table:
         rows.append((f"[{study.title}]({study.name}.md)", published, others, _conclusion(study.advice)))
     heads = ("study", "published claims", "further claims", "what to do")
     return Table(heads, tuple(rows))
+
+
+def _unsettled(judged: Iterable[tuple[Study, list[Claim]]]) -> Table:
+    rows = [
+        (
+            f"[{study.name}]({study.name}.md)",
+            claim.text,
+            claim.ours,
+            str(claim.verdict).removeprefix(f"{Kind.BEYOND}: "),
+        )
+        for study, claims in judged
+        for claim in claims
+        if claim.verdict.kind in (Kind.LEVEL, Kind.BEYOND)
+    ]
+    return Table(("study", "claim", "here", "reason"), tuple(rows))
 
 
 def _conclusion(advice: str) -> str:

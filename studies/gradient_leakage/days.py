@@ -150,8 +150,8 @@ class Days:
 
     def _unresolved(self, key: str) -> list[str]:
         pairs = [(a, b, self.difference(a, b, key, "day")) for a, b in combinations(self.results, 2)]
-        unclear = (Verdict.OPEN, Verdict.NOT_RUN)
-        return [f"{a} and {b} ({formatted(gap)})" for a, b, gap in pairs if above(gap, 0.0) in unclear]
+        clear = (Verdict.HOLDS, Verdict.FAILS)
+        return [f"{a} and {b} ({formatted(gap)})" for a, b, gap in pairs if above(gap, 0.0) not in clear]
 
 
 def _of_both(means: Sequence[Mean | None]) -> str:

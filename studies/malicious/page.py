@@ -20,10 +20,12 @@ from studies.malicious.settings import (
     FRESH,
     HALVES,
     HIJACKS,
+    LINEAR_URVFL,
     OF_FEATURES,
     OF_LABELS,
     OF_RELEASES,
     PROBES,
+    URVFL,
 )
 from studies.page import ClaimsTable, Page, Section, Table, table
 from studies.results import Condition, Mean, Results, TrialResult, formatted, mean_of, measured, metric
@@ -36,6 +38,7 @@ REPEATED = ("honest, backdoor", "honest, probed; none")
 """The trainings of `honest` once more, of which other things are read."""
 ENOUGH = 20
 _R2, _AT_ALARM, _SDAR = measured("r2"), measured("r2_alarm"), measured("r2_sdar")
+_DECODED = measured("r2_decoder")
 
 
 def _covers(name: str) -> str:
@@ -55,7 +58,11 @@ SETTINGS = (
     f"direction of the row's honest one: {_covers(COVERED)}. `hidden hijack` knows the guard, and so gives it "
     f"{_covers(ADAPTED)}. So does `blurred hijack`: it gives every honest gradient 15% of its energy in a random "
     f"direction, so that false ones stand out less, and these {_covers(BLURRED)} in the honest direction. "
-    "`hijack of 24 rows` sends false gradients for these rows alone. *At the alarm* is the reconstruction of "
+    "`hijack of 24 rows` sends false gradients for these rows alone. "
+    "`URVFL` sends the gradients of a discriminator that knows the labels, for every row of both partners, and "
+    "rebuilds by a decoder that was trained before the run. The discriminator of `linear URVFL` has no hidden layer. "
+    "Each is read by `inversion` too, which knows the same rows as in the honest training. Runs have 40 to 100 steps, "
+    "where the paper has thousands. *At the alarm* is the reconstruction of "
     "all rows from what was sent until the alarm, where a row that was not yet sent counts as rebuilt by the mean of "
     "the known rows. The honest training that it is compared with is read after 3 to 10, 12, 14 "
     "and 16 steps, and taken to be on a line between these. Of the sent rows alone no alarm comes before half of the "
@@ -94,6 +101,8 @@ TRIED = (
     "less of the false ones (`blurred hijack`).\n"
     "- *Few rows.* About half of the rows that were hijacked count as off the directions. So false gradients "
     "for 1 % to 2 % of the rows are often not seen (`hijack of 24 rows`), or an attack in one step of many.\n"
+    "- *Gradients by class.* `URVFL` pulls every row of a class alike, so that few rows are off the directions. The "
+    "table has how often it is seen, what it gains, and what it costs the model, which the label owner sees.\n"
     "- *False labels.* Their gradients are honest ones of another task: not seen, `chosen labels` above.\n"
     "- *A pretended protection.* A label owner that says it adds noise has the weaker test of predicted energy alone, "
     "a partner that says so those of the batch's mean, and of a variance that rises.\n"
@@ -142,6 +151,7 @@ def _hijack_claims(results: Results) -> list[Claim]:
             left = results.difference((group, name), honest, _R2)
             text = f"{group}: a hijack that knows the guard (`{name}`) gains nothing (below 0.01)"
             claims.append(_own(text, left, below(left, 0.01)))
+        claims += _urvfl_claims(results, group)
         for defence in OF_FEATURES:
             bound = results.difference((group, f"hijack; {defence}"), (group, f"{HONEST}; {defence}"), _R2)
             text = f"{group}: under `{defence}` a hijack gains nothing (below 0.01)"
@@ -151,6 +161,27 @@ def _hijack_claims(results: Results) -> list[Claim]:
             text = f"{group}: of a single release (`{release}`) `inversion` rebuilds less than a hijack (R²)"
             claims.append(_own(text, less, below(less, 0.0)))
     return claims
+
+
+def _urvfl_claims(results: Results, group: str) -> list[Claim]:
+    honest = (group, HONEST)
+    if not results.all((group, URVFL)):
+        return []
+    own = results.difference((group, URVFL), honest, _DECODED, _SDAR)
+    text = f"{group}: `{URVFL}` rebuilds more by its decoder than `sdar` of an honest training (R²)"
+    claims = [Claim(text, "yes (Yao et al.)", formatted(own), above(own, 0.0))]
+    for name in (URVFL, LINEAR_URVFL):
+        text = f"{group}: the partner's guard sees `{name}`"
+        claims.append(_often(text, results.all((group, name)), _alarmed))
+        gain = results.difference((group, name), honest, _best, _R2)
+        text = f"{group}: `{name}` gains nothing over `inversion` of an honest training (below 0.01)"
+        claims.append(_own(text, gain, below(gain, 0.01)))
+    return claims
+
+
+def _best(result: TrialResult) -> float | None:
+    """R² of `inversion`, or of the attacker's own decoder where that rebuilds more."""
+    return max(float(result.measured["r2"]), float(result.measured.get("r2_decoder", 0.0)))
 
 
 def _label_claims(results: Results) -> list[Claim]:
@@ -272,6 +303,7 @@ def _features(results: Results, group: str) -> Table:
     columns: Mapping[str, Callable[[Condition], object]] = {
         "R²": results.column(_R2),
         "of `sdar`": results.blank_column(_SDAR),
+        "of its decoder": results.blank_column(_DECODED),
         "gain": gain,
         "at the alarm": results.blank_column(_AT_ALARM),
         "trainings with an alarm": lambda condition: _counted(results.all(condition), "passive_alarm"),

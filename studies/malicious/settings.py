@@ -43,6 +43,7 @@ OF_RELEASES: Mapping[str, Mapping[str, Any]] = {
 }
 """Protections of a single release, after which no gradient comes back: nothing is hijacked."""
 COVERED, ADAPTED, BLURRED, FEW = "covered hijack", "hidden hijack", "blurred hijack", "hijack of 24 rows"
+URVFL, LINEAR_URVFL = "URVFL", "linear URVFL"
 COVERS: Mapping[str, Mapping[str, float]] = {
     COVERED: {ADULT: 0.4, MNIST: 0.65},
     ADAPTED: {ADULT: 0.7, MNIST: 0.85, CIFAR: 0.65},
@@ -59,6 +60,8 @@ HIJACKS: Mapping[str, Mapping[str, Any]] = {
     BLURRED: {"attack": "blurred_hijack", "options": {"strength": 0.5}},
     FEW: {"attack": "hijack", "rows": 24},
     "chosen labels": {"attack": "chosen_labels"},
+    URVFL: {"attack": "urvfl"},
+    LINEAR_URVFL: {"attack": "urvfl", "options": {"linear": True}},
 }
 PROBES: Mapping[str, Mapping[str, Any]] = {
     "probing": {"attack": "probing"},
@@ -80,7 +83,7 @@ PROBED_SEEDS: Mapping[str, int] = dict.fromkeys(OF_LABELS, 5) | {"iso_noise 12":
 FRESH, FIRST_FRESH, TIMES_FRESH = "fresh", 181, 5
 """Honest trainings with other seeds, of which alarms alone are read: their first one, and their number over that of the
 others. The guards' limits were set after a look at smaller ones."""
-FEW_SEEDS = {FEW: DEFENDED_SEEDS, BLURRED: DEFENDED_SEEDS, "chosen labels": 5}
+FEW_SEEDS = {FEW: DEFENDED_SEEDS, BLURRED: DEFENDED_SEEDS, "chosen labels": 5, URVFL: 3, LINEAR_URVFL: 3}
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ class MaliciousStudy(Study):
     title = "Malicious parties and guards"
     source = (
         "Pasquini et al. 2021 (arXiv 2012.02670); Erdogan et al. 2022 (arXiv 2108.09052); Fu et al. 2023 (NDSS); Zou "
-        "et al. 2022 (IEEE Transactions on Big Data)"
+        "et al. 2022 (IEEE Transactions on Big Data); Yao et al. 2025 (NDSS, arXiv 2404.19582)"
     )
     advice = (
         "A guard sees attackers who do not know it, and not the one who does. For labels rely on a single release or "

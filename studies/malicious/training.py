@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -44,12 +44,14 @@ from cutlayer.training.together import train_together
 from cutlayer.training.trained import Run
 from studies.malicious.adapted import BlurredHijack, EarlyBackdoor
 from studies.malicious.settings import WHOLE_READERS, Setting
+from studies.malicious.urvfl import Urvfl
 from studies.trials import study_key
 
 ATTACKS: Mapping[str, type[Tampering]] = {
     **TAMPERINGS,
     "blurred_hijack": BlurredHijack,
     "early_backdoor": EarlyBackdoor,
+    "urvfl": Urvfl,
 }
 KNOWN = 240
 """Rows of each partner whose features the attacker knows."""
@@ -66,9 +68,10 @@ def trained(job: Job, setting: Setting, tables: Any, work: Path) -> dict[str, An
     watcher = Watcher(job, folder, Progress())
     opened = {name: open_table(job, name, tables) for name in job.parties}
     keys = Keys(work.parent / "keys", study_key(job), simulated=True)
+    tampering = _attackers(job, setting, folder)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*as in an honest training")
-        made = train_together(job, folder, opened, keys, watcher, tampering=_attackers(job, setting, folder))
+        made = train_together(job, folder, opened, keys, watcher, tampering=tampering)
     steps = -(-len(made.active.split.train) // job.train.rows_per_step(len(made.active.split.train)))
     alarms = [*made.active.alarms, *(alarm for passive in made.passives.values() for alarm in passive.alarms)]
     measured: dict[str, Any] = {"steps": steps, "alarms": [f"{each.party}: {each.detail}" for each in alarms]}
@@ -76,6 +79,9 @@ def trained(job: Job, setting: Setting, tables: Any, work: Path) -> dict[str, An
     measured["passive_alarm"] = _first(made.passives[job.passives[0]].alarms, steps)
     if setting.reads == "features":
         measured |= _rebuilt(job, folder, measured["passive_alarm"], FIRST if setting.name == "honest" else ())
+        attacker = tampering.get(job.active)
+        if isinstance(attacker, Urvfl):
+            measured["r2_decoder"] = _decoded(job, folder, attacker)
         simulated = setting.name.startswith("honest") and Phase.RELEASE not in job.phases_of(job.passives[0])
         if simulated and job.train.seed <= SIMULATED_SEEDS:
             measured["r2_sdar"] = _simulated(Run(job, folder, classes=made.active.task.classes))
@@ -146,7 +152,23 @@ def _rebuilt(job: Job, folder: RunFolder, alarm: int | None, first: Sequence[int
     return reached
 
 
-def _read(store: Store, party: str, seed: int, rows: Tensor, sent: Sequence[Step]) -> float:
+def _decoded(job: Job, folder: RunFolder, attacker: Urvfl) -> float:
+    """R² of the attacker's own decoder on what the first partner sent of each row last."""
+    party = job.passives[0]
+    sent = [step for _, epoch in read_epochs(folder.transcript(party)) for step in epoch]
+    rows = torch.unique(torch.cat([step.rows for step in sent]))
+    rebuilt = attacker.pilots[party].rebuilt
+    return _read(Store.open(folder.data(party)), party, job.train.seed, rows, sent, rebuilt)
+
+
+def _read(
+    store: Store,
+    party: str,
+    seed: int,
+    rows: Tensor,
+    sent: Sequence[Step],
+    rebuilt: Callable[[Tensor], Tensor] | None = None,
+) -> float:
     """R² of all rows, of which each counts as it was sent last.
 
     Args:
@@ -155,6 +177,7 @@ def _read(store: Store, party: str, seed: int, rows: Tensor, sent: Sequence[Step
         seed: Seed of the attack.
         rows: Row numbers, ascending, int64.
         sent: What the party sent of them.
+        rebuilt: Used in place of `inversion`, from embeddings (n, width) to encoded columns (n, d).
     """
     indices = auxiliary_indices(len(rows), seed)
     known = _few({party: Auxiliary(store.columns, indices, *store.gather(rows[indices]))})[party]
@@ -167,7 +190,11 @@ def _read(store: Store, party: str, seed: int, rows: Tensor, sent: Sequence[Step
     if len(indices) >= MIN_ROWS:
         auxiliary = Auxiliary(store.columns, indices, *store.gather(seen[indices]))
         view = FeatureView(party, seen, embeddings[torch.tensor([last[row] for row in seen.tolist()])])
-        made = Inversion()(view, Knowledge(auxiliary_rows=auxiliary), seed)
+        if rebuilt is None:
+            made = Inversion()(view, Knowledge(auxiliary_rows=auxiliary), seed)
+        else:
+            unknown = auxiliary.unknown(len(seen))
+            made = Reconstruction(seen[unknown], rebuilt(view.embeddings[unknown]))
         values[torch.searchsorted(attacked, made.rows)] = made.values
     about: dict[str, Any] = {"run": "this run", "party": party, "attack": "inversion", "release": "all"}
     about |= {"known": len(indices), "rows": len(attacked)}

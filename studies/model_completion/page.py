@@ -67,7 +67,10 @@ _SCALES = (
 _HIDES = {
     Kind.HOLDS: "hides at some of them and keeps most of what the party adds",
     Kind.FAILS: "hides at none of them that keeps most of what the party adds",
-    Kind.OPEN: "may hide at one of them and keep most of what the party adds, which these seeds do not settle",
+    **dict.fromkeys(
+        (Kind.OPEN, Kind.LEVEL, Kind.BEYOND),
+        "may hide at one of them and keep most of what the party adds, which these seeds do not settle",
+    ),
 }
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from torch import nn
 
-from cutlayer.consent import allowed, is_allowed
+from cutlayer.consent import allowed, host_of, is_allowed
 from cutlayer.errors import ConfigError
 from cutlayer.models import Inputs, build_bottom, build_top, modules_of
 from cutlayer.plugins import resolved
@@ -76,6 +76,11 @@ def test_consent_ends_with_its_block_and_adds_to_that_around_it(package: str) ->
             assert is_allowed("torch.nn")
         assert is_allowed("torch.nn")
         assert not is_allowed(package)
+
+
+def test_hosts_are_one_in_any_case_of_letters() -> None:
+    assert host_of("https://reader@MLflow.Example:5000/path") == "mlflow.example:5000"
+    assert host_of("Store.Example:9000") == "store.example:9000"
 
 
 def test_another_thread_has_no_consent(package: str) -> None:

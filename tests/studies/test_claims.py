@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from cutlayer.results.leaks import LeakResult
-from studies.claims import Claim, Verdict, above, all_hold, below, within
+from studies.claims import Claim, Kind, Verdict, above, all_hold, any_holds, below, within
 from studies.forward_leakage.claims import BOTH_ATTACKS, PAPER_PAIRS, Forms, ForwardClaims
 from studies.gradient_leakage.claims import ORDER, gradient_claims
 from studies.label_dp.claims import EPOCHS, label_dp_claims, majority_accuracy, one_draw_auc
@@ -64,8 +64,24 @@ def test_an_open_verdict_says_how_many_seeds_would_settle_it() -> None:
     fewer = [0.54 + 0.04 * stats.norm.ppf((k + 0.5) / 8) for k in range(8)]
     assert below(mean_of(repeated), 0.56) == HOLDS
     assert below(mean_of(fewer), 0.56) == OPEN
-    assert below(mean_of([0.55, 0.56, 0.5701]), 0.56).enough is None
+    assert below(mean_of([0.55, 0.56, 0.5701]), 0.56).kind is Kind.BEYOND
     assert str(all_hold([HOLDS, open_at, below(mean_of([0.5, 0.55, 0.56]), 0.57)])) == str(open_at)
+
+
+def test_what_more_seeds_would_not_settle_is_not_open() -> None:
+    """An interval within 0.01 of the limit says that the difference is small, whichever way it points."""
+    assert below(Mean(0.553, 0.006, 5), 0.55).kind is below(Mean(0.547, 0.006, 5), 0.55).kind is Kind.LEVEL
+    assert below(Mean(0.553, 0.008, 5), 0.55) == OPEN  # 0.561 is more than 0.01 away
+    beyond = below(Mean(0.553, 0.03, 5), 0.55)
+    assert (beyond.kind, beyond.enough) == (Kind.BEYOND, None)
+    assert below(Mean(0.553, 0.03, 2), 0.55) == OPEN  # two values say too little of the spread
+    level = below(Mean(0.553, 0.006, 5), 0.55)
+    assert [all_hold(parts).kind for parts in ([HOLDS, level], [level, OPEN], [level, beyond], [level, FAILS])] == [
+        Kind.LEVEL, Kind.OPEN, Kind.BEYOND, Kind.FAILS
+    ]  # fmt: skip
+    assert [any_holds(parts).kind for parts in ([FAILS, level], [level, HOLDS], [beyond, OPEN])] == [
+        Kind.LEVEL, Kind.HOLDS, Kind.OPEN
+    ]  # fmt: skip
 
 
 def test_a_number_is_the_papers_only_where_the_whole_interval_is_near() -> None:
@@ -184,7 +200,7 @@ def test_the_order_of_the_leaks_is_the_reports_or_not() -> None:
     for leaks, expected in (
         (lambda place: 0.95 - 0.06 * place, HOLDS),
         (lambda place: 0.55 + 0.06 * place, FAILS),
-        (lambda place: 0.75, OPEN),
+        (lambda place: 0.75, Verdict(Kind.LEVEL)),
     ):
         falls = [claim for claim in gradient(leaks, {}) if claim.text.startswith("`norm`: leak falls")]
         assert [claim.verdict for claim in falls] == [expected] * (len(ORDER) - 1)

@@ -10,12 +10,15 @@ import pytest
 import torch
 
 from cutlayer.attacks.feature import sdar
+from cutlayer.attacks.knowledge import Auxiliary
 from cutlayer.attacks.malicious.backdoor import Backdoor
 from cutlayer.attacks.malicious.hijack import Hijack
 from cutlayer.config.guard import Alarm
 from cutlayer.config.phases import Phase
+from cutlayer.data.encoded import ColumnSpec
 from cutlayer.jobs.check import check_job
 from studies.claims import Kind
+from studies.malicious import urvfl
 from studies.malicious.adapted import BlurredHijack, EarlyBackdoor
 from studies.malicious.page import malicious_page
 from studies.malicious.settings import (
@@ -32,6 +35,7 @@ from studies.malicious.settings import (
 )
 from studies.malicious.study import MaliciousStudy
 from studies.malicious.training import _first, trained
+from studies.malicious.urvfl import Pilot
 from studies.page import Table
 from studies.results import Results, TrialResult
 from tests.studies.written_pages import page_of
@@ -59,8 +63,9 @@ def test_names_of_settings_are_unique_and_few_seeds_are_probed() -> None:
     assert len(settings_of(ADULT, 11)) < len(settings_of(ADULT, 1))
 
 
-@pytest.mark.parametrize("name", ["hijack", "honest", "honest; once", "probing; none", "backdoor", "fresh"])
+@pytest.mark.parametrize("name", ["hijack", "URVFL", "honest", "honest; once", "probing; none", "backdoor", "fresh"])
 def test_a_training_is_measured(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(urvfl, "FIRST_STEPS", 10)
     monkeypatch.setattr(sdar, "PASSES", 16)  # it reads less than the other attack in any case
     setting = next(each for each in (*settings_of(ADULT, 1), *fresh_settings(ADULT)) if each.name == name)
     job = job_of(ADULT, setting, 1)
@@ -73,6 +78,8 @@ def test_a_training_is_measured(name: str, tmp_path: Path, monkeypatch: pytest.M
     if name == "hijack":
         assert measured["passive_alarm"] <= measured["steps"]
         assert 0 < measured["r2_alarm"] < measured["r2"] < 1
+    elif name == "URVFL":
+        assert measured["r2_decoder"] < measured["r2"] < 1
     elif name == "honest":
         first = measured["r2_first"]
         assert 0 < first["4"] < first["8"] < measured["r2"]
@@ -101,6 +108,27 @@ def test_a_blurred_hijack_bends_honest_gradients_and_leaves_false_ones(monkeypat
     torch.testing.assert_close(sent.norm(dim=1), false.norm(dim=1))
     along = torch.nn.functional.cosine_similarity(sent[4:], honest[4:]).square()
     torch.testing.assert_close(along, torch.full((36,), 0.85))
+
+
+def test_gradients_of_urvfl_lead_to_embeddings_that_its_decoder_reads_as_rows_of_their_class(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(urvfl, "FIRST_STEPS", 150)
+    torch.manual_seed(0)
+    labels = torch.arange(240) % 2
+    numbers = torch.randn(240, 2) * 0.3 + 2.0 * labels[:, None] - 1.0
+    known = Auxiliary(
+        ColumnSpec((), 2, number_names=("a", "b")), torch.arange(240), torch.zeros(240, 0, dtype=torch.int32), numbers
+    )
+    for linear in (False, True):
+        own = torch.randn(64, 4)
+        classes = torch.arange(64) % 2
+        pilot = Pilot(known, labels, 2, own, linear)
+        for _ in range(50):
+            gradient = pilot.gradient(own, classes)
+            own = own - 0.3 * gradient / gradient.norm(dim=1, keepdim=True).clamp_min(1e-9)
+        read = pilot.rebuilt(own).mean(dim=1) > 0
+        assert (read == (classes == 1)).float().mean() > 0.9
 
 
 def test_an_early_backdoor_sends_its_trigger_in_the_first_epoch_too() -> None:

@@ -199,10 +199,14 @@ class ReleasingPart(OwnPart):
     @cached_property
     def chain(self) -> Chain:
         """The party's protections, as they were at the end of the run."""
+        return self.chain_that(counted=None)
+
+    def chain_that(self, *, counted: bool | None) -> Chain:
+        """The party's protections, as they were at the end of the run; see `set_up_releases`."""
         chain = chain_of(self.job, self.name)
         supplied = None if self.key is None else read_key(Path(self.key))
         width = self.model.bottom_model.width
-        set_up_releases(self.job, self.folder, self.name, chain, width, supplied, counted=False)
+        set_up_releases(self.job, self.folder, self.name, chain, width, supplied, counted=counted)
         return chain
 
     @property

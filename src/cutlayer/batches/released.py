@@ -111,7 +111,8 @@ def release(
         NotApproved: The job, or the party, requires approvals, and one is missing, at the start or at the end.
         DataError: The files are not the release of these rows; nothing is counted, and there is no manifest.
 
-    Guarantee: as `releaser`. A row that is released again repeats its draw, and adds nothing to the ledger of the run.
+    Guarantee: as `releaser`. A row that is released again repeats its draw. One whose grade has changed is drawn anew,
+    which no worker sees: the ledger states how many releases by batches there were, and a budget refuses them.
     """
     function = releaser(run, party, local=local, key=key)
     folder, private = Path(run), load_private_part(Path(local))
@@ -125,9 +126,23 @@ def release(
         if opened.out.exists() and (not opened.out.is_dir() or any(opened.out.iterdir())):
             raise RunFolderError.expected(f"no files at {opened.out}", "some", "remove them, or name another folder")
         open_trail(job, party, trail, security, folder)  # which refuses without approvals, before anything is computed
+        _count(function)
         opened.out.mkdir(parents=True, exist_ok=True)
         yield opened
         opened.committed = _commit(opened, job, party, None if rows == "all" else Path(rows), trail, security)
+
+
+def _count(function: Releaser) -> None:
+    """Count that grades are released which workers, who share no state, cannot compare with earlier ones.
+
+    Raises:
+        BudgetExceeded: The run has a budget.
+    """
+    part = ReleasingPart.open(Path(function.run), function.party, function.training, function.key)
+    if part.graded:
+        chain = part.chain_that(counted=False)
+        chain.charge_unseen()
+        chain.close_account()
 
 
 def _commit(

@@ -208,9 +208,8 @@ def _signed(
 
     mark = deleting.run(what, forgotten)
     known = (each[name] for each in receipts_in(store).values() if name in each)
-    receipt = next(
-        (each for each in known if (each.approval.rows, each.approval.request) == (mark.rows, request)), None
-    )
+    asked = mark.rows, request
+    receipt = next((each for each in known if (each.approval.rows, each.approval.request) == asked), None)
     if receipt is None:
         if setup.links.trail is not None:
             trail = notes_trail(setup.job, name, setup.links.trail, setup.links.security)
@@ -237,9 +236,7 @@ def _show(
         "missing": missing,
     }
     lines = [each.summary for each in deletions]
-    lines += [
-        f"{rows:,} rows of the table of {name} are left out from now on" for name, rows in deleting.left_out.items()
-    ]
+    lines += [f"{rows:,} rows of {name} are left out from now on" for name, rows in deleting.left_out.items()]
     lines += [f"not deleted: {other}" for other in deleting.others]
     lines += [f"cannot be undone: {remains}" for remains in REMAINS]
     lines += [f"receipt: {path}" for path in written]

@@ -148,9 +148,8 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
                 self._fitted(job, folder, key, scratch)
             if job.task != "regression":
                 self.classes_ = np.unique(labels)
-        write_record(
-            folder, self.columns, getattr(self, "feature_names_in_", None), getattr(self, "n_features_in_", None)
-        )
+        columns, count = getattr(self, "feature_names_in_", None), getattr(self, "n_features_in_", None)
+        write_record(folder, self.columns, columns, count)
         return self
 
     @classmethod
@@ -170,9 +169,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         job, record = load_closed_job(folder.path / "job.yaml"), read_record(folder)
         if (job.task == "regression") != issubclass(cls, RegressorMixin):
             other = "VerticalRegressor" if job.task == "regression" else "VerticalClassifier"
-            raise ConfigError.expected(
-                f"a run that {cls.__name__} can predict with", f"task {job.task}", f"use {other}"
-            )
+            raise ConfigError.expected(f"a run that {cls.__name__} predicts with", f"task {job.task}", f"use {other}")
         model = cls(**parameters_of(job), columns=columns_of(record), key=checked_key(key))
         model._fitted(job, folder, key, None)
         if record.count is not None:
@@ -238,9 +235,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         without = [name for name in tables if tables[name] is None and name != self._active(tables)]
         if without:
             got = f"none of {table.shape[1]} feature(s)"
-            raise ConfigError.expected(
-                f"columns of {without[0]}, a passive party", got, "give it some, or leave it out"
-            )
+            raise ConfigError.expected(f"columns of {without[0]}, a passive party", got, "give it some or leave it out")
         return tables, labels
 
     def _check_active(self, named: Mapping[str, Any]) -> None:
@@ -333,14 +328,8 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "folder_")
         absent_parties = self.models_.absent(absent, epochs)
         top = copy.deepcopy(self.models_.top)
-        tune(
-            top,
-            self._labelled(X, y, absent_parties, protected=True),
-            absent_parties,
-            self.models_.task,
-            self.job_.train,
-            epochs,
-        )
+        labelled = self._labelled(X, y, absent_parties, protected=True)
+        tune(top, labelled, absent_parties, self.models_.task, self.job_.train, epochs)
         self.models_.tuned[frozenset(absent_parties)] = top
         return self
 

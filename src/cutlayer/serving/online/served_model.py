@@ -137,8 +137,7 @@ class ServedModel:
         if self.bottom is None:
             raise ConfigError(f"{self.active} has no features")
         with torch.inference_mode():
-            embedding: Tensor = self.bottom(*columns)
-        return embedding
+            return self.bottom(*columns)
 
     def answer(self, embeddings: Mapping[str, Tensor], present: npt.NDArray[np.bool_]) -> Tensor:
         """Predictions of rows, each from its own present parties.
@@ -174,10 +173,8 @@ class ServedModel:
         return Subset(contributed, self.trained.utility.get(absent) if known else None)
 
     def _logits(self, embeddings: Mapping[str, Tensor], pattern: npt.NDArray[np.bool_]) -> Tensor:
-        logits: Tensor
         if pattern.all():
-            logits = self.top(embeddings)
-            return logits
+            return self.top(embeddings)
         present = {name for name, here in zip(self.parties, pattern, strict=True) if here}
         if self.absent == "zeros":
             return TopModel.answer(self.top, embeddings, present)
