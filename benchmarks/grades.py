@@ -23,7 +23,7 @@ from ruamel.yaml import YAML
 from scipy import stats
 
 from benchmarks.utility.__main__ import METRICS, lines_of
-from benchmarks.utility.datasets import LOADERS, DataSet, load
+from benchmarks.utility.datasets import LOADERS, WHOLE, DataSet, load
 from benchmarks.utility.sides import LABEL, TEST, table_in, test_rows, write_tables
 from cutlayer.attacks import knowledge
 from cutlayer.cli.init import init
@@ -88,7 +88,12 @@ def span_of(data: DataSet) -> tuple[float, float]:
 
 
 def measured(
-    name: str, data: DataSet, seed: int, epsilons: Sequence[float] = EPSILONS, fit: Mapping[str, Any] | None = None
+    name: str,
+    data: DataSet,
+    seed: int,
+    epsilons: Sequence[float] = EPSILONS,
+    fit: Mapping[str, Any] | None = None,
+    stated: float | None = None,
 ) -> dict[str, Any]:
     """Run the job with the sketch and those with grades, and return a line of the file of results.
 
@@ -98,8 +103,10 @@ def measured(
         seed: Seed of the jobs; those of seed 0 alone are attacked.
         epsilons: Privacy of a row's grade.
         fit: Settings of the fit of the partner's model in which others are tried.
+        stated: Label epsilon in place of that of the rule.
     """
-    label, worth = label_epsilon(data, len(data.labels) - len(test_rows(len(data.labels), seed)))
+    fitted = len(data.labels) - len(test_rows(len(data.labels), seed))
+    label, worth = (stated, _worth(data, fitted, stated)) if stated else label_epsilon(data, fitted)
     line: dict[str, Any] = {"data": name, "seed": seed, "rows": len(data.labels), "metric": METRICS[data.task]}
     line |= {"label_epsilon": label, "informative": round(worth), "commit": provenance()["commit"]}
     with tempfile.TemporaryDirectory(prefix="cutlayer-grades-") as scratch:
@@ -249,12 +256,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks grades", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder of the data sets")
     parser.add_argument("--results", type=Path, default=RESULTS, help="file that results are appended to")
-    parser.add_argument("--tables", type=lambda text: text.split(","), default=[*TABLES], help=", ".join(TABLES))
+    parser.add_argument(
+        "--tables", type=lambda text: text.split(","), default=[*TABLES], help=", ".join((*TABLES, *WHOLE))
+    )
     parser.add_argument("--seeds", type=int, default=1, help="number of seeds")
     parser.add_argument("--epsilon", type=_epsilons, default=EPSILONS, help="privacy of a row's grade, such as 8,4,2")
     parser.add_argument("--fit", type=json.loads, default={}, help="settings of the fit, as JSON, to try others")
     parser.add_argument("--study", choices=STUDIES, default=STUDIES[0], help="what is measured")
-    parser.add_argument("--label", type=float, default=1.0, help="label epsilon of the demo's table")
+    parser.add_argument("--label", type=float, help="label epsilon of tables and of the demo")
     parser.add_argument("--rows", type=int, default=4_000, help="rows of a table of the front")
     given = parser.parse_args(arguments)
     knowledge.AUXILIARY_ROWS = KNOWN
@@ -268,7 +277,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for name in given.tables:
             if (name, seed) in done:
                 continue
-            lines.append(measured(name, load(name, given.data), seed, given.epsilon, given.fit))
+            lines.append(measured(name, load(name, given.data), seed, given.epsilon, given.fit, given.label))
             with given.results.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(lines[-1]) + "\n")
     some = [line for line in lines if line["data"] in given.tables and line["seed"] < given.seeds]
@@ -282,11 +291,11 @@ def _other_study(given: argparse.Namespace, lines: list[dict[str, Any]]) -> str:
     if given.study == "draws":
         return grade_draws.page()
     if given.study == "rule":
-        names = grade_rule.TABLES if [*given.tables] == [*TABLES] else given.tables
+        names = (*grade_rule.FITTED, *grade_rule.NEW) if [*given.tables] == [*TABLES] else given.tables
         grade_rule.run(given.data, given.results, names, given.seeds, lines)
         return grade_rule.page(lines)
     if given.study == "demo":
-        grade_front.run_demo(given.results, given.seeds, given.label, lines)
+        grade_front.run_demo(given.results, given.seeds, given.label or 1.0, lines)
         return grade_front.demo_page(lines)
     grade_front.run(given.data, given.results, given.tables, given.seeds, given.rows, lines)
     return grade_front.page(lines)

@@ -9,20 +9,22 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import math
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from benchmarks.grades import RESULTS as FULL
-from benchmarks.grades import label_epsilon, span_of, written
+from benchmarks.grades import label_epsilon, rounded, span_of, written
 from benchmarks.utility.__main__ import METRICS, lines_of
 from benchmarks.utility.datasets import DataSet, load
 from benchmarks.utility.sides import LABEL, test_rows, write_tables
@@ -50,7 +52,9 @@ NOISE_COLUMNS, NOISE_ROWS = 8, 5_000
 RESULTS = Path(__file__).parent / "results" / "pilot.jsonl"
 
 
-def measured(name: str, data: DataSet, kind: str, seed: int, full: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def measured(
+    name: str, data: DataSet, kind: str, seed: int, full: Sequence[Mapping[str, Any]], most: int = ROWS
+) -> dict[str, Any]:
     """Run a pilot, and return a line of the file of results.
 
     Args:
@@ -59,6 +63,7 @@ def measured(name: str, data: DataSet, kind: str, seed: int, full: Sequence[Mapp
         kind: What the partner releases, one of `KINDS`.
         seed: Seed of the job.
         full: Lines of the full runs.
+        most: Number of rows of the pilot, of which a quarter of the table is the maximum.
     """
     truth: float | None = 0.0
     if kind == "noise":
@@ -68,7 +73,7 @@ def measured(name: str, data: DataSet, kind: str, seed: int, full: Sequence[Mapp
     else:
         known = next((line for line in full if (line.get("data"), line.get("seed")) == (name, seed)), None)
         truth = None if known is None else _added(known, kind)
-    rows = min(ROWS, len(data.labels) // SHARE)
+    rows = min(most, len(data.labels) // SHARE)
     began, cpu = time.monotonic(), time.process_time()
     with tempfile.TemporaryDirectory(prefix="cutlayer-pilot-") as scratch:
         folder = Path(scratch)
@@ -78,7 +83,14 @@ def measured(name: str, data: DataSet, kind: str, seed: int, full: Sequence[Mapp
         options = Options(Keys(folder / "keys"), pilot=rows)
         run = execute(validated(Job, job_of(folder, data, kind, seed), "job"), folder / "run", options, Progress())
         (found,) = run.summary.pilot
-        line = {"data": name, "kind": kind, "seed": seed, "rows": len(data.labels), "metric": METRICS[data.task]}
+        line = {
+            "data": name,
+            "kind": kind,
+            "seed": seed,
+            "most": most,
+            "rows": len(data.labels),
+            "metric": METRICS[data.task],
+        }
         line |= {"truth": truth, "matters": run.summary.utility.matters, "pilot": found.model_dump(mode="json")}
         line |= {"account": _account(run), "seconds": round(time.monotonic() - began)}
         return line | {"cpu": round(time.process_time() - cpu), "commit": provenance()["commit"]}
@@ -111,32 +123,60 @@ def _account(run: RunFolder) -> dict[str, Any]:
     return {"epsilon": totals, "read": max(read, default=None)}
 
 
-def page(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """The tables as Markdown, one for each kind, with the figures that the goals are of."""
-    for kind in KINDS:
-        of_kind = [line for line in lines if line["kind"] == kind]
-        if not of_kind:
-            continue
-        yield f"\n**{kind}**\n\n| data set | rows | pilot | own | full run adds | pilot: at full size | interval |"
-        yield "|---" * 7 + "|"
-        covered, widths, nothing = [], [], []
-        for line in of_kind:
-            found, truth = PartnerPilot.model_validate(line["pilot"]), line["truth"]
-            low, high = found.low or 0.0, found.high or 0.0
-            inside = truth is not None and low <= truth <= high
-            covered.append(inside)
-            widths += [(high - low) / truth] if truth else []
-            nothing.append(verdict_of(found, line["matters"]) is Verdict.NOTHING)
-            said = "–" if truth is None else f"{truth:+.3f}"
-            yield (
-                f"| {line['data']} | {line['rows']:,} | {found.rows:,} | {found.own:.3f} | {said} | {found.value:+.3f} "
-                f"| {low:+.3f} to {high:+.3f}{'' if inside else ' (missed)'} |"
-            )
-        yield f"\nThe interval has what the full run adds in {sum(covered)} of {len(covered)}."
+def page(lines: Sequence[Mapping[str, Any]], full: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The tables as Markdown, one for each kind and number of rows, with the figures that the goals are of.
+
+    Args:
+        lines: Lines of the file of results.
+        full: Lines of the full runs, whose mean over seeds is what a partner adds: the test rows of one are few.
+    """
+    for kind, most in dict.fromkeys((line["kind"], line.get("most", ROWS)) for line in lines):
+        yield f"\n**{kind}, {most:,} rows at most**\n"
+        yield (
+            "| data set | metric | rows | pilot | own | full runs add | pilot (interval) | says | width / gain "
+            "| R²: pilot, full |"
+        )
+        yield "|---" * 10 + "|"
+        some = [_Row.of(line, full) for line in lines if (line["kind"], line.get("most", ROWS)) == (kind, most)]
+        yield from (row.text for row in some)
+        known = [row for row in some if row.gain is not None]
+        covered, of_seed = sum(row.covers for row in known), sum(row.covers_one for row in known)
+        yield f"\nThe mean of the full runs is in {covered} of {len(known)} intervals, of its seed in {of_seed}."
         if kind == "noise":
-            yield f'It says "nothing" in {sum(nothing)} of {len(nothing)}.'
+            yield f'It says "nothing" in {sum(row.says is Verdict.NOTHING for row in some)} of {len(some)}.'
         else:
-            yield f"Median width {median(widths):.2f} of the gain."
+            yield f"Median width {median(row.width for row in known):.2f} of the gain."
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A line of the table: its text, what the full runs add, whether the interval has it, its width over the gain."""
+
+    text: str
+    gain: float | None
+    covers: bool
+    covers_one: bool
+    width: float
+    says: Verdict
+
+    @classmethod
+    def of(cls, line: Mapping[str, Any], full: Sequence[Mapping[str, Any]]) -> _Row:
+        found = PartnerPilot.model_validate(line["pilot"])
+        says = verdict_of(found, line["matters"])
+        runs = [each for each in full if each.get("data") == line["data"]]
+        added = [_added(each, line["kind"]) for each in runs] if line["kind"] != "noise" else [0.0]
+        read = next((each["8"]["recovered"] for each in runs if not each["seed"]), None)
+        gain = fmean(added) if added else None
+        low, high = found.low or 0.0, found.high or 0.0
+        width = (high - low) / abs(gain) if gain else math.inf
+        covers, covers_one = ((low <= (value or 0.0) <= high) for value in (gain, line["truth"]))
+        text = (
+            f"| {line['data']} | {line['metric']} | {line['rows']:,} | {found.rows:,} | {found.own:.3f} "
+            f"| {'–' if gain is None else f'{gain:+.3f}'} | {found.value:+.3f} ({low:+.3f} to {high:+.3f}"
+            f"{'' if covers else ', missed'}) | {says.value} | {'–' if width == math.inf else f'{width:.2f}'} "
+            f"| {rounded(line['account']['read'])}, {rounded(read if line['kind'] == 'grades' else None)} |"
+        )
+        return cls(text, gain, covers, covers_one, width, says)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -146,18 +186,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--results", type=Path, default=RESULTS, help="file that results are appended to")
     parser.add_argument("--tables", type=lambda text: text.split(","), default=[*TABLES], help=", ".join(TABLES))
     parser.add_argument("--kinds", type=lambda text: text.split(","), default=[*KINDS], help=", ".join(KINDS))
+    parser.add_argument("--rows", type=int, default=ROWS, help="rows of a pilot, at most")
     parser.add_argument("--seeds", type=int, default=1, help="number of seeds")
     given = parser.parse_args(arguments)
     lines, full = lines_of(given.results), lines_of(FULL)
-    done = {(line["data"], line["kind"], line["seed"]) for line in lines}
+    done = {(line["data"], line["kind"], line["seed"], line.get("most", ROWS)) for line in lines}
     for seed, kind, name in (
         (seed, kind, name) for seed in range(given.seeds) for kind in given.kinds for name in given.tables
     ):
-        if (name, kind, seed) not in done:
-            lines.append(measured(name, load(name, given.data), kind, seed, full))
+        if (name, kind, seed, given.rows) not in done:
+            lines.append(measured(name, load(name, given.data), kind, seed, full, given.rows))
             with given.results.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(lines[-1]) + "\n")
-    sys.stdout.write("\n".join(page(lines)) + "\n")
+    sys.stdout.write("\n".join(page(lines, full)) + "\n")
 
 
 if __name__ == "__main__":

@@ -257,15 +257,21 @@ def _child(arguments: Sequence[str], folder: Path, log: Path, moment: int | None
         os._exit(code)
 
 
-def import_ahead(base: Path) -> None:
+def import_ahead() -> None:
     """Import here what the commands import, so that their processes, which are forks of this one, do not each.
 
     A process of its own runs a training and a month to find out what that is: a process that has computed, whose
     threads a fork would lack, is no parent for others.
-
-    Args:
-        base: Folder that `organise` made, which is used up.
     """
+    with tempfile.TemporaryDirectory() as place:
+        organise(Path(place), 200, 1)
+        for name in _imported_by_a_month(Path(place)):
+            with suppress(Exception), redirect_stdout(StringIO()):
+                importlib.import_module(name)
+
+
+def _imported_by_a_month(base: Path) -> list[str]:
+    """Names of the modules of a process that ran a training and a month in a folder that `organise` made."""
     names = base / "modules"
     if os.fork() == 0:
         parties = Organisations(base, 0)
@@ -277,9 +283,7 @@ def import_ahead(base: Path) -> None:
         names.write_text("\n".join(name for name in sys.modules if name not in ("__main__", "__mp_main__")))
         os._exit(0)
     os.wait()
-    for name in names.read_text().splitlines():
-        with suppress(Exception), redirect_stdout(StringIO()):
-            importlib.import_module(name)
+    return names.read_text().splitlines()
 
 
 def _killed_at(moment: int) -> None:
@@ -404,9 +408,6 @@ def both_years(rows: int, months: int, kills: int, seed: int, *, tls: bool) -> t
     """An undisturbed and a disturbed year of the same organisations."""
     years = []
     with tempfile.TemporaryDirectory() as place:
-        (warm := Path(place) / "warm").mkdir()
-        organise(warm, 200, 1)
-        import_ahead(warm)
         (first := Path(place) / "made").mkdir()
         organise(first, rows, months)
         for name, times in (("undisturbed", 0), ("disturbed", kills)):
@@ -415,22 +416,28 @@ def both_years(rows: int, months: int, kills: int, seed: int, *, tls: bool) -> t
     return years[0], years[1]
 
 
-def main() -> None:
-    """Run both years, and print what they left."""
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    for name, default in (("rows", 2000), ("months", 12), ("kills", 2), ("seed", 0)):
-        options.add_argument(f"--{name}", type=int, default=default)
-    options.add_argument("--tls", action="store_true")
-    undisturbed, disturbed = both_years(**vars(options.parse_args()))
-    differences = [*compare(undisturbed, disturbed)]
+def outcome(undisturbed: Year, disturbed: Year) -> dict[str, Any]:
+    """What both years left and in what they differ, as JSON has it."""
     runs = {name: len(lines) for name, lines in disturbed.ledgers.items()}
     # `dataclasses.asdict` makes a counter of a counter's pairs.
     result = {name: {**vars(year)} for name, year in (("undisturbed", undisturbed), ("disturbed", disturbed))}
     for year in result.values():
         year.pop("ledgers")
         year["scores"] = len(year["scores"])
-    print(json.dumps({**result, "runs_in_the_ledger": runs, "differences": differences}, indent=1))
-    sys.exit(bool(differences))
+    return {**result, "runs_in_the_ledger": runs, "differences": [*compare(undisturbed, disturbed)]}
+
+
+def main() -> None:
+    """Run both years, and print what they left."""
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    for name, default in (("rows", 2000), ("months", 12), ("kills", 2), ("seed", 0)):
+        options.add_argument(f"--{name}", type=int, default=default)
+    options.add_argument("--tls", action="store_true")
+    given = vars(options.parse_args())
+    import_ahead()
+    result = outcome(*both_years(**given))
+    print(json.dumps(result, indent=1))
+    sys.exit(bool(result["differences"]))
 
 
 if __name__ == "__main__":

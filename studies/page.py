@@ -14,6 +14,9 @@ from studies.results import Mean, formatted
 LINE = 120
 OPEN_ROWS = 12
 """Tables of more rows are shown folded."""
+LONG_PAGE = 17_000
+"""Bytes of a page, without its head, from which on tables of more than `OPEN_ROWS_OF_LONG` rows are folded."""
+OPEN_ROWS_OF_LONG = 4
 Row = TypeVar("Row")
 
 
@@ -143,12 +146,17 @@ class Page:
         return {block.file: block.svg() for block in self.blocks if not isinstance(block, str | Table | ClaimsTable)}
 
     def markdown(self) -> str:
-        """The verdicts counted, then all sections."""
+        """The verdicts counted, then all sections; a long page has only its shortest tables open."""
+        text = self._rendered(OPEN_ROWS)
+        return text if len(text.encode()) < LONG_PAGE else self._rendered(OPEN_ROWS_OF_LONG)
+
+    def _rendered(self, open_rows: int) -> str:
+        """The page with all tables of more rows folded."""
         parts = [summary(self.claims)]
         for section in self.sections:
             if not section.empty:
                 parts += ["#" * section.level + f" {section.title}"] if section.title else []
-                parts += [_markdown(block) for block in section.blocks]
+                parts += [_markdown(block, open_rows) for block in section.blocks]
         return "\n\n".join(part for part in parts if part)
 
 
@@ -161,9 +169,9 @@ def wrapped(text: str) -> str:
     )
 
 
-def folded(block: Table) -> str:
+def folded(block: Table, open_rows: int = OPEN_ROWS) -> str:
     """A table in Markdown; a long one behind a line that opens it."""
-    if len(block.rows) <= OPEN_ROWS:
+    if len(block.rows) <= open_rows:
         return block.markdown()
     summary_line = f"<summary>{len(block.rows)} rows: {', '.join(block.head)}</summary>"
     return f'<details markdown="1">\n{summary_line}\n\n{block.markdown()}\n\n</details>'
@@ -178,11 +186,11 @@ def file_name(*words: str) -> str:
     return "-".join(" ".join(words).lower().replace("-", " ").replace(",", " ").split()) + ".svg"
 
 
-def _markdown(block: Block) -> str:
+def _markdown(block: Block, open_rows: int) -> str:
     if isinstance(block, str):
         return block
     if isinstance(block, ClaimsTable):
-        return folded(block.table())
+        return folded(block.table(), open_rows)
     if isinstance(block, Table):
-        return folded(block) if block.rows else ""
+        return folded(block, open_rows) if block.rows else ""
     return f"![{block.label}](figures/{block.file})"

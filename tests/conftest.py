@@ -18,12 +18,14 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
 from tests.postgres import postgres
 
 __all__ = ["postgres"]
 
 TESTS = Path(__file__).parent
+SOURCES = TESTS.parent / "src"
 MEMORY = Path("/dev/shm")
 ROOM = 4 << 30
 """Bytes that must be free."""
@@ -75,14 +77,19 @@ SLOW = (
 """Folders and files that train whole jobs, start processes or repeat a test many times: `make quick` skips them."""
 
 FORKING = (
+    "batches/test_batches.py",
     "benchmarks/test_predict.py",
+    "benchmarks/test_row_memory.py",
     "benchmarks/test_scale.py",
     "benchmarks/test_serving.py",
+    "benchmarks/test_tables.py",
     "benchmarks/test_training.py",
     "channel/test_grpc.py",
     "channel/test_kills.py",
+    "cli/test_forget.py",
     "cli/test_hostile.py",
     "cli/test_interrupt.py",
+    "cli/test_interrupted_reading.py",
     "cli/test_party.py",
     "cli/test_serve.py",
     "cli/test_sweep.py",
@@ -113,7 +120,10 @@ They wait much of the time, while the other workers compute.
 
 LONGEST = (
     "conformance/test_conformance.py",
+    "benchmarks/test_year.py",
     "serving/test_onnx.py",
+    "report/test_browser.py",
+    "models/test_pilot.py",
     "audit/test_features.py",
     "parties/test_guard.py",
     "estimator/test_classifier.py",
@@ -122,7 +132,6 @@ LONGEST = (
     "jobs/test_courier.py",
     "cli/test_verbs.py",
     "estimator/test_sklearn.py",
-    "report/test_browser.py",
     "cli/test_damage.py",
     "benchmarks/test_label_defences.py",
     "cli/test_memory.py",
@@ -134,7 +143,17 @@ LONGEST = (
     "parties/test_resume.py",
     "conformance/test_feature_defences.py",
     "parties/test_step_reads.py",
+    "docs/test_readme.py",
     "docs/test_examples.py",
+    "cli/test_init.py",
+    "data/test_sources.py",
+    "benchmarks/test_grade_attacks.py",
+    "cli/test_exchange.py",
+    "benchmarks/test_columns_read.py",
+    "attacks/test_exact.py",
+    "benchmarks/test_audit_price.py",
+    "cli/test_consent.py",
+    "report/test_default_job.py",
     "training/test_references.py",
     "parties/test_power.py",
     "studies/test_completion.py",
@@ -228,6 +247,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # No test may depend on the time of an example. Every run draws others, so that each needs few of the default 100.
     settings.register_profile("busy machine", settings(), deadline=None, max_examples=30)
     settings.load_profile("busy machine")
+    # Every worker reads the constants of the modules under test, to try them, and not those of studies and benchmarks.
+    providers.is_local_module_file = lambda path: path.startswith(str(SOURCES))
     if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
         os.environ.setdefault("TMPDIR", str(MEMORY))  # of estimators, whose runs lie in folders of their own

@@ -15,12 +15,13 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 import cutlayer.audit.findings  # noqa: F401 (registers the checks)
+from cutlayer.accounting.events import Event
 from cutlayer.attacks import REGISTRY as ATTACKS
 from cutlayer.audit.checks import CHECKS
 from cutlayer.channel.kinds import MEANINGS, Kind
@@ -34,6 +35,7 @@ from cutlayer.models.bottom_fits import FITS
 from cutlayer.models.sections import BottomKind, TopKind
 from cutlayer.protections import REGISTRY
 from cutlayer.protections.contract.base import Asset, Protection
+from cutlayer.protections.contract.hooks import HOOKS
 from tests.conformance.table import PROTECTIONS
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -122,6 +124,28 @@ def messages() -> str:
         tensors = (f"`{name}` {str(dtype).removeprefix('torch.')}" for name, (dtype, _) in shape.tensors.items())
         content = ", ".join([*tensors, *(f"`{name}`" for name in shape.fields)])
         lines.append(f"| `{kind}` | {MEANINGS[kind]} | {content or 'nothing more'} |")
+    return "\n".join(lines)
+
+
+def hooks() -> str:
+    """What a protection may override, on which side, and which protections do."""
+    lines = ["| hook | side | what it does | used by |", "|---|---|---|---|"]
+    for name in ("setup", *HOOKS, "event", "metrics", "epoch_metrics", "state_dict", "load_state_dict"):
+        method = getattr(Protection, name)
+        views = " ".join(map(str, method.__annotations__.values()))
+        sides = {"ActiveView": "active", "PassiveView": "passive"}
+        side = next((sides[view] for view in sides if view in views), "active" if name == "labels" else "its own")
+        users = [f"`{kind}`" for kind, known in sorted(REGISTRY.items()) if name in vars(known)]
+        used = ", ".join(users) or "none yet"
+        does = joined((inspect.getdoc(method) or "").partition("\n\n")[0])
+        lines.append(f"| `{name}` | {side} | {cell(does)} | {used if name in HOOKS else 'any'} |")
+    return "\n".join(lines)
+
+
+def events() -> str:
+    """What the ledger knows of, and what neighbours differ in."""
+    lines = ["| event | what it states |", "|---|---|"]
+    lines += [f"| `{kind.__name__}` | {cell(first_sentence(inspect.getdoc(kind) or ''))} |" for kind in get_args(Event)]
     return "\n".join(lines)
 
 
@@ -327,6 +351,8 @@ GENERATED: Mapping[str, Callable[[], str]] = {
     "guarantees": guarantees,
     "findings": findings,
     "messages": messages,
+    "hooks": hooks,
+    "events": events,
 }
 """What stands in place of each marker, with links as from a folder of `docs/`."""
 

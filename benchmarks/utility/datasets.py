@@ -138,8 +138,8 @@ def _criteo(data: Path) -> DataSet:
     return _divided(table.astype(dict.fromkeys(names[14:], object)), "label", 13)
 
 
-def _avazu(data: Path) -> DataSet:
-    table = pd.read_csv(data / "avazu" / "avazu_random_20k_10days.csv.gz", dtype=str).drop(columns="id")
+def _avazu(data: Path, file: str = "avazu_random_20k_10days.csv.gz") -> DataSet:
+    table = pd.read_csv(data / "avazu" / file, dtype=str).drop(columns=["id", "src"], errors="ignore")
     return _divided(table.assign(click=table["click"].astype(int)), "click", 3)
 
 
@@ -203,13 +203,18 @@ LOADERS: Mapping[str, Callable[[Path], DataSet]] = {
     "avazu": _avazu,
 }
 """Data sets by name, the smaller ones first."""
+WHOLE: Mapping[str, Callable[[Path], DataSet]] = {
+    "criteo-whole": _criteo,
+    "avazu-whole": lambda data: _avazu(data, "avazu_merged.csv.gz"),
+}
+"""Data sets of all their rows, which are measured where they are named alone."""
 
 
 def load(name: str, data: Path) -> DataSet:
-    """A data set by its name, one of `LOADERS`, of 20,000 rows at most.
+    """A data set by its name, one of `LOADERS`, of 20,000 rows at most, or one of `WHOLE`.
 
     Args:
         name: Name.
         data: Folder of the files.
     """
-    return LOADERS[name](data).drawn(LARGEST)
+    return WHOLE[name](data) if name in WHOLE else LOADERS[name](data).drawn(LARGEST)

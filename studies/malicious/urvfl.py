@@ -72,7 +72,8 @@ class Pilot:
         with torch.no_grad():
             made = self._decoder(embeddings).clamp(self._features.amin(dim=0), self._features.amax(dim=0))
         spread = (self._features.std(dim=0) / made.std(dim=0).clamp_min(1e-9)).clamp_max(1.0)
-        return self._features.mean(dim=0) + (made - made.mean(dim=0)) * spread
+        rebuilt: Tensor = self._features.mean(dim=0) + (made - made.mean(dim=0)) * spread
+        return rebuilt
 
     def _learn_to_rebuild(self) -> None:
         optimizer = Adam([*self._encoder.parameters(), *self._decoder.parameters()], LR)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import multiprocessing
 import pickle
 import shutil
 from collections.abc import Iterable, Iterator
@@ -17,16 +16,30 @@ import pytest
 from pyarrow import csv, parquet
 
 from cutlayer import batches
+from cutlayer.accounting import RandomizedGrade
+from cutlayer.accounting.run_store import NAME, RunStore
+from cutlayer.batches import parts as parts_of_a_run
 from cutlayer.batches import released
 from cutlayer.batches.released import MANIFEST
 from cutlayer.channel.trail import read_lines, verify
-from cutlayer.config import Job, validated
-from cutlayer.errors import ConfigError, CutlayerError, DataError, NotApproved, ProtocolError, RunFolderError
+from cutlayer.config import BudgetConfig, Job, validated
+from cutlayer.errors import (
+    BudgetExceeded,
+    ConfigError,
+    CutlayerError,
+    DataError,
+    NotApproved,
+    ProtocolError,
+    RunFolderError,
+)
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
+from cutlayer.protections.contract.chain import Chain
 from cutlayer.serving.predict import Request, predict
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
+from cutlayer.training.run_ledger import chain_of
+from tests.parties.processes import forkserver
 from tests.parties.test_grades import raw
 from tests.serving.world import own_table, write_tables
 
@@ -98,12 +111,12 @@ def test_an_engine_sends_paths_alone_to_its_workers(run: Path) -> None:
 
 @pytest.mark.slow
 def test_two_processes_release_and_predict_what_one_does(run: Path) -> None:
-    context = multiprocessing.get_context("spawn")
+    """Forked from one that has run nothing: what they are sent is pickled, as for a new interpreter."""
     whole = [(batches.releaser(run, TELCO), table(run, TELCO)), (batches.predictor(run, ACTIVE), joined(run))]
-    answers = [context.Queue() for _ in range(2)]
+    answers = [forkserver.Queue() for _ in range(2)]
     for answer, rows in zip(answers, (slice(0, 77), slice(77, None)), strict=True):
         half = [(function, given.take(np.arange(160)[rows])) for function, given in whole]
-        context.Process(target=_in_worker, args=(half, answer), daemon=True).start()
+        forkserver.Process(target=_in_worker, args=(half, answer), daemon=True).start()
     made = zip(*(answer.get(timeout=PATIENCE) for answer in answers), strict=True)
     for (function, given), halves in zip(whole, made, strict=True):
         assert pa.concat_tables(halves).equals(function(given))
@@ -173,6 +186,29 @@ def test_a_release_is_on_the_trail_once_whatever_number_of_files(run: Path, tmp_
     with pytest.raises(RunFolderError, match="no files"), begin(run, tmp_path / "out"):
         pass
     assert written(run, tmp_path / "again").digest == done.digest  # the draws are permanent
+
+
+def test_the_ledger_states_that_changed_rows_are_not_counted(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unseen() -> list[int]:
+        lines = RunStore(run.parent / "keys" / NAME).lines()
+        events = [entry.event for line in lines for entry in line.ledger.entries]
+        return [event.unseen for event in events if isinstance(event, RandomizedGrade)]
+
+    (before,) = unseen()
+    written(run, tmp_path / "november")
+    assert unseen() == [before + 1]
+
+    def limited(*given: Any) -> Chain:
+        chain = chain_of(*given)
+        chain.budget = BudgetConfig(epsilon=3.0)
+        return chain
+
+    monkeypatch.setattr(parts_of_a_run, "chain_of", limited)
+    with pytest.raises(BudgetExceeded, match="expected releases that are counted"), begin(run, tmp_path / "december"):
+        pass
+    assert unseen() == [before + 1]
 
 
 def test_what_a_partner_signs_is_checked_too(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 from benchmarks import grade_draws, grade_front, grade_rule, grades
 from benchmarks.utility.datasets import DataSet
+from cutlayer.kernels.noise.informative_rows import informative_rows
 from tests.cli.jobs import audit_briefly
 from tests.models.estimator_rows import fit_briefly
 
@@ -65,14 +67,28 @@ def test_differences_to_own_columns_have_intervals_of_seeds() -> None:
 
 
 def test_the_rule_counts_a_quarter_of_the_rows_of_rare_categories() -> None:
-    cases = [{"epsilon": 1.0, "m": 1_000.0, "loss": 0.018}, {"epsilon": 2.0, "m": 4_000.0, "loss": 0.006}]
-    for rare, missed in ((True, 0), (False, 0)):
-        said = grade_rule.page([{"rule": "toy", "rare": rare, "cases": cases}])
-        assert f"Of 2 cases with 200 informative rows or more, {missed} are wrong by more than 0.02." in said
-        assert ("| 200 to 400 | 1 | 0.018 | 0.018" in said) == rare
-    both = [{"rule": name, "rare": False, "cases": cases} for name in ("adult", "toy")]
-    assert grade_rule.page(both).count("Of 2 cases") == 2  # what the table was fitted to stands apart
-    assert "1 are wrong" in grade_rule.page([{"rule": "toy", "rare": False, "cases": [cases[0] | {"loss": 0.05}]}])
+    line = {"rule": "toy", "rows": 10_000, "auc": 0.75, "rare": False}
+    cases = [{"epsilon": 1.0, "m": 500.0, "loss": 0.02}, {"epsilon": 2.0, "m": 2_000.0, "loss": 0.06}]
+    assert "Of 2 cases with 200 informative rows or more, 1 are wrong" in grade_rule.page([line | {"cases": cases}])
+    rare = line | {"rare": True, "cases": cases}  # 500 rows are too few to count
+    (case,) = grade_rule.cases_of(rare)
+    (plain, *_) = (case for case in grade_rule.cases_of(rare | {"rare": False}) if case.loss == 0.06)
+    assert case.expected == pytest.approx(4 * plain.expected)
+    both = [line | {"rule": name, "cases": cases} for name in ("adult", "toy")]
+    assert grade_rule.page(both).count("Of 2 cases") == 2  # what the rule was fitted to stands apart
+
+
+def test_a_loss_is_outside_where_neither_a_strong_nor_a_weak_partner_has_it() -> None:
+    low, high = 0.03, 0.05
+    for loss, outside in ((low, False), (0.04, False), (high + 0.019, False), (high + 0.021, True), (0.009, True)):
+        assert grade_rule.Case(loss, low, (low, high)).is_outside == outside
+
+
+def test_true_labels_are_worth_what_the_kernel_says() -> None:
+    for rows, share, epsilon in ((1_000, 0.1, 0.5), (3_000, 0.5, 4.0)):
+        shares = (1 - share, share)
+        drawn = informative_rows(rows, shares, epsilon)
+        assert grade_rule.true_worth(rows, drawn, epsilon) == pytest.approx(informative_rows(rows, shares, math.inf))
 
 
 def test_the_rule_is_tried_on_other_columns(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -155,10 +155,6 @@ PARTIES = [
     ({f"{BANK}.secret": "a\0b"}, "parties.bank.secret: expected the path of a file or folder, got"),
     ({f"{BANK}.secret": "/"}, "parties.bank.secret: expected the path of a file or folder, got '/'"),
     (
-        {"train.workers": 2},
-        "train: expected no workers, got 2; leave it out; cutlayer.batches divides releases and predictions among",
-    ),
-    (
         {f"{TELCO}.audit": {"fail_above": {"label_auc": 0.6}}},
         "only the active party, which holds the labels, can measure",
     ),

@@ -60,6 +60,28 @@ def test_settings_are_trained_by_seed_and_only_what_is_new_again(place, trained)
     assert len(trained) == 2, "another job takes over no training"
 
 
+def test_grades_are_compared_at_another_epsilon(place, trained):
+    """A job of grades that trained end to end for each named protection refused `grade_dp`."""
+    place.change(
+        {
+            "parties.bank.privacy": {"label_dp": {"eps": 1.0}},
+            "parties.telco.privacy": {"grade_dp": {"epsilon": 8.0}},
+            "parties.telco.fit": {"kind": "grade"},
+            "model.bottom": {"bank": {"kind": "auto"}, "telco": {"kind": "grade", "least_rows": 0}},
+            "model.top": {"kind": "auto"},
+            "train": {"release": "once"},
+        }
+    )
+    assert compared(place, "label_dp eps=1 + grade_dp epsilon=4", "label_dp eps=2", seeds=1).code == 0
+    graded, noisy = trained
+    assert graded.parties["telco"].privacy == {"grade_dp": {"epsilon": 4}}
+    assert (graded.bottom_of("telco")["kind"], graded.train.release) == ("grade", "once")
+    assert (noisy.bottom_of("telco")["kind"], noisy.train.release) == ("auto", "every_step")
+    refused = compared(place, "grade_dp", "none", seeds=1)
+    assert refused.code == 2
+    assert "label_dp" in refused.err
+
+
 def test_differences_are_paired_and_judged(place, trained):
     document = compared(place, "none", "max_norm", "iso_noise ratio=4.0", options=("--json",)).document()
     found = {(each["setting"], each["other"], each["quantity"]): each for each in document["differences"]}

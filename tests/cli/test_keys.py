@@ -133,6 +133,7 @@ def test_one_serial_number_can_be_revoked_alone(invited):
         (("init", "bank"), "keys holds the certificate of an authority already"),
         (("init", "bank", "--federation", "Loans", "--folder", "new"), "expected a federation name"),
         (("init", "../bank", "--folder", "new"), "expected a party name"),
+        (("init", "job.yaml", "--folder", "new"), "expected the name of a party, as in the job, got a file, job.yaml"),
         (("invite", "../../etc/telco", "--address", "b:1"), "expected a party name"),
         (("invite", "shop", "--address", "b"), "expected an address as HOST:PORT"),
         (("invite", "shop", "--address", "b:0"), "with a port from 1 to 65535"),

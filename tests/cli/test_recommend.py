@@ -21,7 +21,7 @@ from cutlayer.jobs.check import check_job
 from cutlayer.protections import REGISTRY
 from cutlayer.sweeps import measure, worker
 from cutlayer.sweeps.recommend import halving
-from cutlayer.sweeps.recommend.candidates import UNDEFENDED, Candidates
+from cutlayer.sweeps.recommend.candidates import UNDEFENDED, Candidates, with_changes
 from cutlayer.sweeps.recommend.result import Limits, Measured, parse_guarantee
 from cutlayer.sweeps.recommend.wording import recommended_diff
 from cutlayer.sweeps.result import TrialMetrics
@@ -95,7 +95,7 @@ def test_the_best_of_the_last_rung_is_recommended_with_its_diff(place, stated):
     assert result["verdict"].startswith("Recommended for leak 0.6, loss 0.01: label_dp 0.5, with leak 0.580 ± 0.000")
     (checked,) = result["checked"]
     assert (checked["seeds"], checked["reached"]) == ([2, 3, 4, 5, 6], True)
-    assert checked["loss"] == pytest.approx(0.005)
+    assert checked["loss"]["value"] == pytest.approx(0.005)
     lengths = [job.train.epochs for job in ran]
     assert lengths == sorted(lengths)
     assert set(lengths) == {3, 9}
@@ -181,8 +181,8 @@ def test_a_theorem_is_not_rejected_for_the_noise_of_a_measurement(place, stated,
     stated(noisy)
     result = place.call("recommend", place.file, "--max-excess", "0.02", "--json").document()
     assert result["chosen"].startswith("label_free")
-    assert (result["last"][result["chosen"]]["excess"], result["checked"][0]["leak"]) == (0, 0)
-    assert result["checked"][0]["leak_auc"] >= 0.7 + noise, "what was measured is shown all the same"
+    assert (result["last"][result["chosen"]]["excess"], result["checked"][0]["leak"]["value"]) == (0, 0)
+    assert result["checked"][0]["leak_auc"]["value"] >= 0.7 + noise, "what was measured is shown all the same"
 
 
 def test_what_a_public_split_reveals_is_measured(place):
@@ -212,7 +212,8 @@ def test_a_limit_on_columns_searches_the_protections_of_both_sides(place, stated
     assert "excess 0.000 ± 0.000, columns rebuilt 0.200 ± 0.000 and AUC loss +0.080" in result["verdict"]
     assert any("the features of telco" in statement for statement in result["statements"][result["chosen"]])
     attacks = [job.parties["telco"].audit.attacks for job in ran]
-    assert {*attacks} == {column_attacks("binary", once=once) for once in (False, True)}
+    tried = {column_attacks("binary", once=once) for once in (False, True)}
+    assert {*attacks} == {*tried, column_attacks("binary", once=True, graded=True)}
     front = {(result["last"][name]["leak"], result["last"][name]["rebuilt"]) for name in result["front"]}
     assert front >= {(0.7, 1.0), (0.7, 0.2)}, "three objectives"
     nothing = place.call("recommend", place.file, "--max-rebuilt", "0.01", "--max-loss", "0.09")
@@ -229,6 +230,29 @@ def test_protections_of_columns_are_tried_where_columns_are_limited(place):
     assert both.job({"protection": "as configured"}).parties["telco"].privacy == {"nopeek": {"alpha": 0.1}}
     intervals = both.job({"protection": "label_free 64 intervals"}).parties["telco"]
     assert (intervals.fit["numbers"], intervals.features.numbers.quantiles) == (False, 16)
+
+
+def test_a_job_of_grades_is_compared_with_all_others_and_others_with_grades(place):
+    """The job that `init` writes was refused, and no search tried grades."""
+    limits = Limits(None, None, 0.01, max_rebuilt=0.3)
+    found = Candidates(place.file, limits)
+    graded = found.job({"protection": "label_dp 1 + grade_dp 8"})
+    assert (graded.parties["bank"].privacy, graded.parties["telco"].privacy) == (
+        {"label_dp": {"eps": 1.0}},
+        {"grade_dp": {"epsilon": 8.0}},
+    )
+    raw = with_changes(found.raw, dict(found._proposed())["label_dp 1 + grade_dp 8"])
+    raw["parties"]["telco"]["audit"] = {"attacks": ["best_guess"]}
+    place.file.write_text(json.dumps(raw))
+    of_grades = Candidates(place.file, limits)
+    assert "label_dp 1 + grade_dp 8" not in of_grades.by_name, "it is the job as configured"
+    assert {*found.by_name} - {*of_grades.by_name} == {"label_dp 1 + grade_dp 8"}
+    undefended = of_grades.job({"protection": UNDEFENDED})
+    assert (undefended.bottom_of("telco")["kind"], undefended.train.release) == ("auto", "every_step")
+    assert not any(party.privacy for party in undefended.parties.values())
+    sketch = of_grades.job({"protection": "label_free 64"})
+    assert {*column_attacks("binary", once=True), "best_guess"} == {*sketch.parties["telco"].audit.attacks}
+    assert Candidates(place.file, ANY).job({"protection": UNDEFENDED}).parties["telco"].privacy == {}
 
 
 def test_nothing_within_reach_names_the_nearest_and_what_columns_tell(place, stated):
@@ -389,13 +413,18 @@ def test_a_real_search(place, monkeypatch, changes, candidate, metric):
     shutil.rmtree(folder)
 
 
+def figures_of(loss, leak):
+    utility = 0.9 - loss
+    return Measured(utility, utility, None, None, leak, None, None, "", 1, 1.0, 0.7, leak - 0.7, loss=loss)
+
+
 def test_survivors_hold_the_front_and_the_nearest():
     draw = random.Random(0)
     for _ in range(50):
-        measured = {UNDEFENDED: Measured(0.9, 0.0, 1.0, 0.3, 0.7, "")}
+        measured = {UNDEFENDED: figures_of(0.0, 1.0)}
         for number in range(12):
             loss, leak = draw.uniform(0, 0.1), draw.uniform(0.5, 1)
-            measured[f"c{number}"] = Measured(0.9 - loss, loss, leak, leak - 0.7, 0.7, "")
+            measured[f"c{number}"] = figures_of(loss, leak)
         limits = Limits(0.6, None, 0.01)
         left = halving.survivors(measured, limits)
         assert UNDEFENDED in left

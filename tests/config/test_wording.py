@@ -9,9 +9,8 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import Field, field_validator
 
-from cutlayer.config import FrozenModel, PrivatePart, TrainConfig, near_miss, validated
+from cutlayer.config import FrozenModel, OptimizerConfig, near_miss, validated
 from cutlayer.errors import ConfigError
-from cutlayer.protections.label_dp import LabelDPConfig
 
 
 class Wheel(FrozenModel):
@@ -148,15 +147,6 @@ def test_near_misses():
     assert near_miss("zzz", []) == ""
 
 
-def test_a_renamed_key_names_its_successor() -> None:
-    with pytest.raises(ConfigError, match=r"^opening: unknown key; did you mean 'warmup_epochs'\?$"):
-        validated(TrainConfig, {"epochs": 3, "opening": 1}, "")
-
-
-def test_a_removed_key_says_what_to_write_instead() -> None:
-    with pytest.raises(ConfigError, match=r"^parties\.bank\.cuda_graphs: unknown key, which was removed; leave it out"):
-        validated(PrivatePart, {"cuda_graphs": True}, "parties.bank")
-    with pytest.raises(ConfigError, match=r"^parties\.bank\.audit\.live: unknown key, which was removed; write rows"):
-        validated(PrivatePart, {"audit": {"live": 0.2}}, "parties.bank")
-    with pytest.raises(ConfigError, match=r"^privacy\.label_dp\.stages: unknown key, which was removed; leave it out"):
-        validated(LabelDPConfig, {"eps": 1.0, "stages": 2}, "privacy.label_dp")
+def test_a_key_of_another_program_names_the_one_here() -> None:
+    with pytest.raises(ConfigError, match=r"^learning_rate: unknown key; did you mean 'lr'\?$"):
+        validated(OptimizerConfig, {"learning_rate": 0.1}, "")

@@ -45,22 +45,6 @@ def test_every_page_is_in_the_navigation() -> None:
     assert all(page.startswith("results/") for page in named - written)
 
 
-@pytest.mark.browser
-@pytest.mark.skipif(browser.CHROMIUM is None, reason="no chromium on this machine: apt-get install chromium")
-def test_figures_cut_no_text() -> None:
-    """A page shows a figure as an image, which hides what lies beyond its edge."""
-    cut = """() => { const size = document.documentElement.viewBox.baseVal;
-      const right = box => size.width - box.x - box.width, below = box => size.height - box.y - box.height;
-      const inside = box => Math.min(box.x, box.y, right(box), below(box)) >= 0;
-      const texts = [...document.querySelectorAll("text")];
-      return texts.filter(text => !inside(text.getBBox())).map(text => text.textContent) }"""
-    figures = sorted((ROOT / "docs" / "figures").glob("*.svg"))
-    with browser.browser() as opened, browser.page_of(opened, figures[0], 1280) as page:
-        for figure in figures:
-            page.goto(figure.as_uri())
-            assert page.evaluate(cut) == [], figure.name
-
-
 def test_pages_of_the_root_lead_to_the_same_pages_from_the_site() -> None:
     docs = ROOT / "docs"
     for page, name in FILES.items():

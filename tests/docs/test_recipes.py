@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
+from cutlayer.config.load import load_job
 from tests.docs.reading import ROOT
 from tests.docs.test_style import parse
 
@@ -75,6 +76,23 @@ def compose() -> list[str]:
     return ["cutlayer " + shlex.join(service["command"]) for service in services.values()]
 
 
+def compose_tls() -> list[str]:
+    whole = read_yaml("compose-tls.yaml")
+    services: Mapping[str, Any] = whole["services"]
+    job = load_job(FOLDER / "../compose/bank/job.yaml")
+    assert services.keys() == job.parties.keys()
+    assert whole["networks"]["link"]["internal"] is True
+    for name, service in services.items():
+        assert service["volumes"] == [f"../compose/{name}:/party"]  # no folder that both see
+        assert "--folder" not in service["command"]
+        assert "--plaintext" not in service["command"]
+        assert "link" in service["networks"]
+    assert job.parties[job.active].address in {
+        f"{host}:7070" for host in services["bank"]["networks"]["link"]["aliases"]
+    }
+    return ["cutlayer " + shlex.join(service["command"]) for service in services.values()]
+
+
 def commands_of(line: str) -> list[list[str]]:
     """The arguments of each call of the program in a line of a shell."""
     words = shlex.split(MONTH.sub("2026-11", line), comments=False)
@@ -83,7 +101,7 @@ def commands_of(line: str) -> list[list[str]]:
     return [words[start + 1 : min([end for end in ends if end > start], default=len(words))] for start in starts]
 
 
-@pytest.mark.parametrize("lines", [cron, systemd, airflow, kubernetes, compose])
+@pytest.mark.parametrize("lines", [cron, systemd, airflow, kubernetes, compose, compose_tls])
 def test_a_recipe_has_commands_that_there_are(lines: Any) -> None:
     found = [command for line in lines() for command in commands_of(line)]
     assert [command for command in found if command[0] == "exchange"]

@@ -88,7 +88,7 @@ def places(tables: Path) -> Iterator[dict[str, Machine]]:
 def test_the_walk_through_works_on_two_machines(tables: Path, places: dict[str, Machine]) -> None:
     text = PAGE.read_text(encoding="utf-8")
     sections = text[text.index("## 1.") : text.index("## In containers")]
-    assert len(re.findall(r"^\$ cutlayer ", sections, re.M)) == sections.count("$ cutlayer ") == 14
+    assert len(re.findall(r"^\$ cutlayer ", sections, re.M)) == sections.count("$ cutlayer ") == 12
     walk = Walk(tables, places)
     walk.through(sections)
     bank, telco = (RunFolder(tables / name / "runs" / f"job-{name}") for name in places)

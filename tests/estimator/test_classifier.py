@@ -34,7 +34,7 @@ def data():
 @pytest.fixture(scope="module")
 def fitted(data):
     """Trained long enough to know something."""
-    return classifier(epochs=12, validation=0.0).fit(*data)
+    return classifier(epochs=12, validation=0.0, attacks=()).fit(*data)
 
 
 def test_it_learns_what_both_parties_know_together(fitted, data):
@@ -110,7 +110,7 @@ def test_rows_with_what_training_has_not_seen(fitted, data):
 def test_labels_come_back_as_they_went_in(data, labels, names):
     X, y = data
     given = np.array(labels)[y]
-    model = classifier().fit(X, given)
+    model = classifier(epochs=1, attacks=()).fit(X, given)
     np.testing.assert_array_equal(model.classes_, np.unique(given))
     assert model.predict(X).dtype == model.classes_.dtype == given.dtype
     np.testing.assert_array_equal(model.predict(X), model.classes_[model.predict_proba(X).argmax(axis=1)])
@@ -140,7 +140,7 @@ def test_the_greater_label_is_the_positive_one_whatever_it_is_called(data):
 )
 def test_kinds_of_label_columns(data, wrap):
     X, y = data
-    model = classifier().fit(X, wrap(np.array(["no", "yes"])[y].tolist()))
+    model = classifier(epochs=1, attacks=()).fit(X, wrap(np.array(["no", "yes"])[y].tolist()))
     assert model.classes_.tolist() == ["no", "yes"]
     assert set(model.predict(X)) <= {"no", "yes"}
 
@@ -160,22 +160,22 @@ def test_tables_of_all_kinds(data):
     X, y = data
     frame = X["bank"]
     arrow = pytest.importorskip("pyarrow").Table.from_pandas(frame)
-    expected = classifier().fit(X, y).predict_proba(X)
+    expected = classifier(attacks=()).fit(X, y).predict_proba(X)
     for bank in (arrow, frame.to_dict("list"), frame.set_index(pd.Index(range(ROWS, 0, -1), name="person"))):
-        model = classifier().fit({"bank": bank, "shop": X["shop"]}, y)
+        model = classifier(attacks=()).fit({"bank": bank, "shop": X["shop"]}, y)
         np.testing.assert_array_equal(model.predict_proba({"bank": bank, "shop": X["shop"]}), expected)
 
 
 def test_the_index_of_a_frame_is_no_feature(data):
     X, y = data
     indexed = X["bank"].assign(answer=y).set_index("answer")
-    model = classifier().fit({**X, "bank": indexed}, y)
+    model = classifier(epochs=1, attacks=()).fit({**X, "bank": indexed}, y)
     assert model.encoders_["bank"].names == ("age", "job")
 
 
 def test_an_active_party_without_features(data):
     X, y = data
-    model = classifier(epochs=8, validation=0.0).fit({"bank": None, "shop": X["shop"]}, y)
+    model = classifier(epochs=8, validation=0.0, attacks=()).fit({"bank": None, "shop": X["shop"]}, y)
     assert model.encoders_.keys() == {"shop"}
     assert model.score({"shop": X["shop"]}, y) > 0.6
     assert [party.name for party in model.report_.parties] == ["bank", "shop"]
@@ -185,7 +185,7 @@ def test_an_active_party_without_features(data):
 def test_three_parties(data):
     X, y = data
     three = {"shop": X["shop"][:, :1], "bank": X["bank"], "mill": X["shop"][:, 1:]}
-    model = classifier(epochs=8, validation=0.0).fit(three, y)
+    model = classifier(epochs=8, validation=0.0, attacks=()).fit(three, y)
     assert list(model.job_.parties) == ["bank", "shop", "mill"]
     assert model.score(three, y) > 0.6
 
@@ -243,7 +243,7 @@ def test_protections_go_to_the_side_each_is_for(data):
 
 def test_the_same_key_gives_the_same_predictions_and_another_does_not(data):
     X, y = data
-    noisy = {"protections": [LabelDPConfig(eps=1.0), MaxNormConfig()]}
+    noisy = {"protections": [LabelDPConfig(eps=1.0), MaxNormConfig()], "attacks": ()}
     first, second, other = (classifier(**noisy, key=key).fit(X, y) for key in (bytes(32), bytes(32), bytes([1]) * 32))
     np.testing.assert_array_equal(first.predict_proba(X), second.predict_proba(X))
     assert first.report_.run.reproducible_noise
@@ -255,7 +255,7 @@ def test_the_same_key_gives_the_same_predictions_and_another_does_not(data):
 
 def test_without_a_key_two_fits_start_from_different_weights(data):
     X, y = data
-    first, second = (classifier(key=None).fit(X, y) for _ in range(2))
+    first, second = (classifier(key=None, epochs=1, attacks=()).fit(X, y) for _ in range(2))
     assert np.abs(first.predict_proba(X) - second.predict_proba(X)).max() > 0
 
 
@@ -280,14 +280,14 @@ def test_attacks_and_comparisons_of_the_fit(data):
 
 def test_patience_stops_early(data):
     X, y = data
-    model = classifier(epochs=200, patience=1, lr=0.1).fit(X, y)
+    model = classifier(epochs=200, patience=1, lr=0.1, attacks=()).fit(X, y)
     assert model.report_.run.stopped_early
     assert len(model.report_.history) < 200
 
 
 def test_a_run_folder_is_kept_where_it_was_asked_for(data, tmp_path):
     X, y = data
-    model = classifier(run_dir=tmp_path / "kept").fit(X, y)
+    model = classifier(run_dir=tmp_path / "kept", epochs=1, attacks=()).fit(X, y)
     folder = tmp_path / "kept" / "run"
     assert model.folder_.path == folder
     assert load_closed_job(folder / "job.yaml").digest() == model.job_.digest()
@@ -299,7 +299,7 @@ def test_a_run_folder_is_kept_where_it_was_asked_for(data, tmp_path):
 
 def test_a_temporary_folder_goes_with_its_estimator(data):
     X, y = data
-    model = classifier().fit(X, y)
+    model = classifier(epochs=1, attacks=()).fit(X, y)
     first = Path(model.folder_.path)
     assert first.exists()
     second = Path(model.fit(X, y).folder_.path)
@@ -379,7 +379,7 @@ def test_a_threshold_by_rate_or_by_cost() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{}, {"rate": 0.1, "cost": (1, 1)}, {"rate": 0}, {"rate": 2}, {"cost": (0, 1)}])
-def test_a_threshold_by_what_it_cannot_be_is_refused(wrong: Any) -> None:
-    X, y = tables()
+def test_a_threshold_by_what_it_cannot_be_is_refused(fitted: VerticalClassifier, wrong: Any) -> None:
+    assert 0 < fitted.choose_threshold(rate=0.5) < 1
     with pytest.raises(ConfigError, match="expected"):
-        classifier().fit(X, y).choose_threshold(**wrong)
+        fitted.choose_threshold(**wrong)

@@ -122,3 +122,18 @@ def test_rare_categories_are_odd_where_the_model_is_not_made_for_them(tmp_path: 
         result = forecast(Job.model_validate(raw))
         assert [party.bottom for party in result.parties] == [None, used]
         assert any("too rare to learn from" in note for column in result.columns for note in column.notes) == warned
+
+
+def test_what_few_drawn_labels_cost_is_stated_of_strong_and_of_weak_columns() -> None:
+    raw = raw_job(
+        bottom={ACTIVE: {"kind": "auto"}, PASSIVES[0]: {"kind": "grade"}},
+        top={"kind": "linear"},
+        release="once",
+        privacy={"label_dp": {"eps": 0.5}},
+    )
+    raw["parties"][PASSIVES[0]] |= {"fit": {"kind": "grade"}, "privacy": {"grade_dp": {"epsilon": 8.0}}}
+    job = Job.model_validate(raw)
+    (drawn,) = [caution for caution in cautions(job) if "label_dp.eps" in caution]
+    assert f"worth 192 rows to {PASSIVES[0]}, which costs" in drawn
+    assert "0.037 of an AUC of 0.8, 0.100 of one of 0.6; eps: 1 is worth more" in drawn
+    assert not [caution for caution in cautions(job, training=60_000) if "label_dp.eps" in caution]

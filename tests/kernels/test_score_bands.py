@@ -8,6 +8,7 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 from scipy.optimize import linprog
+from scipy.stats import norm
 from sklearn.metrics import mutual_info_score, roc_auc_score
 
 from cutlayer.kernels.noise.informative_rows import expected_loss, informative_numbers, informative_rows, true_shares
@@ -114,7 +115,30 @@ def test_rounding_to_levels_is_no_information_of_numbers(epsilon: float, levels:
     assert 0.5 < informative_numbers(1_000, drawn.tolist(), epsilon) / exact < 2
 
 
-def test_fewer_informative_rows_lose_more() -> None:
-    losses = [expected_loss(rows) for rows in (5000, 1500, 500, 250, 150, 50, 5)]
+def test_fewer_informative_rows_and_weaker_columns_lose_more() -> None:
+    losses = [expected_loss(rows, 10_000, 0.8) for rows in (10_000, 5_000, 500, 150, 5, 0)]
     assert losses == sorted(losses)
+    assert losses[0] == 0  # nothing is lost where no label is changed
+    assert losses[-1] == pytest.approx(0.3)  # what the score says is all that noise can take
+    assert expected_loss(500, 10_000, 0.6) > 2 * expected_loss(500, 10_000, 0.8)
+    assert expected_loss(500, 10_000, 0.8, rare=True) == pytest.approx(4 * expected_loss(500, 10_000, 0.8))
     assert informative_rows(1000, (0.5, 0.5), 0.0) == 0
+
+
+@pytest.mark.parametrize(("distance", "epsilon"), [(0.8, 1.0), (1.2, 1.0), (1.2, 2.0)])
+def test_the_loss_is_that_of_weights_fitted_to_drawn_labels(distance: float, epsilon: float) -> None:
+    """Two normal classes, the direction between them estimated in 25 columns from labels as drawn: simulated."""
+    rng, n, width = np.random.default_rng(0), 2_000, 25
+    flip, lost = channel(epsilon, 2)[0, 1], []
+    means = np.zeros(width)
+    means[0] = distance
+    for _ in range(60):
+        labels = rng.random(n) < 0.5
+        x = rng.normal(size=(n, width)) + np.outer(labels, means)
+        reached = []
+        for given in (labels, labels ^ (rng.random(n) < flip)):
+            weights = x[given].mean(axis=0) - x[~given].mean(axis=0)
+            reached.append(norm.cdf(weights @ means / np.linalg.norm(weights) / math.sqrt(2)))
+        lost.append(reached[0] - reached[1])
+    rows = informative_rows(n, (0.5, 0.5), epsilon)
+    assert expected_loss(rows, n, norm.cdf(distance / math.sqrt(2))) == pytest.approx(np.mean(lost), rel=0.3)

@@ -177,24 +177,26 @@ def packed_array(schema: dict[str, Any], files: dict[str, bytes]) -> None:
 
 
 @pytest.mark.parametrize(
-    "content",
+    "made",
     [
-        b"PK\x03\x04",
-        edited(lambda *_: [[]]),
-        edited(lambda *_: None, ZIP_DEFLATED),
-        edited(one_file_twice),
-        edited(without_loader),
-        edited(one_id_twice),
-        edited(of_no_id),
-        edited(packed_array),
-        edited(renamed("sklearn.linear_model._base", "BaseEstimator")),  # which it only imports
-        edited(renamed("sklearn.linear_model._logistic", "_logistic_regression_path")),
-        edited(renamed("sklearn.linear_model._ridge", "Ridge")),
-        edited(lambda schema, _: attributes(schema)["C"].update(content="[" * 100_000)),
-        edited(lambda schema, _: schema.update(content=None)),
+        lambda: b"PK\x03\x04",
+        lambda: edited(lambda *_: [[]]),
+        lambda: edited(lambda *_: None, ZIP_DEFLATED),
+        lambda: edited(one_file_twice),
+        lambda: edited(without_loader),
+        lambda: edited(one_id_twice),
+        lambda: edited(of_no_id),
+        lambda: edited(packed_array),
+        lambda: edited(renamed("sklearn.linear_model._base", "BaseEstimator")),  # which it only imports
+        lambda: edited(renamed("sklearn.linear_model._logistic", "_logistic_regression_path")),
+        lambda: edited(renamed("sklearn.linear_model._ridge", "Ridge")),
+        lambda: edited(lambda schema, _: attributes(schema)["C"].update(content="[" * 100_000)),
+        lambda: edited(lambda schema, _: schema.update(content=None)),
     ],
 )
-def test_a_malformed_archive_is_an_error_of_this_package(content: bytes) -> None:
+def test_a_malformed_archive_is_an_error_of_this_package(made: Callable[[], bytes]) -> None:
+    """Made when the test runs: every worker reads this file, and skops takes seconds to import."""
+    content = made()
     with pytest.raises(CutlayerError):
         load(content)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from cutlayer.models.top_estimators.result import PartnerPilot
 from cutlayer.models.top_estimators.rows import FitRows
 from cutlayer.problem.task import Task
 from cutlayer.results.pilot import Verdict, verdict_of
+from tests.models.estimator_rows import few_strengths
 
 ROWS, COUNT = 8000, 800
 
@@ -54,6 +56,14 @@ def test_influences_are_those_of_leaving_a_row_out(name: str) -> None:
 def test_equal_labels_have_no_finite_error() -> None:
     assert not np.isfinite(auc_influences(np.arange(3.0), np.ones(3, bool)).rows).any()
     assert not np.isfinite(ratio_influences(np.arange(3.0), np.zeros(3)).rows).any()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_strengths() -> Iterator[None]:
+    """Most of the time goes into the choice among strengths, which the tests of the linear candidate are about."""
+    with pytest.MonkeyPatch.context() as patched:
+        few_strengths(patched)
+        yield
 
 
 def pilot(seed: int, strength: float, columns: int = 0) -> tuple[PartnerPilot, float]:

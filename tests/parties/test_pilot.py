@@ -28,7 +28,7 @@ from cutlayer.models.top_estimators.result import PartnerPilot
 from cutlayer.parties.agreement.handshake import check_hello, hello
 from cutlayer.parties.agreement.pilot import pilot_key, pilot_rows, read_key
 from cutlayer.report.sections import sections_of, verdict
-from cutlayer.results.pilot import verdict_of
+from cutlayer.results.pilot import verdict_of, wanted_rows
 from cutlayer.serving.between import PredictionSide
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
@@ -113,6 +113,23 @@ def test_the_report_says_it_first(piloted: Any) -> None:
 def test_verdicts(value: float, low: float | None, high: float | None, said: str) -> None:
     found = PartnerPilot(party=TELCO, rows=100, own=0.8, value=value, low=low, high=high, further=0.0, curve=())
     assert verdict_of(found, 0.02) == said
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "rows"),
+    [(0.04, 0.02, 0.06, 400), (0.04, 0.031, 0.049, None), (-0.01, -0.03, 0.01, None), (0.04, None, None, None)],
+)
+def test_a_pilot_with_half_as_wide_an_interval(
+    value: float, low: float | None, high: float | None, rows: int | None, piloted: Any
+) -> None:
+    """Of four times the rows an interval is half as wide; the report names the number, if there are so many."""
+    found = PartnerPilot(party=TELCO, rows=100, own=0.8, value=value, low=low, high=high, further=0.0, curve=())
+    assert wanted_rows(found) == rows
+    report = write_report(piloted[0].path)
+    (section,) = [
+        section for section in sections_of(report.model_copy(update={"pilot": (found,)})) if section.anchor == "pilot"
+    ]
+    assert ("takes about 400 rows" in section.blocks[0].text) == (rows is not None)
 
 
 def test_a_full_run_repeats_the_draws_and_costs_once(tmp_path: Path) -> None:

@@ -6,12 +6,17 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
+from cutlayer.accounting import Ledger
 from cutlayer.report.html import render_html, write_html
+from cutlayer.report.passive.page import passive_html
 from cutlayer.results.report import Report
 from tests import browser
 from tests.browser import IN_A_BROWSER, chromium
+from tests.docs.reading import ROOT
+from tests.report.passive_samples import exact, passive_report, rebuilt
 from tests.report.reading import Page, leaves, shown
 from tests.report.samples import binary, hostile, multiclass
+from tests.report.test_passive import NOISE
 
 __all__ = ["chromium"]
 
@@ -73,6 +78,30 @@ def test_a_link_of_the_navigation_and_a_printer_open_folds(report: Report, chrom
 
 def test_axe_finds_nothing(report: Report, chromium: Browser, tmp_path: Path) -> None:
     assert browser.violations(chromium, write_html(report, tmp_path / "report.html")) == []
+
+
+def test_the_page_of_a_passive_party_fits_a_phone_and_passes_the_accessibility_rules(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    report = passive_report(features=(exact(42, 50), rebuilt(0.97)), ledger=Ledger((NOISE,)))
+    (tmp_path / "page.html").write_text(passive_html(report))
+    assert browser.too_wide(chromium, tmp_path / "page.html", 390, 1280) == {}
+    assert browser.violations(chromium, tmp_path / "page.html") == []
+
+
+def test_figures_cut_no_text(chromium: Browser) -> None:
+    """A page of the documentation shows a figure as an image, which hides what lies beyond its edge."""
+    cut = """() => { const size = document.documentElement.viewBox.baseVal;
+      const right = box => size.width - box.x - box.width, below = box => size.height - box.y - box.height;
+      const inside = box => Math.min(box.x, box.y, right(box), below(box)) >= 0;
+      const texts = [...document.querySelectorAll("text")];
+      return texts.filter(text => !inside(text.getBBox())).map(text => text.textContent) }"""
+    figures = sorted((ROOT / "docs" / "figures").glob("*.svg"))
+    assert figures
+    with browser.page_of(chromium, figures[0], 1280) as page:
+        for figure in figures:
+            page.goto(figure.as_uri())
+            assert page.evaluate(cut) == [], figure.name
 
 
 def test_axe_and_the_width_would_find_something(chromium: Browser, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from cutlayer.jobs.options import Options, Progress
 from cutlayer.jobs.party import run_party
 from cutlayer.report.build import build
 from cutlayer.report.card import PrivacyCard, annex_html, annex_markdown, build_card
-from cutlayer.report.card.facts import CardFacts
+from cutlayer.report.card.facts import card_facts
 from cutlayer.report.card.small_groups import MIN_ROWS, shown_groups
 from cutlayer.report.card.subgroups import subgroups_of
 from cutlayer.report.evidence import evidence_of, learns_of
@@ -115,7 +115,7 @@ def test_the_rows_of_each_party_are_counted_in_a_run_on_all_rows() -> None:
     data = report.data.model_copy(
         update={"common": 400, "held": {name: 212}, "train": 300, "validation": 40, "test": 60}
     )
-    facts = CardFacts(report.model_copy(update={"data": data}), (), (), ())
+    facts = card_facts(report.model_copy(update={"data": data}), (), (), ())
     assert facts.rows == f"400 rows of {report.active.name}, of which {name} has 212; 300 train, 40 validate, 60 test"
 
 
@@ -159,11 +159,11 @@ def test_a_run_without_protections_is_its_own_undefended_run(card: PrivacyCard) 
 @pytest.mark.parametrize("event", [LabelFree(), NoFormalGuarantee("the run stops early")])
 def test_a_release_without_labels_is_a_measure_though_it_changes_no_message(event: Event) -> None:
     report = Report.model_validate(binary()).model_copy(update={"protections": (), "ledger": Ledger(())})
-    bare = CardFacts(report, (), (), ())
+    bare = card_facts(report, (), (), ())
     assert not bare.protected
     assert (bare.mechanisms, bare.measures[:4]) == ("no protection", "none")
     entry = Entry("label_free", "bank", "labels", ("telco",), event)
-    facts = CardFacts(report.model_copy(update={"ledger": Ledger((entry,))}), (), (), ())
+    facts = card_facts(report.model_copy(update={"ledger": Ledger((entry,))}), (), (), ())
     assert facts.protected
     for text in (facts.mechanisms, facts.measures):
         assert text.startswith("bank: label_free (protects labels) towards telco")
@@ -175,7 +175,7 @@ def test_what_a_release_without_labels_leaves_open_is_no_held_out_label() -> Non
     passive = tuple(party.name for party in report.parties if party.role == "passive")
     for towards, left in ((passive, ()), (passive[:1], passive[1:])):
         ledger = Ledger((Entry("label_free", "bank", "labels", towards, LabelFree()),))
-        facts = CardFacts(report.model_copy(update={"ledger": ledger, "guarantees": ()}), (), (), ())
+        facts = card_facts(report.model_copy(update={"ledger": ledger, "guarantees": ()}), (), (), ())
         assert ("labels of held-out rows" in facts.unprotected) is bool(left)
         assert not left or facts.unprotected.endswith(f"depends on them, towards {', '.join(left)}")
         assert "--empirical-epsilon" not in facts.tested
@@ -184,11 +184,11 @@ def test_what_a_release_without_labels_leaves_open_is_no_held_out_label() -> Non
 def test_held_out_labels_are_open_only_where_a_partner_sees_the_end() -> None:
     """They were listed where all partners release once but the ledger has no entry without labels."""
     report = Report.model_validate(binary()).model_copy(update={"ledger": Ledger(())})
-    assert "labels of held-out rows" in CardFacts(report, (), (), ()).unprotected
+    assert "labels of held-out rows" in card_facts(report, (), (), ()).unprotected
     once = tuple(
         party.model_copy(update={"released_once": party.role == "passive", "traffic": {}}) for party in report.parties
     )
-    facts = CardFacts(report.model_copy(update={"parties": once}), (), (), ())
+    facts = card_facts(report.model_copy(update={"parties": once}), (), (), ())
     assert "labels of held-out rows" not in facts.unprotected
 
 
@@ -198,7 +198,7 @@ def test_the_card_states_what_a_guarantee_of_labels_is_given() -> None:
     for event in (LabelFree(unlabelled=True), RandomizedResponse(1.0, 2, unlabelled=True)):
         ledger = Ledger((Entry("label_free", "bank", "labels", passive, event),))
         changed = report.model_copy(update={"ledger": ledger, "protections": ()})
-        facts = CardFacts(changed, (), (), ())
+        facts = card_facts(changed, (), (), ())
         for text in (facts.epsilon, facts.accountants, facts.statements, facts.units):
             assert "given which rows have a label" in text
         assert ("given which rows have a label" in headline(changed)) is isinstance(event, LabelFree)
@@ -209,7 +209,7 @@ def test_how_gaussian_noise_is_drawn_is_stated_where_there_is_some(event: Event,
     report = Report.model_validate(binary())
     entry = Entry("label_dp", "bank", "labels", ("telco",), event)
     report = report.model_copy(update={"ledger": Ledger(entries=(entry,))})
-    facts = CardFacts(report, (), (), ())
+    facts = card_facts(report, (), (), ())
     assert ("lattice" in facts.channels) is drawn
 
 
@@ -219,7 +219,7 @@ def test_a_supplied_key_is_beside_every_epsilon() -> None:
     for supplied in (True, False):
         run = report.run.model_copy(update={"reproducible_noise": supplied})
         known = report.model_copy(update={"run": run, "ledger": ledger})
-        assert ("not private" in CardFacts(known, (), (), ()).epsilon) is supplied
+        assert ("not private" in card_facts(known, (), (), ()).epsilon) is supplied
         console = Console(file=io.StringIO(), width=200)
         print_story(known, console)
         assert ("not private" in console.file.getvalue()) is supplied  # type: ignore[attr-defined]
@@ -229,7 +229,7 @@ def test_what_nothing_protects_is_named_beside_what_a_protection_covers_without_
     report = Report.model_validate(binary())
     first, *others = [party.name for party in report.parties if party.role == "passive"]
     entry = Entry("nopeek", first, "features", ("bank",), NoFormalGuarantee("a penalty"))
-    facts = CardFacts(report.model_copy(update={"ledger": Ledger(entries=(entry,))}), (), (), ())
+    facts = card_facts(report.model_copy(update={"ledger": Ledger(entries=(entry,))}), (), (), ())
     assert f"features of {first} towards bank: a penalty" in facts.unprotected
     assert f"features of {', '.join(others)} towards bank: the ledger has no entry" in facts.unprotected
     assert f"labels of bank towards {', '.join([first, *others])}: the ledger has no entry" in facts.unprotected
@@ -247,7 +247,7 @@ def test_a_party_that_releases_once_is_sent_gradients_in_warm_up_epochs(
 ) -> None:
     report = Report.model_validate(binary())
     parties = [party.model_copy(update={"released_once": True, "traffic": traffic}) for party in report.parties]
-    assert words in CardFacts(report.model_copy(update={"parties": parties}), (), (), ()).trust
+    assert words in card_facts(report.model_copy(update={"parties": parties}), (), (), ()).trust
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ from cutlayer.report.passive.page import passive_html, passive_markdown, print_p
 from cutlayer.report.passive.reach import weakest_first
 from cutlayer.results.audit import PassiveAudit, SkippedAttack
 from cutlayer.training.folder import RunFolder
-from tests import browser
 from tests.report.passive_samples import exact, passive_report, passive_run, rebuilt
 
 POPULATION = (Need.POSITIVE_SHARE,)
@@ -162,13 +161,6 @@ def test_a_hostile_folder_is_shown_escaped_and_reaches_nothing_outside(tmp_path:
         RunFolder.open(path)
 
 
-def test_a_folder_of_a_version_with_workers_is_still_read(tmp_path: Path) -> None:
-    path = folder_of(tmp_path / "run")
-    outcome = path / "outcome.json"
-    outcome.write_text(json.dumps({**json.loads(outcome.read_text()), "workers": 1}))
-    assert build_passive(path).party == "telco"
-
-
 @pytest.mark.parametrize("name", ["outcome.json", "audit.json", "ledger.json"])
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"schema_version": 5}'])
 def test_a_damaged_file_is_named(tmp_path: Path, name: str, content: str) -> None:
@@ -179,13 +171,3 @@ def test_a_damaged_file_is_named(tmp_path: Path, name: str, content: str) -> Non
         return
     with pytest.raises(CutlayerError):
         build_passive(path)
-
-
-@pytest.mark.browser
-@pytest.mark.skipif(browser.CHROMIUM is None, reason="no chromium on this machine: apt-get install chromium")
-def test_the_page_fits_a_phone_and_passes_the_accessibility_rules(tmp_path: Path) -> None:
-    report = passive_report(features=(exact(42, 50), rebuilt(0.97)), ledger=Ledger((NOISE,)))
-    (tmp_path / "page.html").write_text(passive_html(report))
-    with browser.browser() as opened:
-        assert browser.too_wide(opened, tmp_path / "page.html", 390, 1280) == {}
-        assert browser.violations(opened, tmp_path / "page.html") == []

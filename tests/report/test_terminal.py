@@ -6,7 +6,9 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from cutlayer.report.rounding import auc, interval, metric
-from cutlayer.report.terminal import print_report
+from cutlayer.report.section import Table
+from cutlayer.report.sections import sections_of
+from cutlayer.report.terminal import print_report, rich_table
 from cutlayer.results.report import Report
 from tests.report.reading import shown
 from tests.report.samples import binary
@@ -52,10 +54,26 @@ def test_it_says_utility_gates_findings_and_places(report: Report) -> None:
         assert shown(gate.worst, text)
         assert gate.where in text
     assert any("label_auc" in line and "FAILED" in line for line in text.splitlines())
+    titles = [section.title for section in sections_of(report) if section.brief]
+    assert max(titles, key=text.rindex) == "Findings and gates"
     offsets = [text.index(finding.code) for finding in report.findings]
     assert offsets[1] < offsets[2] < offsets[0]
     assert f"run folder {report.run.folder}\n" in text
     assert f"{report.run.folder}/report.html\n" in text
+
+
+def test_no_column_of_text_is_narrower_than_its_words(any_report: Report) -> None:
+    """A long name above numbers left two characters of 80 to the names of attacks."""
+    results = tuple(result.model_copy(update={"ideal": 0.4, "metric": "exact"}) for result in any_report.features)
+    for section in sections_of(any_report.model_copy(update={"features": results})):
+        for block in section.brief:
+            if isinstance(block, Table):
+                rich = rich_table(block)
+                narrow, wide = (
+                    rich._calculate_column_widths(Console(width=width), Console(width=width).options)
+                    for width in (80, 500)
+                )
+                assert all(width >= min(8, room) for width, room in zip(narrow, wide, strict=True)), block.caption
 
 
 def test_every_run_has_a_row() -> None:

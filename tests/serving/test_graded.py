@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import shutil
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,10 +15,12 @@ import pytest
 import torch
 
 from cutlayer import VerticalClassifier, VerticalRegressor
+from cutlayer.accounting import MARKER, RandomizedGrade, log_of_run
+from cutlayer.accounting.run_store import NAME, RunStore
 from cutlayer.channel import Kind
 from cutlayer.config import Job, validated
 from cutlayer.data.store import Store
-from cutlayer.errors import DataError
+from cutlayer.errors import BudgetExceeded, CheckpointError, DataError
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.kernels.rows.grade_columns import grades_of_columns
@@ -52,7 +56,18 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     made["model"]["bottom"]["shop"] = {"kind": "linear", "width": 4}
     execute(validated(Job, made, ""), folder / "run", Options(Keys(folder / "keys")), Progress())
+    shutil.copytree(folder, folder / "unused")
     return folder / "run"
+
+
+@pytest.fixture
+def counted(served: Path, tmp_path: Path) -> Path:
+    """A copy of the run before any prediction, with a count of its own."""
+    whole = Path(shutil.copytree(served.parent / "unused", tmp_path / "copy"))
+    marker = whole / "run" / "checkpoint" / TELCO / MARKER
+    log = whole / "keys" / log_of_run(marker.parent).relative_to(served.parent / "keys")
+    marker.write_text(json.dumps({"log": str(log)}))
+    return whole / "run"
 
 
 def job_of(served: Path) -> tuple[Job, RunFolder]:
@@ -246,3 +261,59 @@ def test_a_registered_model_predicts_from_columns_and_releases(
     with pytest.raises(DataError, match="none of income"):
         model.predict(frame.drop(columns="income"))
     assert len(model.predict(frame.iloc[:0])) == 0
+
+
+def changed(table: pa.Table, rows: int) -> pa.Table:
+    """A table whose first rows have other numbers."""
+    for name in [name for name in table.column_names if pa.types.is_floating(table[name].type)]:
+        values = table[name].to_numpy().copy()
+        values[:rows] = -values[:rows] + 2.0
+        table = table.set_column(table.column_names.index(name), name, pa.array(values))
+    return table
+
+
+def draws_counted(served: Path) -> tuple[int, int]:
+    """Draws of a row, and rows drawn again, as the ledger of all runs of the telco states them."""
+    (line,) = (each for each in RunStore(served.parent / "keys" / NAME).lines() if each.party == TELCO)
+    (event,) = (entry.event for entry in line.ledger.entries if isinstance(entry.event, RandomizedGrade))
+    return event.draws, event.again
+
+
+def test_changed_rows_are_counted_in_the_ledger_and_refused_beyond_the_budget(counted: Path, tmp_path: Path) -> None:
+    job, folder = job_of(counted)
+    given = {name: pa.parquet.read_table(own_table(counted, name)) for name in (ACTIVE, TELCO, "shop")}
+    other = {**given, TELCO: changed(given[TELCO], 60)}
+    party = job.parties[TELCO]
+    bound = party.model_copy(update={"privacy": {**party.privacy, "budget": {"epsilon": 1.5}}})
+    limited = job.model_copy(update={"parties": {**job.parties, TELCO: bound}})
+    predict(limited, folder, tmp_path / "same.csv", Request(given))
+    assert draws_counted(counted) == (1, 0)
+    with pytest.raises(BudgetExceeded, match=r"drawn 2 times, 2 in all; it was not sent"):
+        predict(limited, folder, tmp_path / "refused.csv", Request(other))
+    assert draws_counted(counted) == (1, 0)
+    for at, tables in enumerate((other, given, other)):  # that alternate: two draws
+        predict(job, folder, tmp_path / f"{at}.csv", Request(tables))
+    most, again = draws_counted(counted)
+    assert most == 2
+    assert 0 < again <= 60
+    total = next(
+        total
+        for line in RunStore(counted.parent / "keys" / NAME).lines()
+        for total in line.ledger.totals
+        if total.party == TELCO and total.epsilon is not None
+    )
+    assert total.epsilon == pytest.approx(2.0)
+    assert f"up to 2 draws of a row, which add up, {again} rows drawn more than once" in str(
+        [entry.statement for line in RunStore(counted.parent / "keys" / NAME).lines() for entry in line.ledger.entries]
+    )
+
+
+def test_a_lost_count_is_refused_by_a_prediction(counted: Path, tmp_path: Path) -> None:
+    log = log_of_run(counted / "checkpoint" / TELCO)
+    kept = log.read_bytes()
+    log.unlink()
+    with pytest.raises(CheckpointError, match="expected the release log"):
+        predicted(counted, IDS, tmp_path / "scores.csv")
+    log.write_bytes(kept.splitlines(keepends=True)[0])  # an older copy
+    with pytest.raises(CheckpointError, match="lines or more"):
+        predicted(counted, IDS, tmp_path / "older.csv")

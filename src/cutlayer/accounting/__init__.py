@@ -17,6 +17,8 @@ from cutlayer.accounting.plan import ReleasePlan as ReleasePlan
 from cutlayer.accounting.release_log import MARKER as MARKER
 from cutlayer.accounting.release_log import ReleaseLog as ReleaseLog
 from cutlayer.accounting.release_log import log_of_run as log_of_run
+from cutlayer.accounting.row_draws import Pairs as Pairs
+from cutlayer.accounting.row_draws import row_pairs as row_pairs
 from cutlayer.accounting.slots import ANY_PART as ANY_PART
 from cutlayer.accounting.slots import Occasion as Occasion
 from cutlayer.accounting.slots import Slot as Slot

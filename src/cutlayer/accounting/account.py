@@ -19,6 +19,7 @@ from cutlayer.accounting.events import (
 )
 from cutlayer.accounting.plan import ReleasePlan
 from cutlayer.accounting.release_log import ReleaseLog
+from cutlayer.accounting.row_draws import Pairs
 from cutlayer.accounting.slots import REASONS, Occasion, ReleaseKind, Slot
 from cutlayer.config import BudgetConfig
 from cutlayer.config.party import ALL_RUNS
@@ -48,6 +49,9 @@ class Account:
         log: log of this run's releases; a new one in memory where `None`.
 
     Attributes:
+        redrawn: Called before a row's value is drawn more often than that of any row before, and at the end, with the
+            name of the draws, the maximum number of draws of a row, the number of rows that were drawn again, and the
+            number of releases of which that is not known.
         exceeding: Called once, before the first release or private step of a row beyond the plan, with the number of
             releases and of steps that may be made beyond it.
 
@@ -77,10 +81,12 @@ class Account:
         self.carried = 0
         self.carried_steps = 0
         self._unfinished: tuple[str, ...] = ()
-        if self._noisy or self._trainings:
+        self._drawn = any(isinstance(event, RandomizedGrade) for event in self._events) and self._log.path is not None
+        if self._noisy or self._trainings or self._drawn:
             self._open_log()
         self._extra = self._affordable_extra(budget) if budget is not None else 0
         self.exceeding: Callable[[int, int], None] | None = None
+        self.redrawn: Callable[[str, int, int, int], None] | None = None
         self._exceeded = False
 
     @property
@@ -131,6 +137,48 @@ class Account:
             self._check_plan(slot.occasion)
         self._log.append(slot, digest, rows)
 
+    def charge_draws(self, name: str, pairs: Pairs | None) -> None:
+        """Count draws of values of rows before they are released; returns once they are on disk.
+
+        The same value of a row has the same draw, and is counted once, in whatever prediction.
+
+        Args:
+            name: Name of the draws.
+            pairs: Rows and values, from `row_pairs`; `None` where rows have no ids, each of which counts as drawn anew.
+
+        Raises:
+            BudgetExceeded: A row would be drawn more often than the budget pays for; nothing is counted then.
+            CheckpointError: The log is damaged, or of other draws.
+        """
+        if self._drawn:
+            self._log.count_draws(name, pairs, self._check_draws)
+
+    def charge_unseen(self, name: str) -> None:
+        """Count a release by batches, in which rows whose values have changed are not known.
+
+        Raises:
+            BudgetExceeded: There is a budget, which could not be kept.
+        """
+        if self.budget is not None:
+            wanted = f"{self.party}: expected releases that are counted, as its budget needs, got one by batches"
+            raise BudgetExceeded(f"{wanted}; use cutlayer release --run, or leave the budget out")
+        if self._drawn:
+            self._log.count_unseen(name)
+
+    def _check_draws(self, draws: int, again: int) -> None:
+        """Raise unless the budget pays for a number of draws of a row's value; state them before they are made."""
+        if self.budget is not None:
+            drawn = [replace(e, draws=draws) if isinstance(e, RandomizedGrade) else e for e in self._events]
+            cost = Composition.of(drawn).epsilon(self.budget.delta)
+            if not _within(cost, self.budget):
+                raise BudgetExceeded(
+                    f"{self.party}: expected releases of epsilon {self.budget.epsilon:g} at most, as its budget says, "
+                    f"got a row whose values have changed and that would be drawn {draws} times, {cost:.4g} in all; "
+                    "it was not sent; leave such rows out, or raise the budget"
+                )
+        if self.redrawn is not None and draws > self._log.draws.most:
+            self.redrawn(self._log.draws_name, draws, again, self._log.draws.unseen)
+
     def allow_repeats(self, epoch: int) -> None:
         """Accept that the schedule is repeated from an epoch on, whatever was released of it before.
 
@@ -151,6 +199,9 @@ class Account:
     def close(self) -> None:
         """Record that the run has ended, so that a later run of the same job does not count its releases."""
         self._log.close()
+        draws = self._log.draws
+        if self.redrawn is not None and (draws.most > 1 or draws.unseen):
+            self.redrawn(self._log.draws_name, draws.most, draws.again, draws.unseen)
 
     def release_counts(self) -> Mapping[str, float]:
         """Maximum number of releases of a row, in total and by reason; empty if releases are not counted.
@@ -203,7 +254,7 @@ class Account:
         spent, self._unfinished = self._log.unfinished()
         if self._noisy:
             self.carried = math.ceil(spent / release * (1 - _ROUNDING))
-        else:
+        elif self._trainings:
             self.carried_steps = math.ceil(spent / step * (1 - _ROUNDING))
 
     def _affordable_extra(self, budget: BudgetConfig) -> int:

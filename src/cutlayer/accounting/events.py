@@ -95,13 +95,17 @@ class RandomizedGrade:
 
     Attributes:
         eps: Privacy of one draw, above 0.
-        draws: Number of independent draws of one row's grade.
+        draws: Maximum number of independent draws of one row's grade, which changes where its columns do.
         condition: As of `GaussianRelease`.
+        again: Number of rows with more than one draw.
+        unseen: Releases by batches, in which changed grades are not counted.
     """
 
     eps: float
     draws: int = 1
     condition: Condition = "conditional on the bottom model and the encoding"
+    again: int = 0
+    unseen: int = 0
 
     def __post_init__(self) -> None:
         if not 0 < self.eps < math.inf or not 1 <= self.draws <= MAX_DRAWS:

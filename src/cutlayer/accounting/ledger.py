@@ -210,8 +210,8 @@ def _stated(total: Total) -> Total:
 
 
 def _draws(entry: Entry) -> int:
-    """Number of independent draws of labels in an entry."""
-    return entry.event.draws if isinstance(entry.event, RandomizedResponse) else 0
+    """Number of independent draws of labels or grades in an entry."""
+    return entry.event.draws if isinstance(entry.event, RandomizedResponse | RandomizedGrade) else 0
 
 
 def _uncovered(asset: Asset, events: Sequence[Event]) -> str:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+from base64 import b64decode, b64encode
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from hashlib import blake2b
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from cutlayer.accounting.row_draws import Pairs, RowDraws
 from cutlayer.accounting.slots import Occasion, Slot, Tally
 from cutlayer.errors import CheckpointError
-from cutlayer.storage.durable import append_line, make_folder, sync_file, write_whole
+from cutlayer.storage.durable import append_line, locked, make_folder, sync_file, write_whole
 from cutlayer.storage.json_values import parse_json
 
 MARKER = "release_log.json"
@@ -50,6 +56,9 @@ class ReleaseLog:
         self.allowed_releases = 0
         self.allowed_steps = 0
         self.closed = False
+        self.draws = RowDraws()
+        self.draws_name = ""
+        self._read_others = False
         self._seen: OrderedDict[Occasion, dict[int, set[str]]] = OrderedDict()
         self._size = 0
 
@@ -72,11 +81,8 @@ class ReleaseLog:
         if not self.path.exists():
             self._check_never_made()
             return
-        for entry, end in self._lines():
-            self._read_entry(entry)
-            self._size = end
-        if self._size != self.path.stat().st_size:
-            self._cut(self._size)
+        with self._together():
+            pass
 
     def contents(self, slot: Slot) -> int:
         """Number of different contents that were released at a slot."""
@@ -103,10 +109,78 @@ class ReleaseLog:
         if releases or steps:
             self._write({"allow": releases, "steps": steps})
 
+    def count_draws(self, name: str, pairs: Pairs | None, check: Callable[[int, int], None]) -> None:
+        """Count draws of rows that are about to be released; returns once they are on disk.
+
+        A prediction and a service of one run may count at the same time.
+
+        Args:
+            name: Name of the draws, which repeat in a run that is begun again: its counts are those of both.
+            pairs: Rows and the values that they are drawn for, from `row_pairs`; `None` where rows have no ids.
+            check: Called before one of the rows is drawn again, with the maximum number of draws of these rows, and the
+                number of all rows that have been drawn again by then; it raises where that must not be.
+
+        Raises:
+            CheckpointError: The log is damaged, or of other draws.
+        """
+        if name == self.draws_name and pairs is not None and not len(self.draws.unknown(pairs)):
+            return
+        with self._together():
+            self._name_draws(name)
+            new = None if pairs is None else self.draws.unknown(pairs)
+            most, again = (self.draws.most + 1, self.draws.again) if new is None else self.draws.counts_with(new)
+            if most > 1:
+                check(most, again)
+            what = {"unnamed": 1} if new is None else {"pairs": b64encode(new.astype("<u8").tobytes()).decode()}
+            self._write({"draws": name, **what})
+
+    def count_unseen(self, name: str) -> None:
+        """Count a release by batches, of which it is not known whether values had changed."""
+        with self._together():
+            self._name_draws(name)
+            self._write({"draws": name, "unseen": 1})
+
+    def _name_draws(self, name: str) -> None:
+        """Name the draws of this log, and read what other runs of the job with the same draws have counted."""
+        if self.draws_name not in ("", name):
+            raise CheckpointError.expected(f"draws of one key in {self.path}", "another", "start a new run")
+        if not self._read_others and self.path is not None:
+            self._read_others = True
+            for path in sorted(self.path.parent.glob("*.jsonl")):
+                other = ReleaseLog(path)
+                if path != self.path and any("draws" in entry for entry, _ in islice(other._lines(), 2)):
+                    for entry, _ in other._lines():
+                        if entry.get("draws") == name:
+                            self._count_drawn(entry)
+        self.draws_name = name
+
+    def _count_drawn(self, entry: Mapping[str, Any]) -> None:
+        self.draws_name = entry["draws"]
+        self.draws.unnamed += entry.get("unnamed", 0)
+        self.draws.unseen += entry.get("unseen", 0)
+        if "pairs" in entry:
+            self.draws.add(np.frombuffer(b64decode(entry["pairs"]), "<u8").astype(np.uint64))
+
+    @contextmanager
+    def _together(self) -> Iterator[None]:
+        """Go on after what other processes have written, while none of them writes."""
+        if self.path is None:
+            yield
+            return
+        make_folder(self.path.parent)
+        with locked(self.path.with_suffix(".writing"), "a count of releases", wait=True):
+            for entry, end in self._lines(self._size):
+                self._read_entry(entry)
+                self._size = end
+            if self.path.exists() and self._size != self.path.stat().st_size:
+                self._cut(self._size)
+            yield
+
     def close(self) -> None:
         """Record that the run has ended: a later run of the same job does not count its releases."""
-        if self.entries and not self.closed:
-            self._write({"end": True})
+        with self._together() if self.draws_name else nullcontext():
+            if self.entries and not self.closed:
+                self._write({"end": True})
 
     def unfinished(self) -> tuple[float, tuple[str, ...]]:
         """Cost of other runs of the same job that did not end, whatever their common rows.
@@ -151,16 +225,17 @@ class ReleaseLog:
             "party: move both together, or restore it from a backup"
         )
 
-    def _lines(self) -> Iterator[tuple[dict[str, Any], int]]:
-        """Every entry with the byte at which its line ends; stops at a last line without its end.
+    def _lines(self, start: int = 0) -> Iterator[tuple[dict[str, Any], int]]:
+        """Every entry from a byte on, with the byte at which its line ends; stops at a last line without its end.
 
         Raises:
             CheckpointError: A line is damaged.
         """
-        if self.path is None:
+        if self.path is None or not self.path.exists():
             return
-        end = 0
+        end = start
         with self.path.open("rb") as file:
+            file.seek(start)
             for line in file:
                 entry = _parsed(line)
                 if not line.endswith(b"\n"):
@@ -204,6 +279,8 @@ class ReleaseLog:
         if "allow" in entry:
             self.allowed_releases += entry["allow"]
             self.allowed_steps += entry["steps"]
+        elif "draws" in entry:
+            self._count_drawn(entry)
         elif "digest" in entry:
             self.tally.add(_occasion_of(entry), entry["number"])
 

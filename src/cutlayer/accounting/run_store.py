@@ -171,6 +171,38 @@ class RunStore:
         Raises:
             CheckpointError: The ledger is damaged, or older than the run or the file next to it says.
         """
+        with self._adding() as (database, known):
+            self._check_marker(marker, database)
+            same = [each for each in known if each.key == line.key]
+            check(self._sharing(database, words, [each for each in known if each.key != line.key]))
+            if not same or (beyond_plan and replace(same[0], time="") != line):
+                self._append(database, line, words)
+        make_folder(marker.parent)
+        write_whole(marker, self.head.read_bytes())
+
+    def restate(self, change: Callable[[RunLine], RunLine], check: Callable[[RunLine, list[RunLine]], None]) -> None:
+        """Replace lines of runs that are about to release more, or have; returns once that is on disk.
+
+        Args:
+            change: Returns the line as it is to be, the same where nothing changes.
+            check: Called with a changed line and the lines of the other runs, of all parties, that share a row with it;
+                it raises where that much must not be released.
+
+        Raises:
+            CheckpointError: The ledger is damaged, or an older copy is in its place.
+        """
+        if not self.lines():
+            return
+        with self._adding() as (database, known):
+            for line in known:
+                if (changed := change(line)) != line:
+                    words = self._words(database, line.rows)
+                    check(changed, self._sharing(database, words, [each for each in known if each.key != line.key]))
+                    self._append(database, changed, words)
+
+    @contextmanager
+    def _adding(self) -> Iterator[tuple[sqlite3.Connection, list[RunLine]]]:
+        """A connection to add lines by, and the latest line of every run, while no other process can add one."""
         make_folder(self.path.parent)
         if not self.path.exists():
             self._check_never_made()
@@ -179,18 +211,11 @@ class RunStore:
             lines = self._checked_lines(database)
             if not self.head.exists():
                 write_whole(self.head, seal(_last_line(database)))
-            self._check_marker(marker, database)
-            same = [known for known in _latest(lines) if known.key == line.key]
-            check(self._sharing(database, words, [known for known in _latest(lines) if known.key != line.key]))
-            if not same or (beyond_plan and replace(same[0], time="") != line):
-                self._append(database, line, words)
+            yield database, _latest(lines)
             database.execute("COMMIT")
             last = _last_line(database)
         # After the line: a marker of a line that is not there would refuse every later run.
-        text = seal(last)
-        write_whole(self.head, text)
-        make_folder(marker.parent)
-        write_whole(marker, text)
+        write_whole(self.head, seal(last))
 
     def _append(self, database: sqlite3.Connection, line: RunLine, words: Words) -> None:
         entry = json.dumps({**asdict(line), "ledger": line.ledger.to_json(), "time": _now()}, sort_keys=True)

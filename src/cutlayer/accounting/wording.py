@@ -146,12 +146,14 @@ def _response(event: RandomizedResponse) -> str:
 
 
 def _grade(event: RandomizedGrade) -> str:
-    often = "drawn once" if event.draws == 1 else f"{event.draws} draws, which add up"
+    often = "drawn once" if event.draws == 1 else f"up to {event.draws} draws of a row, which add up"
+    often += f", {event.again:,} rows drawn more than once" * bool(event.again)
+    often += f"; changed rows of {event.unseen} releases by batches are not counted" * bool(event.unseen)
     chosen = MALICIOUS if event.condition == "unconditional" else CHOSEN
     return (
         f"differential privacy of eps {event.eps * event.draws:g} of a row's grade (neighbours differ in one row's "
-        f"features, replaced by others; randomised response, {often}; of an id's first columns: that another grade "
-        "of them follows shows; rows without ids are drawn once for each table that is predicted), "
+        f"features, replaced by others; randomised response, {often}; given which ids get another grade later, which "
+        "shows; rows without ids are drawn once for each table that is predicted), "
         f"{event.condition}; {chosen}"
     )
 

@@ -208,11 +208,8 @@ class Auditor:
             for attack in self.attacks:
                 for target, matrices in crossed.items():
                     if target in attack.reads and party in matrices:
-                        yield (
-                            AttackTarget(party, target, attack.name),
-                            attack,
-                            LabelView(party, self.task, links, target),
-                        )
+                        view = LabelView(party, self.task, links, target)
+                        yield AttackTarget(party, target, attack.name), attack, view
         for party, party_steps in steps.items():
             layered = [step for step in party_steps if step.layers]
             for index, layer in enumerate(layered[0].layers if layered else ()):

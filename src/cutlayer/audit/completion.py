@@ -83,9 +83,8 @@ class DepartedParty:
 
     def _value(self, completion: Completion, variant: str) -> VariantValue:
         """A completed model on the held-out rows, against their true labels."""
-        logits = torch.cat(
-            [completion.logits(*self.store.gather(rows)) for rows in torch.split(self.run.reported, CHUNK)]
-        )
+        parts = torch.split(self.run.reported, CHUNK)
+        logits = torch.cat([completion.logits(*self.store.gather(rows)) for rows in parts])
         labels = self.run.truth[self.run.reported]
         low, high = interval(self.task, logits, labels, self.job.train.seed)
         value = self.task.evaluate(logits, labels)[self.task.metric]

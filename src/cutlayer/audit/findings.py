@@ -182,7 +182,8 @@ def _recovered(context: FindingContext) -> Iterator[Occurrence]:
     "CL111",
     "warning",
     "labels are exposed",
-    "protect the labels: `cutlayer list protections` names the ways, docs/how-to/which-protection.md compares them",
+    "protect the labels, or lower `label_dp.eps`: `cutlayer list protections` names the ways, "
+    "docs/how-to/which-protection.md compares them",
 )
 def _exposed(context: FindingContext) -> Iterator[Occurrence]:
     own = context.audit.runs[RunKind.THIS_RUN]
@@ -260,9 +261,7 @@ def _untrained(context: FindingContext) -> Iterator[Occurrence]:
     if context.idle_epochs:
         numbers = ", ".join(map(str, context.idle_epochs[:_SHOWN]))
         more = f" and {len(context.idle_epochs) - _SHOWN:,} more" if len(context.idle_epochs) > _SHOWN else ""
-        yield Occurrence(
-            "", f"all gradients were exactly zero in epoch {numbers}{more}: no model learned anything there"
-        )
+        yield Occurrence("", f"all gradients were exactly zero in epoch {numbers}{more}: no model learned there")
 
 
 @check(
@@ -320,12 +319,8 @@ def findings_of(context: FindingContext) -> tuple[Finding, ...]:
 
 def column_findings(notes: Mapping[str, tuple[ColumnNote, ...]]) -> tuple[Finding, ...]:
     """The findings about columns alone, in the folder of a passive party, which has no label and no metric."""
-    return tuple(
-        _finding(kind, occurrence)
-        for kind in _ordered(CHECKS)
-        if kind.code in OF_COLUMNS
-        for occurrence in noted(notes, *OF_COLUMNS[kind.code])
-    )
+    of_columns = [kind for kind in _ordered(CHECKS) if kind.code in OF_COLUMNS]
+    return tuple(_finding(kind, each) for kind in of_columns for each in noted(notes, *OF_COLUMNS[kind.code]))
 
 
 def _ordered(checks: Iterable[Check]) -> list[Check]:
@@ -334,14 +329,7 @@ def _ordered(checks: Iterable[Check]) -> list[Check]:
 
 
 def _finding(of: Check, occurrence: Occurrence) -> Finding:
-    return Finding(
-        code=of.code,
-        severity=of.severity,
-        title=of.title,
-        detail=occurrence.detail,
-        remedy=of.remedy,
-        owner=occurrence.owner,
-    )
+    return Finding(code=of.code, severity=of.severity, title=of.title, remedy=of.remedy, **vars(occurrence))
 
 
 def _given(leak: LeakResult) -> str:

@@ -29,11 +29,5 @@ def _gate(name: str, limit: float, values: Mapping[str, float], missing: tuple[s
     where = max(values, key=lambda label: values[label], default="nothing measured")
     worst = values.get(where)
     within = worst is not None and worst <= limit
-    return Gate(
-        name=name,
-        limit=limit,
-        worst=worst,
-        where=where,
-        passed=within and not missing,
-        undecided=within and bool(missing),
-    )
+    undecided = within and bool(missing)
+    return Gate(name=name, limit=limit, worst=worst, where=where, passed=within and not missing, undecided=undecided)

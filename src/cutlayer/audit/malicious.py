@@ -114,10 +114,7 @@ def _leak(run: RunAudit, link: str) -> Reached | None:
 
 def _rebuilt(features: Sequence[FeatureResult], run: str, party: str, attack: str = "") -> Reached | None:
     """The largest R² of a party's columns in a run, by one attack or any."""
-    known = [
-        result
-        for result in features
-        if (result.run, result.party, result.metric) == (run, party, "r2") and attack in ("", result.attack)
-    ]
+    of_party = (each for each in features if (each.run, each.party, each.metric) == (run, party, "r2"))
+    known = [result for result in of_party if attack in ("", result.attack)]
     best = max(known, key=lambda result: -1.0 if result.value is None else result.value, default=None)
     return None if best is None else Reached(best.value, best.low, best.high, best.attack)

@@ -25,7 +25,8 @@ from cutlayer.channel.parcel import Head, Parcel, ParcelWriter
 from cutlayer.channel.security import Security
 from cutlayer.config import Job
 from cutlayer.config.load import load_closed_job, load_private_part, with_private_part
-from cutlayer.data.ids import canonical_ids
+from cutlayer.data.forgotten import FORGOTTEN, ForgottenRows
+from cutlayer.data.ids import canonical_ids, digests_of
 from cutlayer.errors import ConfigError, DataError, ProtocolError, RunFolderError
 from cutlayer.jobs.links import open_trail, security_of, trail_folder
 from cutlayer.storage.durable import locked
@@ -110,7 +111,8 @@ def release(
         NotApproved: The job, or the party, requires approvals, and one is missing, at the start or at the end.
         DataError: The files are not the release of these rows; nothing is counted, and there is no manifest.
 
-    Guarantee: as `releaser`. A row that is released again repeats its draw, and adds nothing to the ledger of the run.
+    Guarantee: as `releaser`. A row that is released again repeats its draw. One whose grade has changed is drawn anew,
+    which no worker sees: the ledger states how many releases by batches there were, and a budget refuses them.
     """
     function = releaser(run, party, local=local, key=key)
     folder, private = Path(run), load_private_part(Path(local))
@@ -124,9 +126,23 @@ def release(
         if opened.out.exists() and (not opened.out.is_dir() or any(opened.out.iterdir())):
             raise RunFolderError.expected(f"no files at {opened.out}", "some", "remove them, or name another folder")
         open_trail(job, party, trail, security, folder)  # which refuses without approvals, before anything is computed
+        _count(function)
         opened.out.mkdir(parents=True, exist_ok=True)
         yield opened
         opened.committed = _commit(opened, job, party, None if rows == "all" else Path(rows), trail, security)
+
+
+def _count(function: Releaser) -> None:
+    """Count that grades are released which workers, who share no state, cannot compare with earlier ones.
+
+    Raises:
+        BudgetExceeded: The run has a budget.
+    """
+    part = ReleasingPart.open(Path(function.run), function.party, function.training, function.key)
+    if part.graded:
+        chain = part.chain_that(counted=False)
+        chain.charge_unseen()
+        chain.close_account()
 
 
 def _commit(
@@ -141,6 +157,7 @@ def _commit(
     files = _files(opened.out)
     rows = _check_columns(files, list(part.schema))
     _check_ids(files, part, agreed)
+    _check_remaining(files, part, ForgottenRows.beside(folder))
     made = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
     done = CommittedRelease(part.record.training, party, rows, len(files), *_measured(opened.out, files), made)
     facts = {name: value for name, value in asdict(done).items() if name != "bytes"}
@@ -298,6 +315,18 @@ def _check_ids(files: Sequence[Path], part: OwnPart | None = None, agreed: Path 
         if other is not None:
             remedy = "join the table with this file before: an id that is not common would become known"
             raise DataError.expected(f"rows of {agreed} alone", f"id {other!r:.80}", remedy)
+
+
+def _check_remaining(files: Sequence[Path], part: OwnPart, forgotten: ForgottenRows) -> None:
+    """Raise unless no row was forgotten, also since the function was made, and by what wrote the files without it."""
+    ids = part.job.parties[part.name].id
+    if ids is None or not forgotten.path.exists():
+        return
+    for path in files:
+        for batch in parquet.ParquetFile(path).iter_batches(columns=[ID]):
+            texts = canonical_ids(batch.column(ID), str(path), ids.rules[0] if len(ids.columns) == 1 else "none")
+            if gone := int(forgotten.among(digests_of(texts), ids.rule).sum()):
+                raise DataError.expected(f"{path}: no rows {FORGOTTEN}", f"{gone:,}", "release the others again")
 
 
 def _first(database: Any, query: str, values: Sequence[object]) -> str | None:

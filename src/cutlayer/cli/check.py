@@ -162,10 +162,8 @@ def _identified(result: Forecast) -> Iterator[tuple[str, str]]:
     for party in result.parties:
         for number, count in enumerate(party.repeated_keys, 1):
             if count:
-                yield (
-                    "",
-                    f"{count:,} rows of {party.name} share key {number} with other rows: it identifies none of them",
-                )
+                shared = f"{count:,} rows of {party.name} share key {number} with other rows"
+                yield "", f"{shared}: it identifies none of them"
 
 
 def _table(texts: Mapping[str, int], numbers: Sequence[str]) -> Table:
@@ -183,9 +181,7 @@ def _parties(result: Forecast) -> Table:
     numbers = ("rows", "cat.", "num.", "model", "cut", "weights", "sent/epoch", "on disk")
     table = _table({"party": 16, "role": 8}, numbers)
     # Of the table as it is: the quantiles of a number are one more encoded input, and no column.
-    categories = Counter(
-        column.party for column in result.columns if (column.role, column.kind) == ("feature", "category")
-    )
+    categories = Counter(each.party for each in result.columns if (each.role, each.kind) == ("feature", "category"))
     for party in result.parties:
         sent = f"{size(party.bytes_once)} once" if party.bytes_once else size(party.bytes_per_epoch)
         columns = (str(categories[party.name]), str(party.numeric))

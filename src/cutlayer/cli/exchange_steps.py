@@ -131,15 +131,8 @@ class Steps:
         job = trained_job(run, self.setup.job)
         with run_threads(job.train.threads, 1):
             table = new_rows(self.setup.private, data)
-            side = PredictionSide.open(
-                job,
-                run,
-                self.name,
-                table,
-                self.setup.private.limits,
-                self.max_drift,
-                forgotten=self.setup.forgotten,
-            )
+            limits, forgotten = self.setup.private.limits, self.setup.forgotten
+            side = PredictionSide.open(job, run, self.name, table, limits, self.max_drift, forgotten)
             if self.name == job.active:
                 written = destination(str(out), overwrite=overwrite)
                 own = [run.path, private, *(place_of(each.path) for each in (table, self.setup.private.table) if each)]
@@ -184,12 +177,10 @@ class Steps:
     def _private(self, place: str) -> Path:
         return self._rounds / place
 
-    def _round(
-        self, place: str, table: Any, purpose: Purpose, peers: Sequence[str], trained: Path | None = None
-    ) -> Round:
+    def _round(self, place: str, table: Any, purpose: Purpose, peers: Sequence[str], run: Path | None = None) -> Round:
         job, limits, private = self.setup.job, self.setup.private.limits, self._private(place)
         folder = self.folder / place
-        return Round(job, self.name, table, limits, purpose, folder, private, tuple(peers), trained, self.courier)
+        return Round(job, self.name, table, limits, purpose, folder, private, tuple(peers), run, self.courier)
 
     def _train(self, run: Path) -> None:
         job, name = self.setup.job, self.name

@@ -85,12 +85,8 @@ def invite(name: str, *, address: str, out: Path | None = None, folder: Path = K
         "authority": pem_of(authority.certificate).decode(),
     }
     write_whole(path, as_yaml(entries), PUBLIC)
-    answer(
-        json,
-        {"file": str(path), "authority": authority.fingerprint},
-        f"send {path} to {name}, and read the fingerprint out to them:",
-        authority.fingerprint,
-    )
+    line = f"send {path} to {name}, and read the fingerprint out to them:"
+    answer(json, {"file": str(path), "authority": authority.fingerprint}, line, authority.fingerprint)
 
 
 @verb()
@@ -149,12 +145,9 @@ def sign(
     key = key_fingerprint(signing_request.public_key())
     _compare(seen, key, "the key in the request")
     path = authority.sign(signing_request, _checked_days(days), out)
-    answer(
-        json,
-        {"file": str(path), "key": key},
-        _heard(seen, f"key {key}", f"; if it differs, revoke {path.stem} at once"),
-        f"send {path} back; it is no secret",
-    )
+    revoke = f"; if it differs, revoke {path.stem} at once"
+    heard = _heard(seen, f"key {key}", revoke)
+    answer(json, {"file": str(path), "key": key}, heard, f"send {path} back; it is no secret")
 
 
 @verb()
@@ -280,6 +273,8 @@ def _checked(check: Callable[[str], str], text: str) -> str:
 def _checked_party(name: str) -> str:
     from cutlayer.config.names import party_name
 
+    if Path(name).suffix in (".yaml", ".yml", ".invite", ".pem"):
+        raise ConfigError.expected("the name of a party, as in the job", f"a file, {name}")
     return _checked(party_name, name)
 
 

@@ -31,7 +31,8 @@ def ledger(folder: Path = Path(".cutlayer"), *, json: bool = False) -> None:
     store = RunStore(folder / NAME)
     lines = store.lines()
     if not lines:
-        raise ConfigError.expected(f"a ledger of all runs at {store.path}", "none", "it is made by the first run")
+        remedy = "the first run of a job makes it in .cutlayer beside the job; name that folder"
+        raise ConfigError.expected(f"a ledger of all runs at {store.path}", "none", remedy)
     forgotten = list(_forgotten(folder / RECEIPTS))
     sums = [(line, store.sharing(line, lines)) for line in lines]
     if json:

@@ -76,11 +76,8 @@ def party_predict(
     _check_options(checked_job, name, out, absent or ())
     written = destination(out, overwrite=overwrite) if out is not None else None
     if written is not None:
-        kept = [
-            folder.path,
-            *(place_of(each.path) for each in (table, private.table) if each),
-            *([rows] if rows else []),
-        ]
+        tables = (each.path for each in (table, private.table) if each)
+        kept = [folder.path, *map(place_of, tables), *([rows] if rows else [])]
         check_scores_output(written, kept, overwrite=overwrite)
     supplied = read_key(key) if key else None
     with allowed(*private.allow_models), run_threads(trained.train.threads, 1, processes=len(trained.parties)):

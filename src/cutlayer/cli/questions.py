@@ -129,9 +129,8 @@ def one_row_an_id(table: TableSummary, key: str, *, asking: bool) -> TableSummar
 
     if not has_many_rows(table, key):
         return table
-    question = (
-        f"{table.path.name} has {table.rows:,} rows of {table.distinct[key]:,} ids {key}. Make one row of each id?"
-    )
+    rows, ids = f"{table.rows:,} rows", f"{table.distinct[key]:,} ids {key}"
+    question = f"{table.path.name} has {rows} of {ids}. Make one row of each id?"
     return aggregated(table, key) if not asking or typer.confirm(question, default=True) else table
 
 
@@ -208,9 +207,7 @@ def second_column(job: FirstJob, event: str | None, exposure: str | None, *, ask
     for key, option in (("event", event), ("exposure", exposure)):
         if option is not None and job.task not in wanted[key]:
             tasks = " or ".join(wanted[key])
-            raise ConfigError.expected(
-                f"--{key} with --task {tasks}", f"task {job.task}", "leave it out, or state the task"
-            )
+            raise ConfigError.expected(f"--{key} with --task {tasks}", f"task {job.task}", "leave it out or state that")
     if job.task == "survival":
         two = [name for name in columns if job.owner.distinct.get(name) == 2]
         guess = next((name for name in two if EVENT_NAMES.search(name)), two[0] if len(two) == 1 else None)

@@ -97,9 +97,8 @@ def _show(result: Recommendation, diff: str, folder: Path, console: Console) -> 
         for line in diff.splitlines():
             style = "green" if line.startswith("+") else "red" if line.startswith("-") else "dim"
             console.print(Text(plain(line), style), soft_wrap=True)
-        console.print(
-            Text("\nPut them into the job file: a job in another folder has another secret and ledger.\n", "dim")
-        )
+        advice = "Put them into the job file: a job in another folder has another secret and ledger."
+        console.print(Text(f"\n{advice}\n", "dim"))
     elif result.best is not None:
         console.print(Text("\nThe job file states this protection already: nothing to change.\n"))
     console.print(Text(f"{'job file':<11}", "dim") + Text(plain(str(folder / "recommended.yaml"))), soft_wrap=True)

@@ -40,16 +40,8 @@ def run(
     Example: cutlayer run job.yaml --out runs/first
     """
     forgets = checked_forget(forget, resume)
-    train_file(
-        job,
-        out or job.parent / "runs" / job.stem,
-        key,
-        device,
-        quiet,
-        json,
-        resume=resume,
-        forget_peer_progress=forgets,
-    )
+    place = out or job.parent / "runs" / job.stem
+    train_file(job, place, key, device, quiet, json, resume=resume, forget_peer_progress=forgets)
 
 
 def train_file(

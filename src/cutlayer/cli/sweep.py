@@ -45,15 +45,14 @@ def sweep(
 
     load_job(job)  # which says what is wrong with the file before Optuna and PyTorch are loaded
     from cutlayer.cli.progress import progress_for
-    from cutlayer.sweeps.plan import Plan
     from cutlayer.sweeps.search import run_sweep
     from cutlayer.sweeps.space import parse_varied
 
     folder = out or job.parent / "runs" / f"{job.stem}-sweep"
-    plan = Plan(job, [parse_varied(text) for text in vary], folder, trials, storage, leak)
+    varied = [parse_varied(text) for text in vary]
     keys = keys_for(job.parent, None)
     with progress_for(quiet=quiet or json) as progress:
-        result = run_sweep(plan, keys, progress)
+        result = run_sweep(job, varied, folder, keys, progress, trials=trials, storage=storage, leak=leak)
     if json:
         emit(result.to_json())
     else:

@@ -46,9 +46,7 @@ class Database(NamedTuple):
         'db.example'
         """
         if _PASSWORD.search(url):
-            raise ValueError(
-                "a URL without a password, got one with it; the driver reads it elsewhere, as from PGPASSWORD"
-            )
+            raise ValueError("a URL without a password, got one with it; the driver reads it elsewhere, as PGPASSWORD")
         match = _FORM.fullmatch(url)
         if match is None:
             wanted = f"{POSTGRESQL}://reader@host/name or {SQLITE}:////folder/file.db"

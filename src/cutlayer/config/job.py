@@ -28,8 +28,8 @@ BOTTOM: Mapping[str, Any] = {"kind": "auto", "hidden": [64, 32]}
 TOP: Mapping[str, Any] = {"kind": "mlp", "hidden": [32]}
 _OF_ALL_ROWS = ("alone", "undefended", "each", "uncompressed")
 """Baselines that are trained on all rows, by the active party's own columns or by the protocol."""
-_NEWER_OF_TRAIN = ("micro_batches", "precision", "checkpoint_every", "best_by", "class_weight")
-_NEWER_OF_SPLIT = ("by", "by_id", "public", "stratify")
+_SHARED = {"task", "target", "model", "train", "rows", "channel", "alignment", "approvals", "keep"}
+"""Keys that all parties agree on, besides their names and roles."""
 COLUMNS = "columns"
 """Kind of the active party's bottom model under them: its columns as they are."""
 
@@ -277,31 +277,14 @@ class Job(FrozenModel):
         return {name: party.identity or identity(self.federation, name) for name, party in self.parties.items()}
 
     def shared(self) -> dict[str, Any]:
-        """The part that all parties share: no table, column, protection or audit."""
-        whole = self.model_dump(mode="json", include={"task", "model", "train"})
+        """The part that all parties share: no table, column, protection or audit.
+
+        What has its default is left out: logs of releases are named by the digest, and a later version may have more.
+        """
+        whole = self.model_dump(mode="json", include=_SHARED, exclude_defaults=True)
         whole["parties"] = [[name, party.role] for name, party in self.parties.items()]
         if may_leave := {name: party.on_absent for name, party in self.parties.items() if party.on_absent != "stop"}:
             whole["on_absent"] = may_leave
-        # Settings that are new here are left out at their default: logs of releases are named by the digest.
-        for section, stated, newer in (
-            (self.train, whole["train"], _NEWER_OF_TRAIN),
-            (self.train.split, whole["train"]["split"], _NEWER_OF_SPLIT),
-        ):
-            for key in newer:
-                if getattr(section, key) == type(section).model_fields[key].default:
-                    del stated[key]
-        if self.target != "value":
-            whole["target"] = self.target
-        if self.keep is not None:
-            whole["keep"] = self.keep
-        if self.rows != "common":
-            whole["rows"] = self.rows
-        if self.channel != ChannelConfig():
-            whole["channel"] = self.channel.model_dump(mode="json")
-        if self.alignment != "psi":
-            whole["alignment"] = self.alignment
-        if self.approvals != "none":
-            whole["approvals"] = self.approvals
         return whole
 
     def digest(self) -> str:

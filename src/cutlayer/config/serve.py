@@ -18,9 +18,8 @@ AbsentAnswer = Literal["auto", "zeros", "multi_head", "active_only"]
 
 def _hexadecimal(text: str) -> str:
     if not re.fullmatch(r"[0-9a-f]{64}", text):
-        raise ValueError(
-            "64 hexadecimal digits, as cutlayer api-key prints them, got another text; never the key itself"
-        )
+        got = "got another text; never the key itself"
+        raise ValueError(f"64 hexadecimal digits, as cutlayer api-key prints them, {got}")
     return text
 
 

@@ -7,7 +7,7 @@ import reprlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
-from pydantic import Field, PrivateAttr, field_validator, model_validator
+from pydantic import Field, PrivateAttr, field_validator
 
 from cutlayer.config.base import FrozenModel
 from cutlayer.config.device import Precision
@@ -262,15 +262,6 @@ class TrainConfig(FrozenModel):
     def is_label_free(self, party: str) -> bool:
         """Whether a passive party is sent no gradient, and no split by labels; see `Job.is_label_free`."""
         return self.release_of(party) == "once" and not self.warmup_epochs and not self.split.depends_on_labels
-
-    @model_validator(mode="before")
-    @classmethod
-    def _has_no_workers(cls, raw: Any) -> Any:
-        """Name what came in place of `workers` to a job that states it."""
-        if isinstance(raw, Mapping) and "workers" in raw:
-            remedy = "leave it out; cutlayer.batches divides releases and predictions among processes"
-            raise ValueError(f"no workers, got {reprlib.repr(raw['workers'])}; {remedy}")
-        return raw
 
     @field_validator("release", mode="before")
     @classmethod

@@ -14,14 +14,8 @@ _MAX_VALUE_LENGTH = 80
 _KEY = "[key]"
 _BRANCH = "constrained-"
 """Start of pydantic's names of the branches of a union of constrained types, which also come after keys and values."""
-_RENAMED = {"opening": "warmup_epochs", "learning_rate": "lr"}
-"""Keys of earlier versions and of other programs, and their names here."""
-_REMOVED = {
-    "audit.live": "write rows: N for the number of rows whose messages are recorded in each epoch, or leave it out",
-    "cuda_graphs": "leave it out; a GPU computes each operation as a CPU does",
-    "label_dp.stages": "leave it out; all labels are drawn before the first epoch",
-}
-"""Ends of the paths of keys of earlier versions without another name here, and what to write instead."""
+_RENAMED = {"learning_rate": "lr"}
+"""Keys of other programs, and their names here."""
 _ANY = "NAME"
 """Placeholder in a path for a name that a user chooses, such as that of a party."""
 _NEARER = 0.8
@@ -113,9 +107,6 @@ def _sentence(
     colon = f"{name}: " if name else ""
     kinds = {fault["type"] for fault in faults}
     if "extra_forbidden" in kinds:
-        removed = next((remedy for key, remedy in _REMOVED.items() if f".{name}".endswith(f".{key}")), "")
-        if removed:
-            return f"{colon}unknown key, which was removed; {removed}"
         key = _RENAMED.get(str(path[-1]), str(path[-1]))
         known = _keys_at(section, path[:-1])
         near = difflib.get_close_matches(key, known, n=1, cutoff=_NEARER)

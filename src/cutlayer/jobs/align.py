@@ -162,15 +162,15 @@ def found_rows(name: str, table: PartyTable, agreement: Agreement, out: Path) ->
         _write(out, table, result.positions, result.held, result.ids)
     common = None if result.positions is None else _with_all(result.positions, result.held)
     return Aligned(
-        name,
-        table.rows,
-        common,
-        result.sizes,
-        written,
-        result.by_key,
-        result.conflicts,
-        table.repeated_keys,
-        table.left_out,
+        party=name,
+        rows=table.rows,
+        common=common,
+        shared=result.sizes,
+        out=written,
+        by_key=result.by_key,
+        conflicts=result.conflicts,
+        repeated=table.repeated_keys,
+        left_out=table.left_out,
     )
 
 
@@ -192,9 +192,8 @@ def _exchange(
     trail = trail_of(job, name, options)
     if alignment.folder is None:
         raise ConfigError.expected("a folder of the progress", "none")
-    return Exchange(
-        job, name, folder, alignment.folder, inputs_of(job, table, alignment), options.security, trail, wait
-    )
+    inputs = inputs_of(job, table, alignment)
+    return Exchange(job, name, folder, alignment.folder, inputs, options.security, trail, wait)
 
 
 def inputs_of(job: Job, table: PartyTable, alignment: Alignment) -> str:

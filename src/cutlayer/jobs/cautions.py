@@ -11,7 +11,7 @@ from cutlayer.config.aggregate import UNDATED, undated
 from cutlayer.config.phases import Phase, grades_rows, reads_labels
 from cutlayer.data.categories import are_rare
 from cutlayer.data.profile import ColumnProfile
-from cutlayer.kernels.noise.informative_rows import ENOUGH, expected_loss, informative_rows
+from cutlayer.kernels.noise.informative_rows import ENOUGH, OF_RARE, expected_loss, informative_rows
 from cutlayer.protections import REGISTRY
 from cutlayer.protections.contract.base import Asset
 from cutlayer.report.carried import CELLS
@@ -27,6 +27,8 @@ FEW_TESTED = 30
 CHANCE, CATALOGUE_ERRORS = 0.02, 2.6
 """Distance from 0.5 that a catalogue should keep where labels are permuted, and the standard errors of a single AUC by
 which its largest leak lies above 0.5 there: on Adult 2.6, on Bank 2.6 (docs/results/adaptive-audit.md)."""
+AUCS = (0.8, 0.6)
+"""AUC of a partner's columns that say much of a label, and of such that say little: a loss is stated for both."""
 NOTICEABLE = 0.005
 """By how much the distance may exceed `CHANCE` without a warning."""
 
@@ -154,15 +156,17 @@ def _of_drawn_labels(job: Job, training: int, counts: Sequence[int], columns: Se
     epsilon = (job.parties[job.active].privacy.get("label_dp") or {}).get("eps")
     if not graded or not isinstance(epsilon, float | int) or len(counts) < 2:
         return
-    worth = informative_rows(training, [count / sum(counts) for count in counts], epsilon)
+    shares = [count / sum(counts) for count in counts]
+    worth, true = (informative_rows(training, shares, each) for each in (epsilon, math.inf))
     where = f"parties.{job.active}.privacy.label_dp"
-    loss = max(expected_loss(worth, rare=_has_rare_categories(columns, name, training)) for name in graded)
-    if loss > expected_loss(ENOUGH):
+    rare = any(_has_rare_categories(columns, name, training) for name in graded)
+    if worth < ENOUGH * (OF_RARE if rare else 1):
         more = next((each for each in (0.5, 1.0, 2.0) if each > epsilon), None)
         remedy = f"; eps: {more:g} is worth more" if more is not None else "; more rows are worth more"
+        strong, weak = (expected_loss(worth, true, auc, rare=rare) for auc in AUCS)
         yield (
-            f"{where}.eps: labels drawn at {epsilon:g} are worth {worth:,.0f} rows to {', '.join(graded)}, which "
-            f"costs a model of them about {loss:.3f} of its AUC, more if their columns say little of the label{remedy}"
+            f"{where}.eps: labels drawn at {epsilon:g} are worth {worth:,.0f} rows to {', '.join(graded)}, which costs "
+            f"a model of them about {strong:.3f} of an AUC of {AUCS[0]:g}, {weak:.3f} of one of {AUCS[1]:g}{remedy}"
         )
     if epsilon >= DISCLOSING:
         yield (

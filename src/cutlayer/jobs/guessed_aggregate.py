@@ -29,9 +29,7 @@ def aggregated(table: TableSummary, key: str) -> TableSummary:
     name = table.path.name
     rows = open_source(table.config, name, name).read([key, *model_columns(table, {key})])
     time, as_of = _times(rows, key)
-    columns = {
-        column: _functions(rows.schema.field(column).type, dated=time is not None) for column in rows.schema.names
-    }
+    columns = {each: _functions(rows.schema.field(each).type, dated=time is not None) for each in rows.schema.names}
     made = {column: kinds for column, kinds in columns.items() if column not in (key, time, as_of)}
     stated = {"by": key, "columns": {key: ["count"], **made}, "time": time, "as_of": as_of}
     table = replace(table, aggregate={word: value for word, value in stated.items() if value is not None})

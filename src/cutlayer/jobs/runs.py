@@ -228,9 +228,8 @@ class Execution:
             trained: Results of the parties.
             auditor: Auditor with the leaks; `None` if nothing was audited.
         """
-        summary = summary_of(
-            job, run, folder, trained, self.threads, reproducible=self.options.keys.supplied is not None
-        )
+        supplied = self.options.keys.supplied is not None
+        summary = summary_of(job, run, folder, trained, self.threads, reproducible=supplied)
         if run.kind is RunKind.THIS_RUN:
             write_test_predictions(folder, trained.active)
         protections = protections_of(job)

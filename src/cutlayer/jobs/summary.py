@@ -196,13 +196,10 @@ def protection_results(job: Job, evidence: Iterable[Evidence]) -> tuple[Protecti
         job: Job of the run; it has no settings of a party that ran elsewhere.
         evidence: Evidence that the parties report.
     """
-    owned = {
-        (name, protection.name): protection for name in job.parties for protection in chain_of(job, name).protections
-    }
+    owned = {(name, each.name): each for name in job.parties for each in chain_of(job, name).protections}
     entries = {(entry.party, entry.protection): entry for entry in ledger_of(job).entries}
-    return tuple(
-        _protection(item, owned.get(key := (item.party, item.protection)), entries.get(key)) for item in evidence
-    )
+    keyed = ((item, (item.party, item.protection)) for item in evidence)
+    return tuple(_protection(item, owned.get(key), entries.get(key)) for item, key in keyed)
 
 
 def _protection(item: Evidence, protection: Protection[Any] | None, entry: Entry | None) -> ProtectionResult:

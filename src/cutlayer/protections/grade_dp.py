@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from pydantic import Field
 
-from cutlayer.accounting import Event, RandomizedGrade, ReleasePlan
+from cutlayer.accounting import Event, Pairs, RandomizedGrade, ReleasePlan, row_pairs
+from cutlayer.accounting.row_draws import VALUES
 from cutlayer.config import FrozenModel, Job
 from cutlayer.config.phases import grades_rows
-from cutlayer.kernels.noise.aes import derive
+from cutlayer.kernels.noise.aes import derive, encrypt_blocks
 from cutlayer.kernels.noise.randomized_response import flip_probability, randomized_response
 from cutlayer.kernels.noise.score_bands import bands_for
 from cutlayer.kernels.rows.grade_columns import columns_of_grades, grades_of_columns
 from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.contract.base import FeatureProtection
-from cutlayer.protections.contract.views import PassiveView
+from cutlayer.protections.contract.views import Mode, PassiveView
 
 
 class GradeDPConfig(FrozenModel):
@@ -43,9 +45,9 @@ class GradeDP(FeatureProtection[GradeDPConfig]):
     (arXiv 1602.07387), section 2, for randomised response of k values.
 
     Guarantee: epsilon-differential privacy of a row's columns for its grade, delta 0. Neighbours differ in one row's
-    columns, replaced. It is conditional on the bottom model and the encoding, which are fitted on the rows. It holds
-    for each id's first columns. An id whose columns change so that its grade does is drawn anew, and the change shows.
-    Rows without ids are drawn once for each table: a prediction is one more draw of them, at the same cost again.
+    columns, replaced. It is conditional on the bottom model and the encoding, which are fitted on the rows. An id whose
+    columns change so that its grade does is drawn anew. The change shows, and epsilon adds up over its different
+    grades, which the ledger counts. Rows without ids are drawn once for each table: a prediction is one more draw.
 
     Advice: with `fit: {kind: grade}`, nearly all of what a partner adds at an epsilon of 8 (docs/how-to/grades.md).
     """
@@ -81,11 +83,28 @@ class GradeDP(FeatureProtection[GradeDPConfig]):
         """Draw by the key of a state, if it has one."""
         self._key = bytes.fromhex(state.get("key", ""))
 
+    def row_draws(self, e: Tensor, view: PassiveView) -> tuple[str, Pairs | None] | None:
+        """Rows with their grades. Of rows without ids, a prediction's first batch stands for all of them."""
+        if self.draws is None or (view.ids is None and (view.mode is not Mode.SERVE or view.step)):
+            return None
+        if view.ids is None:
+            return self.draws, None
+        ids = view.ids(view.rows).numpy()
+        # Hidden by the key: where the run is deleted, the count that stays says nothing of a grade.
+        hiding = (encrypt_blocks(derive(self._key, b"count"), ids)[:, 0] % VALUES).astype(np.int64)
+        return self.draws, row_pairs(ids, self._grades(e)[0].numpy() ^ hiding)
+
+    def _grades(self, e: Tensor) -> tuple[Tensor, int]:
+        """Grades of e (n, width), int64 (n,), and their number.
+
+        Of an embedding that is no grade there are as many, so that the guarantee holds of any.
+        """
+        bands = max(2, bands_for(self.settings.epsilon, e.shape[1]))
+        return grades_of_columns(e).clamp_max(bands - 1), bands
+
     def embedding_out(self, e: Tensor, view: PassiveView) -> Tensor:
         """Draw the grades of e (n, width), which are columns of 0 and 1, and return them as such columns."""
-        bands = max(2, bands_for(self.settings.epsilon, e.shape[1]))
-        # Of an embedding that is no grade there are as many, so that the guarantee holds of any.
-        grades = grades_of_columns(e).clamp_max(bands - 1)
+        grades, bands = self._grades(e)
         # Rows that nobody names, of a release that is only simulated, are known by their number in the request.
         known = view.ids is not None
         digests = view.ids(view.rows) if view.ids is not None else _numbered(view.rows)

@@ -124,10 +124,8 @@ def learned(known: Disclosure) -> str:
     there = f"{'at least ' * known.at_least}{count(known.there)}"
     ids = f"the {count(known.own)} ids that it stated" if known.is_stated else f"its {count(known.own)} ids"
     if len(known.about) > 1:
-        return (
-            f"{known.learner} learned that {there} of {ids} are in {where}. Of the others it did not learn who "
-            "lacks them."
-        )
+        found = f"{known.learner} learned that {there} of {ids} are in {where}"
+        return f"{found}. Of the others it did not learn who lacks them."
     absent = "" if known.absent is None else f", and that {_absent(known)} are not"
     return f"{known.learner} learned that {there} of {ids} are in {where}{absent}."
 

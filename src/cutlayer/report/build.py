@@ -55,6 +55,5 @@ def _history(folder: RunFolder, label: str) -> Iterator[EpochResult]:
         try:
             yield EpochResult(run=label, epoch=line["epoch"] + 1, **{key: line[key] for key in fields})
         except (KeyError, ValueError) as damage:
-            raise RunFolderError(
-                f"{run_folder.path / 'history.jsonl'} is damaged ({damage}); run the job again"
-            ) from None
+            path = run_folder.path / "history.jsonl"
+            raise RunFolderError(f"{path} is damaged ({damage}); run the job again") from None

@@ -8,6 +8,7 @@ variables, so that they follow dark mode and print. One chart is a few kilobytes
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 from markupsafe import Markup
@@ -144,9 +145,7 @@ def profile(layers: Sequence[str], series: Sequence[Series], label: str, domain:
     parts = [axes(Axis(x, "leak", reference=0.5), Axis(Scale(0, 1, 8, bottom), ticks=()))]
     parts += [_layer(name, left - 8, y(index)) for index, name in enumerate(layers)]
     for line in reversed(series):
-        known = [
-            (index, value) for index, value in sorted(line.points, key=lambda point: point[0]) if value is not None
-        ]
+        known = [(index, value) for index, value in sorted(line.points, key=itemgetter(0)) if value is not None]
         points = [(x(value), y(index), f"{layers[int(index)]}: {auc(value)}") for index, value in known]
         parts.append(_series(line, points, "line thin", MAX_LAYERS))
     height = f"{bottom + 38:.0f}"
@@ -252,9 +251,8 @@ def _series(
     if len(marks) > max_marks:
         marks = [(*marks[-1][:2], line.name)]
     drawn = [marker(line.style, *mark) for mark in marks]
-    return element(
-        "g", element("path", class_=f"{css} s{line.style % STYLES}", d="".join(path)), *drawn, class_="series"
-    )
+    drawn_line = element("path", class_=f"{css} s{line.style % STYLES}", d="".join(path))
+    return element("g", drawn_line, *drawn, class_="series")
 
 
 def _layer(name: str, x: float, y: float) -> Markup:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from operator import itemgetter
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from markupsafe import Markup
@@ -87,9 +88,7 @@ class Table:
         levels = []
         for level in range(len(self.columns[0].groups)):
             prefixes = [column.groups[: level + 1] for column in self.columns]
-            spans = [
-                list(pairs) for _, pairs in groupby(zip(prefixes, self.columns, strict=True), lambda pair: pair[0])
-            ]
+            spans = [list(pairs) for _, pairs in groupby(zip(prefixes, self.columns, strict=True), itemgetter(0))]
             levels.append([(span[0][0][level], len(span), span[0][1]) for span in spans])
         return levels
 
@@ -118,10 +117,8 @@ def table(
         layout: See `Table`.
     """
     heads = tuple(Column(column) if isinstance(column, str) else column for column, _ in columns)
-    rows = [
-        Row(tuple(_cell(read(record)) for _, read in columns), bool(highlight and highlight(record)))
-        for record in records
-    ]
+    marked = highlight or (lambda _: False)
+    rows = [Row(tuple(_cell(read(record)) for _, read in columns), marked(record)) for record in records]
     return Table(caption, heads, tuple(rows), layout)
 
 

@@ -162,12 +162,8 @@ def whole_ticks(low: int, high: int) -> list[int]:
     """
     if high - low < 10:
         return list(range(low, high + 1))
-    step = next(
-        choice
-        for power in range(9)
-        for choice in (10**power, 2 * 10**power, 5 * 10**power)
-        if high - low < 6.5 * choice
-    )
+    steps = (factor * 10**power for power in range(9) for factor in (1, 2, 5))
+    step = next(choice for choice in steps if high - low < 6.5 * choice)
     return list(range(-(-low // step) * step, high + 1, step))
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import fill
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.table import Table as RichTable
@@ -22,6 +24,9 @@ from cutlayer.results.report import Report
 _STYLES = {"good": "green", "bad": "bold red", "muted": "dim", "h0": "green", "h1": "default", "h2": "yellow"}
 _STYLES |= {"h3": "yellow", "h4": "red", "h5": "bold red", "error": "bold red", "warning": "yellow", "note": "dim"}
 
+_NAME = 10
+"""Characters that the name of a column of numbers may take in a line."""
+
 
 def print_report(report: Report, console: Console) -> None:
     """Print what a reviewer reads first; the page has the rest."""
@@ -34,8 +39,7 @@ def print_report(report: Report, console: Console) -> None:
         console.print(Text("The noise key was supplied: reproducible, not private.", "bold red"))
     console.print()
     # The findings come last, where they stay in sight.
-    findings, *others = sections_of(report)
-    for section in (*others, findings):
+    for section in sorted(sections_of(report), key=lambda section: section.anchor == "findings"):
         print_section(section, console)
     folder = Path(report.run.folder)
     for word, path in (("run folder", folder), ("report", folder / "report.html")):
@@ -71,9 +75,14 @@ def rich_table(table: Table) -> RichTable:
     rich = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, collapse_padding=True)
     for index, column in enumerate(table.columns):
         if column.kind == "number":
-            rich.add_column(Text(plain(column.name)), justify="right", no_wrap=True)
+            # Its name takes lines of its own rather than room from the columns of text.
+            cells = (line for row in table.rows for line in (row.cells[index].text, *row.cells[index].lines))
+            widest = max(_NAME, *map(cell_len, (*cells, *column.name.split())))
+            rich.add_column(Text(fill(plain(column.name), widest)), justify="right", no_wrap=True)
         else:
-            rich.add_column(Text(plain(column.name)), max_width=16 if index else 34, overflow="fold")
+            rich.add_column(
+                Text(plain(column.name)), max_width=16 if index and column.kind != "statement" else 34, overflow="fold"
+            )
     for row in table.rows:
         rich.add_row(*map(_cell, row.cells), style="bold" if row.highlighted else "")
     return rich

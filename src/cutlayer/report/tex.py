@@ -25,12 +25,8 @@ def table_tex(table: Table) -> str:
     kinds = "".join("r" if column.kind == "number" else "l" for column in table.columns)
     head = " & ".join(escaped(column.name) for column in table.columns)
     rows = [" & ".join(map(_cell, row.cells)) + r" \\" for row in table.rows]
-    lines = [
-        r"\begin{table}",
-        r"\centering",
-        rf"\caption{{{escaped(table.caption)}}}",
-        rf"\begin{{tabular}}{{{kinds}}}",
-    ]
+    caption = rf"\caption{{{escaped(table.caption)}}}"
+    lines = [r"\begin{table}", r"\centering", caption, rf"\begin{{tabular}}{{{kinds}}}"]
     lines += [r"\hline", rf"{head} \\", r"\hline", *rows, r"\hline", r"\end{tabular}", r"\end{table}"]
     return "\n".join(lines) + "\n"
 

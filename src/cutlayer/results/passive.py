@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from cutlayer.accounting import Ledger
 from cutlayer.alignment.disclosure import AlignmentRecord
@@ -132,12 +132,6 @@ class PassiveRun(Document):
     alarms: tuple[Alarm, ...] = ()
     alignment: AlignmentRecord | None = None
     notes: tuple[ColumnNote, ...] = ()
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_workers(cls, raw: Any) -> Any:
-        """Leave out a number of versions in which a party could have several processes."""
-        return {key: value for key, value in raw.items() if key != "workers"} if isinstance(raw, Mapping) else raw
 
 
 class PassiveReport(PassiveRun, PassiveAudit):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from cutlayer.accounting import GaussianRelease, ReleaseLog, log_of_run
+from cutlayer.accounting import GaussianRelease, RandomizedGrade, ReleaseLog, log_of_run
+from cutlayer.accounting.run_store import NAME, RunStore
 from cutlayer.channel import Kind
 from cutlayer.config import Job
 from cutlayer.data.batches import evaluation_batches
@@ -20,6 +22,7 @@ from cutlayer.protections.contract.chain import Chain
 from cutlayer.protections.contract.views import Mode, PassiveView
 from cutlayer.serving.models import RowEmbedder
 from cutlayer.storage.durable import locked
+from cutlayer.training.all_runs import restate_draws
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import KEY_BYTES, check_same_keys, noise_key_path, read_key
 from cutlayer.training.model_record import ModelRecord, record_path
@@ -171,7 +174,8 @@ class Serving:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Keep every other process from counting a prediction meanwhile."""
-        if self._log.path is None:
+        # Draws of grades are counted together with those of other processes.
+        if self._log.path is None or not self.counted:
             yield
             return
         with locked(self._log.path.with_suffix(".lock"), f"a prediction with {self.party}"):
@@ -179,7 +183,7 @@ class Serving:
 
 
 def set_up_releases(
-    job: Job, folder: RunFolder, party: str, chain: Chain, width: int, supplied: bytes | None, *, counted: bool
+    job: Job, folder: RunFolder, party: str, chain: Chain, width: int, supplied: bytes | None, *, counted: bool | None
 ) -> ReleaseLog:
     """Set a party's protections up as they were at the end of a run; returns the log that counts their releases.
 
@@ -190,15 +194,20 @@ def set_up_releases(
         chain: The party's protections.
         width: As in `Serving`.
         supplied: As in `Serving`.
-        counted: Whether releases are counted on disk, in the log of the run.
+        counted: Whether releases with noise are counted on disk, in the log of the run, as draws by value are; `None`
+            where another process counts.
     """
     record = ModelRecord.read(record_path(folder, party))
     state = checkpoint_of(job, folder, party)
+    plan = plan_of(job, party)
+    drawn = counted is not None and any(isinstance(p.event(plan), RandomizedGrade) for p in chain.protections)
     log = ReleaseLog()
-    if counted:
+    if counted or drawn:
         where = str(folder.path.resolve())
         identity = {"party": party, "job": job.digest(), "rows": rows_of_order(state[1]["rows"]), "folder": where}
-        log = ReleaseLog(log_of_run(folder.path / "checkpoint" / party), identity)
+        log = ReleaseLog(path := log_of_run(folder.path / "checkpoint" / party), identity)
+        if drawn:  # the ledger of all runs is two folders above the logs of a job, beside the secret
+            chain.redrawn = partial(restate_draws, job, party, chain, RunStore(path.parents[2] / NAME))
     key = run_noise_key(folder, party, supplied) if chain.protections else bytes(KEY_BYTES)
     chain.setup(context_of(job, party, {party: width}, record.training_rows(job, folder), key, key), log)
     restore_chain(chain, state)

@@ -67,11 +67,8 @@ REBUILT_METRICS = ("r2", "exact")
 
 def most_read(features: Iterable[FeatureResult]) -> FeatureResult | None:
     """The attack that reads most of a party's columns in this run; `None` where none is defined."""
-    results = [
-        result
-        for result in features
-        if result.run == RunKind.THIS_RUN and result.metric in REBUILT_METRICS and result.value is not None
-    ]
+    this_run = (result for result in features if result.run == RunKind.THIS_RUN and result.value is not None)
+    results = (result for result in this_run if result.metric in REBUILT_METRICS)
     return max(results, key=lambda result: result.value or 0.0, default=None)
 
 

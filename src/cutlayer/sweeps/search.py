@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from cutlayer.config import Job
@@ -12,9 +13,8 @@ from cutlayer.jobs.forecast import forecast
 from cutlayer.jobs.options import Progress
 from cutlayer.storage.durable import make_folder
 from cutlayer.sweeps.leak_kind import LeakKind
-from cutlayer.sweeps.plan import Plan
 from cutlayer.sweeps.result import SweepResult
-from cutlayer.sweeps.space import Space, space_of
+from cutlayer.sweeps.space import Space, Varied, space_of
 from cutlayer.sweeps.storage import open_study, require_optuna, without_password
 from cutlayer.sweeps.variants import Variants, check_measured
 from cutlayer.training.keys import Keys
@@ -24,13 +24,28 @@ _OWN = ("sweep.", "trials")
 """Beginnings of the names that a sweep's folder may hold."""
 
 
-def run_sweep(plan: Plan, keys: Keys, progress: Progress) -> SweepResult:
+def run_sweep(
+    file: Path,
+    varied: Sequence[Varied],
+    out: Path,
+    keys: Keys,
+    progress: Progress,
+    *,
+    trials: int | None = None,
+    storage: str = "",
+    leak: LeakKind = LeakKind.ALL,
+) -> SweepResult:
     """Run a sweep, or the rest of it; the same call on another machine with the same storage shares the work.
 
     Args:
-        plan: What to vary, and where the results go.
+        file: The job file.
+        varied: What to vary.
+        out: Folder of the trials and the results.
         keys: Where secrets come from.
         progress: Shows how far each trial is.
+        trials: Number of trials; `None` runs a whole grid, or `TRIALS` of a search.
+        storage: A file or the address of a database; empty takes `sweep.log` in `out`.
+        leak: Messages whose leak is minimised.
 
     Returns:
         All trials, including those of other processes; `sweep.json` and `sweep.html` in the folder hold the same.
@@ -44,21 +59,21 @@ def run_sweep(plan: Plan, keys: Keys, progress: Progress) -> SweepResult:
     from cutlayer.sweeps.shared import SharedTrials
     from cutlayer.sweeps.worker import Worker
 
-    if plan.trials is not None and plan.trials < 1:
-        raise ConfigError.expected("--trials of 1 or more", plan.trials)
-    check_folder(plan.out, "a sweep", _OWN)
-    variants = Variants(plan.file)
-    space = space_of(plan.varied, variants.base.train.seed)
-    total = _total(space, plan.trials)
+    if trials is not None and trials < 1:
+        raise ConfigError.expected("--trials of 1 or more", trials)
+    check_folder(out, "a sweep", _OWN)
+    variants = Variants(file)
+    space = space_of(varied, variants.base.train.seed)
+    total = _total(space, trials)
     space = variants.checked(space, total)
     job = variants.job({dimension.path: dimension.edges[0] for dimension in space.varied})
-    check_measured(job, plan.leak.messages)
+    check_measured(job, leak.messages)
     forecast(job)
-    make_folder(plan.out)
-    storage = plan.storage or str(plan.out / "sweep.log")
-    study = open_study(storage, f"cutlayer: {job.name}", identity_of(variants.base, space, plan.leak))
+    make_folder(out)
+    storage = storage or str(out / "sweep.log")
+    study = open_study(storage, f"cutlayer: {job.name}", identity_of(variants.base, space, leak))
     shared = SharedTrials(study, space, total)
-    return Worker(plan, variants, shared, keys, progress, without_password(storage)).run()
+    return Worker(variants.base, variants.job, shared, out, keys, progress, without_password(storage), leak).run()
 
 
 def _total(space: Space, trials: int | None) -> int:

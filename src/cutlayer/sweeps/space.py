@@ -237,9 +237,8 @@ def space_of(varied: Sequence[Varied], seed: int) -> Space:
         raise ConfigError.expected("every path of the job in one --vary", f"{repeated[0]} in several")
     space = Space(tuple(sorted(varied, key=lambda dimension: dimension.path)), seed)
     if (space.points or 0) > MAX_POINTS:
-        raise ConfigError.expected(
-            f"a grid of at most {MAX_POINTS:,} points", f"{space.points:,}", "vary less, or search a range"
-        )
+        remedy = "vary less, or search a range"
+        raise ConfigError.expected(f"a grid of at most {MAX_POINTS:,} points", f"{space.points:,}", remedy)
     return space
 
 

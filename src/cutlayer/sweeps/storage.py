@@ -59,9 +59,8 @@ def open_study(storage: str, name: str, identity: dict[str, str]) -> optuna.Stud
     import optuna
 
     with _explained(storage):
-        study = optuna.create_study(
-            storage=_open_storage(storage), study_name=name, directions=DIRECTIONS, load_if_exists=True
-        )
+        opened = _open_storage(storage)
+        study = optuna.create_study(storage=opened, study_name=name, directions=DIRECTIONS, load_if_exists=True)
         stored = study.user_attrs
         for key, value in identity.items():
             if key not in stored:

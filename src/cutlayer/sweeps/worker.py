@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shutil
 import time
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
 
 import optuna
 from optuna.trial import FrozenTrial
@@ -16,6 +16,7 @@ from cutlayer.errors import ConfigError, CutlayerError, Interrupted
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.problem.task import Task
 from cutlayer.storage.durable import locked, write_whole
+from cutlayer.sweeps.leak_kind import LeakKind
 from cutlayer.sweeps.measure import Renamed, measure
 from cutlayer.sweeps.page import render_page
 from cutlayer.sweeps.result import State, SweepResult, TrialMetrics, TrialResult
@@ -23,44 +24,37 @@ from cutlayer.sweeps.shared import REASON, RESULT, SLOT, WORKER, SharedTrials
 from cutlayer.sweeps.space import Point, describe_point, short_names
 from cutlayer.training.keys import Keys
 
-if TYPE_CHECKING:
-    from cutlayer.sweeps.plan import Plan
-
 POLL_SECONDS = 2.0
 _STATES: dict[str, State] = {"COMPLETE": "complete", "RUNNING": "running", "WAITING": "waiting"}
 
 
-class Jobs(Protocol):
-    """The job of each point of a sweep."""
-
-    base: Job
-
-    def job(self, point: Point) -> Job:
-        """The job at a point, checked."""
-
-
+@dataclass
 class Worker:
     """Runs trials of a sweep.
 
-    Args:
-        plan: The sweep.
-        variants: Jobs of the points.
+    Attributes:
+        base: The job as in the file.
+        job: From a point of the sweep to its job, checked.
         shared: Trials of all processes.
+        out: Folder of the trials and of the results so far.
         keys: Where secrets come from.
         progress: Shows how far each trial is.
         storage: Address of the storage, without user and password.
+        leak: Messages whose leak is minimised.
     """
 
-    def __init__(
-        self, plan: Plan, variants: Jobs, shared: SharedTrials, keys: Keys, progress: Progress, storage: str
-    ) -> None:
-        self.plan = plan
-        self.variants = variants
-        self.shared = shared
-        self.storage = storage
-        self.options = Options(replace(keys, simulated=True))
-        self.progress = progress
-        self.names = short_names([dimension.path for dimension in plan.varied])
+    base: Job
+    job: Callable[[Point], Job]
+    shared: SharedTrials
+    out: Path
+    keys: Keys
+    progress: Progress
+    storage: str
+    leak: LeakKind = LeakKind.ALL
+
+    def __post_init__(self) -> None:
+        self.options = Options(replace(self.keys, simulated=True))
+        self.names = short_names([dimension.path for dimension in self.shared.space.varied])
 
     def run(self) -> SweepResult:
         """Run trials until none is left, and wait for those of other processes."""
@@ -104,7 +98,7 @@ class Worker:
             name = f"{trial.user_attrs[SLOT] + 1}/{self.shared.total} {describe_point(point, self.names)}"
             progress = Renamed(self.progress, name)
             with self.shared.heartbeat(trial):
-                metrics = measure(self.variants.job(point), folder, self.options, self.plan.leak, progress)
+                metrics = measure(self.job(point), folder, self.options, self.leak, progress)
         except CutlayerError as error:
             shutil.rmtree(folder, ignore_errors=True)
             self.shared.fail(trial, str(error))
@@ -118,29 +112,28 @@ class Worker:
     def _remove_unused(self) -> None:
         """Remove what a killed process left of trials that were run again."""
         counting = {self._folder(trial.number) for trial in self.shared.trials()}
-        for folder in list((self.plan.out / "trials").glob("*")):
+        for folder in list((self.out / "trials").glob("*")):
             if folder not in counting:
                 shutil.rmtree(folder)
 
     def _folder(self, number: int) -> Path:
-        return self.plan.out / "trials" / f"{number:04d}"
+        return self.out / "trials" / f"{number:04d}"
 
     def _write(self) -> SweepResult:
-        base = self.variants.base
         result = SweepResult(
-            job=base.name,
-            metric=Task.of(base).metric,
-            rows="validation" if base.train.split.validation else "test",
-            leak=str(self.plan.leak),
+            job=self.base.name,
+            metric=Task.of(self.base).metric,
+            rows="validation" if self.base.train.split.validation else "test",
+            leak=str(self.leak),
             names=self.names,
-            vary=tuple(map(str, self.plan.varied)),
+            vary=tuple(map(str, self.shared.space.varied)),
             storage=self.storage,
             trials=tuple(self._result(trial) for trial in self.shared.trials()),
         )
         # Every process of the sweep writes these two files.
-        with locked(self.plan.out / "sweep.lock", "a sweep", wait=True):
-            result.write(self.plan.out / "sweep.json")
-            write_whole(self.plan.out / "sweep.html", render_page(result))
+        with locked(self.out / "sweep.lock", "a sweep", wait=True):
+            result.write(self.out / "sweep.json")
+            write_whole(self.out / "sweep.html", render_page(result))
         return result
 
     def _result(self, trial: FrozenTrial) -> TrialResult:

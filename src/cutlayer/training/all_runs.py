@@ -124,10 +124,8 @@ class AllRuns:
         )
 
         def check(sharing: list[RunLine]) -> None:
-            others = of_party(self.name, sharing)
-            renamed = under_other_names(self.name, [*sharing, line], self.job.parties)
-            check_all_runs(self.name, [*others, *renamed, line], self.chain.budget)
-            warn_of_draws(line, others)
+            _check_with(line, sharing, self.job, self.chain.budget)
+            warn_of_draws(line, of_party(self.name, sharing))
 
         self.store.add(line, words, self.marker, check, beyond_plan=beyond_plan)
 
@@ -148,6 +146,45 @@ def all_runs_of(
     """
     run = derive(noise_key, b"ledger of all runs", size=8).hex()
     return AllRuns(job, name, chain, RunStore(folder / NAME), party_folder / MARKER, run, new_source(secret))
+
+
+def restate_draws(
+    job: Job, name: str, chain: Chain, store: RunStore, draws: str, most: int, again: int, unseen: int
+) -> None:
+    """State in the ledger of all runs that grades of rows are drawn more than once, before or after they are.
+
+    Args:
+        job: Job with the party's private part.
+        name: Name of the party.
+        chain: Protections of the party.
+        store: The party's ledger of all runs.
+        draws: Name of the draws.
+        most: Maximum number of draws of a row.
+        again: Number of rows with more than one.
+        unseen: Releases of which that is not known.
+
+    Raises:
+        BudgetExceeded: All runs together would cost more than the budget of all runs.
+        CheckpointError: The ledger is damaged, or an older copy is in its place.
+    """
+
+    def restated(entry: Entry) -> Entry:
+        event = entry.event
+        if not isinstance(event, RandomizedGrade) or entry.fingerprint != _drawn(entry, draws).fingerprint:
+            return entry
+        return replace(entry, event=replace(event, draws=max(most, event.draws), again=again, unseen=unseen))
+
+    def change(line: RunLine) -> RunLine:
+        entries = map(restated, line.ledger.entries) if line.party == name else line.ledger.entries
+        return replace(line, ledger=Ledger(tuple(entries)))
+
+    store.restate(change, lambda line, sharing: _check_with(line, sharing, job, chain.budget))
+
+
+def _check_with(line: RunLine, sharing: Sequence[RunLine], job: Job, budget: BudgetConfig | None) -> None:
+    """Raise if a run, with the others that share its rows, costs more than a budget of all runs."""
+    renamed = under_other_names(line.party, [*sharing, line], job.parties)
+    check_all_runs(line.party, [*of_party(line.party, sharing), *renamed, line], budget)
 
 
 def of_party(name: str, lines: Iterable[RunLine]) -> list[RunLine]:
@@ -278,8 +315,7 @@ def forecast_all_runs(job: Job, name: str, folder: Path, table: PartyTable, posi
     ledger = Ledger(entries)
     source = new_source(secret) if secret else ""
     line = RunLine("", name, job.name, source, rows_digest(words), len(words), _digest(ledger), ledger)
-    renamed = under_other_names(name, [*sharing, line], job.parties)
-    check_all_runs(name, [*earlier, *renamed, line], chain.budget)
+    _check_with(line, sharing, job, chain.budget)
     if earlier:
         yield from sum_of([*earlier, line]).totals
 

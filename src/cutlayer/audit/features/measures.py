@@ -219,7 +219,6 @@ def _comparable(scores: Scores, classes: Tensor) -> tuple[Scores, Tensor]:
     """The rows whose class the classifier could know, and the truth about them."""
     known = classes >= 0
     actual = classes[known]
-    chosen = replace(
-        scores, rows=torch.arange(len(actual)), values=scores.values[known], batch=scores.batch[known], hard=None
-    )
+    rows, batch = torch.arange(len(actual)), scores.batch[known]
+    chosen = replace(scores, rows=rows, values=scores.values[known], batch=batch, hard=None)
     return chosen, actual == 1 if scores.values.dim() == 1 else actual

@@ -80,9 +80,8 @@ class OtherColumns:
         """
         key = attack.name, len(case.view.rows), int(case.view.rows.sum())
         if key not in self._results:
-            self._results[key] = tuple(
-                tuple(self._attacked(attack, case, embeddings)) for embeddings in self._inputs(case.view)
-            )
+            inputs = self._inputs(case.view)
+            self._results[key] = tuple(tuple(self._attacked(attack, case, embeddings)) for embeddings in inputs)
         control, *ideal = self._results[key]
         for result in results:
             yield _compared(_compared(result, control, "other_columns"), ideal[0] if ideal else (), "ideal")

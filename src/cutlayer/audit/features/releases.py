@@ -85,9 +85,8 @@ def _over_epochs(job: Job, folder: RunFolder, party: str) -> list[Release]:
     number = min(len(epochs), SIDE_BY_SIDE, max(2, MAX_WIDTH // mean.shape[1]))
     if job.parties[party].privacy:
         chosen = np.linspace(0, len(epochs) - 1, number).round().astype(int)
-        releases.append(
-            Release(f"{number} epochs side by side", rows, torch.cat([embeddings[i] for i in chosen], dim=1))
-        )
+        together = torch.cat([embeddings[index] for index in chosen], dim=1)
+        releases.append(Release(f"{number} epochs side by side", rows, together))
     return releases
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -13,11 +14,14 @@ from cutlayer.audit.empirical import Score
 from cutlayer.config import Job, validated
 from cutlayer.parties.passive import PassiveParty
 
+ACTIVE, PASSIVE = "active", "passive"
 ID = "id"
 LABEL = "label"
 GROUP = "group"
 SIDE = "side"
 BATCH = 4096
+_FILLERS = 20
+"""Number of rows of each class that no canary has."""
 LENGTH_FACTOR = 1e4
 """Factor by which a canary exceeds the clipping norm: clipping then decides how long it is."""
 
@@ -31,6 +35,8 @@ def canary_job(
     classes: int = 2,
     labels: Mapping[str, Any] | None = None,
     features: Mapping[str, Any] | None = None,
+    fit: Mapping[str, Any] | None = None,
+    top: Mapping[str, Any] = MappingProxyType({"kind": "mlp", "hidden": []}),
 ) -> Job:
     """A job of two parties with a linear top model, in which only the passive party has features.
 
@@ -42,13 +48,16 @@ def canary_job(
         classes: Number of classes of the task.
         labels: Protections of the active party.
         features: Protections of the passive party.
+        fit: Its fit.
+        top: Section of the top model.
     """
     common: dict[str, Any] = {"id": ID, "audit": {"every": "never"}}
     owner = {"role": "active", "label": LABEL, "features": {"include": "none"}, "privacy": dict(labels or {})}
+    passive = {"role": "passive", "privacy": dict(features or {}), "fit": fit}
     raw = {
         "task": "binary" if classes == 2 else "multiclass",
-        "parties": {active: common | owner, party: common | {"role": "passive", "privacy": dict(features or {})}},
-        "model": {"bottom": dict(bottom), "top": {"kind": "mlp", "hidden": []}},
+        "parties": {active: common | owner, party: common | passive},
+        "model": {"bottom": dict(bottom), "top": dict(top)},
         "train": {**train, "threads": 1, "seed": 0, "early_stop": None},
     }
     return validated(Job, raw, "canaries")
@@ -58,6 +67,35 @@ def fair_coins(count: int, key: bytes) -> list[int]:
     """The secret of each canary, 0 or 1, drawn from a key of 32 bytes."""
     generator = torch.Generator().manual_seed(int.from_bytes(key[:7], "little"))
     return torch.randint(2, (count,), generator=generator).tolist()
+
+
+def labelled_tables(labels: Sequence[int], **columns: Sequence[str] | Sequence[float]) -> dict[str, pa.Table]:
+    """Tables of canaries with labels, and with columns of the passive party."""
+    ids = [f"canary {number}" for number in range(len(labels))]
+    return {
+        ACTIVE: pa.table({ID: ids, LABEL: [f"{label:06d}" for label in labels]}),
+        PASSIVE: pa.table({ID: ids, **columns}),
+    }
+
+
+def coin_labels(canaries: int, classes: int, key: bytes) -> list[int]:
+    """Labels of canaries by a fair coin each, and of rows of all other classes, so that the task has them."""
+    return fair_coins(canaries, key) + [code for code in range(2, classes) for _ in range(_FILLERS)]
+
+
+class VoteReader:
+    """Counts what the messages of each row say of its secret.
+
+    Attributes:
+        votes: Number of messages that speak for the second value minus that for the first, int64 (n,).
+        used: Number of messages, int64 (n,).
+        truth: The secret, int64 (n,); -1 of a row that is no canary.
+    """
+
+    def __init__(self, rows: int) -> None:
+        self.votes = torch.zeros(rows, dtype=torch.int64)
+        self.used = torch.zeros(rows, dtype=torch.int64)
+        self.truth = torch.full((rows,), -1)
 
 
 def neighbour_tables(active: str, party: str, canaries: int, groups: int, key: bytes) -> dict[str, pa.Table]:

@@ -5,22 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-import pyarrow as pa
 import torch
 from torch import Tensor
 
-from cutlayer.audit.guarantees.canaries import ID, LABEL, SIDE, fair_coins
+from cutlayer.audit.guarantees.canaries import (
+    ACTIVE,
+    PASSIVE,
+    SIDE,
+    VoteReader,
+    canary_job,
+    coin_labels,
+    labelled_tables,
+)
 from cutlayer.audit.guarantees.wire import Parties, train_on_canaries
 from cutlayer.channel import Kind, Message, rows_digest
-from cutlayer.config import Job, validated
+from cutlayer.config import Job
 from cutlayer.errors import NotApplicable
 from cutlayer.models.grade import GradeBottom
 from cutlayer.parties.phases.release import release_batches
 
-ACTIVE, PASSIVE = "active", "passive"
 Game = Literal["labels", "grades"]
-_FILLERS = 20
-"""Number of rows of each class that no canary has, so that the task has all its classes."""
 
 
 def grade_votes(
@@ -43,14 +47,9 @@ def grade_votes(
     Raises:
         NotApplicable: The partner's models give both values of its column the same grade.
     """
-    coins = fair_coins(canaries, key)
-    every = coins + [code for code in range(2, classes) for _ in range(_FILLERS)]
-    ids = [f"canary {number}" for number in range(len(every))]
-    tables = {
-        ACTIVE: pa.table({ID: ids, LABEL: [f"{label:06d}" for label in every]}),
-        PASSIVE: pa.table({ID: ids, SIDE: [f"side {min(label, 1)}" for label in every]}),
-    }
-    reader = _LabelReader(len(every)) if game == "labels" else _GradeReader(len(every))
+    labels_of_rows = coin_labels(canaries, classes, key)
+    tables = labelled_tables(labels_of_rows, **{SIDE: [f"side {min(label, 1)}" for label in labels_of_rows]})
+    reader = (_LabelReader if game == "labels" else _GradeReader)(len(labels_of_rows))
     train_on_canaries(_job(labels, grades, classes), tables, key, reader)
     if not reader.used.any():
         raise NotApplicable.expected("drawn labels that tell both values of a canary apart", "the same grade of both")
@@ -58,16 +57,7 @@ def grade_votes(
     return reader.votes[chosen], reader.truth[chosen], int(reader.used.max())
 
 
-class _Reader:
-    """Counts what the messages of each row say of its secret."""
-
-    def __init__(self, rows: int) -> None:
-        self.votes = torch.zeros(rows, dtype=torch.int64)
-        self.used = torch.zeros(rows, dtype=torch.int64)
-        self.truth = torch.full((rows,), -1)
-
-
-class _LabelReader(_Reader):
+class _LabelReader(VoteReader):
     def __call__(self, message: Message, parties: Parties) -> None:
         """Read the drawn labels of the training rows."""
         if message.kind is not Kind.LABELS:
@@ -79,7 +69,7 @@ class _LabelReader(_Reader):
         self.used[rows] += 1
 
 
-class _GradeReader(_Reader):
+class _GradeReader(VoteReader):
     def __call__(self, message: Message, parties: Parties) -> None:
         """Compare drawn grades with those that the models give to both values of the column."""
         if message.kind is not Kind.RELEASE:
@@ -103,20 +93,11 @@ class _GradeReader(_Reader):
 
 
 def _job(labels: Mapping[str, Any], grades: Mapping[str, Any], classes: int) -> Job:
-    common: dict[str, Any] = {"id": ID, "audit": {"every": "never"}}
-    owner = {"role": "active", "label": LABEL, "features": {"include": "none"}, "privacy": dict(labels)}
     # Canaries carry nothing but their secret, which no limit is meant for.
     fit = {"kind": "grade", "candidates": ["linear"], "folds": 2, "least_z": 0, "limits": {"other": 1.0}}
-    raw = {
-        "task": "binary" if classes == 2 else "multiclass",
-        "parties": {
-            ACTIVE: common | owner,
-            PASSIVE: common | {"role": "passive", "privacy": dict(grades), "fit": fit},
-        },
-        "model": {
-            "bottom": {ACTIVE: {"kind": "auto"}, PASSIVE: {"kind": "grade", "least_rows": 0}},
-            "top": {"kind": "linear", "folds": 1},
-        },
-        "train": {"release": "once", "threads": 1, "seed": 0, "split": {"test": 0.1, "validation": 0.0}},
-    }
-    return validated(Job, raw, "canaries")
+    bottoms = {ACTIVE: {"kind": "auto"}, PASSIVE: {"kind": "grade", "least_rows": 0}}
+    train = {"release": "once", "split": {"test": 0.1, "validation": 0.0}}
+    top = {"kind": "linear", "folds": 1}
+    return canary_job(
+        ACTIVE, PASSIVE, bottoms, train, classes=classes, labels=labels, features=grades, fit=fit, top=top
+    )

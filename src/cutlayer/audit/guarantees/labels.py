@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import pyarrow as pa
 import torch
 from torch import Tensor, nn
 
-from cutlayer.audit.guarantees.canaries import BATCH, ID, LABEL, canary_job, fair_coins
+from cutlayer.audit.guarantees.canaries import (
+    ACTIVE,
+    BATCH,
+    PASSIVE,
+    VoteReader,
+    canary_job,
+    coin_labels,
+    labelled_tables,
+)
 from cutlayer.audit.guarantees.wire import Parties, train_on_canaries
 from cutlayer.channel import Kind, Message
-
-ACTIVE, PASSIVE = "active", "passive"
-_FILLERS = 20
-"""Number of rows of each class that no canary has, so that the task has all its classes."""
 
 
 def label_votes(
@@ -34,13 +37,8 @@ def label_votes(
         For each canary that trained: the count of its labels of class 1 minus that of class 0, int64 (n,); its true
         class, int64 (n,); and the maximum number of labels that were used of a row.
     """
-    labels = fair_coins(canaries, key)
-    labels += [code for code in range(2, classes) for _ in range(_FILLERS)]
-    ids = [f"canary {number}" for number in range(len(labels))]
-    tables = {
-        ACTIVE: pa.table({ID: ids, LABEL: [f"{label:06d}" for label in labels]}),
-        PASSIVE: pa.table({ID: ids, "number": [float(number % 7) for number in range(len(labels))]}),
-    }
+    labels = coin_labels(canaries, classes, key)
+    tables = labelled_tables(labels, number=[float(number % 7) for number in range(len(labels))])
     reader = _LabelReader(len(labels))
     bottom = {"kind": "mlp", "hidden": [classes]}
     split = {"test": 1 / len(labels), "validation": 0.0}
@@ -51,12 +49,8 @@ def label_votes(
     return reader.votes[canary_rows], reader.truth[canary_rows], int(reader.used.max())
 
 
-class _LabelReader:
+class _LabelReader(VoteReader):
     """Solves every gradient message for the labels: dL/de = (prediction - label) W / n for a linear top model W."""
-
-    def __init__(self, rows: int) -> None:
-        self.votes = torch.zeros(rows, dtype=torch.int64)
-        self.used = torch.zeros(rows, dtype=torch.int64)
 
     def __call__(self, message: Message, parties: Parties) -> None:
         active = parties.active

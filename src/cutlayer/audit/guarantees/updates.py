@@ -106,9 +106,8 @@ class _UpdateReader:
         before = noise if self._last is None else self._last
         self._last = noise
         self.totals["sum"][rows] += (noise[slots] + added) * contribution
-        self.totals["repeat"][rows] += (
-            (noise[slots] - before[slots] + added) * contribution if before is not noise else 0.0
-        )
+        repeated = (noise[slots] - before[slots] + added) * contribution
+        self.totals["repeat"][rows] += repeated if before is not noise else 0.0
 
     def scores(self) -> list[Score]:
         """Each statistic of the training rows, with the neighbour that each row is."""

@@ -21,6 +21,7 @@ from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.drive.drive import drive_together
 from cutlayer.parties.drive.random_state import isolated
 from cutlayer.parties.passive import PassiveParty
+from cutlayer.parties.session.local import Local
 from cutlayer.parties.session.observer import Observer
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
@@ -70,13 +71,23 @@ def train_on_canaries(
         wrap: Applied to the passive party's optimiser, to read its updates.
     """
     seen = set[bytes]()
-    stop = _middle(job)
+    (passive,) = job.passives
     # The models of the canaries are this package's own.
     with allowed(__package__ or ""), tempfile.TemporaryDirectory(prefix="cutlayer-canaries-") as scratch:
+        folder, data, keys = RunFolder(Path(scratch) / "run"), Path(scratch) / "data", Keys(Path(scratch), supplied=key)
+
+        def start(stop: tuple[Kind, int] | None, *, resume: bool) -> None:
+            sides = {
+                name: local_side(job, name, folder, data, keys, open_table(job, name, tables), resume=resume)
+                for name in job.parties
+            }
+            sides[passive] = replace(sides[passive], wrap=wrap)
+            _drive(job, sides, _new_messages(reader, seen, stop))
+
         try:
-            _start(job, tables, Path(scratch), key, _new_messages(reader, seen, stop), wrap, resume=False)
+            start(_middle(job), resume=False)
         except _Stopped:
-            _start(job, tables, Path(scratch), key, _new_messages(reader, seen, None), wrap, resume=True)
+            start(None, resume=True)
 
 
 def _middle(job: Job) -> tuple[Kind, int]:
@@ -106,25 +117,9 @@ def _new_messages(reader: Reader, seen: set[bytes], stop: tuple[Kind, int] | Non
     return read
 
 
-def _start(
-    job: Job,
-    tables: Mapping[str, pa.Table],
-    scratch: Path,
-    key: bytes,
-    read: Reader,
-    wrap: OptimizerHook | None,
-    *,
-    resume: bool,
-) -> None:
-    """Start or resume both parties and drive them to the end."""
+def _drive(job: Job, sides: Mapping[str, Local], read: Reader) -> None:
+    """Drive both parties to the end."""
     (passive,) = job.passives
-    folder = RunFolder(scratch / "run")
-    keys = Keys(scratch, supplied=key)
-    sides = {
-        name: local_side(job, name, folder, scratch / "data", keys, open_table(job, name, tables), resume=resume)
-        for name in job.parties
-    }
-    sides[passive] = replace(sides[passive], wrap=wrap)
 
     def carry(message: Message, other: Port) -> None:
         arrived = decode(encode(message))
@@ -133,8 +128,7 @@ def _start(
 
     here = Port(job.active, passive, RUN, lambda message: carry(message, there))
     there = Port(passive, job.active, RUN, lambda message: carry(message, here))
-    parties = Parties(
-        ActiveParty(job, sides[job.active], {passive: here}, Observer()), PassiveParty(job, sides[passive], there)
-    )
+    active = ActiveParty(job, sides[job.active], {passive: here}, Observer())
+    parties = Parties(active, PassiveParty(job, sides[passive], there))
     runs: dict[str, Generator[Any, Any, Any]] = {job.active: parties.active.run(), passive: parties.passive.run()}
     drive_together({name: isolated(party, sides[name].starting_key) for name, party in runs.items()})

@@ -104,8 +104,10 @@ def _tree(
         settings: Settings of the trees.
     """
     models, every = len(residuals), np.arange(len(residuals))
-    leaf = np.zeros(residuals.shape, np.int64)
-    leaf_others = np.zeros((models, below_others.shape[1]), np.int64)
+    leaf = np.zeros(
+        residuals.shape, np.uint8
+    )  # of one byte: the other rows are many, and are gone through at each leaf
+    leaf_others = np.zeros((models, below_others.shape[1]), np.uint8)
     sums = np.zeros((models, settings.leaves), np.float32)
     sizes = np.zeros_like(sums)
     gains = np.full((models, settings.leaves, below.shape[1]), -np.inf, np.float32)
@@ -117,9 +119,10 @@ def _tree(
         best = gains.reshape(models, -1).argmax(axis=1)
         old, cut = np.divmod(best, below.shape[1])
         splits = gains[every, old, cut] > 0
-        moved = (leaf == old[:, None]) & (below.T[cut] > 0) & splits[:, None]
-        leaf[moved] = new
-        leaf_others[(leaf_others == old[:, None]) & below_others[cut] & splits[:, None]] = new
+        parent = np.where(splits, old, settings.leaves).astype(np.uint8)[:, None]  # of none where nothing is split
+        moved = (leaf == parent) & (below.T[cut] > 0)
+        np.copyto(leaf, new, where=moved)
+        np.copyto(leaf_others, new, where=(leaf_others == parent) & below_others[cut])
         for total, part in ((sums, sums_below), (sizes, sizes_below)):
             total[:, new] = np.where(splits, part[every, old, cut], 0)
             total[every, old] -= total[:, new]
@@ -131,7 +134,7 @@ def _tree(
         for each in (old, np.full(models, new)):
             parts = (sums_below[every, each], sizes_below[every, each], sums[every, each], sizes[every, each])
             gains[every, each] = _gains(*parts, settings.least)
-    return (sums / np.maximum(sizes, 1)).astype(np.float32), leaf, leaf_others
+    return (sums / np.maximum(sizes, 1)).astype(np.float32), leaf.astype(np.int64), leaf_others.astype(np.int64)
 
 
 def _gains(

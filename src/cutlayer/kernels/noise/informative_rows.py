@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import NormalDist
 
 from cutlayer.kernels.noise.randomized_response import drawn_rate
 
 ENOUGH, FEW = 1000, 200
 """Informative rows from which a model loses little by the noise of its labels, and below which it learns little."""
-_LOSSES = ((2000, 0.001), (1200, 0.003), (700, 0.006), (400, 0.01), (200, 0.018), (100, 0.035), (30, 0.062))
-"""Typical loss of AUC of a partner's score by the noise of the labels, from a number of informative rows on: over 104
-cases of data set, number of rows and epsilon (docs/results/grades.md)."""
+_LOSS = 9.0
+"""What the loss of AUC is times the distance of the classes, for each 1 / m that the draw adds: fitted to 108 cases of
+ten labels (docs/results/grades.md)."""
 OF_RARE = 4
 """How many rows are worth one where most categories of a column are rare: a model has more to learn from them."""
 
@@ -77,17 +78,22 @@ def true_shares(drawn: Sequence[float], epsilon: float) -> tuple[float, ...]:
     return tuple(share / total for share in found)
 
 
-def expected_loss(informative: float, *, rare: bool = False) -> float:
-    """Typical loss of AUC of a model by the noise of labels that inform by so many rows.
+def expected_loss(informative: float, true: float, auc: float, *, rare: bool = False) -> float:
+    """Expected loss of AUC of a model by the noise of drawn labels, against true labels of the same rows.
 
-    It is of scores with an AUC of .7 or more. Noise of the same size moves a weaker score more: with d the distance of
-    the means of both classes in standard deviations, the loss is about inverse to the number of rows times d.
+    The squared error of a model's weights is about inverse to the number of informative rows. The noise adds the
+    difference of two such errors. With d the distance of the means of both classes in standard deviations of the score,
+    it costs an AUC in proportion to this difference over d, and at most what the AUC is above .5.
 
     Args:
-        informative: Number of informative rows.
+        informative: Informative rows of the drawn labels, 0 or more.
+        true: Informative rows of true labels of the same rows, `informative_rows` at an infinite epsilon.
+        auc: AUC of the model by true labels, above 0.5 and below 1.
         rare: Whether the model reads a column of which most categories are rare.
 
-    >>> expected_loss(1500), expected_loss(1500, rare=True), expected_loss(10)
-    (0.003, 0.018, 0.1)
+    >>> round(expected_loss(854, 4_000, 0.8), 3), round(expected_loss(854, 4_000, 0.6), 3)
+    (0.007, 0.023)
     """
-    return next((loss for least, loss in _LOSSES if informative >= least * (OF_RARE if rare else 1)), 0.1)
+    distance = math.sqrt(2) * NormalDist().inv_cdf(auc)
+    added = 1 / informative - 1 / true if informative else math.inf
+    return min(auc - 0.5, _LOSS * added * (OF_RARE if rare else 1) / distance)

@@ -70,6 +70,8 @@ def _merged(
     first = np.ones((*values.shape[:-1], values.shape[-1] + 1), np.bool_)  # of its group; the last entry ends the last
     first[..., 1:-1] = np.diff(ordered) > np.maximum(tolerance[..., 1:], tolerance[..., :-1])
     grouped = ~(first[..., :-1] & first[..., 1:])  # few of many scores have a neighbour as near
+    if not grouped.any():
+        return values.copy()
     ordered = ordered[grouped]
     tolerance = tolerance[grouped]
     starts = first[..., :-1][grouped]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from cutlayer.accounting import Event, NoFormalGuarantee, ReleasePlan
+from cutlayer.accounting import Event, NoFormalGuarantee, Pairs, ReleasePlan
 from cutlayer.config import FrozenModel, Job
 from cutlayer.errors import NotApplicable
 from cutlayer.lazy import Tensor, torch
@@ -242,6 +242,13 @@ class Protection(Generic[C]):
 
         Float64 (classes, classes): the probability that `labels` returns a class (column) for another (row). Called
         after `setup`.
+        """
+        return None
+
+    def row_draws(self, e: Tensor, view: PassiveView) -> tuple[str, Pairs | None] | None:
+        """Draws that `embedding_out` would make of an embedding: their name, and the rows with the values drawn for.
+
+        `None` where draws of a row are not a function of its value; no rows where rows have no ids.
         """
         return None
 

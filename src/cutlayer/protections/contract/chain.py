@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from cutlayer.accounting import Account, Occasion, ReleaseLog, ReleasePlan, Slot
+from cutlayer.accounting import Account, Occasion, Pairs, ReleaseLog, ReleasePlan, Slot
 from cutlayer.accounting.slots import ReleaseKind
 from cutlayer.channel import Kind
 from cutlayer.config import BudgetConfig, Job
@@ -36,6 +36,7 @@ class Chain:
 
     Attributes:
         exceeding: See `Account.exceeding`; set before `setup`.
+        redrawn: See `Account.redrawn`; set before `setup`.
         before_release: Called before a release is counted, to count the run or to refuse it; set before `setup`.
 
     Raises:
@@ -46,6 +47,7 @@ class Chain:
         self.party, self.budget = party, budget
         self._account = Account(party, (), ReleasePlan(training=1))  # nothing is counted before `setup`
         self.exceeding: Callable[[int, int], None] | None = None
+        self.redrawn: Callable[[str, int, int, int], None] | None = None
         self.before_release: Callable[[], None] | None = None
         # By rank, whatever the order in the file: noise that is added before clipping would be clipped away, and what
         # is scaled after it would no longer have the noise that its cost was computed for.
@@ -80,7 +82,7 @@ class Chain:
         for protection in self.protections:
             protection.setup(context)
         self._account, self._context = self.account(context.plan, log), context
-        self._account.exceeding = self.exceeding
+        self._account.exceeding, self._account.redrawn = self.exceeding, self.redrawn
         self._once, self._placement = context.plan.once, Placement(context.device)
         # Only now is it certain that the run may release anything: `begin` puts on record that it is about to.
         for protection in self.protections:
@@ -118,7 +120,7 @@ class Chain:
         where = f"parties.{self.party}.privacy"
         for protection in self.protections if Phase.LEAVE in job.phases else ():
             if protection.acts_at("cut_gradient", "gradient_out"):
-                unused = "nothing to protect, parties that release once get no gradient; remove it"
+                unused = "nothing to protect, parties that release once get no gradient; remove it or train.release"
                 yield f"{where}.{protection.name}: {unused}"
         for protection in self.protections:
             yield from protection.faults(job, self.party)
@@ -168,6 +170,8 @@ class Chain:
             return self._of_no_row("embedding_out", "", e)
         changed = dict[str, bool | Tensor]()
         for protection in self._with("embedding_out"):
+            if (drawn := protection.row_draws(e, view)) is not None:
+                self.charge_draws(*drawn)
             released = self._placement.call(protection, protection.embedding_out, e, view)
             changed[protection.name] = protection.hides_changes or _differs(released, e)
             e = released
@@ -178,6 +182,16 @@ class Chain:
         elif changed:
             self._coverage.returned("embedding_out", "", e, changed, view.parts)
         return e
+
+    def charge_draws(self, name: str, pairs: Pairs | None) -> None:
+        """Count draws of rows' values before they are released; see `Account.charge_draws`."""
+        self._account.charge_draws(name, pairs)
+
+    def charge_unseen(self) -> None:
+        """Count a release by batches of rows that are drawn by value; see `Account.charge_unseen`."""
+        for protection in self._with("embedding_out"):
+            if protection.draws is not None:
+                self._account.charge_unseen(protection.draws)
 
     def embeddings_in(self, es: Mapping[str, Tensor], view: ActiveView) -> Mapping[str, Tensor]:
         """Change the embeddings before the top model sees them; counted in steps."""

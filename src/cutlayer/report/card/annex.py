@@ -62,9 +62,8 @@ def _sections(card: PrivacyCard) -> Iterator[Section]:
     yield Section("attacks", "Every attack, its control and its naive baseline", tuple(_attacks(card)), nav="Attacks")
     if (carried := carried_section(card.carried)) is not None:
         yield carried
-    yield Section(
-        "columns", "The columns that went in", (columns_table(card.columns, "privacy_card.json"),), nav="Columns"
-    )
+    columns = columns_table(card.columns, "privacy_card.json")
+    yield Section("columns", "The columns that went in", (columns,), nav="Columns")
     if card.subgroups:
         yield Section("subgroups", "Utility by subgroup", (_subgroups(card),), nav="Subgroups")
     for index, (framework, tables) in enumerate(framework_tables(card).items()):
@@ -99,12 +98,8 @@ def _attacks(card: PrivacyCard) -> Iterator[Block]:
             yield Items(tuple(notes))
     if card.evidence:
         by_attack = {result.attack: result for result in card.evidence}
-        known = {
-            attack: dict.fromkeys(
-                text for result in card.evidence if result.attack == attack for text in result.knowledge
-            )
-            for attack in by_attack
-        }
+        knowing = {attack: [each.knowledge for each in card.evidence if each.attack == attack] for attack in by_attack}
+        known = {attack: dict.fromkeys(text for texts in every for text in texts) for attack, every in knowing.items()}
         yield table(
             "What each attack does",
             list(by_attack.values()),

@@ -8,7 +8,7 @@ from cutlayer.config.load import load_closed_job
 from cutlayer.data.forgotten import FORGOTTEN
 from cutlayer.report.alignment import disclosed
 from cutlayer.report.build import build
-from cutlayer.report.card.facts import CardFacts
+from cutlayer.report.card.facts import card_facts
 from cutlayer.report.card.fields import FORGOT, NOT_SHOWN, fields_of, registry_of
 from cutlayer.report.card.passive import passive_card
 from cutlayer.report.card.subgroups import subgroups_of
@@ -37,7 +37,7 @@ def build_card(path: Path) -> PrivacyCard:
     evidence = evidence_of(report)
     columns = report.columns
     subgroups = subgroups_of(job, folder)
-    facts = CardFacts(report, evidence, columns, subgroups)
+    facts = card_facts(report, evidence, columns, subgroups)
     left_out = f"Attacks of the default catalogue that this audit left out: {', '.join(report.left_out)}."
     missing = [f"No attack of this run tried: {threat}." for threat in untried(report)]
     missing += [f"Not run: {reason}" for reason in report.limits] + [left_out] * bool(report.left_out)

@@ -1,11 +1,10 @@
-"""Answers of a run to the questions of the frameworks, as sentences."""
+"""Answers of a run to the questions of the frameworks, as sentences by the names that `fields.yaml` has for them."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import get_args
+from collections.abc import Iterable, Sequence
+from types import SimpleNamespace
+from typing import Any, get_args
 
 from cutlayer.accounting import DPSGD, GaussianRelease, LabelFree
 from cutlayer.accounting.total import Total
@@ -18,322 +17,231 @@ from cutlayer.results.privacy_card import AttackEvidence, PartyColumns, Subgroup
 from cutlayer.results.report import Report
 from cutlayer.results.run import PartyInfo, RunKind
 
+TRUST = "No party is trusted with the rows of another; parties are assumed to follow the protocol"
 _NONE = "none: no theorem holds for any message of this run"
 
 
-class AccountFacts(ABC):
-    """Sentences that follow from the account, the protections, the attacks and the columns of either side."""
+def card_facts(
+    report: Report,
+    evidence: Sequence[AttackEvidence],
+    columns: Sequence[PartyColumns],
+    subgroups: Sequence[SubgroupUtility],
+) -> SimpleNamespace:
+    """Sentences about a run.
 
-    report: Report | PassiveReport
-    evidence: Sequence[AttackEvidence]
-    columns: Sequence[PartyColumns]
+    Args:
+        report: Report of the run.
+        evidence: All attacks on it.
+        columns: Columns that went in, by party.
+        subgroups: Metrics by subgroup.
+    """
+    not_run = len(report.limits) + len(report.left_out)
+    return SimpleNamespace(
+        **account_facts(report, rows=report.data.train, reproducible=report.run.reproducible_noise),
+        **attack_facts(evidence, not_run),
+        exposure=exposure(columns),
+        unprotected=_unprotected(report),
+        bias=_bias(report.utility.metric, subgroups),
+        **_run_facts(report),
+    )
 
-    @property
-    @abstractmethod
-    def reproducible(self) -> bool:
-        """Whether the noise key was supplied."""
 
-    @property
-    @abstractmethod
-    def training_rows(self) -> int:
-        """Number of training rows."""
+def account_facts(report: Report | PassiveReport, *, rows: int, reproducible: bool) -> dict[str, Any]:
+    """Sentences that follow from the account and the protections of either side.
 
-    @property
-    @abstractmethod
-    def not_run(self) -> int:
-        """Number of attacks that were not run or left out."""
+    Args:
+        report: Report of the side.
+        rows: Number of training rows.
+        reproducible: Whether the noise key was supplied.
+    """
+    entries = report.ledger.entries
+    formal = [total for total in report.ledger.totals if total.epsilon is not None]
+    units = [
+        "one row's features, replaced" if isinstance(entry.event, GaussianRelease) else entry.statement
+        for entry in entries
+        if entry.formal
+    ]
+    deltas = dict.fromkeys(total.delta for total in formal if total.delta)
+    compared = (f"{delta:g}, where 1/n is {1 / rows:.2g} and 1/n² {1 / rows**2:.2g}" for delta in deltas)
+    gaussian = any(isinstance(entry.event, GaussianRelease | DPSGD) for entry in entries)
+    return {
+        "epsilon": _joined(map(_epsilon, formal), _NONE) + f". {REPRODUCIBLE}" * (reproducible and bool(formal)),
+        "accountants": _joined((f"{total.accountant}, {total.condition}" for total in formal), _NONE),
+        "statements": "; ".join(entry.statement for entry in entries) or _NONE,
+        "units": f"{_joined(units, '')}. The unit is a row" if units else _NONE,
+        "delta": _joined(compared, "delta is 0" if formal else _NONE),
+        "tested": _tested(report),
+        "channels": "Gaussian noise is on a lattice; "
+        * gaussian
+        + "times of messages and the number of epochs are visible to all parties; settings that were chosen on the "
+        "same rows are not in the account",
+        **_protection_facts(report),
+    }
 
-    @property
-    def formal(self) -> list[Total]:
-        """Totals of the ledger that a theorem gives."""
-        return [total for total in self.report.ledger.totals if total.epsilon is not None]
 
-    @property
-    def epsilon(self) -> str:
-        """Epsilon and delta of the whole run, by asset and receiver."""
-        totals = [
-            f"{total.protects} of {total.party} towards {', '.join(total.towards)}: epsilon {amount(total.epsilon)}"
-            + (f" at delta {total.delta:g}" if total.delta else ", pure")
-            + (f", {total.condition}" if total.protects == "labels" or total.stated_by else "")
-            for total in self.formal
-        ]
-        if not totals:
-            return _NONE
-        return "; ".join(totals) + (f". {REPRODUCIBLE}" if self.reproducible else "")
+def attack_facts(evidence: Sequence[AttackEvidence], not_run: int) -> dict[str, Any]:
+    """Sentences about attacks: which were run, the strongest of each threat by pair of parties, and of all.
 
-    @property
-    def mechanisms(self) -> str:
-        """Settings of the protections as configured."""
-        parts = [
-            f"{part.name} of {part.party}"
-            + (
-                f" ({', '.join(f'{name} {setting(value)}' for name, value in part.settings.items())})"
-                if part.settings
-                else ""
-            )
-            for part in self.report.protections
-        ]
-        return "; ".join([*parts, *self._label_free()]) or "no protection"
-
-    @property
-    def accountants(self) -> str:
-        """Accountants and conditions of the totals."""
-        return "; ".join(dict.fromkeys(f"{total.accountant}, {total.condition}" for total in self.formal)) or _NONE
-
-    @property
-    def statements(self) -> str:
-        """The ledger's sentences."""
-        return "; ".join(entry.statement for entry in self.report.ledger.entries) or _NONE
-
-    @property
-    def units(self) -> str:
-        """Neighbouring relation of each formal entry."""
-        formal = [entry for entry in self.report.ledger.entries if entry.formal]
-        kinds = [
-            "one row's features, replaced" if isinstance(e.event, GaussianRelease) else e.statement for e in formal
-        ]
-        return "; ".join(dict.fromkeys(kinds)) + ". The unit is a row" if kinds else _NONE
-
-    @property
-    def delta(self) -> str:
-        """Delta of each total against one over the training rows and over their square."""
-        rows = self.training_rows
-        deltas = dict.fromkeys(total.delta for total in self.formal if total.delta)
-        compared = [f"{delta:g}, where 1/n is {1 / rows:.2g} and 1/n² {1 / rows**2:.2g}" for delta in deltas]
-        return "; ".join(compared) or ("delta is 0" if self.formal else _NONE)
-
-    @property
-    def tested(self) -> str:
-        """Guarantees that canaries tested."""
-        tests = [
-            f"{test.protection} of {test.party}: at least {amount(test.lower_bound)} of epsilon {amount(test.epsilon)}"
-            for test in self.report.guarantees
-        ]
-        if tests:
-            return "; ".join(tests)
-        noisy = any(entry.formal and not isinstance(entry.event, LabelFree) for entry in self.report.ledger.entries)
-        return "not run; cutlayer audit RUN --empirical-epsilon" if noisy else "none: no mechanism draws at random"
-
-    @property
-    def channels(self) -> str:
-        """Side channels and how they are met."""
-        gaussian = any(isinstance(entry.event, GaussianRelease | DPSGD) for entry in self.report.ledger.entries)
-        return (
-            "Gaussian noise is on a lattice; " * gaussian
-            + "times of messages and the number of epochs are visible to all parties; "
-            + "settings that were chosen on the same rows are not in the account"
-        )
-
-    @property
-    def exposure(self) -> str:
-        """Columns used of those available."""
-        parts = []
-        for party in self.columns:
-            used = "not known here" if party.used is None else str(len(party.used))
-            parts.append(
-                f"{party.party}: {used}"
-                + ("" if party.available is None else f" of {party.available} columns besides id and label")
-            )
-        return "; ".join(parts)
-
-    @property
-    def measures(self) -> str:
-        """Protections by owner, or none."""
-        parts = [f"{part.party}: {part.name} (protects {part.protects})" for part in self.report.protections]
-        return "; ".join([*parts, *self._label_free()]) or "none beyond that rows and labels stay with their owners"
-
-    @property
-    def protected(self) -> bool:
-        """Whether a protection acted, or no message to some party depends on a label."""
-        return bool(self.report.protections or self._label_free())
-
-    def _label_free(self) -> list[str]:
-        """Releases without labels, which change no message and so are no protection with evidence of its own."""
-        entries = (entry for entry in self.report.ledger.entries if entry.protection == LABEL_FREE)
-        return [
-            f"{entry.party}: {entry.protection} (protects {entry.protects}) towards {', '.join(entry.towards)}, "
-            "by a single release before training"
-            for entry in entries
-        ]
-
-    @property
-    def attacks_run(self) -> str:
-        """Attacks that were run, and those that were not."""
-        names = ", ".join(dict.fromkeys(result.attack for result in self.evidence))
-        left = times(self.not_run, "attack")
-        return f"{names or 'no attack'}, on the messages that were sent; not run or left out: {left}"
-
-    @property
-    def results(self) -> dict[Threat, str]:
-        """The strongest attack of each threat, for each pair of parties."""
-        return {threat: self._result(threat) for threat in get_args(Threat)}
-
-    def _result(self, threat: Threat) -> str:
-        sentences = [
+    Args:
+        evidence: All attacks.
+        not_run: Number of attacks that were not run or left out.
+    """
+    names = ", ".join(dict.fromkeys(result.attack for result in evidence)) or "no attack"
+    strongest = [result for result in evidence if result.strongest]
+    by_threat = {
+        threat: "; ".join(
             f"{result.attacker} on {result.owner}: {reached(result)} by {result.attack}, "
             f"control {shown(result, result.control)}, naive baseline {shown(result, result.naive)}"
-            for result in self.evidence
-            if result.threat == threat and result.strongest
-        ]
-        return "; ".join(sentences) or "not tested in this run"
-
-    @property
-    def strongest_attacks(self) -> str:
-        """The strongest attack of every threat."""
-        strongest = [result for result in self.evidence if result.strongest]
-        sentences = [f"{result.threat} by {result.attacker}: {reached(result)}" for result in strongest]
-        return "; ".join(sentences) or "no attack was run"
-
-
-@dataclass(frozen=True)
-class CardFacts(AccountFacts):
-    """Sentences about a run, each computed from its report.
-
-    Attributes:
-        report: The report.
-        evidence: Its attacks.
-        columns: The columns that went in.
-        subgroups: Utility by subgroup.
-    """
-
-    report: Report
-    evidence: Sequence[AttackEvidence]
-    columns: Sequence[PartyColumns]
-    subgroups: Sequence[SubgroupUtility]
-
-    @property
-    def reproducible(self) -> bool:
-        """Whether the noise key was supplied."""
-        return self.report.run.reproducible_noise
-
-    @property
-    def training_rows(self) -> int:
-        """Number of training rows."""
-        return self.report.data.train
-
-    @property
-    def not_run(self) -> int:
-        """Number of attacks that were not run or left out."""
-        return len(self.report.limits) + len(self.report.left_out)
-
-    @property
-    def unprotected(self) -> str:
-        """Assets that no theorem covers towards somebody."""
-        totals = self.report.ledger.totals
-        unprotected = [total for total in totals if total.epsilon is None]
-        names = [
-            f"{total.protects} of {total.party} towards {', '.join(total.towards)}: {total.why}"
-            for total in unprotected
-        ]
-        labels, columns = without_total(self.report, totals)
-        if labels:
-            names.append(f"labels of {self.active} towards {', '.join(labels)}: the ledger has no entry")
-        if columns:
-            names.append(f"features of {', '.join(columns)} towards {self.active}: the ledger has no entry")
-        passives = [party for party in self.report.parties if party.role == "passive"]
-        # Where all of them release once, before the first step, none sees the end or the best epoch.
-        seen = any(not party.released_once or _warmed_up(party) for party in passives)
-        free = label_free_parties(self.report)
-        if seen and (others := [party.name for party in passives if party.name not in free]):
-            held_out = "labels of held-out rows, as far as the end of the run or its best epoch depends on them"
-            names.append(f"{held_out}, towards {', '.join(others)}")
-        return "; ".join(names) or "none"
-
-    @property
-    def software(self) -> str:
-        """Versions."""
-        run = self.report.run
-        return f"Cutlayer {run.cutlayer}, PyTorch {run.torch}, Python {run.python}; account by Google's dp-accounting"
-
-    @property
-    def utility(self) -> str:
-        """Headline metric of this run, with its interval."""
-        row = self.report.utility.row(RunKind.THIS_RUN)
-        name = self.report.utility.metric
-        if row is None:
-            return "not measured"
-        rows, which = self.report.data.reported
-        bounds = "" if row.low is None else f" ({metric(row.low)} to {metric(row.high)})"
-        return f"{name_of(name)} {metric(row.metrics.get(name))}{bounds} on {count(rows)} {which}"
-
-    @property
-    def bias(self) -> str:
-        """The smallest and the largest headline metric by subgroup."""
-        name = self.report.utility.metric
-        by_column: dict[str, list[tuple[float, str]]] = {}
-        for group in self.subgroups:
-            value = group.metrics.get(name)
-            if value is not None:
-                by_column.setdefault(f"{group.column} of {group.party}", []).append((value, group.group))
-        spans = [
-            f"{column}: {name_of(name)} {metric(min(values)[0])} ({min(values)[1]}) to {metric(max(values)[0])} "
-            f"({max(values)[1]})"
-            for column, values in by_column.items()
-        ]
-        return "; ".join(spans)
-
-    @property
-    def trust(self) -> str:
-        """Who sees what."""
-        passives = ", ".join(self.report.passives)
-        sees = [f"{self.active} receives the embeddings of {passives}, and has the labels"]
-        sees += [
-            f"{party.name} receives {_received(party)}" for party in self.report.parties if party.role == "passive"
-        ]
-        return (
-            "; ".join(sees)
-            + ". No party is trusted with the rows of another; parties are assumed to follow the protocol"
+            for result in strongest
+            if result.threat == threat
         )
+        for threat in get_args(Threat)
+    }
+    sentences = [f"{result.threat} by {result.attacker}: {reached(result)}" for result in strongest]
+    left_out = times(not_run, "attack")
+    return {
+        "attacks_run": f"{names}, on the messages that were sent; not run or left out: {left_out}",
+        "results": {threat: text or "not tested in this run" for threat, text in by_threat.items()},
+        "strongest_attacks": "; ".join(sentences) or "no attack was run",
+    }
 
-    @property
-    def tester(self) -> str:
-        """Who tested, and when."""
-        run = self.report.run
-        return (
-            f"Cutlayer {run.cutlayer} in run {run.id} of {date(run.created)}; the person who ran it: for the controller"
-        )
 
-    @property
-    def rows_to_parameters(self) -> str:
-        """Training rows over parameters, by party."""
-        rows = self.report.data.train
-        parts = [
-            f"{party.name}: {count(rows)} training rows to {count(party.parameters)} parameters"
-            for party in self.report.parties
-            if party.parameters
-        ]
-        return "; ".join(parts) or "not known here"
+def exposure(columns: Sequence[PartyColumns]) -> str:
+    """Columns used of those available."""
+    return "; ".join(
+        f"{party.party}: {'not known here' if party.used is None else len(party.used)}"
+        + ("" if party.available is None else f" of {party.available} columns besides id and label")
+        for party in columns
+    )
 
-    @property
-    def rows(self) -> str:
-        """Sizes of the tables."""
-        data = self.report.data
-        parts = {"train": data.train, "validate": data.validation, "test": data.test}
-        common = f"{count(data.common)} rows in common"
-        if data.held:
-            has = "released" if self.report.pilot else "has"
-            each = ", ".join(f"{name} {has} {count(rows)}" for name, rows in data.held.items())
-            common = f"{count(data.common)} rows of {self.active}, of which {each}"
-        return f"{common}; {', '.join(f'{count(n)} {name}' for name, n in parts.items())}"
 
-    @property
-    def parties(self) -> str:
-        """Roles."""
-        roles = {"active": "has the labels and the top model", "passive": "has features and a bottom model"}
-        return "; ".join(f"{party.name} {roles[party.role]}" for party in self.report.parties)
+def totals_without_theorem(totals: Iterable[Total]) -> list[str]:
+    """What no theorem covers towards somebody, and why."""
+    return [
+        f"{total.protects} of {total.party} towards {', '.join(total.towards)}: {total.why}"
+        for total in totals
+        if total.epsilon is None
+    ]
 
-    @property
-    def messages(self) -> str:
-        """Bytes on each link."""
-        return "; ".join(
+
+def _joined(texts: Iterable[str], otherwise: str) -> str:
+    return "; ".join(dict.fromkeys(texts)) or otherwise
+
+
+def _epsilon(total: Total) -> str:
+    """Epsilon and delta of the whole run of one asset and receiver."""
+    delta = f" at delta {total.delta:g}" if total.delta else ", pure"
+    condition = f", {total.condition}" if total.protects == "labels" or total.stated_by else ""
+    towards = ", ".join(total.towards)
+    return f"{total.protects} of {total.party} towards {towards}: epsilon {amount(total.epsilon)}{delta}{condition}"
+
+
+def _tested(report: Report | PassiveReport) -> str:
+    """Guarantees that canaries tested."""
+    tests = [
+        f"{test.protection} of {test.party}: at least {amount(test.lower_bound)} of epsilon {amount(test.epsilon)}"
+        for test in report.guarantees
+    ]
+    noisy = any(entry.formal and not isinstance(entry.event, LabelFree) for entry in report.ledger.entries)
+    untested = "not run; cutlayer audit RUN --empirical-epsilon" if noisy else "none: no mechanism draws at random"
+    return "; ".join(tests) or untested
+
+
+def _protection_facts(report: Report | PassiveReport) -> dict[str, Any]:
+    """Protections with their settings and by owner; releases without labels change no message, and have no evidence."""
+    label_free = [
+        f"{entry.party}: {entry.protection} (protects {entry.protects}) towards {', '.join(entry.towards)}, "
+        "by a single release before training"
+        for entry in report.ledger.entries
+        if entry.protection == LABEL_FREE
+    ]
+    settings = [", ".join(f"{name} {setting(value)}" for name, value in p.settings.items()) for p in report.protections]
+    mechanisms = [
+        f"{part.name} of {part.party}" + (f" ({stated})" if stated else "")
+        for part, stated in zip(report.protections, settings, strict=True)
+    ]
+    owned = [f"{part.party}: {part.name} (protects {part.protects})" for part in report.protections]
+    return {
+        "mechanisms": "; ".join([*mechanisms, *label_free]) or "no protection",
+        "measures": "; ".join([*owned, *label_free]) or "none beyond that rows and labels stay with their owners",
+        "protected": bool(owned or label_free),
+    }
+
+
+def _run_facts(report: Report) -> dict[str, Any]:
+    run, data, active = report.run, report.data, report.active.name
+    passives = [party for party in report.parties if party.role == "passive"]
+    sees = [f"{active} receives the embeddings of {', '.join(report.passives)}, and has the labels"]
+    sees += [f"{party.name} receives {_received(party)}" for party in passives]
+    ratios = [
+        f"{party.name}: {count(data.train)} training rows to {count(party.parameters)} parameters"
+        for party in report.parties
+        if party.parameters
+    ]
+    common = f"{count(data.common)} rows in common"
+    if data.held:
+        has = "released" if report.pilot else "has"
+        each = ", ".join(f"{name} {has} {count(rows)}" for name, rows in data.held.items())
+        common = f"{count(data.common)} rows of {active}, of which {each}"
+    parts = {"train": data.train, "validate": data.validation, "test": data.test}
+    roles = {"active": "has the labels and the top model", "passive": "has features and a bottom model"}
+    return {
+        "software": f"Cutlayer {run.cutlayer}, PyTorch {run.torch}, Python {run.python}; account by Google's "
+        "dp-accounting",
+        "utility": _utility(report),
+        "trust": f"{'; '.join(sees)}. {TRUST}",
+        "tester": f"Cutlayer {run.cutlayer} in run {run.id} of {date(run.created)}; the person who ran it: for the "
+        "controller",
+        "rows_to_parameters": "; ".join(ratios) or "not known here",
+        "rows": f"{common}; {', '.join(f'{count(rows)} {part}' for part, rows in parts.items())}",
+        "parties": "; ".join(f"{party.name} {roles[party.role]}" for party in report.parties),
+        "messages": "; ".join(
             f"{party.name} sent {size(party.bytes_sent)} and received {size(party.bytes_received)}"
-            for party in self.report.parties
-        )
+            for party in report.parties
+        ),
+    }
 
-    @property
-    def active(self) -> str:
-        """Name of the active party."""
-        return self.report.active.name
+
+def _utility(report: Report) -> str:
+    """Headline metric of this run, with its interval."""
+    row, name = report.utility.row(RunKind.THIS_RUN), report.utility.metric
+    if row is None:
+        return "not measured"
+    rows, which = report.data.reported
+    bounds = "" if row.low is None else f" ({metric(row.low)} to {metric(row.high)})"
+    return f"{name_of(name)} {metric(row.metrics.get(name))}{bounds} on {count(rows)} {which}"
+
+
+def _unprotected(report: Report) -> str:
+    """Assets that no theorem covers towards somebody."""
+    active, totals = report.active.name, report.ledger.totals
+    names = totals_without_theorem(totals)
+    labels, columns = without_total(report, totals)
+    if labels:
+        names.append(f"labels of {active} towards {', '.join(labels)}: the ledger has no entry")
+    if columns:
+        names.append(f"features of {', '.join(columns)} towards {active}: the ledger has no entry")
+    passives = [party for party in report.parties if party.role == "passive"]
+    # Where every passive party releases once, none of them sees the end of the run.
+    seen = any(not party.released_once or _warmed_up(party) for party in passives)
+    free = label_free_parties(report)
+    if seen and (others := [party.name for party in passives if party.name not in free]):
+        held_out = "labels of held-out rows, as far as the end of the run or its best epoch depends on them"
+        names.append(f"{held_out}, towards {', '.join(others)}")
+    return "; ".join(names) or "none"
+
+
+def _bias(name: str, subgroups: Sequence[SubgroupUtility]) -> str:
+    """The smallest and the largest headline metric by subgroup."""
+    by_column: dict[str, list[tuple[float, str]]] = {}
+    for group in subgroups:
+        if (value := group.metrics.get(name)) is not None:
+            by_column.setdefault(f"{group.column} of {group.party}", []).append((value, group.group))
+    ends = {column: (min(values), max(values)) for column, values in by_column.items()}
+    return "; ".join(
+        f"{column}: {name_of(name)} {metric(least)} ({where}) to {metric(most)} ({elsewhere})"
+        for column, ((least, where), (most, elsewhere)) in ends.items()
+    )
 
 
 def _received(party: PartyInfo) -> str:

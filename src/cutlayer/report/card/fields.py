@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from cutlayer.config.load import read_yaml
-from cutlayer.report.card.facts import AccountFacts
 from cutlayer.results.privacy_card import CardField, Origin
 
 _CONTENT: dict[str, Any] = read_yaml(Path(__file__).with_name("fields.yaml"))
@@ -17,7 +17,7 @@ FORGOT = (
 )
 
 
-def fields_of(facts: AccountFacts) -> tuple[CardField, ...]:
+def fields_of(facts: SimpleNamespace) -> tuple[CardField, ...]:
     """All fields of the frameworks, blanks included."""
     fields = []
     for framework, groups in _CONTENT["frameworks"].items():
@@ -28,14 +28,14 @@ def fields_of(facts: AccountFacts) -> tuple[CardField, ...]:
     return tuple(fields)
 
 
-def _answered(answer: dict[Origin, str] | None, facts: AccountFacts) -> tuple[str | None, Origin]:
+def _answered(answer: dict[Origin, str] | None, facts: SimpleNamespace) -> tuple[str | None, Origin]:
     for origin, template in (answer or {}).items():
         if text := template.format(facts=facts):
             return text, origin
     return None, "for the controller"
 
 
-def registry_of(facts: AccountFacts) -> dict[str, dict[str, str | None]]:
+def registry_of(facts: SimpleNamespace) -> dict[str, dict[str, str | None]]:
     """An entry of the Differential Privacy Deployments Registry, by its three tiers."""
     return {
         tier: {name: template and template.format(facts=facts) for name, template in entries.items()}

@@ -37,9 +37,6 @@ def _bound(report: PassiveReport) -> str:
         return f"No theorem limits what a better attack reads{revealed}."
     epsilon = max(total.epsilon or 0.0 for total in formal)
     kind = "" if all(total.condition == "unconditional" for total in formal) else ", under conditions"
-    proof = (
-        "A plugin states, and Cutlayer has not proved, a bound on"
-        if any(t.stated_by for t in formal)
-        else "A theorem bounds"
-    )
+    stated = any(total.stated_by for total in formal)
+    proof = "A plugin states, and Cutlayer has not proved, a bound on" if stated else "A theorem bounds"
     return f"{proof} what is learned of each row by epsilon {amount(epsilon)}{kind}{revealed}."

@@ -10,7 +10,7 @@ from cutlayer.config.aggregate import UNDATED
 from cutlayer.report.alignment import alignment_section
 from cutlayer.report.carried import carried_section
 from cutlayer.report.passive.reach import figure, given, reading, weakest_first
-from cutlayer.report.rounding import amount, count, date, interval, metric, setting, share, size, times
+from cutlayer.report.rounding import count, date, interval, metric, share, size, times
 from cutlayer.report.section import (
     Answer,
     Block,
@@ -27,7 +27,13 @@ from cutlayer.report.section import (
     table,
 )
 from cutlayer.report.sections.columns import columns_table
-from cutlayer.report.sections.protections import REPRODUCIBLE, guarantee_tests
+from cutlayer.report.sections.protections import (
+    REPRODUCIBLE,
+    evidence_table,
+    formal_table,
+    guarantee_tests,
+    totals_table,
+)
 from cutlayer.report.sections.scope import glossary
 from cutlayer.results.audit import UNMEASURED_BY_PASSIVE
 from cutlayer.results.features import ColumnValue, FeatureResult
@@ -35,9 +41,7 @@ from cutlayer.results.metric_names import name_of
 from cutlayer.results.passive import MessageCount, PartReleases, PassiveReport
 
 RUN_AUDIT = "`cutlayer audit {folder} --attack inversion` attacks what was recorded"
-_LAST_START = (
-    "The run was resumed: messages are those of its last start. `cutlayer trail show` has those of every start."
-)
+_LAST_START = "The run was resumed: messages are those of its last start. `cutlayer trail show` has all of them."
 
 _ALONE = (
     "Not measured here: what {0} reads with its own columns and labels in addition, and the ideal output, which is "
@@ -80,11 +84,9 @@ def _sent(report: PassiveReport) -> Section:
         f"{size(sum(message.bytes_sent for message in messages))} in all, and none to another party. Releases of rows "
         "are numbers computed from their columns."
     )
-    planned = (
-        f"Predictions are planned to release each row {count(report.serving)} more times."
-        if report.serving
-        else "Predictions release rows again; none are in these counts."
-    )
+    planned = "Predictions release rows again; none are in these counts."
+    if report.serving:
+        planned = f"Predictions are planned to release each row {count(report.serving)} more times."
     by_row = table(
         "Releases by row, in the training",
         rows,
@@ -250,9 +252,7 @@ def _of_labels(report: PassiveReport, received: Sequence[MessageCount]) -> Itera
     else:
         yield "No gradient, and no label."
     if report.split_sent:
-        yield (
-            f"Which rows train, validate and test, by a column or the labels of {report.active}: that can show labels."
-        )
+        yield f"Which rows train, validate and test, by a column or the labels of {report.active}: it can show labels."
 
 
 def _is_sent_labels(report: PassiveReport) -> bool:
@@ -267,31 +267,9 @@ def _guarantees(report: PassiveReport) -> Section:
     lead = "What is proved for the whole run, for any attacker, with the conditions. It is no measurement."
     blocks: list[Block] = [Paragraph(lead, "lead"), Items(stated or (none,))]
     if proved:
-        blocks.append(
-            table(
-                "Total privacy cost of the columns",
-                proved,
-                ("Towards", lambda total: ", ".join(total.towards)),
-                (number("Epsilon"), lambda total: amount(total.epsilon)),
-                (number("Delta"), lambda total: setting(total.delta)),
-                (Column("Condition", "text"), lambda total: total.condition),
-                (Column("Account", "text"), lambda total: total.accountant),
-                layout="stack",
-            )
-        )
+        blocks.append(totals_table(proved))
     if report.protections:
-        blocks.append(
-            table(
-                "What each protection of this party covered and changed",
-                report.protections,
-                ("Protection", lambda part: part.name),
-                (Column("Settings", "text"), lambda part: setting(dict(part.settings)) or "none"),
-                (number("Covered"), lambda part: f"{count(part.covered)} of {count(part.sent)} {part.unit}"),
-                (number("Changed"), lambda part: count(part.changed)),
-                (Column("Guarantee", "statement"), lambda part: part.statement),
-                layout="stack",
-            )
-        )
+        blocks += [evidence_table(report.protections), formal_table(report.protections)]
     if report.reproducible_noise:
         blocks.append(Paragraph(REPRODUCIBLE, "warn"))
     text = " ".join(stated) or none

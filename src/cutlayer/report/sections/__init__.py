@@ -70,11 +70,8 @@ def _worst(report: Report) -> str:
     label_free = {*worst.parties} <= {*label_free_parties(report)}
     how = "compute from their" if worst.together else "computes from its"
     needed = condition(worst.knowledge)
-    sentence = (
-        f"Worst leak {auc(worst.leak)}"
-        + f", with {needed}" * bool(needed)
-        + f", read from what {worst.attacker} {how} own columns alone" * label_free
-    )
+    columns = f", read from what {worst.attacker} {how} own columns alone" if label_free else ""
+    sentence = f"Worst leak {auc(worst.leak)}{f', with {needed}' if needed else ''}{columns}"
     if report.left_out:
         sentence = (
             f"Partial audit, {times(len(report.left_out), 'attack')} left out: {sentence[0].lower()}{sentence[1:]}"

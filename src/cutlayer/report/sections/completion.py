@@ -36,15 +36,8 @@ def completion(report: Report) -> Section | None:
     bars = bar_charts(report, {title: _bars(group) for title, group in groups.items()})
     blocks: list[Block] = [Paragraph(lead, "lead"), *bars, _table(report), Fold("All variants", (_variants(report),))]
     note = f"{name_of(report.utility.metric)} of the {_PICKED}, on both sides; 95 % interval below"
-    return Section(
-        "completion",
-        TITLE,
-        blocks,
-        (Paragraph(note), _table(report)),
-        "Model completion",
-        _answers(report),
-        folded=True,
-    )
+    brief = (Paragraph(note), _table(report))
+    return Section("completion", TITLE, blocks, brief, "Model completion", _answers(report), folded=True)
 
 
 def _table(report: Report) -> Table:
@@ -82,11 +75,9 @@ def _labels(result: CompletionResult) -> str:
 def _variants(report: Report) -> Table:
     """Every variant of each result, and its controls; one that was not run for a result has an empty cell."""
     results = report.completions
-    tables = [
-        {value.variant: value for value in result.variants}
-        | {f"{_SCRATCH}{value.variant}": value for value in result.scratch}
-        for result in results
-    ]
+    from_scratch = ({f"{_SCRATCH}{value.variant}": value for value in result.scratch} for result in results)
+    variants = ({value.variant: value for value in result.variants} for result in results)
+    tables = [own | scratch for own, scratch in zip(variants, from_scratch, strict=True)]
     heads = [f"{result.party}, {result.run}, {result.attack}, {_labels(result)} labels" for result in results]
     columns = [
         (number(head), lambda name, values=values: _cell(values[name]) if name in values else "")

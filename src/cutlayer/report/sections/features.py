@@ -33,9 +33,7 @@ from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind
 
 TITLE = "Feature leakage from embeddings"
-_LEAD = (
-    "What the active party recovers from the embeddings that a passive party sent, compared with that party's own rows."
-)
+_LEAD = "What the active party recovers from the embeddings that a passive party sent, beside that party's own rows."
 _HOW = (
     "Without embedding is the best constant answer; other columns is the same attack on the columns of all other "
     "parties in place of the embedding. R² is of encoded columns; of several columns the one "
@@ -66,7 +64,7 @@ def features(report: Report) -> Section | None:
     if columns:
         blocks.append(Fold("Column by column", tuple(columns.values())))
     blocks += glossary(result.attack for result in results)
-    brief: tuple[Block, ...] = (Paragraph(_BRIEF), *_reached(report), _table(report))
+    brief: tuple[Block, ...] = (Paragraph(_BRIEF), *_reached(report), _table(report, _strongest(results)))
     return Section("features", TITLE, blocks, brief, "Feature leakage", _answers(report))
 
 
@@ -98,7 +96,18 @@ def _knowledge(results: Sequence[FeatureResult]) -> Iterator[str]:
             yield f"{attack} knows {text or 'only messages'}{where}."
 
 
-def _table(report: Report) -> Table:
+def _strongest(results: Sequence[FeatureResult]) -> list[FeatureResult]:
+    """All results of this run, and of each attack on another run the release of which it reads most."""
+    best: dict[tuple[object, ...], FeatureResult] = {}
+    for result in results:
+        own = (result.release, result.column) if result.run == RunKind.THIS_RUN else ()
+        key = (result.run, result.party, result.attack, result.metric, *own)
+        if key not in best or (result.value or 0) > (best[key].value or 0):
+            best[key] = result
+    return list(best.values())
+
+
+def _table(report: Report, results: Sequence[FeatureResult] | None = None) -> Table:
     def attack(result: FeatureResult) -> Cell:
         about = ", ".join(part for part in (result.run, result.column, result.release) if part)
         return Cell(f"{result.party}, {result.attack}", (about,))
@@ -109,7 +118,7 @@ def _table(report: Report) -> Table:
     hidden = any(result.ideal is not None for result in report.features)
     return table(
         "Attacks on features, with 95\u00a0% intervals over the attacked rows",
-        report.features,
+        report.features if results is None else results,
         ("Party and attack", attack),
         ("Metric", lambda result: name_of(result.metric)),
         (number("Reached"), lambda result: Cell(metric(result.value), (interval(result.low, result.high),))),

@@ -24,9 +24,8 @@ def malicious(report: Report) -> Section | None:
     lead = Paragraph(_LEAD, "lead")
     note = Paragraph("one more training for each attack, in which the attacker does not follow the protocol")
     answer = Answer("Malicious parties", " ".join(sentences(report)))
-    return Section(
-        "malicious", "Malicious parties", (lead, _table(report)), (note, _table(report)), "Malicious", (answer,)
-    )
+    blocks, brief = (lead, _table(report)), (note, _table(report))
+    return Section("malicious", "Malicious parties", blocks, brief, "Malicious", (answer,))
 
 
 def sentences(report: Report) -> tuple[str, ...]:

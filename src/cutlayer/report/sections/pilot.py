@@ -8,7 +8,7 @@ from cutlayer.models.top_estimators.result import PartnerPilot
 from cutlayer.report.rounding import count, difference, interval, metric
 from cutlayer.report.section import Block, Paragraph, Section, number, table
 from cutlayer.results.metric_names import name_of
-from cutlayer.results.pilot import Verdict, verdict_of
+from cutlayer.results.pilot import Verdict, verdict_of, wanted_rows
 from cutlayer.results.report import Report
 
 
@@ -40,7 +40,7 @@ def pilot(report: Report) -> Section | None:
     lead = Paragraph(
         f"{pilot_sentences(report)}. The estimate is by cross-validation on the rows that were released, beside own "
         "columns on the same rows. The upper bound has what models of all rows may add. It is no promise: another "
-        "sample of rows gives another estimate.",
+        f"sample of rows gives another estimate.{''.join(_larger(report))}",
         "lead",
     )
     blocks: list[Block] = [
@@ -68,6 +68,17 @@ def pilot(report: Report) -> Section | None:
             )
         )
     return Section("pilot", "Pilot", blocks, [Paragraph(lead.text), *blocks[1:]], "Pilot")
+
+
+def _larger(report: Report) -> Iterator[str]:
+    for found in report.pilot:
+        rows = wanted_rows(found)
+        if (
+            rows is not None
+            and rows < report.data.common
+            and verdict_of(found, report.utility.matters) is not Verdict.NOTHING
+        ):
+            yield f" An interval half as wide as what {found.party} adds takes about {count(rows)} rows."
 
 
 def _fewer(report: Report) -> Iterator[tuple[str, str, str]]:

@@ -50,11 +50,8 @@ def parties(report: Report) -> Section:
 
 def rows_left_out(report: Report) -> str:
     """Sentences on rows that took no part, each with a space after it; empty where there are none."""
-    reasons = "".join(
-        f"{count(rows)} rows of the file of {party.name} are left out, {reason}. "
-        for party in report.parties
-        for reason, rows in party.left_out.items()
-    )
+    left_out = ((party.name, *each) for party in report.parties for each in party.left_out.items())
+    reasons = "".join(f"{count(rows)} rows of the file of {name} are left out, {why}. " for name, why, rows in left_out)
     return reasons + _not_common(report)
 
 

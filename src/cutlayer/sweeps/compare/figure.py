@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from markupsafe import Markup
+
 from cutlayer.errors import ConfigError
 from cutlayer.report.rounding import plain
 from cutlayer.report.svg import Scale, element, padded, tick_texts, ticks
@@ -20,7 +22,11 @@ from cutlayer.storage.durable import write_whole
 _PANEL, _GAP, _ROW, _TOP, _BOTTOM, _SIZE = 190.0, 26.0, 24.0, 16.0, 46.0, 11.0
 _LETTER = 5.8
 """Width that a letter of a name is given, in points, of `_SIZE`."""
-_INK, _GREY = "#1c1f22", "#b9b7b0"
+_INK, _GREY = ("#1c1f22", "0.11 0.12 0.13", ""), ("#b9b7b0", "0.73 0.72 0.69", "")
+_DASHED = (*_INK[:2], "3 3")
+"""Colours as SVG and as PDF write them, and the dashes of a line."""
+_Drawn = tuple[Markup, str]
+"""A part of a figure: the element of an SVG, and the operators of a PDF, in which y goes upwards from the bottom."""
 
 
 class Panel(NamedTuple):
@@ -35,27 +41,6 @@ class Panel(NamedTuple):
     title: str
     means: tuple[Mean | None, ...]
     reference: float | None = None
-
-
-class _Line(NamedTuple):
-    x: float
-    y: float
-    to_x: float
-    to_y: float
-    colour: str
-    dashed: bool = False
-
-
-class _Dot(NamedTuple):
-    x: float
-    y: float
-
-
-class _Text(NamedTuple):
-    x: float
-    y: float
-    text: str
-    anchor: str
 
 
 @dataclass(frozen=True)
@@ -82,11 +67,11 @@ class Figure:
     def _left(self) -> float:
         return 12 + _LETTER * max(map(len, self.names))
 
-    def _parts(self) -> Iterator[_Line | _Dot | _Text]:
-        bottom = _TOP + _ROW * len(self.names)
+    def _parts(self) -> Iterator[_Drawn]:
+        height, bottom = self.size[1], _TOP + _ROW * len(self.names)
         rows = [_TOP + _ROW * (index + 0.5) for index in range(len(self.names))]
         for name, y in zip(self.names, rows, strict=True):
-            yield _Text(6, y + 4, name, "start")
+            yield _text(6, y + 4, height, name, "start")
         for index, panel in enumerate(self.panels):
             start = self._left + index * (_PANEL + _GAP)
             known = [mean for mean in panel.means if mean is not None]
@@ -94,39 +79,29 @@ class Figure:
             scale = Scale(*padded(ends + ([] if panel.reference is None else [panel.reference])), start, start + _PANEL)
             values = ticks(scale.low, scale.high, 3)
             for value, text in zip(values, tick_texts(values), strict=True):
-                yield _Line(scale(value), _TOP, scale(value), bottom, _GREY)
-                yield _Text(scale(value), bottom + 14, text, "middle")
-            yield _Text(start + _PANEL / 2, bottom + 34, panel.title, "middle")
-            if panel.reference is not None:
-                yield _Line(scale(panel.reference), _TOP, scale(panel.reference), bottom, _INK, dashed=True)
+                yield _line(scale(value), _TOP, scale(value), bottom, height, _GREY)
+                yield _text(scale(value), bottom + 14, height, text, "middle")
+            yield _text(start + _PANEL / 2, bottom + 34, height, panel.title, "middle")
+            if (at := panel.reference) is not None:
+                yield _line(scale(at), _TOP, scale(at), bottom, height, _DASHED)
             for mean, y in zip(panel.means, rows, strict=True):
                 if mean is not None:
-                    half = mean.half_width or 0.0
-                    yield _Line(scale(mean.value - half), y, scale(mean.value + half), y, _INK)
-                    yield _Dot(scale(mean.value), y)
+                    low, high = (scale(mean.value + side * (mean.half_width or 0.0)) for side in (-1, 1))
+                    yield _line(low, y, high, y, height)
+                    yield _dot(scale(mean.value), y, height)
 
     def svg(self) -> str:
         """The figure as an SVG file on white ground; texts of users are escaped."""
         width, height = self.size
-        drawn = [element("title", self.title), element("rect", width=width, height=height, fill="#fff")]
-        for part in self._parts():
-            match part:
-                case _Line(x, y, to_x, to_y, colour, dashed):
-                    dash = "3 3" if dashed else None
-                    line = f"M{x:.1f} {y:.1f}L{to_x:.1f} {to_y:.1f}"
-                    drawn.append(element("path", d=line, stroke=colour, fill="none", stroke_dasharray=dash))
-                case _Dot(x, y):
-                    drawn.append(element("circle", cx=x, cy=y, r=3.5, fill=_INK))
-                case _Text(x, y, text, anchor):
-                    font = {"font_family": "Helvetica,Arial,sans-serif", "font_size": _SIZE, "fill": _INK}
-                    drawn.append(element("text", text, x=x, y=y, text_anchor=anchor, **font))
+        ground = element("rect", width=width, height=height, fill="#fff")
+        drawn = [element("title", self.title), ground, *(part for part, _ in self._parts())]
         size = {"width": width, "height": height, "viewBox": f"0 0 {width:.0f} {height:.0f}"}
         return f"{element('svg', *drawn, xmlns='http://www.w3.org/2000/svg', role='img', **size)}\n"
 
     def pdf(self) -> bytes:
         """The figure as a PDF of one page; what Helvetica's Latin letters lack is a question mark."""
         width, height = self.size
-        page = "\n".join(_pdf_operators(part, height) for part in self._parts()).encode("cp1252", "replace")
+        page = "\n".join(part for _, part in self._parts()).encode("cp1252", "replace")
         objects = [
             b"<< /Type /Catalog /Pages 2 0 R >>",
             b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
@@ -161,19 +136,24 @@ class Figure:
         return self.svg()
 
 
-def _pdf_operators(part: _Line | _Dot | _Text, height: float) -> str:
-    """Operators that draw a part; y goes upwards in a PDF."""
-    match part:
-        case _Line(x, y, to_x, to_y, colour, dashed):
-            red, green, blue = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
-            dash = "[3 3] 0 d" if dashed else "[] 0 d"
-            path = f"{x:.1f} {height - y:.1f} m {to_x:.1f} {height - to_y:.1f} l S"
-            return f"{red:.2f} {green:.2f} {blue:.2f} RG 1 w 0 J {dash} {path}"
-        case _Dot(x, y):  # a line without length and with round ends
-            return f"0.11 0.12 0.13 RG 7 w 1 J [] 0 d {x:.1f} {height - y:.1f} m {x:.1f} {height - y:.1f} l S"
-        case _Text(x, y, text, anchor):
-            left = x if anchor == "start" else x - 0.5 * _LETTER * len(text)
-            return f"BT /F {_SIZE:.0f} Tf 0.11 0.12 0.13 rg {left:.1f} {height - y:.1f} Td ({_pdf_text(text)}) Tj ET"
+def _line(x: float, y: float, to_x: float, to_y: float, height: float, ink: tuple[str, str, str] = _INK) -> _Drawn:
+    path = f"M{x:.1f} {y:.1f}L{to_x:.1f} {to_y:.1f}"
+    operators = f"{x:.1f} {height - y:.1f} m {to_x:.1f} {height - to_y:.1f} l S"
+    drawn = element("path", d=path, stroke=ink[0], fill="none", stroke_dasharray=ink[2] or None)
+    return drawn, f"{ink[1]} RG 1 w 0 J [{ink[2]}] 0 d {operators}"
+
+
+def _dot(x: float, y: float, height: float) -> _Drawn:
+    """A circle; in a PDF a line without length and with round ends."""
+    at = f"{x:.1f} {height - y:.1f}"
+    return element("circle", cx=x, cy=y, r=3.5, fill=_INK[0]), f"{_INK[1]} RG 7 w 1 J [] 0 d {at} m {at} l S"
+
+
+def _text(x: float, y: float, height: float, text: str, anchor: str) -> _Drawn:
+    font = {"font_family": "Helvetica,Arial,sans-serif", "font_size": _SIZE, "fill": _INK[0]}
+    left = x if anchor == "start" else x - 0.5 * _LETTER * len(text)
+    operators = f"BT /F {_SIZE:.0f} Tf {_INK[1]} rg {left:.1f} {height - y:.1f} Td ({_pdf_text(text)}) Tj ET"
+    return element("text", text, x=x, y=y, text_anchor=anchor, **font), operators
 
 
 def _pdf_text(text: str) -> str:

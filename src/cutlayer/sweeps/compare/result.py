@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from cutlayer.errors import ConfigError
 from cutlayer.report.markdown import escaped, table_markdown
-from cutlayer.report.section import Cell, Table, number, table
+from cutlayer.report.section import Cell, Column, Table, number, table
 from cutlayer.report.tex import table_tex
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.seed_mean import Mean, mean_of
@@ -103,22 +103,25 @@ class Comparison:
             self.trials,
             ("Setting", lambda name: name),
             *columns,
-            ("strongest attack", self._strongest),
+            (Column("strongest attack", "statement"), self._strongest),
             (number("seeds"), lambda name: str(len(self.trials[name]))),
         )
 
     @property
     def differences_table(self) -> Table:
-        """Each pair with its paired differences and what they settle."""
-        columns: list[Any] = []
-        for quantity in self.quantities:
+        """Paired differences of each pair, a row for each quantity, and what they settle."""
 
-            def read(pair: tuple[str, str], quantity: Quantity = quantity) -> Mean | None:
-                return self.difference(*pair, quantity)
+        def read(record: tuple[str, str, Quantity]) -> Mean | None:
+            return self.difference(*record)
 
-            columns.append((number(quantity.title), lambda pair, read=read: _text(read(pair))))
-            columns.append(("verdict", lambda pair, read=read: verdict(read(pair))))
-        return table(f"{self.job}: differences", self.pairs, ("Setting", _pair), *columns)
+        return table(
+            f"{self.job}: differences",
+            [(*pair, quantity) for pair in self.pairs for quantity in self.quantities],
+            ("Setting", lambda record: f"{record[0]} − {record[1]}"),
+            ("of", lambda record: record[2].title),
+            (number("difference"), lambda record: _text(read(record))),
+            (Column("verdict", "statement"), lambda record: verdict(read(record))),
+        )
 
     @property
     def verdicts(self) -> list[str]:
@@ -192,11 +195,8 @@ class Comparison:
             write_whole(folder / f"compare.{ending}", content)
 
     def _records(self) -> list[dict[str, Any]]:
-        return [
-            {"setting": name, "seed": seed, **asdict(metrics)}
-            for name, trials in self.trials.items()
-            for seed, metrics in trials.items()
-        ]
+        trained = ((name, seed, metrics) for name, trials in self.trials.items() for seed, metrics in trials.items())
+        return [{"setting": name, "seed": seed, **asdict(metrics)} for name, seed, metrics in trained]
 
     def _strongest(self, name: str) -> Cell:
         attacks = dict.fromkeys(trial.where for trial in self.trials[name].values())
@@ -224,10 +224,6 @@ def verdict(mean: Mean | None) -> str:
 
 def _text(mean: Mean | None) -> str:
     return "not available" if mean is None else str(mean)
-
-
-def _pair(pair: tuple[str, str]) -> str:
-    return f"{pair[0]} − {pair[1]}"
 
 
 def _plain(mean: Mean | None) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from cutlayer.config import Job, near_miss
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.check import check_job
 from cutlayer.protections import REGISTRY
+from cutlayer.protections.grade_dp import GradeDP
 from cutlayer.sweeps.space import value_of
 from cutlayer.training.comparisons import alternative_job, undefended_job
 
@@ -51,17 +52,18 @@ def _changed(base: Job, name: str) -> Job:
         return base.uncompared()
     if name in base.alternatives:
         return alternative_job(base, name)
-    job = undefended_job(base)
     if name == NONE:
-        return job
+        return undefended_job(base)
+    chosen = [_protection(part, base) for part in re.split(r"\s*\+\s*", name)]
+    # Grades are drawn where the job of the file releases grades; any other protection acts on what trains end to end.
+    job = base.uncompared() if any(key == GradeDP.name for key, _ in chosen) else undefended_job(base)
     privacy: dict[str, dict[str, Any]] = {party: {} for party in job.parties}
-    for part in re.split(r"\s*\+\s*", name):
-        key, settings = _protection(part, base)
+    for key, settings in chosen:
         kind = REGISTRY[key]
         owners = [party for party in job.parties if (party == job.active) == (kind.side == "active")]
         for owner in owners:
             privacy[owner][key] = settings or kind.start.model_dump(exclude_unset=True)
-    return job.with_parties({party: {"privacy": chosen} for party, chosen in privacy.items()})
+    return job.with_parties({party: {"privacy": protections} for party, protections in privacy.items()})
 
 
 def _protection(part: str, base: Job) -> tuple[str, Mapping[str, Any]]:

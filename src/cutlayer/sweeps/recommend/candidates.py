@@ -13,6 +13,7 @@ from typing import Any
 
 from cutlayer.attacks import column_attacks
 from cutlayer.config import Job
+from cutlayer.config.job import BOTTOM
 from cutlayer.config.load import load_job, opened, read_yaml
 from cutlayer.config.party import LABEL_FREE
 from cutlayer.config.phases import Phase, grades_rows
@@ -30,6 +31,8 @@ WIDTHS, NARROW = (32, 64, 128), 8
 """Columns of the sketch of each passive party in a release without labels; with noise, fewer may predict better."""
 EPSILONS, DELTA = (64.0, 16.0, 8.0), 1e-5
 """Budgets of `dp_embedding` on the releases of each passive party."""
+GRADES = (8.0, 4.0)
+"""Epsilons of a row's grade, where partners release grades of drawn labels."""
 INTERVALS = 16
 """Quantiles of each number of a passive party where intervals alone are released."""
 
@@ -128,8 +131,9 @@ class Candidates:
                 self.left_out[name] = "it is the job as configured"
                 del named[name]
         for name, candidate in list(named.items()):
-            if self.guarantee is not None and name != UNDEFENDED and not self._guaranteed(candidate):
-                stated = "no theorem" if candidate.epsilon is None else f"epsilon {candidate.epsilon:g}"
+            epsilon = candidate.epsilon
+            if self.guarantee is not None and name != UNDEFENDED and (epsilon is None or epsilon > self.guarantee):
+                stated = "no theorem" if epsilon is None else f"epsilon {epsilon:g}"
                 self.left_out[name] = f"{stated} for the labels"
                 del named[name]
         return named
@@ -165,19 +169,6 @@ class Candidates:
             parties[name] = {"audit": audit.model_copy(update=limited)}
         return job.with_parties(parties)
 
-    def recommended(self, name: str, raw: Any) -> Any:
-        """The plain or round-trip values of the job file with a candidate's changes.
-
-        Args:
-            name: Name of the candidate.
-            raw: Values of the job file, which stay as they are.
-        """
-        return with_changes(raw, self.by_name[name].changes)
-
-    def _guaranteed(self, candidate: Candidate) -> bool:
-        limit = self.guarantee
-        return limit is not None and candidate.epsilon is not None and candidate.epsilon <= limit
-
     def _candidate(self, name: str, changes: Sequence[Change]) -> Candidate:
         job = self._checked(changes)
         every = ledger_of(job).totals
@@ -194,13 +185,13 @@ class Candidates:
             audit = party.audit
             if name == job.active:
                 every = "end" if audit.every == "never" else audit.every
-                attacks = "full" if audit.attacks == "full" else "auto"
-                audit = audit.model_copy(update={"attacks": attacks, "every": every, "layers": False, "depth": "full"})
-            elif isinstance(audit.attacks, str):
+                kind = "full" if audit.attacks == "full" else "auto"
+                audit = audit.model_copy(update={"attacks": kind, "every": every, "layers": False, "depth": "full"})
+            else:  # attacks that the job names for its own release are not enough for another one
                 once = Phase.RELEASE in job.phases_of(name)
-                audit = audit.model_copy(
-                    update={"attacks": column_attacks(job.task, once=once, graded=grades_rows(job, name))}
-                )
+                usual = column_attacks(job.task, once=once, graded=grades_rows(job, name))
+                named = () if isinstance(audit.attacks, str) else audit.attacks
+                audit = audit.model_copy(update={"attacks": tuple(dict.fromkeys((*named, *usual)))})
             parties[name] = {"audit": audit}
         job = job.uncompared(parties)
         check_job(job)
@@ -246,6 +237,9 @@ class Candidates:
                 noise = {"clip": 1.0, "epsilon": epsilon, "delta": DELTA}
                 added = [(("parties", party, "privacy", "dp_embedding"), noise) for party in self.base.passives]
                 yield " + ".join(filter(None, (name, f"dp_embedding {epsilon:g}"))), [*changes, *added]
+        for label in dict.fromkeys((1.0, *([self.guarantee] if self.guarantee else ()))):
+            for epsilon in GRADES:
+                yield f"label_dp {label:g} + grade_dp {epsilon:g}", [*undefended, *self._graded(label, epsilon)]
 
     @property
     def _is_protected(self) -> bool:
@@ -272,6 +266,9 @@ class Candidates:
             yield ("parties", self.base.active, "privacy", key), REMOVED
         for name in self.base.passives:
             yield ("parties", name, "fit"), REMOVED
+            if grades_rows(self.base, name):  # no gradient trains a grade
+                yield ("parties", name, "privacy", "grade_dp"), REMOVED
+                yield ("model", "bottom", name), dict(BOTTOM)
         for key in ("release", "warmup_epochs"):
             yield ("train", key), REMOVED
         if self.base.fits_top:  # by no gradient
@@ -284,9 +281,6 @@ class Candidates:
         the default kind stays.
         """
         job = self.base
-        fitted = job.fits_top or job.top.get("kind") == "mlp"
-        own = {"kind": "auto"} if fitted else dict(job.bottom_of(job.active))
-        bottoms = {name: {"kind": "linear", "width": width} if name in job.passives else own for name in job.parties}
         yield ("parties", job.active, "privacy", LABEL_FREE), None
         for name in job.passives:
             yield ("parties", name, "fit"), {"kind": "sketch", **({"numbers": False} if intervals else {})}
@@ -294,7 +288,22 @@ class Candidates:
                 yield ("parties", name, "features", "numbers"), {"quantiles": INTERVALS}
             elif not self.raw["parties"][name].get("features", {}).get("numbers"):
                 yield ("parties", name, "features", "numbers"), {"scale": "robust"}
-        yield ("model", "bottom"), bottoms
+        yield from self._once({"kind": "linear", "width": width})
+
+    def _graded(self, label: float, epsilon: float) -> Iterator[Change]:
+        """Changes to a single release of one drawn grade a row, of a model of drawn labels, as `init` writes it."""
+        yield ("parties", self.base.active, "privacy", "label_dp"), {"eps": label}
+        for name in self.base.passives:
+            yield ("parties", name, "fit"), {"kind": "grade"}
+            yield ("parties", name, "privacy", "grade_dp"), {"epsilon": epsilon}
+        yield from self._once({"kind": "grade"})
+
+    def _once(self, bottom: Mapping[str, Any]) -> Iterator[Change]:
+        """Changes to a single release by a bottom model of each partner, and to the best model of it."""
+        job = self.base
+        fitted = job.fits_top or job.top.get("kind") == "mlp"
+        own = {"kind": "auto"} if fitted else dict(job.bottom_of(job.active))
+        yield ("model", "bottom"), {name: dict(bottom) if name in job.passives else own for name in job.parties}
         if fitted:
             yield ("model", "top"), dict(job.model.top) if job.fits_top else {"kind": "auto"}
         yield ("train", "release"), "once"

@@ -9,38 +9,22 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cutlayer.errors import ConfigError
+from cutlayer.results.seed_mean import Mean
 from cutlayer.storage.durable import write_whole
-from cutlayer.sweeps.result import UNCOUNTED
+from cutlayer.sweeps.result import UNCOUNTED, TrialMetrics
+from cutlayer.sweeps.space import value_of
 from cutlayer.version import __version__
 
 
 @dataclass(frozen=True)
-class Measured:
-    """One candidate as measured.
+class Measured(TrialMetrics):
+    """One candidate as measured; its `utility` is on the rows that are asked for.
 
     Attributes:
-        utility: Headline metric.
         loss: Headline metric of the undefended job with the same seed, minus `utility`.
-        leak: max(AUC, 1 - AUC) of the strongest attack, 0.5 to 1.
-        excess: Largest leak minus what the party's own columns reveal; `None` where that is not defined.
-        columns: What the columns of the party with the largest leak reveal by themselves.
-        where: The strongest attack, as `party/message/attack`.
-        rebuilt: Largest R², or share of values read exactly, of an attack on a passive party's columns; `None` where
-            none is defined.
     """
 
-    utility: float
-    loss: float
-    leak: float
-    excess: float | None
-    columns: float | None
-    where: str
-    rebuilt: float | None = None
-
-    @property
-    def columns_read(self) -> float:
-        """`rebuilt`, 0 to 1: what no attack was tried on may be read whole."""
-        return 1.0 if self.rebuilt is None else max(0.0, self.rebuilt)
+    loss: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -71,9 +55,7 @@ class Limits:
         if self.max_leak is None and self.max_excess is None and self.max_rebuilt is None:
             raise ConfigError.expected("--max-leak, --max-excess or --max-rebuilt", "none of them")
         if self.max_rebuilt is not None and not 0 <= self.max_rebuilt < 1:
-            raise ConfigError.expected(
-                "--max-rebuilt of 0 to below 1", self.max_rebuilt, "it is a share of the columns"
-            )
+            raise ConfigError.expected("--max-rebuilt of 0 to below 1", self.max_rebuilt, "it is a share of columns")
         if self.max_leak is not None and not 0.5 < self.max_leak <= 1:
             raise ConfigError.expected("--max-leak above 0.5 and at most 1", self.max_leak, "0.5 is chance")
         if self.max_excess is not None and not 0 <= self.max_excess <= 0.5:
@@ -109,11 +91,8 @@ class Limits:
 
     def settled(self, candidate: Checked) -> bool:
         """Whether the 95 % intervals of a candidate end within all limits, and not the means alone."""
-        ends = (
-            candidate.leak + candidate.leak_margin,
-            candidate.loss + candidate.loss_margin,
-            candidate.rebuilt + candidate.rebuilt_margin,
-        )
+        means = (candidate.leak, candidate.loss, candidate.rebuilt)
+        ends = (mean.value + (mean.half_width or 0.0) for mean in means)
         return len(candidate.seeds) > 1 and self.exceeded(*ends) == 0
 
     @property
@@ -134,32 +113,26 @@ class Limits:
 
 @dataclass(frozen=True)
 class Checked:
-    """One candidate, trained again with fresh seeds.
+    """One candidate, trained again with fresh seeds, as means over these.
 
     Attributes:
         name: Name of the candidate.
         seeds: The seeds.
-        leak: The limited quantity, mean over the seeds.
-        leak_margin: Half the width of the 95 % interval of `leak` (Student's t).
-        leak_auc: Leak of the strongest attack, mean over the seeds.
-        loss: Loss on test rows against the undefended job, mean of the differences by seed.
-        loss_margin: Half the width of the 95 % interval of `loss` (Student's t).
-        utility: Headline metric on test rows, mean.
-        rebuilt: Share of the columns that an attack rebuilds, mean; 1 where none is defined.
-        rebuilt_margin: Half the width of the 95 % interval of `rebuilt` (Student's t).
+        leak: The limited quantity.
+        leak_auc: Leak of the strongest attack.
+        loss: Loss on test rows against the undefended job, of the differences by seed.
+        utility: Headline metric on test rows.
+        rebuilt: Share of the columns that an attack rebuilds; 1 where none is defined.
         reached: Whether all means are within the limits.
     """
 
     name: str
     seeds: tuple[int, ...]
-    leak: float
-    leak_margin: float
-    leak_auc: float
-    loss: float
-    loss_margin: float
-    utility: float
-    rebuilt: float
-    rebuilt_margin: float
+    leak: Mean
+    leak_auc: Mean
+    loss: Mean
+    utility: Mean
+    rebuilt: Mean
     reached: bool
 
 
@@ -202,7 +175,10 @@ class Recommendation:
         """Name of the recommended candidate, or of the nearest that was checked."""
         if self.chosen is not None or not self.checked:
             return self.chosen
-        exceeded = {each.name: self.limits.exceeded(each.leak, each.loss, each.rebuilt) for each in self.checked}
+        exceeded = {
+            each.name: self.limits.exceeded(each.leak.value, each.loss.value, each.rebuilt.value)
+            for each in self.checked
+        }
         return min(exceeded, key=lambda name: (exceeded[name], name))
 
     def to_json(self) -> dict[str, Any]:
@@ -226,11 +202,8 @@ def parse_guarantee(text: str | None) -> float | None:
     if text is None:
         return None
     name, _, value = text.partition("=")
-    try:
-        eps = float(value)
-    except ValueError:
-        eps = -1.0
-    if name.strip() not in ("eps", "epsilon") or not 0 < eps < float("inf"):
+    eps = value_of(value.strip())
+    if name.strip() not in ("eps", "epsilon") or isinstance(eps, bool | str) or not 0 < eps < float("inf"):
         raise ConfigError.expected("--guarantee eps=NUMBER with a number above 0, such as eps=2", repr(text))
     return eps
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,13 +16,12 @@ from cutlayer.problem.task import Task
 from cutlayer.results.seed_mean import Mean, mean_of
 from cutlayer.storage.durable import make_folder
 from cutlayer.sweeps.leak_kind import LeakKind
-from cutlayer.sweeps.plan import Plan
 from cutlayer.sweeps.recommend.candidates import UNDEFENDED, Candidates
 from cutlayer.sweeps.recommend.halving import by_nearness, front, rungs, survivors
 from cutlayer.sweeps.recommend.result import Checked, Limits, Measured, Recommendation, by_reason
 from cutlayer.sweeps.result import SweepResult, TrialMetrics
 from cutlayer.sweeps.search import check_folder, identity_of
-from cutlayer.sweeps.space import Choices, Value, space_of
+from cutlayer.sweeps.space import Choices, Point, Value, space_of
 from cutlayer.sweeps.storage import open_study, require_optuna, without_password
 from cutlayer.training.keys import Keys
 
@@ -158,14 +158,17 @@ class _Search:
         base = self.candidates.base
         space = space_of([Choices(path, values) for path, values in varied.items()], base.train.seed)
         folder = f"{stage}-{hashlib.blake2b(repr(space.varied).encode(), digest_size=4).hexdigest()}"
-        plan = Plan(self.request.file, space.varied, self.request.out / folder, storage=self.storage)
-        make_folder(plan.out)
+        out = self.request.out / folder
+        make_folder(out)
         identity = {**identity_of(base, space, LeakKind.ALL), "--epochs": str(epochs)}
         study = open_study(self.storage, f"cutlayer recommend: {base.name}: {folder}", identity)
         shared = SharedTrials(study, space, space.points or 0)
-        jobs = _Epochs(self.candidates, epochs)
-        worker = Worker(plan, jobs, shared, self.keys, self.progress, without_password(self.storage))
-        result = worker.run()
+        followed = FIRST_FOLLOWED if epochs < base.train.step_epochs else None
+
+        def job(point: Point) -> Job:
+            return self.candidates.job({**point, "train.epochs": epochs}, followed)
+
+        result = Worker(base, job, shared, out, self.keys, self.progress, without_password(self.storage)).run()
         self.done.append((epochs, result))
         return result
 
@@ -178,58 +181,24 @@ class _Search:
     def _measured(self, name: str, metrics: TrialMetrics, baseline: TrialMetrics | None, rows: str) -> Measured:
         utility = float(getattr(metrics, rows))
         undefended = utility if baseline is None else float(getattr(baseline, rows))
-        return Measured(
-            utility=utility,
-            loss=undefended - utility,
-            leak=metrics.leak,
-            excess=0.0 if self.candidates.by_name[name].adds_nothing else metrics.excess,
-            columns=metrics.columns,
-            where=metrics.where,
-            rebuilt=metrics.rebuilt,
-        )
+        excess = 0.0 if self.candidates.by_name[name].adds_nothing else metrics.excess
+        return Measured(**asdict(metrics) | {"utility": utility, "excess": excess}, loss=undefended - utility)
 
     def _check(self, name: str, seeds: tuple[int, ...], defended: SweepResult, undefended: SweepResult) -> Checked:
-        limits = self.request.limits
         baselines = {trial.values["train.seed"]: metrics for trial, metrics in undefended.complete}
-        pairs = [
-            self._measured(name, metrics, baselines[trial.values["train.seed"]], _TEST)
-            for trial, metrics in defended.complete
-            if trial.values["train.seed"] in baselines
-        ]
+        seeded = ((metrics, baselines.get(trial.values["train.seed"])) for trial, metrics in defended.complete)
+        pairs = [self._measured(name, metrics, baseline, _TEST) for metrics, baseline in seeded if baseline]
         if len(pairs) < 2:
             failed = (*defended.failed, *undefended.failed)
             reason = failed[0].reason if failed else "no result"
             raise ConfigError(f"{name} cannot be checked with fresh seeds: {reason}")
-        leaks, losses = [limits.leak(pair) for pair in pairs], [pair.loss for pair in pairs]
-        read = [pair.columns_read for pair in pairs]
-        leak, loss, rebuilt, auc, utility = (
-            mean_of(values) or Mean(0.0, 0.0)
-            for values in (leaks, losses, read, [pair.leak for pair in pairs], [pair.utility for pair in pairs])
-        )
-        return Checked(
-            name=name,
-            seeds=seeds,
-            leak=leak.value,
-            leak_margin=leak.half_width or 0.0,
-            leak_auc=auc.value,
-            loss=loss.value,
-            loss_margin=loss.half_width or 0.0,
-            utility=utility.value,
-            rebuilt=rebuilt.value,
-            rebuilt_margin=rebuilt.half_width or 0.0,
-            reached=limits.exceeded(leak.value, loss.value, rebuilt.value) == 0,
-        )
 
+        def mean(read: Callable[[Measured], float]) -> Mean:
+            return mean_of(map(read, pairs)) or Mean(0.0, 0.0)
 
-class _Epochs:
-    """The candidates' jobs for so many epochs, before the last rung with a shorter audit."""
-
-    def __init__(self, candidates: Candidates, epochs: int) -> None:
-        self.candidates = candidates
-        self.epochs = epochs
-        self.base = candidates.base
-        self.followed = FIRST_FOLLOWED if epochs < self.base.train.step_epochs else None
-
-    def job(self, point: Mapping[str, Value]) -> Job:
-        """The job of one trial."""
-        return self.candidates.job({**point, "train.epochs": self.epochs}, self.followed)
+        limits = self.request.limits
+        leak, loss = mean(limits.leak), mean(lambda pair: pair.loss)
+        rebuilt = mean(lambda pair: pair.columns_read)
+        reached = limits.exceeded(leak.value, loss.value, rebuilt.value) == 0
+        auc, utility = mean(lambda pair: pair.leak), mean(lambda pair: pair.utility)
+        return Checked(name, seeds, leak, auc, loss, utility, rebuilt, reached)

@@ -14,8 +14,9 @@ from cutlayer.report.rounding import auc, difference, excess, metric
 from cutlayer.report.section import Cell, Table, number, table
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.number import NOT_AVAILABLE
+from cutlayer.results.seed_mean import Mean
 from cutlayer.storage.durable import write_whole
-from cutlayer.sweeps.recommend.candidates import Candidates
+from cutlayer.sweeps.recommend.candidates import Candidates, with_changes
 from cutlayer.sweeps.recommend.result import Checked, Recommendation
 
 
@@ -32,10 +33,10 @@ def verdict(result: Recommendation) -> str:
 
 
 def _leak_and_loss(result: Recommendation, best: Checked) -> str:
-    read = f"{result.limits.of} {auc(best.leak)} ± {metric(best.leak_margin)}"
+    read = f"{result.limits.of} {best.leak}"
     if result.limits.max_rebuilt is not None:
-        read += f", columns rebuilt {auc(best.rebuilt)} ± {metric(best.rebuilt_margin)}"
-    lost = f"{name_of(result.metric)} loss {difference(best.loss)} ± {metric(best.loss_margin)}"
+        read += f", columns rebuilt {best.rebuilt}"
+    lost = f"{name_of(result.metric)} loss {difference(best.loss.value)} ± {metric(best.loss.half_width)}"
     return f"{read} and {lost} over {len(best.seeds)} fresh seeds"
 
 
@@ -53,13 +54,9 @@ def lowest_columns(result: Recommendation) -> str:
 
 def front_table(result: Recommendation) -> Table:
     """Every candidate of the last rung by ascending leak."""
-    ranked = sorted(
-        result.last,
-        key=lambda name: (result.limits.leak(result.last[name]), result.last[name].loss, name),
-    )
     return table(
         "Candidates of the last rung",
-        ranked,
+        sorted(result.last, key=lambda name: (result.limits.leak(result.last[name]), result.last[name].loss, name)),
         ("Protection", lambda name: name),
         (number(name_of(result.metric)), lambda name: metric(result.last[name].utility)),
         (number("loss"), lambda name: difference(result.last[name].loss)),
@@ -78,17 +75,17 @@ def _excess(value: float | None) -> str:
 def check_table(result: Recommendation) -> Table:
     """The candidates that were trained again with fresh seeds, each mean with half its 95 % interval."""
 
-    def mean(value: float, margin: float) -> Cell:
-        return Cell(metric(value), (f"± {metric(margin)}",))
+    def cell(mean: Mean) -> Cell:
+        return Cell(metric(mean.value), (f"± {metric(mean.half_width)}",))
 
-    rebuilt = number("rebuilt"), lambda candidate: mean(candidate.rebuilt, candidate.rebuilt_margin)
+    rebuilt = number("rebuilt"), lambda candidate: cell(candidate.rebuilt)
     return table(
         "Fresh seeds",
         result.checked,
         ("Protection", lambda candidate: candidate.name),
-        (number(f"test {name_of(result.metric)}"), lambda candidate: metric(candidate.utility)),
-        (number("loss"), lambda candidate: mean(candidate.loss, candidate.loss_margin)),
-        (number(result.limits.of), lambda candidate: mean(candidate.leak, candidate.leak_margin)),
+        (number(f"test {name_of(result.metric)}"), lambda candidate: metric(candidate.utility.value)),
+        (number("loss"), lambda candidate: cell(candidate.loss)),
+        (number(result.limits.of), lambda candidate: cell(candidate.leak)),
         *([rebuilt] if result.limits.max_rebuilt is not None else []),
         ("within limits", lambda candidate: _within(result, candidate)),
         highlight=lambda candidate: candidate.name == result.best,
@@ -119,7 +116,7 @@ def recommended_diff(result: Recommendation, file: Path, out: Path) -> str:
     yaml.width = 4096
     raw = yaml.load(file.read_text(encoding="utf-8"))
     candidates = Candidates(file, result.limits)
-    recommended = candidates.recommended(result.best, candidates.raw)
+    recommended = with_changes(candidates.raw, candidates.by_name[result.best].changes)
     changed = _rewritten(raw, recommended)
     write_whole(out / "recommended.yaml", dump_job(opened(recommended, file.parent)))
     title = "nearest, not within the limits" if result.chosen is None else "recommended"
