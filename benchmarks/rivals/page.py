@@ -18,14 +18,26 @@ def page(lines: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _table(lines: Sequence[Mapping[str, Any]], name: str) -> Iterator[str]:
-    yield f"| {name} | seeds | AUC | processor s | wall s | megabytes | labels: AUC | columns: R² | its output: R² |"
-    yield "|---" * 9 + "|"
+    heads = ("seeds", "AUC", "less that of `both`", "processor s", "wall s", "megabytes", "labels: AUC", "columns: R²")
+    yield f"| {' | '.join((name, *heads, 'its output: R²'))} |"
+    yield "|---" * 10 + "|"
+    of_both = {line["seed"]: line["auc"] for line in lines if line["system"] == "Cutlayer, both"}
     for system in dict.fromkeys(line["system"] for line in lines):
         some = [line for line in lines if line["system"] == system]
-        cells = [str(mean_of(line["auc"] for line in some)), *(f"{_mean(some, key):.1f}" for key in ("cpu", "wall"))]
+        cells = [
+            str(mean_of(line["auc"] for line in some)),
+            _less(some, of_both),
+            *(f"{_mean(some, key):.1f}" for key in ("cpu", "wall")),
+        ]
         cells.append(f"{_mean(some, 'bytes') / 1e6:.2f}" if _mean(some, "bytes") else "–")
         cells += [_labels(some), _read(some, "columns"), _read(some, "output")]
         yield f"| {system} | {len(some)} | {' | '.join(cells)} |"
+
+
+def _less(lines: Sequence[Mapping[str, Any]], of_both: Mapping[int, float]) -> str:
+    """Difference of the AUC to that of grades on the same rows, with the interval over seeds: test rows are shared."""
+    found = [line["auc"] - of_both[line["seed"]] for line in lines if line["seed"] in of_both]
+    return "–" if not found or not any(found) else str(mean_of(found))
 
 
 def _mean(lines: Sequence[Mapping[str, Any]], key: str) -> float:

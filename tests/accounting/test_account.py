@@ -222,6 +222,13 @@ def test_repeats_that_are_accepted_raise_the_limit_once():
         account.charge(slot(epoch=2), "c", 5)
 
 
+def test_releases_that_were_all_made_leave_none_to_repeat():
+    account = Account("telco", [noise()], PLAN)
+    assert releases_until_stopped(account) == 3
+    account.allow_repeats(3)
+    assert account.allowed == 3
+
+
 def test_steps_that_were_all_taken_leave_none_to_repeat():
     account = Account("telco", [DPSGD(4.0, 3)], PLAN)
     assert releases_until_stopped(account, most=3, kind="update") == 3

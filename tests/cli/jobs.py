@@ -23,8 +23,10 @@ from cutlayer.audit import known_labels, own_columns
 from cutlayer.cli.app import _run
 
 ROWS = 200
-BRIEF = {"attacks": ["norm", "spectral"]}
+BRIEF = {"attacks": ["norm"]}
 """The audit of a run that is not audited for the audit's sake."""
+BOTH = {"attacks": ["norm", "spectral"]}
+"""One that attacks every kind of message and every layer, for what is printed, kept and resumed of an audit."""
 JOB: Mapping[str, Any] = {
     "parties": {
         "bank": {"role": "active", "table": "bank.csv", "id": "id", "label": "default", "audit": BRIEF},

@@ -12,9 +12,9 @@ import pytest
 from cutlayer.cli.app import _run
 from cutlayer.config.load import dump_job, load_job
 from cutlayer.jobs.forecast import FEW_ROWS
-from tests.cli.jobs import BRIEF, JOB, Place, as_yaml, changed, write_tables
+from tests.cli.jobs import BOTH, JOB, Place, as_yaml, changed, write_tables
 
-PROTECTED = {"parties.bank.privacy": {"label_dp": {"eps": 2.0}, "max_norm": None}, "parties.bank.audit": BRIEF}
+PROTECTED = {"parties.bank.privacy": {"label_dp": {"eps": 2.0}, "max_norm": None}, "parties.bank.audit": BOTH}
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +143,7 @@ def test_resume_with_another_job(run, changes, message):
 
 def test_resume_may_move_files_and_change_the_audit(run):
     shutil.move(run.folder / "telco.csv", run.folder / "moved.csv")
-    changes = {"parties.telco.table": "moved.csv", "parties.bank.audit": {"fail_above": {"label_auc": 1.0}}}
+    changes = {"parties.telco.table": "moved.csv", "parties.bank.audit": {**BOTH, "fail_above": {"label_auc": 1.0}}}
     run.write(changed(JOB, {**PROTECTED, **changes}))
     assert run.call("run", run.file, "--resume", "--json").document()["gates"]
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import shutil
 from collections.abc import Callable, Collection, Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,13 @@ import pyarrow as pa
 import pytest
 from pyarrow import csv, parquet
 
+from cutlayer.accounting.release_log import ReleaseLog
 from cutlayer.channel.receipts import Receipt
 from cutlayer.channel.trail import verify
+from cutlayer.config import Job
 from cutlayer.data.ids import row_digests
 from cutlayer.jobs import forget as forgetting
+from cutlayer.parties.session.local import Local
 from cutlayer.training.forgetting import Forgetting
 from tests.channel.certificates import Federation
 from tests.cli.jobs import Place, Result, as_yaml
@@ -27,8 +32,21 @@ from tools.ports import free_port
 
 ROWS = 300
 LISTS: Mapping[str, Collection[int]] = {"a row": (77,), "one in a hundred": (77, 100, 299)}
-DATED = {"all_runs.json", "committed.json", "store.json", "history.jsonl", "job.yaml", "summary.json", "outcome.json"}
+DATED = {
+    "all_runs.json",
+    "committed.json",
+    "store.json",
+    "history.jsonl",
+    "job.yaml",
+    "summary.json",
+    "outcome.json",
+    "secret.path",
+    "release_log.json",
+}
 """Files that hold a time, a path, or a digest of the table's file."""
+LOGS = {".jsonl"}
+COUNTED = re.compile(rb'\\"entries\\": \d+|"checksum": "\w+"')
+"""Lines of the log of releases, which also counts a training that was killed, and the checksum of a state with them."""
 REPORTS = {"report.json", "report.html"}
 PRIVATE: Mapping[str, Any] = {
     "bank": {"id": "id", "label": "label", "audit": {"attacks": []}, "privacy": {"label_dp": {"eps": 3.0}}},
@@ -42,6 +60,17 @@ def same_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     """All secrets are equal, so that a run that never had the rows has the keys of the one that forgot them."""
     monkeypatch.setattr(secrets, "token_bytes", lambda size=32: b"\7" * size)
     monkeypatch.setattr(secrets, "token_hex", lambda size=32: "07" * size)
+    named, runs = Local.release_log, count()
+
+    def release_log(party: Local, job: Job, rows: bytes) -> ReleaseLog:
+        """A log of its own for each run, as its own key of noise gives it."""
+        log = named(party, job, rows)
+        if log.path and log.marker:
+            of_run = json.loads(log.marker.read_text())["log"] if log.marker.exists() else None
+            log.path = Path(of_run) if of_run else log.path.with_stem(f"{log.path.stem}-{next(runs)}")
+        return log
+
+    monkeypatch.setattr(Local, "release_log", release_log)
 
 
 def table_of(party: str, without: Collection[int] = ()) -> pa.Table:
@@ -81,8 +110,9 @@ def listed(folder: Path, rows: Collection[int]) -> Path:
 
 
 def contents(folder: Path, ignored: Collection[str] = DATED | REPORTS) -> dict[str, bytes]:
-    files = (path for path in folder.rglob("*") if path.is_file() and path.name not in ignored)
-    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+    # A log of releases in the folder names its place.
+    files = (path for path in folder.rglob("*") if path.is_file() and not {path.name, path.suffix} & {*ignored, *LOGS})
+    return {str(path.relative_to(folder)): COUNTED.sub(b"", path.read_bytes()) for path in files}
 
 
 def same(one: Path, other: Path, random: Collection[str] = ()) -> None:

@@ -13,9 +13,14 @@ import pytest
 from cutlayer import demo
 from cutlayer.config.load import dump_job, load_job
 from cutlayer.consent import allowed
-from tests.cli.jobs import JOB, ROWS, changed, write_tables
+from tests.cli.jobs import BOTH, JOB, ROWS, changed, write_tables
 
-PROTECTED = {"parties.bank.privacy": {"label_dp": {"eps": 2.0}, "max_norm": None}, "compare": ["undefended"]}
+UNAUDITED = {"parties.bank.audit": {"every": "never"}}
+PROTECTED = {
+    "parties.bank.audit": BOTH,
+    "parties.bank.privacy": {"label_dp": {"eps": 2.0}, "max_norm": None},
+    "compare": ["undefended"],
+}
 
 
 def test_run_trains_audits_and_reports(place):
@@ -68,6 +73,7 @@ def test_the_same_key_repeats_a_run_and_is_marked(place):
 
 
 def test_long_lived_secrets_are_made_once_and_readable_by_their_owner_alone(place):
+    place.change({**UNAUDITED, "train.epochs": 1})
     place.call("run", place.file, "--json")
     key = place.folder / ".cutlayer" / "bank.key"
     kept = key.read_bytes()
@@ -78,12 +84,12 @@ def test_long_lived_secrets_are_made_once_and_readable_by_their_owner_alone(plac
 
 
 def test_check_forecasts_the_bytes_that_a_run_then_sends(place):
-    for held_out in ({"test": 0.1, "validation": 0.2}, {"test": 0.2, "validation": 0.0}):
-        place.change({"train.split": held_out, "train.epochs": 2})
+    for held_out, audit in (({"test": 0.1, "validation": 0.2}, {}), ({"test": 0.2, "validation": 0.0}, UNAUDITED)):
+        place.change({**audit, "train.split": held_out, "train.epochs": 2})
         forecast = {party["name"]: party for party in place.call("check", place.file, "--json").document()["parties"]}
         sent = []
         for epochs in (1, 3):
-            place.change({"train.split": held_out, "train.epochs": epochs})
+            place.change({**audit, "train.split": held_out, "train.epochs": epochs})
             out = f"of-{epochs}-{held_out['test']}"
             report = place.call("run", place.file, "--out", out, "--json").document()
             sent.append({party["name"]: party["bytes_sent"] for party in report["parties"]})
@@ -95,7 +101,8 @@ def test_check_forecasts_the_bytes_that_a_run_then_sends(place):
 def test_check_forecasts_the_bytes_of_warmup_epochs(place):
     sent = []
     for warmup in (1, 3):
-        place.change({"train.release": "once", "train.warmup_epochs": warmup, "train.epochs": 4 + warmup})
+        phases = {"train.release": "once", "train.warmup_epochs": warmup, "train.epochs": 4 + warmup}
+        place.change({**UNAUDITED, **phases})
         report = place.call("run", place.file, "--out", f"warmup-{warmup}", "--json").document()
         sent.append({party["name"]: party["bytes_sent"] for party in report["parties"]})
     result = place.call("check", place.file, "--json").document()
@@ -189,7 +196,7 @@ def test_a_gate_that_holds_is_exit_code_0(place, finished):
 
 
 def test_a_jobs_own_gate_fails_its_run(place):
-    place.change({"parties.bank.audit": {"fail_above": {"label_auc": 0.51}}})
+    place.change({"parties.bank.audit": {**BOTH, "fail_above": {"label_auc": 0.51}}})
     assert place.call("run", place.file).code == 1
     assert (place.run_folder / "gates.xml").exists()
 
@@ -262,7 +269,7 @@ def test_demo_makes_a_new_run_each_time(place, monkeypatch):
 
 
 def test_the_job_a_run_keeps_can_be_run_itself(place):
-    place.change(PROTECTED)
+    place.change({**PROTECTED, "train.epochs": 1})
     assert place.call("run", place.file, "--json").code == 0
     with allowed(paths=[place.folder]):
         kept = load_job(place.run_folder / "job.yaml")

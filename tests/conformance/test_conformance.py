@@ -1,8 +1,12 @@
 """Every registered protection and attack against the whole suite."""
 
+from dataclasses import replace
+
 import pytest
 
 from cutlayer import attacks, protections
+from cutlayer.attacks.label import drawn_labels, exploit
+from cutlayer.attacks.label.co_training import Trees, boosted
 from cutlayer.data.sources import SOURCES
 from cutlayer.models import BOTTOMS
 from cutlayer.models.bottom_fits import FITS
@@ -46,6 +50,15 @@ def test_attack(name, check):
     check(attacks.REGISTRY[name], table.ATTACKS[name])
 
 
+@pytest.fixture
+def _fewer_trees_and_steps(monkeypatch):
+    """They reach the limits of their lines; against protections, which must keep a whole attack low, all are taken."""
+    monkeypatch.setattr(boosted, "__defaults__", (Trees(folds=2, trees=20),))
+    monkeypatch.setattr(drawn_labels, "TREES", replace(drawn_labels.TREES, folds=2, trees=30))
+    monkeypatch.setattr(exploit, "STEPS", 60)
+
+
+@pytest.mark.usefixtures("_fewer_trees_and_steps")
 @pytest.mark.parametrize("check", history_suite.HISTORY_CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("name", table.HISTORIES)
 def test_attack_on_the_whole_run(name, check):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import shutil
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import pytest
 import torch
 
 from cutlayer import VerticalClassifier, VerticalRegressor
-from cutlayer.accounting import RandomizedGrade, log_of_run
+from cutlayer.accounting import MARKER, RandomizedGrade, log_of_run
 from cutlayer.accounting.run_store import NAME, RunStore
 from cutlayer.channel import Kind
 from cutlayer.config import Job, validated
@@ -54,7 +56,18 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     made["model"]["bottom"]["shop"] = {"kind": "linear", "width": 4}
     execute(validated(Job, made, ""), folder / "run", Options(Keys(folder / "keys")), Progress())
+    shutil.copytree(folder, folder / "unused")
     return folder / "run"
+
+
+@pytest.fixture
+def counted(served: Path, tmp_path: Path) -> Path:
+    """A copy of the run before any prediction, with a count of its own."""
+    whole = Path(shutil.copytree(served.parent / "unused", tmp_path / "copy"))
+    marker = whole / "run" / "checkpoint" / TELCO / MARKER
+    log = whole / "keys" / log_of_run(marker.parent).relative_to(served.parent / "keys")
+    marker.write_text(json.dumps({"log": str(log)}))
+    return whole / "run"
 
 
 def job_of(served: Path) -> tuple[Job, RunFolder]:
@@ -266,44 +279,41 @@ def draws_counted(served: Path) -> tuple[int, int]:
     return event.draws, event.again
 
 
-def test_changed_rows_are_counted_in_the_ledger_and_refused_beyond_the_budget(served: Path, tmp_path: Path) -> None:
-    job, folder = job_of(served)
-    given = {name: pa.parquet.read_table(own_table(served, name)) for name in (ACTIVE, TELCO, "shop")}
+def test_changed_rows_are_counted_in_the_ledger_and_refused_beyond_the_budget(counted: Path, tmp_path: Path) -> None:
+    job, folder = job_of(counted)
+    given = {name: pa.parquet.read_table(own_table(counted, name)) for name in (ACTIVE, TELCO, "shop")}
     other = {**given, TELCO: changed(given[TELCO], 60)}
     party = job.parties[TELCO]
     bound = party.model_copy(update={"privacy": {**party.privacy, "budget": {"epsilon": 1.5}}})
     limited = job.model_copy(update={"parties": {**job.parties, TELCO: bound}})
     predict(limited, folder, tmp_path / "same.csv", Request(given))
-    assert draws_counted(served) == (1, 0)
+    assert draws_counted(counted) == (1, 0)
     with pytest.raises(BudgetExceeded, match=r"drawn 2 times, 2 in all; it was not sent"):
         predict(limited, folder, tmp_path / "refused.csv", Request(other))
-    assert draws_counted(served) == (1, 0)
+    assert draws_counted(counted) == (1, 0)
     for at, tables in enumerate((other, given, other)):  # that alternate: two draws
         predict(job, folder, tmp_path / f"{at}.csv", Request(tables))
-    most, again = draws_counted(served)
+    most, again = draws_counted(counted)
     assert most == 2
     assert 0 < again <= 60
     total = next(
         total
-        for line in RunStore(served.parent / "keys" / NAME).lines()
+        for line in RunStore(counted.parent / "keys" / NAME).lines()
         for total in line.ledger.totals
         if total.party == TELCO and total.epsilon is not None
     )
     assert total.epsilon == pytest.approx(2.0)
     assert f"up to 2 draws of a row, which add up, {again} rows drawn more than once" in str(
-        [entry.statement for line in RunStore(served.parent / "keys" / NAME).lines() for entry in line.ledger.entries]
+        [entry.statement for line in RunStore(counted.parent / "keys" / NAME).lines() for entry in line.ledger.entries]
     )
 
 
-def test_a_lost_count_is_refused_by_a_prediction(served: Path, tmp_path: Path) -> None:
-    log = log_of_run(served / "checkpoint" / TELCO)
+def test_a_lost_count_is_refused_by_a_prediction(counted: Path, tmp_path: Path) -> None:
+    log = log_of_run(counted / "checkpoint" / TELCO)
     kept = log.read_bytes()
     log.unlink()
-    try:
-        with pytest.raises(CheckpointError, match="expected the release log"):
-            predicted(served, IDS, tmp_path / "scores.csv")
-        log.write_bytes(kept.splitlines(keepends=True)[0])  # an older copy
-        with pytest.raises(CheckpointError, match="lines or more"):
-            predicted(served, IDS, tmp_path / "older.csv")
-    finally:
-        log.write_bytes(kept)
+    with pytest.raises(CheckpointError, match="expected the release log"):
+        predicted(counted, IDS, tmp_path / "scores.csv")
+    log.write_bytes(kept.splitlines(keepends=True)[0])  # an older copy
+    with pytest.raises(CheckpointError, match="lines or more"):
+        predicted(counted, IDS, tmp_path / "older.csv")

@@ -119,7 +119,7 @@ class World:
         """Wait until just these passive parties are connected to the current version."""
         model = self.active.versions.current.model
         deadline = time.monotonic() + PATIENCE
-        while {n for n in PASSIVES if self.active.peers.get(n, model.tags[n])} != {*names}:
+        while {n for n, tag in model.tags.items() if self.active.peers.get(n, tag)} != {*names}:
             assert time.monotonic() < deadline, "the parties did not connect"
             await asyncio.sleep(0.005)
 

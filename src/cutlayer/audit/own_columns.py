@@ -146,10 +146,11 @@ def _by_trees(rows: FitRows, train: Integers, others: Integers) -> Floats:
     return fit_boosting(rows.take(train), 0, settings).predicted(rows.take(others))
 
 
+@dataclass
 class _CrossFit:
     """Scores of each row by a model of the rows of other folds.
 
-    Args:
+    Attributes:
         scored: Returns scores of some rows (m, outputs) by a model of others; by the numbers of the latter and the
             former, int64.
         actual: Targets of the model, (n,).
@@ -157,18 +158,13 @@ class _CrossFit:
         classes: Number of classes; 0 for regression.
     """
 
-    def __init__(
-        self,
-        scored: Callable[[Integers, Integers], Floats],
-        actual: npt.NDArray[Any],
-        fold: npt.NDArray[np.int64],
-        classes: int,
-    ) -> None:
-        self.scored = scored
-        self.actual = actual
-        self.fold = fold
-        self.classes = classes
-        self.scores = np.full((len(actual), max(classes, 1)), FLOOR if classes else 0.0)
+    scored: Callable[[Integers, Integers], Floats]
+    actual: npt.NDArray[Any]
+    fold: npt.NDArray[np.int64]
+    classes: int
+
+    def __post_init__(self) -> None:
+        self.scores = np.full((len(self.actual), max(self.classes, 1)), FLOOR if self.classes else 0.0)
 
     def fit(self, *folds: int) -> None:
         """Score the rows of these folds."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,7 +21,8 @@ from cutlayer.channel import Kind
 from cutlayer.config import Job
 from cutlayer.config.load import load_closed_job
 from cutlayer.config.phases import grades_rows
-from cutlayer.data.ids import Digests, id_texts
+from cutlayer.data.forgotten import FORGOTTEN
+from cutlayer.data.ids import Digests, digests_of, id_texts
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ConfigError, DataError, RunFolderError
 from cutlayer.kernels.rows.grade_columns import columns_of_grades, grades_of_columns
@@ -36,7 +38,7 @@ from cutlayer.serving.new_rows import new_table
 from cutlayer.serving.prediction_release import set_up_releases
 from cutlayer.serving.pyfunc import release_columns
 from cutlayer.training.folder import RunFolder
-from cutlayer.training.keys import read_key
+from cutlayer.training.keys import forgotten_by, read_key
 from cutlayer.training.model_record import ModelRecord
 from cutlayer.training.process import run_threads
 from cutlayer.training.run_ledger import chain_of
@@ -140,6 +142,20 @@ class OwnPart:
         """Bound on the numbers that the party sends and accepts."""
         return self.job.parties[self.name].limits.embedding_norm
 
+    def remaining(self, rows: pa.Table) -> pa.Table:
+        """A batch without the rows that the party has forgotten.
+
+        Warns:
+            UserWarning: There are some.
+        """
+        forgotten, ids = forgotten_by(self.folder.path, self.name), self.job.parties[self.name].id
+        if forgotten is None or ids is None or not forgotten.path.exists():
+            return rows
+        gone = forgotten.among(digests_of(pa.chunked_array([self.texts(rows)])), ids.rule)
+        if gone.any():
+            warnings.warn(f"{self._where}: {gone.sum():,} rows {FORGOTTEN} are left out", stacklevel=2)
+        return rows.filter(pa.array(~gone))
+
     def table(self, rows: pa.Table) -> PartyTable:
         """A batch as a table, read as that of a prediction."""
         return new_table(self.name, rows, self.job.parties[self.name].id, self.model.encoder)
@@ -201,6 +217,7 @@ class ReleasingPart(OwnPart):
 
     def apply(self, rows: pa.Table) -> pa.Table:
         """Release every row; see `releaser`."""
+        rows = self.remaining(rows)
         if not rows.num_rows:
             return self.schema.empty_table()
         texts, table = self.texts(rows), self.table(rows)
@@ -265,6 +282,7 @@ class PredictingPart(OwnPart):
 
     def apply(self, rows: pa.Table) -> pa.Table:
         """Predict every row; see `predictor`."""
+        rows = self.remaining(rows)
         if not rows.num_rows:
             return self.schema.empty_table()
         table = self.table(rows)

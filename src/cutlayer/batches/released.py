@@ -25,7 +25,8 @@ from cutlayer.channel.parcel import Head, Parcel, ParcelWriter
 from cutlayer.channel.security import Security
 from cutlayer.config import Job
 from cutlayer.config.load import load_closed_job, load_private_part, with_private_part
-from cutlayer.data.ids import canonical_ids
+from cutlayer.data.forgotten import FORGOTTEN, ForgottenRows
+from cutlayer.data.ids import canonical_ids, digests_of
 from cutlayer.errors import ConfigError, DataError, ProtocolError, RunFolderError
 from cutlayer.jobs.links import open_trail, security_of, trail_folder
 from cutlayer.storage.durable import locked
@@ -156,6 +157,7 @@ def _commit(
     files = _files(opened.out)
     rows = _check_columns(files, list(part.schema))
     _check_ids(files, part, agreed)
+    _check_remaining(files, part, ForgottenRows.beside(folder))
     made = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
     done = CommittedRelease(part.record.training, party, rows, len(files), *_measured(opened.out, files), made)
     facts = {name: value for name, value in asdict(done).items() if name != "bytes"}
@@ -313,6 +315,18 @@ def _check_ids(files: Sequence[Path], part: OwnPart | None = None, agreed: Path 
         if other is not None:
             remedy = "join the table with this file before: an id that is not common would become known"
             raise DataError.expected(f"rows of {agreed} alone", f"id {other!r:.80}", remedy)
+
+
+def _check_remaining(files: Sequence[Path], part: OwnPart, forgotten: ForgottenRows) -> None:
+    """Raise unless no row was forgotten, also since the function was made, and by what wrote the files without it."""
+    ids = part.job.parties[part.name].id
+    if ids is None or not forgotten.path.exists():
+        return
+    for path in files:
+        for batch in parquet.ParquetFile(path).iter_batches(columns=[ID]):
+            texts = canonical_ids(batch.column(ID), str(path), ids.rules[0] if len(ids.columns) == 1 else "none")
+            if gone := int(forgotten.among(digests_of(texts), ids.rule).sum()):
+                raise DataError.expected(f"{path}: no rows {FORGOTTEN}", f"{gone:,}", "release the others again")
 
 
 def _first(database: Any, query: str, values: Sequence[object]) -> str | None:

@@ -41,7 +41,7 @@ def check_loopback(address: str) -> str:
     '127.0.0.1:50051'
     """
     host, _ = split_address(address)
-    if not _is_loopback(host):
+    if not is_loopback(host):
         remedy = "links without TLS stay on this machine; see cutlayer keys for certificates"
         raise ConfigError.expected("a loopback address (127.0.0.1, [::1], localhost)", repr(address), remedy)
     return address
@@ -60,7 +60,8 @@ def check_fixed_port(address: str) -> None:
         raise ConfigError.expected("an address with a port from 1 to 65535", repr(address), "name one that is free")
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether a host, a name or an IP address, is this machine for itself alone."""
     if host == "localhost":
         return True
     try:

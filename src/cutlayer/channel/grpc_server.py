@@ -261,7 +261,9 @@ class ServerLinks(Links):
         with self._admitting:  # of two callers of one name, the link is that of the later call
             link = caller.get(LINK)
             again = stream.used
-            if again and not self._is_of_link(name, link):
+            # A process that has the link may open it again. If its first connection broke before it knew the run, it
+            # has received nothing, and the link begins again with the first frame.
+            if again and (not link or link != self._links.get(name)):
                 if run:
                     # The run is no proof: a process that this one replaced before anything crossed knows it.
                     self._refuse(context, "FAILED_PRECONDITION", f"another process of {name!r} has the link")
@@ -277,14 +279,6 @@ class ServerLinks(Links):
             self._certificates[name] = certificate_of(context)
         self._notify(f"{name} connected{' again' if again else ''} from {_address_of(context)}")
         return stream, call
-
-    def _is_of_link(self, name: str, link: object) -> bool:
-        """Whether the process that has the link opens it again.
-
-        If its first connection broke before it knew the run, it has received nothing, and the link begins again with
-        the first frame.
-        """
-        return isinstance(link, bytes) and bool(link) and link == self._links.get(name)
 
     def _caller_name(self, context: Any, name: str | None, wanted: str | None) -> str:
         """Name of the caller: by its certificate, or as it states where links are not authenticated."""

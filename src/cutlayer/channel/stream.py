@@ -239,7 +239,8 @@ class Stream:
                 return describe(error), False
         # gRPC may end the requests of a broken call as those of a finished one: without END, only an end that this side
         # sent explains it. On a busy machine the peer may act on it before gRPC says that it was taken.
-        closed = self._end_sent or (self._end_offered and _succeeded(arrivals))
+        ended_well = isinstance(arrivals, grpc.Call) and arrivals.code() is grpc.StatusCode.OK
+        closed = self._end_sent or (self._end_offered and ended_well)
         return ("this party closed the link", True) if closed else ("the connection broke", False)
 
     def detach(self, call: Attachment, why: str, *, final: bool) -> bool:
@@ -333,11 +334,6 @@ class Stream:
 
     def _lost(self, why: str) -> PeerLost:
         return PeerLost(f"lost {self.peer}: {why}", peer=self.peer)
-
-
-def _succeeded(arrivals: Iterable[Arrival]) -> bool:
-    """Whether the active party ended a call without an error; for this party's own side of a call that is not known."""
-    return isinstance(arrivals, grpc.Call) and arrivals.code() is grpc.StatusCode.OK
 
 
 def describe(error: grpc.RpcError) -> str:

@@ -64,7 +64,7 @@ def exchange(
     from cutlayer.jobs.exchange import Waiting
     from cutlayer.serving.party_drift import DriftOf
 
-    _check_options(setup.job.active, name, round_, data, out, absent, checked_limit(max_drift))
+    _check_options(setup.job.active, name, round_, out, absent, data is not None, checked_limit(max_drift) is not None)
     base, keys = local.parent / "runs" / f"{job.stem}-{name}", keys_for(local.parent, key)
     connects, done = folder is None, list[str]()
     folder = folder or base.with_name(f"{base.name}.files")
@@ -89,20 +89,14 @@ def exchange(
 
 
 def _check_options(
-    active: str,
-    name: str,
-    round_: str | None,
-    data: Path | None,
-    out: str | None,
-    absent: Sequence[str] | None,
-    max_drift: float | None,
+    active: str, name: str, round_: str | None, out: str | None, absent: Sequence[str] | None, *more: bool
 ) -> None:
-    """Raise unless the options fit each other and the party's role.
+    """Raise unless the options fit each other and the party's role; `more` are those that only a round has.
 
     Raises:
         ConfigError: They do not.
     """
-    if round_ is None and (data is not None or out is not None or absent or max_drift is not None):
+    if round_ is None and (out is not None or absent or any(more)):
         wanted = "--data, --out, --absent and --max-drift with --round"
         raise ConfigError.expected(wanted, "one alone", "name the round")
     if name != active and (out is not None or absent):

@@ -16,7 +16,7 @@ from cutlayer.errors import ConfigError
 if TYPE_CHECKING:
     from cutlayer.channel.receipts import Receipt
     from cutlayer.config import Job
-    from cutlayer.data.ids import Digests
+    from cutlayer.data.party_data import PartyTable
     from cutlayer.jobs.forget import Deleting
 
 
@@ -135,8 +135,8 @@ def _between(
     return WAITING if missing else 0
 
 
-def _asked(job: Job, names: tuple[str, ...], rows: Path | None, party: str | None) -> tuple[str, dict[str, Digests]]:
-    """What is to be forgotten, in words, and the digests of the rows by the party that forgets them.
+def _asked(job: Job, names: tuple[str, ...], rows: Path | None, party: str | None) -> tuple[str, dict[str, PartyTable]]:
+    """What is to be forgotten, in words, and the ids of the rows by the party that forgets them.
 
     Raises:
         ConfigError: No such party, one that forgets rows elsewhere, or rows that nothing identifies.
@@ -157,8 +157,7 @@ def _asked(job: Job, names: tuple[str, ...], rows: Path | None, party: str | Non
         check_forgets(job, name)
         ids = job.parties[name].id
         once = ids and ids.model_copy(update={"duplicates": "first", "by": None, "pad_to": None})
-        table = PartyTable(name, table_like(None, rows), once, features=FeaturesConfig(include="none"))
-        forgotten[name] = table.digests
+        forgotten[name] = PartyTable(name, table_like(None, rows), once, features=FeaturesConfig(include="none"))
     return f"rows of {', '.join(forgotten)}", forgotten
 
 
@@ -200,7 +199,7 @@ def _signed(
     deleting: Deleting,
     store: Path,
     what: str,
-    forgotten: dict[str, Digests],
+    forgotten: dict[str, PartyTable],
     request: str = "",
 ) -> Receipt:
     """Delete, write that on the trail, and sign it; a start that was killed has the same receipt."""

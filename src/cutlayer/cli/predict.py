@@ -104,12 +104,16 @@ def table_like(trained: TableConfig | None, path: Path) -> TableConfig:
 
 def _lines(predicted: Predicted) -> Iterator[str]:
     """Lines on the result of a prediction."""
+    from cutlayer.data.forgotten import FORGOTTEN
+
     yield f"{predicted.out}: {predicted.rows:,} rows"
     for name, rows in predicted.contributed.items():
         note = " (absent)" if name in predicted.absent else ""
         yield f"  {name} contributed to {'all' if rows == predicted.rows else f'{rows:,}'}{note}"
     for name, rows in predicted.lacking.items():
         yield f"  {name} does not have {rows:,} of the ids"
+    for name, rows in predicted.forgotten.items():
+        yield f"  {name}: {rows:,} rows {FORGOTTEN} are left out"
     for name, (made, planned) in predicted.predictions.items():
         yield f"  {name}: prediction {made} of {planned} planned"
     yield from drift_lines(predicted.drift)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from hashlib import blake2b
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,7 @@ DIGEST_BYTES = 16
 WHOLE_NUMBER = r"^(0|-?[1-9][0-9]*)$"
 SEPARATOR = "\x1f"
 """Between the columns of an id of several: the unit separator of ASCII, which no text may hold then."""
+TELEPHONE = r"^\+[1-9][0-9]{6,14}$"
 _PUNCTUATION = r"[\s().\-/\x{2010}-\x{2015}\x{00a0}]"
 _PLAIN_NAME = re.compile(r"\w[\w .-]*")
 """Names that YAML reads without quotes."""
@@ -232,19 +233,43 @@ def first_rows(digests: Digests, *, drop: bool) -> npt.NDArray[np.int64]:
     return np.sort(rows[counts == 1] if drop else rows).astype(np.int64)
 
 
+def spellings(column: pa.ChunkedArray | pa.Array) -> dict[Rule, Digests]:
+    """Digests of ids (n,) as each rule has them, uint8 (m, 16), by the rule; an id that does not fit a rule has none.
+
+    >>> {rule: len(digests) for rule, digests in spellings(pa.array(["07", "x"])).items()}
+    {'strip': 2, 'lower': 2, 'e164': 0, 'integer': 1, 'none': 2}
+    """
+    found: dict[Rule, Digests] = {}
+    for rule in get_args(Rule):
+        bare = {"e164": (_bare_telephone, TELEPHONE), "integer": (_bare_integer, WHOLE_NUMBER)}.get(rule)
+        text = canonical_ids(column, "ids", "strip" if bare else rule, may_miss=True).drop_null()
+        if bare is not None:
+            plain = bare[0](text)
+            text = plain.filter(pc.match_substring_regex(plain, bare[1]))
+        found[rule] = digests_of(text)
+    return found
+
+
+def _bare_telephone(text: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Telephone numbers as + and up to 15 digits (ITU-T E.164); other texts as others."""
+    return pc.replace_substring_regex(pc.replace_substring_regex(text, _PUNCTUATION, ""), "^00", "+")
+
+
+def _bare_integer(text: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Whole numbers in digits, without leading zeros and zeros after the point; other texts as they are."""
+    return pc.replace_substring_regex(text, r"^\+?(-?)0*([0-9]+)(?:\.0*)?$", r"\1\2")
+
+
 def _telephone(text: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
-    """Telephone numbers as + and up to 15 digits (ITU-T E.164)."""
-    bare = pc.replace_substring_regex(text, _PUNCTUATION, "")
-    bare = pc.replace_substring_regex(bare, "^00", "+")
+    bare = _bare_telephone(text)
     wanted = "telephone numbers with the code of their country, such as +49 89 123456"
     remedy = "put + and the code of the country before them, without the leading 0"
-    _check_all(pc.match_substring_regex(bare, r"^\+[1-9][0-9]{6,14}$"), where, wanted, remedy)
+    _check_all(pc.match_substring_regex(bare, TELEPHONE), where, wanted, remedy)
     return bare
 
 
 def _integers(text: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
-    """Whole numbers in digits, without leading zeros and zeros after the point."""
-    plain = pc.replace_substring_regex(text, r"^\+?(-?)0*([0-9]+)(?:\.0*)?$", r"\1\2")
+    plain = _bare_integer(text)
     wanted = "whole numbers, such as 7, 7.0 or 007"
     remedy = "fix them, or set id.normalise to strip"
     _check_all(pc.match_substring_regex(plain, WHOLE_NUMBER), where, wanted, remedy)

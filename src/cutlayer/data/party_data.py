@@ -26,11 +26,12 @@ from cutlayer.data.encoding import Encoder, chosen_kind
 from cutlayer.data.faults import fault
 from cutlayer.data.feature_columns import feature_names, without_nan
 from cutlayer.data.forgotten import FORGOTTEN, ForgottenRows
-from cutlayer.data.ids import Digests
+from cutlayer.data.ids import Digests, spellings
 from cutlayer.data.labels import Labels, check_training_labels, encode_labels
 from cutlayer.data.packed import packed
 from cutlayer.data.prepared import ENCODER, Prepared, reusable_store
 from cutlayer.data.profile import ColumnProfile, column_notes, column_profiles, unseen_notes
+from cutlayer.data.row_keys import has_key
 from cutlayer.data.sources import open_source
 from cutlayer.data.sources.aggregated import AggregatedSource
 from cutlayer.data.store import Store, write_store
@@ -142,8 +143,8 @@ class PartyTable:
         self._table_ids = TableIds(self._table, self._ids, self._id, self.where, any_columns, self._repeated_ids)
         if self._drop_unlabelled and label is not None:
             self._table_ids.keep(self._labelled(label), "without a label")
-        if self._forgotten is not None and (rows := self._forgotten.remaining(self._table_ids.digests)) is not None:
-            self._table_ids.keep(rows, FORGOTTEN)
+        if self._forgotten is not None and (gone := self.among(self._forgotten)).any():
+            self._table_ids.keep(np.flatnonzero(~gone), FORGOTTEN)
         self.digests = self._table_ids.digests
         self.id_kind = self._table_ids.kind
         self.keys = self._table_ids.keys
@@ -151,6 +152,25 @@ class PartyTable:
         self.labels_digest = b"" if self._ids or label is None else self._table.digest(label)
         self._rows = len(self.digests)
         self.stated_rows = self._stated()
+
+    def among(self, forgotten: ForgottenRows) -> npt.NDArray[np.bool_]:
+        """Whether each row of the table was forgotten, (n,), by any of its keys; a row number is no id of a person."""
+        ids = self._table_ids
+        gone = np.zeros(len(ids.digests), dtype=np.bool_)
+        if self._id is not None and ids.kind != "row":
+            for key, digests in zip(self._id.keys, ids.keys or (ids.digests,), strict=True):
+                gone |= forgotten.among(digests, key.rule)
+        return gone
+
+    def by_rule(self, rows: Positions) -> list[tuple[str, Digests]]:
+        """Digests of the ids of some rows, int64 (m,), with their rule; of one column by every rule that fits an id.
+
+        A job with another rule then knows the rows, too.
+        """
+        if self._id is None or len(self._ids) < 2:
+            return [*spellings(self.ids(rows)).items()]
+        keys = zip(self._id.keys, self._table_ids.keys or (self.digests,), strict=True)
+        return [(key.rule, digests[rows][has_key(digests[rows])]) for key, digests in keys]
 
     @property
     def identified(self) -> Identified:

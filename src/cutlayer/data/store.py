@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, fields
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,7 +15,6 @@ from cutlayer.config import FrozenModel
 from cutlayer.data.column_sums import ColumnSums
 from cutlayer.data.encoded import CHUNK_ROWS, ColumnSpec, Encoded, check_codes
 from cutlayer.data.faults import fault
-from cutlayer.data.images import ImageSpec
 from cutlayer.data.paging import Pages
 from cutlayer.lazy import Tensor, torch
 from cutlayer.storage.checksum import of_file, seal, unseal
@@ -33,21 +31,12 @@ _IMAGES = "images.npy"
 class _Index(FrozenModel):
     """Content of `store.json`, which is written last: a folder with it is complete."""
 
-    format: str = Field(default="cutlayer-store-2", pattern="^cutlayer-store-2$")
+    format: str = Field(default="cutlayer-store-3", pattern="^cutlayer-store-3$")
     checksums: Mapping[str, str]
     rows: int = Field(ge=1)
-    cardinalities: tuple[int, ...]
-    numeric: int = Field(ge=0)
-    category_names: tuple[str, ...]
-    number_names: tuple[str, ...]
-    image: ImageSpec | None = None
+    columns: ColumnSpec
     fingerprint: str = ""
-    has_rare_categories: bool = False
     column_sums: Mapping[str, str] = Field(default_factory=dict)
-
-    @property
-    def columns(self) -> ColumnSpec:
-        return ColumnSpec(**{field.name: getattr(self, field.name) for field in fields(ColumnSpec)})
 
 
 class Store:
@@ -247,7 +236,7 @@ def write_store(
                 file.write(text.encode())
         checksums = {name: of_file(part) for name, part in parts.items()}
         index = _Index(
-            rows=rows, fingerprint=fingerprint, checksums=checksums, column_sums=sums.texts(), **asdict(columns)
+            rows=rows, columns=columns, fingerprint=fingerprint, checksums=checksums, column_sums=sums.texts()
         )
         for name in (_INDEX, _IMAGES):
             (folder / name).unlink(missing_ok=True)

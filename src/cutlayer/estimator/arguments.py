@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from cutlayer.config import near_miss
 from cutlayer.errors import ConfigError
 from cutlayer.estimator.job import KEYS
-from cutlayer.estimator.tables import LABEL, WEIGHT
+from cutlayer.estimator.tables import EVENT, EXPOSURE, LABEL, WEIGHT
 
 _E = TypeVar("_E")
 _ARGUMENTS = {key: argument for argument, key in KEYS.items()}
@@ -19,7 +19,9 @@ _OF_PARTIES = {"features": "features", "fit": "bottom_fit"}
 """Arguments that have settings by party, by the key of a party."""
 _KEY = re.compile(rf"(?<![\w.])(\w+\.)?({'|'.join(map(re.escape, _ARGUMENTS))})(?!\w)")
 _PARTY_KEY = re.compile(rf"(?<![\w.])(\w+\.)?parties\.([\w-]+)\.({'|'.join(_OF_PARTIES)})(?!\w)")
-_PARTY = re.compile(r"(?<![\w.])(\w+\.)?parties\.[\w-]+\.(?:audit\.(attacks)|(serving))(?!\w)")
+_PARTY = re.compile(
+    r"(?<![\w.])(\w+\.)?parties\.[\w-]+\.(?:audit\.(attacks)|(serving)|(coverage|exposure|event))(?!\w)"
+)
 _QUOTED = re.compile(r"('[^'\n]*')")
 
 
@@ -44,7 +46,7 @@ def arguments_named(text: str) -> str:
 
 def _renamed(text: str) -> str:
     text = _PARTY_KEY.sub(lambda key: f"{key[1] or ''}{_OF_PARTIES[key[3]]}.{key[2]}", text)
-    text = _PARTY.sub(lambda key: f"{key[1] or ''}{'attacks' if key[2] else 'predictions'}", text)
+    text = _PARTY.sub(lambda key: f"{key[1] or ''}{key[4] or ('attacks' if key[2] else 'predictions')}", text)
     return _KEY.sub(lambda key: (key[1] or "") + _ARGUMENTS[key[2]], text)
 
 
@@ -58,8 +60,8 @@ def columns_named(text: str, active: str) -> str:
     >>> columns_named("party bank: label 'label': expected different labels, got 1 in all rows", "bank")
     'y: expected different labels, got 1 in all rows'
     """
-    for column, argument in ((LABEL, "y"), (WEIGHT, "sample_weight")):
-        text = re.sub(rf"party {re.escape(active)}[^:\n]*: {column} '{column}'", argument, text)
+    for column, argument in ((LABEL, "y"), (WEIGHT, "sample_weight"), (EXPOSURE, EXPOSURE), (EVENT, EVENT)):
+        text = re.sub(rf"party {re.escape(active)}[^:\n]*: (?:{column} )?'{column}'", argument, text)
     return text
 
 

@@ -8,12 +8,13 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
@@ -32,14 +33,19 @@ from cutlayer.estimator.saved import classes_of, columns_of, parameters_of, read
 from cutlayer.estimator.scratch import Scratch
 from cutlayer.estimator.single_table import Columns, divide
 from cutlayer.estimator.tables import (
+    EVENT,
+    EXPOSURE,
+    LABEL,
+    WEIGHT,
     Tables,
     check_mapping,
     check_order,
     check_rows,
     labels_of,
+    numbers_of,
     read,
     weights_of,
-    with_labels,
+    with_columns,
 )
 from cutlayer.estimator.validation import checked, checked_key, value_errors
 from cutlayer.jobs.audit import audit_again
@@ -98,6 +104,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
     secrets: str | Path | None = None
     key: bytes | None = field(default=None, repr=False)
     predictions: int = 0
+    coverage: float = 0
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Parameters by name; the key is hidden from representations, which scikit-learn makes of these."""
@@ -117,17 +124,23 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         Raises:
             CutlayerError: Bad input; says which party and what to do.
         """
+        return self._fit(X, y, sample_weight, {})
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, further: Mapping[str, Any]) -> Self:
+        """Train, with `further` columns of the label: exposures or events (n,), by their name."""
         active = self.active or next(iter(self.columns or ()), "")
         with value_errors(arguments_named, lambda text: columns_named(text, active)):
-            check_order({**self._tables(X), "y": y, "sample_weight": sample_weight})
+            check_order({**self._tables(X), "y": y, "sample_weight": sample_weight, **further})
             inputs, labels = self._inputs(X, y)
-            weights = weights_of(sample_weight, labels, self.class_weight)
+            added = {name: numbers_of(name, values, len(labels)) for name, values in further.items()}
+            if (weights := weights_of(sample_weight, labels, self.class_weight)) is not None:
+                added[WEIGHT] = weights
             active = self._active(inputs)
             names = [active, *(name for name in inputs if name != active)]
             tables = read(inputs, [name for name in names if name != active or inputs[name] is not None])
-            job = job_of(self, tables, names, self._kind(labels), weighted=weights is not None)
+            job = job_of(self, tables, names, self._kind(labels), added)
             check_rows(tables, len(labels))
-            tables[job.active] = with_labels(tables.get(job.active), labels, weights)
+            tables[job.active] = with_columns(tables.get(job.active), {LABEL: labels, **added})
             key, (out, scratch) = checked_key(self.key), self._out()
             with torch.random.fork_rng(devices=[]), self._consent():
                 keys = Keys(Path(self.secrets or out / "keys"), key)
@@ -154,10 +167,10 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         """
         folder = RunFolder.open(Path(run))
         job, record = load_closed_job(folder.path / "job.yaml"), read_record(folder)
-        model = cls(**parameters_of(job), columns=columns_of(record), key=checked_key(key))
-        if (job.task == "regression") != (model._kind(np.arange(3)) == "regression"):
+        if (job.task == "regression") != issubclass(cls, RegressorMixin):
             other = "VerticalRegressor" if job.task == "regression" else "VerticalClassifier"
             raise ConfigError.expected(f"a run that {cls.__name__} predicts with", f"task {job.task}", f"use {other}")
+        model = cls(**parameters_of(job), columns=columns_of(record), key=checked_key(key))
         model._fitted(job, folder, key, None)
         if record.count is not None:
             model.n_features_in_ = record.count
@@ -286,10 +299,12 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         """
         return self._evaluation(X, y, absent, protected=False)
 
-    def _evaluation(self, X: Any, y: Any, absent: Collection[str], *, protected: bool) -> Evaluation:
+    def _evaluation(
+        self, X: Any, y: Any, absent: Collection[str], *, protected: bool, further: Mapping[str, Any] | None = None
+    ) -> Evaluation:
         check_is_fitted(self, "folder_")
         absent_parties = self.models_.absent(absent)
-        rows = self._labelled(X, y, absent_parties, protected=protected)
+        rows = self._labelled(X, y, absent_parties, protected=protected, further=further or {})
         metrics = self.models_.task.evaluate(self.models_.answer(rows.embeddings, absent_parties), rows.labels)
         contributed = tuple(name for name in self.encoders_ if name not in absent_parties)
         return Evaluation(metrics, contributed, absent_parties, len(rows.labels))
@@ -363,7 +378,27 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         widths = {name: models.widths[name] for name in job.passives if name in stores}
         return embed(models, stores, servings(job, self.folder_, widths, self._supplied) if protected else {})
 
-    def _labelled(self, X: Any, y: Any, absent_parties: Collection[str], *, protected: bool) -> Labelled:
+    def _further(self, X: Any, absent: Collection[str]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """Predictions of one release, and their intervals or sets of classes.
+
+        Raises:
+            ConfigError: The fit had no `coverage`.
+        """
+        check_is_fitted(self, "folder_")
+        if not self.models_.task.coverage:
+            raise ConfigError.expected("a fit with coverage", "none", "such as coverage=0.9")
+        predicted = self._predict(X, absent, protected=True)
+        return predicted, self.models_.task.further(predicted)
+
+    def _labelled(
+        self,
+        X: Any,
+        y: Any,
+        absent_parties: Collection[str],
+        *,
+        protected: bool,
+        further: Mapping[str, Any] = MappingProxyType({}),
+    ) -> Labelled:
         check_order({**self._tables(X), "y": y})
         labels = labels_of(y)
         stores = encode(self.models_, self._tables_by_party(X), absent_parties)
@@ -371,5 +406,13 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         if len(counts) > 1:
             got = ", ".join(f"{count:,}" for count in sorted(counts))
             raise DataError.expected("as many labels in y as rows", got)
+        owner = self.job_.parties[self.job_.active]
+        for name, stated in ((EXPOSURE, owner.exposure), (EVENT, owner.event)):
+            if (name in further) != (stated is not None):
+                wanted, got = ("no ", "some") if stated is None else ("", "none")
+                raise DataError.expected(f"{wanted}{name}, as in fit", got)
         codes = self._codes(labels)
+        for name, values in further.items():
+            second = torch.from_numpy(numbers_of(name, values, len(labels)).astype(np.float32))
+            codes = torch.stack([codes / second if name == EXPOSURE else codes, second], dim=1)
         return Labelled(self._embed(stores, protected=protected), codes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +11,7 @@ from cutlayer.config import Job, near_miss, validated
 from cutlayer.errors import ConfigError
 from cutlayer.estimator.defaults import with_defaults
 from cutlayer.estimator.privacy import privacy_of
-from cutlayer.estimator.tables import LABEL, WEIGHT
+from cutlayer.estimator.tables import LABEL
 
 KEYS = {
     "bottom": "model.bottom",
@@ -36,7 +36,7 @@ KEYS = {
 
 
 def job_of(
-    estimator: Any, tables: Mapping[str, pa.Table], names: Sequence[str], kind: str, *, weighted: bool = False
+    estimator: Any, tables: Mapping[str, pa.Table], names: Sequence[str], kind: str, added: Collection[str] = ()
 ) -> Job:
     """The job, validated.
 
@@ -45,7 +45,7 @@ def job_of(
         tables: Tables of the parties; none of an active party that has labels alone.
         names: Names of all parties, the active one first.
         kind: Kind of the task.
-        weighted: Whether the active party's table has weights of the rows.
+        added: Names of the columns that the active party's table has besides the label: `WEIGHT` and so on.
 
     Raises:
         ConfigError: A parameter is out of its range.
@@ -59,7 +59,8 @@ def job_of(
         name: {"role": "passive", "serving": estimator.predictions, "privacy": privacy[name]} for name in names
     }
     owner = {"role": "active", "label": LABEL, "audit": {"attacks": estimator.attacks}}
-    parties[active] = {"privacy": privacy[active], **owner} | ({"weight": WEIGHT} if weighted else {})
+    parties[active] = {"privacy": privacy[active], **owner, **{name: name for name in added}}
+    parties[active] |= {"coverage": estimator.coverage} if estimator.coverage else {}
     for name, settings in filled.features.items():
         parties[name]["features"] = settings
     for name, settings in filled.fits.items():

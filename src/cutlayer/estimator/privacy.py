@@ -9,8 +9,11 @@ from cutlayer.config import BudgetConfig, FrozenModel, LabelFreeConfig
 from cutlayer.config.party import BUDGET, LABEL_FREE
 from cutlayer.errors import ConfigError
 from cutlayer.protections import REGISTRY
-from cutlayer.protections.contract.base import Protection, Side
+from cutlayer.protections.contract.base import Side
 
+CONFIGS: dict[str, type[FrozenModel]] = {name: kind.config for name, kind in REGISTRY.items()}
+CONFIGS |= {BUDGET: BudgetConfig, LABEL_FREE: LabelFreeConfig}
+"""Settings of each key of `privacy`."""
 Protections = Sequence[FrozenModel] | Mapping[str, Sequence[FrozenModel]]
 """Settings such as `LabelDPConfig(eps=1.0)`, a budget or `LabelFreeConfig()`: a list, or lists by party."""
 
@@ -47,28 +50,19 @@ def _owned_settings(protections: Protections, active: str, names: Sequence[str])
             got = type(some).__name__
             raise ConfigError.expected("protections in a list", got, "such as [LabelDPConfig(eps=1.0)]")
         for settings in some:
-            if party is None and isinstance(settings, BudgetConfig):
+            key = _key(settings)
+            if party is None and key == BUDGET:
                 remedy = f"such as protections={{{active!r}: [BudgetConfig(epsilon=2.0), ...]}}"
                 raise ConfigError.expected("a budget by party", "one in a plain list", remedy)
-            for_active = isinstance(settings, LabelFreeConfig) or (
-                not isinstance(settings, BudgetConfig) and _protection(settings).side == Side.ACTIVE
-            )
+            for_active = key == LABEL_FREE or (key != BUDGET and REGISTRY[key].side == Side.ACTIVE)
             owners = [name for name in names if for_active == (name == active)] if party is None else [party]
             yield from ((owner, settings) for owner in owners)
 
 
 def _key(settings: object) -> str:
     """Key of `privacy` that these settings are of."""
-    conditions = {BudgetConfig: BUDGET, LabelFreeConfig: LABEL_FREE}
-    return next((key for kind, key in conditions.items() if type(settings) is kind), None) or _protection(settings).name
-
-
-def _protection(settings: object) -> type[Protection[Any]]:
-    """The protection that these settings are of."""
-    kinds = {kind.config: kind for kind in REGISTRY.values()}
-    kind = next((kind for config, kind in kinds.items() if type(settings) is config), None)
-    if kind is None:
-        configs: list[type[FrozenModel]] = [*kinds, BudgetConfig, LabelFreeConfig]
-        known = ", ".join(sorted(config.__name__ for config in configs))
+    key = next((key for key, config in CONFIGS.items() if type(settings) is config), None)
+    if key is None:
+        known = ", ".join(sorted(config.__name__ for config in CONFIGS.values()))
         raise ConfigError.expected(f"a protection's settings ({known})", type(settings).__name__)
-    return kind
+    return key

@@ -12,12 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from cutlayer.accounting import MARKER, log_of_run
-from cutlayer.config import BudgetConfig, Job, LabelFreeConfig
-from cutlayer.config.party import BUDGET, LABEL_FREE
+from cutlayer.config import Job
 from cutlayer.errors import RunFolderError
 from cutlayer.estimator.job import KEYS
+from cutlayer.estimator.privacy import CONFIGS
 from cutlayer.parties.agreement.split import SPLIT_FILE
-from cutlayer.protections import REGISTRY
 from cutlayer.results.document import Document
 from cutlayer.storage.durable import check_new, locked, make_folder, write_whole
 from cutlayer.training.folder import RunFolder
@@ -26,11 +25,6 @@ from cutlayer.training.model_record import ModelRecord
 _ESTIMATOR = "estimator.json"
 _FILES: tuple[str, ...] = ("job.yaml", "summary.json", "audit.json", "ledger.json", "history.jsonl", _ESTIMATOR)
 _FILES += ("predictions.parquet", "report.json", "report.html")
-_CONFIGS = {kind: protection.config for kind, protection in REGISTRY.items()} | {
-    BUDGET: BudgetConfig,
-    LABEL_FREE: LabelFreeConfig,
-}
-"""Settings of each key of `privacy`."""
 _OF_A_PARTY = ("model.json", SPLIT_FILE, "noise.key", "keys.fingerprint")
 
 
@@ -88,13 +82,15 @@ def parameters_of(job: Job) -> dict[str, Any]:
         "active": job.active,
         "features": {name: settings for name, settings in features.items() if settings} or None,
         "protections": {
-            name: [_CONFIGS[kind](**(options or {})) for kind, options in party.privacy.items()]
+            name: [CONFIGS[kind](**(options or {})) for kind, options in party.privacy.items()]
             for name, party in parties
             if party.privacy
         },
         "attacks": job.parties[job.active].audit.attacks,
         "optimizer": job.train.optimizer.model_dump(exclude_defaults=True, exclude={"lr"}) or None,
         "bottom_fit": {name: dict(party.fit) for name, party in parties if party.fit is not None} or None,
+        **({"task": job.target if job.target != "value" else "regression"} if job.task == "regression" else {}),
+        "coverage": job.parties[job.active].coverage,
         "predictions": max((job.parties[name].serving for name in job.passives), default=0),
     }
 
@@ -110,7 +106,7 @@ def classes_of(record: ModelRecord) -> npt.NDArray[Any]:
     """Classes of a trained model, of the type of its labels."""
     if record.task is None:
         raise RunFolderError.expected("the record of the active party", f"that of {record.party}")
-    classes, kind = record.task.classes, record.task.labels
+    classes, kind = record.task.task.classes, record.task.labels
     if kind == "integer":
         return np.array([int(name) for name in classes])
     if kind == "number":

@@ -13,16 +13,15 @@ import pyarrow as pa
 from cutlayer.data.sources import open_source
 from cutlayer.errors import DataError
 
-LABEL, WEIGHT = "label", "weight"
+LABEL, WEIGHT, EXPOSURE, EVENT = "label", "weight", "exposure", "event"
+"""Names of the columns that an estimator adds to the active party's table."""
 Tables = Mapping[str, Any]
 
 
-def with_labels(
-    table: pa.Table | None, labels: npt.NDArray[Any], weights: npt.NDArray[np.float64] | None = None
-) -> pa.Table:
-    """The active party's table with its labels, and weights if there are any, in columns of their own."""
-    columns = {LABEL: pa.array(labels)} | ({} if weights is None else {WEIGHT: pa.array(weights)})
-    for name, column in columns.items():
+def with_columns(table: pa.Table | None, added: Mapping[str, npt.NDArray[Any]]) -> pa.Table:
+    """The active party's table with its labels, and what else it knows of the rows, in columns of their own."""
+    for name, values in added.items():
+        column = pa.array(values)
         if table is None:
             table = pa.table({name: column})
         elif name in table.column_names:
@@ -45,12 +44,7 @@ def weights_of(sample_weight: Any, labels: npt.NDArray[Any], class_weight: objec
     """
     if sample_weight is None and not isinstance(class_weight, Mapping):
         return None
-    try:
-        weights = np.ones(len(labels)) if sample_weight is None else np.array(sample_weight, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise DataError.expected("sample_weight as numbers (n,)", type(sample_weight).__name__) from None
-    if weights.shape != labels.shape:
-        raise DataError.expected(f"sample_weight as numbers ({len(labels)},), one per row", f"shape {weights.shape}")
+    weights = np.ones(len(labels)) if sample_weight is None else numbers_of("sample_weight", sample_weight, len(labels))
     if isinstance(class_weight, Mapping):
         for label, weight in class_weight.items():
             if not (rows := labels == label).any():
@@ -60,6 +54,21 @@ def weights_of(sample_weight: Any, labels: npt.NDArray[Any], class_weight: objec
     if not weights.any():
         raise DataError.expected("a sample_weight above zero in some row", "zero in all")
     return weights
+
+
+def numbers_of(argument: str, values: Any, rows: int) -> npt.NDArray[np.float64]:
+    """Numbers of the rows, float64 (n,), a copy.
+
+    Raises:
+        DataError: No numbers, or another number than of rows.
+    """
+    try:
+        numbers = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise DataError.expected(f"{argument} as numbers (n,)", type(values).__name__) from None
+    if numbers.shape != (rows,):
+        raise DataError.expected(f"{argument} as numbers ({rows},), one per row", f"shape {numbers.shape}")
+    return numbers
 
 
 def labels_of(y: Any) -> npt.NDArray[Any]:

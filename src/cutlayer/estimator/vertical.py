@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -13,8 +14,12 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from cutlayer.config.target import TARGETS
 from cutlayer.errors import ConfigError, DataError
+from cutlayer.estimator.arguments import refuse_unknown
 from cutlayer.estimator.base import VerticalEstimator
+from cutlayer.estimator.prediction import Evaluation
+from cutlayer.estimator.tables import EVENT, EXPOSURE
 from cutlayer.results.quality import at_rate
 
 
@@ -76,6 +81,9 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
         predictions: How many predictions are planned: calls of `predict`, `predict_proba`, `score`, `evaluate` and
             `finetune_top` on this fit, each of which releases every row of its tables once more. Noise that is counted
             (`DPEmbeddingConfig`) is drawn for so many, and further calls are refused.
+        coverage: Share of new rows whose label is to lie in the interval of `predict_interval`, or the set of
+            `predict_set`, 0.5 to 0.999; 0 for none. It needs a top model that is fitted at once, as by default, and
+            the share `validation` is left out of its fit.
 
     Attributes:
         report_: The run's `Report`; a notebook displays it as a page.
@@ -132,6 +140,19 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
         chosen: npt.NDArray[Any] = self.classes_[codes]
         return chosen
 
+    def predict_set(self, X: Any, absent: Collection[str] = ()) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+        """The likeliest class of each row, (n,), and the set of classes in which its label is, bool (n, classes).
+
+        Both are of one release. Arguments and errors as of `predict_proba`.
+
+        Raises:
+            ConfigError: The fit had no `coverage`.
+
+        Guarantee: as `VerticalRegressor.predict_interval`.
+        """
+        predicted, sets = self._further(X, absent)
+        return self.classes_[predicted.argmax(axis=1)], sets > 0
+
     def choose_threshold(self, *, rate: float | None = None, cost: tuple[float, float] | None = None) -> float:
         """Probability of the positive class from which to predict it, by the held-out rows of the fit.
 
@@ -180,11 +201,70 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
         return self.report_.task.positive
 
 
+@refuse_unknown
+@dataclass(eq=False, repr=False)
 class VerticalRegressor(RegressorMixin, VerticalEstimator):  # type: ignore[misc]
-    """A regressor trained across parties; parameters and attributes as in `VerticalClassifier`."""
+    """A regressor trained across parties; parameters and attributes as in `VerticalClassifier`.
+
+    Args:
+        task: What the numbers are: `regression`, or as in a job `count`, `amount`, `severity` or `survival`, which are
+            learned on the log link by a top model that is fitted at once, as by default.
+    """
+
+    _: KW_ONLY
+    task: str = "regression"
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None, event: Any = None) -> Self:
+        """Train on the parties' tables; further arguments and errors as of `VerticalClassifier.fit`.
+
+        `exposure` and `event` are known to the active party alone. In a search or cross-validation of scikit-learn they
+        are routed as `sample_weight` is, by `set_fit_request` and `set_score_request`.
+
+        Args:
+            X: Tables.
+            y: Values, counts, or times (n,).
+            sample_weight: Weights of the rows (n,).
+            exposure: Exposures (n,), above 0, of a task `count` or `amount`; what is predicted is the rate by unit.
+            event: Of a task `survival` 1 where the event happened at the time in `y`, 0 where the row was censored.
+        """
+        return self._fit(X, y, sample_weight, _given(exposure, event))
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None, event: Any = None) -> float:
+        """The metric of the task: R², D², of rates by exposure, or the concordance of times.
+
+        Args:
+            X: Tables as in `fit`.
+            y: Labels (n,).
+            sample_weight: Weights of the rows in R², (n,).
+            exposure: As in `fit`.
+            event: As in `fit`.
+
+        Raises:
+            ConfigError: Weights with another metric than R².
+            CutlayerError: As `evaluate`.
+        """
+        if self.task == "regression":
+            return float(super().score(X, y, sample_weight))
+        if sample_weight is not None:
+            raise ConfigError.expected("no sample_weight in the score of counts, amounts and times", "some")
+        return self.evaluate(X, y, exposure=exposure, event=event).metrics[self.models_.task.metric]
+
+    def evaluate(
+        self, X: Any, y: Any, absent: Collection[str] = (), exposure: Any = None, event: Any = None
+    ) -> Evaluation:
+        """As `VerticalClassifier.evaluate`, with `exposure` and `event` as in `fit`."""
+        return self._evaluation(X, y, absent, protected=True, further=_given(exposure, event))
+
+    def evaluate_unprotected(
+        self, X: Any, y: Any, absent: Collection[str] = (), exposure: Any = None, event: Any = None
+    ) -> Evaluation:
+        """As `VerticalClassifier.evaluate_unprotected`, with `exposure` and `event` as in `fit`."""
+        return self._evaluation(X, y, absent, protected=False, further=_given(exposure, event))
 
     def _kind(self, labels: npt.NDArray[Any]) -> str:
-        return "regression"
+        if self.task not in ("regression", *TARGETS):
+            raise ConfigError.expected(f"task as one of regression, {', '.join(TARGETS)}", repr(self.task)[:80])
+        return self.task
 
     def _codes(self, labels: npt.NDArray[Any]) -> Tensor:
         try:
@@ -206,6 +286,38 @@ class VerticalRegressor(RegressorMixin, VerticalEstimator):  # type: ignore[misc
         """
         return self._predict(X, absent, protected=True)
 
+    def predict_interval(
+        self, X: Any, absent: Collection[str] = ()
+    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """Predicted values (n,), and the lower and upper bounds of their intervals, (n, 2); both are of one release.
+
+        `predict` returns one array, which scikit-learn's tools rely on. Arguments and errors as of `predict`.
+
+        Raises:
+            ConfigError: The fit had no `coverage`.
+
+        Guarantee: of new rows the share `coverage` or more have their label in the interval, on average over rows, if
+        they are exchangeable with the validation rows; not where a party is absent.
+        """
+        return self._further(X, absent)
+
+    def predict_survival(self, X: Any, times: npt.ArrayLike, absent: Collection[str] = ()) -> npt.NDArray[np.float64]:
+        """Probability of no event up to each time, (n, k), of a task `survival`; else as `predict`.
+
+        Args:
+            X: Tables as in `fit`.
+            times: Times (k,).
+            absent: As in `predict`.
+
+        Raises:
+            ConfigError: Another task.
+        """
+        check_is_fitted(self, "folder_")
+        task = self.models_.task
+        if task.target != "survival":
+            raise ConfigError.expected("task='survival'", repr(self.task))
+        return task.hazard.survival(self.predict(X, absent), np.asarray(times, dtype=np.float64))
+
     def predict_unprotected(self, X: Any, absent: Collection[str] = ()) -> npt.NDArray[np.float64]:
         """Predicted values (n,) from bare embeddings, which no protection touched and nothing counts.
 
@@ -214,3 +326,7 @@ class VerticalRegressor(RegressorMixin, VerticalEstimator):  # type: ignore[misc
             absent: Passive parties that no longer answer.
         """
         return self._predict(X, absent, protected=False)
+
+
+def _given(exposure: Any, event: Any) -> dict[str, Any]:
+    return {name: values for name, values in ((EXPOSURE, exposure), (EVENT, event)) if values is not None}

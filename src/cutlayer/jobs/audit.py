@@ -68,7 +68,6 @@ def conclude_audit(
         guarantees: Guarantees that were tested with canaries.
         beforehand: Returns what `audit_beforehand` does, if that is done elsewhere.
     """
-    folders = {label: folder.of_run(label) for label in runs}
     task = Task.of(job, summary.task.classes)
     attacks = _attacks(job)
     rows = _audited_rows(job, folder, summary)
@@ -78,9 +77,9 @@ def conclude_audit(
     give_back_memory()
     of_features, own = (beforehand or partial(audit_beforehand, job, folder, [*runs], task.classes))()
     give_back_memory()
-    read = _with_history(job, folder, folders, _without(runs, *unread), task, own if rows else None)
+    read = _with_history(job, folder, _without(runs, *unread), task, own if rows else None)
     runs = read | attacked
-    unattacked = _without(folders, *every)
+    unattacked = {label: folder.of_run(label) for label in _without(runs, *every)}
     completed = audit_completions(job, unattacked, folder, attacks.completions if rows else (), task)
     this_run = runs[RunKind.THIS_RUN]
     malicious = audit_malicious(job, runs, of_features.results, folder, task.classes)
@@ -143,15 +142,10 @@ def _audited_rows(job: Job, folder: RunFolder, summary: Summary) -> int:
 
 
 def _with_history(
-    job: Job,
-    folder: RunFolder,
-    folders: Mapping[str, RunFolder],
-    runs: Mapping[str, RunAudit],
-    task: Task,
-    own: Mapping[str, OwnColumns] | None,
+    job: Job, folder: RunFolder, runs: Mapping[str, RunAudit], task: Task, own: Mapping[str, OwnColumns] | None
 ) -> dict[str, RunAudit]:
     """The audits with the attacks on the whole runs; with none where `own` is `None`, since there is no common row."""
-    opened = {label: Run(job, folders[label], origin=folder, classes=task.classes) for label in runs}
+    opened = {label: Run(job, folder.of_run(label), origin=folder, classes=task.classes) for label in runs}
     attacks = {label: _attacks(compared_job(job, label)).histories if own is not None else () for label in runs}
     return {name: audit_history(opened[name], name, audit, attacks[name], own or {}) for name, audit in runs.items()}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -243,9 +243,11 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
     )
     notes = ((name, note) for name, table in tables.items() for note in table.notes or ())
     unseen = [f"{name}.{note.column}: {note.text}" for name, note in notes if note.kind == "unseen"]
+    fitted = _fitted_numbers(model, len(split.train)) if job.fits_top else 0
     graded = [_graded_numbers(job, party, parts[party.name]) for party in parties]
     ledger = ledger_of(job)
     rows = {party.name: party.rows for party in parties}
+    cautions = cautions_of(job, rows, counts[2], counts[0], len(split.test) or held_out, profiles, ledger)
     return Forecast(
         rows=len(positions[job.active]),
         common=len(common[job.active]),
@@ -262,15 +264,7 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
         },
         precision=job.train.precision,
         parties=parties,
-        memory_bytes=_peak_memory(
-            model,
-            schedule.batch_size,
-            outputs,
-            parties,
-            read_bytes,
-            _fitted_numbers(model, len(split.train)) if job.fits_top else 0,
-            max(graded),
-        ),
+        memory_bytes=_peak_memory(model, schedule.batch_size * outputs, parties, read_bytes, fitted, max(graded)),
         transcript_bytes=_transcript_bytes(job, model, columns, schedule),
         step_operations=operations,
         seconds_per_epoch=seconds * schedule.steps_per_epoch + GRADE_SECONDS_PER_NUMBER * sum(graded),
@@ -278,11 +272,7 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
         guarantees=tuple(f"{entry.protection}: {entry.statement}" for entry in ledger.entries),
         readable={name: readable_columns(job, name) for name in job.passives},
         notes=notes_of(job),
-        warnings=(
-            *copies,
-            *unseen,
-            *cautions_of(job, rows, counts[2], counts[0], len(split.test) or held_out, profiles, ledger),
-        ),
+        warnings=(*copies, *unseen, *cautions),
         columns=profiles,
         totals=ledger.totals,
         all_runs=all_runs,
@@ -461,13 +451,7 @@ def _layer_outputs(model: JointModel) -> tuple[int, int]:
 
 
 def _peak_memory(
-    model: JointModel,
-    batch: int,
-    outputs: int,
-    parties: tuple[PartyForecast, ...],
-    read_bytes: int,
-    fitted: int,
-    graded: int,
+    model: JointModel, outputs: int, parties: Sequence[PartyForecast], read_bytes: int, fitted: int, graded: int
 ) -> int:
     """Peak memory of a run with all parties in one process.
 
@@ -478,8 +462,7 @@ def _peak_memory(
 
     Args:
         model: The joint model.
-        batch: Number of rows of a step.
-        outputs: Number of outputs of all layers for one row.
+        outputs: Number of outputs of all layers for the rows of a step.
         parties: Cost of each party.
         read_bytes: Size of all tables as they were read, with the digests.
         fitted: Size of what is fitted to at once, in numbers.
@@ -490,13 +473,12 @@ def _peak_memory(
         party, less.
     """
     weights = sum(parameter.nbytes for parameter in model.parameters())
-    activations = 2 * 4 * batch * outputs
     matching = ALIGNMENT_BYTES * sum(party.rows for party in parties)
     stores = sum(party.store_bytes for party in parties)
     released = 2 * sum(party.bytes_once for party in parties)
     rows = max(read_bytes + max(matching, stores), stores + released + FIT_BYTES_PER_NUMBER * fitted)
     rows = max(rows, stores + GRADE_BYTES_PER_NUMBER * graded)
-    return LIBRARIES_BYTES + ADAM_COPIES * weights + activations + rows
+    return LIBRARIES_BYTES + ADAM_COPIES * weights + 2 * 4 * outputs + rows
 
 
 def _layer_columns(job: Job, model: JointModel) -> dict[str, int]:

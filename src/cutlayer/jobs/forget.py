@@ -17,12 +17,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from cutlayer.accounting import log_of_run
 from cutlayer.channel.receipts import REMAINS, Deletion
 from cutlayer.config import Job
 from cutlayer.config.ids import ROW_NUMBER
 from cutlayer.config.load import load_closed_job
-from cutlayer.data.ids import Digests
-from cutlayer.errors import ConfigError, CutlayerError, RunFolderError
+from cutlayer.data.party_data import PartyTable
+from cutlayer.errors import CheckpointError, ConfigError, CutlayerError, RunFolderError
 from cutlayer.jobs.exchange import RECORD, close_without, result_of
 from cutlayer.protections import build_chain
 from cutlayer.protections.label_dp import LabelDP
@@ -63,13 +64,13 @@ class Deleting:
     others: list[str] = field(default_factory=list)
     left_out: dict[str, int] = field(default_factory=dict)
 
-    def run(self, what: str, forgotten: dict[str, Digests]) -> Forgetting:
+    def run(self, what: str, forgotten: dict[str, PartyTable]) -> Forgetting:
         """Forget; a call that was interrupted is continued by the same call.
 
         Args:
             what: Whose rows, in words.
-            forgotten: Digests of the ids of the rows that a party forgets, uint8 (n, 16), by its name; of nobody where
-                all rows of a party are forgotten, or another party forgets some.
+            forgotten: The ids of the rows that a party forgets, by its name; of nobody where all rows of a party are
+                forgotten, or another party forgets some.
 
         Returns:
             The mark, which the caller removes once the receipt is written.
@@ -77,17 +78,18 @@ class Deleting:
         Raises:
             RunFolderError: A training works on one of the folders, or another forgetting has not ended.
         """
-        rows = b"".join(digests.tobytes() for digests in forgotten.values())
+        rows = b"".join(listed.digests.tobytes() for listed in forgotten.values())
         mark = Forgetting.begin(self.base, what, rows, (path.name for path in self._runs()))
         if mark.deleted is not None:
             return mark
-        for name, digests in forgotten.items():
-            self._forget_rows(name, digests)
+        for name, listed in forgotten.items():
+            self._forget_rows(name, listed)
         folders = [self.base.with_name(name) for name in mark.runs]
         for folder in folders:  # first of all: without it no folder is a run
             if folder.exists():
                 with RunFolder(folder).locked("a forgetting"):
                     (folder / "job.yaml").unlink(missing_ok=True)
+                    self._remove_served(folder)
         self._remove(self.base.with_name(f"{self.base.name}.latest"))
         for private in self._rounds():
             self._close(private)
@@ -110,15 +112,22 @@ class Deleting:
             time=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
         )
 
-    def _forget_rows(self, name: str, digests: Digests) -> None:
+    def _remove_served(self, folder: Path) -> None:
+        """Remove what was served and counted, which is beside the secret and not in the run folder."""
+        for name in self.names:
+            with suppress(CheckpointError):
+                self._remove(log_of_run(folder / "checkpoint" / name).with_suffix(".served"), "served rows")
+
+    def _forget_rows(self, name: str, listed: PartyTable) -> None:
         """Note the rows, and remove their labels from the memory of the draws."""
         party = self.job.parties[name]
         secret = load_or_make(self.keys.secret_of(name, party))
         forgotten = self.keys.forgotten(name, party)
-        forgotten.add(digests)
+        forgotten.add(listed.by_rule(np.arange(listed.rows)))
         table = open_table(self.job, name, {})
-        remaining = forgotten.remaining(table.digests)
-        self.left_out[name] = 0 if remaining is None else table.rows - len(remaining)
+        gone = table.among(forgotten)
+        forgotten.add(table.by_rule(np.flatnonzero(gone)))  # as the table writes them
+        self.left_out[name] = int(gone.sum())
         chain = build_chain(name, party.role, party.privacy, f"parties.{name}.privacy")
         drawing = next((each.settings for each in chain.protections if isinstance(each, LabelDP)), None)
         if drawing is None:
@@ -127,7 +136,7 @@ class Deleting:
         labels = table.labels(np.arange(table.rows))
         if labels is not None:
             memory = LabelMemory(label_folder(path), path, secret)
-            memory.forget(torch.from_numpy(digests), drawn_by(drawing, party.label or "", labels))
+            memory.forget(torch.from_numpy(listed.digests), drawn_by(drawing, party.label or "", labels))
 
     def _runs(self) -> Iterator[Path]:
         """The run folders of the job with a part of these parties; those of other jobs are noted."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -72,10 +72,7 @@ def release_labels(
         CutlayerError: Bad input.
     """
     name, asked = job.active, asked_by_file(job)
-    check_job(job, name)
-    check_by_courier(job)
-    if options.pilot:
-        check_pilot(job, options.pilot)
+    _check(job, name, options)
     if not asked:
         remedy = f"{name} reads the releases with cutlayer party --as {name} --release"
         raise ConfigError.expected(
@@ -86,17 +83,11 @@ def release_labels(
     else:
         paths = {peer: out[peer] for peer in asked}
     check_output(*paths.values())
-    table = open_table(job, name, options.tables, options.keys)
-    alignment = agreed_alignment(job, name, links.rows, table, pilot=options.pilot)
-    with (
-        RunFolder.new_or_resumed(folder, job, resume=options.resume) as run,
-        run_threads(job.train.threads, job.train.batch_size),
-    ):
-        local = local_side(job, name, run, run.path / "data", options.keys, table, resume=options.resume)
+    with _opened(job, name, folder, options, links) as (run, local):
         runs = labels_sent(run.path) or {peer: secrets.token_hex(8) for peer in asked}
         # Before a file has its name: what is not written here is not known to be an answer.
         run.write_json(SENT, runs)
-        _write_labels(job, replace(local, alignment=alignment), paths, runs, links, proved=proved)
+        _write_labels(job, local, paths, runs, links, proved=proved)
     return paths
 
 
@@ -144,20 +135,10 @@ def release_training(
     if name == job.active:
         remedy = f"it reads the releases with cutlayer party --as {name} --release"
         raise ConfigError.expected("a passive party", f"{name}, which has the labels", remedy)
-    check_job(job, name)
-    check_by_courier(job)
-    if options.pilot:
-        check_pilot(job, options.pilot)
-    table = open_table(job, name, options.tables, options.keys)
-    alignment = agreed_alignment(job, name, links.rows, table, pilot=options.pilot)
+    _check(job, name, options)
     sent_by, messages = open_labels(job, name, labels, links.security, links.notify)
     made: list[PassiveParty] = []
-    with (
-        RunFolder.new_or_resumed(folder, job, resume=options.resume) as run,
-        run_threads(job.train.threads, job.train.batch_size),
-    ):
-        local = local_side(job, name, run, run.path / "data", options.keys, table, resume=options.resume)
-        local = replace(local, alignment=alignment)
+    with _opened(job, name, folder, options, links) as (run, local):
         limit = local.config.limits.embedding_norm
 
         def party(port: Port) -> Party:
@@ -170,6 +151,28 @@ def release_training(
             outcome = recorded(job, name, out, links.security, trail, party, asker, sent_by)
         finish_passive(job, local, run, made[0], outcome)
     return run
+
+
+def _check(job: Job, name: str, options: Options) -> None:
+    check_job(job, name)
+    check_by_courier(job)
+    if options.pilot:
+        check_pilot(job, options.pilot)
+
+
+@contextmanager
+def _opened(
+    job: Job, name: str, folder: Path, options: Options, links: LinkOptions
+) -> Iterator[tuple[RunFolder, Local]]:
+    """The run folder of a party whose messages are files, and its side with the rows that were agreed before."""
+    table = open_table(job, name, options.tables, options.keys)
+    alignment = agreed_alignment(job, name, links.rows, table, pilot=options.pilot)
+    with (
+        RunFolder.new_or_resumed(folder, job, resume=options.resume) as run,
+        run_threads(job.train.threads, job.train.batch_size),
+    ):
+        local = local_side(job, name, run, run.path / "data", options.keys, table, resume=options.resume)
+        yield run, replace(local, alignment=alignment)
 
 
 def _ask_once(

@@ -49,8 +49,7 @@ class BottomModel(PreciseModel, ABC):
             numbers: As of `forward`.
             digests: Digests of the rows' ids, uint8 (n, 16); `None` where they are not known.
         """
-        embedding: Tensor = self(codes, numbers)
-        return embedding
+        return self(codes, numbers)
 
 
 class TopModel(PreciseModel, ABC):
@@ -77,8 +76,7 @@ class TopModel(PreciseModel, ABC):
             present: Names of the parties whose embeddings count.
         """
         seen = {name: e if name in present else torch.zeros_like(e) for name, e in embeddings.items()}
-        result: Tensor = self(seen)
-        return result
+        return self(seen)
 
     def answer_rows(
         self, embeddings: Mapping[str, Tensor], present: Collection[str], rows: Mapping[str, Tensor]
@@ -91,8 +89,7 @@ class TopModel(PreciseModel, ABC):
             rows: Which rows each party that lacks some has, bool (n,), by name; empty where all have all.
         """
         if not rows:
-            whole: Tensor = self.answer(embeddings, present) if embeddings.keys() - {*present} else self(embeddings)
-            return whole
+            return self.answer(embeddings, present) if embeddings.keys() - {*present} else self(embeddings)
         logits: Tensor | None = None
         for names, chosen in _by_presence(embeddings, rows):
             part = self.answer({name: e[chosen] for name, e in embeddings.items()}, names & {*present})

@@ -66,13 +66,11 @@ class LaserTop(TopModel):
 
     def forward(self, embeddings: Mapping[str, Tensor]) -> Tensor:
         """Logits (n, outputs) from the mean of these embeddings."""
-        result: Tensor = self.fusion({"mean": torch.stack(list(embeddings.values())).mean(dim=0)})
-        return result
+        return self.fusion({"mean": torch.stack(list(embeddings.values())).mean(dim=0)})
 
     def answer(self, embeddings: Mapping[str, Tensor], present: Collection[str]) -> Tensor:
         """Logits of the present parties, of which there is one or more; see `TopModel.answer`."""
-        result: Tensor = self({name: e for name, e in embeddings.items() if name in present})
-        return result
+        return self({name: e for name, e in embeddings.items() if name in present})
 
     def objective_of_sets(
         self, embeddings: Mapping[str, Tensor], present: Collection[str], labels: Tensor, loss: TrainingLoss

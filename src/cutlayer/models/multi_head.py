@@ -65,8 +65,7 @@ class MultiHeadTop(TopModel):
 
     def forward(self, embeddings: Mapping[str, Tensor]) -> Tensor:
         """Logits of the head that reads all embeddings."""
-        result: Tensor = self.whole(embeddings)
-        return result
+        return self.whole(embeddings)
 
     def answer(self, embeddings: Mapping[str, Tensor], present: Collection[str]) -> Tensor:
         """Logits of the head for those who are present; see `TopModel.answer`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
 from cutlayer.config.device import Precision
 from cutlayer.lazy import Module, Tensor, torch
@@ -25,13 +25,13 @@ class PreciseModel(Module):
     precision: Precision = "float32"
     reentrant: ClassVar[bool] = False
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
         """Call the model; its result is float32."""
         if self.precision == "float32":
-            return super().__call__(*args, **kwargs)
+            return cast("Tensor", super().__call__(*args, **kwargs))
         # Without the cache of converted weights: a call uses each once, and row gradients call the model with others.
         with torch.autocast(_device_type(*args), dtype=torch.bfloat16, cache_enabled=False):
-            result = super().__call__(*args, **kwargs)
+            result: Tensor = super().__call__(*args, **kwargs)
         return result.float() if isinstance(result, Tensor) else result
 
 

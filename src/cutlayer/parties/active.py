@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from cutlayer.channel import Message, Port
 from cutlayer.config.phases import Phase
 from cutlayer.parties.faults import At
-from cutlayer.parties.phases import agree, close, end_to_end, fit, labels, leave, release, set_up, train_alone, warm_up
+from cutlayer.parties.phases import agree, close, end_to_end, fit, labels, leave, release, set_up, warm_up
 from cutlayer.parties.phases.active_side import ActiveSide
 from cutlayer.parties.session.outcome import ActiveOutcome
 from cutlayer.storage.row_arrays import give_back_memory
@@ -19,7 +19,7 @@ PHASES: Mapping[Phase, Callable[[ActiveSide], Generator[Port, Message, None]]] =
     Phase.RELEASE: release.lead,
     Phase.LEAVE: leave.lead,
     Phase.END_TO_END: end_to_end.lead,
-    Phase.TRAIN_ALONE: train_alone.lead,
+    Phase.TRAIN_ALONE: end_to_end.lead,  # without ports: no message is sent
     Phase.FIT: fit.lead,
 }
 

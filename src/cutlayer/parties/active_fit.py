@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -102,7 +101,8 @@ def pilots_of(setup: ActiveSetup, passives: Passives, split: Split, seed: int) -
     others = np.setdiff1d(split.train, sent)
     more = np.random.default_rng(seed).permutation(others)[: max(0, MAX_POOL - len(sent))]
     rows = torch.from_numpy(np.sort(np.concatenate([sent, more])))
-    pool = Pool(_own_rows(setup, rows), setup.truth_of(rows), setup.task, _groups_of(setup, rows), len(split.train))
+    groups = None if setup.groups is None else setup.groups[rows].numpy()
+    pool = Pool(_own_rows(setup, rows), setup.truth_of(rows), setup.task, groups, len(split.train))
     fits = fits_of(top.config)
     with undisturbed():
         own = own_predictions(pool, fits, top.fitted.alone or top.fitted, seed)
@@ -124,13 +124,8 @@ def _own_rows(setup: ActiveSetup, rows: Tensor) -> FitRows:
     layout = Layout({name: part.shape[1] for name, part in columns.items()}, own, len(inputs.cardinalities))
     columns = columns or {"": torch.empty(len(rows), 0)}
     weights = None if setup.weights is None else setup.weights[rows]
-    labels, loss = setup.truth_of(rows), setup.training_loss.on(torch.device("cpu"))
-    sample = Sample.whole(layout, columns, labels, loss, inputs.cardinalities, weights, None)
-    return sample.rows(())
-
-
-def _groups_of(setup: ActiveSetup, rows: Tensor) -> npt.NDArray[np.int64] | None:
-    return None if setup.groups is None else setup.groups[rows].numpy()
+    labels, cardinalities = setup.truth_of(rows), inputs.cardinalities
+    return Sample.of(layout, columns, labels, setup.training_loss, cardinalities, weights, None).rows(())
 
 
 def _columns(setup: ActiveSetup, passives: Passives, rows: Tensor) -> dict[str, Tensor]:

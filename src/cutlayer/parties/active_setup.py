@@ -16,7 +16,7 @@ from cutlayer.data.split import Split
 from cutlayer.errors import ConfigError, DataError
 from cutlayer.models import Inputs, TopModel, bottom_of, top_of
 from cutlayer.parties.compute.groups import check_bottom, check_top
-from cutlayer.parties.session.local import Local, context_of
+from cutlayer.parties.session.local import Local
 from cutlayer.parties.session.state import PartyState
 from cutlayer.problem.task import Task
 from cutlayer.problem.training_loss import TrainingLoss
@@ -135,17 +135,13 @@ class ActiveSetup:
     def _protect_labels(self, prepared: Prepared, training: Tensor) -> None:
         """Draw the protected training labels; from here on, training uses only these."""
         train, local = self._train, self._local
-        context = context_of(
+        context = local.context(
             self._job,
-            local.name,
             {name: self.widths[name] for name in self._job.passives},
             train,
-            local.secret,
-            local.noise_key,
             task=self.task,
             label_column=local.config.label or "",
             label_memory=local.label_memory,
-            device=local.device,
         )
         chain, log = self.state.chain, local.release_log(self._job, prepared.order_digest)
         # Twice: the hook `labels` needs its protections set up, and protections such as DIMIP need the labels that it

@@ -17,7 +17,7 @@ from cutlayer.parties.compute.groups import BatchColumns, check_bottom
 from cutlayer.parties.compute.readings import Readings
 from cutlayer.parties.compute.step_order import StepOrder
 from cutlayer.parties.guards.numbers import check_own
-from cutlayer.parties.session.local import Local, context_of
+from cutlayer.parties.session.local import Local
 from cutlayer.parties.session.state import PartyState
 from cutlayer.protections.contract.views import Mode, PassiveView
 from cutlayer.storage.row_arrays import gathered
@@ -87,15 +87,7 @@ class PassiveSetup:
             rows: Digest of the ids of the common rows, in their order.
         """
         local = self._local
-        context = context_of(
-            self._job,
-            local.name,
-            {local.name: self.bottom.width},
-            self.split.part("train"),
-            local.secret,
-            local.noise_key,
-            device=local.device,
-        )
+        context = local.context(self._job, {local.name: self.bottom.width}, self.split.part("train"))
         local.chain.setup(context, local.release_log(self._job, rows))
 
     def charge_refusal(self) -> None:

@@ -14,23 +14,14 @@ from cutlayer.storage.durable import write_whole
 def write_junit(report: Report, path: Path | str) -> Path:
     """Write one test case per gate and return the path; a report without gates gives an empty suite."""
     failed = sum(not gate.passed for gate in report.gates)
-    suite = Xml.Element(
-        "testsuite",
-        name=plain(f"cutlayer gates of {report.run.name}"),
-        tests=str(len(report.gates)),
-        failures=str(failed),
-        errors="0",
-        skipped="0",
-        time=f"{report.run.seconds:.3f}",
-        timestamp=report.run.created,
-    )
+    root = Xml.Element("testsuites", tests=str(len(report.gates)), failures=str(failed), errors="0")
+    about = {"name": plain(f"cutlayer gates of {report.run.name}"), "timestamp": report.run.created}
+    suite = Xml.SubElement(root, "testsuite", root.attrib, skipped="0", time=f"{report.run.seconds:.3f}", **about)
     properties = Xml.SubElement(suite, "properties")
     for name, value in (("run", report.run.id), ("folder", report.run.folder), ("job_digest", report.run.job_digest)):
         Xml.SubElement(properties, "property", name=name, value=plain(value))
     for gate in report.gates:
         suite.append(_case(gate, report.run.name))
-    root = Xml.Element("testsuites", tests=str(len(report.gates)), failures=str(failed), errors="0")
-    root.append(suite)
     Xml.indent(root)
     path = Path(path)
     write_whole(path, Xml.tostring(root, encoding="utf-8", xml_declaration=True))

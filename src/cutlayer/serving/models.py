@@ -188,8 +188,7 @@ class Models:
         """
         with torch.no_grad():
             if not absent:
-                logits: Tensor = self.top(embeddings)
-                return logits
+                return self.top(embeddings)
             top = self.tuned.get(frozenset(absent), self.top)
             return top.answer(embeddings, embeddings.keys() - set(absent))
 

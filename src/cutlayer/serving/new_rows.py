@@ -17,6 +17,7 @@ from cutlayer.data.align import Positions
 from cutlayer.data.digest_shares import has_duplicates
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.faults import fault
+from cutlayer.data.forgotten import FORGOTTEN, ForgottenRows
 from cutlayer.data.ids import Digests, first_rows
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.store import Store
@@ -38,6 +39,7 @@ class RowsToPredict:
         lacking: Number of rows of the first table that each other party does not have.
         digests: Digests of the ids of each party's rows, uint8 (m, 16), where they are at hand.
         warnings: Sentences on columns that are hardly those of the training.
+        forgotten: Number of rows of each party's table that were forgotten, where there are some.
     """
 
     ids: pa.ChunkedArray
@@ -46,9 +48,16 @@ class RowsToPredict:
     lacking: Mapping[str, int]
     digests: Mapping[str, Digests] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    forgotten: Mapping[str, int] = field(default_factory=dict)
 
 
-def new_table(party: str, table: object, ids: IdConfig | None, encoder: Encoder | None) -> PartyTable:
+def new_table(
+    party: str,
+    table: object,
+    ids: IdConfig | None,
+    encoder: Encoder | None,
+    forgotten: ForgottenRows | None = None,
+) -> PartyTable:
     """Open a party's table of rows to predict, in which an id stands once, unless the job keeps all rows of one.
 
     Args:
@@ -56,6 +65,7 @@ def new_table(party: str, table: object, ids: IdConfig | None, encoder: Encoder 
         table: A `TableConfig`, or anything else that `open_source` reads.
         ids: What identifies a row in the job; `None` where row numbers do.
         encoder: Encoder of the run; `None` for a party that has no features.
+        forgotten: Rows that the party has forgotten, which are no rows of the table.
 
     Raises:
         DataError: The table cannot be read, lacks a column, or an id is missing or repeats.
@@ -63,9 +73,9 @@ def new_table(party: str, table: object, ids: IdConfig | None, encoder: Encoder 
     features = None if encoder is not None else FeaturesConfig(include="none")
     if ids is None or len(ids.keys) > 1:
         once = ids and ids.model_copy(update={"duplicates": "refuse", "by": None, "pad_to": None})
-        return PartyTable(party, table, once, features=features, encoder=encoder, memory=MEMORY)
+        return PartyTable(party, table, once, features=features, encoder=encoder, memory=MEMORY, forgotten=forgotten)
     every = ids.model_copy(update={"duplicates": "keep", "by": None, "pad_to": None})
-    opened = PartyTable(party, table, every, features=features, encoder=encoder, memory=MEMORY)
+    opened = PartyTable(party, table, every, features=features, encoder=encoder, memory=MEMORY, forgotten=forgotten)
     if ids.duplicates != "keep" and has_duplicates(opened.digests):
         repeated = opened.ids(np.setdiff1d(np.arange(opened.rows), first_rows(opened.digests, drop=True)))
         got = f"{repeated[0].as_py()!r} and others in {len(repeated):,} rows"
@@ -120,6 +130,7 @@ def new_rows(
         {name: int((own < 0).sum()) for name, own in numbers.items()},
         {name: data.digests for name, data in prepared.items() if tables[name].id_kind != "row"},
         tuple(note for name in answering for note in tables[name].arrivals),
+        {name: table.left_out[FORGOTTEN] for name, table in tables.items() if FORGOTTEN in table.left_out},
     )
 
 

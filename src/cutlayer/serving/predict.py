@@ -14,17 +14,22 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 import torch
 from torch import Tensor
 
 from cutlayer.alignment.held_rows import HeldRows, held_of_run
 from cutlayer.config import Job, TableConfig, near_miss
+from cutlayer.config.ids import ROW_NUMBER
 from cutlayer.config.phases import grades_rows
 from cutlayer.config.reaches import place_of
 from cutlayer.data.align import Positions
+from cutlayer.data.ids import canonical_ids, digests_of
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.store import Store
-from cutlayer.errors import ConfigError, DataError
+from cutlayer.errors import AlignmentError, ConfigError, DataError
 from cutlayer.parties.agreement.split import split_of_run
 from cutlayer.results.scores import Destination, check_scores_output
 from cutlayer.serving.answers import answer_rows
@@ -37,6 +42,7 @@ from cutlayer.storage.row_arrays import gathered
 from cutlayer.storage.row_tensors import empty_rows
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.held_out_predictions import reported_ids
+from cutlayer.training.keys import forgotten_by
 from cutlayer.training.recorder import read_truth
 from cutlayer.training.trained import released_ids
 
@@ -76,6 +82,7 @@ class Predicted:
         predictions: Predictions of each party whose releases are counted: made so far, this one included, and planned.
         warnings: Sentences on columns that are hardly those of the training.
         drift: Of each party's columns, of what the active party received, and of the scores; the greatest first.
+        forgotten: Number of rows of each party that were forgotten and are left out, where there are some.
     """
 
     out: Destination
@@ -86,6 +93,7 @@ class Predicted:
     predictions: Mapping[str, tuple[int, int]]
     warnings: tuple[str, ...] = ()
     drift: tuple[DriftOf, ...] = ()
+    forgotten: Mapping[str, int] = field(default_factory=dict)
 
 
 def predict(job: Job, folder: RunFolder, out: Destination, request: Request) -> Predicted:
@@ -120,8 +128,9 @@ def predict(job: Job, folder: RunFolder, out: Destination, request: Request) -> 
     with tempfile.TemporaryDirectory(prefix=".cutlayer-", dir=beside) as scratch:
         if request.tables:
             some = request.partial or job.rows == "all"
-            # The tables are let go once their rows are encoded.
-            rows = new_rows(_tables(job, models, needed, absent, request), needed, Path(scratch), partial=some)
+            tables = _tables(job, folder, models, needed, absent, request)
+            rows = new_rows(tables, needed, Path(scratch), partial=some)
+            del tables  # their rows are encoded
         else:
             rows = _test_rows(job, folder, needed)
         drifts = _column_drifts(job, folder, rows.stores, request.max_drift)
@@ -152,7 +161,9 @@ def predict(job: Job, folder: RunFolder, out: Destination, request: Request) -> 
     }
     lacking = {name: count for name, count in rows.lacking.items() if count}
     drift = measured(drifts.values())
-    return Predicted(out, len(rows.ids), contributed, absent, lacking, predictions, rows.warnings, drift)
+    return Predicted(
+        out, len(rows.ids), contributed, absent, lacking, predictions, rows.warnings, drift, rows.forgotten
+    )
 
 
 def _column_drifts(
@@ -215,7 +226,7 @@ class _Embeddings:
 
 
 def _tables(
-    job: Job, models: Models, needed: Sequence[str], absent: Sequence[str], request: Request
+    job: Job, folder: RunFolder, models: Models, needed: Sequence[str], absent: Sequence[str], request: Request
 ) -> dict[str, PartyTable]:
     """The tables of the parties that answer; that of the active party is the first, if it has one.
 
@@ -236,7 +247,12 @@ def _tables(
     names = sorted(
         (name for name in tables if name in needed or name == job.active), key=lambda name: name != job.active
     )
-    return {name: new_table(name, tables[name], job.parties[name].id, models.encoders.get(name)) for name in names}
+    return {
+        name: new_table(
+            name, tables[name], job.parties[name].id, models.encoders.get(name), forgotten_by(folder.path, name)
+        )
+        for name in names
+    }
 
 
 def _test_rows(job: Job, folder: RunFolder, needed: Sequence[str]) -> RowsToPredict:
@@ -244,7 +260,9 @@ def _test_rows(job: Job, folder: RunFolder, needed: Sequence[str]) -> RowsToPred
     held = held_of_run(job, folder.path)
     truth, _ = read_truth(folder.transcript(job.active))
     split = split_of_run(job, folder.path, job.active, len(truth))
-    chosen = split.part("test" if len(split.test) else "validation")
+    chosen, ids = split.part("test" if len(split.test) else "validation"), reported_ids(folder)
+    gone = _forgotten(job, folder, ids)  # of an older copy of the folder: the run would have gone with them
+    chosen, ids = chosen[torch.from_numpy(~gone)], ids.filter(pa.array(~gone))
     stores, places, digests = {}, {}, {}
     for name in needed:
         used, numbers = in_order_of_use(held.own_numbers(name, chosen).numpy())
@@ -253,4 +271,25 @@ def _test_rows(job: Job, folder: RunFolder, needed: Sequence[str]) -> RowsToPred
             digests[name] = gathered(released_ids(job, folder, name), used)
         if len(used) < len(chosen):
             places[name] = numbers
-    return RowsToPredict(reported_ids(folder), stores, HeldRows(places), {}, digests)
+    forgotten = {job.active: int(gone.sum())} if gone.any() else {}
+    return RowsToPredict(ids, stores, HeldRows(places), {}, digests, forgotten=forgotten)
+
+
+def _forgotten(job: Job, folder: RunFolder, ids: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+    """Which rows any party has forgotten, (n,), by the ids (n,) of the active party.
+
+    Raises:
+        ConfigError: They are of several columns, which the run has as one text.
+        AlignmentError: All are.
+    """
+    gone, rule = np.zeros(len(ids), dtype=np.bool_), job.parties[job.active].id
+    for name in job.parties:
+        forgotten = forgotten_by(folder.path, name)
+        if forgotten is None or not forgotten.path.exists() or rule is None or rule.column == ROW_NUMBER:
+            continue
+        if len(rule.columns) > 1:
+            raise ConfigError.expected("tables to predict (--data), since rows were forgotten", "none")
+        gone |= forgotten.among(digests_of(canonical_ids(ids, "ids", rule.rules[0])), rule.rule)
+    if len(gone) and gone.all():
+        raise AlignmentError.expected("a test row that was not forgotten", "none", "run the job again")
+    return gone

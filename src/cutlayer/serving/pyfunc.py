@@ -121,7 +121,7 @@ class RegisteredModel:
         """What a partner released, (n, width); notes which rows have it."""
         names = [*self._columns(party)]
         try:
-            numbers = torch.from_numpy(frame[names].to_numpy(np.float64, na_value=math.nan))
+            numbers = torch.from_numpy(frame[names].to_numpy(np.float64, copy=True, na_value=math.nan))
         except (TypeError, ValueError) as failure:
             raise DataError.expected(f"numbers in {names[0]}", failure) from None
         lacks = numbers.isnan()

@@ -17,6 +17,7 @@ from cutlayer.storage.durable import make_folder, sync_file, sync_folder, write_
 
 KEY_BYTES = 32
 _FINGERPRINT = b"cutlayer key"
+_PLACE = "secret.path"
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,28 @@ def read_key(path: Path) -> bytes:
 def label_folder(secret: Path) -> Path:
     """Folder of the memory of the labels that were drawn under a party's secret."""
     return secret.with_name(f"{secret.name}.labels")
+
+
+def note_secret(run: Path, party: str, secret: Path) -> None:
+    """Write into a run folder where a party's secret is: from the folder, so that both may be moved, and from the root.
+
+    Args:
+        run: Run folder.
+        party: Name of the party.
+        secret: File of the secret.
+    """
+    path = run / "checkpoint" / party / _PLACE
+    make_folder(path.parent)
+    write_whole(path, f"{os.path.relpath(secret, run)}\n{secret.absolute()}\n")
+
+
+def forgotten_by(run: Path, party: str) -> ForgottenRows | None:
+    """The rows that a party of a run has forgotten, also after it; `None` where its secret is not on this machine."""
+    path = run / "checkpoint" / party / _PLACE
+    places = path.read_text(errors="replace").splitlines() if path.exists() else []
+    found = (run / place for place in places[:2] if "\0" not in place)
+    secret = next((each for each in found if each.is_file()), None)
+    return None if secret is None else ForgottenRows(secret)
 
 
 def noise_key_path(run: Path, party: str) -> Path:

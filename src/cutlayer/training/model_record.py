@@ -3,57 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, fields
 from pathlib import Path
 from typing import ClassVar
 
 from pydantic import Field
 from torch import Tensor
 
-from cutlayer.config import Job
-from cutlayer.config.job import TaskKind
-from cutlayer.config.target import Target
+from cutlayer.config import FrozenModel, Job
 from cutlayer.data.labels import LabelKind
 from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.agreement.split import split_of_run
 from cutlayer.parties.passive import PassiveParty
-from cutlayer.problem.targets import NO_HAZARD, Hazard
 from cutlayer.problem.task import Task
 from cutlayer.results.document import Document
 from cutlayer.training.folder import RunFolder
 
 
-class TrainedTask(Document):
+class TrainedTask(FrozenModel):
     """The task of a trained top model; it is derived from labels, so it stays with the active party.
 
     Attributes:
-        kind: Kind of the labels.
-        classes: Names of the classes in the order of their codes; empty for regression.
+        task: The task, to predict and evaluate with.
         labels: Type of the labels in the table.
-        center: As in `Task`.
-        scale: As in `Task`.
-        positive: As in `Task`.
-        target: As in `Task`.
-        hazard: As in `Task`.
-        coverage: As in `Task`.
-        margin: As in `Task`.
     """
 
-    kind: TaskKind
-    classes: tuple[str, ...] = ()
+    task: Task
     labels: LabelKind = "text"
-    center: float = 0.0
-    scale: float = 1.0
-    positive: int = 1
-    target: Target = "value"
-    hazard: Hazard = NO_HAZARD
-    coverage: float = 0.0
-    margin: float = 0.0
-
-    @property
-    def task(self) -> Task:
-        """The task, to predict and evaluate with."""
-        return Task(**{field.name: getattr(self, field.name) for field in fields(Task)})
 
 
 class ModelRecord(Document):
@@ -113,7 +88,6 @@ def record_passive(folder: RunFolder, party: PassiveParty) -> None:
 
 def record_active(folder: RunFolder, party: ActiveParty) -> None:
     """Write the record of an active party that has ended its training."""
-    task = party.setup.task
     record = ModelRecord(
         party=party.local.name,
         job=party.job.digest(),
@@ -121,6 +95,6 @@ def record_active(folder: RunFolder, party: ActiveParty) -> None:
         partners={name: run for name, run in party.runs.items() if run != party.run_id},
         rows=len(party.setup.truth),
         widths=party.setup.widths,
-        task=TrainedTask(labels=party.setup.label_kind, **asdict(task)),
+        task=TrainedTask(task=party.setup.task, labels=party.setup.label_kind),
     )
     record.write(record_path(folder, party.local.name))

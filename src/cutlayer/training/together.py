@@ -40,6 +40,7 @@ from cutlayer.training.keys import (
     load_or_derive_start,
     load_or_make,
     noise_key_path,
+    note_secret,
 )
 from cutlayer.training.model_record import record_active, record_passive
 from cutlayer.training.process import repeatable_kernels
@@ -159,6 +160,8 @@ def local_side(
         wanted = f"{name}: expected the party's own keys with a budget over all_runs, which runs of a supplied key"
         raise ConfigError(f"{wanted} are not counted in; leave --key out, or the budget")
     party_folder = folder.path / "checkpoint" / name
+    if not keys.simulated:
+        note_secret(folder.path, name, secret_path)
     return Local(
         name=name,
         table=table,

@@ -145,7 +145,7 @@ class FileSource(Source):
 
     def _pieces(self, names: list[str], size: int, as_text: Names, coded: Names) -> Iterator[pa.Table]:
         with self._readable():
-            yield from self._in_formats(self.read_coded_pieces(names, size, as_text, coded), names, as_text)
+            yield from self._in_formats(self.read_pieces(names, size, as_text, coded), names, as_text)
 
     def _in_formats(
         self, pieces: Iterator[pa.Table], names: Sequence[str], as_text: Collection[str]
@@ -167,18 +167,15 @@ class FileSource(Source):
         """Names of all columns, in the file's order."""
 
     @abstractmethod
-    def read_pieces(self, names: list[str], size: int, as_text: Names) -> Iterator[pa.Table]:
+    def read_pieces(self, names: list[str], size: int, as_text: Names, coded: Names) -> Iterator[pa.Table]:
         """Columns of these names in this order, about `size` rows at a time if the format allows it.
 
         Args:
             names: Names of the columns to read.
             size: Number of rows of a piece.
             as_text: Columns as text, where the database or the file would give numbers.
+            coded: Columns that may have dictionaries, where the format has them.
         """
-
-    def read_coded_pieces(self, names: list[str], size: int, as_text: Names, coded: Names) -> Iterator[pa.Table]:
-        """As `read_pieces`; where the format has dictionaries, with those of the columns that may be coded."""
-        return self.read_pieces(names, size, as_text)
 
     @property
     def files(self) -> tuple[FileSource, ...]:

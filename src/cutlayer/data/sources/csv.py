@@ -73,7 +73,7 @@ class CsvSource(FileSource):
         self._numbers = {name: index for index, name in enumerate(names) if index not in self._nameless}
         return tuple(name for index, name in enumerate(names) if index not in self._nameless)
 
-    def read_pieces(self, names: list[str], size: int, as_text: Names) -> Iterator[pa.Table]:
+    def read_pieces(self, names: list[str], size: int, as_text: Names, coded: Names) -> Iterator[pa.Table]:
         """Columns of these names as text, some rows at a time.
 
         Whitespace around a value is dropped, and the texts of `config.missing` become missing values.

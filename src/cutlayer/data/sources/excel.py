@@ -41,7 +41,7 @@ class ExcelSource(FileSource):
         self.rows = len(lines) - 1
         return [name for name in names if name]
 
-    def read_pieces(self, names: list[str], size: int, as_text: Names) -> Iterator[pa.Table]:
+    def read_pieces(self, names: list[str], size: int, as_text: Names, coded: Names) -> Iterator[pa.Table]:
         """Columns of these names in this order, all rows at once."""
         yield pa.table({name: self._columns[name] for name in names})
 

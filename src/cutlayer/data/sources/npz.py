@@ -45,7 +45,7 @@ class NpzSource(FileSource):
                     raise DataError(f"{where}: no array {array!r}{near_miss(array, known)}")
         return tuple(config.arrays)
 
-    def read_pieces(self, names: list[str], size: int, as_text: Names) -> Iterator[pa.Table]:
+    def read_pieces(self, names: list[str], size: int, as_text: Names, coded: Names) -> Iterator[pa.Table]:
         """Columns of these names in this order, all rows at once; no other array of the file is opened.
 
         Raises:

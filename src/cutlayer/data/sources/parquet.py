@@ -22,12 +22,8 @@ class ParquetSource(FileSource):
         self.rows, self.schema = metadata.num_rows, metadata.schema.to_arrow_schema()
         return tuple(self.schema.names)
 
-    def read_pieces(self, names: list[str], size: int, as_text: Names) -> Iterator[pa.Table]:
-        """Columns of these names in this order, of the types that the file states."""
-        return self.read_coded_pieces(names, size, as_text, ())
-
-    def read_coded_pieces(self, names: list[str], size: int, as_text: Names, coded: Names) -> Iterator[pa.Table]:
-        """The same, with the file's own dictionaries of text."""
+    def read_pieces(self, names: list[str], size: int, as_text: Names, coded: Names) -> Iterator[pa.Table]:
+        """Columns of these names in this order, of the types that the file states; text with its own dictionaries."""
         path, schema = self.config.path, self.schema
         text = [name for name in coded if schema and schema.field(name).type in (pa.string(), pa.large_string())]
         with parquet.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False, read_dictionary=text) as file:

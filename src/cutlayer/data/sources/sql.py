@@ -57,7 +57,7 @@ class SqlSource(FileSource):
         with self._result() as result:
             return tuple(result.keys())
 
-    def read_pieces(self, names: list[str], size: int, as_text: Names) -> Iterator[pa.Table]:
+    def read_pieces(self, names: list[str], size: int, as_text: Names, coded: Names) -> Iterator[pa.Table]:
         """Columns of these names in this order, `size` rows at a time, each of the types of its own rows.
 
         Exact decimals become floats, except in columns of `as_text`; a UUID becomes text.

@@ -95,7 +95,8 @@ class _Values:
         largest = pc.max(pc.abs(numbers)).as_py()
         if largest is not None and largest >= _DIGITS:
             self._large = self._large or largest >= EXACT
-            self._long = self._long or _matches(text, r"^[+-]?[0-9]{16,}$")
+            long = pc.any(pc.match_substring_regex(text, r"^[+-]?[0-9]{16,}$")).as_py()
+            self._long = self._long or bool(long)
 
     @property
     def decided(self) -> pa.DataType:
@@ -154,8 +155,3 @@ def text_bytes(text: pa.Array) -> tuple[npt.NDArray[np.uint8], Offsets, Offsets]
     if not filled.all():
         starts, ends = starts[filled], ends[filled]
     return np.frombuffer(data, np.uint8), starts, ends
-
-
-def _matches(text: pa.ChunkedArray, pattern: str) -> bool:
-    """Whether a value matches a regular expression."""
-    return bool(pc.any(pc.match_substring_regex(text, pattern)).as_py())

@@ -8,7 +8,7 @@ import numpy as np
 
 from cutlayer.errors import ConfigError
 from cutlayer.kernels.noise.aes import derive
-from cutlayer.lazy import Tensor, torch
+from cutlayer.lazy import torch
 from cutlayer.models.bottom_fits.base import Fit, GradeLimits, TrainingColumns
 
 if TYPE_CHECKING:
@@ -62,7 +62,8 @@ def fit_cells(_settings: CellsFit, bottom: BottomModel, columns: TrainingColumns
     rows = FitRows(codes.numpy(), numbers.numpy(), columns.inputs.cardinalities, nothing, 0)
     inputs, groups = StandardInputs.fitted(rows, MAX_GROUPS, MIN_ROWS)
     standard = inputs(codes, numbers)
-    points = torch.cat([standard, _one_hot(inputs.grouped(codes), groups)], dim=1)
+    hot = torch.zeros(count, groups, dtype=torch.float64).scatter_(1, inputs.grouped(codes), 1.0)
+    points = torch.cat([standard, hot], dim=1)
     cells = bands_for(columns.epsilon, min(bottom.most, count))
     centres = k_means(points, cells, seed)
     # The nearest centre is the class of the largest logit of a linear model: -|x - c|^2 but for |x|^2.
@@ -73,11 +74,6 @@ def fit_cells(_settings: CellsFit, bottom: BottomModel, columns: TrainingColumns
     bottom.assign([Head.of([part], [1.0], None)], borders)
     within, whole = distances(points, centres).amin(dim=1).sum(), (points - points.mean(0)).square().sum()
     return (float(within / whole) if float(whole) else 0.0,)
-
-
-def _one_hot(groups: Tensor, count: int) -> Tensor:
-    """Groups of each row, int64 (n, c), as columns of zeros and ones, float64 (n, count)."""
-    return torch.zeros(len(groups), count, dtype=torch.float64).scatter_(1, groups, 1.0)
 
 
 CELLS = Fit(CellsFit, fit_cells, bottom="grade")

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from inspect import get_annotations
-from typing import Annotated, Any, ClassVar, TypeAlias
+from typing import Annotated, Any, ClassVar, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -107,12 +107,7 @@ class FittedPart(nn.Module, ABC):
 
     def permuter(self, codes: Tensor, numbers: Tensor) -> Permuter:
         """Predictions of rows with the values of some columns exchanged among them; arguments as of `forward`."""
-
-        def permuted(columns: Sequence[int], orders: Tensor) -> Tensor:
-            predicted: Tensor = self(*exchanged(codes, numbers, columns, orders))
-            return predicted
-
-        return permuted
+        return lambda columns, orders: self(*exchanged(codes, numbers, columns, orders))
 
     def hold(self, **tensors: Tensor) -> None:
         """Set buffers."""
@@ -156,8 +151,7 @@ class OwnColumns(FittedPart):
 
     def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
         """Predict; see `FittedPart.forward`."""
-        predicted: Tensor = self.part(codes, numbers[:, self.numbers])
-        return predicted
+        return cast("Tensor", self.part(codes, numbers[:, self.numbers]))
 
     def permuter(self, codes: Tensor, numbers: Tensor) -> Permuter:
         """See `FittedPart.permuter`: columns of partners make no difference."""

@@ -51,34 +51,20 @@ class Sample:
         cardinalities: tuple[int, ...],
         weights: Tensor | None,
         groups: Tensor | None,
-        seed: int,
+        seed: int | None = None,
     ) -> Sample:
-        """Draw rows, without replacement, where there are too many; see `FittedTop.fit`."""
-        loss = loss.on(torch.device("cpu"))
+        """Draw rows, without replacement, where there are too many, or take all without a seed; see `FittedTop.fit`."""
+        loss, labels = loss.on(torch.device("cpu")), labels.detach().cpu()
         most = max(1, MAX_CELLS // max(1, sum(layout.widths.values())))
-        labels, chosen = labels.detach().cpu(), torch.arange(len(labels))
         taken = {name: part.detach().cpu() for name, part in columns.items()}
-        if len(labels) > most:
+        if seed is not None and len(labels) > most:
             drawn = np.random.default_rng(seed % 2**32).choice(len(labels), most, replace=False)
             chosen = torch.from_numpy(np.sort(drawn))
             taken = {name: part[chosen] for name, part in taken.items()}
-        weights = None if weights is None else weights.detach().cpu()[chosen]
-        groups = None if groups is None else groups[chosen]
-        return cls.whole(layout, taken, labels[chosen], loss, cardinalities, weights, groups)
-
-    @classmethod
-    def whole(
-        cls,
-        layout: Layout,
-        columns: Mapping[str, Tensor],
-        labels: Tensor,
-        loss: TrainingLoss,
-        cardinalities: tuple[int, ...],
-        weights: Tensor | None,
-        groups: Tensor | None,
-    ) -> Sample:
-        """All of some rows, on the CPU as the loss; see `FittedTop.fit`."""
-        given = None if weights is None else weights.double().numpy()
+            labels = labels[chosen]
+            weights = None if weights is None else weights.detach().cpu()[chosen]
+            groups = None if groups is None else groups[chosen]
+        given = None if weights is None else weights.detach().cpu().double().numpy()
         if loss.class_weights is not None and loss.transition is None:
             of_class = loss.class_weights.double()[labels].numpy()
             given = of_class if given is None else given * of_class
@@ -86,7 +72,7 @@ class Sample:
             given = stated.numpy() if given is None else given * stated.numpy()
         given = None if given is None else given / given.mean()
         grouped = None if groups is None else groups.numpy()
-        return cls(layout, columns, labels, loss, cardinalities, given, grouped)
+        return cls(layout, taken, labels, loss, cardinalities, given, grouped)
 
     def complete(self, present: Collection[str]) -> npt.NDArray[np.bool_]:
         """Whether a row has a release of each of the present partners, bool (n,)."""

@@ -194,6 +194,10 @@ class Local:
         labels = (truth.numpy().data.cast("B"), self.table.labels_digest) if None in draws else ()
         return fingerprint_of_draws(self.secret, self.config.label or "", (rows, *labels), draws)
 
+    def context(self, job: Job, widths: Mapping[str, int], training: Tensor, **more: Any) -> Context:
+        """The context of this party's protections; see `context_of`."""
+        return context_of(job, self.name, widths, training, self.secret, self.noise_key, device=self.device, **more)
+
     def checkpoints(self, job: Job) -> Checkpoints:
         """This party's checkpoints of the run."""
         return Checkpoints(self.folder / "checkpoint" / self.name, self.name, job.digest(), self.faults)
@@ -295,11 +299,10 @@ def context_of(
         noise_key: 32 bytes for the noise of this run.
         more: Further fields of `Context`; without a task and labels, the party has none.
     """
-    peers = job.peers_of(party)
     fields: dict[str, Any] = {"task": None, "labels": None, **more}
     return Context(
         party=party,
-        peers=peers,
+        peers=job.peers_of(party),
         widths=widths,
         training=training,
         secret=secret,

@@ -10,7 +10,7 @@ from cutlayer.config.aggregate import UNDATED
 from cutlayer.report.alignment import alignment_section
 from cutlayer.report.carried import carried_section
 from cutlayer.report.passive.reach import figure, given, reading, weakest_first
-from cutlayer.report.rounding import amount, count, date, interval, metric, setting, share, size, times
+from cutlayer.report.rounding import count, date, interval, metric, share, size, times
 from cutlayer.report.section import (
     Answer,
     Block,
@@ -27,7 +27,13 @@ from cutlayer.report.section import (
     table,
 )
 from cutlayer.report.sections.columns import columns_table
-from cutlayer.report.sections.protections import REPRODUCIBLE, guarantee_tests
+from cutlayer.report.sections.protections import (
+    REPRODUCIBLE,
+    evidence_table,
+    formal_table,
+    guarantee_tests,
+    totals_table,
+)
 from cutlayer.report.sections.scope import glossary
 from cutlayer.results.audit import UNMEASURED_BY_PASSIVE
 from cutlayer.results.features import ColumnValue, FeatureResult
@@ -261,31 +267,9 @@ def _guarantees(report: PassiveReport) -> Section:
     lead = "What is proved for the whole run, for any attacker, with the conditions. It is no measurement."
     blocks: list[Block] = [Paragraph(lead, "lead"), Items(stated or (none,))]
     if proved:
-        blocks.append(
-            table(
-                "Total privacy cost of the columns",
-                proved,
-                ("Towards", lambda total: ", ".join(total.towards)),
-                (number("Epsilon"), lambda total: amount(total.epsilon)),
-                (number("Delta"), lambda total: setting(total.delta)),
-                (Column("Condition", "text"), lambda total: total.condition),
-                (Column("Account", "text"), lambda total: total.accountant),
-                layout="stack",
-            )
-        )
+        blocks.append(totals_table(proved))
     if report.protections:
-        blocks.append(
-            table(
-                "What each protection of this party covered and changed",
-                report.protections,
-                ("Protection", lambda part: part.name),
-                (Column("Settings", "text"), lambda part: setting(dict(part.settings)) or "none"),
-                (number("Covered"), lambda part: f"{count(part.covered)} of {count(part.sent)} {part.unit}"),
-                (number("Changed"), lambda part: count(part.changed)),
-                (Column("Guarantee", "statement"), lambda part: part.statement),
-                layout="stack",
-            )
-        )
+        blocks += [evidence_table(report.protections), formal_table(report.protections)]
     if report.reproducible_noise:
         blocks.append(Paragraph(REPRODUCIBLE, "warn"))
     text = " ".join(stated) or none

@@ -65,17 +65,7 @@ def _joined(names: Sequence[str]) -> str:
 
 def protections(report: Report) -> Section:
     """Coverage of each protection, and its changes to the messages."""
-    evidence = table(
-        "Evidence of each protection in this run",
-        report.protections,
-        ("Protection", lambda part: Cell(part.name, (part.reference,))),
-        ("Owner", lambda part: Cell(part.party, (f"protects {part.protects}",))),
-        ("Settings", lambda part: _pairs({name: setting(value) for name, value in part.settings.items()})),
-        (number("Covered"), _covered),
-        (number("Changed"), _changed),
-        ("Metrics", lambda part: _pairs({name_of(name): amount(value) for name, value in part.metrics.items()})),
-        layout="stack",
-    )
+    evidence = evidence_table(report.protections)
     lead = Paragraph("Counted during the run: what the protection was applied to, and what it changed.", "lead")
     idle = any(part.changed == 0 or part.covered < part.sent for part in report.protections)
     text = "; ".join(map(_summary, report.protections))
@@ -95,9 +85,9 @@ def guarantees(report: Report) -> Section:
         blocks = [Paragraph(lead, "lead")]
         if totals:
             text = "All releases together, over every epoch and evaluation. A total holds for each receiver."
-            blocks += [Paragraph(text), _totals(report)]
+            blocks += [Paragraph(text), totals_table(totals)]
         if report.protections:
-            blocks.append(Fold("Formal guarantee of each protection", (_formal(report),)))
+            blocks.append(Fold("Formal guarantee of each protection", (formal_table(report.protections),)))
     statements = {total.statement for total in totals}
     alternatives = [
         f"{name}: {text}" for name, texts in report.alternatives.items() for text in texts if text not in statements
@@ -192,10 +182,26 @@ def _summary(part: ProtectionResult) -> str:
     return f"{part.name} ({part.party}) covered {covered} {count(part.sent)} {unit} and changed {changed}{drawn}"
 
 
-def _formal(report: Report) -> Table:
+def evidence_table(protections: Sequence[ProtectionResult]) -> Table:
+    """What each protection was applied to, and what it changed."""
+    return table(
+        "Evidence of each protection in this run",
+        protections,
+        ("Protection", lambda part: Cell(part.name, (part.reference,))),
+        ("Owner", lambda part: Cell(part.party, (f"protects {part.protects}",))),
+        ("Settings", lambda part: _pairs({name: setting(value) for name, value in part.settings.items()})),
+        (number("Covered"), _covered),
+        (number("Changed"), _changed),
+        ("Metrics", lambda part: _pairs({name_of(name): amount(value) for name, value in part.metrics.items()})),
+        layout="stack",
+    )
+
+
+def formal_table(protections: Sequence[ProtectionResult]) -> Table:
+    """What is proved of each protection."""
     return table(
         "Formal guarantee of each protection",
-        report.protections,
+        protections,
         ("Protection", lambda part: part.name),
         ("Owner", lambda part: part.party),
         ("Formal", lambda part: "yes" if part.formal else "none"),
@@ -204,10 +210,11 @@ def _formal(report: Report) -> Table:
     )
 
 
-def _totals(report: Report) -> Table:
+def totals_table(totals: Sequence[Total]) -> Table:
+    """What is proved of all releases together."""
     return table(
         "Total privacy cost by party and asset",
-        report.ledger.totals,
+        totals,
         ("About", lambda total: Cell(f"{total.protects} of {total.party}", (f"towards {', '.join(total.towards)}",))),
         (number("Epsilon"), lambda total: "none" if total.epsilon is None else amount(total.epsilon)),
         (number("Delta"), lambda total: "none" if total.epsilon is None else setting(total.delta)),

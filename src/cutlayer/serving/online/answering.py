@@ -88,17 +88,21 @@ class Outcome:
             np.zeros((0, len(model.outputs)) if model.outputs else 0), nothing, nothing.astype(bool), whole=False
         )
 
-    def among(self, rows: RowNumbers, count: int, model: ServedModel) -> Outcome:
-        """This answer as that to some of the rows of a request; the active party does not know the others.
+    def among(self, rows: RowNumbers, gone: npt.NDArray[np.bool_], model: ServedModel) -> Outcome:
+        """This answer as that to some of the rows of a request.
+
+        The active party does not know the others, or has forgotten them.
 
         Args:
             rows: Places of the answered rows in the request, int64 (n,).
-            count: Number of rows of the request.
+            gone: Whether each row of the request was forgotten, (m,).
             model: The version.
         """
+        count = len(gone)
         unknown = [Status.UNKNOWN if name == model.active else Status.NOT_ASKED for name in model.parties]
         predicted = np.zeros((count, *self.predicted.shape[1:]))
         status = np.tile(np.array(unknown, dtype=np.uint8), (count, 1))
+        status[gone] = Status.FORGOTTEN
         predicted[rows], status[rows] = self.predicted, self.status
         present = np.zeros(status.shape, dtype=np.bool_)
         present[rows] = self.present

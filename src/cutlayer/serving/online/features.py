@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -12,11 +14,17 @@ from cutlayer.config import Job, TableConfig
 from cutlayer.config.phases import grades_rows
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.forgotten import ForgottenRows
-from cutlayer.data.id_index import IdIndex, NumberIndex
+from cutlayer.data.id_index import ABSENT, IdIndex, NumberIndex
 from cutlayer.data.ids import Digests
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError, DataError, ProtocolError
+
+Gone = Callable[[Digests], npt.NDArray[np.bool_]]
+
+
+def _none_is(ids: Digests) -> npt.NDArray[np.bool_]:
+    return np.zeros(len(ids), dtype=np.bool_)
 
 
 class FeatureStore:
@@ -26,10 +34,15 @@ class FeatureStore:
         index: Row numbers by id.
         store: Encoded columns, a row each.
         numbers: Row numbers by ids that are whole numbers; `None` where the ids are others, or digests are asked for.
+        gone: Whether each of some ids, uint8 (m, 16), was forgotten, bool (m,); also since the table was read.
     """
 
-    def __init__(self, index: IdIndex, store: Store, numbers: NumberIndex | None = None) -> None:
-        self.index, self.store, self.numbers = index, store, numbers
+    def __init__(self, index: IdIndex, store: Store, numbers: NumberIndex | None = None, gone: Gone = _none_is) -> None:
+        self.index, self.store, self.numbers, self._gone = index, store, numbers, gone
+
+    def find(self, ids: Digests) -> npt.NDArray[np.int64]:
+        """Row numbers of ids, uint8 (m, 16): int64 (m,), `ABSENT` where there is none or it was forgotten."""
+        return np.where(self._gone(ids), ABSENT, self.index.find(ids))
 
     @classmethod
     def read(
@@ -69,11 +82,20 @@ class FeatureStore:
             wanted = f"{rows.where}: an id column, since the grade of a row is drawn by its id"
             raise DataError.expected(wanted, "row numbers", "name it in id, and train with it")
         numbers = _numbers(rows) if by_number else None
-        return cls(IdIndex(rows.digests), rows.encode_all(), numbers)
+        gone = gone_by(job, party, forgotten)
+        return cls(IdIndex(rows.digests), rows.encode_all(), numbers, gone)
 
     def gather(self, rows: npt.NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """Codes (m, c) and numbers (m, d) of some rows; see `Store.gather`."""
         return self.store.gather(torch.from_numpy(rows))
+
+
+def gone_by(job: Job, party: str, forgotten: ForgottenRows | None) -> Gone:
+    """Whether a party of a job has forgotten each of some ids, uint8 (m, 16), at the time of the call: bool (m,)."""
+    ids = job.parties[party].id
+    if forgotten is None or ids is None:
+        return _none_is
+    return lambda digests: forgotten.among(digests, ids.rule)
 
 
 def _numbers(rows: PartyTable) -> NumberIndex | None:

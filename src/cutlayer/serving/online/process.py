@@ -9,14 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from ipaddress import ip_address
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from cutlayer.channel.address import check_loopback, split_address
+from cutlayer.channel.address import check_loopback, is_loopback, split_address
 from cutlayer.channel.security import Security
 from cutlayer.channel.trail import Trail
 from cutlayer.config import Job, PrivateFile, ServeConfig
@@ -33,6 +32,7 @@ from cutlayer.serving.online.sample import ServedSample
 from cutlayer.serving.online.trained_party import TrainedParty
 from cutlayer.serving.online.versions import Versions
 from cutlayer.serving.party_drift import column_drift
+from cutlayer.training.keys import forgotten_by
 
 logger = logging.getLogger(__name__)
 
@@ -105,7 +105,7 @@ async def serve_passive(
     if trained.model.encoder is None:
         raise ConfigError(f"{trained.party} has no features; nothing of it can be served")
     torch.set_num_threads(1)
-    forgotten = None if trail is None else ForgottenRows.beside(trail.folder)
+    forgotten = _forgotten(trained, trail)
     features = FeatureStore.read(trained.job, trained.party, config.table, trained.model.encoder, forgotten)
     audit = AuditLog(audit_path(trained))
     try:
@@ -122,6 +122,13 @@ async def serve_passive(
         audit.close()
         if trail is not None:
             trail.close()
+
+
+def _forgotten(trained: TrainedParty, trail: Trail | None) -> ForgottenRows | None:
+    """The rows that the party has forgotten: by its private file, else by the run folder."""
+    if trail is None:
+        return forgotten_by(trained.folder.path, trained.party)
+    return ForgottenRows.beside(trail.folder)
 
 
 def _metrics(config: ServeConfig, service: PassiveService, drift: ColumnDrift | None) -> AbstractContextManager[str]:
@@ -211,14 +218,16 @@ async def active_service(
         opened.callback(audit.close)
         limit = job.parties[party].limits.embedding_norm
         peers = Peers(party, job.passives, lambda name, tag: versions.width_of(name, tag), limit, security, trail)
-        versions = Versions(config, party, audit, peers)
+        versions = Versions(config, party, audit, peers, _forgotten(first, trail))
         for path in paths:
             versions.load(path)
         await peers.listen(listens_at(first, private))
         if trail is not None:
             opened.callback(trail.close)
         opened.push_async_callback(peers.close)
-        await opened.enter_async_context(_periodic_sync(audit, lambda: samples_of(versions)))
+        await opened.enter_async_context(
+            _periodic_sync(audit, lambda: [each for on in versions.loaded for each in on.model.samples.values()])
+        )
         service = PredictionService(versions, config, Metrics())
         app = build_app(service, peers, Callers(config.http.callers, before))
         yield Active(app, peers, versions)
@@ -234,11 +243,6 @@ def _rows_before(paths: tuple[Path, ...], party: str, config: ServeConfig) -> Co
         for entry in read_log(log):
             before[str(entry.get("caller", ""))] += int(entry.get("rows", 0))
     return before
-
-
-def samples_of(versions: Versions) -> list[ServedSample]:
-    """The samples of all loaded versions."""
-    return [sample for batcher in versions.loaded for sample in batcher.model.samples.values()]
 
 
 @asynccontextmanager
@@ -310,10 +314,6 @@ def _check_http(config: ServeConfig) -> None:
     host, _, port = http.address.rpartition(":")
     if not (host and port.isascii() and port.isdigit() and int(port) < 2**16):
         raise ConfigError.expected("serve.http.address as HOST:PORT", repr(http.address))
-    try:
-        local = host == "localhost" or ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        local = False
-    if not local and not (http.callers and http.certificate):
+    if not is_loopback(host.strip("[]")) and not (http.callers and http.certificate):
         wanted = "serve.http.callers and a certificate where the address is not a loopback one"
         raise ConfigError.expected(wanted, f"{http.address} without them", "add both, or listen at 127.0.0.1")

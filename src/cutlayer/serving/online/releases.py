@@ -143,7 +143,7 @@ class OnlineReleases:
             ids: Digests of the ids, uint8 (n, 16); an id may repeat.
 
         """
-        rows = self.features.index.find(ids)
+        rows = self.features.find(ids)
         if not self.protected and self.max_ids is None and (rows != ABSENT).all():
             with torch.inference_mode():
                 return Released(np.zeros(len(rows), dtype=np.uint8), self._embed(torch.from_numpy(rows), ids), rows)
@@ -252,7 +252,7 @@ class OnlineReleases:
         """
         if not self._log.contents(self._slot(number, batch)):
             return True  # nothing of it was sent
-        rows = self.features.index.find(np.frombuffer(b"".join(ids), np.uint8).reshape(-1, 16))
+        rows = self.features.find(np.frombuffer(b"".join(ids), np.uint8).reshape(-1, 16))
         if (rows == ABSENT).any():
             return False
         try:

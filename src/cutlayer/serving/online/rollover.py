@@ -13,7 +13,6 @@ from cutlayer.serving.online.body import parsed
 from cutlayer.serving.online.callers import Caller, Refused
 from cutlayer.serving.online.peers import Peers
 from cutlayer.serving.online.served_model import ServedModel
-from cutlayer.serving.online.trained_party import TrainedParty
 from cutlayer.serving.online.versions import Versions
 
 R = TypeVar("R", bound=FrozenModel)
@@ -63,7 +62,7 @@ class Rollover:
             Refused: No admin, no such run, or a run that does not fit.
         """
         request = _checked(LoadRequest, body, caller)
-        folder, config = self._versions.config.runs, self._versions.config
+        folder = self._versions.config.runs
         if folder is None:
             raise Refused(403, "expected serve.runs in the private file, got none; no run can be loaded")
         path = (folder / request.run).resolve()
@@ -71,9 +70,7 @@ class Rollover:
             raise Refused(403, "expected a folder in serve.runs, got one elsewhere")
         async with self._loading:
             try:
-                model = await asyncio.to_thread(
-                    lambda: ServedModel(TrainedParty.open(path, self._versions.party), config)
-                )
+                model = await asyncio.to_thread(self._versions.read, path)
                 self._versions.add(model)
             except CutlayerError as failure:
                 raise Refused(422, str(failure)[:1000]) from None

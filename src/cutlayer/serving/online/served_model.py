@@ -14,6 +14,7 @@ from torch import Tensor
 from cutlayer.config import IdConfig, ServeConfig
 from cutlayer.config.ids import Rule
 from cutlayer.config.serve import AbsentAnswer
+from cutlayer.data.forgotten import ForgottenRows
 from cutlayer.data.id_index import ABSENT
 from cutlayer.data.ids import Digests
 from cutlayer.errors import ConfigError, DataError
@@ -21,7 +22,7 @@ from cutlayer.kernels.rows.patterns import patterns
 from cutlayer.models import TopModel
 from cutlayer.models.multi_head import MultiHeadTop
 from cutlayer.results.departure import AbsenceUtility
-from cutlayer.serving.online.features import FeatureStore
+from cutlayer.serving.online.features import FeatureStore, gone_by
 from cutlayer.serving.online.given_columns import given_table
 from cutlayer.serving.online.trained_party import TrainedParty
 from cutlayer.serving.party_drift import PartyDrift
@@ -47,8 +48,10 @@ class ServedModel:
     Args:
         trained: The party's part of the run.
         config: Settings of the service.
+        forgotten: Rows that the party has forgotten, also while it serves: nobody is asked for them.
 
     Attributes:
+        gone: Whether each of some ids, uint8 (n, 16), was forgotten.
         described: What answers say about combinations of statuses, by a byte for each party.
 
     Raises:
@@ -56,7 +59,7 @@ class ServedModel:
         DataError: The party's own table cannot be read.
     """
 
-    def __init__(self, trained: TrainedParty, config: ServeConfig) -> None:
+    def __init__(self, trained: TrainedParty, config: ServeConfig, forgotten: ForgottenRows | None = None) -> None:
         self.trained, self.task, self.top = trained, trained.model.task, trained.model.top_model
         self.active, widths = trained.job.active, trained.model.record.widths
         self.parties = tuple(widths)
@@ -74,7 +77,10 @@ class ServedModel:
         self.features = None
         if trained.model.encoder is not None:
             encoder = trained.model.encoder
-            self.features = FeatureStore.read(trained.job, self.active, config.table, encoder, by_number=True)
+            self.features = FeatureStore.read(
+                trained.job, self.active, config.table, encoder, forgotten, by_number=True
+            )
+        self.gone = gone_by(trained.job, self.active, forgotten)
         self.drift = PartyDrift.of(trained.job, trained.folder, trained.party)
         self.described: dict[bytes, Mapping[str, Any]] = {}
         recorded = {name: trained.sample(name, config.sample_rows) for name in self.passives}
@@ -94,7 +100,7 @@ class ServedModel:
         """Row numbers of ids in the active party's own store, `ABSENT` where it has none or no features."""
         if self.features is None:
             return np.full(len(ids), ABSENT, dtype=np.int64)
-        return self.features.index.find(ids)
+        return self.features.find(ids)
 
     def own_columns(self, rows: npt.NDArray[np.int64]) -> Columns:
         """The active party's own columns of rows of its store; zeros for `ABSENT`, to be replaced by those given."""
@@ -131,8 +137,7 @@ class ServedModel:
         if self.bottom is None:
             raise ConfigError(f"{self.active} has no features")
         with torch.inference_mode():
-            embedding: Tensor = self.bottom(*columns)
-        return embedding
+            return self.bottom(*columns)
 
     def answer(self, embeddings: Mapping[str, Tensor], present: npt.NDArray[np.bool_]) -> Tensor:
         """Predictions of rows, each from its own present parties.
@@ -168,10 +173,8 @@ class ServedModel:
         return Subset(contributed, self.trained.utility.get(absent) if known else None)
 
     def _logits(self, embeddings: Mapping[str, Tensor], pattern: npt.NDArray[np.bool_]) -> Tensor:
-        logits: Tensor
         if pattern.all():
-            logits = self.top(embeddings)
-            return logits
+            return self.top(embeddings)
         present = {name for name, here in zip(self.parties, pattern, strict=True) if here}
         if self.absent == "zeros":
             return TopModel.answer(self.top, embeddings, present)

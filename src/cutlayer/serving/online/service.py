@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from cutlayer.config import ServeConfig
 from cutlayer.data.id_index import ABSENT
-from cutlayer.errors import DataError
+from cutlayer.errors import DataError, RunFolderError
 from cutlayer.kernels.rows.patterns import patterns
 from cutlayer.serving.online.answering import Outcome, Query, log_answers
 from cutlayer.serving.online.body import parsed
@@ -69,28 +69,31 @@ class PredictionService:
         caller.take(len(request.ids))
         patience = min(request.deadline_ms or self.config.deadline_ms, self.config.deadline_ms) / 1000
         try:
-            query, places = self._query(request, model, caller.config.name)
+            query, places, gone = self._query(request, model, caller.config.name)
             outcome = await batcher.ask(query, patience) if len(query) else Outcome.empty(model)
         except OSError as fault:
             logger.error("a request was not answered: %s", fault)
             raise Refused(503, "what was released cannot be recorded; nothing is answered until it can") from None
+        except RunFolderError as fault:
+            logger.error("a request was not answered: %s", fault)
+            raise Refused(503, "which rows were forgotten cannot be read; nothing is answered until it can") from None
         if not outcome.whole:
             ids = request.ids if places is None else [request.ids[place] for place in places]
             _check(ids, model, outcome, required)
         if not np.isfinite(outcome.predicted).all():
             raise Refused(422, "expected numbers that the model can compute with, got ones that overflow")
         if places is not None:
-            outcome = outcome.among(places, len(request.ids), model)
+            outcome = outcome.among(places, gone, model)
         self.metrics.answered(model, outcome, time.perf_counter() - began)
         return _answered(request, model, outcome)
 
     def _query(
         self, request: PredictRequest, model: ServedModel, caller: str
-    ) -> tuple[Query, npt.NDArray[np.int64] | None]:
-        """The rows to answer, and their places in the request; `None` where they are all of it."""
+    ) -> tuple[Query, npt.NDArray[np.int64] | None, npt.NDArray[np.bool_]]:
+        """The rows to answer, their places in the request (`None`: all of it), and which of it were forgotten."""
         known = model.known(request.ids) if request.columns is None else None
-        if known is not None:
-            return Query(caller, *known), None
+        if known is not None and not (gone := model.gone(known[0])).any():
+            return Query(caller, *known), None, gone
         try:
             ids = digests_of(request.ids, model.id_rule)
             request_columns = checked_columns(request)
@@ -98,12 +101,16 @@ class PredictionService:
         except DataError as fault:
             raise Refused(422, str(fault)[:1000]) from None
         query = Query(caller, ids, model.find(ids), columns)
-        unknown = query.rows == ABSENT
-        if model.features is None or columns is not None or not unknown.any():
-            return query, None
+        gone = unknown = model.gone(ids)
+        if model.features is not None and columns is None:
+            unknown = query.rows == ABSENT
+        if not unknown.any():
+            return query, None, gone
         # No party is asked about these. With a line, so that the count of the caller's rows holds over restarts.
         log_answers(self.versions.audit, model, [Query(caller, ids[unknown], query.rows[unknown])], [])
-        return Query(caller, ids[~unknown], query.rows[~unknown]), np.flatnonzero(~unknown)
+        rest = np.flatnonzero(~unknown)
+        given = None if columns is None else (columns[0][rest], columns[1][rest])
+        return Query(caller, ids[rest], query.rows[rest], given), rest, gone
 
 
 def _required(request: PredictRequest, model: ServedModel) -> frozenset[str]:
@@ -228,7 +235,9 @@ def _described(model: ServedModel, pattern: npt.NDArray[np.uint8]) -> dict[str, 
     described = {"contributed": list(subset.contributed), "absent": absent, "degraded": bool(absent)}
     if subset.contributed:
         return {**described, "expected": _expected(model, subset.utility)}
-    if model.features is not None:
+    if (pattern == Status.FORGOTTEN).all():
+        reason = Status.FORGOTTEN.reason
+    elif model.features is not None:
         reason = f"{model.active} has no row of this id; give its columns with the request"
     else:
         reason = f"no party contributes: {'; '.join(f'{name}: {why}' for name, why in absent.items())}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from cutlayer.data.forgotten import ROW_FORGOTTEN
+
 
 class Status(IntEnum):
     """A party's answer for a row; the first four are on the wire."""
@@ -18,6 +20,7 @@ class Status(IntEnum):
     DROPPED = 7
     LOST = 8
     NOT_ASKED = 9
+    FORGOTTEN = 10
 
     @property
     def reason(self) -> str:
@@ -35,6 +38,7 @@ _REASONS = {
     Status.BROKEN: "it did not answer before, and is being probed",
     Status.LOST: "its connection ended before it answered",
     Status.NOT_ASKED: "it was not asked",
+    Status.FORGOTTEN: ROW_FORGOTTEN,
     Status.DROPPED: "another party is absent, and absent: active_only is set",
 }
 WIRE = (Status.PRESENT, Status.UNKNOWN, Status.CAPPED, Status.FAILED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cutlayer.config import ServeConfig
+from cutlayer.data.forgotten import ForgottenRows
 from cutlayer.errors import ConfigError
 from cutlayer.serving.online.answering import Batcher
 from cutlayer.serving.online.audit_log import AuditLog
@@ -23,10 +24,13 @@ class Versions:
         party: Name of the active party.
         audit: Log of the answers.
         peers: The passive parties' streams.
+        forgotten: Rows that the party has forgotten.
     """
 
-    def __init__(self, config: ServeConfig, party: str, audit: AuditLog, peers: Peers) -> None:
-        self.config, self.party, self.audit, self._peers = config, party, audit, peers
+    def __init__(
+        self, config: ServeConfig, party: str, audit: AuditLog, peers: Peers, forgotten: ForgottenRows | None = None
+    ) -> None:
+        self.config, self.party, self.audit, self._peers, self._forgotten = config, party, audit, peers, forgotten
         self._batchers: dict[str, Batcher] = {}
         self._current = ""
 
@@ -47,7 +51,15 @@ class Versions:
             ConfigError: Its parties are not those of the loaded runs, or the settings do not fit it.
             CutlayerError: The folder holds no finished run of this party.
         """
-        return self.add(ServedModel(TrainedParty.open(path, self.party), self.config))
+        return self.add(self.read(path))
+
+    def read(self, path: Path) -> ServedModel:
+        """Read a run, which is not loaded yet.
+
+        Raises:
+            CutlayerError: As `load`.
+        """
+        return ServedModel(TrainedParty.open(path, self.party), self.config, self._forgotten)
 
     def add(self, model: ServedModel) -> ServedModel:
         """Add a loaded run."""

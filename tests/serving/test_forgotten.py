@@ -1,0 +1,203 @@
+"""A row that was forgotten has no score and no release by any way, also in a service that was loaded before."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import csv, parquet
+
+from cutlayer import batches
+from cutlayer.accounting import log_of_run
+from cutlayer.config import IdConfig, TableConfig
+from cutlayer.config.load import load_closed_job
+from cutlayer.data.forgotten import FORGOTTEN, ROW_FORGOTTEN, ForgottenRows
+from cutlayer.data.ids import spellings
+from cutlayer.data.party_data import PartyTable
+from cutlayer.errors import DataError, RunFolderError
+from cutlayer.jobs.forget import Deleting
+from cutlayer.serving.online.features import FeatureStore
+from cutlayer.serving.online.process import active_service
+from cutlayer.serving.online.releases import OnlineReleases
+from cutlayer.serving.online.status import Status
+from cutlayer.serving.online.trained_party import TrainedParty
+from cutlayer.serving.predict import Request, predict
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.held_out_predictions import reported_ids
+from cutlayer.training.keys import Keys, forgotten_by
+from tests.serving.world import ACTIVE, PASSIVES, own_table, private, world
+
+TELCO = "telco"
+GONE = (7, 20)
+
+
+@pytest.fixture
+def kept(run: Path, plain: Path) -> Path:
+    """A run beside its secrets, which other tests do not use."""
+    shutil.copytree(plain.parent / "keys", run.parent / "keys")
+    for name in (ACTIVE, *PASSIVES):
+        (run.parent / f"{name}.yaml").write_text(f"secret: {run.parent / 'keys' / name}.key\n")
+    return run
+
+
+def forget(run: Path, party: str, *ids: object) -> None:
+    forgotten = forgotten_by(run, party)
+    assert forgotten is not None
+    forgotten.add(spellings(pa.array(ids)).items())
+
+
+def table(run: Path, party: str) -> pa.Table:
+    return parquet.read_table(own_table(run, party))
+
+
+def predicted(run: Path, out: Path, **given: Any) -> tuple[set[int], Any]:
+    done = predict(load_closed_job(run / "job.yaml"), RunFolder.open(run), out, Request(**given, overwrite=True))
+    return {*csv.read_csv(out)["id"].to_pylist()}, done
+
+
+@pytest.mark.parametrize("moved", [False, True], ids=["in place", "restored elsewhere"])
+def test_predict_leaves_forgotten_rows_out(kept: Path, tmp_path: Path, moved: bool) -> None:
+    tables = {name: table(kept, name) for name in (ACTIVE, *PASSIVES)}
+    everybody, _ = predicted(kept, tmp_path / "scores.csv", tables=tables)
+    tested = reported_ids(RunFolder(kept)).to_pylist()
+    if moved:  # the secrets are found from the root then
+        place = kept.parent / "keys"
+        names = f"gone/bank.key\n{place}/bank.key\n", f"gone/telco.key\n{place}/telco.key\n"
+        kept = Path(shutil.copytree(kept, tmp_path / "far" / "away" / "run"))
+        for name, text in zip((ACTIVE, TELCO), names, strict=True):
+            (kept / "checkpoint" / name / "secret.path").write_text(text)
+    forget(kept, ACTIVE, tested[0])
+    forget(kept, TELCO, *GONE)
+    left, done = predicted(kept, tmp_path / "scores.csv", tables=tables)
+    assert everybody - left == {tested[0], *GONE}
+    assert done.forgotten == {ACTIVE: 1, TELCO: 2}
+    some, done = predicted(kept, tmp_path / "scores.csv", tables=tables, partial=True)
+    assert (some.intersection(GONE), done.contributed[TELCO]) == ({*GONE}, len(some) - 2), "they are rows of the bank"
+    again, done = predicted(kept, tmp_path / "scores.csv")  # the test rows, which the run folder has
+    assert (again, done.forgotten) == ({*tested} - {tested[0], *GONE}, {ACTIVE: len({tested[0], *GONE} & {*tested})})
+
+
+def test_batches_leave_forgotten_rows_out_and_a_release_of_one_is_refused(kept: Path, tmp_path: Path) -> None:
+    def release(out: Path, write: Callable[[Any], pa.Table]) -> Any:
+        with batches.release(kept, TELCO, out, local=kept.parent / "telco.yaml", rows="all", plaintext=True) as opened:
+            parquet.write_table(write(opened.function), out / "part.parquet")
+        return opened.committed
+
+    whole = table(kept, TELCO)
+    early = batches.releaser(kept, TELCO)(whole)
+    forget(kept, TELCO, *GONE)
+    with pytest.warns(UserWarning, match=f"2 rows {FORGOTTEN} are left out"):
+        done = release(tmp_path / "good", lambda function: function(whole))
+    assert (done.rows, whole.num_rows) == (158, 160)
+    for written in (early, early.set_column(0, early.schema.field(0), pa.array([f" {each}" for each in range(160)]))):
+        with pytest.raises(DataError, match=f"no rows {FORGOTTEN}, got 2"):
+            release(tmp_path / f"bad {written['id'][0]}", lambda _, given=written: given)
+    own = batches.identifier(kept, ACTIVE)(table(kept, ACTIVE))
+    for name in PASSIVES:
+        released = early if name == TELCO else batches.releaser(kept, name)(table(kept, name))
+        own = own.join(released, "release_id", "id", join_type="left outer")
+    forget(kept, ACTIVE, 30)
+    with pytest.warns(UserWarning, match=f"1 rows {FORGOTTEN}"):
+        scores = batches.predictor(kept, ACTIVE)(own)
+    assert {*range(160)} - {*scores["id"].to_pylist()} == {30}
+
+
+def test_a_service_that_was_loaded_before_has_no_answer(kept: Path) -> None:
+    async def check() -> None:
+        forgotten = {name: forgotten_by(kept, name) for name in (ACTIVE, TELCO)}
+        async with world(kept) as served:
+            served.active.versions._forgotten = forgotten[ACTIVE]
+            model = served.active.versions.read(kept)
+            served.active.versions.current.model = model
+            assert (await served.predict([7]))["predictions"][0]["probability"] is not None
+            forget(kept, ACTIVE, 7)
+            asked: list[dict[str, Any]] = [{"ids": [each]} for each in (7, "7", " 7", "7\u00a0")]
+            asked += [{"ids": ["7"], "columns": {"income": [0.1], "colour": ["red"]}}, {"ids": [3, 7]}]
+            for request in asked:
+                answer = await served.predict(**request)
+                row = answer["predictions"][-1]
+                assert (row["probability"], row["reason"]) == (None, ROW_FORGOTTEN), request
+                assert answer["subsets"][row["subset"]]["contributed"] == []
+            assert answer["predictions"][0]["probability"] is not None
+            assert (await served.predict([7], answer="columns"))["predictions"]["probability"] == [None]
+            (kept.parent / "keys" / "bank.key.forgotten").write_bytes(bytes(48))
+            assert "which rows were forgotten cannot be read" in (await served.predict([3], status=503))["error"]
+
+    asyncio.run(check())
+
+
+def test_a_partner_that_was_loaded_before_releases_nothing(kept: Path) -> None:
+    trained, forgotten = TrainedParty.open(kept, TELCO), forgotten_by(kept, TELCO)
+    assert trained.model.encoder is not None
+    job, digests = trained.job, dict(spellings(pa.array([7, 8])))["strip"]
+    features = FeatureStore.read(job, TELCO, TableConfig(path=own_table(kept, TELCO)), trained.model.encoder, forgotten)
+    with OnlineReleases(trained, features) as releases:
+        assert releases.release(digests).status.tolist() == [Status.PRESENT, Status.PRESENT]
+        forget(kept, TELCO, 7)
+        answer = releases.release(digests)
+    # Towards another organisation it is a row that there never was.
+    assert (answer.status.tolist(), bool(answer.embedding[0].any())) == ([Status.UNKNOWN, Status.PRESENT], False)
+
+
+def test_the_process_reads_the_list_of_its_own_secret(kept: Path) -> None:
+    forget(kept, ACTIVE, 7)
+
+    async def gone() -> list[bool]:
+        async with active_service((kept,), ACTIVE, private(table=str(own_table(kept, ACTIVE)))) as active:
+            return list(active.versions.current.model.gone(dict(spellings(pa.array([7, 8])))["strip"]))
+
+    assert asyncio.run(gone()) == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("forgotten", "ids", "normalise", "left"),
+    [
+        (["01"], ["01", "1", "2"], "strip", ["1", "2"]),  # two ids, by the rule of the job
+        (["01"], ["1", "2"], "integer", ["2"]),  # another job, by whose rule they are one
+        (["\u00c5sa", " Bo "], ["A\u030asa", "Bo", "C"], "strip", ["C"]),
+        (["BO"], ["bo", "c"], "lower", ["c"]),
+        ([7], [7.0, 8.0], "strip", [8.0]),
+        (["0049 89 123456", "x"], ["+49 (89) 123-456", "+49 89 1234567"], "e164", ["+49 89 1234567"]),
+    ],
+)
+def test_another_spelling_of_an_id_is_forgotten_too(
+    tmp_path: Path, forgotten: list[Any], ids: list[Any], normalise: Any, left: list[Any]
+) -> None:
+    (tmp_path / "bank.key").write_bytes(bytes(32))
+    known = ForgottenRows(tmp_path / "bank.key")
+    listed = PartyTable("bank", pa.table({"id": forgotten, "x": [0] * len(forgotten)}), "id")
+    known.add(listed.by_rule(np.arange(listed.rows)))
+    rule = IdConfig(column="id", normalise=normalise)
+    opened = PartyTable("bank", pa.table({"id": ids, "x": [0] * len(ids)}), rule, forgotten=known)
+    assert opened.ids(np.arange(opened.rows)).to_pylist() == left
+    numbered = PartyTable("bank", pa.table({"id": ids, "x": [0] * len(ids)}), "@row", forgotten=known)
+    assert numbered.rows == len(ids), "a number of a row is no id: other rows would belong together"
+    (tmp_path / "bank.key").write_bytes(bytes([1] * 32))
+    with pytest.raises(RunFolderError, match="restore the file"):
+        PartyTable(
+            "bank", pa.table({"id": ids, "x": [0] * len(ids)}), rule, forgotten=ForgottenRows(tmp_path / "bank.key")
+        )
+
+
+def test_a_row_of_several_keys_is_forgotten_by_each(tmp_path: Path) -> None:
+    (tmp_path / "bank.key").write_bytes(bytes(32))
+    keys, known = IdConfig(column=(("mail",), ("phone",))), ForgottenRows(tmp_path / "bank.key")
+    columns: dict[str, list[Any]] = {"mail": ["a@x", None, "c@x"], "phone": ["1", "2", "3"], "x": [1, 2, 3]}
+    listed = PartyTable("bank", pa.table(columns), keys)
+    known.add(listed.by_rule(np.array([0])))
+    later = PartyTable("bank", pa.table({**columns, "mail": [None, "b@x", "c@x"]}), keys, forgotten=known)
+    assert later.rows == 2
+
+
+def test_what_was_served_and_counted_is_deleted(noisy: Path) -> None:
+    served = log_of_run(noisy / "checkpoint" / TELCO).with_suffix(".served")
+    served.write_bytes(b"rows")
+    deleting = Deleting(load_closed_job(noisy / "job.yaml"), (TELCO,), noisy, None, Keys(noisy.parent / "keys"))
+    mark = deleting.run("all of telco", {})
+    assert (served.exists(), noisy.exists(), mark.deleted) == (False, False, ("run", "served rows"))
