@@ -170,9 +170,8 @@ def _urvfl_claims(results: Results, group: str) -> list[Claim]:
     own = results.difference((group, URVFL), honest, _DECODED, _SDAR)
     text = f"{group}: `{URVFL}` rebuilds more by its decoder than `sdar` of an honest training (R²)"
     claims = [Claim(text, "yes (Yao et al.)", formatted(own), above(own, 0.0))]
+    claims.append(_often(f"{group}: the partner's guard sees `{URVFL}`", results.all((group, URVFL)), _alarmed))
     for name in (URVFL, LINEAR_URVFL):
-        text = f"{group}: the partner's guard sees `{name}`"
-        claims.append(_often(text, results.all((group, name)), _alarmed))
         gain = results.difference((group, name), honest, _best, _R2)
         text = f"{group}: `{name}` gains nothing over `inversion` of an honest training (below 0.01)"
         claims.append(_own(text, gain, below(gain, 0.01)))

@@ -18,6 +18,7 @@ from cutlayer.accounting import (
     RandomizedResponse,
     ReleasePlan,
 )
+from cutlayer.accounting.records import event_from_json
 from cutlayer.accounting.wording import CHOSEN, MALICIOUS, STEERED
 from cutlayer.config import TrainConfig, validated
 from cutlayer.errors import ConfigError
@@ -280,3 +281,9 @@ def test_every_merged_run_keeps_a_number_of_its_own():
     labels = Ledger([LABELS])
     entries = double.merged(labels.merged(labels)).entries
     assert [entry.run for entry in entries if entry.party == "telco"] == [0, 1, 2, 3], "two of them unprotected"
+
+
+def test_an_event_of_a_file_with_a_value_of_another_type_is_named_by_its_field():
+    raw = {"kind": "RandomizedResponse", "eps": 1.0, "classes": 2.5}
+    with pytest.raises(ConfigError, match=r"expected the fields of RandomizedResponse, got classes: "):
+        event_from_json(raw)
