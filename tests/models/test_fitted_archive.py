@@ -201,6 +201,12 @@ def test_a_malformed_archive_is_an_error_of_this_package(made: Callable[[], byte
         load(content)
 
 
+def test_a_class_that_a_module_only_imports_is_refused_before_anything_is_made() -> None:
+    with pytest.raises(CutlayerError, match="classes that may be stored"):
+        check_archive(edited(renamed("sklearn.linear_model._base", "BaseEstimator")))
+    check_archive(edited(lambda *_: None))
+
+
 def test_the_archives_above_are_as_good_as_their_change() -> None:
     load(edited(lambda *_: None))
     assert isinstance(model(), BaseEstimator)

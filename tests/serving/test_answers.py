@@ -68,7 +68,7 @@ def test_probabilities_are_of_the_class_that_the_run_calls_positive(plain: Path,
     run = unserved(plain, tmp_path / "run")
     record = run / "checkpoint" / ACTIVE / "model.json"
     model = json.loads(record.read_text())
-    model["task"]["positive"] = 0
+    model["task"]["task"]["positive"] = 0
     record.write_text(json.dumps(model))
 
     async def check() -> None:

@@ -21,7 +21,7 @@ from cutlayer.parties.session.local import EVALUATION_ROWS
 from cutlayer.protections.grade_dp import GradeDP
 from cutlayer.storage.durable import write_whole
 from cutlayer.storage.row_arrays import chunks_of
-from cutlayer.storage.row_tensors import empty_rows
+from cutlayer.storage.row_tensors import empty_rows, rows_of
 from cutlayer.workers import in_threads
 
 if TYPE_CHECKING:
@@ -73,6 +73,20 @@ class Grading:
         side = self._side
         parts = rows_digest(side.setup.store), module_digest(self._bottom), bytes.fromhex(side.state.rows)
         self._draw_by(derive(side.local.secret, b"grade draws", self.key, *parts))
+
+    def count(self, grades: Tensor) -> None:
+        """Count the draws of all rows in large pieces, so that not each of their batches waits for the disk.
+
+        Args:
+            grades: Grade of each row before it is drawn, int64 (n,).
+        """
+        side, drawing = self._side, self._drawing
+        if drawing is None or drawing.draws is None:
+            return
+        every = torch.arange(len(grades)) if side.pilot is None else side.pilot
+        for start, end in chunks_of(len(every)):
+            rows = every[start:end]
+            side.local.chain.charge_draws(drawing.draws, drawing.pairs(side.setup.ids(rows), rows_of(grades, rows)))
 
     def grades(self) -> Tensor:
         """Grade of each row before it is drawn, int64 (n,)."""

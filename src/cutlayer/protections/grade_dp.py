@@ -89,10 +89,19 @@ class GradeDP(FeatureProtection[GradeDPConfig]):
             return None
         if view.ids is None:
             return self.draws, None
-        ids = view.ids(view.rows).numpy()
+        return self.draws, self.pairs(view.ids(view.rows), self._grades(e)[0])
+
+    def pairs(self, digests: Tensor, grades: Tensor) -> Pairs:
+        """Rows and grades as they are counted, for `row_draws`.
+
+        Args:
+            digests: Digests of the ids, uint8 (n, 16).
+            grades: Grades before they are drawn, int64 (n,).
+        """
+        ids = digests.numpy()
         # Hidden by the key: where the run is deleted, the count that stays says nothing of a grade.
         hiding = (encrypt_blocks(derive(self._key, b"count"), ids)[:, 0] % VALUES).astype(np.int64)
-        return self.draws, row_pairs(ids, self._grades(e)[0].numpy() ^ hiding)
+        return row_pairs(ids, grades.numpy() ^ hiding)
 
     def _grades(self, e: Tensor) -> tuple[Tensor, int]:
         """Grades of e (n, width), int64 (n,), and their number.

@@ -147,6 +147,7 @@ def _follow(side: PassiveSide, grading: Grading | None) -> Generator[Port, Messa
         grades = grading.grades()
         grading.check(grades)
         grading.fix_draws()
+        grading.count(grades)
     released = _unreleased(setup.store.rows, setup.bottom.width, side.pilot)
     for number, (part, rows) in enumerate(release_batches(setup.split, setup.bottom.width, side.pilot)):
         mode = Mode.EVALUATE if part in HELD_OUT else Mode.TRAIN
