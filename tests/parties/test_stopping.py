@@ -10,7 +10,7 @@ import torch
 
 from cutlayer.config import TrainConfig
 from cutlayer.config.train import AUTO_PATIENCE
-from cutlayer.parties.stopping import EarlyStopping
+from cutlayer.parties.stopping import EarlyStopping, may_stop
 from cutlayer.problem.task import Task
 from tests.parties.runs import make_job
 
@@ -54,6 +54,20 @@ def test_of_epochs_with_equal_metrics_the_one_of_lower_loss_is_kept() -> None:
     assert stopping.best_epoch == 3
     assert stopping.stop, "a lower loss is no reason to train on"
     assert EarlyStopping.from_json(stopping.to_json()) == stopping
+
+
+def test_a_party_lets_a_reference_stop_as_early_as_very_many_rows_let_it() -> None:
+    """A run of 10^6 rows ended with a partner's refusal where three epochs in a row had gained nothing."""
+    job = make_job()
+    train = TrainConfig(split=job.train.split)
+    reference = job.model_copy(update={"train": train.for_comparison()})
+    stopping = EarlyStopping()
+    for epoch in range(AUTO_PATIENCE):
+        stopping.update({"auc": 0.7}, "auc", epoch, reference, 10**6)
+        assert may_stop(epoch, reference) >= stopping.stop
+    assert stopping.stop
+    ended = job.model_copy(update={"train": train})
+    assert [may_stop(epoch, ended) for epoch in (AUTO_PATIENCE - 2, AUTO_PATIENCE - 1)] == [False, True]
 
 
 def test_training_ends_with_the_last_epoch_of_the_job() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +16,8 @@ _STORED = ("best", "best_loss", "best_epoch", "stale", "stop")
 def may_stop(epoch: int, job: Job) -> bool:
     """Whether a job can end after an epoch: after its last one, or once early stopping can have run out of patience."""
     train = job.train
-    patience = train.stops_early.patience if train.stops_early else train.max_epochs
+    stop = train.stops_on(sys.maxsize)  # a reference may have fewer rows at this party than at the one that stops it
+    patience = stop.patience if stop else train.max_epochs
     return epoch + 1 >= train.max_epochs or epoch + 1 - train.warmup_epochs >= patience
 
 
