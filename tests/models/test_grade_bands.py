@@ -7,7 +7,8 @@ from functools import partial
 import pytest
 import torch
 
-from cutlayer.models.bottom_fits.grade import MAX_TREES, MIN_STEPS, ROWS_A_GRADE, GradeFit, _fits, borders_of
+from cutlayer.models.bottom_fits.base import DrawnLabels
+from cutlayer.models.bottom_fits.grade import MAX_TREES, MIN_STEPS, ROWS_A_GRADE, GradeFit, _fits, _folds, borders_of
 
 
 @pytest.mark.parametrize("are_numbers", [False, True])
@@ -35,3 +36,20 @@ def test_a_border_is_no_score() -> None:
     borders = borders_of(scores, 8.0, 16, 0, are_numbers=True)
     assert len(borders) == 15
     assert (borders.frac() == 0.5).all()
+
+
+@pytest.mark.parametrize(
+    ("rows", "epsilon", "numbers", "folds"),
+    [
+        (15_000, 20.0, False, 5),
+        (17_000, 20.0, False, 3),
+        (70_000, 1.0, False, 5),  # (e + 1)² / (e - 1)² = 4.68 rows are worth one
+        (80_000, 1.0, False, 3),
+        (70_000, 20.0, True, 5),  # of two levels, a fifth of the variance is the numbers' own
+        (90_000, 20.0, True, 3),
+    ],
+)
+def test_labels_of_many_informative_rows_have_fewer_folds(
+    rows: int, epsilon: float, *, numbers: bool, folds: int
+) -> None:
+    assert _folds(DrawnLabels(torch.arange(rows) % 2, epsilon, 2, are_numbers=numbers)) == folds
