@@ -204,7 +204,7 @@ def test_parameters_as_scikit_learn_wants_them():
     assert (model.epochs, model.lr) == (3, 0.5)
     with pytest.raises(ValueError, match="Invalid parameter 'epoch'"):
         model.set_params(epoch=3)
-    assert inspect.signature(VerticalRegressor).parameters.keys() == names
+    assert inspect.signature(VerticalRegressor).parameters.keys() == names | {"task"}
 
 
 def test_a_clone_is_not_fitted_and_fits_to_the_same(fitted, data):

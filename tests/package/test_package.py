@@ -63,7 +63,7 @@ def test_the_wheel_holds_the_package_and_no_data_but_the_demo(dist: Path) -> Non
     data = ("py.typed", "demo/job.yaml", "report/templates/report.html.j2", "report/card/fields.yaml")
     assert {f"cutlayer/{name}" for name in data} <= inside
     assert [name for name, size in found.items() if size > 100_000] == ["cutlayer/demo/adult.parquet"]
-    assert sum(path.stat().st_size for path in dist.glob("*.whl")) < 2_200_000
+    assert sum(path.stat().st_size for path in dist.glob("*.whl")) < 2_250_000
     licences = [name for name in found if "/licenses/" in name]
     assert {Path(name).name for name in licences} == {"LICENSE", "NOTICE"}
 

@@ -100,8 +100,11 @@ def note_secret(run: Path, party: str, secret: Path) -> None:
         secret: File of the secret.
     """
     path = run / "checkpoint" / party / _PLACE
+    from_run = os.path.relpath(secret, run)
+    if path.exists() and path.read_text(errors="replace").partition("\n")[0] == from_run:
+        return  # a resume that is refused changes nothing
     make_folder(path.parent)
-    write_whole(path, f"{os.path.relpath(secret, run)}\n{secret.absolute()}\n")
+    write_whole(path, f"{from_run}\n{secret.absolute()}\n")
 
 
 def forgotten_by(run: Path, party: str) -> ForgottenRows | None:

@@ -126,7 +126,7 @@ async def serve_passive(
 
 def _forgotten(trained: TrainedParty, trail: Trail | None) -> ForgottenRows | None:
     """The rows that the party has forgotten: by its private file, else by the run folder."""
-    if trail is None:
+    if trail is None or trail.folder.suffix != ".trail":  # it is named after the secret
         return forgotten_by(trained.folder.path, trained.party)
     return ForgottenRows.beside(trail.folder)
 

@@ -205,7 +205,7 @@ def parse_guarantee(text: str | None) -> float | None:
     eps = value_of(value.strip())
     if name.strip() not in ("eps", "epsilon") or isinstance(eps, bool | str) or not 0 < eps < float("inf"):
         raise ConfigError.expected("--guarantee eps=NUMBER with a number above 0, such as eps=2", repr(text))
-    return eps
+    return float(eps)
 
 
 def by_reason(left_out: Mapping[str, str]) -> str:
