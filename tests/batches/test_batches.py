@@ -277,13 +277,24 @@ def test_nothing_begins_without_the_approvals_that_the_party_requires_now(run: P
     assert not (tmp_path / "out").exists()
 
 
-def test_an_id_that_is_not_agreed_stays(run: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("at_once", [8_000_000, 7])
+def test_an_id_that_is_not_agreed_stays(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    """Also where the ids are compared in parts: those of all of very many rows took more memory than was allowed."""
+    monkeypatch.setattr(released, "_ROWS", at_once)
     ids = table(run, TELCO).column("id")
     csv.write_csv(pa.table({"row": np.arange(160), "id": ids}), tmp_path / "all.csv")
     assert written(run, tmp_path / "out", rows=tmp_path / "all.csv").rows == 160
     csv.write_csv(pa.table({"row": np.arange(159), "id": ids.slice(1)}), tmp_path / "common.csv")
     with pytest.raises(DataError, match=f"id '{ids[0]}'"):
         written(run, tmp_path / "other", rows=tmp_path / "common.csv")
+    whole = table(run, TELCO)
+    with (
+        pytest.raises(DataError, match=f"every id once in a release, got '{ids[150]}' in two rows"),
+        begin(run, tmp_path / "twice") as opened,
+    ):
+        write(opened, [*parts(whole, 80), *parts(whole.slice(150, 1), 1)])
 
 
 @pytest.mark.parametrize("change", ["bytes", "added", "removed", "swapped", "party"])

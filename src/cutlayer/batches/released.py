@@ -34,6 +34,8 @@ from cutlayer.storage.durable import locked
 MANIFEST = "_cutlayer.release"
 """Name of the file that says what a folder of a release holds; readers of Parquet folders leave out names with `_`."""
 _MEMORY = "1GB"
+_ROWS = 8_000_000
+"""Rows whose ids are compared at a time, within that memory."""
 _CHUNK = 1 << 20
 
 
@@ -295,24 +297,32 @@ def _check_ids(files: Sequence[Path], part: OwnPart | None = None, agreed: Path 
         for name, value in (("memory_limit", _MEMORY), ("temp_directory", place), ("threads", "1")):
             database.execute(f"SET {name} = '{value}'")
         names = [str(path) for path in files]
-        repeated = _first(
-            database,
-            f"SELECT {ID} FROM read_parquet(?) GROUP BY {ID} HAVING count(*) > 1 LIMIT 1",  # noqa: S608 - a constant
-            [names],
-        )
-        if repeated is not None:
+        # The ids of a share of the hashes at a time: those of all rows may be more than memory.
+        shares = range(-(-sum(parquet.read_metadata(path).num_rows for path in files) // _ROWS) or 1)
+        for share in shares:
+            repeated = _first(
+                database,
+                f"SELECT {ID} FROM read_parquet(?) WHERE hash({ID}) % {len(shares)} = {share} "  # noqa: S608 - constants
+                f"GROUP BY {ID} HAVING count(*) > 1 LIMIT 1",
+                [names],
+            )
+            if repeated is None:
+                continue
             remedy = "one row per id: a second row of an id would be a second draw"
             raise DataError.expected("every id once in a release", f"{repeated!r:.80} in two rows", remedy)
         if part is None or agreed is None:
             return
         common = Path(place) / "agreed.parquet"
         _write_agreed(agreed, part, common)
-        other = _first(
-            database,
-            f"SELECT r.{ID} FROM read_parquet(?) r ANTI JOIN read_parquet(?) a ON r.{ID} = a.{ID} LIMIT 1",  # noqa: S608 - as above
-            [names, str(common)],
-        )
-        if other is not None:
+        for share in shares:
+            other = _first(
+                database,
+                f"SELECT r.{ID} FROM (FROM read_parquet(?) WHERE hash({ID}) % {len(shares)} = {share}) r ANTI JOIN "  # noqa: S608 - as above
+                f"(FROM read_parquet(?) WHERE hash({ID}) % {len(shares)} = {share}) a ON r.{ID} = a.{ID} LIMIT 1",
+                [names, str(common)],
+            )
+            if other is None:
+                continue
             remedy = "join the table with this file before: an id that is not common would become known"
             raise DataError.expected(f"rows of {agreed} alone", f"id {other!r:.80}", remedy)
 
