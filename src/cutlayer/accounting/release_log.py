@@ -82,7 +82,7 @@ class ReleaseLog:
             self._check_never_made()
             return
         with self._together():
-            pass
+            pass  # it has read what there is
 
     def contents(self, slot: Slot) -> int:
         """Number of different contents that were released at a slot."""

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from cutlayer.errors import ConfigError
 
 VALUES = 16
-"""Maximum number of different values of a row, whose draws are told apart."""
+"""Maximum number of different values of a row, whose draws are distinguished."""
 Pairs = npt.NDArray[np.uint64]
 
 

@@ -34,7 +34,8 @@ def noted(notes: Mapping[str, Sequence[ColumnNote]], *kinds: OddKind) -> Iterato
         if more := chosen[MAX_NAMED:]:
             names = ", ".join(note.column for note in more[:MAX_NAMED])
             others = f" and {len(more) - MAX_NAMED:,} others" if len(more) > MAX_NAMED else ""
-            yield Occurrence(party, f"{party}: {len(more):,} more columns, {names}{others}; check says what is odd")
+            detail = f"{party}: {len(more):,} more columns, {names}{others}; check says what is odd of each"
+            yield Occurrence(party, detail)
 
 
 def _check_columns(code: str, severity: Severity, title: str, remedy: str) -> None:

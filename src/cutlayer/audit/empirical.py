@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from cutlayer.accounting import DPSGD, Composition, GaussianRelease, RandomizedGrade, RandomizedResponse
+from cutlayer.accounting.total import Asset
 from cutlayer.kernels.noise import gaussian_mechanism as gaussian
 from cutlayer.kernels.noise.empirical_epsilon import mu_bound, one_run_epsilon
 from cutlayer.results.guarantee import GuaranteeTest
@@ -34,16 +34,11 @@ class GameResult:
     canaries: int
     releases: int
 
-    def against(self, event: _Noisy, delta: float, **names: Any) -> GuaranteeTest:
-        """Compare the bound with the epsilon of the ledger's event at `delta`.
-
-        Args:
-            event: The event.
-            delta: Its delta, which a pure one does not have.
-            names: Protection, party and asset of the guarantee, as fields of `GuaranteeTest`.
-        """
+    def against(self, event: _Noisy, delta: float, *, protection: str, party: str, protects: Asset) -> GuaranteeTest:
+        """Compare the bound with the epsilon of the ledger's event at `delta`, which a pure one does not have."""
         epsilon = Composition.of([event]).epsilon(delta)
         stated = 0.0 if isinstance(event, RandomizedResponse | RandomizedGrade) else delta
+        names = {"protection": protection, "party": party, "protects": protects}
         return GuaranteeTest(**names, epsilon=epsilon, delta=stated, confidence=CONFIDENCE, **vars(self))
 
 

@@ -261,7 +261,8 @@ def _untrained(context: FindingContext) -> Iterator[Occurrence]:
     if context.idle_epochs:
         numbers = ", ".join(map(str, context.idle_epochs[:_SHOWN]))
         more = f" and {len(context.idle_epochs) - _SHOWN:,} more" if len(context.idle_epochs) > _SHOWN else ""
-        yield Occurrence("", f"all gradients were exactly zero in epoch {numbers}{more}: no model learned there")
+        detail = f"all gradients were exactly zero in epoch {numbers}{more}: no model learned anything there"
+        yield Occurrence("", detail)
 
 
 @check(

@@ -6,7 +6,7 @@ import hashlib
 import json
 import secrets
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -158,7 +158,7 @@ def _commit(
     part = ReleasingPart.open(Path(opened.function.run), party, opened.function.training, opened.function.key)
     files = _files(opened.out)
     rows = _check_columns(files, list(part.schema))
-    _check_ids(files, part, agreed)
+    _check_ids(files, rows, part, agreed)
     _check_remaining(files, part, ForgottenRows.beside(folder))
     made = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
     done = CommittedRelease(part.record.training, party, rows, len(files), *_measured(opened.out, files), made)
@@ -221,7 +221,7 @@ def check_release(
     fields = [pa.field(ID, pa.string()), *release_fields(job, sender, model.record.widths[sender])]
     if (rows := _check_columns(files, fields)) != stated.rows:
         raise ProtocolError.expected(f"{folder}: {stated.rows:,} rows, as {sender} states", f"{rows:,}")
-    _check_ids(files)
+    _check_ids(files, rows)
     return stated
 
 
@@ -285,11 +285,12 @@ def _check_columns(files: Sequence[Path], wanted: Sequence[pa.Field]) -> int:
     return rows
 
 
-def _check_ids(files: Sequence[Path], part: OwnPart | None = None, agreed: Path | None = None) -> None:
+def _check_ids(files: Sequence[Path], rows: int, part: OwnPart | None = None, agreed: Path | None = None) -> None:
     """Raise unless each id is in one row, and among some agreed rows.
 
     Args:
         files: Parquet files of a release.
+        rows: Their number of rows.
         part: The party's part of the run, with `agreed`.
         agreed: The file of the common rows; `None` for any.
     """
@@ -298,33 +299,20 @@ def _check_ids(files: Sequence[Path], part: OwnPart | None = None, agreed: Path 
             database.execute(f"SET {name} = '{value}'")
         names = [str(path) for path in files]
         # The ids of a share of the hashes at a time: those of all rows may be more than memory.
-        shares = range(-(-sum(parquet.read_metadata(path).num_rows for path in files) // _ROWS) or 1)
-        for share in shares:
-            repeated = _first(
-                database,
-                f"SELECT {ID} FROM read_parquet(?) WHERE hash({ID}) % {len(shares)} = {share} "  # noqa: S608 - constants
-                f"GROUP BY {ID} HAVING count(*) > 1 LIMIT 1",
-                [names],
-            )
-            if repeated is None:
-                continue
+        count = max(1, -(-rows // _ROWS))
+        shares = [f"(FROM read_parquet(?) WHERE hash({ID}) % {count} = {share})" for share in range(count)]
+        repeated = (f"SELECT {ID} FROM {share} GROUP BY {ID} HAVING count(*) > 1 LIMIT 1" for share in shares)  # noqa: S608 - constants
+        if (found := _first(database, repeated, [names])) is not None:
             remedy = "one row per id: a second row of an id would be a second draw"
-            raise DataError.expected("every id once in a release", f"{repeated!r:.80} in two rows", remedy)
+            raise DataError.expected("every id once in a release", f"{found!r:.80} in two rows", remedy)
         if part is None or agreed is None:
             return
         common = Path(place) / "agreed.parquet"
         _write_agreed(agreed, part, common)
-        for share in shares:
-            other = _first(
-                database,
-                f"SELECT r.{ID} FROM (FROM read_parquet(?) WHERE hash({ID}) % {len(shares)} = {share}) r ANTI JOIN "  # noqa: S608 - as above
-                f"(FROM read_parquet(?) WHERE hash({ID}) % {len(shares)} = {share}) a ON r.{ID} = a.{ID} LIMIT 1",
-                [names, str(common)],
-            )
-            if other is None:
-                continue
+        others = (f"SELECT r.{ID} FROM {share} r ANTI JOIN {share} a ON r.{ID} = a.{ID} LIMIT 1" for share in shares)  # noqa: S608 - as above
+        if (found := _first(database, others, [names, str(common)])) is not None:
             remedy = "join the table with this file before: an id that is not common would become known"
-            raise DataError.expected(f"rows of {agreed} alone", f"id {other!r:.80}", remedy)
+            raise DataError.expected(f"rows of {agreed} alone", f"id {found!r:.80}", remedy)
 
 
 def _check_remaining(files: Sequence[Path], part: OwnPart, forgotten: ForgottenRows) -> None:
@@ -339,13 +327,14 @@ def _check_remaining(files: Sequence[Path], part: OwnPart, forgotten: ForgottenR
                 raise DataError.expected(f"{path}: no rows {FORGOTTEN}", f"{gone:,}", "release the others again")
 
 
-def _first(database: Any, query: str, values: Sequence[object]) -> str | None:
+def _first(database: Any, queries: Iterable[str], values: Sequence[object]) -> str | None:
+    """The first id that one of some queries finds; `None` where none does."""
     try:
-        found = database.execute(query, values).fetchone()
+        rows = (database.execute(query, values).fetchone() for query in queries)
+        return next((str(row[0]) for row in rows if row is not None), None)
     except duckdb.Error as failure:  # damaged, or texts that take more memory than there is
         got = str(failure).splitlines()[0][:120]
         raise DataError.expected("Parquet files of a release that can be read", ascii(got)) from None
-    return None if found is None else str(found[0])
 
 
 def _write_agreed(agreed: Path, part: OwnPart, out: Path) -> None:

@@ -64,6 +64,20 @@ def informative_numbers(rows: int, drawn: Sequence[float], epsilon: float) -> fl
     return rows * kept**2 * (rounded - rounding) / variance if variance else 0.0
 
 
+def worth_of_drawn(drawn: Sequence[float], rows: int, epsilon: float, *, are_numbers: bool) -> float:
+    """Informative rows of labels of which only the draws are known.
+
+    Args:
+        drawn: Share of each class or level among the drawn labels.
+        rows: Number of training rows.
+        epsilon: Privacy of a draw, 0 or more.
+        are_numbers: Whether they are levels of a number.
+    """
+    if are_numbers:
+        return informative_numbers(rows, drawn, epsilon)
+    return informative_rows(rows, true_shares(drawn, epsilon), epsilon)
+
+
 def _variance(shares: Sequence[float]) -> float:
     mean = sum(level * share for level, share in enumerate(shares))
     return sum((level - mean) ** 2 * share for level, share in enumerate(shares))

@@ -172,14 +172,11 @@ def _equal_borders(values: npt.NDArray[np.float64], bands: int) -> npt.NDArray[n
 
 def _folds(drawn: DrawnLabels) -> int:
     """Number of folds where none is stated."""
-    from cutlayer.kernels.noise.informative_rows import informative_numbers, informative_rows, true_shares
+    from cutlayer.kernels.noise.informative_rows import worth_of_drawn
 
     rows = len(drawn.values)
-    rates = (torch.bincount(drawn.values, minlength=drawn.classes).double() / max(1, rows)).tolist()
-    if drawn.are_numbers:
-        worth = informative_numbers(rows, rates, drawn.epsilon)
-    else:
-        worth = informative_rows(rows, true_shares(rates, drawn.epsilon), drawn.epsilon)
+    shares = (torch.bincount(drawn.values, minlength=drawn.classes).double() / max(1, rows)).tolist()
+    worth = worth_of_drawn(shares, rows, drawn.epsilon, are_numbers=drawn.are_numbers)
     return FOLDS if worth < MANY else FEW_FOLDS
 
 

@@ -12,7 +12,7 @@ from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.receiving import receive_chunks, send_in_chunks
 from cutlayer.config.phases import reads_labels
 from cutlayer.errors import ConfigError, PeerLost, ProtocolError
-from cutlayer.kernels.noise.informative_rows import FEW, informative_numbers, informative_rows, true_shares
+from cutlayer.kernels.noise.informative_rows import FEW, worth_of_drawn
 from cutlayer.models.bottom_fits.base import DrawnLabels
 from cutlayer.parties.session.checkpoint import DRAWN, SENT
 from cutlayer.protections.label_dp import LabelDP
@@ -76,10 +76,7 @@ def _check_worth(side: ActiveSide, name: str, labels: Tensor, epsilon: float, cl
         ConfigError: They are worth fewer informative rows than the job asks for.
     """
     shares = (torch.bincount(labels.long(), minlength=classes).double() / max(len(labels), 1)).tolist()
-    if side.job.task == "regression":
-        worth = informative_numbers(len(labels), shares, epsilon)
-    else:
-        worth = informative_rows(len(labels), true_shares(shares, epsilon), epsilon)
+    worth = worth_of_drawn(shares, len(labels), epsilon, are_numbers=side.job.task == "regression")
     least = int(side.job.bottom_of(name).get("least_rows", FEW))
     if worth < least:
         wanted = f"drawn labels worth {least:,} rows or more to {name}"
