@@ -77,9 +77,9 @@ def train(job: Job, folder: Path, options: Options, *, quiet: bool) -> RunFolder
         Interrupted: Ctrl-C; the message names what is left of the run.
         CutlayerError: Bad input.
     """
+    from cutlayer.cli.logged import logged
     from cutlayer.cli.progress import progress_for
     from cutlayer.jobs.execute import execute
-    from cutlayer.loggers.context import logged
 
     with (
         interruptible(folder),
