@@ -98,7 +98,7 @@ def finish(
         sys.stdout.write(render_markdown(result))
     else:
         (show or print_report)(result, Console())
-    return GATE_FAILED if result.failed else 0
+    return GATE_FAILED if result.any_failed else 0
 
 
 def _finish_passive(folder: RunFolder, *, as_json: bool, as_markdown: bool) -> int:
@@ -144,14 +144,20 @@ def say_trail(trail: Path | None) -> None:
 
 
 def write_report(path: Path) -> Report:
-    """Build the report of a run folder: `report.json`, `report.html` and, where there are gates, `gates.xml`."""
+    """Build the report of a run folder: `report.json`, `report.html` and, where there are gates, `gates.xml`.
+
+    Those of its further labels are built too, each in the folder of the label.
+    """
     from cutlayer.report.build import build
     from cutlayer.report.html import write_html
     from cutlayer.report.junit import write_junit
+    from cutlayer.training.folder import RunFolder
 
     result = build(path)
     result.write(path / "report.json")
     write_html(result, path / "report.html")
     if result.gates:
         write_junit(result, path / "gates.xml")
+    for further in result.further_labels:
+        write_report(RunFolder(path).of_label(further.label).path)
     return result
