@@ -498,12 +498,21 @@ def test_what_is_carried_is_the_information_of_the_drawn_grade() -> None:
     assert exact == pytest.approx(mutual_info_score(drawn, attribute) / np.log(2), rel=0.02)
 
 
+def _ungraded(made: dict[str, Any]) -> None:
+    """The partner releases columns, with the protection of grades."""
+    made["model"]["bottom"] |= {TELCO: {"kind": "linear"}}
+    made["parties"][TELCO] |= {"fit": {"kind": "sketch"}}
+    made["parties"][ACTIVE]["privacy"] = {"label_free": None}
+
+
 FAULTY: list[tuple[Any, str]] = [
     (lambda made: made["parties"][ACTIVE].update(privacy={"label_free": None}), "label_free"),
     (lambda made: made["train"].update(release="every_step"), "release once with grades of telco"),
     (lambda made: made["train"].update(warmup_epochs=1), "release once with grades of telco"),
     (lambda made: made["model"]["bottom"].update({TELCO: {"kind": "linear"}}), "bottom model of kind grade"),
     (lambda made: made.update(task="regression"), "label_dp.range, the lowest and highest label"),
+    (lambda made: made["parties"][ACTIVE]["privacy"]["label_dp"].update(range=[0, 1]), "label_dp.range with classes"),
+    (_ungraded, "{kind: grade} with grade_dp, got linear"),
     (lambda made: made["model"]["bottom"].update({TELCO: {"kind": "grade", "grades": 17}}), "less than or equal"),
 ]
 
