@@ -442,7 +442,10 @@ class PartyTable:
     def _resolved(self, features: FeaturesConfig) -> FeaturesConfig:
         """The same settings with names written out, so that they do not depend on further columns of the table."""
         if self._encoder:
-            codes = tuple(encoder.name for encoder in self._encoder.encoders if encoder.kind == "category")
+            # Categories stay text, as 007 does, but for truth values: a format reads them, as in training.
+            types = self._encoder.types
+            coded = (encoder.name for encoder in self._encoder.encoders if encoder.kind == "category")
+            codes = tuple(name for name in coded if types.get(name) != "truth value")
             return features.model_copy(update={"include": self._encoder.names, "exclude": (), "categorical": codes})
         reserved = {
             name for name in (*self._ids, self.label, self.weight, self.second, self.split_by) if name is not None
