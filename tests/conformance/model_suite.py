@@ -95,6 +95,17 @@ def names_its_layers(name: str, case: ModelCase) -> None:
     assert all(model.get_submodule(path) is layer for path, layer in named.items())
 
 
+def draws_nothing_without_memory(name: str, case: ModelCase) -> None:
+    """To count its numbers a model is built without memory, where normal draws would import PyTorch's compiler."""
+
+    def drawn(*_: Any, **__: Any) -> Tensor:
+        raise AssertionError("expected no normal draws for a model without memory")
+
+    with pytest.MonkeyPatch.context() as patched, torch.device("meta"):
+        patched.setattr(torch.Tensor, "normal_", drawn)
+        assert built(name, case).width
+
+
 MODEL_CHECKS: tuple[Callable[[str, ModelCase], None], ...] = (
     refuses_bad_settings,
     embeds_rows,
@@ -102,6 +113,7 @@ MODEL_CHECKS: tuple[Callable[[str, ModelCase], None], ...] = (
     learns,
     comes_back_from_its_state,
     names_its_layers,
+    draws_nothing_without_memory,
 )
 
 
