@@ -27,7 +27,7 @@ def init(
     *,
     owner: str | None = None,
     partner: list[str] | None = None,
-    label: str | None = None,
+    label: list[str] | None = None,
     id: list[str] | None = None,  # noqa: A002
     protect: str | None = None,
     apart: bool | None = None,
@@ -50,7 +50,7 @@ def init(
         folder: The folder with the parties' tables.
         owner: The file with the labels.
         partner: A partner's file; may be repeated.
-        label: The column of the labels.
+        label: The column of the labels; repeat it for further labels of the same task.
         id: The column that identifies a row; repeat it where the tables name it differently.
         protect: What to protect: labels, columns, both, nothing, or auto, the default: both where the rows suffice.
         apart: A private file for each organisation, or all in job.yaml.
@@ -70,7 +70,7 @@ def init(
     """
     from cutlayer.cli.first_files import write_first, write_partner
     from cutlayer.cli.questions import AUTO, first_answers, partner_names, second_column, task_kind
-    from cutlayer.jobs.first_job import by_default
+    from cutlayer.jobs.first_job import by_default, check_further_labels
     from cutlayer.jobs.found_tables import find_tables
 
     if not folder.is_dir():
@@ -86,10 +86,11 @@ def init(
     tables = find_tables(folder, named, least=1 if partner_name or asking else 2)
     elsewhere = partner_names(tables, partner_name, width or [], asking=asking)
     apart = apart or bool(elsewhere) or None
-    job = first_answers(tables, owner, partners, label, id or [], protect, apart, elsewhere, asking=asking)
+    job = first_answers(tables, owner, partners, label or [], id or [], protect, apart, elsewhere, asking=asking)
     job = replace(job, task=task_kind(job, task, asking=asking))
     job = replace(job, second=second_column(job, event, exposure, asking=asking))
     job, lines = completed(job, split_by, positive, rows, asking=asking)
+    check_further_labels(job, None if task is None else job.task)
     chosen = job.protect
     job = by_default(job) if chosen == AUTO else job
     if chosen in (AUTO, "both"):
@@ -139,7 +140,9 @@ def _protected(job: FirstJob, *, by_default: bool) -> str:
     if job.protect == "both" and grades_epsilon(job) is not None:
         return "protected: labels, which are drawn, and columns, of which a partner releases a drawn grade of each row"
     reason = "so few drawn labels cost accuracy"
-    if job.task in NUMBERS:
+    if job.further_labels:
+        reason = "grades are of one label"
+    elif job.task in NUMBERS:
         reason = "labels that are numbers are drawn in a stated range alone"
     elif job.repeats:
         reason = "rows that share an id have no grade of their own"
@@ -163,7 +166,8 @@ def _facts(job: FirstJob, overlap: Overlap, label: ColumnProfile) -> Iterator[st
     from cutlayer.data.classes import listed_classes
     from cutlayer.jobs.guessed_aggregate import aggregate_lines
 
-    yield f"task: {job.task}, of {job.label} in {job.owner.path.name}{_task_note(job)}"
+    labels = " and ".join((job.label, *job.further_labels))
+    yield f"task: {job.task}, of {labels} in {job.owner.path.name}{_task_note(job)}"
     if len({*job.ids.values()}) > 1:
         yield "ids: " + ", ".join(f"{column} of {file}" for file, column in job.ids.items())
     which = f"all {overlap.rows:,} of {job.owner.party}" if job.rows == "all" else "those that all parties have"

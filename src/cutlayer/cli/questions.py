@@ -66,7 +66,7 @@ def first_answers(
     tables: Sequence[TableSummary],
     owner: str | None,
     partners: Sequence[str],
-    label: str | None,
+    labels: Sequence[str],
     keys: Sequence[str],
     protect: str | None,
     apart: bool | None,
@@ -78,7 +78,7 @@ def first_answers(
     from cutlayer.jobs.column_guesses import candidates, guess, id_columns
     from cutlayer.jobs.first_job import FirstJob
 
-    names = {table.path.name: table for table in tables}
+    names, label = {table.path.name: table for table in tables}, next(iter(labels), None)
     ids = _guessed(lambda: id_columns(tables, keys), {name: names[name].columns[0] for name in names}, asking=asking)
     first = _owner_of(names, label)
     if not (owner or label):
@@ -99,11 +99,12 @@ def first_answers(
     protect = choice("What has to stay private?", (AUTO, *PROTECTED), protect, AUTO, asking=asking)
     if apart is None:
         apart = asking and typer.confirm("Does each organisation run its own part?", default=False)
-    as_they_are = {ids[chosen.path.name], *([label] if chosen.has_classes(label) else [])}
+    as_they_are = {ids[chosen.path.name], *(name for name in {label, *labels} if chosen.has_classes(name))}
     chosen = with_formats(chosen, as_they_are, asking=asking)
     taking_part = tuple(with_formats(names[name], {ids[name]}, asking=asking) for name in listed)
     ids = {table.path.name: ids[table.path.name] for table in (chosen, *taking_part)}
-    return FirstJob(chosen, taking_part, label, ids, protect, apart, elsewhere)  # type: ignore[arg-type]
+    further = tuple(labels[1:])
+    return FirstJob(chosen, taking_part, label, ids, protect, apart, elsewhere, further_labels=further)  # type: ignore[arg-type]
 
 
 def with_formats(table: TableSummary, as_they_are: set[str], *, asking: bool) -> TableSummary:

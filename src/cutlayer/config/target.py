@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Literal, get_args
 
 from cutlayer.config.case import Case
+from cutlayer.config.phases import Phase
 
 Target = Literal["value", "count", "amount", "severity", "survival"]
 TARGETS: tuple[Target, ...] = get_args(Target)[1:]
@@ -15,6 +16,30 @@ NUMBERS = ("regression", *TARGETS)
 _TOPS = ("auto", "linear", "boosting")
 _REFERENCES = ("alone", "boosting")
 """Baselines that are fitted at once, and so have a task on the log link."""
+
+
+def further_label_faults(case: Case) -> Iterator[str]:
+    """Further labels are for a release that no label touched, on which a top model is fitted at once for each."""
+    job, where = case.job, f"parties.{case.job.active}.further_labels"
+    owner = job.parties[job.active]
+    if not (further := owner.further_labels):
+        return
+    ids = () if owner.id is None else owner.id.columns
+    taken = {*ids, owner.label, owner.weight, owner.exposure, job.train.split.by}
+    for number, name in enumerate(further):
+        if name in taken or name in further[:number]:
+            wanted = f"{where} apart from label, id, weight, exposure and train.split.by, each once"
+            yield f"expected {wanted}, got {name!r}; leave it out"
+    own = "write a job for each label"
+    if not job.fits_top:
+        remedy = "write train.release: once and model.top: {kind: auto}"
+        yield f"expected a top model that is fitted at once with {where}, got one that is trained in steps; {remedy}"
+    if Phase.LABELS in job.phases:
+        yield f"expected a release without labels with {where}, got grades by drawn labels; {own}, which draws its own"
+    if owner.event is not None:
+        yield f"expected no {where} with task survival, whose event is of one label, got some; {own}"
+    if owner.unlabelled == "drop":
+        yield f"expected unlabelled: refuse with {where}, which are of the same rows, got drop; {own}"
 
 
 def target_faults(case: Case) -> Iterator[str]:

@@ -83,6 +83,7 @@ class PartyTable:
         *,
         target: Target = "value",
         second: str | None = None,
+        further_labels: Sequence[str] = (),
         drop_unlabelled: bool = False,
         repeated_ids: str = "",
         forgotten: ForgottenRows | None = None,
@@ -106,6 +107,7 @@ class PartyTable:
             split_by: Name of the column that the split is by, at the active party; it is no feature.
             target: What the numbers of a regression are.
             second: Name of the second column of the label, at the active party: exposures, or events.
+            further_labels: Names of further label columns, at the active party; none is a feature.
             drop_unlabelled: Whether rows without a label are no rows of the table.
             repeated_ids: What to advise where ids repeat; how to state a rule for them by default.
             forgotten: Rows that the party has forgotten, which are no rows of the table.
@@ -116,7 +118,7 @@ class PartyTable:
         """
         self._source = open_source(table, party, memory=memory)
         self.where, self.label, self.weight, self.split_by = self._source.where, label, weight, split_by
-        self.second, self._target = second, target
+        self.second, self._target, self._further = second, target, tuple(further_labels)
         self._id = IdConfig(column=id) if isinstance(id, str) else id
         self._ids = id_columns(
             self._source, self._id, label, ("weight", weight), ("exposure" if target != "survival" else "event", second)
@@ -445,7 +447,7 @@ class PartyTable:
         reserved = {
             name for name in (*self._ids, self.label, self.weight, self.second, self.split_by) if name is not None
         }
-        names = feature_names(self._source.names, features, self.where, reserved)
+        names = feature_names(self._source.names, features, self.where, {*reserved, *self._further})
         named = dict.fromkeys((*features.categorical, *features.vocabulary))
         categorical = tuple(name for name in named if name in set(names))
         return features.model_copy(update={"include": names or "none", "exclude": (), "categorical": categorical})

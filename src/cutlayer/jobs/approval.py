@@ -159,6 +159,8 @@ def _columns(job: Job, name: str, run: Path | None) -> Mapping[str, tuple[str, .
     named = {"label": party.label, "exposure": party.exposure, "event": party.event}
     named |= {"weight": party.weight, "split": split_by}
     used: dict[str, tuple[str, ...]] = {use: (column,) for use, column in named.items() if column is not None}
+    if party.label is not None:
+        used["label"] = (party.label, *party.further_labels)
     used["id"] = id_columns(source, party.id, party.label, ("weight", party.weight))
     if run is None:
         reserved = {column for columns in used.values() for column in columns}

@@ -101,6 +101,27 @@ class PartyModel:
         return self.record.task.task
 
 
+def further_models(job: Job, folder: RunFolder, encoder: Encoder | None) -> dict[str, PartyModel]:
+    """The label owner's model of each further label of a run, by its name.
+
+    Args:
+        job: Job of the run.
+        folder: Folder of the run.
+        encoder: Encoder of its first label, whose encoded columns all of them read.
+
+    Raises:
+        RunFolderError: A label has no trained model, or one of columns that are encoded in another way.
+    """
+    parts = {}
+    for label in job.parties[job.active].further_labels:
+        place = folder.of_label(label)
+        part = parts[label] = PartyModel.load(job, place, job.active)
+        if (part.encoder and part.encoder.to_json()) != (encoder and encoder.to_json()):
+            got = f"a model of others in {place.path}"
+            raise RunFolderError.expected(f"a model of the columns of {folder.path}", got, RESTORE)
+    return parts
+
+
 def _record(job: Job, folder: RunFolder, party: str) -> ModelRecord:
     path = record_path(folder, party)
     if not path.exists():

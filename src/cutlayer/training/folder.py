@@ -292,6 +292,10 @@ class RunFolder:
             raise RunFolderError.expected(wanted, ascii(label[:80]), "run the job again")
         return RunFolder(self.path / "compare" / name)
 
+    def of_label(self, label: str) -> RunFolder:
+        """The folder of the model of a further label; its name is a `label_name`."""
+        return RunFolder(self.path / "labels" / label)
+
     def transcript(self, party: str) -> Path:
         """Folder of a party's transcript."""
         return self.path / "transcript" / party
