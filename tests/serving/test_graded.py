@@ -262,7 +262,7 @@ def test_a_registered_model_predicts_from_columns_and_releases(
         model.predict(frame.drop(columns="income"))
     assert len(model.predict(frame.iloc[:0])) == 0
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    with pytest.raises(ConfigError, match="http://127.0.0.1:1 refused the model: "):
+    with pytest.raises(ConfigError, match=r"127\.0\.0\.1:1 refused the model: "):
         register("http://127.0.0.1:1", "credit", part, "job", "run")
 
 
