@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import csv, parquet
 
+from cutlayer.config.load import load_job
 from tests.cli.jobs import Place, as_yaml
 from tests.parties.runs import raw_job
 
@@ -156,6 +157,23 @@ def test_files_train_and_predict_each_label_of_a_private_file(place: Place) -> N
     done = place.call("party", "predict", "job.yaml", *bank, "--release", "new", "--out", "scores.csv")
     assert done.code == 0, done
     assert csv.read_csv("scores.csv").column_names[1:3] == ["probability", "upgraded_probability"]
+
+
+def test_init_writes_further_labels_of_one_task(place: Place) -> None:
+    prepare(place)
+    named = ("init", ".", "--labels", "bank.csv", "--partner", "telco.csv", "--label", "churned", "--yes")
+    made = place.call(*named, "--further-label", "upgraded", "--overwrite", "--json")
+    assert made.code == 0, made.err
+    owner = load_job(place.file).parties["bank"]
+    assert (owner.label, owner.further_labels, owner.table and owner.table.path.name) == (
+        "churned",
+        ("upgraded",),
+        "bank.csv",
+    )
+    assert place.call("check", "job.yaml").code == 0
+    for name, phrase in (("amount", "binary of churned, regression of amount"), ("churned", "used already")):
+        assert phrase in place.call(*named, "--further-label", name, "--overwrite").error
+    assert "no column 'nowhere' in bank.csv" in place.call(*named, "--further-label", "nowhere", "--overwrite").error
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
