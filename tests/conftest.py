@@ -20,6 +20,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 
+from tests.plugin_packages import see_plugins
 from tests.postgres import postgres
 
 __all__ = ["postgres"]
@@ -242,6 +243,7 @@ Nor are the repetitions of an audit, but in `audit`.
 def pytest_configure(config: pytest.Config) -> None:
     """Choose the root of all temporary folders, unless the caller has, and let SIGHUP arrive, which `nohup` ignores."""
     gc.disable()  # until all is imported, of which nothing is garbage
+    see_plugins()
     config.pluginmanager.register(Examples())
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     # No test may depend on the time of an example. Every run draws others, so that each needs few of the default 100.

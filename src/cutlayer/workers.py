@@ -128,17 +128,18 @@ def equal_threads() -> int:
     return max(1, cores if _most_threads is None else min(cores, _most_threads))
 
 
-def in_threads(work: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
+def in_threads(work: Callable[[Part], Result], parts: Sequence[Part], most: int | None = None) -> list[Result]:
     """The results of a function, in order, of parts that do not depend on each other: of work outside of Python.
 
     Args:
         work: Must leave Python's lock for most of its time, and draw no random numbers.
         parts: Its arguments.
+        most: Maximum number of threads, of work that takes much memory.
 
     Raises:
         Exception: What the first part that failed raised.
     """
-    threads = min(equal_threads(), len(parts))
+    threads = min(equal_threads(), len(parts), most or len(parts))
     if threads < 2:
         return [*map(work, parts)]
     with ThreadPoolExecutor(threads, thread_name_prefix="cutlayer-part") as pool:

@@ -83,6 +83,34 @@ def graded(place: Place) -> Place:
     return place
 
 
+def test_a_gate_that_fails_stops_the_scheduler_until_somebody_names_the_version(graded: Place) -> None:
+    place = graded
+    private = {**PRIVATE["bank"], "privacy": {"label_dp": {"eps": 3.0}}}
+    private["audit"] = {"attacks": ["sent_labels"], "fail_above": {"label_auc": 0.6}}
+    (place.folder / "bank.yaml").write_text(as_yaml(private))
+    for name in ("telco", "bank", "telco", "bank", "telco"):
+        said = start(place, name)
+    assert (said["state"], said["failed"]) == ("done", False)
+    for _ in range(2):  # also where it is repeated
+        said = start(place, "bank", code=1)
+        assert (said["state"], said["next"], said["version"]) == ("failed", "decide", "1")
+    for name in PRIVATE:
+        assert (place.folder / "runs" / f"job-{name}-1" / "report.html").exists()
+    write_tables(place.folder, "-june", 1000)
+    june = ("--round", "june", "--data", "bank-june.csv", "--out", "june.parquet")
+    assert start(place, "bank", *june, code=1)["done"] == []
+    assert not [*(place.folder / "shared").glob("predict-*")]
+    start(place, "bank", *june, "--version", "1", code=5)
+    for _ in range(2):
+        start(place, "telco", "--round", "june", "--data", "telco-june.csv", "--version", "1")
+        said = start(place, "bank", *june, "--version", "1")
+    assert (said["state"], said["rows"]) == ("done", 300)
+    named = ("--as", "bank", "--local", "bank.yaml", "--folder", "shared", "--plaintext")
+    result = place.call("exchange", "job.yaml", *named, *june)
+    assert "a gate of job-bank-1 failed, or a guarantee that was tested: " in result.out
+    assert "nothing is predicted; --version 1 does so all the same" in result.out
+
+
 def test_a_year_of_one_command(graded: Place) -> None:
     """Trained by drawn labels on all rows; a month; a month without the partner; a second version; all repeated."""
     place = graded

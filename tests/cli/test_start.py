@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from importlib import import_module
@@ -11,7 +12,7 @@ from importlib.util import find_spec
 import pytest
 
 from tests.cli.jobs import JOB, as_yaml, changed
-from tests.cli.test_options import VERBS
+from tests.cli.test_options import ALL_VERBS
 
 HEAVY = "cryptography dp_accounting duckdb fsspec grpc jinja2 numpy optuna pandas pyarrow ruamel scipy sklearn torch"
 START = f"""
@@ -23,17 +24,18 @@ def check(after):
 
 import cutlayer
 check("import cutlayer")
-from cutlayer.cli import app
+from cutlayer.cli.app import _run
 for line in sys.argv[1:]:
     with contextlib.redirect_stdout(io.StringIO()) as out:
-        app([*line.split(), "--help"], standalone_mode=False)
+        assert _run([*line.split(), "--help"]) == 0, line
     assert "Usage" in out.getvalue(), line
     check(f"cutlayer {{line}} --help")
 """
 
 
 def test_help_imports_no_heavy_module() -> None:
-    subprocess.run([sys.executable, "-c", START, "", *VERBS], check=True)
+    seen = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", START, "", *ALL_VERBS], check=True, env=seen)
 
 
 COMPUTING = ["fastapi", "grpc", "onnx", "optuna", "scipy.stats", "sklearn", "torch", "uvicorn"]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
 import torch
 
+from cutlayer.models.bottom_fits import fit_bottom
 from cutlayer.models.bottom_fits.base import DrawnLabels
 from cutlayer.models.bottom_fits.grade import MAX_TREES, MIN_STEPS, ROWS_A_GRADE, GradeFit, _fits, _folds, borders_of
+from cutlayer.models.grade import GradeBottom
+from tests.models.fitted_columns import CODES, DIGESTS, NUMBERS, TRAINING, bottom_of, columns
 
 
 @pytest.mark.parametrize("are_numbers", [False, True])
@@ -23,7 +27,7 @@ def test_few_rows_have_few_grades(*, are_numbers: bool) -> None:
 @pytest.mark.parametrize(("classes", "models"), [(0, 3), (2, 3), (10, 3), (40, 3), (41, 1), (256, 1)])
 def test_of_many_classes_trees_are_bounded(classes: int, models: int) -> None:
     """Boosting has a tree for each class in every step: 256 classes of few rows would take minutes."""
-    fits = _fits(GradeFit(), 1000, classes)
+    fits = _fits(GradeFit(), 1000, classes, 1)
     assert len(fits) == models
     steps = [fit.keywords["settings"]["max_iter"] for fit in fits if isinstance(fit, partial)]
     assert all(count >= MIN_STEPS and count * max(1, classes) <= MAX_TREES for count in steps if classes > 2)
@@ -52,4 +56,41 @@ def test_a_border_is_no_score() -> None:
 def test_labels_of_many_informative_rows_have_fewer_folds(
     rows: int, epsilon: float, *, numbers: bool, folds: int
 ) -> None:
-    assert _folds(DrawnLabels(torch.arange(rows) % 2, epsilon, 2, are_numbers=numbers)) == folds
+    judged = 2 if folds == 5 else 1
+    assert _folds(DrawnLabels(torch.arange(rows) % 2, epsilon, 2, are_numbers=numbers)) == (judged, folds)
+
+
+DRAWN = {
+    "two classes": DrawnLabels((CODES[TRAINING, 0] % 2).long(), 2.0, 2),
+    "several": DrawnLabels(CODES[TRAINING, 0].long(), 4.0, 5),
+    "numbers": DrawnLabels((NUMBERS[TRAINING, 0] > 0).long(), 2.0, 2, are_numbers=True),
+}
+
+
+def fitted(drawn: DrawnLabels) -> GradeBottom:
+    bottom = bottom_of("grade")
+    assert isinstance(bottom, GradeBottom)
+    fit_bottom({"kind": "grade"}, bottom, replace(columns(), labels=drawn), "fit")
+    return bottom
+
+
+@pytest.mark.parametrize("labels", DRAWN)
+def test_a_fit_knows_the_grades_of_its_rows(labels: str) -> None:
+    """By predictions of the fit: they are the grades that its models give, and are known until models change."""
+    bottom = fitted(DRAWN[labels])
+    assert bottom.known is not None
+    rows, grades = bottom.known
+    assert rows.equal(TRAINING)
+    assert len(grades.unique()) > 2
+    assert grades.equal(bottom.grade(CODES[rows], NUMBERS[rows], DIGESTS[rows]))
+    bottom.load_state_dict(bottom.state_dict())
+    assert bottom.known is None
+
+
+def test_fits_in_threads_are_the_same_to_the_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    for threads in (1, 3):
+        monkeypatch.setattr("cutlayer.workers.equal_threads", lambda count=threads: count)
+        made.append(fitted(DRAWN["two classes"]).state_dict())
+    assert made[0].keys() == made[1].keys()
+    assert all(made[0][name].equal(made[1][name]) for name in made[0])

@@ -7,7 +7,8 @@ import pytest
 import torch
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
-from cutlayer.models.top_estimators.boosting import fit_boosting
+from cutlayer.kernels.rows.grade_columns import columns_of_grades
+from cutlayer.models.top_estimators.boosting import fit_boosting, nested_runs
 from cutlayer.models.top_estimators.rows import FLOOR, FitRows
 from cutlayer.models.top_estimators.trees import TreeEnsemble
 
@@ -79,6 +80,46 @@ def test_a_fit_by_several_threads_is_the_same_to_the_bit(monkeypatch: pytest.Mon
         monkeypatch.setattr("cutlayer.models.top_estimators.boosting.MANY_ROWS", 0)
         made.append(list(fit_boosting(rows, 0, {"max_iter": 4}).buffers()))
     assert all(one.equal(three) for one, three in zip(*made, strict=True))
+
+
+@pytest.mark.parametrize("classes", [0, 2, 3])
+def test_columns_of_a_grade_are_fitted_as_one_and_read_as_they_are(classes: int) -> None:
+    codes, numbers = table()
+    value = np.nan_to_num(numbers[:, 0] + numbers[:, 1])
+    grade = np.digitize(value, [-1.5, -0.5, 0.5, 1.5]) + 3 * (value > 2)  # some grades have no row
+    nested = columns_of_grades(torch.from_numpy(grade), 9).numpy()
+    nested[:40] = np.nan  # of a row that was not sent
+    beside = np.column_stack([numbers[:, 1], nested, numbers[:, 2] > 0]).astype(np.float32)
+    value = target(codes, numbers)
+    labels = np.digitize(value, np.quantile(value, np.arange(1, classes) / classes)) if classes else value
+    assert nested_runs(beside) == [range(1), range(1, 10), range(10, 11)]
+
+    rows = FitRows(codes, beside, CARDS, labels, classes)
+    trees = fit_boosting(rows, 0, {"max_iter": 20})
+    summed = np.column_stack([numbers[:, 1], nested.sum(axis=1), numbers[:, 2] > 0]).astype(np.float32)
+    one = fit_boosting(FitRows(codes, summed, CARDS, labels, classes), 0, {"max_iter": 20})
+    given = torch.from_numpy(codes)
+    assert trees.raw(given, torch.from_numpy(beside)).equal(one.raw(given, torch.from_numpy(summed)))
+    assert len(trees._reads(2, 11).any(0)[3:12].nonzero()) > 2  # grades in several columns
+
+    kind = HistGradientBoostingClassifier if classes else HistGradientBoostingRegressor
+    flags = np.arange(13) < 2
+    model = kind(categorical_features=flags, random_state=0, max_iter=20)
+    apart = np.concatenate([codes, beside], axis=1)
+    model.fit(apart, labels)
+    wanted = model.decision_function(apart) if classes else model.predict(apart)
+    np.testing.assert_allclose(
+        trees.raw(given, torch.from_numpy(beside)).numpy().reshape(wanted.shape), wanted, atol=1e-9
+    )
+
+
+def test_columns_that_are_not_nested_are_fitted_apart() -> None:
+    flags = np.array([[1, 0], [1, 1], [0, 0], [1, np.nan]], dtype=np.float32)
+    assert nested_runs(flags) == [range(1), range(1, 2)]
+    assert nested_runs(flags[:3]) == [range(2)]
+    assert nested_runs(np.array([[1, 0], [0, 1]], dtype=np.float32)) == [range(1), range(1, 2)]
+    assert nested_runs(np.array([[1, 0], [2, 1]], dtype=np.float32)) == [range(1), range(1, 2)]
+    assert nested_runs(np.zeros((3, 0), np.float32)) == []
 
 
 def test_unseen_codes_and_codes_beyond_the_limit_of_the_library_count_as_missing() -> None:

@@ -24,16 +24,16 @@ from cutlayer.errors import BudgetExceeded, CheckpointError, DataError
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.kernels.rows.grade_columns import grades_of_columns
-from cutlayer.loggers.registry import register
 from cutlayer.protections.grade_dp import GradeDPConfig
 from cutlayer.protections.label_dp import LabelDPConfig
 from cutlayer.serving import drift, party_drift
 from cutlayer.serving.export import export_part, load_part
 from cutlayer.serving.models import Models, PartyModel, RowEmbedder
 from cutlayer.serving.predict import Request, predict
-from cutlayer.serving.pyfunc import RegisteredModel
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
+from cutlayer_loggers.pyfunc import RegisteredModel
+from cutlayer_loggers.registry import register
 from tests.parties.runs import ACTIVE, PASSIVES, run
 from tests.parties.test_grades import FIT, kept, raw
 from tests.serving.test_peer import impostor, looked_up
@@ -71,7 +71,7 @@ def counted(served: Path, tmp_path: Path) -> Path:
 
 
 def job_of(served: Path) -> tuple[Job, RunFolder]:
-    from cutlayer.serving.online.trained_party import TrainedParty
+    from cutlayer_serve.trained_party import TrainedParty
 
     return TrainedParty.open(served, ACTIVE).job, RunFolder(served)
 
@@ -90,7 +90,7 @@ def test_a_served_row_has_the_grade_of_the_training_in_one_byte(
 ) -> None:
     wanted = predicted(served, IDS, tmp_path / "scores.csv")
     crossed: list[Any] = []
-    from cutlayer.serving.online import passive as module
+    from cutlayer_serve import passive as module
 
     encode = module.encode
     monkeypatch.setattr(module, "encode", lambda sent, limits: crossed.append(sent) or encode(sent, limits))

@@ -33,10 +33,10 @@ from cutlayer.protections.contract.chain import Chain
 from cutlayer.protections.contract.views import Mode, PassiveView
 from cutlayer.protections.grade_dp import GradeDP
 from cutlayer.results.scores import ScoreWriter, score_columns, score_schema, scores_of
+from cutlayer.serving.given_columns import release_columns
 from cutlayer.serving.models import PartyModel, RowEmbedder
 from cutlayer.serving.new_rows import new_table
 from cutlayer.serving.prediction_release import set_up_releases
-from cutlayer.serving.pyfunc import release_columns
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import forgotten_by, read_key
 from cutlayer.training.model_record import ModelRecord

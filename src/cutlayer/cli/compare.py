@@ -36,9 +36,9 @@ def compare(
 
     Example: cutlayer compare job.yaml --protect none --protect max_norm --protect "label_dp eps=1" --seeds 5
     """
-    from cutlayer.config.load import load_job
+    from cutlayer.config.load import load_whole_job
 
-    load_job(job)  # which says what is wrong with the file before PyTorch is loaded
+    load_whole_job(job)  # which says what is wrong with the file before PyTorch is loaded
     from cutlayer.cli.progress import progress_for
     from cutlayer.report.terminal import rich_table
     from cutlayer.sweeps.compare import compare as compared

@@ -15,6 +15,7 @@ from cutlayer.cli.app import emit, say
 from cutlayer.cli.verb import verb
 
 if TYPE_CHECKING:
+    from cutlayer.results.passive import PassiveReport
     from cutlayer.results.report import Report
     from cutlayer.training.folder import RunFolder
 
@@ -102,21 +103,38 @@ def finish(
 
 def _finish_passive(folder: RunFolder, *, as_json: bool, as_markdown: bool) -> int:
     """Write `report.json` and `report.html` of a passive party, and show them."""
-    from cutlayer.report.passive.build import build_passive
-    from cutlayer.report.passive.page import passive_html, passive_markdown, print_passive
-    from cutlayer.storage.durable import write_whole
+    from cutlayer.report.passive.page import passive_markdown, print_passive
 
     with folder.locked("a report"):
-        result = build_passive(folder.path)
-        result.write(folder.path / "report.json")
-        write_whole(folder.path / "report.html", passive_html(result))
+        result = _write_passive(folder.path)
     if as_json:
         emit(result.model_dump(mode="json"))
     elif as_markdown:
         sys.stdout.write(passive_markdown(result))
     else:
         print_passive(result, Console())
-    return GATE_FAILED if any(test.exceeded for test in result.guarantees) else 0
+    return GATE_FAILED if result.failed else 0
+
+
+def _write_passive(path: Path) -> PassiveReport:
+    from cutlayer.report.passive.build import build_passive
+    from cutlayer.report.passive.page import passive_html
+    from cutlayer.storage.durable import write_whole
+
+    result = build_passive(path)
+    result.write(path / "report.json")
+    write_whole(path / "report.html", passive_html(result))
+    return result
+
+
+def has_failed(folder: RunFolder) -> bool:
+    """Whether a gate of an ended run failed, or a guarantee that was tested; writes the report of a run without one."""
+    from cutlayer.results.audit import PassiveAudit
+
+    if not (folder.path / "report.html").exists():
+        with folder.locked("a report"):
+            (_write_passive if folder.of_passive else write_report)(folder.path)
+    return PassiveAudit.read(folder.path / "audit.json").failed if folder.of_passive else folder.audit.failed
 
 
 def say_trail(trail: Path | None) -> None:

@@ -60,6 +60,8 @@ class GradeBottom(BottomModel):
         plan: Kinds of the models, JSON in UTF-8, uint8; empty before a fit.
         borders: Scores between two grades, float64 (grades - 1,), or centres, float64 (grades, classes).
         fold_key: 32 bytes that folds are drawn by, uint8.
+        known: Training rows of a fit in this process, ascending, and their grades, int64 (n,) each, which the fit has
+            scored already; `None` after they were taken.
 
     Args:
         config: Section of the job.
@@ -78,6 +80,7 @@ class GradeBottom(BottomModel):
         self.register_buffer("borders", torch.zeros(0, dtype=torch.float64))
         self.register_buffer("fold_key", torch.zeros(32, dtype=torch.uint8))
         self.heads = nn.ModuleList()
+        self.known: tuple[Tensor, Tensor] | None = None
 
     @property
     def grades(self) -> int:
@@ -93,7 +96,7 @@ class GradeBottom(BottomModel):
         """
         text = json.dumps([[part.kind for part in head.parts] for head in heads])
         self.plan = torch.tensor(list(text.encode()), dtype=torch.uint8)
-        self.heads, self.borders = nn.ModuleList(heads).eval(), borders.double()
+        self.heads, self.borders, self.known = nn.ModuleList(heads).eval(), borders.double(), None
 
     def folds(self, digests: Tensor, count: int) -> Tensor:
         """Fold of each row, int64 (n,), by the digest of its id, uint8 (n, 16)."""
@@ -129,7 +132,10 @@ class GradeBottom(BottomModel):
         if not len(self.heads) or not len(codes):
             return torch.zeros(len(codes), dtype=torch.int64, device=codes.device)
         folds = None if digests is None else self.folds(digests, len(self.heads))
-        scores = self.scores(codes, numbers, folds)
+        return self.bands(self.scores(codes, numbers, folds))
+
+    def bands(self, scores: Tensor) -> Tensor:
+        """Grades of scores, as `scores` returns them, int64 (n,)."""
         if self.borders.dim() == 1:
             return torch.searchsorted(self.borders, scores[:, 0].contiguous(), right=True)
         return torch.cdist(scores, self.borders).argmin(dim=1)
@@ -147,6 +153,7 @@ class GradeBottom(BottomModel):
         from cutlayer.models.top_estimators.head import Head
         from cutlayer.models.top_estimators.kinds import empty_part
 
+        self.known = None
         saved, borders = state_dict.get(prefix + "plan"), state_dict.get(prefix + "borders")
         if saved is not None and borders is not None:
             try:

@@ -116,9 +116,9 @@ def _attributes(
         codes, values = (part.numpy() for part in store.gather(torch.arange(start, end)))
         grade = grades[start:end]
         for at, table in enumerate(of_codes):
-            np.add.at(table, (codes[:, at], grade), 1.0)
+            _count(table, codes[:, at], grade)
         for at, table in enumerate(above):
-            np.add.at(table, (np.searchsorted(cuts[at], values[:, at], side="right"), grade), 1.0)
+            _count(table, np.searchsorted(cuts[at], values[:, at], side="right"), grade)
     for category, table in zip(categories, of_codes, strict=True):
         for code in np.flatnonzero(table.sum(axis=1)):
             yield category.name, f"{category.name} = {_value(category, int(code))}", table[code]
@@ -129,6 +129,12 @@ def _attributes(
         for at in range(len(cut)):
             share = upper[at + 1].sum() / max(table.sum(), 1)
             yield number.name, f"{number.name} in its upper {share:.0%}", upper[at + 1]
+
+
+def _count(table: npt.NDArray[np.float64], lines: npt.NDArray[np.integer], grades: npt.NDArray[np.int64]) -> None:
+    """Add the number of rows of each line and grade to a table (lines, grades)."""
+    cells = lines.astype(np.int64) * table.shape[1] + grades
+    table += np.bincount(cells, minlength=table.size).reshape(table.shape)
 
 
 def _value(category: object, code: int) -> str:

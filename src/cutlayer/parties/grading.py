@@ -90,14 +90,18 @@ class Grading:
 
     def grades(self) -> Tensor:
         """Grade of each row before it is drawn, int64 (n,)."""
-        setup = self._side.setup
+        setup, bottom = self._side.setup, self._bottom
         grades = empty_rows(setup.store.rows, torch.empty(0, dtype=torch.int64))
+        left = torch.ones(setup.store.rows, dtype=torch.bool)
+        if bottom.known is not None:
+            scored, known = bottom.known
+            grades[scored], left[scored], bottom.known = known, False, None
 
         def grade(rows: Tensor) -> None:
             with torch.no_grad():  # which is a setting of this thread
-                grades[rows] = self._bottom.grade(*setup.store.gather(rows), setup.ids(rows))
+                grades[rows] = bottom.grade(*setup.store.gather(rows), setup.ids(rows))
 
-        in_threads(grade, evaluation_batches(torch.arange(setup.store.rows), EVALUATION_ROWS))
+        in_threads(grade, evaluation_batches(left.nonzero()[:, 0], EVALUATION_ROWS))
         return grades
 
     def check(self, grades: Tensor) -> None:

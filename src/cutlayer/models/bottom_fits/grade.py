@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -16,12 +17,13 @@ from cutlayer.kernels.noise.aes import derive
 from cutlayer.lazy import Tensor, torch
 from cutlayer.models.bottom_fits.base import DrawnLabels, Fit, GradeLimits, TrainingColumns
 from cutlayer.storage.row_arrays import give_back_memory
+from cutlayer.workers import equal_threads, in_threads
 
 if TYPE_CHECKING:
     from cutlayer.models.base import BottomModel
     from cutlayer.models.top_estimators.choice import Fit as FitPart
     from cutlayer.models.top_estimators.head import Head
-    from cutlayer.models.top_estimators.rows import FittedPart
+    from cutlayer.models.top_estimators.rows import FitRows, FittedPart
 
 ROWS_A_GRADE = 40
 """Number of training rows for each grade: to more grades of few rows the label owner's model fits noise."""
@@ -30,7 +32,9 @@ MAX_TREES = 600
 MIN_STEPS = 15
 """Steps of boosting below which only a linear model is left: of more than 40 classes drawn labels are mostly noise."""
 JUDGED_FOLDS = 2
-"""Number of folds after which a candidate without a weight is left out, and not fitted again."""
+"""Number of folds after which a candidate without a weight is left out, and not fitted again; one of `MANY` rows."""
+AT_ONCE = 2
+"""Number of fits at a time, each in a thread of its own: of more, memory would grow with the cores."""
 MAX_CELLS = 2**25
 """Maximum number of rows times columns that models are fitted to: of more rows, some are drawn."""
 FOLDS, FEW_FOLDS = 5, 3
@@ -89,10 +93,12 @@ def fit_grade(settings: GradeFit, bottom: BottomModel, columns: TrainingColumns)
     rows = columns.rows[chosen]
     codes, numbers = columns.gather(rows)
     labels = drawn.values[chosen]
-    count = settings.folds or _folds(drawn)
+    judged, count = _folds(drawn)
+    count = settings.folds or count
     folds = bottom.folds(columns.digests(rows), count)
     with undisturbed():
-        heads, held_out = _fitted(settings, count, folds, (codes, numbers), labels, columns, seed)
+        fitted_to = _rows(columns, codes, numbers, labels)
+        heads, held_out = _fitted(settings, fitted_to, folds.numpy(), (min(judged, count), count), drawn, seed)
     scores = score_of(held_out)
     z = ranking_z(scores, labels, drawn.classes, are_numbers=drawn.are_numbers)
     if z < settings.least_z:
@@ -100,6 +106,7 @@ def fit_grade(settings: GradeFit, bottom: BottomModel, columns: TrainingColumns)
         remedy = "ask the label owner for a larger label epsilon or more rows, or set fit.least_z: 0"
         raise ConfigError.expected(wanted, f"{z:.1f}", remedy)
     bottom.assign(heads, borders_of(scores, columns.epsilon, bottom.most, seed, are_numbers=drawn.are_numbers))
+    bottom.known = rows, bottom.bands(scores)
     return ()
 
 
@@ -170,14 +177,14 @@ def _equal_borders(values: npt.NDArray[np.float64], bands: int) -> npt.NDArray[n
     return (distinct[above - 1] + distinct[above]) / 2
 
 
-def _folds(drawn: DrawnLabels) -> int:
-    """Number of folds where none is stated."""
+def _folds(drawn: DrawnLabels) -> tuple[int, int]:
+    """Number of folds after which candidates without a weight are left out, and of folds where none is stated."""
     from cutlayer.kernels.noise.informative_rows import worth_of_drawn
 
     rows = len(drawn.values)
     shares = (torch.bincount(drawn.values, minlength=drawn.classes).double() / max(1, rows)).tolist()
     worth = worth_of_drawn(shares, rows, drawn.epsilon, are_numbers=drawn.are_numbers)
-    return FOLDS if worth < MANY else FEW_FOLDS
+    return (JUDGED_FOLDS, FOLDS) if worth < MANY else (1, FEW_FOLDS)
 
 
 def _sampled(columns: TrainingColumns, seed: int) -> Tensor:
@@ -189,56 +196,68 @@ def _sampled(columns: TrainingColumns, seed: int) -> Tensor:
     return torch.from_numpy(np.sort(np.random.default_rng(seed).choice(count, most, replace=False)))
 
 
+def _rows(columns: TrainingColumns, codes: Tensor, numbers: Tensor, labels: Tensor) -> FitRows:
+    """Rows with drawn labels as their targets: numbers are standardised."""
+    from cutlayer.models.top_estimators.rows import FitRows
+
+    drawn = columns.labels
+    targets, classes = labels.numpy(), drawn.classes if drawn is not None else 0
+    if drawn is not None and drawn.are_numbers:
+        targets, classes = (targets - targets.mean()) / (targets.std() or 1.0), 0
+    return FitRows(codes.long().numpy(), numbers.numpy(), columns.inputs.cardinalities, targets, classes)
+
+
 def _fitted(
     settings: GradeFit,
-    count: int,
-    folds: Tensor,
-    batch: tuple[Tensor, Tensor],
-    labels: Tensor,
-    columns: TrainingColumns,
+    rows: FitRows,
+    folds: npt.NDArray[np.int64],
+    judged: tuple[int, int],
+    drawn: DrawnLabels,
     seed: int,
 ) -> tuple[list[Head], Tensor]:
     """The average of the candidates without each fold, and its predictions of each row by the models without that row.
 
-    The weights are those of the least loss of all folds.
+    The weights are those of the least loss of all folds. One held-out part, as for true labels, has too few rows to
+    weigh models of labels that are mostly noise, but where these are many.
 
-    One held-out part, as for true labels, has too few rows to weigh models of labels that are mostly noise.
+    Args:
+        settings: Settings of the fit.
+        rows: Rows, of which the folds are int64 (n,).
+        folds: Fold of each row.
+        judged: Number of folds after which candidates without a weight are left out, and of all folds.
+        drawn: The labels.
+        seed: Seed of the fits.
     """
     from cutlayer.models.top_estimators.choice import fit_part, weights_of
     from cutlayer.models.top_estimators.head import Head
-    from cutlayer.models.top_estimators.rows import FitRows
 
-    drawn = columns.labels
-    if drawn is None:
-        raise ConfigError.expected("drawn labels for fit grade", "none")
-    codes, numbers = batch
-    targets, classes = labels.numpy(), drawn.classes
-    if drawn.are_numbers:
-        targets, classes = (targets - targets.mean()) / (targets.std() or 1.0), 0
-    rows = FitRows(codes.long().numpy(), numbers.numpy(), columns.inputs.cardinalities, targets, classes)
-    fits = _fits(settings, len(rows), classes)
-    held_out = np.zeros((len(fits), len(rows), max(classes, 1)))
-    chosen, judged = [*range(len(fits))], np.zeros(len(rows), dtype=bool)
-    fitted: list[dict[int, FittedPart]] = []
-    for fold in range(count):
-        out, rest = (np.flatnonzero(places) for places in (folds.numpy() == fold, folds.numpy() != fold))
-        without = rows.take(rest) if len(rest) else rows
-        fitted.append({})
-        for at in chosen:
-            give_back_memory()  # what the fit before needed
-            fitted[-1][at] = fit_part(fits[at], without, seed)
-        for at in chosen if len(out) else ():
-            held_out[at, out] = fitted[-1][at].predicted(rows.take(out))
-        judged[out] = True
-        if fold in (JUDGED_FOLDS - 1, count - 1) and judged.any():
-            weights = weights_of([*held_out[chosen][:, judged]], rows.take(np.flatnonzero(judged)))
+    fits = _fits(settings, len(rows), rows.classes, max(1, equal_threads() // AT_ONCE))
+    held_out = np.zeros((len(fits), len(rows), max(rows.classes, 1)))
+    fitted: list[dict[int, FittedPart]] = [{} for _ in range(judged[-1])]
+
+    def fit(task: tuple[int, int]) -> None:
+        fold, at = task
+        out, rest = (np.flatnonzero(places) for places in (folds == fold, folds != fold))
+        give_back_memory()  # what the fit before needed
+        fitted[fold][at] = fit_part(fits[at], rows.take(rest) if len(rest) else rows, seed)
+        if len(out):
+            held_out[at, out] = fitted[fold][at].predicted(rows.take(out))
+
+    targets = replace(rows, codes=rows.codes[:, :0], numbers=rows.numbers[:, :0])
+    chosen, weights, begun = [*range(len(fits))], np.zeros(0), 0
+    for end in judged:
+        in_threads(fit, [(fold, at) for fold in range(begun, end) for at in chosen], AT_ONCE)
+        scored = np.flatnonzero(folds < end)
+        if end > begun and len(scored):
+            weights = weights_of([held_out[at, scored] for at in chosen], targets.take(scored))
             chosen, weights = [at for at, weight in zip(chosen, weights, strict=True) if weight], weights[weights > 0]
+        begun = end
     transition = None if drawn.are_numbers else drawn.transition
     heads = [Head.of([parts[at] for at in chosen], weights, transition) for parts in fitted]
     return heads, heads[0].mixed([torch.from_numpy(held_out[at]) for at in chosen])
 
 
-def _fits(settings: GradeFit, rows: int, classes: int) -> Sequence[FitPart]:
+def _fits(settings: GradeFit, rows: int, classes: int, threads: int) -> Sequence[FitPart]:
     """Candidates: for labels that are mostly noise, smaller trees of fewer columns and slower steps."""
     from cutlayer.models.top_estimators.boosting import fit_boosting
     from cutlayer.models.top_estimators.linear import fit_linear
@@ -246,10 +265,11 @@ def _fits(settings: GradeFit, rows: int, classes: int) -> Sequence[FitPart]:
     steps = MAX_TREES // (classes if classes > 2 else 1)
     slow = {"max_iter": min(60, steps), "learning_rate": 0.06, "l2_regularization": 5.0, "early_stopping": False}
     leaf = {"min_samples_leaf": max(5, min(40, rows // 20))}
+    boosting = partial(fit_boosting, threads=threads)
     every: Mapping[str, FitPart] = {
         "linear": fit_linear,
-        "boosting": partial(fit_boosting, settings={**slow, **leaf, "max_leaf_nodes": 8, "max_features": 0.3}),
-        "additive": partial(fit_boosting, settings={**slow, **leaf, "max_leaf_nodes": 2, "max_iter": min(150, steps)}),
+        "boosting": partial(boosting, settings={**slow, **leaf, "max_leaf_nodes": 8, "max_features": 0.3}),
+        "additive": partial(boosting, settings={**slow, **leaf, "max_leaf_nodes": 2, "max_iter": min(150, steps)}),
     }
     return [every[name] for name in (settings.candidates if steps >= MIN_STEPS else ("linear",))]
 

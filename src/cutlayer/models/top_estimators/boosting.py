@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
 from cutlayer.models.top_estimators.rows import FitRows, frequency_ranks
@@ -16,6 +17,9 @@ MAX_CATEGORIES = 254
 
 MANY_ROWS = 8_000
 """Number of rows from which on a fit takes several threads, which costs more on few rows."""
+
+_FIRST_ROWS = 1_000
+"""Rows by which most columns of numbers are seen to be no flags."""
 
 
 _LEAVES = ((5_000, 8), (15_000, 15))
@@ -32,7 +36,10 @@ def leaves(rows: int) -> int:
 
 
 def fit_boosting(
-    rows: FitRows, seed: int, settings: Mapping[str, float | int | str | None] | None = None
+    rows: FitRows,
+    seed: int,
+    settings: Mapping[str, float | int | str | None] | None = None,
+    threads: int | None = None,
 ) -> TreeEnsemble:
     """Fit `HistGradientBoostingClassifier` or `HistGradientBoostingRegressor`.
 
@@ -40,6 +47,7 @@ def fit_boosting(
         rows: Training rows, of two classes or more.
         seed: Seed of its draws.
         settings: Arguments of the constructor that differ from the library's defaults; `None` takes `leaves`.
+        threads: Maximum number of threads, on which no result depends; by default a core each.
     """
     # An import of a second, for training alone.
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
@@ -48,12 +56,13 @@ def fit_boosting(
         frequency_ranks(column, cardinality, MAX_CATEGORIES)
         for column, cardinality in zip(rows.codes.T, rows.cardinalities, strict=True)
     ]
-    count = len(ranks)
-    columns = np.empty((len(rows), count + rows.numbers.shape[1]))
+    count, runs = len(ranks), nested_runs(rows.numbers)
+    columns = np.empty((len(rows), count + len(runs)))
     for index, (rank, most) in enumerate(ranks):
         ranked = rank[rows.codes[:, index]]
         columns[:, index] = np.where(ranked == most, np.nan, ranked)
-    columns[:, count:] = rows.numbers
+    for index, run in enumerate(runs, count):
+        columns[:, index] = rows.numbers[:, run[0]] if len(run) == 1 else rows.numbers[:, run].sum(axis=1)
     # On the log link larger trees have less loss already on 5,000 rows: docs/how-to/tasks.md.
     most = 31 if rows.power is not None and len(rows) >= _LEAVES[0][0] else leaves(len(rows))
     settings = {"max_leaf_nodes": most} if settings is None else settings
@@ -62,7 +71,38 @@ def fit_boosting(
         settings = {**settings, "loss": "gamma" if rows.power == 2 else "poisson"}
     categorical = np.arange(columns.shape[1]) < count
     model = kind(categorical_features=categorical if count else None, random_state=seed, **settings)
-    threads = equal_threads() if len(rows) >= MANY_ROWS else 1
+    threads = threads or equal_threads() if len(rows) >= MANY_ROWS else 1
     with threadpool_limits(threads, user_api="openmp"):  # the result does not depend on it
         model.fit(columns, rows.targets, sample_weight=rows.weights)
-    return TreeEnsemble.of(model, ranks, rows.numbers.shape[1], rows.classes)
+    return TreeEnsemble.of(model, ranks, rows.numbers.shape[1], rows.classes, runs)
+
+
+def nested_runs(numbers: npt.NDArray[np.float32]) -> list[range]:
+    """Columns that boosting reads as one: of 0 and 1, each 1 only where the one before is, as those of a grade.
+
+    A split of one of them is a split of their sum.
+
+    Args:
+        numbers: float32 (n, m), NaN where missing.
+
+    Returns:
+        Runs of columns, in order: each column is in one.
+    """
+    runs: list[range] = []
+    flagged = -2  # the last column of 0 and 1
+    for index, column in enumerate(numbers.T):
+        if not (_are_flags(column[:_FIRST_ROWS]) and _are_flags(column)):
+            runs.append(range(index, index + 1))
+            continue
+        before = numbers[:, index - 1]
+        if flagged == index - 1 and ((column <= before) | (np.isnan(column) & np.isnan(before))).all():
+            runs[-1] = range(runs[-1].start, index + 1)
+        else:
+            runs.append(range(index, index + 1))
+        flagged = index
+    return runs
+
+
+def _are_flags(column: npt.NDArray[np.float32]) -> bool:
+    """Whether all numbers are 0, 1 or missing."""
+    return bool(((column == 0) | (column == 1) | np.isnan(column)).all())

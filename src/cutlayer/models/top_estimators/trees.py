@@ -62,7 +62,12 @@ class TreeEnsemble(FittedPart):
 
     @classmethod
     def of(
-        cls, model: Any, ranks: Sequence[tuple[npt.NDArray[np.int64], int]], numbers: int, classes: int
+        cls,
+        model: Any,
+        ranks: Sequence[tuple[npt.NDArray[np.int64], int]],
+        numbers: int,
+        classes: int,
+        runs: Sequence[range] = (),
     ) -> TreeEnsemble:
         """Convert a fitted model, whose first columns are categories and the others numbers.
 
@@ -72,10 +77,11 @@ class TreeEnsemble(FittedPart):
                 number of ranks, which is the rank of a code that it counts as missing.
             numbers: Number of numeric columns.
             classes: Number of classes of the task; 0 for a regression.
+            runs: Numeric columns that the model reads as one, which is their sum; none where it reads each.
         """
         made = cls()
         trees = [tree for iteration in model._predictors for tree in iteration]
-        made.hold(**_flat(trees, [count for _, count in ranks], numbers))
+        made.hold(**_flat(trees, [count for _, count in ranks], numbers, runs))
         made.hold(baseline=torch.from_numpy(np.asarray(model._baseline_prediction, dtype=np.float64).reshape(-1)))
         made.hold(ranks=torch.from_numpy(np.concatenate([*(rank for rank, _ in ranks), np.empty(0, np.int64)])))
         made.hold(offsets=code_offsets(tuple(len(rank) for rank, _ in ranks)))
@@ -212,13 +218,14 @@ class TreeEnsemble(FittedPart):
         self.levels = self._levels()
 
 
-def _flat(trees: Sequence[Any], counts: Sequence[int], numbers: int) -> dict[str, Tensor]:
+def _flat(trees: Sequence[Any], counts: Sequence[int], numbers: int, runs: Sequence[range]) -> dict[str, Tensor]:
     """The buffers of `TreeEnsemble` that come from the nodes of the library's trees.
 
     Args:
         trees: Trees, iteration by iteration.
         counts: Number of ranks of each categorical column, which is the rank of a missing value.
         numbers: Number of numeric columns.
+        runs: As of `TreeEnsemble.of`.
     """
     sizes = np.array([len(tree.nodes) for tree in trees])
     roots = sizes.cumsum() - sizes
@@ -231,9 +238,12 @@ def _flat(trees: Sequence[Any], counts: Sequence[int], numbers: int) -> dict[str
     number = np.empty_like(order)
     number[order] = np.arange(len(order))
     is_leaf, is_split = (nodes[name] == 1 for name in ("is_leaf", "is_categorical"))
-    feature = nodes["feature_idx"] - len(counts) + np.where(nodes["missing_go_to_left"], 0, numbers)
+    column, threshold = nodes["feature_idx"] - len(counts), nodes["num_threshold"]
+    if any(len(run) > 1 for run in runs):
+        column, threshold = _in_runs(column, threshold, runs)
+    feature = column + np.where(nodes["missing_go_to_left"], 0, numbers)
     # Infinity, which parts the missing values from all others, is no number of a checkpoint.
-    threshold = np.minimum(nodes["num_threshold"], np.nextafter(_MAX_FLOAT64, 0))
+    threshold = np.minimum(threshold, np.nextafter(_MAX_FLOAT64, 0))
     feature[is_leaf], threshold[is_leaf] = 2 * numbers, 1.0
     splits = order[(is_split & ~is_leaf)[order]]
     feature[splits], threshold[splits] = 2 * numbers + 1 + np.arange(len(splits)), 0.5
@@ -257,6 +267,25 @@ def _flat(trees: Sequence[Any], counts: Sequence[int], numbers: int) -> dict[str
         "split_start": lengths.cumsum(0) - lengths,
         "directions": torch.from_numpy(np.concatenate([*directions, np.empty(0, np.uint8)])),
     }
+
+
+def _in_runs(
+    read: npt.NDArray[Any], threshold: npt.NDArray[np.float64], runs: Sequence[range]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    """Columns and thresholds of nodes that compare sums of nested columns of 0 and 1.
+
+    Such a sum is above a threshold where the column is 1 whose number in its run is the threshold, rounded down.
+
+    Args:
+        read: Number of the sum that each node compares, (nodes,); any number of a node that compares none.
+        threshold: Its threshold, (nodes,).
+        runs: Columns of each sum.
+    """
+    first, width = (np.array([part(run) for run in runs], dtype=np.int64) for part in (lambda run: run.start, len))
+    at = np.clip(read.astype(np.int64), 0, len(runs) - 1)
+    is_sum = (width[at] > 1) & np.isfinite(threshold)
+    place = np.where(is_sum, np.clip(np.floor(threshold), 0, width[at] - 1), 0).astype(np.int64)
+    return first[at] + place, np.where(is_sum, 0.5, threshold)
 
 
 def _directions(node: Any, left: npt.NDArray[np.uint32], counts: Sequence[int]) -> npt.NDArray[np.uint8]:
