@@ -447,7 +447,7 @@ def test_many_whole_numbers_are_asked_for(place, folder, monkeypatch, values, as
     monkeypatch.setattr(typer, "prompt", lambda question, default: asked.append((question, default)) or default)
     monkeypatch.setattr(typer, "confirm", lambda *_, **__: False)
     assert place.call("init", folder, "--label", "default").code == 0
-    words = "multiclass, regression, count, amount, severity, survival"
+    words = "multiclass, regression, count, amount, severity, survival, ranking"
     question = (f"What are the 18 whole numbers of default? ({words})", "regression")
     assert (question in asked) == asks
 
