@@ -20,11 +20,12 @@ from pyarrow import csv, parquet
 from cutlayer.accounting.release_log import ReleaseLog
 from cutlayer.channel.receipts import Receipt
 from cutlayer.channel.trail import verify
-from cutlayer.config import Job
+from cutlayer.config import Job, validated
 from cutlayer.data.ids import row_digests
 from cutlayer.jobs import forget as forgetting
 from cutlayer.parties.session.local import Local
 from cutlayer.training.forgetting import Forgetting
+from cutlayer.training.keys import Keys
 from tests.channel.certificates import Federation
 from tests.cli.jobs import Place, Result, as_yaml
 from tests.parties.processes import forked, run_in
@@ -236,6 +237,7 @@ def test_forgotten_rows_leave_the_run_that_never_had_them(
 def test_a_partner_that_is_forgotten_leaves_the_run_that_never_had_it(place: Place) -> None:
     world, never = place.folder / "world", place.folder / "never"
     assert place.call("run", lay_out(world, "bank", "telco", "shop")).code == 0
+    shutil.copy(world / "job.yaml", world / "runs" / "job.yaml")  # which is no run, and hides none
     assert place.call("forget", world / "job.yaml", "--party", "shop").code == 0
     assert place.call("run", lay_out(never, "bank", "telco")).code == 0
     same(world / "runs" / "job", never / "runs" / "job")
@@ -384,6 +386,17 @@ def test_by_courier_both_delete_and_sign_and_nothing_of_a_row_is_left(place: Pla
     assert changed == {*map(str, rows)}, (
         "the partner withholds these from a table of new rows, which the other world releases"
     )
+
+
+def test_predictions_are_left_where_nothing_says_that_they_are_of_the_job(tmp_path: Path) -> None:
+    job = validated(Job, job_of("bank", "telco"), "")
+    deleting = forgetting.Deleting(job, ("bank",), tmp_path / "job", None, Keys(tmp_path))
+    deleting._remove_predictions(tmp_path / "gone.csv")
+    assert deleting.others == []
+    (tmp_path / "june.csv").touch()
+    deleting._remove_predictions(tmp_path / "june.csv")
+    assert deleting.others == ["predictions in june.csv"]
+    assert (tmp_path / "june.csv").exists()
 
 
 def test_receipts_that_are_not_the_partners_are_refused(place: Place) -> None:

@@ -9,7 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import csv, parquet
+from sklearn.metrics import roc_auc_score
+from sklearn.multioutput import MultiOutputClassifier
 
+from cutlayer import VerticalClassifier
+from cutlayer.config.load import load_job
 from tests.cli.jobs import Place, as_yaml
 from tests.parties.runs import raw_job
 
@@ -158,6 +162,23 @@ def test_files_train_and_predict_each_label_of_a_private_file(place: Place) -> N
     assert csv.read_csv("scores.csv").column_names[1:3] == ["probability", "upgraded_probability"]
 
 
+def test_init_writes_further_labels_of_one_task(place: Place) -> None:
+    prepare(place)
+    named = ("init", ".", "--labels", "bank.csv", "--partner", "telco.csv", "--label", "churned", "--yes")
+    made = place.call(*named, "--further-label", "upgraded", "--overwrite", "--json")
+    assert made.code == 0, made.err
+    owner = load_job(place.file).parties["bank"]
+    assert (owner.label, owner.further_labels, owner.table and owner.table.path.name) == (
+        "churned",
+        ("upgraded",),
+        "bank.csv",
+    )
+    assert place.call("check", "job.yaml").code == 0
+    for name, phrase in (("amount", "binary of churned, regression of amount"), ("churned", "used already")):
+        assert phrase in place.call(*named, "--further-label", name, "--overwrite").error
+    assert "no column 'nowhere' in bank.csv" in place.call(*named, "--further-label", "nowhere", "--overwrite").error
+
+
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"further_labels": ["churned"]}, "apart from label, id, weight, exposure and train.split.by, each once"),
     ({"further_labels": ["id"]}, "apart from label, id"),
@@ -199,3 +220,16 @@ def test_labels_that_a_message_depends_on_have_jobs_of_their_own(place: Place) -
     job["parties"]["telco"]["further_labels"] = ["calls"]
     place.write(job)
     place.refused("only the active party holds labels", verbs=("run",))
+
+
+def test_scikit_learn_fits_an_estimator_for_each_column_of_labels() -> None:
+    draw = np.random.default_rng(0)
+    hidden = draw.normal(size=300)
+    labels = np.stack([hidden + draw.normal(size=300) * 0.5 > 0, hidden < -0.5], axis=1).astype(int)
+    tables = {"bank": {"age": draw.normal(size=300)}, "telco": {"calls": hidden}}
+    model = MultiOutputClassifier(VerticalClassifier("bank", top={"kind": "linear"}, attacks=())).fit(tables, labels)
+    first, second = model.predict_proba(tables)
+    assert first.shape == second.shape == (300, 2)
+    assert roc_auc_score(labels[:, 0], first[:, 1]) > 0.85
+    assert roc_auc_score(labels[:, 1], second[:, 1]) > 0.95
+    assert model.predict(tables).shape == (300, 2)

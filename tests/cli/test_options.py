@@ -19,6 +19,8 @@ VERBS = {
         "--as",
         "--event",
         "--exposure",
+        "--further-label",
+        "--group",
         "--help",
         "--id",
         "--json",

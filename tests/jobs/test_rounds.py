@@ -32,7 +32,7 @@ from cutlayer.errors import (
     ProtocolError,
     RunFolderError,
 )
-from cutlayer.jobs.exchange import Exchange, Waiting, result_of
+from cutlayer.jobs.exchange import RECORD, Exchange, RoundRecord, Waiting, result_of
 from cutlayer.jobs.expiry import check_kept, delete_expired
 from cutlayer.jobs.links import LinkOptions, open_trail, trail_of
 from cutlayer.jobs.rounds import PIECE, Round, receive_file, send_file
@@ -451,6 +451,12 @@ def test_a_clock_that_goes_back_makes_no_release_young(tmp_path: Path, federatio
         state = json.loads(record.read_text())
         record.write_text(json.dumps({**state, "begun": begun}))
         assert delete_expired(job, ACTIVE, tmp_path / ACTIVE, tmp_path / "shared", None) == deleted
+
+
+def test_a_record_names_the_parties_whose_end_is_waited_for(tmp_path: Path) -> None:
+    for content, peers in (({"parcels": {"telco": 0, "shop": 2}}, ("telco", "shop")), ({"ended": True}, ())):
+        (tmp_path / RECORD).write_text(json.dumps(content))
+        assert RoundRecord.read(tmp_path).peers == peers
 
 
 def test_what_cannot_be_deleted_does_not_end_the_months_work(

@@ -20,7 +20,7 @@ from cutlayer.accounting.run_store import NAME, RunStore
 from cutlayer.channel import Kind
 from cutlayer.config import Job, validated
 from cutlayer.data.store import Store
-from cutlayer.errors import BudgetExceeded, CheckpointError, DataError
+from cutlayer.errors import BudgetExceeded, CheckpointError, ConfigError, DataError
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.kernels.rows.grade_columns import grades_of_columns
@@ -261,6 +261,9 @@ def test_a_registered_model_predicts_from_columns_and_releases(
     with pytest.raises(DataError, match="none of income"):
         model.predict(frame.drop(columns="income"))
     assert len(model.predict(frame.iloc[:0])) == 0
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with pytest.raises(ConfigError, match=r"127\.0\.0\.1:1 refused the model: "):
+        register("http://127.0.0.1:1", "credit", part, "job", "run")
 
 
 def changed(table: pa.Table, rows: int) -> pa.Table:

@@ -174,6 +174,8 @@ class PrivatePart(FrozenModel):
             party. What is predicted is the rate by unit of exposure.
         event: Name of the column that states whether the event happened, 1, or the row was censored, 0, of a task of
             survival, at the active party.
+        group: Name of the column of groups of a task of ranking, at the active party. Rows of one group are ranked
+            against each other.
         coverage: Share of new rows whose label is to lie in the interval, or set of classes, of its prediction, 0.5 to
             0.999, at the active party; 0, the default, for none. Both are made on the validation rows.
         features: Columns that are features, and their encoding.
@@ -205,6 +207,7 @@ class PrivatePart(FrozenModel):
     weight: str | None = None
     exposure: str | None = None
     event: str | None = None
+    group: str | None = None
     coverage: Annotated[float, Field(ge=0.5, le=0.999, strict=True)] | Literal[0] = 0
     features: FeaturesConfig = FeaturesConfig()
     privacy: Mapping[str, Mapping[str, Any] | None] = Field(default_factory=dict)
@@ -231,8 +234,8 @@ class PrivatePart(FrozenModel):
 
     @property
     def second(self) -> str | None:
-        """Name of the second column of the label: exposures, or events."""
-        return self.exposure if self.event is None else self.event
+        """Name of the second column of the label: exposures, events, or groups."""
+        return next((name for name in (self.exposure, self.event, self.group) if name is not None), None)
 
     @property
     def protections(self) -> Mapping[str, Mapping[str, Any] | None]:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from cutlayer.config import FeaturesConfig, IdConfig, Job, SplitConfig, near_miss
 from cutlayer.config.base import validated
 from cutlayer.config.job import TaskKind
-from cutlayer.config.target import NUMBERS, TARGETS, Target
+from cutlayer.config.target import NUMBERS, SECONDS, TARGETS, Target
 from cutlayer.data.align import intersect
 from cutlayer.data.classes import class_rows, spelt_differently
 from cutlayer.data.distinct_ids import DistinctIds
@@ -280,9 +280,11 @@ def check_further_labels(job: FirstJob, stated: TaskKind | Target | None) -> Non
     file, task = job.owner.path.name, task_of(job)
     for number, name in enumerate(job.further_labels):
         if name not in job.owner.columns:
-            raise ConfigError(f"--label: no column {name!r} in {file}{near_miss(name, list(job.owner.columns))}")
+            raise ConfigError(
+                f"--further-label: no column {name!r} in {file}{near_miss(name, list(job.owner.columns))}"
+            )
         if name in {*job.further_labels[:number], job.ids[file], job.label, job.second, job.split_by}:
-            raise ConfigError.expected("--label with a column of its own", f"{name!r}, which is used already")
+            raise ConfigError.expected("--further-label with a column of its own", f"{name!r}, which is used already")
         other = replace(job, label=name, second=None, positive=None, task=stated)
         check_task(other)
         if (of_other := task_of(other)) != task:
@@ -422,7 +424,7 @@ def _owner(job: FirstJob, folder: Path, labels: float | None) -> dict[str, Any]:
     if job.further_labels:
         section["further_labels"] = [*job.further_labels]
     if job.second is not None:
-        section["event" if job.task == "survival" else "exposure"] = job.second
+        section[SECONDS[task_of(job)]] = job.second
     if job.unlabelled:
         section["unlabelled"] = "drop"
     if job.positive is not None:

@@ -23,7 +23,7 @@ _SOON = 0.3
 
 _HOLDS = "only the active party holds labels"
 _OF_ACTIVE = dict.fromkeys(
-    ("label", "further_labels", "positive", "exposure", "event", "coverage", "unlabelled"), _HOLDS
+    ("label", "further_labels", "positive", "exposure", "event", "group", "coverage", "unlabelled"), _HOLDS
 )
 _OF_ACTIVE["weight"] = "only the active party weighs rows"
 """Keys of the active party alone, with the remedy."""

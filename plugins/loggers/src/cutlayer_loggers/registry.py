@@ -31,7 +31,7 @@ def register(uri: str, name: str, part: Path, job: str, run: str) -> str:
         run: Name of the run.
 
     Raises:
-        ConfigError: The extra is not installed, or the server refuses the model.
+        ConfigError: The extra is not installed, or the server refuses the model or cannot be reached.
     """
     log, release = MlflowLog(uri), __version__.partition("+")[0]
     model = RegisteredModel(load_part(part))
@@ -41,6 +41,10 @@ def register(uri: str, name: str, part: Path, job: str, run: str) -> str:
         from mlflow.exceptions import MlflowException
     except ImportError as missing:
         raise ConfigError.expected("the extra `mlflow` with pandas", missing, remedy_of("mlflow")) from None
+    except ConfigError:
+        raise
+    except Exception as failure:  # one of MLflow's, which cannot be named before it is imported
+        raise _refused(uri, failure) from None
     try:
         with tempfile.TemporaryDirectory() as folder:
             saved = Path(folder) / _FOLDER
@@ -57,9 +61,14 @@ def register(uri: str, name: str, part: Path, job: str, run: str) -> str:
         version = log.client.create_model_version(name, source, number).version
     except MlflowException as failure:
         log.end("FAILED")
-        raise ConfigError(f"{uri} refused the model: {str(failure).splitlines()[0][:300]}") from None
+        raise _refused(uri, failure) from None
     log.end("FINISHED")
     return str(version)
+
+
+def _refused(uri: str, failure: Exception) -> ConfigError:
+    reason = next(iter(str(failure).splitlines()), "") or type(failure).__name__
+    return ConfigError(f"{uri} refused the model: {reason.strip()[:300]}")
 
 
 def _create_model(client: Any, name: str) -> None:

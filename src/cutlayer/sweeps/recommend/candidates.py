@@ -174,6 +174,25 @@ class Candidates:
             parties[name] = {"audit": audit.model_copy(update=limited)}
         return job.with_parties(parties)
 
+    def protecting(self, what: str) -> Job:
+        """The job with the protections of `init --protect` in place of its own; where they are its own, as it is.
+
+        Args:
+            what: `labels`, `columns`, `both` or `nothing`.
+        """
+        base, changes = self.base, [*self._without_defence()]
+        kinds = {(base.parties[name].fit or {}).get("kind") for name in base.passives}
+        label = (base.parties[base.active].privacy.get("label_dp") or {}).get("eps", 1.0)
+        if what == "labels":
+            is_so = kinds == {"sketch"} and LABEL_FREE in base.parties[base.active].privacy
+            changes = [*self._without_column_protections()] if is_so else [*changes, *self._label_free(WIDTHS[-1])]
+        elif what == "both":
+            changes = [] if kinds == {"grade"} else [*changes, *self._graded(label, GRADES[0])]
+        elif what == "columns":
+            noise = {"clip": 1.0, "epsilon": EPSILONS[-1], "delta": DELTA}
+            changes += [(("parties", name, "privacy", "dp_embedding"), noise) for name in base.passives]
+        return opened(with_changes(self.raw, changes), self._folder).uncompared()
+
     def _candidate(self, name: str, changes: Sequence[Change]) -> Candidate:
         job = self._checked(changes)
         every = ledger_of(job).totals
