@@ -116,10 +116,15 @@ class Candidates:
         self.left_out: dict[str, str] = {}
 
     @cached_property
+    def changes(self) -> Mapping[str, Sequence[Change]]:
+        """What each proposed candidate writes into the job file, also those that the job cannot take."""
+        return dict(self._proposed())
+
+    @cached_property
     def by_name(self) -> Mapping[str, Candidate]:
         """The candidates that the job can take and that have the guarantee, and the undefended one."""
         named: dict[str, Candidate] = {}
-        for name, changes in self._proposed():
+        for name, changes in self.changes.items():
             try:
                 named[name] = self._candidate(name, changes)
             except (ConfigError, NotApplicable) as refused:
