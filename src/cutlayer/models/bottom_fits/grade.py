@@ -32,8 +32,9 @@ MIN_STEPS = 15
 """Steps of boosting below which only a linear model is left: of more than 40 classes drawn labels are mostly noise."""
 JUDGED_FOLDS = 2
 """Number of folds after which a candidate without a weight is left out; one of labels of `MANY` rows."""
-AT_ONCE = 2
-"""Number of fits at a time, each in a thread of its own: of more, memory would grow with the cores."""
+AT_ONCE, AT_ONCE_CELLS = 2, 2**22
+"""Number of fits at a time, each in a thread of its own, of so many rows times columns at most: of more, one at a time
+needs less memory. Each takes its share of the cores: threads that share a fit wait for each other."""
 MAX_CELLS = 2**25
 """Maximum number of rows times columns that models are fitted to: of more rows, some are drawn."""
 FOLDS, FEW_FOLDS = 5, 3
@@ -241,7 +242,9 @@ def _fitted(
     from cutlayer.models.top_estimators.choice import fit_part, weights_of
     from cutlayer.models.top_estimators.head import Head
 
-    fits = _fits(settings, len(rows), rows.classes, max(1, equal_threads() // AT_ONCE), are_many=part is not None)
+    threads = max(1, equal_threads() // AT_ONCE)
+    fits = _fits(settings, len(rows), rows.classes, threads, are_many=part is not None)
+    at_once = AT_ONCE if len(rows) * (rows.codes.shape[1] + rows.numbers.shape[1]) <= AT_ONCE_CELLS else 1
     held_out = np.zeros((len(fits), len(rows), max(rows.classes, 1)))
     fitted: list[dict[int, FittedPart]] = [{} for _ in range(count)]
 
@@ -256,7 +259,7 @@ def _fitted(
     chosen = [*range(len(fits))] if part is None else _chosen(fits, rows, folds, part, seed)
     weights, begun = np.zeros(0), 0
     for end in (min(JUDGED_FOLDS if part is None else 1, count), count):
-        in_threads(fit, [(fold, at) for fold in range(begun, end) for at in chosen], AT_ONCE)
+        in_threads(fit, [(fold, at) for fold in range(begun, end) for at in chosen], at_once)
         scored = np.flatnonzero(folds < end)
         if end > begun and len(scored):
             weights = weights_of([held_out[at, scored] for at in chosen], rows.targets_of(scored))
