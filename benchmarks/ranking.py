@@ -83,9 +83,17 @@ def trained(folder: Path, ranked: Ranked) -> Iterator[Mapping[str, Any]]:
     ids = np.arange(len(ranked.grade))
     ranked.own.assign(id=ids, grade=ranked.grade, group=ranked.group).to_csv(folder / "owner.csv", index=False)
     ranked.theirs.assign(id=ids).to_csv(folder / "partner.csv", index=False)
-    named = {"owner": "owner.csv", "label": "grade", "id": ["id"], "task": "ranking", "group": "group"}
     with redirect_stdout(io.StringIO()):
-        init(folder, **named, protect="labels", yes=True)
+        init(
+            folder,
+            owner="owner.csv",
+            label="grade",
+            id=["id"],
+            task="ranking",
+            group="group",
+            protect="labels",
+            yes=True,
+        )
     job = load_job(folder / "job.yaml")
     train = job.train.model_copy(update={"split": job.train.split.model_copy(update={"test": TEST})})
     execute(
