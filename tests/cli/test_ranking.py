@@ -28,8 +28,8 @@ def write(place: Place, group: str = "session") -> None:
     lines = zip(range(rows), names, own.round(4), grades, sessions // 2, strict=True)
     text = "\n".join(["id,session,own,grade,day", *(",".join(map(str, line)) for line in lines)])
     (place.folder / "bank.csv").write_text(text + "\n")
-    lines = zip(range(rows), other.round(4), strict=True)
-    (place.folder / "telco.csv").write_text("\n".join(["id,other", *(f"{a},{b}" for a, b in lines)]) + "\n")
+    partner = [f"{number},{value}" for number, value in enumerate(other.round(4))]
+    (place.folder / "telco.csv").write_text("\n".join(["id,other", *partner]) + "\n")
 
 
 def job(**owner: Any) -> dict[str, Any]:
