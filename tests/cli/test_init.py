@@ -117,6 +117,9 @@ def test_the_label_owner_sees_what_its_drawn_labels_are_worth_before_a_partner_i
     result = place.call("check", job, "--as", "bank", "--local", local)
     assert result.code == 0
     assert re.search(r"labels drawn at 2 are worth 1,\d\d\d rows to telco.*, if all rows train", result.out)
+    assert "fail_above" not in result.out
+    local.write_text(local.read_text() + "audit: {fail_above: {excess: 0.1}}\n")
+    assert "warning audit.fail_above: excess fails" in place.call("check", job, "--as", "bank", "--local", local).out
     assert "are worth" not in place.call("check", job, "--as", "telco", "--local", folder / "telco.yaml").out
 
 
