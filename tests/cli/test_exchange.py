@@ -83,10 +83,10 @@ def graded(place: Place) -> Place:
     return place
 
 
-def test_a_gate_that_fails_stops_the_scheduler_until_somebody_names_the_version(graded: Place) -> None:
+def test_a_gate_that_fails_stops_the_scheduler_until_somebody_sets_another_limit(graded: Place) -> None:
     place = graded
     private = {**PRIVATE["bank"], "privacy": {"label_dp": {"eps": 3.0}}}
-    private["audit"] = {"attacks": ["sent_labels"], "fail_above": {"label_auc": 0.6}}
+    private["audit"] = {"fail_above": {"label_auc": 0.6}}
     (place.folder / "bank.yaml").write_text(as_yaml(private))
     for name in ("telco", "bank", "telco", "bank", "telco"):
         said = start(place, name)
@@ -98,17 +98,22 @@ def test_a_gate_that_fails_stops_the_scheduler_until_somebody_names_the_version(
         assert (place.folder / "runs" / f"job-{name}-1" / "report.html").exists()
     write_tables(place.folder, "-june", 1000)
     june = ("--round", "june", "--data", "bank-june.csv", "--out", "june.parquet")
-    assert start(place, "bank", *june, code=1)["done"] == []
+    for version in ((), ("--version", "1")):
+        assert start(place, "bank", *june, *version, code=1)["done"] == []
     assert not [*(place.folder / "shared").glob("predict-*")]
-    start(place, "bank", *june, "--version", "1", code=5)
-    for _ in range(2):
-        start(place, "telco", "--round", "june", "--data", "telco-june.csv", "--version", "1")
-        said = start(place, "bank", *june, "--version", "1")
-    assert (said["state"], said["rows"]) == ("done", 300)
     named = ("--as", "bank", "--local", "bank.yaml", "--folder", "shared", "--plaintext")
     result = place.call("exchange", "job.yaml", *named, *june)
     assert "a gate of job-bank-1 failed, or a guarantee that was tested: " in result.out
-    assert "nothing is predicted; --version 1 does so all the same" in result.out
+    run = place.folder / "runs" / "job-bank-1"
+    assert "nothing is predicted; cutlayer audit runs/job-bank-1 --fail-above sets another limit" in result.out
+    assert place.call("audit", run, "--fail-above", "0.6").code == 1
+    assert start(place, "bank", *june, code=1)["done"] == []
+    assert place.call("audit", run, "--fail-above", "1").code == 0
+    start(place, "bank", *june, code=5)
+    for _ in range(2):
+        start(place, "telco", "--round", "june", "--data", "telco-june.csv")
+        said = start(place, "bank", *june)
+    assert (said["state"], said["rows"]) == ("done", 300)
 
 
 def test_a_year_of_one_command(graded: Place) -> None:

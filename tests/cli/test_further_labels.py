@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,14 @@ def test_one_run_trains_each_label_on_one_release_and_the_partner_sees_nothing_o
     scores, of_second = (parquet.read_table(f"{name}.parquet") for name in ("both", "second"))
     assert scores.column_names == ["id", "probability", "upgraded_probability", "contributed"]
     assert scores["upgraded_probability"].to_pylist() == of_second["probability"].to_pylist()
+    # A model of another release, as from another run of the same job and label, is none of this run's.
+    release = Path("runs/both/labels/upgraded/checkpoint/bank/released.safetensors")
+    content = release.read_bytes()
+    release.unlink()  # else it is the file of the run itself
+    release.write_bytes(content[:-1] + b"?")
+    assert "one of others" in place.call("predict", "runs/both", "--out", "swapped.csv", "--key", "key").error
+    shutil.rmtree("runs/both/labels/upgraded")
+    assert "a finished run" in place.call("predict", "runs/both", "--out", "swapped.csv", "--key", "key").error
 
 
 def test_a_label_of_later_is_trained_by_a_resume_and_noise_is_paid_for_once(place: Place) -> None:

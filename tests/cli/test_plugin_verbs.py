@@ -74,10 +74,8 @@ def test_without_its_package_a_verb_is_refused_with_what_to_install(place: Place
     extra = extras.VERBS[verb]
     shown = place.call(verb, "--help")
     assert shown.code == 2
-    wanted = (
-        f"expected the extra `{extra}` for the verb {verb}, got no cutlayer_{extra}; pip install 'cutlayer[{extra}]'"
-    )
-    assert shown.error == f"{wanted}, or in a checkout 'plugins/{extra}'\n"
+    remedy = f"pip install 'cutlayer[{extra}]', or in a checkout 'plugins/{extra}"
+    assert f"expected the extra `{extra}` for the verb {verb}, got no cutlayer_{extra}; {remedy}" in shown.error
     assert f"│ {verb} " not in place.call("--help").out
 
 

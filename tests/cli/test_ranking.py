@@ -10,6 +10,7 @@ import pytest
 from pyarrow import parquet
 from sklearn.metrics import ndcg_score
 
+from cutlayer.models.top_estimators import choice
 from cutlayer.training.folder import RunFolder
 from tests.cli.jobs import Place
 
@@ -27,8 +28,8 @@ def write(place: Place, group: str = "session") -> None:
     lines = zip(range(rows), names, own.round(4), grades, sessions // 2, strict=True)
     text = "\n".join(["id,session,own,grade,day", *(",".join(map(str, line)) for line in lines)])
     (place.folder / "bank.csv").write_text(text + "\n")
-    lines = zip(range(rows), other.round(4), strict=True)
-    (place.folder / "telco.csv").write_text("\n".join(["id,other", *(f"{a},{b}" for a, b in lines)]) + "\n")
+    partner = [f"{number},{value}" for number, value in enumerate(other.round(4))]
+    (place.folder / "telco.csv").write_text("\n".join(["id,other", *partner]) + "\n")
 
 
 def job(**owner: Any) -> dict[str, Any]:
@@ -85,6 +86,21 @@ def test_rows_are_ranked_within_groups_that_no_part_divides(place: Place) -> Non
     assert [leak.attack for leak in leaks] == ["few_labels"]
     assert place.call("predict", place.run_folder, "--out", "s.csv").code == 0
     assert Path("s.csv").read_text().splitlines()[0] == '"id","value","contributed"'
+
+
+def test_a_pilot_would_have_some_rows_of_a_group(place: Place) -> None:
+    write(place)
+    place.write(job())
+    refused = place.call("pilot", place.file, "--rows", "100")
+    assert "expected a pilot of another task than ranking" in refused.error
+
+
+def test_models_of_many_rows_are_chosen_on_whole_groups() -> None:
+    groups = np.repeat(np.arange(9_000), 3)
+    some = choice._sampled(len(groups), groups, 0)
+    assert choice.MAX_ROWS - 3 < len(some) <= choice.MAX_ROWS
+    assert set(np.bincount(groups[some])) == {0, 3}
+    assert len(np.unique(choice._sampled(len(groups), None, 0))) == choice.MAX_ROWS
 
 
 def test_groups_may_be_texts_and_lie_within_the_values_that_the_split_is_by(place: Place) -> None:

@@ -164,6 +164,9 @@ def test_a_run_loads_neither_the_compiler_nor_what_it_does_not_use(place, loaded
     ((code, error, modules),) = loaded_by_fork(("report", place.run_folder))
     assert code == 0, error
     assert not modules & {*COMPUTING}
+    ((code, error, modules),) = loaded_by_fork(("predict", place.run_folder, "--out", place.folder / "scores.csv"))
+    assert code == 0, error
+    assert not modules & {"pandas", "sympy", "torch._dynamo", "torch._inductor"}
 
 
 @pytest.mark.parametrize("package", ["cutlayer", "cutlayer.channel"])

@@ -27,7 +27,7 @@ def test_few_rows_have_few_grades(*, are_numbers: bool) -> None:
 @pytest.mark.parametrize(("classes", "models"), [(0, 3), (2, 3), (10, 3), (40, 3), (41, 1), (256, 1)])
 def test_of_many_classes_trees_are_bounded(classes: int, models: int) -> None:
     """Boosting has a tree for each class in every step: 256 classes of few rows would take minutes."""
-    fits = _fits(GradeFit(), 1000, classes, 1)
+    fits = _fits(GradeFit(), 1000, classes, 1, are_many=False)
     assert len(fits) == models
     steps = [fit.keywords["settings"]["max_iter"] for fit in fits if isinstance(fit, partial)]
     assert all(count >= MIN_STEPS and count * max(1, classes) <= MAX_TREES for count in steps if classes > 2)
@@ -56,8 +56,9 @@ def test_a_border_is_no_score() -> None:
 def test_labels_of_many_informative_rows_have_fewer_folds(
     rows: int, epsilon: float, *, numbers: bool, folds: int
 ) -> None:
-    judged = 2 if folds == 5 else 1
-    assert _folds(DrawnLabels(torch.arange(rows) % 2, epsilon, 2, are_numbers=numbers)) == (judged, folds)
+    count, part = _folds(DrawnLabels(torch.arange(rows) % 2, epsilon, 2, are_numbers=numbers))
+    assert count == folds
+    assert part is None if folds == 5 else 0.8 < part < 1
 
 
 DRAWN = {

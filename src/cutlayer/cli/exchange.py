@@ -76,10 +76,7 @@ def exchange(
         with allowed(*setup.private.allow_models):
             try:
                 document, lines = steps.trained(version, done, asked=round_ is None)
-                # Who names a version knows its report; the latest may be that of a scheduler. One without a name was
-                # trained by a command that failed.
-                unnamed = version is None and document["version"]
-                stopped = document["failed"] and (round_ is None or unnamed)
+                stopped = document["failed"]
                 if round_ is not None and not stopped:
                     document, lines = steps.predicted(
                         document, round_, done, data=data, out=out, overwrite=overwrite, absent=absent or (), key=key
@@ -88,7 +85,7 @@ def exchange(
                 say_waiting(waiting, as_json=json, party=name, done=done)
                 raise typer.Exit(WAITING) from None
     if stopped and round_ is not None:
-        lines.append(f"{name}: nothing is predicted; --version {document['version']} does so all the same")
+        lines.append(f"{name}: nothing is predicted; cutlayer audit {document['run']} --fail-above sets another limit")
     lines = [*(f"deleted of {old}: what others sent, older than {setup.job.keep}" for old in expired), *lines]
     whole = {"state": "failed" if stopped else "done", "party": name, "done": done, "expired": expired, **document}
     answer(json, {**whole, "written": [], "waiting_for": None, "next": "decide" if stopped else None}, *lines)

@@ -129,12 +129,16 @@ def _write_passive(path: Path) -> PassiveReport:
 
 def has_failed(folder: RunFolder) -> bool:
     """Whether a gate of an ended run failed, or a guarantee that was tested; writes the report of a run without one."""
-    from cutlayer.results.audit import PassiveAudit
+    from cutlayer.results.passive import PassiveReport
+    from cutlayer.results.report import Report
 
-    if not (folder.path / "report.html").exists():
+    path = folder.path
+    if not (path / "report.html").exists():
         with folder.locked("a report"):
-            (_write_passive if folder.of_passive else write_report)(folder.path)
-    return PassiveAudit.read(folder.path / "audit.json").failed if folder.of_passive else folder.audit.failed
+            (_write_passive if folder.of_passive else write_report)(path)
+    if folder.of_passive:
+        return PassiveReport.read(path / "report.json").failed
+    return Report.read(path / "report.json").any_failed
 
 
 def say_trail(trail: Path | None) -> None:

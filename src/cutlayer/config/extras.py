@@ -10,7 +10,7 @@ from typing import Any
 from cutlayer.errors import ConfigError
 
 EXTRAS: Mapping[str, tuple[str, ...]] = {
-    "serve": ("cutlayer_serve",),
+    "serve": ("cutlayer_serve", "fastapi", "uvicorn", "prometheus_client"),
     "sweep": ("optuna",),
     "sql": ("sqlalchemy",),
     "onnx": ("onnx", "onnxscript"),
@@ -35,7 +35,7 @@ def remedy_of(extra: str) -> str:
     """The command that installs an extra; one of a package of this repository is installed from a checkout too.
 
     >>> remedy_of("sweep"), remedy_of("serve")
-    ("pip install 'cutlayer[sweep]'", "pip install 'cutlayer[serve]', or in a checkout 'plugins/serve'")
+    ("pip install 'cutlayer[sweep]'", "pip install 'cutlayer[serve]', or in a checkout 'plugins/serve[http]'")
     >>> remedy_of("mlflow")
     "pip install 'cutlayer[mlflow]', or in a checkout 'plugins/loggers[mlflow]'"
     """
@@ -43,7 +43,8 @@ def remedy_of(extra: str) -> str:
     folder = package.removeprefix("cutlayer_")
     if folder == package:
         return command
-    return f"{command}, or in a checkout 'plugins/{folder if folder == extra else f'{folder}[{extra}]'}'"
+    own = {"serve": "[http]", "nvflare": ""}.get(extra, f"[{extra}]")
+    return f"{command}, or in a checkout 'plugins/{folder}{own}'"
 
 
 def check_extra(extra: str, purpose: str = "") -> None:

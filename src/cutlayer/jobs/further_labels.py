@@ -40,7 +40,7 @@ def further_jobs(job: Job, folder: RunFolder) -> Iterator[tuple[Job, RunFolder]]
         features = owner.features.model_copy(update={"exclude": others})
         alone = job.uncompared(dict.fromkeys(job.passives, _NOTHING))
         own = {"label": label, "further_labels": (), "features": features}
-        yield alone.with_parties({job.active: own}), folder.of_label(label)
+        yield alone.with_parties({job.active: own}, name=f"{job.name}, {label}"), folder.of_label(label)
 
 
 def check_further_labels(job: Job, given: Mapping[str, Any], keys: Keys) -> None:

@@ -14,7 +14,7 @@ class EmbeddingTable(nn.Embedding):
     """
 
     def reset_parameters(self) -> None:
-        """Draw the weights; not without memory, where it would import PyTorch's compiler, for a second, to draw none."""
+        """Draw the weights; not without memory, where that would take the second that PyTorch's compiler imports."""
         if not self.weight.is_meta:
             super().reset_parameters()
 

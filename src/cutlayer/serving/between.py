@@ -101,7 +101,7 @@ class PredictionSide:
         features = FeaturesConfig(include="none") if model.encoder is None else None
         ids = job.parties[party].id
         rows = PartyTable(party, table, id=ids, features=features, encoder=model.encoder, forgotten=forgotten)
-        further = further_models(job, folder, model.encoder) if party == job.active else {}
+        further = further_models(job, folder) if party == job.active else {}
         drift, alignment = PartyDrift.of(job, folder, party), Alignment(job.alignment, Purpose.PREDICT)
         return cls(job, model, rows, drift, limits, alignment, max_drift, further)
 

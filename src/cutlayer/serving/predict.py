@@ -122,7 +122,7 @@ def predict(job: Job, folder: RunFolder, out: Destination, request: Request) -> 
     kept = folder.path, *(place_of(table.path) for table in read if isinstance(table, TableConfig))
     check_scores_output(out, kept, overwrite=request.overwrite)
     models = Models.load(job, folder)
-    further = further_models(job, folder, models.encoders.get(job.active))
+    further = further_models(job, folder)
     absent = models.absent(request.absent)
     needed = [name for name in models.encoders if name not in absent]
     beside = out.parent if isinstance(out, Path) else None

@@ -62,6 +62,8 @@ def _serve(runs: list[Path], name: str, local: Path, key: Path | None, *, plaint
         served = private.model_copy(update={"table": private.served.table})
         now = with_private_part(trained.job, name, served)
         trail = open_trail(now, name, trail_folder(private, name, local.parent), security, runs[0], private.serve)
+        if name == trained.job.active or private.serve.metrics:
+            check_extra("serve")
         if name == trained.job.active:
             if private.serve.telemetry:
                 check_extra("otel", "serve.telemetry")

@@ -68,9 +68,7 @@ def audit_features(
         run_job = load_closed_job(runs[name].path / "job.yaml")
         return ShadowRoom(Run(run_job, runs[name], origin=folder, classes=classes))
 
-    # The undefended baseline of a run that releases once releases in every step, and an alternative may release grades.
-    trained = {name: load_closed_job(run.path / "job.yaml") for name, run in runs.items()}
-    jobs = {name: job.model_copy(update={"train": ran.train, "model": ran.model}) for name, ran in trained.items()}
+    jobs = {name: _as_trained(job, load_closed_job(run.path / "job.yaml")) for name, run in runs.items()}
     for party in job.passives:
         attacks = resolve(job.parties[party].audit.catalogue, job.task, "passive").features
         if not (folder.data(party) / "store.json").exists():
@@ -101,6 +99,20 @@ def audit_features(
                         results = measure(attack(case.view, case.knowledge, seed), case, about)
                         audit.results.extend(other_columns.compared(results, attack, case) if is_compared else results)
     return audit
+
+
+def _as_trained(job: Job, run: Job) -> Job:
+    """The job with the training and the models of one of its runs: an alternative may release grades.
+
+    The undefended baseline of a party that releases once releases in every step. It has none of the protections for
+    which further releases are attacked, and no release of this run compares with those.
+    """
+    changes = {
+        name: {"privacy": run.parties[name].privacy}
+        for name in job.passives
+        if Phase.RELEASE in job.phases_of(name) and Phase.RELEASE not in run.phases_of(name)
+    }
+    return job.with_parties(changes, train=run.train, model=run.model)
 
 
 def in_default(attack: FeatureAttack[Any], job: Job, party: str, *, once: bool) -> bool:

@@ -67,6 +67,10 @@ class FitRows:
         present = torch.from_numpy(self.present)
         return torch.full((self.classes,), len(present)).index_copy_(0, present, torch.arange(len(present)))
 
+    def targets_of(self, rows: Integers) -> FitRows:
+        """Some of the rows without their columns."""
+        return replace(self, codes=self.codes[:, :0], numbers=self.numbers[:, :0]).take(rows)
+
     def take(self, rows: Integers) -> FitRows:
         """Some of the rows."""
         weights = None if self.weights is None else self.weights[rows]
