@@ -5,6 +5,9 @@ BIN    := $(VENV)/bin
 # Modules are compiled when they are first imported: of a quarter of a gigabyte of sources most never are.
 PIP    := $(BIN)/pip install --quiet --no-compile --constraint constraints.txt
 
+# Packages of their own, with the extras that tests need.
+PLUGINS := --editable plugins/nvflare --editable 'plugins/serve[http,otel]' --editable 'plugins/loggers[mlflow,tensorboard]'
+
 # Compiled modules are kept, whatever the environment says: pytest rewrites the asserts of hundreds of files, and every
 # process that a test starts would compile the package again.
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest
@@ -47,13 +50,14 @@ browser:
 	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
 	  { apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium >/dev/null; }; } || true
 
-# Wheel and sdist, the wheel installed and run in an environment of its own, and the list of what was installed with it.
+# Wheels and sdists, the wheel of the core installed and run in an environment of its own, and the list of what was installed with it.
 package: $(VENV)/installed-dev
 	rm -rf dist
 	$(BIN)/hatchling build -d dist
+	for plugin in plugins/*; do (cd $$plugin && ../../$(BIN)/hatchling build -d ../../dist) || exit 1; done
 	$(PYTHON) -m venv dist/clean
 	dist/clean/bin/pip install --quiet --constraint constraints.txt torch
-	dist/clean/bin/pip install --quiet --constraint constraints.txt packaging dist/cutlayer-*.whl
+	dist/clean/bin/pip install --quiet --constraint constraints.txt packaging dist/cutlayer-[0-9]*.whl
 	cd dist && clean/bin/cutlayer demo --copy clean/demo && clean/bin/cutlayer check clean/demo/job.yaml
 	dist/clean/bin/python -m tools.licences --out dist/cutlayer.cdx.json
 
@@ -67,8 +71,8 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	$(PIP) --editable .
 	@touch $@
 
-$(VENV)/installed-dev: $(VENV)/installed
-	$(PIP) --editable '.[dev]' --editable plugins/nvflare
+$(VENV)/installed-dev: $(VENV)/installed $(wildcard plugins/*/pyproject.toml)
+	$(PIP) --editable '.[dev]' $(PLUGINS)
 	@touch $@
 
 $(VENV)/installed-docs: $(VENV)/installed-dev

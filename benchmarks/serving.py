@@ -20,8 +20,8 @@ from cutlayer.data.encoded import ColumnSpec, Encoded
 from cutlayer.data.id_index import IdIndex
 from cutlayer.data.store import Store
 from cutlayer.serving.models import Models, RowEmbedder
-from cutlayer.serving.online.features import FeatureStore
 from cutlayer.training.folder import RunFolder
+from cutlayer_serve.features import FeatureStore
 
 
 @dataclass(frozen=True)

@@ -10,16 +10,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cutlayer.cli.serve import freeze_loaded, run_service
 from cutlayer.config import Job, PrivateFile, validated
 from cutlayer.config.reaches import named_path
 from cutlayer.demo import FOLDER
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
-from cutlayer.serving.online.process import serve_active, serve_passive
-from cutlayer.serving.online.trained_party import TrainedParty
 from cutlayer.training.keys import Keys
 from cutlayer.training.process import keep_freed_memory
+from cutlayer_serve.process import serve_active, serve_passive
+from cutlayer_serve.trained_party import TrainedParty
+from cutlayer_serve.verb import freeze_loaded, run_service
 
 ACTIVE, PASSIVES = "bank", ("census_office", "employer")
 PATIENCE = 120.0
@@ -31,7 +31,7 @@ _COLUMNS = {
 context = multiprocessing.get_context("forkserver")
 """A party that is killed and started again is forked from a process that has imported everything."""
 context.set_forkserver_preload(
-    ["cutlayer.cli.serve", "cutlayer.serving.online.process", "cutlayer.serving.online.http", "benchmarks.serving_load"]
+    ["cutlayer_serve.verb", "cutlayer_serve.process", "cutlayer_serve.http", "benchmarks.serving_load"]
 )
 
 

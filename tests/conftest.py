@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import os
 import shutil
@@ -20,6 +21,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 
+from tests.plugin_packages import see_plugins
 from tests.postgres import postgres
 
 __all__ = ["postgres"]
@@ -242,6 +244,7 @@ Nor are the repetitions of an audit, but in `audit`.
 def pytest_configure(config: pytest.Config) -> None:
     """Choose the root of all temporary folders, unless the caller has, and let SIGHUP arrive, which `nohup` ignores."""
     gc.disable()  # until all is imported, of which nothing is garbage
+    see_plugins()
     config.pluginmanager.register(Examples())
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     # No test may depend on the time of an example. Every run draws others, so that each needs few of the default 100.
@@ -253,6 +256,17 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
         os.environ.setdefault("TMPDIR", str(MEMORY))  # of estimators, whose runs lie in folders of their own
         tempfile.tempdir = None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """One worker of several compiles all modules, while the others wait to read what it writes: half of their time."""
+    with Path(__file__).open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            fcntl.flock(file, fcntl.LOCK_SH)
+        return (yield)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

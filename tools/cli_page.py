@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import typer
-
-from cutlayer.cli import app
+from cutlayer.cli.app import all_verbs
 
 PAGE = "reference/cli.md"
 MARKER = "<!-- verbs -->"
@@ -23,8 +21,7 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
 
 def verbs() -> str:
     """A section for every verb, in the order of `cutlayer --help`."""
-    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined] # the command of an app is a group
-    return "\n".join(line for name, command in commands.items() for line in _sections(f"cutlayer {name}", command))
+    return "\n".join(line for name, command in all_verbs().items() for line in _sections(f"cutlayer {name}", command))
 
 
 def _sections(name: str, command: Any) -> Iterator[str]:

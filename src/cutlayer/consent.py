@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
@@ -149,14 +149,24 @@ def check_links(folder: Path, *patterns: str) -> None:
     Raises:
         ConfigError: There are some, without consent to where they lead.
     """
-    # A link to nothing counts too, which a pattern without a star does not find.
-    found = (
-        path
-        for pattern in patterns or ("**/*",)
-        for path in (folder.glob(pattern) if "*" in pattern else [folder / pattern])
-    )
-    leads = {str(path): str(path.resolve()) for path in found if path.is_symlink()}
+    links = (entry.path for entry in entries_below(folder) if entry.is_symlink())
+    if patterns:
+        # A link to nothing counts too, which a pattern without a star does not find.
+        found = (
+            path for pattern in patterns for path in (folder.glob(pattern) if "*" in pattern else [folder / pattern])
+        )
+        links = (str(path) for path in found if path.is_symlink())
+    leads = {link: str(Path(link).resolve()) for link in links}
     check_open([Reach(link, Kind.PATH, target, f"leads to {target}") for link, target in leads.items()], folder)
+
+
+def entries_below(folder: Path | str) -> Iterator[os.DirEntry[str]]:
+    """Yield all in a folder and in the folders below it, but nothing of what a link leads to."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            yield entry
+            if entry.is_dir(follow_symlinks=False):
+                yield from entries_below(entry.path)
 
 
 def check_allowed(path: str, where: str) -> None:

@@ -220,7 +220,7 @@ class ForwardClaims:
             setting = self.forms.best(alpha)
             saved = self.results.difference(("Criteo", setting), ("Criteo, 1 top layer", setting), metric)
             theirs = paper - single[alpha]
-            text = f"Three top layers lose less test AUC than one at alpha {alpha:g}, by half of what the paper has"
+            text = f"Three top layers have a higher test AUC than one at alpha {alpha:g}, by half of what the paper has"
             claims.append(Claim(text, f"+{theirs:.4f}", formatted(saved), above(saved, theirs / 2)))
         return claims
 

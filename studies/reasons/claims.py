@@ -92,7 +92,7 @@ def depth_claims(results: Results) -> list[Claim]:
         lost = results.loss((SHALLOW, setting))
         saved = results.difference((STEPS, setting), (SHALLOW, setting), metric)
         costs = f"{SHALLOW}: alpha {alpha:g} costs more than {COST:g} of test AUC"
-        less = f"{STEPS}: three top layers lose less test AUC than one at alpha {alpha:g}"
+        less = f"{STEPS}: three top layers have a higher test AUC than one at alpha {alpha:g}"
         claims += [
             _own(costs, "table 1", f"{formatted(lost)} lost", above(lost, COST)),
             _own(less, "table 1", formatted(saved), above(saved, 0.0)),

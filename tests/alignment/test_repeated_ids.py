@@ -26,11 +26,11 @@ from cutlayer.models.top_estimators.choice import choose
 from cutlayer.models.top_estimators.linear import fit_linear
 from cutlayer.models.top_estimators.rows import FitRows
 from cutlayer.problem.task import Task
-from cutlayer.serving.online.features import FeatureStore
 from cutlayer.serving.predict import Request, predict
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.run_ledger import ledger_after
+from cutlayer_serve.features import FeatureStore
 from tests.alignment.psi_runs import TELCO, aligned, table
 from tests.parties.runs import ACTIVE, KEY, UNAUDITED, raw_job, record, run
 

@@ -133,7 +133,7 @@ def joined(run: Path) -> pa.Table:
 
 def test_predictions_are_those_of_predict(run: Path, tmp_path: Path) -> None:
     scores = batches.predictor(run, ACTIVE)(joined(run))
-    from cutlayer.serving.online.trained_party import TrainedParty
+    from cutlayer_serve.trained_party import TrainedParty
 
     given = {name: table(run, name) for name in (ACTIVE, TELCO, SHOP)}
     predict(TrainedParty.open(run, ACTIVE).job, RunFolder(run), tmp_path / "scores.csv", Request(given))

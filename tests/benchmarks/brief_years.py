@@ -18,6 +18,7 @@ def main() -> None:
     brief = year.PRIVATE[year.TELCO].replace(GRADE, "fit: {kind: grade, candidates: [linear], folds: 2}")
     assert brief != year.PRIVATE[year.TELCO]
     year.PRIVATE[year.TELCO] = brief
+    year.WAIT = 3  # for a partner that was killed, and comes in the next turn
     year.import_ahead()
     years = (year.both_years(200, 1, 1, 1, tls=tls) for tls in (False, True))
     print(json.dumps([year.outcome(*pair) for pair in years]))

@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 from ruamel.yaml import YAML
 
-from cutlayer.attacks.label import drawn_labels, probe, strong_probe
+from cutlayer.attacks.feature.decoder import DecoderTraining, fit_decoder
+from cutlayer.attacks.label import drawn_labels, feature_prior, probe, strong_probe
 from cutlayer.attacks.label.co_training import Trees, boosted
 from cutlayer.audit import known_labels, own_columns
 from cutlayer.cli.app import _run
@@ -116,7 +117,8 @@ class Place:
 
 
 def audit_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Attack with fewer numbers of known labels, drawn twice in place of three times, and with fewer trees and folds.
+    """Attack with fewer numbers of known labels, drawn twice in place of three times, with fewer trees and folds, and
+    with smaller networks that are trained for fewer epochs.
 
     All results are there, sooner: most of the time of an audit of 200 rows goes into these repetitions, which
     `tests/audit` tests.
@@ -128,6 +130,8 @@ def audit_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drawn_labels, "TREES", replace(drawn_labels.TREES, folds=2, trees=10))
     monkeypatch.setattr(probe, "FOLDS", 2)
     monkeypatch.setattr(own_columns, "TREES", 10)
+    monkeypatch.setattr(feature_prior, "FOLDS", 2)
+    monkeypatch.setattr(fit_decoder, "__defaults__", (DecoderTraining(epochs=20, hidden=32),))
 
 
 def share_engine(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -237,13 +237,15 @@ def test_what_is_not_approved_any_more(apart: World) -> None:
     table.write_text("\n".join([head, *rows[::2]]) + "\n")  # other rows are no other page
     assert apart.call("approve", "telco", "--json").document()["complete"]
     table.write_text(before)
-    for change, what in (
-        ("fit: {kind: sketch, map: permutation}", "readable, settings"),
-        ("fit: {kind: sketch}, privacy: {dp_embedding: {clip: 1.0, noise_multiplier: 2.0}}", "guarantees, settings"),
-        ("fit: {kind: sketch}, limits: {embedding_norm: 5.0}", "settings"),
-        ("fit: {kind: sketch}, serving: 3", "sends"),
+    sketch, path = "fit: {kind: sketch}", "table: telco.csv"
+    for old, change, what in (
+        (path, 'table: {path: telco.csv, missing: ["", "-1"]}', "settings"),
+        (sketch, "fit: {kind: sketch, map: permutation}", "readable, settings"),
+        (sketch, f"{sketch}, privacy: {{dp_embedding: {{clip: 1.0, noise_multiplier: 2.0}}}}", "guarantees, settings"),
+        (sketch, f"{sketch}, limits: {{embedding_norm: 5.0}}", "settings"),
+        (sketch, f"{sketch}, serving: 3", "sends"),
     ):
-        apart.file("telco", "telco.yaml").write_text(private.replace("fit: {kind: sketch}", change))
+        apart.file("telco", "telco.yaml").write_text(private.replace(old, change))
         result = apart.release()
         assert result.code == 7, (change, result)
         assert "expected the page that telco approved, got one with other " in result.error

@@ -13,7 +13,13 @@ from cutlayer.sweeps.compare import run
 from cutlayer.sweeps.compare.figure import Figure, Panel
 from cutlayer.sweeps.result import TrialMetrics
 
-FIGURES = {"": (0.90, 0.99), "max_norm": (0.89, 0.80), "label_dp": (0.88, 0.60), "iso_noise": (0.90, 0.99)}
+FIGURES = {
+    "": (0.90, 0.99),
+    "max_norm": (0.89, 0.80),
+    "label_dp": (0.88, 0.60),
+    "iso_noise": (0.90, 0.99),
+    "label_free": (0.9, 0.7),
+}
 
 
 @pytest.fixture
@@ -82,6 +88,37 @@ def test_grades_are_compared_at_another_epsilon(place, trained):
     assert "label_dp" in refused.err
 
 
+@pytest.mark.parametrize("configured", ["labels", "both", "nothing"])
+def test_the_words_of_init_are_settings_of_any_job(place, trained, configured):
+    """Each is the job that `init --protect` writes, whichever of them the file has; its own is as it is."""
+    graded, sketched = configured == "both", configured == "labels"
+    given = {
+        "parties.bank.privacy": {"label_dp": {"eps": 2.0}} if graded else {"label_free": None},
+        "parties.telco.privacy": {"grade_dp": {"epsilon": 4.0}} if graded else {},
+        "parties.telco.fit": {"kind": "grade", "least_z": 2.0} if graded else {"kind": "sketch", "map": "rotation"},
+        "model.bottom": {
+            "bank": {"kind": "auto"},
+            "telco": {"kind": "grade"} if graded else {"kind": "linear", "width": 9},
+        },
+        "model.top": {"kind": "linear"},
+        "train": {"release": "once", "seed": 3},
+    }
+    place.change(given if graded or sketched else {"parties.bank.privacy": {"max_norm": None}})
+    assert compared(place, "both", "labels", "columns", "nothing", seeds=1).code == 0
+    both, labels, columns, nothing = trained
+    assert (both.bottom_of("telco")["kind"], both.parties["telco"].fit["kind"]) == ("grade", "grade")
+    assert both.parties["bank"].privacy == {"label_dp": {"eps": 2.0 if graded else 1.0}}
+    assert both.parties["telco"].privacy == {"grade_dp": {"epsilon": 4.0 if graded else 8.0}}
+    assert both.parties["telco"].fit.get("least_z") == (2.0 if graded else None)
+    assert labels.parties["bank"].privacy == {"label_free": None}
+    assert labels.parties["telco"].fit == {"kind": "sketch"} | ({"map": "rotation"} if sketched else {})
+    assert labels.bottom_of("telco")["width"] == (9 if sketched else 128)
+    assert not labels.parties["telco"].privacy
+    assert [job.train.release for job in trained] == ["once", "once", "every_step", "every_step"]
+    assert columns.parties["telco"].privacy == {"dp_embedding": {"clip": 1.0, "epsilon": 8.0, "delta": 1e-5}}
+    assert not any(each.privacy for each in (columns.parties["bank"], *nothing.parties.values()))
+
+
 def test_differences_are_paired_and_judged(place, trained):
     document = compared(place, "none", "max_norm", "iso_noise ratio=4.0", options=("--json",)).document()
     found = {(each["setting"], each["other"], each["quantity"]): each for each in document["differences"]}
@@ -117,6 +154,7 @@ def test_the_files_hold_the_same_and_an_alternative_has_its_name(place, trained)
         (("none",), "expected --protect twice or more, got 1"),
         (("none", "none"), "expected every --protect once, got 'none' twice"),
         (("none", "max_nrom"), "got 'max_nrom'; did you mean 'max_norm'?"),
+        (("none", "lables"), "got 'lables'; did you mean 'labels'?"),
         (("none", "label_dp 1"), "expected settings as NAME=VALUE after the name, got '1'"),
         (("none", "label_dp eps=-1"), "--protect 'label_dp eps=-1': parties.bank.privacy.label_dp.eps"),
         (("none", "my_own:Kind"), "expected consent before it imports my_own:Kind, got none"),

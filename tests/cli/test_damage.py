@@ -11,12 +11,31 @@ from pathlib import Path
 
 import pytest
 
+from cutlayer.cli.app import _run
 from cutlayer.storage import durable
 from cutlayer.storage.tensor_file import read_tensors, write_tensors
 from cutlayer.training.folder import RunFolder
+from tests.cli.jobs import JOB, Place, as_yaml, write_tables
 
 DEEP = "[" * 100_000
 NOT_TEXT = b"\xff\xfe\x80"
+
+
+@pytest.fixture(scope="module")
+def ran_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a job, its tables, keys and finished run; not to be changed."""
+    folder = tmp_path_factory.mktemp("ran")
+    write_tables(folder)
+    (folder / "job.yaml").write_text(as_yaml(JOB))
+    assert _run(["run", str(folder / "job.yaml"), "--json"]) == 0
+    return folder
+
+
+@pytest.fixture
+def ran(place: Place, ran_once: Path) -> Place:
+    """The place after a run of its job."""
+    shutil.copytree(ran_once, place.folder, dirs_exist_ok=True)
+    return place
 
 
 @pytest.mark.parametrize("content", [DEEP.encode(), NOT_TEXT, b"{}", b"[]", b"null", b"1", b'{"runs": 3}'])
@@ -100,10 +119,9 @@ def test_an_encoder_that_is_no_text(place, finished):
 @pytest.mark.parametrize(
     "name", ["checkpoint/bank/keys.fingerprint", "checkpoint/bank/committed.json", "history.jsonl"]
 )
-def test_a_resume_with_other_content(place, name, content):
-    assert place.call("run", place.file, "--json").code == 0
-    (place.run_folder / name).write_bytes(content + b"\n")
-    result = place.call("run", place.file, "--resume")
+def test_a_resume_with_other_content(ran, name, content):
+    (ran.run_folder / name).write_bytes(content + b"\n")
+    result = ran.call("run", ran.file, "--resume")
     assert (result.code, result.out) == (2, "")
     assert Path(name).name in result.error
 
@@ -140,15 +158,12 @@ def test_a_full_disk_says_what_to_free(place, monkeypatch, writing):
     assert not [*place.folder.rglob("*.partial")]
 
 
-def test_leftovers_of_a_killed_process_are_removed_by_a_resume(place):
-    assert place.call("run", place.file, "--json").code == 0
-    left = [
-        place.run_folder / "checkpoint" / "bank" / name for name in (".tmpAbC123", "epoch-0007.safetensors.partial")
-    ]
-    left += [place.run_folder / "data" / "telco" / "numbers.npy.partial", place.run_folder / "report.json.partial"]
+def test_leftovers_of_a_killed_process_are_removed_by_a_resume(ran):
+    left = [ran.run_folder / "checkpoint" / "bank" / name for name in (".tmpAbC123", "epoch-0007.safetensors.partial")]
+    left += [ran.run_folder / "data" / "telco" / "numbers.npy.partial", ran.run_folder / "report.json.partial"]
     for path in left:
         path.write_bytes(b"half")
-    assert place.call("run", place.file, "--resume", "--json").code == 0
+    assert ran.call("run", ran.file, "--resume", "--json").code == 0
     assert not [path for path in left if path.exists()]
 
 
@@ -174,8 +189,8 @@ def test_a_second_process_is_told_who_holds_the_folder(place, finished, command)
     assert {path: path.read_bytes() for path in place.run_folder.rglob("*") if path.is_file()} == before
 
 
-@pytest.mark.parametrize("mask", [0o000, 0o022, 0o077])
-@pytest.mark.parametrize("folder_mode", [None, 0o755])
+# A folder of its owner's is made or not, under each mask once: a mask alone closes files, and opens none.
+@pytest.mark.parametrize(("mask", "folder_mode"), [(0o000, None), (0o022, 0o755), (0o077, None), (0o000, 0o755)])
 def test_all_files_are_their_owners_alone_whatever_the_umask(place, mask, folder_mode):
     """The report too: in a folder that its owner made with --out it would be readable by every user of the machine."""
     place.change({"parties.bank.privacy": {"label_dp": {"eps": 2.0}}})

@@ -23,15 +23,16 @@ def test_this_installation_is_ready(place, monkeypatch):
     assert result.document()["ready"] is True
     required = [name for name in metadata.requires("cutlayer") or () if "extra ==" not in name]
     assert f"{len(required)} as required, torch " in found["packages"]["result"]
+    remedy = "pip install 'cutlayer[mlflow]', or in a checkout 'plugins/loggers[mlflow]'"
     assert found["extra serve"]["result"] == "installed"
-    assert found["extra mlflow"]["result"] == "not installed; pip install 'cutlayer[mlflow]'"
+    assert found["extra mlflow"]["result"] == f"not installed; {remedy}"
     assert "cores for this process, OMP_NUM_THREADS " in found["threads"]["result"]
     assert "openblas with 1 thread" in found["threads"]["result"]
     assert " UTC, time zone " in found["clock"]["result"]
     assert "the same loss, 0." in found["self-test"]["result"]
     assert place.left() == set()
     shown = place.call("doctor")
-    assert "ok  extra mlflow: not installed; pip install 'cutlayer[mlflow]'\n" in shown.out
+    assert f"ok  extra mlflow: not installed; {remedy}\n" in shown.out
     assert shown.out.endswith(found["self-test"]["result"] + "\n")
 
 

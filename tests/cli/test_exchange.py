@@ -83,6 +83,39 @@ def graded(place: Place) -> Place:
     return place
 
 
+def test_a_gate_that_fails_stops_the_scheduler_until_somebody_sets_another_limit(graded: Place) -> None:
+    place = graded
+    private = {**PRIVATE["bank"], "privacy": {"label_dp": {"eps": 3.0}}}
+    private["audit"] = {"fail_above": {"label_auc": 0.6}}
+    (place.folder / "bank.yaml").write_text(as_yaml(private))
+    for name in ("telco", "bank", "telco", "bank", "telco"):
+        said = start(place, name)
+    assert (said["state"], said["failed"]) == ("done", False)
+    for _ in range(2):  # also where it is repeated
+        said = start(place, "bank", code=1)
+        assert (said["state"], said["next"], said["version"]) == ("failed", "decide", "1")
+    for name in PRIVATE:
+        assert (place.folder / "runs" / f"job-{name}-1" / "report.html").exists()
+    write_tables(place.folder, "-june", 1000)
+    june = ("--round", "june", "--data", "bank-june.csv", "--out", "june.parquet")
+    for version in ((), ("--version", "1")):
+        assert start(place, "bank", *june, *version, code=1)["done"] == []
+    assert not [*(place.folder / "shared").glob("predict-*")]
+    named = ("--as", "bank", "--local", "bank.yaml", "--folder", "shared", "--plaintext")
+    result = place.call("exchange", "job.yaml", *named, *june)
+    assert "a gate of job-bank-1 failed, or a guarantee that was tested: " in result.out
+    run = place.folder / "runs" / "job-bank-1"
+    assert "nothing is predicted; cutlayer audit runs/job-bank-1 --fail-above sets another limit" in result.out
+    assert place.call("audit", run, "--fail-above", "0.6").code == 1
+    assert start(place, "bank", *june, code=1)["done"] == []
+    assert place.call("audit", run, "--fail-above", "1").code == 0
+    start(place, "bank", *june, code=5)
+    for _ in range(2):
+        start(place, "telco", "--round", "june", "--data", "telco-june.csv")
+        said = start(place, "bank", *june)
+    assert (said["state"], said["rows"]) == ("done", 300)
+
+
 def test_a_year_of_one_command(graded: Place) -> None:
     """Trained by drawn labels on all rows; a month; a month without the partner; a second version; all repeated."""
     place = graded

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyarrow import csv
+import pytest
+from pyarrow import csv, parquet
+from sklearn.metrics import roc_auc_score
+from sklearn.multioutput import MultiOutputClassifier
 
+from cutlayer import VerticalClassifier
+from cutlayer.config.load import load_job
 from tests.cli.jobs import Place, as_yaml
 from tests.parties.runs import raw_job
 
@@ -54,3 +60,185 @@ def test_a_kept_release_trains_further_labels_at_no_cost_to_the_partner(place: P
     assert [(run["party"], run["runs_on_these_rows"]) for run in runs] == [("telco", 1)]
     # Another kind of label is another job, which the partner has not agreed to.
     assert "telco holds another job than bank" in trained("amount", "amount.yaml")["error"]
+
+
+def family(*further: str, label: str = "churned", **telco: Any) -> dict[str, Any]:
+    others = [name for name in LABELS if name not in (label, *further)]
+    bottom = {"bank": {"kind": "auto"}, "telco": {"kind": "linear", "width": 4}}
+    owner = {"label": label, "features": {"exclude": others}, "audit": {"attacks": ["few_labels"]}}
+    owner |= {"further_labels": [*further]} if further else {}
+    parties = {
+        "bank": {"role": "active", "table": "bank.csv", "id": "id", **owner},
+        "telco": {"role": "passive", "table": "telco.csv", "id": "id", "fit": {"kind": "sketch"}, **telco},
+    }
+    model = {"bottom": bottom, "top": {"kind": "auto", "candidates": ["linear"]}}
+    train = {**raw_job()["train"], "release": "once"}
+    return {"task": "binary", "model": model, "train": train, "parties": parties}
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_one_run_trains_each_label_on_one_release_and_the_partner_sees_nothing_of_it(place: Place) -> None:
+    prepare(place)
+    (place.folder / "key").write_bytes(bytes(range(32)))
+    (place.folder / "key").chmod(0o600)
+
+    def ran(job: dict[str, Any], name: str) -> Any:
+        (place.folder / f"{name}.yaml").write_text(as_yaml(job))
+        return place.call("run", f"{name}.yaml", "--key", "key", "--json").document()
+
+    both, alone, second = (
+        ran(family("upgraded"), "both"),
+        ran(family(), "alone"),
+        ran(family(label="upgraded"), "second"),
+    )
+    (further,) = both["further_labels"]
+    assert further["label"] == "upgraded"
+    assert further["gain"]["low"] > 0
+    assert further["leak"] is not None
+    # Each label's model is that of a job of its own, to the last bit, and no label is a feature of another.
+    assert both["utility"]["rows"] == alone["utility"]["rows"]
+    report = place.call("report", "runs/both/labels/upgraded", "--json").document()
+    assert report["utility"]["rows"][0] == second["utility"]["rows"][0]
+    assert [part["used"] for part in report["columns"] if part["party"] == "bank"] == [["age"]]
+    # What the partner holds of the run is the same, byte by byte, whether there is a further label or not.
+    for part in ("checkpoint", "transcript", "data"):
+        with_it, without = (files_of(place.folder / "runs" / name / part / "telco") for name in ("both", "alone"))
+        assert with_it.keys() == without.keys()
+        assert [name for name in without if with_it[name] != without[name]] in ([], ["model.json"])  # a random id
+    # One prediction has a column of each label; the second is that of the label's own job.
+    for name in ("both", "second"):
+        assert place.call("predict", f"runs/{name}", "--out", f"{name}.parquet", "--key", "key").code == 0
+    scores, of_second = (parquet.read_table(f"{name}.parquet") for name in ("both", "second"))
+    assert scores.column_names == ["id", "probability", "upgraded_probability", "contributed"]
+    assert scores["upgraded_probability"].to_pylist() == of_second["probability"].to_pylist()
+    # A model of another release, as from another run of the same job and label, is none of this run's.
+    release = Path("runs/both/labels/upgraded/checkpoint/bank/released.safetensors")
+    content = release.read_bytes()
+    release.unlink()  # else it is the file of the run itself
+    release.write_bytes(content[:-1] + b"?")
+    assert "one of others" in place.call("predict", "runs/both", "--out", "swapped.csv", "--key", "key").error
+    shutil.rmtree("runs/both/labels/upgraded")
+    assert "a finished run" in place.call("predict", "runs/both", "--out", "swapped.csv", "--key", "key").error
+
+
+def test_a_label_of_later_is_trained_by_a_resume_and_noise_is_paid_for_once(place: Place) -> None:
+    prepare(place)
+    noise = {"dp_embedding": {"clip": 1.0, "epsilon": 8.0, "delta": 1e-5}}
+    place.write(family("upgraded", privacy=noise, serving=1))
+    document = place.call("run", "job.yaml", "--json").document()
+    assert [each["label"] for each in document["further_labels"]] == ["upgraded"]
+    released = Path("runs/job/checkpoint/telco/released.safetensors").read_bytes()
+    # A third label, which was no feature before.
+    own = csv.read_csv("bank.csv")
+    later = pa.array((own["amount"].to_numpy() > 1).astype(int))
+    csv.write_csv(own.append_column("later", later), "bank.csv")
+    place.write(family("upgraded", "later", privacy=noise, serving=1))
+    document = place.call("run", "job.yaml", "--resume", "--json").document()
+    assert [each["label"] for each in document["further_labels"]] == ["upgraded", "later"]
+    assert Path("runs/job/checkpoint/telco/released.safetensors").read_bytes() == released
+    runs = place.call("ledger", ".cutlayer", "--json").document()["runs"]
+    assert [(run["party"], run["runs_on_these_rows"]) for run in runs] == [("telco", 1)]
+    # One prediction of all labels is one release.
+    assert place.call("predict", "runs/job", "--out", "scores.csv").code == 0
+    assert csv.read_csv("scores.csv").column_names[1:-1] == [
+        "probability",
+        "upgraded_probability",
+        "later_probability",
+    ]
+    assert (
+        "prediction 2 was asked for, but 1 was planned" in place.call("predict", "runs/job", "--out", "more.csv").error
+    )
+
+
+def test_files_train_and_predict_each_label_of_a_private_file(place: Place) -> None:
+    prepare(place)
+    private = family("upgraded")["parties"]["bank"]
+    del private["role"]
+    (place.folder / "bank.yaml").write_text(as_yaml(private))
+    telco, bank = (("--as", name, "--local", f"{name}.yaml", "--plaintext") for name in ("telco", "bank"))
+    assert place.call("release", "job.yaml", *telco, "--out", "telco.release").code == 0
+    trained = place.call("party", "job.yaml", *bank, "--release", "telco.release", "--json").document()
+    assert trained["further_labels"][0]["gain"]["low"] > 0
+    released = place.call(
+        "release", "job.yaml", *telco, "--run", "runs/job-telco", "--data", "telco.csv", "--out", "new"
+    )
+    assert released.code == 0, released
+    done = place.call("party", "predict", "job.yaml", *bank, "--release", "new", "--out", "scores.csv")
+    assert done.code == 0, done
+    assert csv.read_csv("scores.csv").column_names[1:3] == ["probability", "upgraded_probability"]
+
+
+def test_init_writes_further_labels_of_one_task(place: Place) -> None:
+    prepare(place)
+    named = ("init", ".", "--labels", "bank.csv", "--partner", "telco.csv", "--label", "churned", "--yes")
+    made = place.call(*named, "--further-label", "upgraded", "--overwrite", "--json")
+    assert made.code == 0, made.err
+    owner = load_job(place.file).parties["bank"]
+    assert (owner.label, owner.further_labels, owner.table and owner.table.path.name) == (
+        "churned",
+        ("upgraded",),
+        "bank.csv",
+    )
+    assert place.call("check", "job.yaml").code == 0
+    for name, phrase in (("amount", "binary of churned, regression of amount"), ("churned", "used already")):
+        assert phrase in place.call(*named, "--further-label", name, "--overwrite").error
+    assert "no column 'nowhere' in bank.csv" in place.call(*named, "--further-label", "nowhere", "--overwrite").error
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"further_labels": ["churned"]}, "apart from label, id, weight, exposure and train.split.by, each once"),
+    ({"further_labels": ["id"]}, "apart from label, id"),
+    ({"further_labels": ["upgraded", "upgraded"]}, "each once, got 'upgraded'"),
+    ({"further_labels": ["../churned"]}, "a further label of letters"),
+    ({"further_labels": ["x..y"]}, "a further label of letters"),
+    ({"further_labels": ["missing"]}, "missing"),
+    ({"further_labels": ["amount"]}, "label 'amount'"),
+    ({"further_labels": ["gaps"]}, "label 'gaps'"),
+    ({"further_labels": ["upgraded"], "unlabelled": "drop"}, "expected unlabelled: refuse"),
+    ({"further_labels": ["upgraded"], "features": {"include": ["age", "upgraded"]}}, "apart from id and label"),
+]
+
+
+@pytest.mark.parametrize(("changes", "phrase"), REFUSED)
+def test_labels_that_one_release_does_not_serve_are_refused_before_anything_is_sent(
+    place: Place, changes: dict[str, Any], phrase: str
+) -> None:
+    prepare(place)
+    own = csv.read_csv("bank.csv")
+    csv.write_csv(own.append_column("gaps", pa.array([None, 1, 0] * 100)), "bank.csv")
+    job = family()
+    job["parties"]["bank"] |= {"features": {"exclude": ["amount"]}, **changes}
+    place.write(job)
+    place.refused(phrase, verbs=("run",))
+
+
+def test_labels_that_a_message_depends_on_have_jobs_of_their_own(place: Place) -> None:
+    prepare(place)
+    job = family("upgraded")
+    place.write({**job, "model": {**job["model"], "top": {"kind": "mlp"}}})
+    place.refused("expected a top model that is fitted at once with parties.bank.further_labels")
+    job["parties"]["bank"]["privacy"] = {"label_dp": {"eps": 1.0}}
+    job["model"]["bottom"]["telco"] = {"kind": "grade", "least_rows": 0}
+    job["parties"]["telco"] |= {"fit": {"kind": "grade"}, "privacy": {"grade_dp": {"epsilon": 8.0}}}
+    place.write(job)
+    place.refused("grades by drawn labels", "write a job for each label")
+    job = family()
+    job["parties"]["telco"]["further_labels"] = ["calls"]
+    place.write(job)
+    place.refused("only the active party holds labels", verbs=("run",))
+
+
+def test_scikit_learn_fits_an_estimator_for_each_column_of_labels() -> None:
+    draw = np.random.default_rng(0)
+    hidden = draw.normal(size=300)
+    labels = np.stack([hidden + draw.normal(size=300) * 0.5 > 0, hidden < -0.5], axis=1).astype(int)
+    tables = {"bank": {"age": draw.normal(size=300)}, "telco": {"calls": hidden}}
+    model = MultiOutputClassifier(VerticalClassifier("bank", top={"kind": "linear"}, attacks=())).fit(tables, labels)
+    first, second = model.predict_proba(tables)
+    assert first.shape == second.shape == (300, 2)
+    assert roc_auc_score(labels[:, 0], first[:, 1]) > 0.85
+    assert roc_auc_score(labels[:, 1], second[:, 1]) > 0.95
+    assert model.predict(tables).shape == (300, 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 
 import pyarrow as pa
@@ -106,6 +107,30 @@ def test_enough_rows_protect_both_by_grades(place, folder, rows, epsilon, option
     printed = " ".join(place.call("check", folder / "job.yaml").out.split())
     assert f"the labels of the training rows of bank, towards telco: epsilon {epsilon:g} per row" in printed
     assert "columns of telco bank learns what the guarantee of telco allows, whatever it knows" in printed
+    assert re.search(rf"labels drawn at {epsilon:g} are worth [\d,]+ rows to telco, which costs", printed)
+
+
+def test_the_label_owner_sees_what_its_drawn_labels_are_worth_before_a_partner_is_there(place, folder):
+    write_many(folder, 3_000, range(3_000))
+    assert place.call("init", folder, "--protect", "both", "--apart", "--yes").code == 0
+    job, local = folder / "job.yaml", folder / "bank.yaml"
+    result = place.call("check", job, "--as", "bank", "--local", local)
+    assert result.code == 0
+    assert re.search(r"labels drawn at 2 are worth 1,\d\d\d rows to telco.*, if all rows train", result.out)
+    assert "fail_above" not in result.out
+    local.write_text(local.read_text() + "audit: {fail_above: {excess: 0.1}}\n")
+    assert "warning audit.fail_above: excess fails" in place.call("check", job, "--as", "bank", "--local", local).out
+    assert "are worth" not in place.call("check", job, "--as", "telco", "--local", folder / "telco.yaml").out
+
+
+@pytest.mark.parametrize("verb", ["check", "run"])
+@pytest.mark.parametrize("protect", ["both", "labels"])
+def test_a_job_for_parties_apart_says_how_one_of_them_is_checked(place, folder, verb, protect):
+    write_many(folder, 3_000, range(3_000))
+    assert place.call("init", folder, "--protect", protect, "--apart", "--yes").code == 0
+    result = place.call(verb, folder / "job.yaml")
+    assert result.code == 2
+    assert "got a job for parties apart, without any; name each party's file, or take" in result.err
 
 
 def test_by_default_few_rows_protect_labels_alone(place, folder):
@@ -425,7 +450,7 @@ def test_many_whole_numbers_are_asked_for(place, folder, monkeypatch, values, as
     monkeypatch.setattr(typer, "prompt", lambda question, default: asked.append((question, default)) or default)
     monkeypatch.setattr(typer, "confirm", lambda *_, **__: False)
     assert place.call("init", folder, "--label", "default").code == 0
-    words = "multiclass, regression, count, amount, severity, survival"
+    words = "multiclass, regression, count, amount, severity, survival, ranking"
     question = (f"What are the 18 whole numbers of default? ({words})", "regression")
     assert (question in asked) == asks
 

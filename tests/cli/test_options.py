@@ -9,7 +9,7 @@ from importlib.metadata import version
 import pytest
 import typer
 
-from cutlayer.cli.app import app
+from cutlayer.cli.app import all_verbs, app
 
 FRAME = {"--help", "--install-completion", "--show-completion", "--version"}
 VERBS = {
@@ -19,6 +19,8 @@ VERBS = {
         "--as",
         "--event",
         "--exposure",
+        "--further-label",
+        "--group",
         "--help",
         "--id",
         "--json",
@@ -219,8 +221,6 @@ VERBS = {
         "--partial",
         "path",
     },
-    "serve": {"--allow-model", "--as", "--help", "--json", "--key", "--local", "--plaintext", "runs"},
-    "api-key": {"--help", "--json", "name"},
     "export": {"--allow-model", "--help", "--json", "--model", "--onnx", "--out", "--party", "--registry", "path"},
     "audit": {
         "--allow-model",
@@ -286,6 +286,13 @@ VERBS = {
     "keys": {"--help"},
     "trail": {"--help"},
 }
+OF_PLUGINS = {
+    "api-key": {"--help", "--json", "name"},
+    "nvflare": {"--help", "--json", "--out", "--resume-job", "--route", "--site", "job"},
+    "serve": {"--allow-model", "--as", "--help", "--json", "--key", "--local", "--plaintext", "runs"},
+}
+"""Those of the packages in `plugins`, which the help lists after all others."""
+ALL_VERBS = VERBS | OF_PLUGINS
 TRAIL = {"verify": {"--help", "--json", "folder"}, "show": {"--help", "--json", "folder"}}
 KEYS = {
     "init": {"--federation", "--folder", "--help", "--json", "name"},
@@ -309,27 +316,28 @@ def test_verbs_and_options_are_those_listed_here():
     group = typer.main.get_command(app)
     assert options_of(group) == FRAME
     assert {name: options_of(command) for name, command in group.commands.items()} == VERBS
+    assert {name: options_of(command) for name, command in all_verbs().items()} == ALL_VERBS
     assert {name: options_of(command) for name, command in group.commands["keys"].commands.items()} == KEYS
     assert {name: options_of(command) for name, command in group.commands["trail"].commands.items()} == TRAIL
 
 
 def test_every_verb_can_answer_a_program():
-    assert {verb for verb, options in VERBS.items() if "--json" not in options} == {"keys", "trail"}  # groups
+    assert {verb for verb, options in ALL_VERBS.items() if "--json" not in options} == {"keys", "trail"}  # groups
 
 
 def test_every_option_has_a_meaning_and_none_a_short_name():
-    for command in typer.main.get_command(app).commands.values():
+    for command in all_verbs().values():
         for param in command.params:
             assert param.help
             assert not [opt for opt in param.opts if opt.startswith("-") and not opt.startswith("--")]
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", ALL_VERBS)
 def test_help_of_every_verb_names_each_option_and_fits_80_columns(place, verb):
     result = place.call(verb, "--help")
     assert (result.code, result.err) == (0, "")
     assert f"Usage: cutlayer {verb}" in result.out
-    for name in VERBS[verb]:
+    for name in ALL_VERBS[verb]:
         assert name in result.out
     assert max(map(len, result.out.splitlines())) <= 80
 
@@ -376,7 +384,7 @@ def test_show_completion(place, monkeypatch):
     assert "_CUTLAYER_COMPLETE=complete_bash" in place.capsys.readouterr().out
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", ALL_VERBS)
 def test_help_of_every_verb_has_an_example_with_options_that_exist(place, verb):
     group = next((group for group in app.registered_groups if group.name == verb), None)
     inner = group.typer_instance.registered_commands if group and group.typer_instance else ()
@@ -386,5 +394,5 @@ def test_help_of_every_verb_has_an_example_with_options_that_exist(place, verb):
         assert example.startswith(f"Example: cutlayer {name} ")
         options = {word for word in example.split() if word.startswith("--")}
         assert options <= (
-            VERBS[verb] if name == verb else set(re.findall(r"--[\w-]+", text[: text.index("Example:")]))
+            ALL_VERBS[verb] if name == verb else set(re.findall(r"--[\w-]+", text[: text.index("Example:")]))
         )

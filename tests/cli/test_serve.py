@@ -16,7 +16,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from cutlayer.cli.app import _run
-from cutlayer.config import CallerConfig, validated
+from cutlayer.config import CallerConfig, extras, validated
 from tests.parties.processes import forked, run_in
 from tests.serving.world import own_table, train
 
@@ -104,6 +104,24 @@ def test_unknown_keys_of_the_section_are_errors(run: Path, local: Path, capsys: 
         local.write_text(text)
         assert _run(["serve", str(run), "--as", "bank", "--local", str(local), "--plaintext"]) == 2
         assert words in capsys.readouterr().err
+
+
+def test_a_passive_party_needs_nothing_of_http(
+    run: Path, local: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not import it, and only an active party, or one with metrics, is asked to install it."""
+    found = extras.find_spec
+    monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "uvicorn" else found(name))
+    monkeypatch.setattr("cutlayer_serve.verb.run_service", lambda service: service.close())
+    command = ["serve", str(run), "--local", str(local), "--plaintext", "--as"]
+    assert _run([*command, "telco"]) == 0
+    assert _run([*command, "bank"]) == 2
+    assert "expected the extra `serve`, got no uvicorn; pip install 'cutlayer[serve]'" in capsys.readouterr().err
+    local.write_text('serve: {metrics: "127.0.0.1:0"}')
+    assert _run([*command, "telco"]) == 2
+    code = "import sys, cutlayer_serve.process; print({'fastapi', 'uvicorn', 'prometheus_client'} & {*sys.modules})"
+    seen = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, env=seen).stdout == b"set()\n"
 
 
 @pytest.fixture

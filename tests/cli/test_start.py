@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from importlib import import_module
@@ -11,7 +12,7 @@ from importlib.util import find_spec
 import pytest
 
 from tests.cli.jobs import JOB, as_yaml, changed
-from tests.cli.test_options import VERBS
+from tests.cli.test_options import ALL_VERBS
 
 HEAVY = "cryptography dp_accounting duckdb fsspec grpc jinja2 numpy optuna pandas pyarrow ruamel scipy sklearn torch"
 START = f"""
@@ -23,17 +24,18 @@ def check(after):
 
 import cutlayer
 check("import cutlayer")
-from cutlayer.cli import app
+from cutlayer.cli.app import _run
 for line in sys.argv[1:]:
     with contextlib.redirect_stdout(io.StringIO()) as out:
-        app([*line.split(), "--help"], standalone_mode=False)
+        assert _run([*line.split(), "--help"]) == 0, line
     assert "Usage" in out.getvalue(), line
     check(f"cutlayer {{line}} --help")
 """
 
 
 def test_help_imports_no_heavy_module() -> None:
-    subprocess.run([sys.executable, "-c", START, "", *VERBS], check=True)
+    seen = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", START, "", *ALL_VERBS], check=True, env=seen)
 
 
 COMPUTING = ["fastapi", "grpc", "onnx", "optuna", "scipy.stats", "sklearn", "torch", "uvicorn"]
@@ -154,11 +156,15 @@ def test_a_check_loads_pytorch_and_nothing_else_that_computes(place, loaded_by_f
 
 
 def test_a_run_loads_neither_the_compiler_nor_what_it_does_not_use(place, loaded_by_fork):
-    ((code, error, modules),) = loaded_by_fork(("run", place.file))
+    predict = ("predict", place.run_folder, "--out", place.folder / "scores.csv")
+    (code, error, modules), predicted = loaded_by_fork(("run", place.file), predict)
     assert code == 0, error
     assert "torch.optim.adam" in modules
     assert not modules & {"fastapi", "grpc", "optuna", "pandas", "torch._dynamo", "torch._inductor", "uvicorn"}
     assert not modules & {"numpy.f2py.f2py2e", "scipy.stats._stats_py"}  # the code behind what SciPy and NumPy name
+    code, error, modules = predicted
+    assert code == 0, error
+    assert not modules & {"pandas", "sympy", "torch._dynamo", "torch._inductor"}
     ((code, error, modules),) = loaded_by_fork(("report", place.run_folder))
     assert code == 0, error
     assert not modules & {*COMPUTING}

@@ -95,6 +95,23 @@ def names_its_layers(name: str, case: ModelCase) -> None:
     assert all(model.get_submodule(path) is layer for path, layer in named.items())
 
 
+def draws_nothing_without_memory(name: str, case: ModelCase) -> None:
+    """To count its numbers a model is built without memory, where these operations import PyTorch's compiler.
+
+    A user's own class may call what it likes.
+    """
+    if name == "python":
+        return
+
+    def called(*_: Any, **__: Any) -> Tensor:
+        raise AssertionError("expected neither normal draws nor sums for a model without memory")
+
+    with pytest.MonkeyPatch.context() as patched, torch.device("meta"):
+        for owner, operation in ((torch.Tensor, "normal_"), (torch.Tensor, "cumsum"), (torch, "randn")):
+            patched.setattr(owner, operation, called)
+        assert built(name, case).width
+
+
 MODEL_CHECKS: tuple[Callable[[str, ModelCase], None], ...] = (
     refuses_bad_settings,
     embeds_rows,
@@ -102,6 +119,7 @@ MODEL_CHECKS: tuple[Callable[[str, ModelCase], None], ...] = (
     learns,
     comes_back_from_its_state,
     names_its_layers,
+    draws_nothing_without_memory,
 )
 
 

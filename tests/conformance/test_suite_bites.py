@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from cutlayer.accounting import NoFormalGuarantee
 from cutlayer.attacks.catalogue import Norm
 from cutlayer.attacks.label.base import Guess, LabelAttack, Target, step_by_step
 from cutlayer.config import FrozenModel
@@ -177,6 +178,27 @@ def test_a_defence_that_changes_the_shape_fails():
         suite.keeps_shapes_and_types(Narrow, lowering(0.55))
 
 
+def test_a_defence_that_changes_the_shape_with_three_classes_fails():
+    class Binary(Flat):
+        tasks = frozenset({"binary", "multiclass"})
+
+        def gradient_out(self, g, party, view):
+            sent = super().gradient_out(g, party, view)
+            return sent.double() if bool((view.labels > 1).any()) else sent
+
+    with pytest.raises(AssertionError, match=r"float32, got .* torch\.float64"):
+        suite.keeps_shapes_and_types(Binary, lowering(0.55))
+
+
+def test_a_defence_of_a_passive_party_that_asks_for_the_task_fails():
+    class Curious(Whitened):
+        def event(self, plan):
+            return NoFormalGuarantee(f"{len(self.context.task.classes)} classes")
+
+    with pytest.raises(AttributeError):
+        suite.has_an_event(Curious, ProtectionCase({}))
+
+
 def test_a_defence_that_claims_what_its_event_denies_fails():
     class Boastful(Flat):
         """Guarantee: total. Reference: nobody."""
@@ -216,6 +238,16 @@ def test_an_attack_that_guesses_fails():
     suite.refuses_what_it_lacks(Guesser, case)
     with pytest.raises(AssertionError):
         suite.succeeds_undefended(Guesser, case)
+
+
+def test_an_attack_that_leaves_a_row_out_fails():
+    class Choosy(Norm):
+        def run(self, view, knowledge):
+            scores = super().run(view, knowledge)
+            return replace(scores, rows=scores.rows[1:], values=scores.values[1:], batch=scores.batch[1:], scale=None)
+
+    with pytest.raises(AssertionError, match="a score for each of 2048 unknown rows, once"):
+        suite.returns_well_formed_scores(Choosy, AttackCase({Target.GRADIENT: 0.95}))
 
 
 def test_what_is_missing_or_turned_is_named():

@@ -6,8 +6,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 from pyarrow import parquet
 
 from cutlayer.config import FeaturesConfig, TableConfig, validated
@@ -70,6 +72,17 @@ def test_dates_amounts_and_words_of_any_source(
     assert [str(kind) for kind in table.schema.types] == ["timestamp[us]"] * 3 + ["double"] * 2 + ["bool"]
     coded = pa.concat_tables(table.batches(coded=["opened", "active"]))
     assert coded.to_pydict() == READ
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_rows_of_a_later_table_are_read_by_its_formats_as_in_training(tmp_path: Path, kind: str) -> None:
+    """Words of truth are a category, and categories stay text: read as text, `Yes` is none of `true` and `false`."""
+    rows, at = np.arange(3), torch.arange(3)
+    trained = PartyTable("bank", config(tmp_path, kind), "id").prepare(rows, rows)
+    later = PartyTable("bank", config(tmp_path, kind), "id", encoder=trained.encoder)
+    for first, second in zip(trained.store.gather(at), later.encode_all().gather(at), strict=True):
+        assert first.equal(second)
+    assert not later.arrivals
 
 
 def test_ids_and_categories_stay_as_they_are_written(tmp_path: Path) -> None:

@@ -18,11 +18,9 @@ from cutlayer.attacks import FeatureAttack
 from cutlayer.channel.address import check_loopback
 from cutlayer.cli import app
 from cutlayer.cli.align import WAITING
-from cutlayer.cli.app import INTERNAL, INTERRUPTED
-from cutlayer.cli.verb import verb
+from cutlayer.cli.app import INTERNAL, INTERRUPTED, all_verbs
 from cutlayer.protections import REGISTRY as PROTECTIONS
 from cutlayer.protections.contract.base import Asset
-from cutlayer_nvflare.verb import nvflare
 from tests.cli.jobs import audit_briefly
 from tests.docs.reading import ROOT, block, blocks, prose, table_rows
 
@@ -46,10 +44,7 @@ def verbs() -> dict[str, list[str]]:
         inner = [option for each in getattr(command, "commands", {}).values() for option in options(each)]
         return [option for param in command.params for option in param.opts] + inner
 
-    alone = typer.Typer()  # of the plugin, which need not be installed here
-    verb("nvflare", of=alone)(nvflare)
-    known = {**typer.main.get_command(app).commands, "nvflare": typer.main.get_command(alone)}
-    return {name: options(command) for name, command in known.items()}
+    return {name: options(command) for name, command in all_verbs().items()}
 
 
 def test_the_verbs_of_the_table_exist() -> None:

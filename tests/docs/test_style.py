@@ -8,11 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
-from cutlayer.cli import app
-from cutlayer.cli.verb import verb
-from cutlayer_nvflare.verb import nvflare
+from cutlayer.cli.app import all_verbs
 from tests.docs.reading import PAGES, ROOT, blocks, prose, sentences, words
 
 HOW_TO = sorted((ROOT / "docs" / "how-to").glob("*.md"))
@@ -42,17 +39,12 @@ def commands(page: Path) -> list[list[str]]:
 
 def parse(arguments: list[str]) -> None:
     """Parse a command as the program does, without running it."""
-    command: Any = typer.main.get_command(app)
-    if arguments[0] == "nvflare":  # of the plugin, which need not be installed here
-        alone = typer.Typer()
-        verb("nvflare", of=alone)(nvflare)
-        command, arguments = typer.main.get_command(alone), arguments[1:]
-        command.make_context("nvflare", arguments)
-        return
-    while hasattr(command, "commands"):
-        end = 2 if " ".join(arguments[:2]) in command.commands else 1
+    commands: Any = all_verbs()
+    while commands is not None:
+        end = 2 if " ".join(arguments[:2]) in commands else 1
         name, arguments = " ".join(arguments[:end]), arguments[end:]
-        command = command.commands[name]
+        command = commands[name]
+        commands = getattr(command, "commands", None)
     command.make_context(name, arguments)
 
 

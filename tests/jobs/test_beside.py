@@ -35,6 +35,19 @@ def test_work_is_done_elsewhere_and_what_it_returns_comes_back():
         assert started.begin(os.getpid)() == os.getpid()
 
 
+@pytest.mark.parametrize(
+    ("threads", "cores", "gpu", "forks"),
+    [(1, 2, False, True), (2, 2, False, False), (1, 1, False, False), (1, 2, True, False)],
+)
+def test_a_process_of_several_threads_or_with_a_gpu_is_not_forked(
+    monkeypatch: pytest.MonkeyPatch, threads: int, cores: int, gpu: bool, forks: bool
+) -> None:
+    """A fork has one of the threads: a lock that another one holds would never be free in it."""
+    monkeypatch.setattr(beside, "equal_threads", lambda: cores)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    assert beside.can_fork(threads) is forks
+
+
 def test_tensors_come_back_after_the_process_that_made_them_has_ended():
     with Beside(forks=True) as started:
         result = started.begin(lambda: (os.getpid(), torch.arange(100)))

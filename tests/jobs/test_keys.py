@@ -29,13 +29,13 @@ from cutlayer.parties.session.local import Local
 from cutlayer.report.passive.build import build_passive
 from cutlayer.report.passive.page import passive_html
 from cutlayer.serving.between import PredictionSide, answer, ask
-from cutlayer.serving.online.features import FeatureStore
 from cutlayer.serving.predict import Request, predict
 from cutlayer.serving.prediction_release import Serving
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.held_out_predictions import predictions_path
 from cutlayer.training.keys import Keys
 from cutlayer.training.together import Trained
+from cutlayer_serve.features import FeatureStore
 from tests.parties.interruptions import crashes_at_rename, halves, history
 from tests.parties.processes import fork, lay_out
 from tests.parties.runs import ACTIVE, KEY, run

@@ -32,7 +32,7 @@ from cutlayer.errors import (
     ProtocolError,
     RunFolderError,
 )
-from cutlayer.jobs.exchange import Exchange, Waiting, result_of
+from cutlayer.jobs.exchange import RECORD, Exchange, RoundRecord, Waiting, result_of
 from cutlayer.jobs.expiry import check_kept, delete_expired
 from cutlayer.jobs.links import LinkOptions, open_trail, trail_of
 from cutlayer.jobs.rounds import PIECE, Round, receive_file, send_file
@@ -330,6 +330,9 @@ def test_what_a_job_does_not_keep_is_refused_and_deleted(tmp_path: Path, federat
     run.mkdir(parents=True)
     for name in (DRAWN, RELEASED, "epoch-3"):
         (run / name).touch()
+    further = tmp_path / f"{ACTIVE}-1" / "labels" / "churn" / "checkpoint" / ACTIVE / RELEASED
+    further.parent.mkdir(parents=True)
+    further.hardlink_to(run / RELEASED)
     for rounds in (old, endless):
         record = tmp_path / ACTIVE / rounds.place / "exchange.json"
         text = record.read_text()
@@ -344,6 +347,7 @@ def test_what_a_job_does_not_keep_is_refused_and_deleted(tmp_path: Path, federat
     assert not old.side(ACTIVE).release_of(TELCO).exists()
     assert not endless.side(ACTIVE).labels_for(TELCO).exists(), "also of a round that never ended"
     assert [path.name for path in run.iterdir()] == ["epoch-3"]
+    assert not further.exists(), "the model of a further label has the same release"
     assert not any((tmp_path / "shared" / rounds.place).exists() for rounds in (old, endless))
     assert new.side(ACTIVE).release_of(TELCO).exists()
     assert result_of(tmp_path / ACTIVE / old.place) is not None, "the round stays known as ended"
@@ -451,6 +455,12 @@ def test_a_clock_that_goes_back_makes_no_release_young(tmp_path: Path, federatio
         state = json.loads(record.read_text())
         record.write_text(json.dumps({**state, "begun": begun}))
         assert delete_expired(job, ACTIVE, tmp_path / ACTIVE, tmp_path / "shared", None) == deleted
+
+
+def test_a_record_names_the_parties_whose_end_is_waited_for(tmp_path: Path) -> None:
+    for content, peers in (({"parcels": {"telco": 0, "shop": 2}}, ("telco", "shop")), ({"ended": True}, ())):
+        (tmp_path / RECORD).write_text(json.dumps(content))
+        assert RoundRecord.read(tmp_path).peers == peers
 
 
 def test_what_cannot_be_deleted_does_not_end_the_months_work(

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from cutlayer.config import Job, validated
-from cutlayer.loggers.contents import epoch_values, final_values, settings_of, without_rows
 from cutlayer.parties.session.observer import EpochRecord
 from cutlayer.report.html import render_html
 from cutlayer.results.quality import OperatingPoint
 from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind
+from cutlayer_loggers.contents import epoch_values, final_values, settings_of, without_rows
 from tests.cli.jobs import JOB, changed
 from tests.report.samples import binary
 from tests.report.test_features import with_pictures

@@ -17,15 +17,15 @@ from typing import Any
 import pytest
 
 from cutlayer.cli.app import _run
+from cutlayer.cli.logged import logged
 from cutlayer.config.load import load_job
 from cutlayer.consent import allowed
 from cutlayer.errors import ConfigError, RunFolderError
 from cutlayer.jobs.options import Progress
-from cutlayer.loggers import logged_run as module
-from cutlayer.loggers.base import Background, Log
-from cutlayer.loggers.context import logged
-from cutlayer.loggers.mlflow_log import MlflowLog
-from cutlayer.loggers.tensorboard_log import TensorBoardLog
+from cutlayer_loggers import logged_run as module
+from cutlayer_loggers.base import Background, Log
+from cutlayer_loggers.mlflow_log import MlflowLog
+from cutlayer_loggers.tensorboard_log import TensorBoardLog
 from tests.cli.jobs import JOB, Place, audit_briefly, changed
 from tests.parties.interruptions import history
 from tests.parties.processes import fork, lay_out
@@ -34,7 +34,7 @@ from tests.parties.runs import ACTIVE, KEY, raw_job, tables
 needs_tensorboard = pytest.mark.skipif(find_spec("tensorboardX") is None, reason="no tensorboardX (extra tensorboard)")
 needs_mlflow = pytest.mark.skipif(find_spec("mlflow") is None, reason="no mlflow-skinny (extra mlflow)")
 ONCE: Mapping[str, Any] = {"train": {"release": "once", "seed": 1}, "model": {"top": {"kind": "linear"}}}
-CALLS = "cutlayer.loggers.tensorboard_log.TensorBoardLog"
+CALLS = "cutlayer_loggers.tensorboard_log.TensorBoardLog"
 
 
 @pytest.fixture
@@ -238,8 +238,8 @@ def test_without_the_package_the_job_is_refused(place: Place, monkeypatch: pytes
     monkeypatch.setattr("cutlayer.config.extras.find_spec", lambda name: None)
     place.change({"parties.bank.log": {"tensorboard": "curves"}})
     place.refused(
-        "expected the extra `tensorboard` for parties.bank.log.tensorboard, got no tensorboardX; pip install "
-        "'cutlayer[tensorboard]'"
+        "expected the extra `tensorboard` for parties.bank.log.tensorboard, got no cutlayer_loggers, "
+        "tensorboardX; pip install 'cutlayer[tensorboard]', or in a checkout 'plugins/loggers[tensorboard]'"
     )
 
 

@@ -195,6 +195,12 @@ def test_one_that_fails_at_import_stops_its_own_job_alone(found, tmp_path: Path,
             attacks.resolve(["x"], "binary")
 
 
+def test_an_entry_point_whose_name_no_job_can_have_is_no_plugin(found, tmp_path: Path) -> None:
+    """The names are printed in a terminal and a report."""
+    found(installed(tmp_path, CODE, "protections", **{"<b>": "Thief", "Loud": "Thief", "quiet": "Thief"}))
+    assert {"<b>", "Loud", "quiet"} & protections.REGISTRY.plugins().keys() == {"quiet"}
+
+
 def test_a_name_that_is_not_installed_is_an_error_without_a_guess(found) -> None:
     with pytest.raises(ConfigError, match=r"^audit.attacks: unknown attack 'not_here'"):
         attacks.resolve(["not_here"], "binary")

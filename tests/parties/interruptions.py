@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from copy import deepcopy
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +46,7 @@ def left_at_renames(folder: Path, train: Callable[[], Any], numbers: Sequence[in
     A copy is what a process leaves that is killed there: one run stands for all that die.
     """
     left: dict[int, Path] = {}
-    count, renamed, last = iter(range(10_000)), Path.replace, len(str(numbers[-1]))
+    numbered, renamed, last = count(), Path.replace, len(str(numbers[-1]))
 
     def copied(nth: int) -> None:
         left[nth] = folder.with_name(f"{folder.name}-{nth:0{last}}")
@@ -52,7 +54,7 @@ def left_at_renames(folder: Path, train: Callable[[], Any], numbers: Sequence[in
             shutil.copytree(folder, left[nth])
 
     def replace(path: Path, target: Any) -> Path:
-        nth = next(count)
+        nth = next(numbered)
         place = numbers.index(nth) if nth in numbers else None
         if place is not None and place % 2 == 0:
             copied(nth)
@@ -65,6 +67,75 @@ def left_at_renames(folder: Path, train: Callable[[], Any], numbers: Sequence[in
         patched.setattr(Path, "replace", replace)
         train()
     return left
+
+
+class Copies:
+    """Copies of the folder of one run, made where other runs would die: what a process leaves that is killed there.
+
+    Args:
+        folder: Folder of the run.
+
+    Attributes:
+        left: The copies, by the name of the point.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.left: dict[str, Path] = {}
+
+    def take(self, name: str) -> None:
+        """Copy the folder as it is now."""
+        assert name not in self.left, "a run dies once"
+        self.left[name] = self.folder.with_name(f"{self.folder.name}-{len(self.left)}")
+        self.left[name].mkdir()
+        if self.folder.exists():
+            shutil.copytree(self.folder, self.left[name], dirs_exist_ok=True)
+
+    def faults(self, points: Mapping[str, Fails]) -> Faults:
+        """Faults that copy the folder at each point."""
+        coming = deepcopy(dict(points))
+
+        def fault(at: At, party: str, what: Any) -> None:
+            for name in [*coming]:
+                try:
+                    coming[name](at, party, what)
+                except Crash:
+                    del coming[name]
+                    self.take(name)
+
+        return fault
+
+    def call(self, name: str, nth: int, *, after: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """As `Calls`, with a copy in place of the crash."""
+
+        def wrap(work: Callable[..., Any]) -> Callable[..., Any]:
+            numbers = count()
+
+            def wrapped(*args: Any, **options: Any) -> Any:
+                here = next(numbers) == nth
+                if here and not after:
+                    self.take(name)
+                result = work(*args, **options)
+                if here and after:
+                    self.take(name)
+                return result
+
+            return wrapped
+
+        return wrap
+
+    def steps(self, *numbers: int) -> Progress:
+        """Progress that copies the folder at steps of these numbers, by the name `step N`."""
+        return _CopyingSteps(self, numbers)
+
+
+class _CopyingSteps(Progress):
+    def __init__(self, copies: Copies, numbers: Collection[int]) -> None:
+        self._copies, self._numbers, self._steps = copies, numbers, count()
+
+    def stepped(self, epoch: int, rows: int, loss: float) -> None:
+        if (step := next(self._steps)) in self._numbers:
+            self._copies.take(f"step {step}")
 
 
 class Calls:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,6 +24,7 @@ from cutlayer.channel.compression import GradeBytes
 from cutlayer.channel.parcel import ParcelWriter
 from cutlayer.config import Job, LimitsConfig, validated
 from cutlayer.errors import ConfigError, PeerLost, ProtocolError
+from cutlayer.jobs.audit import audit_again
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
@@ -30,6 +32,7 @@ from cutlayer.kernels.noise.label_levels import levels_for
 from cutlayer.kernels.noise.score_bands import channel, information
 from cutlayer.kernels.rows.grade_columns import columns_of_grades, grades_of_columns
 from cutlayer.parties.faults import At
+from cutlayer.results.leaks import LeakResult
 from cutlayer.serving import Serving
 from cutlayer.serving.between import PredictionSide
 from cutlayer.serving.by_file import release_prediction, with_agreed_rows
@@ -495,12 +498,21 @@ def test_what_is_carried_is_the_information_of_the_drawn_grade() -> None:
     assert exact == pytest.approx(mutual_info_score(drawn, attribute) / np.log(2), rel=0.02)
 
 
+def _ungraded(made: dict[str, Any]) -> None:
+    """The partner releases columns, with the protection of grades."""
+    made["model"]["bottom"] |= {TELCO: {"kind": "linear"}}
+    made["parties"][TELCO] |= {"fit": {"kind": "sketch"}}
+    made["parties"][ACTIVE]["privacy"] = {"label_free": None}
+
+
 FAULTY: list[tuple[Any, str]] = [
     (lambda made: made["parties"][ACTIVE].update(privacy={"label_free": None}), "label_free"),
     (lambda made: made["train"].update(release="every_step"), "release once with grades of telco"),
     (lambda made: made["train"].update(warmup_epochs=1), "release once with grades of telco"),
     (lambda made: made["model"]["bottom"].update({TELCO: {"kind": "linear"}}), "bottom model of kind grade"),
     (lambda made: made.update(task="regression"), "label_dp.range, the lowest and highest label"),
+    (lambda made: made["parties"][ACTIVE]["privacy"]["label_dp"].update(range=[0, 1]), "label_dp.range with classes"),
+    (_ungraded, "{kind: grade} with grade_dp, got linear"),
     (lambda made: made["model"]["bottom"].update({TELCO: {"kind": "grade", "grades": 17}}), "less than or equal"),
 ]
 
@@ -554,3 +566,29 @@ def test_the_sent_labels_are_attacked(tmp_path: Path) -> None:
     (leak,) = [leak for leak in audit.runs["this run"].leaks if leak.attack == "sent_labels"]
     assert leak.message == "label"
     assert leak.leak > max(leak.other_aucs.values()) > 0.6
+
+
+@pytest.mark.parametrize(("task", "eps"), [("binary", 2.0), ("multiclass", 2.0), ("regression", 2.0)])
+def test_a_label_owner_without_the_partners_columns_attacks_the_labels_it_sent(
+    tmp_path: Path, task: str, eps: float
+) -> None:
+    """Between organisations grades stand for the partner's model, and read nearly as much of a label."""
+    job = validated(Job, raw(task=task, eps=eps, audit={"attacks": ["sent_labels"]}), "")
+    folder = execute(job, tmp_path / "run", Options(Keys(tmp_path, KEY), tables=tables(task, rows=1500)), Progress())
+    with_model = _sent_labels_leak(folder)
+    for place in ("data", "checkpoint", "transcript"):
+        shutil.rmtree(folder.path / place / TELCO)
+    audit_again(folder)
+    by_grades = _sent_labels_leak(folder)
+    assert by_grades.other_aucs["drawn"] == pytest.approx(with_model.other_aucs["drawn"])
+    assert by_grades.leak > by_grades.other_aucs["drawn"] + 0.01
+    assert by_grades.leak == pytest.approx(with_model.leak, abs=0.04)
+    before = folder.read_json("audit.json")
+    with pytest.raises(ConfigError, match="expected an attack that can be run here, of inversion, got "):
+        audit_again(folder, ("inversion",))
+    assert folder.read_json("audit.json") == before
+
+
+def _sent_labels_leak(folder: RunFolder) -> LeakResult:
+    (leak,) = [leak for leak in folder.audit.runs["this run"].leaks if leak.attack == "sent_labels"]
+    return leak

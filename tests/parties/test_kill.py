@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 from functools import partial
 from pathlib import Path
@@ -51,14 +52,24 @@ def test_dying_at_any_rename_changes_nothing(tmp_path: Path, whole: tuple[Path, 
         assert_equal(folder, run(JOB, GIVEN, folder, resume=True), *whole, JOB)
 
 
-@pytest.mark.parametrize("torn", ['{"epoch": 1, "loss"', "{", "\x00\x00\x00"])
-def test_a_torn_last_line_of_the_history_is_dropped(tmp_path: Path, whole: tuple[Path, Trained], torn: str) -> None:
-    """A line half written when the machine went down is of an epoch that was never committed."""
+@pytest.fixture(scope="module")
+def died(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that died in its second epoch; not to be changed."""
+    folder = tmp_path_factory.mktemp("died")
     with pytest.raises(Crash):
-        run(JOB, GIVEN, tmp_path, progress=Dying(STEPS + 1))
-    with (tmp_path / "history.jsonl").open("a") as file:
+        run(JOB, GIVEN, folder, progress=Dying(STEPS + 1))
+    return folder
+
+
+@pytest.mark.parametrize("torn", ['{"epoch": 1, "loss"', "{", "\x00\x00\x00"])
+def test_a_torn_last_line_of_the_history_is_dropped(
+    tmp_path: Path, whole: tuple[Path, Trained], died: Path, torn: str
+) -> None:
+    """A line half written when the machine went down is of an epoch that was never committed."""
+    folder = shutil.copytree(died, tmp_path / "run")
+    with (folder / "history.jsonl").open("a") as file:
         file.write(torn)
-    assert_equal(tmp_path, run(JOB, GIVEN, tmp_path, resume=True), *whole, JOB)
+    assert_equal(folder, run(JOB, GIVEN, folder, resume=True), *whole, JOB)
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from cutlayer.parties.passive import PassiveParty
 from cutlayer.parties.passive_setup import PassiveSetup
 from cutlayer.parties.passive_step import PassiveStep
 from cutlayer.parties.phases import active_epochs, agree, passive_side, set_up
+from cutlayer.parties.session.outcome import ActiveOutcome
 from cutlayer.protections import REGISTRY
 from cutlayer.protections.contract.base import Asset, Protection, Side
 from cutlayer.protections.contract.chain import Chain
@@ -92,11 +93,17 @@ def test_a_wrong_message_is_a_protocol_error(tmp_path: Path, monkeypatch: pytest
         run(JOB, GIVEN, tmp_path)
 
 
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> ActiveOutcome:
+    return run(JOB, GIVEN, tmp_path_factory.mktemp("undisturbed")).active
+
+
 @pytest.mark.parametrize("kind", [Kind.HELLO, Kind.EMBEDDING, Kind.GRADIENT, Kind.EPOCH_END, Kind.EVALUATION])
-def test_a_repeated_message_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind) -> None:
-    expected = run(JOB, GIVEN, tmp_path / "a").active.step_losses
+def test_a_repeated_message_is_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: ActiveOutcome, kind: Kind
+) -> None:
     tamper(monkeypatch, kind, doubled, nth=1)
-    assert run(JOB, GIVEN, tmp_path / "b").active.step_losses == expected
+    assert run(JOB, GIVEN, tmp_path).active.step_losses == undisturbed.step_losses
 
 
 @pytest.mark.parametrize(
@@ -146,9 +153,9 @@ def test_a_batch_larger_than_the_training_rows_is_refused(tmp_path: Path, batch_
     assert not list(tmp_path.glob("**/*.safetensors"))
 
 
-def test_a_batch_of_all_training_rows_is_taken(tmp_path: Path) -> None:
-    rows = len(run(JOB, GIVEN, tmp_path / "a").active.split.train)
-    assert len(run(unaudited_job(passives=2, batch_size=rows), GIVEN, tmp_path / "b").active.step_losses) == 2
+def test_a_batch_of_all_training_rows_is_taken(tmp_path: Path, undisturbed: ActiveOutcome) -> None:
+    rows = len(undisturbed.split.train)
+    assert len(run(unaudited_job(passives=2, batch_size=rows), GIVEN, tmp_path).active.step_losses) == 2
 
 
 class Shrink(Protection[FrozenModel]):

@@ -151,6 +151,11 @@ def test_other_jobs_and_names_see_the_same_rows(tmp_path: Path) -> None:
     first = sent_rows(world.run(graded(), given, pilot=100))
     with pytest.warns(UserWarning, match="labels"):
         assert sent_rows(world.run(graded(seed=9, eps=2.0), given, pilot=100)) == first
+
+
+def test_the_key_of_the_rows_which_the_label_owner_is_sent_is_not_the_secret() -> None:
+    assert len(pilot_key(KEY)) == len(KEY) == 32
+    assert pilot_key(KEY) != KEY
     assert pilot_key(KEY) != pilot_key(KEY[::-1])
 
 
@@ -241,8 +246,10 @@ def test_a_resume_goes_on_as_the_run_began(tmp_path: Path) -> None:
 
 
 def test_bad_pilots() -> None:
-    with pytest.raises(ConfigError, match="a pilot of 100 to"):
-        check_pilot(graded(), 99)
+    for rows in (99, 1_000_001):
+        with pytest.raises(ConfigError, match="a pilot of 100 to 1,000,000 rows"):
+            check_pilot(graded(), rows)
+    check_pilot(graded(), 1_000_000)
     with pytest.raises(DataError, match="5 common rows or more"):
         pilot_rows(np.zeros((4, 16), np.uint8), KEY, 5)
     made = raw(epsilon=None)

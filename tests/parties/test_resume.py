@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from copy import deepcopy
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -15,8 +15,8 @@ from cutlayer.channel.transcript import Transcript
 from cutlayer.parties.faults import At
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.together import Trained
-from tests.parties.interruptions import Calls, Crash, Dying, Fails, assert_equal, halves, history, interrupted, of_kind
-from tests.parties.runs import ACTIVE, DROPOUT, KEY, PASSIVES, make_job, run, tables
+from tests.parties.interruptions import Copies, Crash, Dying, Fails, assert_equal, halves, history, interrupted, of_kind
+from tests.parties.runs import ACTIVE, DROPOUT, PASSIVES, make_job, run, tables
 
 RAW: dict[str, Any] = {
     "passives": 2,
@@ -56,35 +56,42 @@ PLACES: dict[str, tuple[type[Any], str, int, bool]] = {
 }
 
 
+DEATHS = (0, 1, STEPS - 1, STEPS, 2 * STEPS + 2, 4 * STEPS - 1)
+"""Steps at which a run dies."""
+
+
+class Whole(NamedTuple):
+    """The run that nothing interrupts, and what it would have left had it died at each of the points."""
+
+    folder: Path
+    trained: Trained
+    left: Mapping[str, Path]
+
+
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Trained]:
-    """The run that nothing interrupts."""
-    folder = tmp_path_factory.mktemp("whole")
-    return folder, run(JOB, GIVEN, folder)
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    copies = Copies(tmp_path_factory.mktemp("whole") / "run")
+    with pytest.MonkeyPatch.context() as patched:
+        for place, (owner, method, nth, after) in PLACES.items():
+            patched.setattr(owner, method, copies.call(place, nth, after=after)(getattr(owner, method)))
+        trained = run(JOB, GIVEN, copies.folder, progress=copies.steps(*DEATHS), faults=copies.faults(POINTS))
+    return Whole(copies.folder, trained, copies.left)
 
 
-@pytest.mark.parametrize("point", POINTS)
-def test_a_failure_at_any_point_changes_nothing(tmp_path: Path, whole: tuple[Path, Trained], point: str) -> None:
-    interrupted(JOB, GIVEN, tmp_path, faults=deepcopy(POINTS[point]))
-    assert_equal(tmp_path, run(JOB, GIVEN, tmp_path, resume=True), *whole, JOB)
+def assert_resumes(whole: Whole, point: str) -> None:
+    folder = whole.left[point]
+    assert_equal(folder, run(JOB, GIVEN, folder, resume=True), whole.folder, whole.trained, JOB)
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_a_crash_anywhere_changes_nothing(
-    tmp_path: Path, whole: tuple[Path, Trained], monkeypatch: pytest.MonkeyPatch, place: str
-) -> None:
-    owner, method, nth, after = PLACES[place]
-    with monkeypatch.context() as patched:
-        patched.setattr(owner, method, Calls(nth, after=after)(getattr(owner, method)))
-        interrupted(JOB, GIVEN, tmp_path)
-    assert_equal(tmp_path, run(JOB, GIVEN, tmp_path, resume=True), *whole, JOB)
+@pytest.mark.parametrize("point", [*POINTS, *PLACES])
+def test_a_death_anywhere_changes_nothing(whole: Whole, point: str) -> None:
+    assert_resumes(whole, point)
 
 
-@pytest.mark.parametrize("step", [0, 1, STEPS - 1, STEPS, 2 * STEPS + 2, 4 * STEPS - 1])
-def test_a_crash_at_any_step_changes_nothing(tmp_path: Path, whole: tuple[Path, Trained], step: int) -> None:
-    interrupted(JOB, GIVEN, tmp_path, Dying(step))
-    assert len(history(tmp_path)) == step // STEPS
-    assert_equal(tmp_path, run(JOB, GIVEN, tmp_path, resume=True), *whole, JOB)
+@pytest.mark.parametrize("step", DEATHS)
+def test_a_death_at_any_step_changes_nothing(whole: Whole, step: int) -> None:
+    assert len(history(whole.left[f"step {step}"])) == step // STEPS
+    assert_resumes(whole, f"step {step}")
 
 
 def test_a_run_may_be_interrupted_again_and_again(tmp_path: Path) -> None:
@@ -99,29 +106,37 @@ def test_a_run_may_be_interrupted_again_and_again(tmp_path: Path) -> None:
     assert_equal(again, run(job, GIVEN, again, resume=True), folder, trained, job)
 
 
-def test_resuming_a_finished_run_repeats_its_end(tmp_path: Path, whole: tuple[Path, Trained]) -> None:
-    run(JOB, GIVEN, tmp_path)
-    again = run(JOB, GIVEN, tmp_path, resume=True)
+def test_resuming_a_finished_run_repeats_its_end(tmp_path: Path, whole: Whole) -> None:
+    folder = shutil.copytree(whole.folder, tmp_path / "run")
+    again = run(JOB, GIVEN, folder, resume=True)
     assert again.active.step_losses == ()
-    assert_equal(tmp_path, again, *whole, JOB)
+    assert_equal(folder, again, whole.folder, whole.trained, JOB)
+
+
+STOPPING = make_job(passives=2, epochs=8, early_stop={"patience": 2, "min_delta": 0.9}, audit=AUDIT)
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Trained]:
+    """A run that stops early."""
+    folder = tmp_path_factory.mktemp("stopped")
+    return folder, run(STOPPING, GIVEN, folder)
 
 
 @pytest.mark.parametrize("epochs_left", [0, 1, 2])
-def test_resume_around_an_early_stop(tmp_path: Path, epochs_left: int) -> None:
+def test_resume_around_an_early_stop(tmp_path: Path, stopped: tuple[Path, Trained], epochs_left: int) -> None:
     """Patience is part of what is resumed, and a run that has stopped early stays stopped."""
-    stopping = {"patience": 2, "min_delta": 0.9}
-    job = make_job(passives=2, epochs=8, early_stop=stopping, audit=AUDIT)
-    trained = run(job, GIVEN, tmp_path / "whole")
+    whole, trained = stopped
     assert trained.active.stopped_early
     assert trained.active.epochs == 3
     assert {outcome.epochs for outcome in trained.passives.values()} == {3}
     folder = tmp_path / "again"
     if epochs_left:
-        interrupted(job, GIVEN, folder, Dying(STEPS * (3 - epochs_left) + 1))
+        interrupted(STOPPING, GIVEN, folder, Dying(STEPS * (3 - epochs_left) + 1))
     else:
-        run(job, GIVEN, folder)
-    resumed = run(job, GIVEN, folder, resume=True)
-    assert_equal(folder, resumed, tmp_path / "whole", trained, job)
+        shutil.copytree(whole, folder)
+    resumed = run(STOPPING, GIVEN, folder, resume=True)
+    assert_equal(folder, resumed, whole, trained, STOPPING)
     assert {outcome.epochs for outcome in resumed.passives.values()} == {3}
 
 
@@ -142,7 +157,8 @@ def test_a_run_with_its_own_noise_resumes_with_it(tmp_path: Path) -> None:
     assert_equal(tmp_path / "c", resumed, tmp_path / "a", whole, job)
 
 
-def test_evidence_counts_every_message_of_the_run_once(tmp_path: Path, whole: tuple[Path, Trained]) -> None:
+def test_evidence_counts_every_message_of_the_run_once(tmp_path: Path) -> None:
+    """Also where the run died by an error, which passes through all that is open."""
     interrupted(JOB, GIVEN, tmp_path, Dying(2 * STEPS + 1))
     resumed = run(JOB, GIVEN, tmp_path, resume=True)
     label_dp, max_norm = resumed.active.evidence
@@ -152,9 +168,8 @@ def test_evidence_counts_every_message_of_the_run_once(tmp_path: Path, whole: tu
     assert max_norm.metrics["rows"] == 2 * 4 * rows
 
 
-def test_the_last_two_epochs_and_the_best_are_kept(tmp_path: Path) -> None:
-    run(JOB, GIVEN, tmp_path, key=KEY)
+def test_the_last_two_epochs_and_the_best_are_kept(whole: Whole) -> None:
     for party in JOB.parties:
-        names = {path.name for path in (tmp_path / "checkpoint" / party).glob("*.safetensors")}
+        names = {path.name for path in (whole.folder / "checkpoint" / party).glob("*.safetensors")}
         assert names == {"best.safetensors", "epoch-0002.safetensors", "epoch-0003.safetensors", "table.safetensors"}
-    assert all(halves(tmp_path, JOB).values())
+    assert all(halves(whole.folder, JOB).values())

@@ -21,7 +21,7 @@ from cutlayer.parties.faults import At
 from cutlayer.problem.metrics.roc import roc_auc
 from cutlayer.protections import REGISTRY
 from cutlayer.training.run_ledger import ledger_of
-from tests.parties.interruptions import Dying, Fails, assert_equal, interrupted, left_at_renames
+from tests.parties.interruptions import Copies, Fails, assert_equal, left_at_renames
 from tests.parties.mutants import tamper, with_tensors
 from tests.parties.noisy import Noisy
 from tests.parties.processes import fork, lay_out
@@ -83,16 +83,16 @@ def test_gradients_cross_in_the_warm_up_alone_and_rows_once_after_it(
     assert len(trained.passives[TELCO].fit_losses) == FIT["epochs"]
 
 
-def test_zeros_stand_for_its_rows_until_they_come(tmp_path: Path) -> None:
-    run(JOB, GIVEN, tmp_path)
+def test_zeros_stand_for_its_rows_until_they_come(whole: Any) -> None:
+    transcript = whole[0] / "transcript"
     for party in (ACTIVE, TELCO):
-        first = load_file(tmp_path / "transcript" / party / "epoch-0001.safetensors")
+        first = load_file(transcript / party / "epoch-0001.safetensors")
         sent = [tensor for name, tensor in first.items() if "embedding" in name and name.endswith(f"/{TELCO}")]
         back = [tensor for name, tensor in first.items() if "gradient" in name and name.endswith(f"/{TELCO}")]
         assert sent
         assert not any(bool(tensor.any()) for tensor in sent)
         assert any(bool(tensor.any()) for tensor in back)
-    later = load_file(tmp_path / "transcript" / ACTIVE / "epoch-0002.safetensors")
+    later = load_file(transcript / ACTIVE / "epoch-0002.safetensors")
     assert any(bool(tensor.any()) for name, tensor in later.items() if name.endswith(f"/{TELCO}"))
     assert not any("gradient" in name for name in later if name.endswith(f"/{TELCO}"))
 
@@ -120,19 +120,35 @@ def test_the_ledger_counts_one_release_on_a_fitted_bottom_model() -> None:
     assert (total.releases, total.condition) == (1, "conditional on the bottom model and the encoding")
 
 
+DEATHS = (1, STEPS + 1, WARMUP * STEPS, WARMUP * STEPS + 1, 3 * STEPS)
+"""Steps at which a run dies."""
+POINTS = {
+    f"{party} before its release": Fails(At.PHASE, party, when=lambda phase: phase == Phase.RELEASE)
+    for party in (ACTIVE, TELCO)
+}
+
+
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    folder = tmp_path_factory.mktemp("whole")
+def died(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The whole run, and the folders that it would have left had it died."""
+    copies = Copies(tmp_path_factory.mktemp("whole") / "run")
     with pytest.MonkeyPatch.context() as patched:
         patched.setitem(REGISTRY, "noisy", Noisy)  # type: ignore[arg-type]
-        return folder, run(JOB, GIVEN, folder)
+        trained = run(JOB, GIVEN, copies.folder, progress=copies.steps(*DEATHS), faults=copies.faults(POINTS))
+    return copies.folder, trained, copies.left
 
 
-@pytest.mark.parametrize("steps", [1, STEPS + 1, WARMUP * STEPS, WARMUP * STEPS + 1, 3 * STEPS])
-def test_a_resume_is_as_if_nothing_had_happened(tmp_path: Path, whole: Any, steps: int) -> None:
-    interrupted(JOB, GIVEN, tmp_path, Dying(steps))
-    assert_equal(tmp_path, run(JOB, GIVEN, tmp_path, resume=True), *whole, JOB)
-    assert torch.equal(released(tmp_path, TELCO)["released"], released(whole[0], TELCO)["released"])
+@pytest.fixture(scope="module")
+def whole(died: Any) -> Any:
+    return died[:2]
+
+
+@pytest.mark.parametrize("point", [*(f"step {step}" for step in DEATHS), *POINTS])
+def test_a_resume_is_as_if_nothing_had_happened(died: Any, point: str) -> None:
+    """Nor is a gradient lost between the warm-up and the release."""
+    folder, trained, left = died
+    assert_equal(left[point], run(JOB, GIVEN, left[point], resume=True), folder, trained, JOB)
+    assert torch.equal(released(left[point], TELCO)["released"], released(folder, TELCO)["released"])
 
 
 def test_dying_at_any_rename_changes_nothing(tmp_path: Path, whole: Any) -> None:
@@ -142,13 +158,6 @@ def test_dying_at_any_rename_changes_nothing(tmp_path: Path, whole: Any) -> None
     assert len(left) == 9
     for folder in left.values():
         assert_equal(folder, run(JOB, GIVEN, folder, resume=True), *whole, JOB)
-
-
-@pytest.mark.parametrize("party", [ACTIVE, TELCO])
-def test_dying_between_the_warm_up_and_the_release_loses_no_gradient(tmp_path: Path, whole: Any, party: str) -> None:
-    interrupted(JOB, GIVEN, tmp_path, faults=Fails(At.PHASE, party, when=lambda phase: phase == Phase.RELEASE))
-    assert_equal(tmp_path, run(JOB, GIVEN, tmp_path, resume=True), *whole, JOB)
-    assert torch.equal(released(tmp_path, TELCO)["released"], released(whole[0], TELCO)["released"])
 
 
 def test_protections_of_the_labels_cover_the_warm_up(tmp_path: Path) -> None:

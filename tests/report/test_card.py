@@ -40,6 +40,7 @@ from cutlayer.report.sections.columns import MAX_NAMES
 from cutlayer.report.sections.scope import untried
 from cutlayer.report.sections.words import TERMS
 from cutlayer.report.story import print_story
+from cutlayer.results.leaks import Baseline
 from cutlayer.results.privacy_card import AttackEvidence
 from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind
@@ -140,6 +141,17 @@ def test_a_threat_that_no_attack_was_for_is_in_what_is_not_shown(card: PrivacyCa
     report = Report.model_validate(binary()).model_copy(update={"features": ()})
     passives = ", ".join(party.name for party in report.parties if party.role == "passive")
     assert untried(report)[0] == f"reconstruction of the columns of {passives}"
+
+
+def test_columns_that_grades_stand_for_are_named_where_the_label_owner_has_none_of_them() -> None:
+    report = Report.model_validate(binary())
+    leak = next(leak for leak in report.leaks if leak.run == RunKind.THIS_RUN)
+    sent = leak.model_copy(update={"attack": "sent_labels", "message": "label"})
+    apart, known = ((Baseline(party=leak.party, chance=0.5, own_columns=own),) for own in (None, 0.6))
+    stands = f"drawn labels joined with the columns of {leak.party} themselves, for which its grades stand"
+    assert stands in untried(report.model_copy(update={"leaks": (*report.leaks, sent), "baselines": apart}))
+    assert stands not in untried(report.model_copy(update={"leaks": (*report.leaks, sent), "baselines": known}))
+    assert stands not in untried(report.model_copy(update={"baselines": apart}))
 
 
 def test_every_attack_is_explained_by_what_the_catalogue_says_of_it(card: PrivacyCard) -> None:

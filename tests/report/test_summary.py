@@ -127,15 +127,23 @@ def test_what_was_not_measured_is_named(report: Report) -> None:
 
 
 def test_the_guarantee_is_answered_with_what_it_does_not_cover(report: Report) -> None:
+    def stated(columns: int | None, *entries: Entry) -> str:
+        parties = tuple(party.model_copy(update={"columns": columns}) for party in report.parties)
+        changed = report.model_copy(update={"ledger": Ledger(entries), "parties": parties})
+        return answer(changed, "Formal guarantees")
+
     passive = [party.name for party in report.parties if party.role == "passive"]
-    entry = Entry("label_free", "bank", "labels", (passive[0],), LabelFree())
-    text = answer(report.model_copy(update={"ledger": Ledger((entry,))}), "Formal guarantees")
+    entry, columns = (
+        Entry("label_free", "bank", "labels", (passive[0],), LabelFree()),
+        f"columns of {', '.join(passive)}",
+    )
+    text = stated(3, entry)
     assert text.startswith(f"The labels of the training rows of bank, towards {passive[0]}: epsilon 0 per row. ")
-    columns = f"the columns of {', '.join(passive)}."
     others = f"the labels towards {', '.join(passive[1:])} or " if passive[1:] else ""
-    assert text.endswith(f"This report states no guarantee for {others}{columns}")
-    nothing = answer(report.model_copy(update={"ledger": Ledger(())}), "Formal guarantees")
-    assert nothing.startswith(f"None. This report states no guarantee for the labels towards {', '.join(passive)} or ")
+    assert text.endswith(f"This report states no guarantee for {others}the {columns}.")
+    nothing = f"None. This report states no guarantee for the labels towards {', '.join(passive)} or "
+    assert stated(3).startswith(nothing)
+    assert stated(None, entry).endswith(f"What is proved for the {columns} is in reports of their own.")
 
 
 def test_the_guarantees_of_the_alternatives_are_in_the_answer_the_terminal_and_markdown(report: Report) -> None:

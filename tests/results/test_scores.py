@@ -11,7 +11,7 @@ from pyarrow import csv, parquet
 
 from cutlayer.errors import ConfigError
 from cutlayer.problem.task import Task
-from cutlayer.results.scores import check_scores_path, score_file
+from cutlayer.results.scores import check_scores_path, score_columns, score_file
 
 PARTIES = ("bank", "telco", "shop-2")
 TASK = Task("multiclass", ("a", 'b, "c"', "d"))
@@ -24,7 +24,7 @@ def write(path: Path, ids: pa.Array, scores: np.ndarray, *, pieces: int = 1) -> 
         "telco": np.arange(len(ids)) % 2 == 0,
         "shop-2": np.zeros(len(ids), bool),
     }
-    with score_file(path, TASK, ids.type, PARTIES) as writer:
+    with score_file(path, score_columns(TASK), ids.type, PARTIES) as writer:
         for part in np.array_split(np.arange(len(ids)), pieces):
             some = {name: rows[part] for name, rows in present.items()}
             writer.write(ids.slice(part[0], len(part)), scores[part], some)
@@ -80,7 +80,7 @@ def test_a_failure_leaves_the_file_that_was_there(tmp_path: Path, name: str) -> 
     every = {party: np.ones(1, bool) for party in PARTIES}
 
     def fail() -> None:
-        with score_file(path, TASK, pa.int64(), PARTIES) as writer:
+        with score_file(path, score_columns(TASK), pa.int64(), PARTIES) as writer:
             for text in ("9", "no number"):
                 writer.write(pa.array([text]), np.zeros((1, 3)), every)
 

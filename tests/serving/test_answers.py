@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from pyarrow import parquet
 
-from cutlayer.serving.online.status import Status
-from cutlayer.serving.online.trained_party import TrainedParty
+from cutlayer_serve.status import Status
+from cutlayer_serve.trained_party import TrainedParty
 from tests.serving.runs import unserved
 from tests.serving.world import ACTIVE, MISSING_AT_SHOP, PASSIVES, ROWS, offline, own_table, probabilities, world
 

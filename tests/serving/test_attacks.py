@@ -16,12 +16,12 @@ import torch
 from cutlayer.channel import Kind
 from cutlayer.channel.codec import WIRE_VERSION, encode
 from cutlayer.channel.grpc_link import FROM, RUN, TO, WIRE
-from cutlayer.serving.online.audit_log import AuditLog, read_log
-from cutlayer.serving.online.breaker import MAX_MISSES, PROBE_SECONDS, Breaker
-from cutlayer.serving.online.link import METHOD, SERVICE, message
-from cutlayer.serving.online.process import audit_path
-from cutlayer.serving.online.served_model import ServedModel
-from cutlayer.serving.online.trained_party import TrainedParty
+from cutlayer_serve.audit_log import AuditLog, read_log
+from cutlayer_serve.breaker import MAX_MISSES, PROBE_SECONDS, Breaker
+from cutlayer_serve.link import METHOD, SERVICE, message
+from cutlayer_serve.process import audit_path
+from cutlayer_serve.served_model import ServedModel
+from cutlayer_serve.trained_party import TrainedParty
 from tests.serving.runs import unserved
 from tests.serving.test_peer import IDS, impostor, looked_up
 from tests.serving.test_requests import CALLER, KEY
@@ -200,7 +200,7 @@ def test_a_party_that_answers_probes_alone_costs_fewer_and_fewer_deadlines() -> 
 
 def test_one_party_s_streams_keep_no_other_party_away(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Streams that never say what they serve are held for seconds each."""
-    monkeypatch.setattr("cutlayer.serving.online.peers._MAX_STREAMS", 4)
+    monkeypatch.setattr("cutlayer_serve.peers._MAX_STREAMS", 4)
 
     async def check() -> None:
         async with AsyncExitStack() as opened:
@@ -226,7 +226,7 @@ def test_one_party_s_streams_keep_no_other_party_away(plain: Path, monkeypatch: 
 
 
 def test_what_waits_for_a_party_that_reads_nothing_is_bounded(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cutlayer.serving.online.peers._MAX_QUEUED", 100_000)
+    monkeypatch.setattr("cutlayer_serve.peers._MAX_QUEUED", 100_000)
 
     async def check() -> None:
         async with world(plain, ("shop",)) as served, impostor(served, lambda _: None):

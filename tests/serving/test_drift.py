@@ -12,10 +12,10 @@ import torch
 
 from cutlayer.data.store import Store
 from cutlayer.serving.drift import MIN_ROWS, WAITING_ROWS, DriftReference
-from cutlayer.serving.online.metrics import serve_metrics
-from cutlayer.serving.online.passive import LookupCounts
-from cutlayer.serving.online.trained_party import TrainedParty
 from cutlayer.serving.party_drift import column_drift
+from cutlayer_serve.metrics import serve_metrics
+from cutlayer_serve.passive import LookupCounts
+from cutlayer_serve.trained_party import TrainedParty
 from tests.serving.world import ACTIVE, MISSING_AT_SHOP, world
 
 DRAW = np.random.default_rng(5)

@@ -22,15 +22,15 @@ from cutlayer.data.ids import spellings
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import DataError, RunFolderError
 from cutlayer.jobs.forget import Deleting
-from cutlayer.serving.online.features import FeatureStore
-from cutlayer.serving.online.process import active_service
-from cutlayer.serving.online.releases import OnlineReleases
-from cutlayer.serving.online.status import Status
-from cutlayer.serving.online.trained_party import TrainedParty
 from cutlayer.serving.predict import Request, predict
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.held_out_predictions import reported_ids
 from cutlayer.training.keys import Keys, forgotten_by
+from cutlayer_serve.features import FeatureStore
+from cutlayer_serve.process import active_service
+from cutlayer_serve.releases import OnlineReleases
+from cutlayer_serve.status import Status
+from cutlayer_serve.trained_party import TrainedParty
 from tests.serving.world import ACTIVE, PASSIVES, own_table, private, world
 
 TELCO = "telco"

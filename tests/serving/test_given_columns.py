@@ -17,8 +17,8 @@ from pyarrow import parquet
 from cutlayer.config import CallerConfig, validated
 from cutlayer.config.ids import Rule
 from cutlayer.errors import ConfigError
-from cutlayer.serving.online.given_columns import request_example
-from cutlayer.serving.online.schema import digests_of
+from cutlayer_serve.published_columns import request_example
+from cutlayer_serve.schema import digests_of
 from tests.serving.test_requests import CALLER, KEY
 from tests.serving.world import ACTIVE, ROWS, World, probabilities, train, world
 

@@ -20,20 +20,20 @@ from cutlayer.accounting.run_store import NAME, RunStore
 from cutlayer.channel import Kind
 from cutlayer.config import Job, validated
 from cutlayer.data.store import Store
-from cutlayer.errors import BudgetExceeded, CheckpointError, DataError
+from cutlayer.errors import BudgetExceeded, CheckpointError, ConfigError, DataError
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.kernels.rows.grade_columns import grades_of_columns
-from cutlayer.loggers.registry import register
 from cutlayer.protections.grade_dp import GradeDPConfig
 from cutlayer.protections.label_dp import LabelDPConfig
 from cutlayer.serving import drift, party_drift
 from cutlayer.serving.export import export_part, load_part
 from cutlayer.serving.models import Models, PartyModel, RowEmbedder
 from cutlayer.serving.predict import Request, predict
-from cutlayer.serving.pyfunc import RegisteredModel
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
+from cutlayer_loggers.pyfunc import RegisteredModel
+from cutlayer_loggers.registry import register
 from tests.parties.runs import ACTIVE, PASSIVES, run
 from tests.parties.test_grades import FIT, kept, raw
 from tests.serving.test_peer import impostor, looked_up
@@ -71,7 +71,7 @@ def counted(served: Path, tmp_path: Path) -> Path:
 
 
 def job_of(served: Path) -> tuple[Job, RunFolder]:
-    from cutlayer.serving.online.trained_party import TrainedParty
+    from cutlayer_serve.trained_party import TrainedParty
 
     return TrainedParty.open(served, ACTIVE).job, RunFolder(served)
 
@@ -90,7 +90,7 @@ def test_a_served_row_has_the_grade_of_the_training_in_one_byte(
 ) -> None:
     wanted = predicted(served, IDS, tmp_path / "scores.csv")
     crossed: list[Any] = []
-    from cutlayer.serving.online import passive as module
+    from cutlayer_serve import passive as module
 
     encode = module.encode
     monkeypatch.setattr(module, "encode", lambda sent, limits: crossed.append(sent) or encode(sent, limits))
@@ -261,6 +261,9 @@ def test_a_registered_model_predicts_from_columns_and_releases(
     with pytest.raises(DataError, match="none of income"):
         model.predict(frame.drop(columns="income"))
     assert len(model.predict(frame.iloc[:0])) == 0
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with pytest.raises(ConfigError, match=r"127\.0\.0\.1:1 refused the model: "):
+        register("http://127.0.0.1:1", "credit", part, "job", "run")
 
 
 def changed(table: pa.Table, rows: int) -> pa.Table:

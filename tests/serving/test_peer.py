@@ -23,10 +23,10 @@ from cutlayer.channel.grpc_link import FROM, RUN, TO, WIRE
 from cutlayer.channel.trail import Trail, read_lines
 from cutlayer.config import PrivateFile, validated
 from cutlayer.errors import PeerLost
-from cutlayer.serving.online.breaker import MAX_MISSES
-from cutlayer.serving.online.link import METHOD, SERVICE, message
-from cutlayer.serving.online.passive import LookupCounts, PassiveService
-from cutlayer.serving.online.process import active_service, listens_at
+from cutlayer_serve.breaker import MAX_MISSES
+from cutlayer_serve.link import METHOD, SERVICE, message
+from cutlayer_serve.passive import LookupCounts, PassiveService
+from cutlayer_serve.process import active_service, listens_at
 from tests.serving.world import ACTIVE, PATIENCE, World, offline, own_table, passive, private, probabilities, world
 
 IDS = [3, 77, 12]
@@ -322,7 +322,7 @@ def test_an_outage_and_its_end_are_reported_once(
             raise PeerLost("nobody answers")
 
     monkeypatch.setattr(service, "_session", session)
-    monkeypatch.setattr("cutlayer.serving.online.passive._BACKOFF", (0.0, 0.0))
+    monkeypatch.setattr("cutlayer_serve.passive._BACKOFF", (0.0, 0.0))
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(service.run())
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]

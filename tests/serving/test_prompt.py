@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from cutlayer.serving.online import prompt
-from cutlayer.serving.online.process import _uvicorn
+from cutlayer_serve import prompt
+from cutlayer_serve.process import _uvicorn
 from tests.serving.world import private
 
 HEAD = b"GET / HTTP/1.1\r\nHost: here\r\n"

@@ -20,12 +20,12 @@ from cutlayer.config import TableConfig
 from cutlayer.data.arrivals import ArrivalWarning
 from cutlayer.data.ids import row_digests
 from cutlayer.errors import CheckpointError, ConfigError, RunFolderError
-from cutlayer.serving.online.features import FeatureStore
-from cutlayer.serving.online.released_rows import ReleasedRows
-from cutlayer.serving.online.releases import OnlineReleases
-from cutlayer.serving.online.status import Status
-from cutlayer.serving.online.trained_party import TrainedParty
 from cutlayer.storage.durable import locked
+from cutlayer_serve.features import FeatureStore
+from cutlayer_serve.released_rows import ReleasedRows
+from cutlayer_serve.releases import OnlineReleases
+from cutlayer_serve.status import Status
+from cutlayer_serve.trained_party import TrainedParty
 from tests.serving.world import own_table, train, world
 
 

@@ -19,12 +19,12 @@ from hypothesis.errors import Unsatisfiable
 
 from cutlayer.config import CallerConfig, validated
 from cutlayer.errors import ConfigError
-from cutlayer.serving.online.audit_log import read_log
-from cutlayer.serving.online.body import parsed
-from cutlayer.serving.online.callers import Caller, Refused
-from cutlayer.serving.online.process import audit_path
-from cutlayer.serving.online.schema import PredictRequest
-from cutlayer.serving.online.trained_party import TrainedParty
+from cutlayer_serve.audit_log import read_log
+from cutlayer_serve.body import parsed
+from cutlayer_serve.callers import Caller, Refused
+from cutlayer_serve.process import audit_path
+from cutlayer_serve.schema import PredictRequest
+from cutlayer_serve.trained_party import TrainedParty
 from tests.serving.world import ACTIVE, ROWS, World, world
 
 KEY = "cut_secret"
@@ -358,7 +358,7 @@ def test_a_page_from_elsewhere_asks_nothing_where_there_are_no_keys(plain: Path)
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cutlayer.serving.online.http.BODY_SECONDS", 0.05)
+    monkeypatch.setattr("cutlayer_serve.http.BODY_SECONDS", 0.05)
 
     async def slow() -> Any:
         yield b'{"ids": '

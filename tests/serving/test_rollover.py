@@ -13,7 +13,7 @@ import pytest
 
 from cutlayer.channel.trail import Trail
 from cutlayer.errors import ConfigError
-from cutlayer.serving.online.trained_party import TrainedParty
+from cutlayer_serve.trained_party import TrainedParty
 from tests.serving.runs import unserved
 from tests.serving.test_requests import CALLER, KEY
 from tests.serving.world import PASSIVES, PATIENCE, World, offline, passive, probabilities, world

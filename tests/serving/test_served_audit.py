@@ -18,10 +18,10 @@ from cutlayer.config.load import load_closed_job
 from cutlayer.consent import allowed
 from cutlayer.errors import RunFolderError
 from cutlayer.jobs.audit import with_attacks
-from cutlayer.serving.online.sample import ServedSample, read_sample, sample_path
-from cutlayer.serving.online.trained_party import TrainedParty
-from cutlayer.serving.served_audit import audit_served, too_few
 from cutlayer.training.folder import RunFolder
+from cutlayer_serve.sample import ServedSample, read_sample, sample_path
+from cutlayer_serve.served_audit import audit_served, too_few
+from cutlayer_serve.trained_party import TrainedParty
 from tests.serving.runs import unserved
 from tests.serving.world import ACTIVE, MISSING_AT_SHOP, world
 
@@ -89,7 +89,7 @@ def test_the_sample_is_the_rows_of_the_smallest_hashes_as_they_were_first_served
 
 
 def test_wide_rows_are_bounded_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cutlayer.serving.online.sample.MAX_BYTES", 4_000)
+    monkeypatch.setattr("cutlayer_serve.sample.MAX_BYTES", 4_000)
     sample = ServedSample(tmp_path / "s", "tag", 4096)
     sample.add(ids(100), torch.zeros(100, 100))
     assert len(sample) == 4_000 // 416

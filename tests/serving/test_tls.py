@@ -15,8 +15,8 @@ from cutlayer.channel import Kind
 from cutlayer.channel.codec import WIRE_VERSION, encode
 from cutlayer.channel.grpc_link import FROM, RUN, TO, WIRE
 from cutlayer.errors import ProtocolError, TrustError
-from cutlayer.serving.online import link
-from cutlayer.serving.online.process import active_service
+from cutlayer_serve import link
+from cutlayer_serve.process import active_service
 from tests.channel.certificates import Federation
 from tests.serving.world import ACTIVE, PATIENCE, own_table, passive, private
 

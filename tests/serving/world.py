@@ -22,15 +22,15 @@ from cutlayer.estimator.prediction import embed, encode
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.serving.models import Models
-from cutlayer.serving.online.audit_log import AuditLog
-from cutlayer.serving.online.features import FeatureStore
-from cutlayer.serving.online.passive import PassiveService
-from cutlayer.serving.online.process import Active, active_service, audit_path
-from cutlayer.serving.online.releases import OnlineReleases
-from cutlayer.serving.online.sample import ServedSample, sample_path
-from cutlayer.serving.online.trained_party import TrainedParty
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
+from cutlayer_serve.audit_log import AuditLog
+from cutlayer_serve.features import FeatureStore
+from cutlayer_serve.passive import PassiveService
+from cutlayer_serve.process import Active, active_service, audit_path
+from cutlayer_serve.releases import OnlineReleases
+from cutlayer_serve.sample import ServedSample, sample_path
+from cutlayer_serve.trained_party import TrainedParty
 
 ROWS = 160
 ACTIVE, PASSIVES = "bank", ("telco", "shop")

@@ -63,7 +63,7 @@ def _load_part() -> int:
 
 def _open_served(base: str) -> int:
     """What `serve` reads before it listens."""
-    from cutlayer.serving.online.trained_party import TrainedParty
+    from cutlayer_serve.trained_party import TrainedParty
 
     return _refused(lambda: TrainedParty.open(Path(base), "bank"))
 

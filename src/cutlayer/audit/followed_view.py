@@ -6,17 +6,25 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from cutlayer.attacks.label.history import HistoryView
 from cutlayer.attacks.label.sent_labels import SentLabels
 from cutlayer.audit.own_columns import sparse_columns
 from cutlayer.channel.row_history import FollowedEpoch, draw_followed, read_own_embeddings
 from cutlayer.config import Job
-from cutlayer.config.phases import grades_rows
+from cutlayer.config.phases import reads_labels
+from cutlayer.kernels.noise.informative_rows import true_shares
+from cutlayer.kernels.rows.grade_columns import grades_of_columns
 from cutlayer.models.grade import GradeBottom
-from cutlayer.parties.session.checkpoint import DRAWN, Checkpoints
+from cutlayer.parties.session.checkpoint import DRAWN, SENT, Checkpoints
 from cutlayer.training.comparisons import compared_job
 from cutlayer.training.trained import Run
+
+SHRUNK = 20
+"""Rows with the rates of all rows that are added to those of a grade."""
+LEAST_SHARE = 0.005
+"""Least share of a class that is believed of a grade."""
 
 
 def followed_view(run: Run, label: str, party: str, epochs: Sequence[FollowedEpoch]) -> HistoryView:
@@ -30,31 +38,63 @@ def followed_view(run: Run, label: str, party: str, epochs: Sequence[FollowedEpo
     """
     own = read_own_embeddings(run.folder.transcript(party))
     columns = sparse_columns(run.stores[party], epochs[0].rows) if party in run.stores else None
-    sent = _sent_labels(run, compared_job(run.job, label), party, epochs[0].rows)
+    sent = _sent_labels(run, compared_job(run.job, label), party, epochs[0])
     return HistoryView(party, run.task, epochs, own, columns, parts=_sent_parts(run, party), sent=sent)
 
 
-def _sent_labels(run: Run, job: Job, party: str, rows: Tensor) -> SentLabels | None:
-    """The drawn labels of some rows that a party was sent, and its model's scores of them; `None` where it was not.
+def _sent_labels(run: Run, job: Job, party: str, followed: FollowedEpoch) -> SentLabels | None:
+    """The drawn labels of followed rows that a party was sent, with a score of each; `None` where it was not.
+
+    Scores are by the party's model. Between organisations the label owner does not have it: the grades that it received
+    stand for the model, with the classes that were drawn for the rows of each.
 
     Args:
         run: The run.
         job: Its job, which is that of `run.job` or one that is compared with it.
         party: Name of the party.
-        rows: Row numbers of training rows that the party has, int64 (n,).
+        followed: Messages of training rows that the party has.
     """
-    if not grades_rows(job, party) or party not in run.stores:
+    if not reads_labels(job, party):
         return None
-    kept = Checkpoints(run.folder.path / "checkpoint" / party, party, job.digest()).kept(DRAWN)
+    is_here, rows = party in run.stores, followed.rows
+    holder = party if is_here else job.active
+    kept = Checkpoints(run.folder.path / "checkpoint" / holder, holder, job.digest()).kept(DRAWN if is_here else SENT)
+    if kept is None or (not is_here and party not in followed.embeddings):
+        return None
+    tensors, epsilon, classes = kept[0], float(kept[1]["epsilon"]), int(kept[1]["classes"])
+    if not is_here:
+        labels = tensors["labels"][torch.searchsorted(run.split.part("train"), rows)].long()
+        scores = _scores_by_grade(followed.embeddings[party], labels, epsilon, classes, run.task.kind)
+        return SentLabels(rows, labels, epsilon, classes, scores)
     bottom = Run(job, run.folder, origin=run.origin).bottom(party)
-    if kept is None or not isinstance(bottom, GradeBottom):
+    if not isinstance(bottom, GradeBottom):
         return None
-    (tensors, plain), train = kept, run.held.split(party, run.split).part("train")
-    at = torch.searchsorted(train, run.held.own_numbers(party, rows))
-    labels, folds = tensors["labels"][at].long(), tensors["folds"][at].long()
+    at = torch.searchsorted(run.held.split(party, run.split).part("train"), run.held.own_numbers(party, rows))
     with torch.no_grad():
-        scores = bottom.scores(*run.stores[party].gather(rows), folds)
-    return SentLabels(rows, labels, float(plain["epsilon"]), int(plain["classes"]), scores)
+        scores = bottom.scores(*run.stores[party].gather(rows), tensors["folds"][at].long())
+    return SentLabels(rows, tensors["labels"][at].long(), epsilon, classes, scores)
+
+
+def _scores_by_grade(grades: Tensor, labels: Tensor, epsilon: float, classes: int, kind: str) -> Tensor:
+    """What a grade says of a class by the labels that were drawn for its rows, or its number; as `SentLabels.scores`.
+
+    Args:
+        grades: Released grades of the rows, (n, k).
+        labels: Drawn classes of the rows, int64 (n,).
+        epsilon: Privacy of a draw.
+        classes: Number of classes.
+        kind: Kind of the task.
+    """
+    of = grades_of_columns(grades).long()
+    if kind == "regression":  # grades of numbers are in the order of the prediction, each of as many rows
+        return of[:, None].double()
+    drawn = functional.one_hot(labels, classes).double()
+    counts = torch.zeros(int(of.max()) + 1, classes, dtype=torch.float64).index_add_(0, of, drawn)
+    counts += drawn.mean(dim=0) * SHRUNK  # a grade of few rows says what all rows say
+    rates = counts / counts.sum(dim=1, keepdim=True)
+    shares = torch.tensor([true_shares(rate, epsilon) for rate in rates.tolist()], dtype=torch.float64)
+    logs = shares.clamp_min(LEAST_SHARE).log()
+    return (logs[:, 1:] - logs[:, :1] if classes == 2 else logs)[of]
 
 
 def _sent_parts(run: Run, party: str) -> tuple[Tensor, Tensor] | None:

@@ -33,10 +33,10 @@ from cutlayer.protections.contract.chain import Chain
 from cutlayer.protections.contract.views import Mode, PassiveView
 from cutlayer.protections.grade_dp import GradeDP
 from cutlayer.results.scores import ScoreWriter, score_columns, score_schema, scores_of
+from cutlayer.serving.given_columns import release_columns
 from cutlayer.serving.models import PartyModel, RowEmbedder
 from cutlayer.serving.new_rows import new_table
 from cutlayer.serving.prediction_release import set_up_releases
-from cutlayer.serving.pyfunc import release_columns
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import forgotten_by, read_key
 from cutlayer.training.model_record import ModelRecord
@@ -278,7 +278,7 @@ class PredictingPart(OwnPart):
     @cached_property
     def schema(self) -> pa.Schema:
         """Columns of predictions, with ids as text; those of a batch have the ids of its table."""
-        return score_schema(self.model.task, pa.string(), lists=False)
+        return score_schema(score_columns(self.model.task), pa.string(), lists=False)
 
     def apply(self, rows: pa.Table) -> pa.Table:
         """Predict every row; see `predictor`."""
@@ -305,7 +305,7 @@ class PredictingPart(OwnPart):
                 scores[block[:count]] = scores_of(self.model.task, self._logits(block, sent, lacking, own))[:count]
         present = {name: ~lacking[name].numpy() if name in lacking else np.ones(len(ids), bool) for name in self._named}
         made: list[pa.Table] = []
-        schema = score_schema(self.model.task, ids.type, lists=False)
+        schema = score_schema(score_columns(self.model.task), ids.type, lists=False)
         writer = ScoreWriter(_Sink(made.append), schema, self._named)
         writer.write(ids.combine_chunks(), scores, present)
         return made[0]

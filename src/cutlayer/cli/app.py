@@ -142,7 +142,7 @@ def _add_verbs(arguments: list[str]) -> None:
     """Add the verb of an installed package that is called, and all of them to the help. None replaces one of Cutlayer.
 
     Raises:
-        ConfigError: The verb that is called cannot be imported.
+        ConfigError: The verb that is called cannot be imported, or is of an extra that is not installed.
     """
     name = next((argument for argument in arguments if not argument.startswith("-")), "")
     known = _command().commands
@@ -151,17 +151,29 @@ def _add_verbs(arguments: list[str]) -> None:
     from importlib.metadata import entry_points
 
     from cutlayer.cli.verb import verb
+    from cutlayer.config.extras import SAME, VERBS, is_of, without
 
     for point in entry_points(group="cutlayer.verbs"):
-        if point.name in known or (name and point.name != name):
+        extra = VERBS.get(point.name)
+        if point.name in known or (name and point.name != name) or (extra and not is_of(point, extra)):
             continue
         try:
-            alone = typer.Typer()
+            alone = typer.Typer(add_completion=False)
             verb(point.name, of=alone)(point.load())
             known[point.name] = typer.main.get_command(alone)
         except Exception as failure:
             if name:
-                raise ConfigError.expected(f"an importable {point.value} for the verb {name}", failure) from None
+                wanted = f"an importable {point.value} for the verb {name}"
+                raise ConfigError.expected(wanted, failure, SAME if extra else "") from None
+    if name in VERBS and name not in known:
+        raise without(VERBS[name], f"the verb {name}")
+
+
+def all_verbs() -> dict[str, Any]:
+    """The commands by their verbs, those of installed packages included."""
+    _add_verbs([])
+    commands: dict[str, Any] = _command().commands
+    return commands
 
 
 def _guarded(arguments: list[str], received: Received) -> int:

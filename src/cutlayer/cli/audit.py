@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
-from rich.console import Console
 
-from cutlayer.cli.app import emit, say
-from cutlayer.cli.report import GATE_FAILED, finish
+from cutlayer.cli.report import finish
 from cutlayer.cli.verb import verb
 from cutlayer.errors import ConfigError
-
-if TYPE_CHECKING:
-    from cutlayer.training.folder import RunFolder
 
 
 @verb(consent=("model", "path"))
@@ -43,7 +37,10 @@ def audit(
 
     folder = RunFolder.open(path)
     if served:
-        raise typer.Exit(_served(folder, tuple(attack or ()), fail_above, as_json=json))
+        from cutlayer.config.extras import part
+
+        audit_of_served = part("serve", "audit", "--served")
+        raise typer.Exit(audit_of_served(folder, tuple(attack or ()), fail_above, as_json=json))
     from cutlayer.audit.guarantees import CANARIES, check_guarantees
     from cutlayer.jobs.audit import audit_again, audit_passive_again
     from cutlayer.training.process import one_blas_thread
@@ -58,28 +55,3 @@ def audit(
         else:
             audit_again(folder, tuple(attack or ()), fail_above, tested)
     raise typer.Exit(finish(folder, as_json=json))
-
-
-def _served(folder: RunFolder, attacks: tuple[str, ...], limit: float | None, *, as_json: bool) -> int:
-    """Attack the samples of what was served, and show what was reached."""
-    from cutlayer.config.load import load_closed_job
-    from cutlayer.jobs.audit import with_attacks
-    from cutlayer.report.sections.served import served_sections
-    from cutlayer.report.terminal import print_section
-    from cutlayer.serving.served_audit import audit_served
-    from cutlayer.training.process import one_blas_thread
-
-    if limit is not None and not 0.5 < limit <= 1:
-        raise ConfigError.expected("--fail-above in (0.5, 1]", limit, "0.5 is chance")
-    with folder.locked("an audit"), one_blas_thread():
-        result = audit_served(folder, with_attacks(load_closed_job(folder.path / "job.yaml"), attacks))
-        result.write(folder.path / "serving" / "audit.json")
-    if as_json:
-        emit(result.model_dump(mode="json"))
-    else:
-        console = Console()
-        say(*(f"served rows of {name}: {rows:,}" for name, rows in result.rows.items()))
-        for section in served_sections(result):
-            print_section(section, console)
-        say(*(f"  {attack.label}: {attack.reason}" for attack in result.skipped))
-    return GATE_FAILED if limit is not None and result.worst > limit else 0

@@ -47,11 +47,11 @@ def check(
     if name is not None or local is not None:
         raise typer.Exit(_check_own_part(job, name, local, device, as_json=json))
     from cutlayer.config.lines import located
-    from cutlayer.config.load import load_job, with_device
+    from cutlayer.config.load import load_whole_job, with_device
     from cutlayer.config.reaches import reaches
     from cutlayer.consent import is_in
 
-    loaded = with_device(load_job(job), device)
+    loaded = with_device(load_whole_job(job), device)
     from cutlayer.jobs.forecast import forecast
 
     with located(job):

@@ -29,16 +29,17 @@ def compare(
     The same command continues; with more seeds or settings it trains what is new.
 
     Args:
-        protect: none, 'as configured', an alternative of the job, or protections: "label_dp eps=1 + max_norm".
+        protect: labels, columns, both or nothing, as `init` writes them; 'as configured', an alternative of the job; or
+            protections: "label_dp eps=1 + max_norm".
         seeds: Number of seeds, from that of the job upwards.
         leak: Messages whose leak is compared.
         out: The folder to create or continue; default: runs/NAME-compare next to NAME.yaml.
 
-    Example: cutlayer compare job.yaml --protect none --protect max_norm --protect "label_dp eps=1" --seeds 5
+    Example: cutlayer compare job.yaml --protect both --protect labels --protect "label_dp eps=1" --seeds 5
     """
-    from cutlayer.config.load import load_job
+    from cutlayer.config.load import load_whole_job
 
-    load_job(job)  # which says what is wrong with the file before PyTorch is loaded
+    load_whole_job(job)  # which says what is wrong with the file before PyTorch is loaded
     from cutlayer.cli.progress import progress_for
     from cutlayer.report.terminal import rich_table
     from cutlayer.sweeps.compare import compare as compared

@@ -12,6 +12,7 @@ import typer
 from cutlayer.cli.app import answer
 from cutlayer.cli.drift import checked_limit, exit_if_drifted
 from cutlayer.cli.organisation import organisation
+from cutlayer.cli.report import GATE_FAILED
 from cutlayer.cli.verb import verb
 from cutlayer.errors import ConfigError
 
@@ -75,16 +76,21 @@ def exchange(
         with allowed(*setup.private.allow_models):
             try:
                 document, lines = steps.trained(version, done, asked=round_ is None)
-                if round_ is not None:
+                stopped = document["failed"]
+                if round_ is not None and not stopped:
                     document, lines = steps.predicted(
                         document, round_, done, data=data, out=out, overwrite=overwrite, absent=absent or (), key=key
                     )
             except Waiting as waiting:
                 say_waiting(waiting, as_json=json, party=name, done=done)
                 raise typer.Exit(WAITING) from None
+    if stopped and round_ is not None:
+        lines.append(f"{name}: nothing is predicted; cutlayer audit {document['run']} --fail-above sets another limit")
     lines = [*(f"deleted of {old}: what others sent, older than {setup.job.keep}" for old in expired), *lines]
-    whole = {"state": "done", "party": name, "done": done, "expired": expired, **document}
-    answer(json, {**whole, "written": [], "waiting_for": None, "next": None}, *lines)
+    whole = {"state": "failed" if stopped else "done", "party": name, "done": done, "expired": expired, **document}
+    answer(json, {**whole, "written": [], "waiting_for": None, "next": "decide" if stopped else None}, *lines)
+    if stopped:
+        raise typer.Exit(GATE_FAILED)
     exit_if_drifted([DriftOf(**row) for row in document.get("drift", ())], max_drift, "the round has ended")
 
 

@@ -15,6 +15,7 @@ from cutlayer.cli.drift import drift_lines
 from cutlayer.cli.organisation import Organisation
 from cutlayer.cli.party_predict import lead_prediction, new_rows, trained_job
 from cutlayer.cli.release import release_rows
+from cutlayer.cli.report import has_failed
 from cutlayer.config.reaches import place_of
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.approval import approvals_of, required
@@ -95,7 +96,10 @@ class Steps:
             self._finish(f"train-{version_of(self.base, run)}")
         again = "" if done else ", before"
         lines = [f"{self.name}: the training of {run.name} has ended{again}: {run}"]
-        return {"run": str(run), "version": version_of(self.base, run)}, lines
+        failed = has_failed(RunFolder(run))
+        if failed:
+            lines.append(f"{self.name}: a gate of {run.name} failed, or a guarantee that was tested: {run}/report.html")
+        return {"run": str(run), "version": version_of(self.base, run), "failed": failed}, lines
 
     def predicted(
         self,

@@ -43,11 +43,11 @@ def export(
         wanted = f"--registry and --model together, for {job.active}, whose part predicts"
         raise ConfigError.expected(wanted, f"others for {party}", "leave them out, or give both")
     if registry is not None:
-        from cutlayer.config.extras import check_extra
-        from cutlayer.loggers.registry import checked_registry, register
+        from cutlayer.config.extras import check_extra, part
+        from cutlayer.config.log import checked_registry
 
         check_extra("mlflow")
-        registry = checked_registry(registry)
+        register, registry = part("mlflow", "register", "--registry"), checked_registry(registry)
     from cutlayer.serving.export import ARCHITECTURE, CARD, Architecture, export_part
     from cutlayer.serving.model_card import model_card, write_card
     from cutlayer.serving.models import PartyModel

@@ -28,6 +28,7 @@ def init(
     owner: str | None = None,
     partner: list[str] | None = None,
     label: str | None = None,
+    further_label: list[str] | None = None,
     id: list[str] | None = None,  # noqa: A002
     protect: str | None = None,
     apart: bool | None = None,
@@ -39,6 +40,7 @@ def init(
     task: str | None = None,
     event: str | None = None,
     exposure: str | None = None,
+    group: str | None = None,
     rows: str | None = None,
     overwrite: bool = False,
     yes: bool = False,
@@ -51,6 +53,7 @@ def init(
         owner: The file with the labels.
         partner: A partner's file; may be repeated.
         label: The column of the labels.
+        further_label: A column of further labels of the same task; may be repeated.
         id: The column that identifies a row; repeat it where the tables name it differently.
         protect: What to protect: labels, columns, both, nothing, or auto, the default: both where the rows suffice.
         apart: A private file for each organisation, or all in job.yaml.
@@ -59,9 +62,10 @@ def init(
         name: At a partner: its name in the job.yaml of the folder. Writes its private file.
         split_by: A column of the labels' owner, such as a date: test on the last rows, which partners learn.
         positive: Of two labels the one to call positive; default: the greater one.
-        task: Kind of the labels: binary, multiclass, regression, count, amount, severity or survival.
+        task: Kind of the labels: binary, multiclass, regression, count, amount, severity, survival or ranking.
         event: Of --task survival, the column that is 1 of an event and 0 of a censored row.
         exposure: Of --task count or amount, a column of exposures, such as years insured.
+        group: Of --task ranking, the column of groups; the split is by it unless --split-by names another.
         rows: all rows of the labels' owner, or the common ones; default: all, if they differ.
         overwrite: Replace the files of an earlier init.
         yes: Ask nothing: use the options, and guesses for the rest.
@@ -70,7 +74,7 @@ def init(
     """
     from cutlayer.cli.first_files import write_first, write_partner
     from cutlayer.cli.questions import AUTO, first_answers, partner_names, second_column, task_kind
-    from cutlayer.jobs.first_job import by_default
+    from cutlayer.jobs.first_job import by_default, check_further_labels
     from cutlayer.jobs.found_tables import find_tables
 
     if not folder.is_dir():
@@ -86,10 +90,14 @@ def init(
     tables = find_tables(folder, named, least=1 if partner_name or asking else 2)
     elsewhere = partner_names(tables, partner_name, width or [], asking=asking)
     apart = apart or bool(elsewhere) or None
-    job = first_answers(tables, owner, partners, label, id or [], protect, apart, elsewhere, asking=asking)
+    job = first_answers(
+        tables, owner, partners, label, id or [], protect, apart, elsewhere, further_label or [], asking=asking
+    )
     job = replace(job, task=task_kind(job, task, asking=asking))
-    job = replace(job, second=second_column(job, event, exposure, asking=asking))
+    job = replace(job, second=second_column(job, event, exposure, group, asking=asking))
+    split_by = split_by or (job.second if job.task == "ranking" else None)
     job, lines = completed(job, split_by, positive, rows, asking=asking)
+    check_further_labels(job, None if task is None else job.task)
     chosen = job.protect
     job = by_default(job) if chosen == AUTO else job
     if chosen in (AUTO, "both"):
@@ -139,7 +147,9 @@ def _protected(job: FirstJob, *, by_default: bool) -> str:
     if job.protect == "both" and grades_epsilon(job) is not None:
         return "protected: labels, which are drawn, and columns, of which a partner releases a drawn grade of each row"
     reason = "so few drawn labels cost accuracy"
-    if job.task in NUMBERS:
+    if job.further_labels:
+        reason = "grades are of one label"
+    elif job.task in NUMBERS:
         reason = "labels that are numbers are drawn in a stated range alone"
     elif job.repeats:
         reason = "rows that share an id have no grade of their own"
@@ -150,9 +160,10 @@ def _protected(job: FirstJob, *, by_default: bool) -> str:
 
 def _task_note(job: FirstJob) -> str:
     """What a label has besides: a second column; and of counts, why they are taken for some."""
+    from cutlayer.config.target import SECONDS
     from cutlayer.jobs.first_job import count_zeros
 
-    note = "" if job.second is None else f", with {job.second} as {'event' if job.task == 'survival' else 'exposure'}"
+    note = "" if job.second is None else f", with {job.second} as {SECONDS[job.task or '']}"
     if job.task == "count" and (zeros := count_zeros(job)) is not None:
         note += f": whole numbers, {zeros:.0%} of them 0; --task regression takes them for plain values"
     return note
@@ -163,7 +174,8 @@ def _facts(job: FirstJob, overlap: Overlap, label: ColumnProfile) -> Iterator[st
     from cutlayer.data.classes import listed_classes
     from cutlayer.jobs.guessed_aggregate import aggregate_lines
 
-    yield f"task: {job.task}, of {job.label} in {job.owner.path.name}{_task_note(job)}"
+    labels = " and ".join((job.label, *job.further_labels))
+    yield f"task: {job.task}, of {labels} in {job.owner.path.name}{_task_note(job)}"
     if len({*job.ids.values()}) > 1:
         yield "ids: " + ", ".join(f"{column} of {file}" for file, column in job.ids.items())
     which = f"all {overlap.rows:,} of {job.owner.party}" if job.rows == "all" else "those that all parties have"

@@ -67,6 +67,7 @@ def party(
         address=address,
         kit=kit,
     )
+    from cutlayer.cli.logged import logged
     from cutlayer.cli.progress import progress_for
     from cutlayer.config.lines import located
     from cutlayer.config.load import with_device
@@ -74,7 +75,6 @@ def party(
     from cutlayer.jobs.options import Options
     from cutlayer.jobs.party import run_party
     from cutlayer.jobs.preflight import run_preflight
-    from cutlayer.loggers.context import logged
 
     chosen = with_device(setup.job, device, name)
     folder = out or local.parent / "runs" / f"{job.stem}-{name}"

@@ -71,6 +71,7 @@ def first_answers(
     protect: str | None,
     apart: bool | None,
     elsewhere: Mapping[str, int],
+    further_labels: Sequence[str] = (),
     *,
     asking: bool,
 ) -> FirstJob:
@@ -99,11 +100,11 @@ def first_answers(
     protect = choice("What has to stay private?", (AUTO, *PROTECTED), protect, AUTO, asking=asking)
     if apart is None:
         apart = asking and typer.confirm("Does each organisation run its own part?", default=False)
-    as_they_are = {ids[chosen.path.name], *([label] if chosen.has_classes(label) else [])}
+    as_they_are = {ids[chosen.path.name], *(name for name in (label, *further_labels) if chosen.has_classes(name))}
     chosen = with_formats(chosen, as_they_are, asking=asking)
     taking_part = tuple(with_formats(names[name], {ids[name]}, asking=asking) for name in listed)
     ids = {table.path.name: ids[table.path.name] for table in (chosen, *taking_part)}
-    return FirstJob(chosen, taking_part, label, ids, protect, apart, elsewhere)  # type: ignore[arg-type]
+    return FirstJob(chosen, taking_part, label, ids, protect, apart, elsewhere, further_labels=tuple(further_labels))  # type: ignore[arg-type]
 
 
 def with_formats(table: TableSummary, as_they_are: set[str], *, asking: bool) -> TableSummary:
@@ -196,15 +197,17 @@ def task_kind(job: FirstJob, option: str | None, *, asking: bool) -> TaskKind | 
     return task_of(job)
 
 
-def second_column(job: FirstJob, event: str | None, exposure: str | None, *, asking: bool) -> str | None:
+def second_column(
+    job: FirstJob, event: str | None, exposure: str | None, group: str | None, *, asking: bool
+) -> str | None:
     """The column of events of a task of survival, asked for or guessed; or of exposures, stated or named so.
 
     Raises:
         ConfigError: The task has none of the kind, or there is no such column.
     """
     columns = [name for name in job.owner.columns if name not in (job.label, job.ids[job.owner.path.name])]
-    wanted = {"event": ("survival",), "exposure": ("count", "amount")}
-    for key, option in (("event", event), ("exposure", exposure)):
+    wanted = {"event": ("survival",), "exposure": ("count", "amount"), "group": ("ranking",)}
+    for key, option in (("event", event), ("exposure", exposure), ("group", group)):
         if option is not None and job.task not in wanted[key]:
             tasks = " or ".join(wanted[key])
             raise ConfigError.expected(f"--{key} with --task {tasks}", f"task {job.task}", "leave it out or state that")
@@ -216,6 +219,10 @@ def second_column(job: FirstJob, event: str | None, exposure: str | None, *, ask
         return choice(
             "Which column is 1 of an event, and 0 of a censored row?", columns, event, guess or "", asking=asking
         )
+    if job.task == "ranking":
+        if group is None and not asking:
+            raise ConfigError.expected("--group with --task ranking", "none", "name the column of groups")
+        return choice("Which column has the groups that are ranked?", columns, group, "", asking=asking)
     if job.task in wanted["exposure"]:
         named = next((name for name in columns if name.lower() == "exposure"), None)
         return named if exposure is None else _one_of(columns, exposure)

@@ -49,10 +49,10 @@ def recommend(
 
     Example: cutlayer recommend job.yaml --max-excess 0.02 --max-loss 0.01 --guarantee eps=2
     """
-    from cutlayer.config.load import load_job
+    from cutlayer.config.load import load_whole_job
     from cutlayer.errors import LimitsNotMet
 
-    load_job(job)  # which says what is wrong with the file before Optuna and PyTorch are loaded
+    load_whole_job(job)  # which says what is wrong with the file before Optuna and PyTorch are loaded
     from cutlayer.cli.progress import progress_for
     from cutlayer.sweeps.recommend import Limits, SearchRequest, parse_guarantee, recommended_diff, verdict
     from cutlayer.sweeps.recommend import recommend as search

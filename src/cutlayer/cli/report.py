@@ -15,6 +15,7 @@ from cutlayer.cli.app import emit, say
 from cutlayer.cli.verb import verb
 
 if TYPE_CHECKING:
+    from cutlayer.results.passive import PassiveReport
     from cutlayer.results.report import Report
     from cutlayer.training.folder import RunFolder
 
@@ -97,26 +98,47 @@ def finish(
         sys.stdout.write(render_markdown(result))
     else:
         (show or print_report)(result, Console())
-    return GATE_FAILED if result.failed else 0
+    return GATE_FAILED if result.any_failed else 0
 
 
 def _finish_passive(folder: RunFolder, *, as_json: bool, as_markdown: bool) -> int:
     """Write `report.json` and `report.html` of a passive party, and show them."""
-    from cutlayer.report.passive.build import build_passive
-    from cutlayer.report.passive.page import passive_html, passive_markdown, print_passive
-    from cutlayer.storage.durable import write_whole
+    from cutlayer.report.passive.page import passive_markdown, print_passive
 
     with folder.locked("a report"):
-        result = build_passive(folder.path)
-        result.write(folder.path / "report.json")
-        write_whole(folder.path / "report.html", passive_html(result))
+        result = _write_passive(folder.path)
     if as_json:
         emit(result.model_dump(mode="json"))
     elif as_markdown:
         sys.stdout.write(passive_markdown(result))
     else:
         print_passive(result, Console())
-    return GATE_FAILED if any(test.exceeded for test in result.guarantees) else 0
+    return GATE_FAILED if result.failed else 0
+
+
+def _write_passive(path: Path) -> PassiveReport:
+    from cutlayer.report.passive.build import build_passive
+    from cutlayer.report.passive.page import passive_html
+    from cutlayer.storage.durable import write_whole
+
+    result = build_passive(path)
+    result.write(path / "report.json")
+    write_whole(path / "report.html", passive_html(result))
+    return result
+
+
+def has_failed(folder: RunFolder) -> bool:
+    """Whether a gate of an ended run failed, or a guarantee that was tested; writes the report of a run without one."""
+    from cutlayer.results.passive import PassiveReport
+    from cutlayer.results.report import Report
+
+    path = folder.path
+    if not (path / "report.html").exists():
+        with folder.locked("a report"):
+            (_write_passive if folder.of_passive else write_report)(path)
+    if folder.of_passive:
+        return PassiveReport.read(path / "report.json").failed
+    return Report.read(path / "report.json").any_failed
 
 
 def say_trail(trail: Path | None) -> None:
@@ -126,14 +148,20 @@ def say_trail(trail: Path | None) -> None:
 
 
 def write_report(path: Path) -> Report:
-    """Build the report of a run folder: `report.json`, `report.html` and, where there are gates, `gates.xml`."""
+    """Build the report of a run folder: `report.json`, `report.html` and, where there are gates, `gates.xml`.
+
+    Those of its further labels are built too, each in the folder of the label.
+    """
     from cutlayer.report.build import build
     from cutlayer.report.html import write_html
     from cutlayer.report.junit import write_junit
+    from cutlayer.training.folder import RunFolder
 
     result = build(path)
     result.write(path / "report.json")
     write_html(result, path / "report.html")
     if result.gates:
         write_junit(result, path / "gates.xml")
+    for further in result.further_labels:
+        write_report(RunFolder(path).of_label(further.label).path)
     return result

@@ -59,9 +59,9 @@ def train_file(
         options: Fields of `Options`.
     """
     from cutlayer.config.lines import located
-    from cutlayer.config.load import load_job, with_device
+    from cutlayer.config.load import load_whole_job, with_device
 
-    job = with_device(load_job(path), device)
+    job = with_device(load_whole_job(path), device)
     from cutlayer.jobs.options import Options
 
     with located(path):
@@ -77,9 +77,9 @@ def train(job: Job, folder: Path, options: Options, *, quiet: bool) -> RunFolder
         Interrupted: Ctrl-C; the message names what is left of the run.
         CutlayerError: Bad input.
     """
+    from cutlayer.cli.logged import logged
     from cutlayer.cli.progress import progress_for
     from cutlayer.jobs.execute import execute
-    from cutlayer.loggers.context import logged
 
     with (
         interruptible(folder),

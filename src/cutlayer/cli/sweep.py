@@ -41,9 +41,9 @@ def sweep(
 
     Example: cutlayer sweep job.yaml --vary parties.bank.privacy.label_dp.eps=0.5,1,2
     """
-    from cutlayer.config.load import load_job
+    from cutlayer.config.load import load_whole_job
 
-    load_job(job)  # which says what is wrong with the file before Optuna and PyTorch are loaded
+    load_whole_job(job)  # which says what is wrong with the file before Optuna and PyTorch are loaded
     from cutlayer.cli.progress import progress_for
     from cutlayer.sweeps.search import run_sweep
     from cutlayer.sweeps.space import parse_varied

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
+from typing import Any
 
 from cutlayer.errors import ConfigError
 
 EXTRAS: Mapping[str, tuple[str, ...]] = {
-    "serve": ("fastapi", "uvicorn", "prometheus_client"),
+    "serve": ("cutlayer_serve", "fastapi", "uvicorn", "prometheus_client"),
     "sweep": ("optuna",),
     "sql": ("sqlalchemy",),
     "onnx": ("onnx", "onnxscript"),
     "sklearn": ("skops",),
-    "mlflow": ("mlflow",),
-    "tensorboard": ("tensorboardX",),
-    "otel": ("opentelemetry",),
+    "mlflow": ("cutlayer_loggers", "mlflow"),
+    "tensorboard": ("cutlayer_loggers", "tensorboardX"),
+    "otel": ("cutlayer_serve", "opentelemetry"),
+    "nvflare": ("cutlayer_nvflare",),
 }
-"""Modules that each extra brings and this package imports, by its name."""
+"""Modules that each extra brings, by its name: that of a package of this repository comes first."""
+VERBS: Mapping[str, str] = {"serve": "serve", "api-key": "serve", "nvflare": "nvflare"}
+"""Extra that brings each verb of a package of this repository. No other package can give a verb of this name."""
+SAME = "install its package in the version of cutlayer"
 
 
 def missing_of(extra: str) -> list[str]:
@@ -26,8 +32,19 @@ def missing_of(extra: str) -> list[str]:
 
 
 def remedy_of(extra: str) -> str:
-    """The command that installs an extra."""
-    return f"pip install 'cutlayer[{extra}]'"
+    """The command that installs an extra; one of a package of this repository is installed from a checkout too.
+
+    >>> remedy_of("sweep"), remedy_of("serve")
+    ("pip install 'cutlayer[sweep]'", "pip install 'cutlayer[serve]', or in a checkout 'plugins/serve[http]'")
+    >>> remedy_of("mlflow")
+    "pip install 'cutlayer[mlflow]', or in a checkout 'plugins/loggers[mlflow]'"
+    """
+    command, package = f"pip install 'cutlayer[{extra}]'", EXTRAS[extra][0]
+    folder = package.removeprefix("cutlayer_")
+    if folder == package:
+        return command
+    own = {"serve": "[http]", "nvflare": ""}.get(extra, f"[{extra}]")
+    return f"{command}, or in a checkout 'plugins/{folder}{own}'"
 
 
 def check_extra(extra: str, purpose: str = "") -> None:
@@ -40,6 +57,36 @@ def check_extra(extra: str, purpose: str = "") -> None:
     Raises:
         ConfigError: A module of it is missing.
     """
-    if missing := missing_of(extra):
-        wanted = f"the extra `{extra}`{f' for {purpose}' if purpose else ''}"
-        raise ConfigError.expected(wanted, f"no {', '.join(missing)}", remedy_of(extra))
+    if missing_of(extra):
+        raise without(extra, purpose)
+
+
+def without(extra: str, purpose: str) -> ConfigError:
+    """The error for what an extra brings, which is not installed."""
+    wanted = f"the extra `{extra}`{f' for {purpose}' if purpose else ''}"
+    return ConfigError.expected(wanted, f"no {', '.join(missing_of(extra)) or 'entry point'}", remedy_of(extra))
+
+
+def part(extra: str, name: str, purpose: str) -> Any:
+    """What a package of this repository, which an extra brings, adds to a verb of this one.
+
+    Args:
+        extra: Name of the extra.
+        name: Name of the entry point in the group `cutlayer.parts`.
+        purpose: What needs it, for the message.
+
+    Raises:
+        ConfigError: The package is not installed, or does not fit this one.
+    """
+    for point in entry_points(group="cutlayer.parts", name=name):
+        if is_of(point, extra):
+            try:
+                return point.load()
+            except (ImportError, AttributeError) as failure:
+                raise ConfigError.expected(f"an importable {point.value} for {purpose}", failure, SAME) from None
+    raise without(extra, purpose)
+
+
+def is_of(point: EntryPoint, extra: str) -> bool:
+    """Whether an entry point is of the package that an extra brings, and not of another with the same names."""
+    return point.dist is not None and point.dist.name == EXTRAS[extra][0].replace("_", "-")

@@ -69,11 +69,12 @@ class Job(FrozenModel):
     Attributes:
         name: Name of the job, for the report.
         federation: Name of the federation, which is part of the identities in the parties' certificates.
-        task: Kind of the labels: `binary`, `multiclass` or `regression`; or `count`, `amount`, `severity` or
-            `survival`, which stand for a regression with this target; see [tasks](../how-to/tasks.md).
+        task: Kind of the labels: `binary`, `multiclass` or `regression`; or `count`, `amount`, `severity`,
+            `survival` or `ranking`, which stand for a regression with this target; see [tasks](../how-to/tasks.md).
         target: What the numbers of a regression are. `count`: whole numbers, 0 or more. `amount`: 0 or more.
-            `severity`: above 0. `survival`: times until an event, or until a row was last seen without. All but a plain
-            `value` are learned on the log link, by a top model that is fitted at once.
+            `severity`: above 0. `survival`: times until an event, or until a row was last seen without. All these are
+            learned on the log link. `ranking`: grades, within groups. All but a plain `value` are for a top model that
+            is fitted at once.
         parties: Parties by name; their order is that of the embeddings at the top model.
         rows: Rows of the run. `common`: those that all parties have. `all`: all of the active party; each is trained on
             and predicted with the passive parties that have it.

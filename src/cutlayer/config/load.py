@@ -49,6 +49,20 @@ def load_job(path: Path) -> Job:
         return job
 
 
+def load_whole_job(path: Path) -> Job:
+    """Read the file of a job that one process runs, whose tables are files.
+
+    Raises:
+        ConfigError: As `load_job`; or no party has a table, as in the part that parties apart share.
+    """
+    job = load_job(path)
+    if all(party.table is None for party in job.parties.values()):
+        remedy = f"name each party's file, or take one party with its private file: --as {job.active} --local FILE"
+        wanted, got = f"{path}: expected a table of each party", "a job for parties apart, without any"
+        raise ConfigError(f"{wanted}, got {got}; {remedy}")
+    return job
+
+
 def opened(raw: object, folder: Path) -> Job:
     """A job from the values of its file, to be run.
 

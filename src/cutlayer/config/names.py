@@ -63,6 +63,18 @@ def alternative_name(name: str) -> str:
     return name
 
 
+def label_name(name: str) -> str:
+    """Return the name of a further label if it can name a folder and columns of predictions too.
+
+    Raises:
+        ValueError: Other characters, or too long.
+    """
+    if len(name) > MAX_NAME_LENGTH or not re.fullmatch(r"\w(?:[\w -]|\.(?!\.))*(?<![ .])", name):
+        wanted = "a further label of letters, digits, spaces, _ - and single ., that ends with neither space nor ."
+        raise ValueError(f"{wanted}, of {MAX_NAME_LENGTH} characters at most, got {reprlib.repr(name)}; rename it")
+    return name
+
+
 def file_path(path: Path, info: ValidationInfo) -> Path:
     """Return a path if it can name a file or a folder; one in a file is relative to the file's folder.
 

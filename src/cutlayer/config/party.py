@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from cutlayer.config.base import FrozenModel, validated
 from cutlayer.config.device import DeviceName
@@ -13,7 +13,7 @@ from cutlayer.config.guard import GuardConfig
 from cutlayer.config.ids import IdConfig
 from cutlayer.config.limits import LimitsConfig
 from cutlayer.config.log import LogConfig
-from cutlayer.config.names import FilePath, Identity, ModuleName
+from cutlayer.config.names import FilePath, Identity, ModuleName, label_name
 from cutlayer.config.phases import Phase
 from cutlayer.config.protect_labels import PROTECT_LABELS, expanded
 from cutlayer.config.serve import ServeConfig
@@ -165,6 +165,8 @@ class PrivatePart(FrozenModel):
         table: File of the party's rows.
         id: Name of the id column, or `@row` for row numbers; or columns with the normal form of their values.
         label: Name of the label column, at the active party.
+        further_labels: Names of further label columns of the same task, at the active party. A model is trained for
+            each on the same releases, and none of them is a feature.
         unlabelled: Rule for rows without a label, at the active party: `refuse` the table, or `drop` them.
         positive: The label that a binary task calls positive, at the active party; `None` for the greater one.
         weight: Name of the column of the rows' weights in the loss, at the active party.
@@ -172,6 +174,8 @@ class PrivatePart(FrozenModel):
             party. What is predicted is the rate by unit of exposure.
         event: Name of the column that states whether the event happened, 1, or the row was censored, 0, of a task of
             survival, at the active party.
+        group: Name of the column of groups of a task of ranking, at the active party. Rows of one group are ranked
+            against each other.
         coverage: Share of new rows whose label is to lie in the interval, or set of classes, of its prediction, 0.5 to
             0.999, at the active party; 0, the default, for none. Both are made on the validation rows.
         features: Columns that are features, and their encoding.
@@ -197,11 +201,13 @@ class PrivatePart(FrozenModel):
     table: TableConfig | None = None
     id: IdConfig | None = None
     label: str | None = None
+    further_labels: tuple[Annotated[str, AfterValidator(label_name)], ...] = ()
     unlabelled: Literal["refuse", "drop"] = "refuse"
     positive: CellText | None = None
     weight: str | None = None
     exposure: str | None = None
     event: str | None = None
+    group: str | None = None
     coverage: Annotated[float, Field(ge=0.5, le=0.999, strict=True)] | Literal[0] = 0
     features: FeaturesConfig = FeaturesConfig()
     privacy: Mapping[str, Mapping[str, Any] | None] = Field(default_factory=dict)
@@ -228,8 +234,8 @@ class PrivatePart(FrozenModel):
 
     @property
     def second(self) -> str | None:
-        """Name of the second column of the label: exposures, or events."""
-        return self.exposure if self.event is None else self.event
+        """Name of the second column of the label: exposures, events, or groups."""
+        return next((name for name in (self.exposure, self.event, self.group) if name is not None), None)
 
     @property
     def protections(self) -> Mapping[str, Mapping[str, Any] | None]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
@@ -40,10 +41,9 @@ def reaches(section: BaseModel, where: str = "") -> Iterator[Reach]:
         section: A job, or a part of one.
         where: Dotted path of the section.
     """
-    for name, field in type(section).model_fields.items():
+    for name, forms in _forms(type(section)).items():
         value = getattr(section, name)
         key = f"{where}.{name}".removeprefix(".")
-        forms = {*_validators(field)}
         if isinstance(value, RemotePath):
             yield Reach(key, Kind.HOST, host_of(str(value)), f"reads {value}")
         elif value is not None and file_path in forms:
@@ -120,6 +120,12 @@ def _of_address(where: str, text: str, act: str, host_variable: str, credentials
         return Reach(where, Kind.PATH, str(path), f"{act} {path}")
     host = host_of(text)
     return Reach(where, Kind.HOST, host, f"{act} {host}", host_variable, credentials)
+
+
+@cache
+def _forms(section: type[BaseModel]) -> Mapping[str, frozenset[Any]]:
+    """The functions that validate each field: to collect them takes longer than to validate a job."""
+    return {name: frozenset(_validators(field)) for name, field in section.model_fields.items()}
 
 
 def _validators(field: Any) -> Iterator[Any]:

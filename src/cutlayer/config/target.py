@@ -1,20 +1,47 @@
-"""What the numbers of a regression are: plain values, or such as are learned on the log link."""
+"""What the numbers of a regression are: plain values, grades in a group, or such as are learned on the log link."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Literal, get_args
 
 from cutlayer.config.case import Case
+from cutlayer.config.phases import Phase
 
-Target = Literal["value", "count", "amount", "severity", "survival"]
+Target = Literal["value", "count", "amount", "severity", "survival", "ranking"]
 TARGETS: tuple[Target, ...] = get_args(Target)[1:]
 """Tasks of numbers that are no plain values: `task: count` stands for a regression with this target."""
 NUMBERS = ("regression", *TARGETS)
 """Tasks whose labels are numbers."""
+SECONDS: Mapping[str, str] = {"count": "exposure", "amount": "exposure", "survival": "event", "ranking": "group"}
+"""Key of the second column of the label, by target."""
 _TOPS = ("auto", "linear", "boosting")
 _REFERENCES = ("alone", "boosting")
 """Baselines that are fitted at once, and so have a task on the log link."""
+
+
+def further_label_faults(case: Case) -> Iterator[str]:
+    """Further labels are for a release that no label touched, on which a top model is fitted at once for each."""
+    job, where = case.job, f"parties.{case.job.active}.further_labels"
+    owner = job.parties[job.active]
+    if not (further := owner.further_labels):
+        return
+    ids = () if owner.id is None else owner.id.columns
+    taken = {*ids, owner.label, owner.weight, owner.exposure, job.train.split.by}
+    for number, name in enumerate(further):
+        if name in taken or name in further[:number]:
+            wanted = f"{where} apart from label, id, weight, exposure and train.split.by, each once"
+            yield f"expected {wanted}, got {name!r}; leave it out"
+    own = "write a job for each label"
+    if not job.fits_top:
+        remedy = "write train.release: once and model.top: {kind: auto}"
+        yield f"expected a top model that is fitted at once with {where}, got one that is trained in steps; {remedy}"
+    if Phase.LABELS in job.phases:
+        yield f"expected a release without labels with {where}, got grades by drawn labels; {own}, which draws its own"
+    if owner.event is not None:
+        yield f"expected no {where} with task survival, whose event is of one label, got some; {own}"
+    if owner.unlabelled == "drop":
+        yield f"expected unlabelled: refuse with {where}, which are of the same rows, got drop; {own}"
 
 
 def target_faults(case: Case) -> Iterator[str]:
@@ -41,14 +68,21 @@ def target_faults(case: Case) -> Iterator[str]:
     if case.knows(job.active) and owner.event is None and target == "survival" and owner.label is not None:
         remedy = "name the column of events, which is 1 of an event and 0 of a censored row"
         yield f"expected {where}.event with task survival, got none; {remedy}"
-    if owner.coverage and target == "survival":
-        yield f"expected {where}.coverage with another task than survival, got {owner.coverage:g}; leave it out"
+    if owner.group is not None and target != "ranking":
+        yield f"expected {where}.group with task ranking alone, got task {task}; leave it out"
+    if target == "ranking" and case.knows(job.active) and owner.group is None and owner.label is not None:
+        yield f"expected {where}.group with task ranking, got none; name the column whose rows are ranked together"
+    if target == "ranking" and job.train.split.by is None:
+        remedy = "name the column of the groups, or a date, by which none is divided"
+        yield f"expected train.split.by with task ranking, got rows at random, which divide groups; {remedy}"
+    if owner.coverage and target in ("survival", "ranking"):
+        yield f"expected {where}.coverage with another task than {task}, got {owner.coverage:g}; leave it out"
     if owner.coverage and not job.fits_top:
         remedy = "write train.release: once, and model.top: {kind: auto}"
         yield f"expected a top model that is fitted at once with {where}.coverage, got steps; {remedy}"
     if owner.coverage and not (job.train.split.validation and job.train.split.test):
         wanted = f"train.split.validation and train.split.test above 0 with {where}.coverage"
         yield f"expected {wanted}, got 0; intervals are made on the one and tested on the other"
-    if "label_dp" in owner.protections and (owner.exposure or owner.event):
-        key = "exposure" if owner.exposure else "event"
+    if "label_dp" in owner.protections and owner.second:
+        key = next(name for name in SECONDS.values() if getattr(owner, name))
         yield f"expected no {where}.privacy.label_dp with {where}.{key}, got both; a drawn label is a single number"

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cutlayer.config.job import TaskKind
-from cutlayer.config.target import Target
+from cutlayer.config.target import SECONDS, Target
 from cutlayer.data.classes import folded, spelt_differently
 from cutlayer.data.faults import fault
-from cutlayer.data.feature_columns import category_text, is_text, number_values, without_nan
+from cutlayer.data.feature_columns import category_text, decoded, is_text, number_values, without_nan
 from cutlayer.data.stored import stored
 from cutlayer.lazy import Tensor, torch
 from cutlayer.storage.row_arrays import chunks_of, computed, gathered
@@ -25,6 +25,7 @@ from cutlayer.storage.row_tensors import first_column
 MISSING_LABELS = "in a CSV file NA, NaN, nan, null and ? are no labels, unless its table.missing says otherwise"
 LabelKind = Literal["text", "integer", "number", "boolean"]
 _MEASURED = 100
+_MAX_GROUPS = 1 << 24
 _KINDS = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
 
 
@@ -34,7 +35,7 @@ class Labels:
 
     Attributes:
         values: int64 (n,) class codes, or float32 targets of a regression: (n,), or (n, 2) with a second column of the
-            label: rates and exposures, or times and events.
+            label: rates and exposures, times and events, or grades and groups.
         classes: Names of the classes by code, in ascending order of the label values; of a binary task the second,
             greater one is the positive class. Empty for regression.
         kind: type of the labels in the table.
@@ -70,7 +71,7 @@ def encode_labels(
         rows: int64 (n,), the rows of the column to return, in this order; all if None. Classes and errors are those of
             the whole column: a partner has a part in which rows are common, and sees whether a run fails.
         target: What the numbers of a regression are.
-        second: Name, for error messages, and values of the column of exposures or events.
+        second: Name, for error messages, and values of the column of exposures, events or groups.
 
     Raises:
         DataError: Labels are missing, all equal, or of another kind than the task's or its target.
@@ -139,12 +140,28 @@ def _targets(
         raise fault(where, "different labels", f"{first} in all rows", "is it the right column?")
     if second is not None:
         beside, column = second
-        kind = "event" if target == "survival" else "exposure"
+        kind = SECONDS[target]
+        if kind == "group":
+            column = _numbered(column, beside)
         numbers = computed(len(column), np.float32, partial(_numbers, column, kind, beside, *_ALLOWED[kind]))
         if kind == "event" and not numbers.any():
             raise fault(beside, "an event, 1, in some row", "none", "is it the right column?")
         targets = np.stack([targets / numbers if kind == "exposure" else targets, numbers], axis=1)
     return Labels(torch.from_numpy(gathered(targets, rows)), (), _kind_of(values.type))
+
+
+def _numbered(groups: pa.Array, where: str) -> pa.Array:
+    """Number of the group of each row, int64 (n,), from 0.
+
+    Raises:
+        DataError: A row has none, or there are more than a float32 counts.
+    """
+    groups = without_nan(decoded(groups))
+    distinct = pc.unique(groups)
+    if groups.null_count or len(distinct) > _MAX_GROUPS:
+        got = f"none in {groups.null_count:,} rows" if groups.null_count else f"{len(distinct):,} of them"
+        raise fault(where, f"a group in every row, and {_MAX_GROUPS:,} groups at most", got, "fix or drop the rows")
+    return pc.index_in(groups, value_set=distinct)
 
 
 _Wanted = tuple[str, Callable[[npt.NDArray[np.float32]], npt.NDArray[np.bool_]]]
@@ -154,6 +171,8 @@ _ALLOWED: Mapping[str, _Wanted] = {
     "amount": ("amounts of 0 or more", lambda numbers: numbers >= 0),
     "severity": ("amounts above 0", lambda numbers: numbers > 0),
     "survival": ("times of 0 or more", lambda numbers: numbers >= 0),
+    "ranking": ("grades of relevance: whole numbers, 0 to 30", lambda n: (n >= 0) & (n <= 30) & (n == np.floor(n))),
+    "group": ("numbers of groups", lambda numbers: numbers >= 0),
     "exposure": ("exposures above 0 in all rows", lambda numbers: numbers > 0),
     "event": ("1, an event, or 0, a censored row, in all rows", lambda numbers: (numbers == 0) | (numbers == 1)),
 }

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from cutlayer.config import FeaturesConfig, IdConfig
 from cutlayer.config.job import TaskKind
-from cutlayer.config.target import Target
+from cutlayer.config.target import SECONDS, Target
 from cutlayer.data.align import Positions, checked_positions, order_digest
 from cutlayer.data.arrivals import Arrivals
 from cutlayer.data.column_note import ColumnNote
@@ -83,6 +83,7 @@ class PartyTable:
         *,
         target: Target = "value",
         second: str | None = None,
+        further_labels: Sequence[str] = (),
         drop_unlabelled: bool = False,
         repeated_ids: str = "",
         forgotten: ForgottenRows | None = None,
@@ -105,7 +106,8 @@ class PartyTable:
             memory: Bytes that the rows may take.
             split_by: Name of the column that the split is by, at the active party; it is no feature.
             target: What the numbers of a regression are.
-            second: Name of the second column of the label, at the active party: exposures, or events.
+            second: Name of the second column of the label, at the active party: exposures, events or groups.
+            further_labels: Names of further label columns, at the active party; none is a feature.
             drop_unlabelled: Whether rows without a label are no rows of the table.
             repeated_ids: What to advise where ids repeat; how to state a rule for them by default.
             forgotten: Rows that the party has forgotten, which are no rows of the table.
@@ -116,10 +118,10 @@ class PartyTable:
         """
         self._source = open_source(table, party, memory=memory)
         self.where, self.label, self.weight, self.split_by = self._source.where, label, weight, split_by
-        self.second, self._target = second, target
+        self.second, self._target, self._further = second, target, tuple(further_labels)
         self._id = IdConfig(column=id) if isinstance(id, str) else id
         self._ids = id_columns(
-            self._source, self._id, label, ("weight", weight), ("exposure" if target != "survival" else "event", second)
+            self._source, self._id, label, ("weight", weight), (SECONDS.get(target, "exposure"), second)
         )
         self._task = task
         self._encoder = encoder
@@ -440,12 +442,15 @@ class PartyTable:
     def _resolved(self, features: FeaturesConfig) -> FeaturesConfig:
         """The same settings with names written out, so that they do not depend on further columns of the table."""
         if self._encoder:
-            codes = tuple(encoder.name for encoder in self._encoder.encoders if encoder.kind == "category")
+            # Categories stay text, as 007 does, but for truth values: a format reads them, as in training.
+            types = self._encoder.types
+            coded = (encoder.name for encoder in self._encoder.encoders if encoder.kind == "category")
+            codes = tuple(name for name in coded if types.get(name) != "truth value")
             return features.model_copy(update={"include": self._encoder.names, "exclude": (), "categorical": codes})
         reserved = {
             name for name in (*self._ids, self.label, self.weight, self.second, self.split_by) if name is not None
         }
-        names = feature_names(self._source.names, features, self.where, reserved)
+        names = feature_names(self._source.names, features, self.where, {*reserved, *self._further})
         named = dict.fromkeys((*features.categorical, *features.vocabulary))
         categorical = tuple(name for name in named if name in set(names))
         return features.model_copy(update={"include": names or "none", "exclude": (), "categorical": categorical})

@@ -156,9 +156,11 @@ def _columns(job: Job, name: str, run: Path | None) -> Mapping[str, tuple[str, .
         raise ConfigError.expected(wanted, "none", "name it by table")
     source = open_source(party.table, name)
     split_by = job.train.split.by if party.role == "active" else None
-    named = {"label": party.label, "exposure": party.exposure, "event": party.event}
+    named = {"label": party.label, "exposure": party.exposure, "event": party.event, "group": party.group}
     named |= {"weight": party.weight, "split": split_by}
     used: dict[str, tuple[str, ...]] = {use: (column,) for use, column in named.items() if column is not None}
+    if party.label is not None:
+        used["label"] = (party.label, *party.further_labels)
     used["id"] = id_columns(source, party.id, party.label, ("weight", party.weight))
     if run is None:
         reserved = {column for columns in used.values() for column in columns}

@@ -150,29 +150,52 @@ def _few_followed(job: Job, training: int, share: float) -> Iterator[str]:
     )
 
 
-def _of_drawn_labels(job: Job, training: int, counts: Sequence[int], columns: Sequence[ColumnProfile]) -> Iterator[str]:
-    """What drawn labels are worth to partners that fit models to them; `counts` are the rows of each class."""
+def worth_of_labels(
+    job: Job, training: int, counts: Sequence[int], columns: Sequence[ColumnProfile]
+) -> tuple[str, bool]:
+    """What drawn labels are worth to partners that fit models to them, and whether that is few rows.
+
+    Args:
+        job: The job.
+        training: Number of training rows.
+        counts: Number of rows of each class.
+        columns: Profiles of the columns of all tables here.
+
+    Returns:
+        A sentence, empty where nothing is drawn; a remedy is in it where the rows are few.
+    """
     graded = [name for name in job.passives if reads_labels(job, name)]
-    epsilon = (job.parties[job.active].privacy.get("label_dp") or {}).get("eps")
-    if not graded or not isinstance(epsilon, float | int) or len(counts) < 2:
-        return
+    epsilon = _label_epsilon(job)
+    if not graded or epsilon is None or len(counts) < 2:
+        return "", False
     shares = [count / sum(counts) for count in counts]
     worth, true = (informative_rows(training, shares, each) for each in (epsilon, math.inf))
-    where = f"parties.{job.active}.privacy.label_dp"
     rare = any(_has_rare_categories(columns, name, training) for name in graded)
-    if worth < ENOUGH * (OF_RARE if rare else 1):
-        more = next((each for each in (0.5, 1.0, 2.0) if each > epsilon), None)
-        remedy = f"; eps: {more:g} is worth more" if more is not None else "; more rows are worth more"
-        strong, weak = (expected_loss(worth, true, auc, rare=rare) for auc in AUCS)
+    strong, weak = (expected_loss(worth, true, auc, rare=rare) for auc in AUCS)
+    few = worth < ENOUGH * (OF_RARE if rare else 1)
+    more = next((each for each in (0.5, 1.0, 2.0) if each > epsilon), None)
+    remedy = f"; eps: {more:g} is worth more" if more is not None else "; more rows are worth more"
+    return (
+        f"labels drawn at {epsilon:g} are worth {worth:,.0f} rows to {', '.join(graded)}, which costs a model of them "
+        f"about {strong:.3f} of an AUC of {AUCS[0]:g}, {weak:.3f} of one of {AUCS[1]:g}{remedy if few else ''}"
+    ), few
+
+
+def _of_drawn_labels(job: Job, training: int, counts: Sequence[int], columns: Sequence[ColumnProfile]) -> Iterator[str]:
+    sentence, few = worth_of_labels(job, training, counts, columns)
+    epsilon, where = _label_epsilon(job), f"parties.{job.active}.privacy.label_dp.eps"
+    if few:
+        yield f"{where}: {sentence}"
+    if sentence and epsilon is not None and epsilon >= DISCLOSING:
         yield (
-            f"{where}.eps: labels drawn at {epsilon:g} are worth {worth:,.0f} rows to {', '.join(graded)}, which costs "
-            f"a model of them about {strong:.3f} of an AUC of {AUCS[0]:g}, {weak:.3f} of one of {AUCS[1]:g}{remedy}"
-        )
-    if epsilon >= DISCLOSING:
-        yield (
-            f"{where}.eps: at {epsilon:g} nearly every label can be read from its draw and a partner's own columns; "
+            f"{where}: at {epsilon:g} nearly every label can be read from its draw and a partner's own columns; "
             "2 or less hides labels"
         )
+
+
+def _label_epsilon(job: Job) -> float | None:
+    epsilon = (job.parties[job.active].privacy.get("label_dp") or {}).get("eps")
+    return epsilon if isinstance(epsilon, float | int) else None
 
 
 def _has_rare_categories(columns: Sequence[ColumnProfile], party: str, rows: int) -> bool:

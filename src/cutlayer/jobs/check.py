@@ -17,7 +17,7 @@ from cutlayer.config.guard import guard_faults
 from cutlayer.config.ids import repeated_ids_faults, stated_rows_faults
 from cutlayer.config.log import log_faults
 from cutlayer.config.party import label_free_faults
-from cutlayer.config.target import target_faults
+from cutlayer.config.target import further_label_faults, target_faults
 from cutlayer.config.train import release_faults, split_faults, weight_faults
 from cutlayer.consent import check_allowed
 from cutlayer.errors import ConfigError, CutlayerError
@@ -101,6 +101,7 @@ RULES: tuple[Rules, ...] = (
     weight_faults,
     split_faults,
     target_faults,
+    further_label_faults,
     label_free_faults,
     aggregate_faults,
     stated_rows_faults,

@@ -36,6 +36,11 @@ def execute(job: Job, out: Path, options: Options, progress: Progress) -> RunFol
         check_pilot(job, options.pilot)
         job = job.model_copy(update={"compare": ()})
     tables = open_tables(job, options.tables, partial(_import_training, job), options.keys)
+    further = bool(job.parties[job.active].further_labels)
+    if further:
+        from cutlayer.jobs.further_labels import check_further_labels
+
+        check_further_labels(job, options.tables, options.keys)
     from cutlayer.jobs.forecast import with_chosen_devices
     from cutlayer.jobs.runs import Execution  # with PyTorch, once nothing is wrong with job and tables
 
@@ -45,7 +50,12 @@ def execute(job: Job, out: Path, options: Options, progress: Progress) -> RunFol
     ):
         try:
             job = with_chosen_devices(job, options.tables)
-            Execution(job, folder, options, threads, progress).run_all(tables)
+            execution = Execution(job, folder, options, threads, progress)
+            execution.run_all(tables)
+            if further:
+                from cutlayer.jobs.party import train_further_labels  # with the links between organisations
+
+                train_further_labels(execution)
         except NothingInCommon as failure:
             raise with_examples(failure, tables) from None
     return folder

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from cutlayer.config import FeaturesConfig, IdConfig, Job, SplitConfig, near_miss
 from cutlayer.config.base import validated
 from cutlayer.config.job import TaskKind
-from cutlayer.config.target import NUMBERS, TARGETS, Target
+from cutlayer.config.target import NUMBERS, SECONDS, TARGETS, Target
 from cutlayer.data.align import intersect
 from cutlayer.data.classes import class_rows, spelt_differently
 from cutlayer.data.distinct_ids import DistinctIds
@@ -92,6 +92,7 @@ class FirstJob:
         repeats: Whether an id of the owner has several rows, which are all kept.
         whole_ids: Whether ids are compared as whole numbers, since a program wrote some as `7.0` or `007`.
         unlabelled: Number of the owner's rows without a label, which the job leaves out.
+        further_labels: Further label columns of the same task.
     """
 
     owner: TableSummary
@@ -110,6 +111,7 @@ class FirstJob:
     repeats: bool = False
     whole_ids: bool = False
     unlabelled: int = 0
+    further_labels: tuple[str, ...] = ()
 
     @property
     def has_features(self) -> bool:
@@ -118,8 +120,8 @@ class FirstJob:
 
     @property
     def reserved(self) -> set[str | None]:
-        """Columns of the owner's table that are no features: id, those of the label, and that of the split."""
-        return {self.ids[self.owner.path.name], self.label, self.second, self.split_by}
+        """Columns of the owner's table that are no features: id, those of the labels, and that of the split."""
+        return {self.ids[self.owner.path.name], self.label, *self.further_labels, self.second, self.split_by}
 
     def id_of(self, table: TableSummary, **rules: Any) -> dict[str, Any]:
         """How a table's rows are identified, as a section of the job."""
@@ -265,6 +267,35 @@ def check_task(job: FirstJob) -> None:
         raise ConfigError.expected(f"classes in {name} with --task multiclass", "fractions", "take regression")
 
 
+def check_further_labels(job: FirstJob, stated: TaskKind | Target | None) -> None:
+    """Refuse further labels that one job does not have: of another task, or not in every row.
+
+    Args:
+        job: The job.
+        stated: The task of all labels, where it is no guess.
+
+    Raises:
+        ConfigError: A column is not there, is used already, is of another task, or lacks a label.
+    """
+    file, task = job.owner.path.name, task_of(job)
+    for number, name in enumerate(job.further_labels):
+        if name not in job.owner.columns:
+            raise ConfigError(
+                f"--further-label: no column {name!r} in {file}{near_miss(name, list(job.owner.columns))}"
+            )
+        if name in {*job.further_labels[:number], job.ids[file], job.label, job.second, job.split_by}:
+            raise ConfigError.expected("--further-label with a column of its own", f"{name!r}, which is used already")
+        other = replace(job, label=name, second=None, positive=None, task=stated)
+        check_task(other)
+        if (of_other := task_of(other)) != task:
+            got = f"{task} of {job.label}, {of_other} of {name}"
+            raise ConfigError.expected("labels of one task", got, "state --task if that is wrong, or write two jobs")
+        if missing := job.unlabelled + label_of(other).missing:
+            raise ConfigError.expected(
+                f"a row of {file} with every label", f"{missing:,} without one", "write two jobs"
+            )
+
+
 def by_default(job: FirstJob) -> FirstJob:
     """The job with what is protected where nobody said it: labels and columns by grades, if they lose next to nothing.
 
@@ -286,7 +317,7 @@ def grades_epsilon(job: FirstJob, least: float = FEW) -> float | None:
         least: Number of rows that the labels must be worth at the largest epsilon.
     """
     kind = task_of(job)
-    if job.protect != "both" or kind in NUMBERS or job.repeats:
+    if job.protect != "both" or kind in NUMBERS or job.repeats or job.further_labels:
         return None
     overlap = overlap_of(job)
     counts = [*label_of(job).classes.values()]
@@ -390,8 +421,10 @@ def _owner(job: FirstJob, folder: Path, labels: float | None) -> dict[str, Any]:
     """The private part of the owner of the labels."""
     repeats = {"duplicates": "keep"} if job.repeats else {}
     section = {**table_section(job.owner, folder), "id": _ids(job, job.owner, **repeats), "label": job.label}
+    if job.further_labels:
+        section["further_labels"] = [*job.further_labels]
     if job.second is not None:
-        section["event" if job.task == "survival" else "exposure"] = job.second
+        section[SECONDS[task_of(job)]] = job.second
     if job.unlabelled:
         section["unlabelled"] = "drop"
     if job.positive is not None:

@@ -23,7 +23,7 @@ from cutlayer.data.prepared import Prepared
 from cutlayer.data.profile import ColumnProfile
 from cutlayer.data.split import Split, check_filled
 from cutlayer.errors import DataError
-from cutlayer.jobs.cautions import cautions_of, notes_of, readable_columns
+from cutlayer.jobs.cautions import cautions_of, notes_of, readable_columns, worth_of_labels
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.matching import KeyForecast, by_key, common_positions, lacking
 from cutlayer.kernels.rows.packed_rows import row_bytes
@@ -247,6 +247,7 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
     graded = [_graded_numbers(job, party, parts[party.name]) for party in parties]
     ledger = ledger_of(job)
     rows = {party.name: party.rows for party in parties}
+    drawn, few = worth_of_labels(job, counts[0], [n for each in profiles for n in each.classes.values()], profiles)
     cautions = cautions_of(job, rows, counts[2], counts[0], len(split.test) or held_out, profiles, ledger)
     return Forecast(
         rows=len(positions[job.active]),
@@ -271,7 +272,7 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
         fits_top=job.fits_top,
         guarantees=tuple(f"{entry.protection}: {entry.statement}" for entry in ledger.entries),
         readable={name: readable_columns(job, name) for name in job.passives},
-        notes=notes_of(job),
+        notes=(*notes_of(job), *[f"label_dp: {drawn}"] * bool(drawn and not few)),
         warnings=(*copies, *unseen, *cautions),
         columns=profiles,
         totals=ledger.totals,

@@ -88,8 +88,9 @@ class Deleting:
         for folder in folders:  # first of all: without it no folder is a run
             if folder.exists():
                 with RunFolder(folder).locked("a forgetting"):
-                    (folder / "job.yaml").unlink(missing_ok=True)
-                    self._remove_served(folder)
+                    for place in (folder, *folder.glob("labels/*")):
+                        (place / "job.yaml").unlink(missing_ok=True)
+                        self._remove_served(place)
         self._remove(self.base.with_name(f"{self.base.name}.latest"))
         for private in self._rounds():
             self._close(private)

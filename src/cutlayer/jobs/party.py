@@ -26,6 +26,7 @@ from cutlayer.errors import ConfigError, PeerLost, ProtocolError
 from cutlayer.jobs.audit import audit_passive
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.courier import check_by_courier, goes_on, labels_sent, open_releases
+from cutlayer.jobs.further_labels import begun_further, check_further_labels
 from cutlayer.jobs.links import LinkOptions, address_of, connected
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.jobs.pilot import check_pilot
@@ -87,6 +88,7 @@ def run_party(job: Job, name: str, out: Path, options: Options, progress: Progre
     elif name != job.active or links.listen is None:
         address_of(job)
     table = open_table(job, name, options.tables, options.keys)
+    check_further_labels(job, options.tables, options.keys)
     with (
         RunFolder.new_or_resumed(out, job, resume=options.resume) as folder,
         run_threads(job.train.threads, job.train.batch_size, processes=len(job.parties)) as threads,
@@ -100,7 +102,22 @@ def run_party(job: Job, name: str, out: Path, options: Options, progress: Progre
                 links.notify(f"{waiting}; waiting for up to {links.timeout:g} s until all have resumed")
                 options, table = replace(options, resume=True), open_table(job, name, options.tables, options.keys)
                 part = replace(part, execution=replace(part.execution, options=options))
+        if name == job.active:
+            train_further_labels(part.execution)
     return folder
+
+
+def train_further_labels(execution: Execution) -> None:
+    """Train a model for each further label of a run that has ended, at the label owner alone: no message crosses."""
+    job, options = execution.job, execution.options
+    if options.pilot:
+        return
+    for other, folder, alone in begun_further(job, execution.folder, options):
+        execution.progress.stage(f"label {other.parties[job.active].label}")
+        table = open_table(other, job.active, options.tables, options.keys)
+        # A logger follows the first label: curves of others have the same names.
+        run = replace(execution, job=other, folder=folder, options=alone, progress=Progress())
+        _PartyRun(run, job.active, LinkOptions()).run(table)
 
 
 class _Waiting(Exception):

@@ -21,6 +21,9 @@ def check_pilot(job: Job, rows: int) -> None:
     if Phase.FIT not in job.phases:
         remedy = "set train.release: once and model.top.kind: auto, or write the job with cutlayer init"
         raise ConfigError.expected("a job whose partners release once and whose top model is fitted", "another", remedy)
+    if job.target == "ranking":
+        wanted = "a pilot of another task than ranking, of whose groups it would have some rows alone"
+        raise ConfigError.expected(wanted, "ranking", "run the whole job")
     if Phase.LABELS not in job.phases and "label_dp" in job.parties[job.active].privacy:
         remedy = "leave out label_dp: no label is sent in this job"
         raise ConfigError.expected("a pilot that is measured on true labels", "label_dp in training", remedy)

@@ -18,7 +18,7 @@ from cutlayer.data.party_data import PartyTable
 from cutlayer.data.profile import ColumnProfile
 from cutlayer.data.row_keys import has_key
 from cutlayer.errors import CutlayerError
-from cutlayer.jobs.cautions import readable_columns
+from cutlayer.jobs.cautions import readable_columns, worth_of_labels
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.links import LinkOptions, address_of, make_client, open_server
 from cutlayer.jobs.one_check import PreflightCheck, checked
@@ -71,6 +71,9 @@ def check_own_part(job: Job, name: str) -> list[PreflightCheck]:
             checks.append(PreflightCheck("columns", f"{more:,} more; those that are odd are named above"))
         totals = [total for total in ledger_of(job).totals if total.party == name]
         checks += [PreflightCheck("guarantee", total.statement) for total in totals]
+        if name == job.active and job.parties[name].audit.fail_above.excess is not None:
+            why = "excess fails: what a partner's own columns reveal is not known here; label_auc is"
+            checks.append(PreflightCheck("audit.fail_above", why, caution=True))
         if all(total.epsilon is None for total in totals):
             checks.append(PreflightCheck("guarantee", f"none: {_exposed(job, name)}", caution=True))
     return checks
@@ -91,9 +94,12 @@ def _columns(job: Job, name: str, columns: list[PreflightCheck], cautions: list[
         cautions.append(PreflightCheck("rows", left_out, caution=True))
     cautions += [PreflightCheck("aggregate", UNDATED, caution=True)] * (name in undated(job))
     cautions += _keys(table)
-    for column in table.profiles(
-        name, rare_are_odd=not suits_rare_categories(job.bottom_of(name)), positive=job.parties[name].positive
-    ):
+    rare_are_odd = not suits_rare_categories(job.bottom_of(name))
+    profiles = table.profiles(name, rare_are_odd=rare_are_odd, positive=job.parties[name].positive)
+    counts = [count for column in profiles for count in column.classes.values()]
+    drawn, few = worth_of_labels(job, table.rows, counts, profiles)
+    cautions += [PreflightCheck("label_dp", f"{drawn}, if all rows train", caution=few)] * bool(drawn)
+    for column in profiles:
         if column.role == "label":
             Task(job.task, tuple(column.classes)).calling(column.positive, name)  # raises where there is no such label
         columns.append(PreflightCheck(f"column {column.name}", _taken_for(column)))

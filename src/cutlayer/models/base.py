@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from itertools import compress, pairwise
+from itertools import accumulate, compress, pairwise
 from typing import ClassVar
 
 from cutlayer.errors import ConfigError
@@ -199,8 +199,9 @@ class FusedEmbedding(Module):
 
         super().__init__()
         self.table = EmbeddingTable(sum(cardinalities), dim)
-        starts = torch.tensor([0, *cardinalities[:-1]], dtype=torch.int32).cumsum(0, dtype=torch.int32)
-        self.register_buffer("offsets", starts, persistent=False)
+        # By Python: a sum of tensors without memory would import PyTorch's compiler, as normal draws would.
+        starts = [0, *accumulate(cardinalities[:-1])]
+        self.register_buffer("offsets", torch.tensor(starts, dtype=torch.int32), persistent=False)
 
     def forward(self, codes: Tensor) -> Tensor:
         """Codes int32 (n, c) to float32 (n, c * dim)."""

@@ -13,6 +13,11 @@ class EmbeddingTable(nn.Embedding):
     training step's part is 3 times as fast (`python -m benchmarks embedding_table`).
     """
 
+    def reset_parameters(self) -> None:
+        """Draw the weights; not without memory, where that would take the second that PyTorch's compiler imports."""
+        if not self.weight.is_meta:
+            super().reset_parameters()
+
     def forward(self, codes: Tensor) -> Tensor:
         """Codes, an integer tensor of any shape (...), to float32 (..., dim)."""
         if self.weight.device.type != "cpu":  # there `index_add_` sorts all codes to add in a fixed order, or does not

@@ -86,7 +86,7 @@ class ResNet18Bottom(ImageBottom):
     def _initialise(self) -> None:
         """Weights of the convolutions by the fan-out rule of He et al. 2015 (arXiv 1502.01852)."""
         for module in self.modules():
-            if isinstance(module, nn.Conv2d):
+            if isinstance(module, nn.Conv2d) and not module.weight.is_meta:  # as `EmbeddingTable.reset_parameters`
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)

@@ -71,7 +71,10 @@ class PeriodicNumbers(Block):
         super().__init__()
         cosines, combinations = config.frequencies, config.number_embedding
         bound = 1 / math.sqrt(cosines)
-        self.frequencies = nn.Parameter(config.sigma * torch.randn(columns, cosines))
+        frequencies = torch.empty(columns, cosines)
+        if not frequencies.is_meta:  # as `EmbeddingTable.reset_parameters`
+            frequencies.normal_().mul_(config.sigma)
+        self.frequencies = nn.Parameter(frequencies)
         self.phases = nn.Parameter(torch.empty(columns, cosines).uniform_(-math.pi, math.pi))
         self.weight = nn.Parameter(torch.empty(columns, cosines, combinations).uniform_(-bound, bound))
         self.bias = nn.Parameter(torch.empty(columns, combinations).uniform_(-bound, bound))

@@ -77,6 +77,8 @@ class ActiveSetup:
         self.weights, self.store = prepared.weights, prepared.store
         self.groups = None if local.table.identified is local.table else prepared.groups
         self.truth, self.label_kind = prepared.labels.values, prepared.labels.kind
+        if job.target == "ranking":
+            self.groups = self.truth[:, 1].long()
         training = self.truth_of(self._train)
         self.task = Task.fitted(job.task, prepared.labels.classes, training, job.target)
         self.task = self.task.calling(job.parties[local.name].positive, local.name)

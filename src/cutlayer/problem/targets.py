@@ -1,4 +1,4 @@
-"""Numbers that are learned on the log link: counts, amounts, and times until an event, with their metrics."""
+"""Numbers that are no plain values: counts, amounts and times until an event on the log link, and grades in groups."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from cutlayer.config.target import Target
 from cutlayer.errors import DataError
+from cutlayer.kernels.statistics.ranking import ndcg, ordered_pairs
 from cutlayer.kernels.statistics.survival import comparable_pairs, cumulative_hazard, integrated_brier, step_values
 from cutlayer.kernels.statistics.tweedie import deviance
 from cutlayer.lazy import Tensor, torch
@@ -24,10 +25,12 @@ METRICS: Mapping[Target, str] = {
     "amount": "d2",
     "severity": "d2",
     "survival": "concordance",
+    "ranking": "ndcg",
 }
 _MAX_STEPS = 500
 """Maximum number of steps of a cumulative hazard that a model keeps."""
 _GRID = 50
+_PAIRED_GROUPS = 2_000
 _PAIRED_ROWS = 20_000
 """Maximum number of rows whose pairs are compared; of more, evenly spaced ones are."""
 
@@ -96,14 +99,16 @@ class Terms(NamedTuple):
 
 
 def learned(labels: Tensor, target: Target, hazard: Hazard) -> tuple[Tensor, Tensor | None]:
-    """What a model on the log link learns of labels, float64 (n,), and the weight of each row, if rows have any.
+    """What a model learns of labels, float64 (n,), and the weight of each row, if rows have any.
+
+    A grade is learned as it is: on the measured data that ranks no worse than a loss of pairs.
 
     With exposure that is the rate, weighted by the exposure, whose likelihood is that of the count with the exposure as
     an offset. Of a time until an event it is the event by the cumulative hazard up to the time, weighted by that: the
     likelihood of proportional hazards, given the hazard of a row of relative hazard 1, is that of a Poisson count.
 
     Args:
-        labels: Values, (n,); rates and exposures, or times and events, (n, 2).
+        labels: Values, (n,); rates and exposures, times and events, or grades and groups, (n, 2).
         target: What is learned.
         hazard: The cumulative hazard of `survival`.
 
@@ -112,6 +117,8 @@ def learned(labels: Tensor, target: Target, hazard: Hazard) -> tuple[Tensor, Ten
     values = labels.double()
     if values.dim() == 1:
         return values, None
+    if target == "ranking":
+        return values[:, 0], None
     if target != "survival":
         return values[:, 0], values[:, 1]
     passed = torch.from_numpy(hazard.at(values[:, 0].numpy()))
@@ -155,6 +162,35 @@ def further_metrics(logarithms: Tensor, labels: Tensor, target: Target, hazard: 
     means, weights = learned(labels, target, hazard)
     errors = (deviance(logarithms.double(), means, POWERS[target]), (means - logarithms.double().exp()).abs())
     return dict(zip(("deviance", "mae"), (float(np.average(e, weights=weights)) for e in errors), strict=True))
+
+
+def ranking_terms(scores: Tensor, labels: Tensor) -> Terms:
+    """Mean NDCG@10 over the groups of two grades or more; what a group adds stands at its first row.
+
+    Args:
+        scores: Predicted scores, (n,).
+        labels: Grades and numbers of groups, (n, 2).
+    """
+    grades, groups, first = _grades(labels)
+    found = ndcg(scores.double().numpy(), grades, groups)
+    errors, spreads = np.zeros(len(labels)), np.zeros(len(labels))
+    errors[first], spreads[first] = np.nan_to_num(1 - found), ~np.isnan(found)
+    return Terms(errors, spreads)
+
+
+def ranking_metrics(scores: Tensor, labels: Tensor) -> Mapping[str, float]:
+    """Mean over groups of the share of pairs in the right order; of many groups evenly spaced ones are taken."""
+    grades, groups, first = _grades(labels)
+    some = groups % (-(-len(first) // _PAIRED_GROUPS) or 1) == 0
+    shares = ordered_pairs(scores.double().numpy()[some], grades[some], np.unique(groups[some], return_inverse=True)[1])
+    known = shares[~np.isnan(shares)]
+    return {"pairs_in_order": float(known.mean()) if len(known) else float("nan")}
+
+
+def _grades(labels: Tensor) -> tuple[Floats, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Grades (n,), numbers of groups from 0 without gaps (n,), and the first row of each group (k,)."""
+    _, first, groups = np.unique(labels[:, 1].numpy(), return_index=True, return_inverse=True)
+    return labels[:, 0].double().numpy(), groups, first
 
 
 def _times(labels: Tensor) -> tuple[Floats, npt.NDArray[np.bool_]]:

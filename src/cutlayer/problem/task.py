@@ -19,7 +19,18 @@ from cutlayer.lazy import Tensor, functional, torch
 from cutlayer.problem.intervals import bounds, margin_of
 from cutlayer.problem.metrics.held_out_metrics import accuracy, log_loss, r2_and_mae
 from cutlayer.problem.metrics.roc import roc_auc
-from cutlayer.problem.targets import METRICS, NO_HAZARD, POWERS, Hazard, Terms, further_metrics, learned, terms
+from cutlayer.problem.targets import (
+    METRICS,
+    NO_HAZARD,
+    POWERS,
+    Hazard,
+    Terms,
+    further_metrics,
+    learned,
+    ranking_metrics,
+    ranking_terms,
+    terms,
+)
 from cutlayer.storage.row_arrays import chunks_of, computed
 from cutlayer.storage.row_tensors import doubles, first_column, where_equal
 
@@ -68,13 +79,13 @@ class Task:
         """The task with its target scale taken from the training labels (n,)."""
         if kind != "regression":
             return cls(kind, classes)
-        if target != "value":
+        if target in POWERS:
             hazard = Hazard.of(training) if target == "survival" else NO_HAZARD
             means, weights = learned(training, target, hazard)
             mean = float(np.average(means, weights=weights))
             return cls(kind, scale=mean or 1.0, target=target, hazard=hazard)
-        targets = doubles(training)
-        return cls(kind, classes, float(targets.mean()), float(targets.std(correction=0)) or 1.0)
+        targets = doubles(first_column(training))
+        return cls(kind, classes, float(targets.mean()), float(targets.std(correction=0)) or 1.0, target=target)
 
     def calling(self, positive: str | None, owner: str) -> Task:
         """The task with a class of this name as the positive one.
@@ -128,6 +139,8 @@ class Task:
         """The headline metric of a regression as sums over rows."""
         if self.power is not None:
             return terms(self.logarithms(logits), labels, self.target, self.hazard)
+        if self.target == "ranking":
+            return ranking_terms(logits[:, 0], labels)
         truth, predicted = doubles(labels).numpy(), self.predicted(logits)
         errors = computed(len(truth), np.float64, lambda part: (predicted[part] - truth[part]) ** 2)
         mean = truth.mean()
@@ -152,12 +165,12 @@ class Task:
             return functional.binary_cross_entropy_with_logits(logits.squeeze(1), labels.to(logits.dtype))
         if self.power is not None:
             return self.row_losses(logits, labels).mean()
-        return functional.mse_loss(logits.squeeze(1), (labels - self.center) / self.scale)
+        return functional.mse_loss(logits.squeeze(1), (first_column(labels) - self.center) / self.scale)
 
     def row_losses(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Loss of each row of a regression, (n,); arguments as of `loss`."""
         if self.power is None:
-            return (logits.squeeze(1) - (labels - self.center) / self.scale).square()
+            return (logits.squeeze(1) - (first_column(labels) - self.center) / self.scale).square()
         targets, weights = self.learned(labels)
         losses = log_link_loss(logits.squeeze(1), targets.to(logits), self.power)
         return losses if weights is None else weights.to(logits) * losses
@@ -232,6 +245,8 @@ class Task:
         if self.power is not None:
             value, logarithms = self.terms(logits, labels).value, self.logarithms(logits)
             return {self.metric: value, **further_metrics(logarithms, labels, self.target, self.hazard)}
+        if self.target == "ranking":
+            return {self.metric: self.terms(logits, labels).value, **ranking_metrics(logits[:, 0], labels)}
         truth, predicted = labels.numpy(), self.predicted(logits)
         if self.kind == "regression":
             r2, mae = r2_and_mae(truth, predicted)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from cutlayer.config.load import load_closed_job
 from cutlayer.errors import RunFolderError
 from cutlayer.report.carried import carried_of
+from cutlayer.report.matrix import matrix_of
 from cutlayer.report.run_columns import columns_of
 from cutlayer.results.audit import Conclusions
-from cutlayer.results.report import Report
+from cutlayer.results.report import FurtherLabel, Report
 from cutlayer.results.run import EpochResult, RunKind
 from cutlayer.training.folder import RunFolder
 
@@ -37,8 +39,29 @@ def build(path: Path) -> Report:
         ),
         columns=tuple(columns_of(folder, summary.parties)),
         carried=carried_of(folder, [party.name for party in summary.parties]),
+        further_labels=tuple(_further_labels(folder)),
         job=_job(folder.path / "job.yaml"),
     )
+
+
+def _further_labels(folder: RunFolder) -> Iterator[FurtherLabel]:
+    """What the reports of the further labels of a run state, of those whose model is trained."""
+    owners = load_closed_job(folder.path / "job.yaml").parties.values()
+    for label in (label for owner in owners for label in owner.further_labels):
+        if not (place := folder.of_label(label)).ended:
+            continue
+        report = build(place.path)
+        utility, worst = report.utility, matrix_of(report).worst(RunKind.THIS_RUN)
+        own = utility.row(RunKind.THIS_RUN)
+        yield FurtherLabel(
+            label=label,
+            value=own and own.metrics.get(utility.metric),
+            low=own and own.low,
+            high=own and own.high,
+            gain=utility.gain,
+            leak=worst and worst.leak,
+            failed=report.failed,
+        )
 
 
 def _job(path: Path) -> str:

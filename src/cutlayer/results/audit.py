@@ -133,3 +133,8 @@ class PassiveAudit(Document):
     skipped: tuple[SkippedAttack, ...] = ()
     guarantees: tuple[GuaranteeTest, ...] = ()
     findings: tuple[Finding, ...] = ()
+
+    @property
+    def failed(self) -> bool:
+        """Whether a guarantee that was tested does not hold."""
+        return any(test.exceeded for test in self.guarantees)

@@ -7,6 +7,7 @@ _NAMES |= {"psnr": "PSNR", "ssim": "SSIM", "baseline_mse": "MSE without embeddin
 _NAMES["tpr_at_1_percent_fpr"] = "TPR at 1 % FPR"
 _NAMES |= {"exact": "share read exactly", "certain": "candidates with a certificate"}
 _NAMES |= {"ideal": "on the ideal output"}
+_NAMES["ndcg"] = "NDCG@10"
 _NAMES |= {"gini": "Gini", "ks": "KS", "brier": "Brier score"}
 
 

@@ -10,9 +10,31 @@ from pydantic import Field
 from cutlayer.data.carried import Carried
 from cutlayer.results.audit import Conclusions
 from cutlayer.results.leaks import Baseline, LabelCurve, LayerLeak, LeakResult
+from cutlayer.results.number import Bounded, Number
 from cutlayer.results.privacy_card import PartyColumns
 from cutlayer.results.run import EpochResult
 from cutlayer.results.summary import Summary
+from cutlayer.results.utility import Gain
+
+
+class FurtherLabel(Bounded):
+    """The model of a further label of the run, whose report is in a folder of its own.
+
+    Attributes:
+        label: Name of the label column.
+        value: Headline metric on the held-out rows.
+        low: Lower bound of it (95 % bootstrap).
+        high: Upper bound of it.
+        gain: What the passive parties add to own columns; `None` without a model of these.
+        leak: The worst leak of the label; `None` where no attack was run.
+        failed: Whether a gate of its audit failed.
+    """
+
+    label: str
+    value: Number = None
+    gain: Gain | None = None
+    leak: Number = None
+    failed: bool = False
 
 
 class Report(Summary, Conclusions):
@@ -27,6 +49,7 @@ class Report(Summary, Conclusions):
         limits: Attacks that could not be run, and why.
         columns: The columns that went in, by party.
         carried: What the grades of each party carry of its columns, by party; of those that released some.
+        further_labels: The models of further labels on the same releases.
         job: The job as run, YAML.
     """
 
@@ -40,4 +63,10 @@ class Report(Summary, Conclusions):
     limits: tuple[str, ...] = ()
     columns: tuple[PartyColumns, ...] = ()
     carried: Mapping[str, Carried] = Field(default_factory=dict)
+    further_labels: tuple[FurtherLabel, ...] = ()
     job: str = ""
+
+    @property
+    def any_failed(self) -> bool:
+        """Whether a gate failed of any label, or a guarantee that was tested does not hold."""
+        return self.failed or any(further.failed for further in self.further_labels)

@@ -128,30 +128,30 @@ class ScoreWriter:
             self.counts[name] += count
 
 
-def score_schema(task: Task, ids: pa.DataType, *, lists: bool) -> pa.Schema:
+def score_schema(names: Sequence[str], ids: pa.DataType, *, lists: bool) -> pa.Schema:
     """The columns of predictions.
 
     Args:
-        task: Task of the run.
+        names: Names of those of numbers.
         ids: Type of the ids.
         lists: Whether the parties that contributed are a list, or a text.
     """
-    numbers = [pa.field(name, pa.float64(), nullable=False) for name in score_columns(task)]
-    names = pa.list_(pa.dictionary(pa.int8(), pa.string())) if lists else pa.string()
+    numbers = [pa.field(name, pa.float64(), nullable=False) for name in names]
+    parties = pa.list_(pa.dictionary(pa.int8(), pa.string())) if lists else pa.string()
     if pa.types.is_string_view(ids):  # the writer of CSV does not know it
         ids = pa.string()
-    return pa.schema([pa.field(ID, ids, nullable=False), *numbers, pa.field(CONTRIBUTED, names, nullable=False)])
+    return pa.schema([pa.field(ID, ids, nullable=False), *numbers, pa.field(CONTRIBUTED, parties, nullable=False)])
 
 
 @contextmanager
 def score_file(
-    path: Path, task: Task, ids: pa.DataType, parties: Sequence[str], warnings: Sequence[str] = ()
+    path: Path, names: Sequence[str], ids: pa.DataType, parties: Sequence[str], warnings: Sequence[str] = ()
 ) -> Iterator[ScoreWriter]:
     """Open a `ScoreWriter` whose file appears whole, readable by its owner alone, or not at all.
 
     Args:
         path: Path of the file, whose ending chooses the format; its folder exists. Another file there is replaced.
-        task: Task of the run.
+        names: Names of the columns of numbers.
         ids: Arrow type of the ids.
         parties: As in `ScoreWriter`.
         warnings: Sentences on the rows, a JSON list in the metadata of a Parquet file, by `WARNINGS`.
@@ -165,7 +165,7 @@ def score_file(
         partial.unlink(missing_ok=True)
         partial.touch(mode=0o600)
         lists = path.suffix == PARQUET
-        schema = score_schema(task, ids, lists=lists)
+        schema = score_schema(names, ids, lists=lists)
         if lists and warnings:
             schema = schema.with_metadata({WARNINGS: json.dumps([*warnings])})
         with (parquet.ParquetWriter if lists else csv.CSVWriter)(partial, schema) as file:
@@ -179,10 +179,10 @@ def score_file(
 
 @contextmanager
 def _score_rows(
-    table: ScoreTable, task: Task, ids: pa.DataType, parties: Sequence[str], _warnings: Sequence[str]
+    table: ScoreTable, names: Sequence[str], ids: pa.DataType, parties: Sequence[str], _warnings: Sequence[str]
 ) -> Iterator[ScoreWriter]:
     """As `score_file`, to a table of a database, which has no place for warnings."""
-    schema = score_schema(task, ids, lists=False)
+    schema = score_schema(names, ids, lists=False)
     with table.open(schema) as sink:
         yield ScoreWriter(sink, schema, parties)
 
@@ -208,6 +208,7 @@ def write_scores(
     logits: Tensor,
     present: Mapping[str, npt.NDArray[np.bool_]],
     warnings: Sequence[str] = (),
+    further: Mapping[str, tuple[Task, Tensor]] | None = None,
 ) -> Mapping[str, int]:
     """Write the predictions of all rows.
 
@@ -218,16 +219,22 @@ def write_scores(
         logits: Logits of the top model, (n, outputs).
         present: Which rows each party that has features contributed to, (n,), by name in the job's order.
         warnings: As in `score_file`.
+        further: Task and logits of each further label, whose columns are called `LABEL_COLUMN`.
 
     Returns:
         Number of rows that each of these parties contributed to.
     """
     opened = _score_rows if isinstance(out, ScoreTable) else score_file
-    with opened(out, task, ids.type, [*present], warnings) as writer:  # type: ignore[arg-type]
+    every = [(task, logits), *(further or {}).values()]
+    names = [*score_columns(task)]
+    for label, (other, _) in (further or {}).items():
+        names += [f"{label}_{name}" for name in score_columns(other)]
+    with opened(out, names, ids.type, [*present], warnings) as writer:  # type: ignore[arg-type]
         for start in range(0, max(len(ids), 1), PIECE_ROWS):
             rows = slice(start, start + PIECE_ROWS)
             part = {name: mask[rows] for name, mask in present.items()}
-            writer.write(ids.slice(start, PIECE_ROWS).combine_chunks(), scores_of(task, logits[rows]), part)
+            scores = np.hstack([scores_of(of, answers[rows]) for of, answers in every])
+            writer.write(ids.slice(start, PIECE_ROWS).combine_chunks(), scores, part)
     return writer.counts
 
 

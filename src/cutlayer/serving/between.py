@@ -36,7 +36,7 @@ from cutlayer.parties.guards.numbers import check_own
 from cutlayer.parties.messages import checked_embedding
 from cutlayer.parties.session.local import EVALUATION_ROWS, packing_of
 from cutlayer.serving.answers import Embed, PredictedRows, answer_rows
-from cutlayer.serving.models import PartyModel, RowEmbedder
+from cutlayer.serving.models import PartyModel, RowEmbedder, further_models
 from cutlayer.serving.party_drift import PartyDrift
 from cutlayer.serving.prediction_release import Serving
 from cutlayer.storage.row_arrays import gathered
@@ -59,6 +59,7 @@ class PredictionSide:
         alignment: How the rows are aligned.
         drift: Drift of what this party sees, counted as the rows are predicted.
         max_drift: Maximum drift of its columns, beyond which it neither asks nor releases; `None` for no limit.
+        further: The label owner's model of each further label.
     """
 
     job: Job
@@ -68,6 +69,7 @@ class PredictionSide:
     limits: LimitsConfig = field(default_factory=LimitsConfig)
     alignment: Alignment = field(default_factory=Alignment)
     max_drift: float | None = None
+    further: Mapping[str, PartyModel] = field(default_factory=dict)
 
     @classmethod
     def open(
@@ -99,8 +101,9 @@ class PredictionSide:
         features = FeaturesConfig(include="none") if model.encoder is None else None
         ids = job.parties[party].id
         rows = PartyTable(party, table, id=ids, features=features, encoder=model.encoder, forgotten=forgotten)
+        further = further_models(job, folder) if party == job.active else {}
         drift, alignment = PartyDrift.of(job, folder, party), Alignment(job.alignment, Purpose.PREDICT)
-        return cls(job, model, rows, drift, limits, alignment, max_drift)
+        return cls(job, model, rows, drift, limits, alignment, max_drift, further)
 
     @property
     def name(self) -> str:
@@ -213,7 +216,9 @@ def ask(
         embeddings[name] = partial(rows_of, held.scattered(name, in_order, missing))
     if side.model.bottom is not None and own is not None:
         embeddings[side.name] = RowEmbedder(side.model.bottom, own)
-    predicted = answer_rows(top, widths, embeddings, held, side.table.ids(aligned.positions[order]), absent)
+    predicted = answer_rows(
+        top, widths, embeddings, held, side.table.ids(aligned.positions[order]), absent, side.further
+    )
     side.drift.add_predicted(side.model.task, predicted)
     return predicted
 

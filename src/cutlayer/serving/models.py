@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import filecmp
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -17,7 +19,7 @@ from cutlayer.data.ids import DIGEST_BYTES, Digests
 from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError, RunFolderError
 from cutlayer.models import BottomModel, TopModel, bottom_of, top_of
-from cutlayer.parties.session.checkpoint import TABLE, Checkpoints, State
+from cutlayer.parties.session.checkpoint import RELEASED, TABLE, Checkpoints, State
 from cutlayer.problem.task import Task
 from cutlayer.storage.row_arrays import chunks_of, gathered, row_array
 from cutlayer.training.finetuning import checked_absent
@@ -99,6 +101,30 @@ class PartyModel:
         if self.record.task is None:
             raise RunFolderError.expected("the part of the active party", f"that of {self.record.party}")
         return self.record.task.task
+
+
+def further_models(job: Job, folder: RunFolder) -> dict[str, PartyModel]:
+    """The label owner's model of each further label of a run, by its name: of the same releases and encoded columns.
+
+    Raises:
+        RunFolderError: A label has no trained model, or one of another training.
+    """
+    parts = {}
+    for label in job.parties[job.active].further_labels:
+        place = folder.of_label(label)
+        parts[label] = PartyModel.load(job, place, job.active)
+        of_party = (Path("checkpoint") / job.active / RELEASED, Path("data") / job.active / "encoder.json")
+        if not all(_is_equal(folder.path / path, place.path / path) for path in of_party):
+            wanted = f"a model of the releases and columns of {folder.path} in {place.path}"
+            raise RunFolderError.expected(wanted, "one of others", RESTORE)
+    return parts
+
+
+def _is_equal(path: Path, other: Path) -> bool:
+    """Whether two files have one content, or neither is there."""
+    if not (path.exists() and other.exists()):
+        return path.exists() == other.exists()
+    return path.samefile(other) or filecmp.cmp(path, other, shallow=False)
 
 
 def _record(job: Job, folder: RunFolder, party: str) -> ModelRecord:

@@ -33,7 +33,7 @@ from cutlayer.errors import AlignmentError, ConfigError, DataError
 from cutlayer.parties.agreement.split import split_of_run
 from cutlayer.results.scores import Destination, check_scores_output
 from cutlayer.serving.answers import answer_rows
-from cutlayer.serving.models import Models, RowEmbedder
+from cutlayer.serving.models import Models, RowEmbedder, further_models
 from cutlayer.serving.new_rows import RowsToPredict, in_order_of_use, new_rows, new_table
 from cutlayer.serving.party_drift import DriftOf, PartyDrift, measured
 from cutlayer.serving.prediction_release import OpenPrediction, servings
@@ -122,6 +122,7 @@ def predict(job: Job, folder: RunFolder, out: Destination, request: Request) -> 
     kept = folder.path, *(place_of(table.path) for table in read if isinstance(table, TableConfig))
     check_scores_output(out, kept, overwrite=request.overwrite)
     models = Models.load(job, folder)
+    further = further_models(job, folder)
     absent = models.absent(request.absent)
     needed = [name for name in models.encoders if name not in absent]
     beside = out.parent if isinstance(out, Path) else None
@@ -150,7 +151,7 @@ def predict(job: Job, folder: RunFolder, out: Destination, request: Request) -> 
                 )
                 for name, store in rows.stores.items()
             }
-            answered = answer_rows(models.top, models.widths, embeddings, rows.held, rows.ids, absent)
+            answered = answer_rows(models.top, models.widths, embeddings, rows.held, rows.ids, absent, further)
         received.add_predicted(models.task, answered)
         contributed = answered.write(out, models.task, rows.warnings)
     write_provenance(

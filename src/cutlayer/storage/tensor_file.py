@@ -139,6 +139,9 @@ def _parts(tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> Iterator
 
 def _bytes_of(tensor: Tensor) -> Iterator[memoryview]:
     """The bytes of a tensor, some at a time: of a large mapped one the pages that were read are given back."""
+    if 0 < tensor.nbytes <= _PART and tensor.dtype != torch.bfloat16:  # which NumPy has not
+        yield tensor.numpy().data
+        return
     data = tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else memoryview(b"")
     for start in range(0, len(data), _PART):
         yield data[start : start + _PART]

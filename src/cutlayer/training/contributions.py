@@ -85,7 +85,10 @@ def contributions(active: ActiveOutcome, parties: Names, seed: int) -> tuple[Gai
     task, labels = active.task, active.labels
     if len(parties) > MAX_PARTIES_OF_ALL_SETS or len(labels) < 2:
         return ()
-    worth = {frozenset[str](): np.full(1, task.chance)}  # replaced where own columns answer without any party
+    chance = (
+        task.chance if task.target != "ranking" else task.evaluate(torch.zeros(len(labels), 1), labels)[task.metric]
+    )
+    worth = {frozenset[str](): np.full(1, chance)}  # replaced where own columns answer without any party
     for absent, logits in {(): active.logits, **active.without}.items():
         value = task.evaluate(logits, labels)[task.metric]
         worth[frozenset(parties) - {*absent}] = np.append(value, replicates(task, logits, labels, seed))

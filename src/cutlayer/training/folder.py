@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,7 +16,7 @@ from cutlayer.config import Job
 from cutlayer.config.load import dump_job, load_closed_job
 from cutlayer.config.names import party_name
 from cutlayer.config.wording import did_you_mean
-from cutlayer.consent import check_links
+from cutlayer.consent import check_links, entries_below
 from cutlayer.errors import CheckpointError, Interrupted, PeerLost, RunFolderError
 from cutlayer.parties.session.checkpoint import RELEASED, SENT
 from cutlayer.results.audit import Audit
@@ -292,6 +291,10 @@ class RunFolder:
             raise RunFolderError.expected(wanted, ascii(label[:80]), "run the job again")
         return RunFolder(self.path / "compare" / name)
 
+    def of_label(self, label: str) -> RunFolder:
+        """The folder of the model of a further label; its name is a `label_name`."""
+        return RunFolder(self.path / "labels" / label)
+
     def transcript(self, party: str) -> Path:
         """Folder of a party's transcript."""
         return self.path / "transcript" / party
@@ -347,13 +350,11 @@ def _check_files(folder: Path) -> None:
         ConfigError: A link that leads out of the folder, without consent.
     """
     check_links(folder)
-    for path in folder.rglob("*"):
-        try:
-            mode = path.stat().st_mode
-        except OSError:  # a link to nothing, or a file that its process has just removed
-            continue
-        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-            raise RunFolderError.expected(f"files and folders in {folder}", f"a device or pipe at {path}", "remove it")
+    for entry in entries_below(folder):
+        # A link to nothing is allowed, and a file that its process has just removed.
+        if not (entry.is_file() or entry.is_dir()) and Path(entry.path).exists():
+            got = f"a device or pipe at {entry.path}"
+            raise RunFolderError.expected(f"files and folders in {folder}", got, "remove it")
 
 
 def _check_same(begun: Job, job: Job, path: Path) -> None:

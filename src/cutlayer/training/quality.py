@@ -58,7 +58,7 @@ def _covered(task: Task, logits: Tensor, labels: Tensor) -> dict[str, float]:
 
 
 def _quality(task: Task, logits: Tensor, labels: Tensor, positive_share: float | None) -> Quality:
-    truth = labels.numpy()
+    truth = first_column(labels).numpy()
     predicted = task.predicted(logits)
     rows = len(labels)
     if task.power is not None:

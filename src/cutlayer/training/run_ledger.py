@@ -127,8 +127,8 @@ def _entries(job: Job, name: str, chain: Chain) -> list[Entry]:
         origin = REGISTRY.origin(protection.name)
         asset: Asset = protection.protects.value
         entries.append(Entry(protection.name, name, asset, job.peers_of(name), event, delta, stated_by=origin))
-    fit = job.parties[name].fit or {}
-    if name in job.passives and grades_rows(job, name) and (fit.get("limits") or fit.get("least_z", 3.0)):
+    fit = job.parties[name].fit  # none of a party whose part is elsewhere, with its own ledger
+    if name in job.passives and grades_rows(job, name) and fit and (fit.get("limits") or fit.get("least_z", 3.0)):
         entries.append(Entry(REFUSAL, name, "features", job.peers_of(name), NoFormalGuarantee(REFUSED)))
     return entries
 

@@ -22,7 +22,9 @@ _SOON = 0.3
 
 
 _HOLDS = "only the active party holds labels"
-_OF_ACTIVE = dict.fromkeys(("label", "positive", "exposure", "event", "coverage", "unlabelled"), _HOLDS)
+_OF_ACTIVE = dict.fromkeys(
+    ("label", "further_labels", "positive", "exposure", "event", "group", "coverage", "unlabelled"), _HOLDS
+)
 _OF_ACTIVE["weight"] = "only the active party weighs rows"
 """Keys of the active party alone, with the remedy."""
 
@@ -93,6 +95,7 @@ def open_table(
         weight=party.weight,
         target=job.target,
         second=party.second,
+        further_labels=party.further_labels,
         memory=in_bytes(party.memory),
         split_by=split_by,
         drop_unlabelled=party.unlabelled == "drop",
@@ -100,6 +103,7 @@ def open_table(
         read=read,
     )
     named = [name for name in (party.label, party.second, party.weight, split_by) if name is not None]
+    named += party.further_labels
     # Subgroups are not read by the run itself: the annex after it would fail.
     table.check_columns([*named, *party.report.subgroups])
     return table

@@ -93,6 +93,8 @@ def replicates(task: Task, logits: Tensor, labels: Tensor, seed: int) -> Floats:
         right = computed(rows, np.float64, lambda part: (logits[part].argmax(dim=1) == labels[part]).double().numpy())
         return _resampled(generator, right)[0] / rows
     terms = task.terms(logits, labels)
+    if task.target == "ranking" and np.count_nonzero(terms.spreads) < MIN_ROWS:  # of groups
+        return np.full(REPEATS, math.nan)
     errors, spreads = _resampled(generator, terms.errors, terms.spreads)
     if terms.pairs:  # the first order of a statistic of pairs, as above
         errors, spreads = errors - terms.errors.sum() / 2, spreads - terms.spreads.sum() / 2

@@ -121,7 +121,7 @@ def choose(
     """
     count = folds_of(len(rows)) if folds == "auto" else folds
     if len(rows) > MAX_ROWS:
-        some = np.sort(np.random.default_rng(seed).choice(len(rows), MAX_ROWS, replace=False))
+        some = _sampled(len(rows), groups if task.target == "ranking" else None, seed)
         rows = rows.take(some)
         labels = labels[torch.from_numpy(some)]
         scored = scored[some]
@@ -168,6 +168,17 @@ def choose(
         for name, (score, error, loss) in results.items()
     )
     return Choice(chosen, candidates, weights, count, HeldOut(order, best))
+
+
+def _sampled(rows: int, groups: Integers | None, seed: int) -> Integers:
+    """Numbers of `MAX_ROWS` rows, ascending; where groups are ranked, of the rows of whole groups, about as many."""
+    draw = np.random.default_rng(seed)
+    if groups is None:
+        return np.sort(draw.choice(rows, MAX_ROWS, replace=False))
+    names, sizes = np.unique(groups, return_counts=True)
+    order = draw.permutation(len(names))
+    upto = np.cumsum(sizes[order])
+    return np.flatnonzero(np.isin(groups, names[order[: max(1, np.searchsorted(upto, MAX_ROWS, side="right"))]]))
 
 
 def _is_own_behind(results: Mapping[str, tuple[float, float, float]]) -> bool:

@@ -143,7 +143,10 @@ def draw_split(job: Job, table: PartyTable, positions: Positions, secret: bytes)
     config = job.train.split
     if config.by is not None:
         values = sort_values(table.column(config.by, positions), config.by, table.where)
-        return ordered_rows(values, config)
+        split = ordered_rows(values, config)
+        if job.target == "ranking":
+            _check_whole(_classes(table.column(table.second or "", positions)), split, table.second)
+        return split
     classes = _classes(table.column(table.label or "", positions))
     inputs = (
         order_digest(gathered(table.digests, positions)),
@@ -152,6 +155,21 @@ def draw_split(job: Job, table: PartyTable, positions: Positions, secret: bytes)
     )
     key = derive(secret, b"stratified split", *inputs)
     return stratified_rows(classes, config, _drawn_order(key, len(classes)))
+
+
+def _check_whole(groups: npt.NDArray[np.int64], split: Split, column: str | None) -> None:
+    """Refuse a split that divides a group, (n,), which would be ranked by a model that knows some of its rows.
+
+    Raises:
+        DataError: It does.
+    """
+    codes, number = split.codes.numpy(), int(groups.max()) + 1
+    least, most = np.full(number, len(PARTS)), np.full(number, -1)
+    np.minimum.at(least, groups, codes)
+    np.maximum.at(most, groups, codes)
+    if divided := int((most > least).sum()):
+        wanted, got = f"each group of {column} in one part of the split", f"{divided:,} of {number:,} in several"
+        raise DataError.expected(wanted, got, f"write train.split.by: {column}, or another column that divides none")
 
 
 def _classes(labels: pa.ChunkedArray) -> npt.NDArray[np.int64]:

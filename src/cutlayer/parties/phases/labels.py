@@ -48,9 +48,10 @@ def lead(side: ActiveSide) -> Generator[Port, Message, None]:
     except ConfigError:
         side.state.charge()
         raise
-    side.checkpoints.keep(SENT, ({}, {"rows": side.rows}))
+    about = {"epsilon": float(epsilon), "classes": classes}
+    drawn = rows_of(side.setup.drawn, side.split.part("train")).to(torch.uint8)
+    side.checkpoints.keep(SENT, ({"labels": drawn}, about))
     for name in readers:
-        about = {"epsilon": float(epsilon), "classes": classes}
         try:
             send_in_chunks(side.ports[name], Kind.LABELS, "labels", _labels_of(side, name), about)
         except PeerLost as lost:

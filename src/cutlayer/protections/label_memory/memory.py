@@ -19,7 +19,6 @@ from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.label_memory.record import LabelRecord, damaged, renamed
 from cutlayer.protections.label_memory.words import (
     Words,
-    bytes_of,
     changed_rows,
     find,
     first_words,
@@ -354,7 +353,7 @@ class LabelMemory:
         return derive(self._secret, b"label memory classes", *drawn.purpose, repr([*classes]).encode(), size=16).hex()
 
     def _tag(self, ids: Words, labels: Words, memory: str) -> str:
-        parts = memory.encode(), bytes_of(ids), bytes_of(labels)
+        parts = memory.encode(), ids.data, labels.data
         return derive(self._secret, b"label memory check", *parts, size=16).hex()
 
     @contextmanager

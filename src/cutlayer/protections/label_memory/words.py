@@ -59,9 +59,3 @@ def sorted_pairs(ids: Words, labels: Words) -> tuple[Words, Words]:
     for start, end in chunks_of(len(ids)):
         ordered[indices[start:end]] = labels[start:end]
     return ascending, ordered
-
-
-def bytes_of(words: Words) -> memoryview:
-    """The words as bytes, without a copy."""
-    view: memoryview = words.data
-    return view.cast("B") if len(words) else memoryview(b"")

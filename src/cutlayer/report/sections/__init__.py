@@ -20,7 +20,7 @@ from cutlayer.report.sections.protections import guarantee_tests, guarantees, la
 from cutlayer.report.sections.quality import quality
 from cutlayer.report.sections.run import job, parties
 from cutlayer.report.sections.training import training
-from cutlayer.report.sections.utility import against_undefended, utility
+from cutlayer.report.sections.utility import against_undefended, further_labels, utility
 from cutlayer.report.sections.words import learns, terms
 from cutlayer.report.sections.worth import worth, worth_of_partners
 from cutlayer.results.report import Report
@@ -34,6 +34,7 @@ def sections_of(report: Report) -> tuple[Section, ...]:
         findings(report),
         pilot(report),
         utility(report),
+        further_labels(report),
         worth(report),
         quality(report),
         departures(report),

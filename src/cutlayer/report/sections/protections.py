@@ -122,9 +122,14 @@ def without_total(report: Report, totals: Iterable[Total]) -> tuple[list[str], l
 def _unproved(report: Report) -> str:
     """For which labels and columns the ledger has no total with an epsilon, towards or of whom."""
     labels, columns = without_total(report, [total for total in report.ledger.totals if total.epsilon is not None])
+    elsewhere = [party.name for party in report.parties if party.name in columns and party.columns is None]
+    here = [name for name in columns if name not in elsewhere]
     parts = [f"the labels towards {', '.join(labels)}"] if labels else []
-    parts += [f"the columns of {', '.join(columns)}"] if columns else []
-    return f"This report states no guarantee for {' or '.join(parts)}." if parts else ""
+    parts += [f"the columns of {', '.join(here)}"] if here else []
+    unproved = f"This report states no guarantee for {' or '.join(parts)}. " if parts else ""
+    if elsewhere:
+        unproved += f"What is proved for the columns of {', '.join(elsewhere)} is in reports of their own."
+    return unproved.strip()
 
 
 def guarantee_tests(tests: Sequence[GuaranteeTest]) -> Section | None:

@@ -90,6 +90,7 @@ _TASKS = {
     "count": "regression of counts, on the log link",
     "amount": "regression of amounts, on the log link",
     "severity": "regression of positive amounts, on the log link",
+    "ranking": "ranking by grades of relevance, within groups of rows",
     "survival": "the time until an event, of which some are censored: relative hazards",
 }
 

@@ -43,6 +43,10 @@ def untried(report: Report) -> list[str]:
     parts = [f"reconstruction of the columns of {', '.join(missing)}"] if missing else []
     if not any(result.run == RunKind.THIS_RUN for result in report.completions):
         parts.append("model completion by a departed party")
+    known = {baseline.party for baseline in report.baselines if baseline.own_columns is not None}
+    sent = {leak.party for leak in report.leaks if leak.attack == "sent_labels" and leak.run == RunKind.THIS_RUN}
+    stands = "drawn labels joined with the columns of {} themselves, for which its grades stand"
+    parts += [stands.format(name) for name in sorted(sent - known)]
     return [*parts, *_collusion(report)]
 
 

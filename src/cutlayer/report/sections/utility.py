@@ -24,7 +24,7 @@ from cutlayer.report.sections.bars import Value, bar_charts
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind
-from cutlayer.results.utility import Difference, ModelUtility, UtilityResult
+from cutlayer.results.utility import Difference, Gain, ModelUtility, UtilityResult
 
 TERMINAL_METRICS = 3
 """Number of metrics that fit a terminal."""
@@ -50,6 +50,34 @@ def utility(report: Report) -> Section:
         blocks.append(Fold("The models that were tried", tried))
     brief = (Paragraph(f"Utility on {count(size)} {rows}"), _table(report)) if models else ()
     return Section("utility", "Utility against references", blocks, brief, "Utility", (_answer(report),))
+
+
+def further_labels(report: Report) -> Section | None:
+    """The models of further labels on the same releases; `None` where there are none."""
+    if not report.further_labels:
+        return None
+    name = name_of(report.utility.metric)
+    shown = table(
+        f"{name} of each further label on the {report.data.reported[1]}",
+        report.further_labels,
+        ("Label", lambda each: each.label),
+        (number(name), lambda each: metric(each.value)),
+        (number("95\u00a0% interval"), lambda each: interval(each.low, each.high)),
+        (number("Partners add"), lambda each: _added(each.gain)),
+        (number("Worst leak"), lambda each: metric(each.leak)),
+        ("Gates", lambda each: "failed" if each.failed else ""),
+        (Column("Report", page_only=True), lambda each: f"labels/{each.label}/report.html"),
+    )
+    lead = Paragraph(
+        "Each was trained on the releases that this run was trained on, at the active party alone: no message crossed "
+        "for it, and no formal privacy was spent on columns again. Its folder has a report of its own.",
+        "lead",
+    )
+    return Section("further-labels", "Further labels", (lead, shown), (shown,))
+
+
+def _added(gain: Gain | None) -> str:
+    return "" if gain is None or gain.value is None else difference(gain.value)
 
 
 def _chosen(choice: FitResult) -> str:

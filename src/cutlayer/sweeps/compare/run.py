@@ -60,8 +60,7 @@ def compare(
         raise ConfigError.expected("--seeds of 1 or more", seeds, "an interval needs two")
     folder = Path(out) if out else file.parent / "runs" / f"{file.stem}-compare"
     check_folder(folder, "a comparison", ("compare.", "trials"))
-    base = load_job(file)
-    jobs = jobs_of(base, protect)
+    base, jobs = load_job(file), jobs_of(file, protect)
     for job in jobs.values():
         check_measured(job, leak.messages)
     forecast(next(iter(jobs.values())))

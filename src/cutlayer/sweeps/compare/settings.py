@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from cutlayer.config import Job, near_miss
@@ -11,19 +12,27 @@ from cutlayer.errors import ConfigError
 from cutlayer.jobs.check import check_job
 from cutlayer.protections import REGISTRY
 from cutlayer.protections.grade_dp import GradeDP
+from cutlayer.sweeps.recommend.candidates import Candidates
+from cutlayer.sweeps.recommend.result import Limits
 from cutlayer.sweeps.space import value_of
 from cutlayer.training.comparisons import alternative_job, undefended_job
 
 NONE, CONFIGURED = "none", "as configured"
+_WANTED = "expected none, a protection, what init --protect names, or an alternative of the job"
 
 
-def jobs_of(base: Job, names: Sequence[str]) -> dict[str, Job]:
+PROTECTED = ("labels", "columns", "both", "nothing")
+"""What `init --protect` may name."""
+
+
+def jobs_of(file: Path, names: Sequence[str]) -> dict[str, Job]:
     """The job of each setting, by name.
 
     Args:
-        base: The job of the file.
-        names: `none`, `as configured`, an alternative of the job, or protections as `max_norm` or `label_dp eps=1`,
-            several of them joined by `+`. Without settings, a protection has those of its `start`.
+        file: The job file.
+        names: `none`, `as configured`, an alternative of the job, what `init --protect` names, or protections as
+            `max_norm` or `label_dp eps=1`, several of them joined by `+`. Without settings, a protection has those of
+            its `start`.
 
     Raises:
         ConfigError: One name, one twice, or a name that is none of these; a protection that does not fit the job, or a
@@ -35,12 +44,14 @@ def jobs_of(base: Job, names: Sequence[str]) -> dict[str, Job]:
         raise ConfigError.expected("--protect twice or more", len(given), "such as --protect none --protect max_norm")
     if repeated := [name for name in given if given.count(name) > 1]:
         raise ConfigError.expected("every --protect once", f"{repeated[0]!r} twice")
-    return {name: _job(base, name) for name in given}
+    every = Candidates(file, Limits(None, None, 0.0, max_rebuilt=0.0))
+    return {name: _job(every, name) for name in given}
 
 
-def _job(base: Job, name: str) -> Job:
+def _job(every: Candidates, name: str) -> Job:
     try:
-        job = _changed(base, name)
+        named = name in PROTECTED and name not in every.base.alternatives
+        job = every.protecting(name) if named else _changed(every.base, name)
         check_job(job)
     except ConfigError as refused:
         raise type(refused)(f"--protect {name!r}: {refused}") from None
@@ -68,8 +79,8 @@ def _changed(base: Job, name: str) -> Job:
 
 def _protection(part: str, base: Job) -> tuple[str, Mapping[str, Any]]:
     key, *settings = part.split(" ")
-    others = near_miss(key, [NONE, CONFIGURED, *base.alternatives, *REGISTRY])
-    REGISTRY.known(key, "privacy", f"expected none, a protection or an alternative of the job, got {key!r}{others}")
+    others = near_miss(key, [NONE, CONFIGURED, *PROTECTED, *base.alternatives, *REGISTRY])
+    REGISTRY.known(key, "privacy", f"{_WANTED}, got {key!r}{others}")
     pairs = [setting.partition("=") for setting in settings]
     if wrong := [setting for setting, (name, equals, _) in zip(settings, pairs, strict=True) if not (name and equals)]:
         raise ConfigError.expected("settings as NAME=VALUE after the name", repr(wrong[0]), "such as label_dp eps=1")

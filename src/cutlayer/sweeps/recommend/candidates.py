@@ -116,10 +116,15 @@ class Candidates:
         self.left_out: dict[str, str] = {}
 
     @cached_property
+    def changes(self) -> Mapping[str, Sequence[Change]]:
+        """What each proposed candidate writes into the job file, also those that the job cannot take."""
+        return dict(self._proposed())
+
+    @cached_property
     def by_name(self) -> Mapping[str, Candidate]:
         """The candidates that the job can take and that have the guarantee, and the undefended one."""
         named: dict[str, Candidate] = {}
-        for name, changes in self._proposed():
+        for name, changes in self.changes.items():
             try:
                 named[name] = self._candidate(name, changes)
             except (ConfigError, NotApplicable) as refused:
@@ -168,6 +173,25 @@ class Candidates:
                 limited["rows"] = min(audit.most_rows, max_followed)
             parties[name] = {"audit": audit.model_copy(update=limited)}
         return job.with_parties(parties)
+
+    def protecting(self, what: str) -> Job:
+        """The job with the protections of `init --protect` in place of its own; where they are its own, as it is.
+
+        Args:
+            what: `labels`, `columns`, `both` or `nothing`.
+        """
+        base, changes = self.base, [*self._without_defence()]
+        kinds = {(base.parties[name].fit or {}).get("kind") for name in base.passives}
+        label = (base.parties[base.active].privacy.get("label_dp") or {}).get("eps", 1.0)
+        if what == "labels":
+            is_so = kinds == {"sketch"} and LABEL_FREE in base.parties[base.active].privacy
+            changes = [*self._without_column_protections()] if is_so else [*changes, *self._label_free(WIDTHS[-1])]
+        elif what == "both":
+            changes = [] if kinds == {"grade"} else [*changes, *self._graded(label, GRADES[0])]
+        elif what == "columns":
+            noise = {"clip": 1.0, "epsilon": EPSILONS[-1], "delta": DELTA}
+            changes += [(("parties", name, "privacy", "dp_embedding"), noise) for name in base.passives]
+        return opened(with_changes(self.raw, changes), self._folder).uncompared()
 
     def _candidate(self, name: str, changes: Sequence[Change]) -> Candidate:
         job = self._checked(changes)

@@ -116,7 +116,7 @@ def recommended_diff(result: Recommendation, file: Path, out: Path) -> str:
     yaml.width = 4096
     raw = yaml.load(file.read_text(encoding="utf-8"))
     candidates = Candidates(file, result.limits)
-    recommended = with_changes(candidates.raw, candidates.by_name[result.best].changes)
+    recommended = with_changes(candidates.raw, candidates.changes[result.best])
     changed = _rewritten(raw, recommended)
     write_whole(out / "recommended.yaml", dump_job(opened(recommended, file.parent)))
     title = "nearest, not within the limits" if result.chosen is None else "recommended"

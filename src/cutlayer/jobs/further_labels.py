@@ -1,0 +1,75 @@
+"""Further labels of the label owner: a model for each, on the releases that the first one was trained on.
+
+Each has a run folder of its own below that of the first label, `labels/NAME`, which is that of an ordinary run of the
+label owner. No message crosses for it: the partners have left before, and nothing that they do, or see, depends on it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cutlayer.alignment.held_rows import HELD_FILE
+from cutlayer.config import Job
+from cutlayer.config.party import PrivatePart
+from cutlayer.jobs.options import Options
+from cutlayer.parties.agreement.split import SPLIT_FILE
+from cutlayer.parties.session.checkpoint import PARTNERS, RELEASED
+from cutlayer.storage.durable import make_folder
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.keys import Keys
+from cutlayer.training.tables import open_table
+
+_CARRIED = (RELEASED, PARTNERS, HELD_FILE, SPLIT_FILE)
+"""Files of the label owner's checkpoints that are of no label: what the partners released, and of which rows."""
+_NOTHING = {key: field.get_default(call_default_factory=True) for key, field in PrivatePart.model_fields.items()}
+"""The private part of a partner, of which the label owner has nothing."""
+
+
+def further_jobs(job: Job, folder: RunFolder) -> Iterator[tuple[Job, RunFolder]]:
+    """The job of each further label, as the label owner alone has it, with its run folder."""
+    owner = job.parties[job.active]
+    labels = (owner.label, *owner.further_labels)
+    for label in owner.further_labels:
+        others = (*owner.features.exclude, *(other for other in labels if other != label))
+        features = owner.features.model_copy(update={"exclude": others})
+        alone = job.uncompared(dict.fromkeys(job.passives, _NOTHING))
+        own = {"label": label, "further_labels": (), "features": features}
+        yield alone.with_parties({job.active: own}, name=f"{job.name}, {label}"), folder.of_label(label)
+
+
+def check_further_labels(job: Job, given: Mapping[str, Any], keys: Keys) -> None:
+    """Refuse further labels that cannot be trained, before anything is sent.
+
+    Raises:
+        DataError: A row has none, or they do not fit the task.
+    """
+    for other, _ in further_jobs(job, RunFolder(Path())):
+        table = open_table(other, job.active, given, keys)
+        table.labels(np.arange(table.rows))
+
+
+def begun_further(job: Job, folder: RunFolder, options: Options) -> Iterator[tuple[Job, RunFolder, Options]]:
+    """Each further label that has no results, with its folder, which has what the partners released.
+
+    Args:
+        job: The job of the first label.
+        folder: Its run folder, whose run has ended.
+        options: How it was run.
+    """
+    for other, place in further_jobs(job, folder):
+        if place.ended:
+            continue
+        with RunFolder.new_or_resumed(place.path, other, resume=(place.path / "job.yaml").exists()):
+            there = place.path / "checkpoint" / job.active
+            make_folder(there)
+            for name in _CARRIED:
+                source = folder.path / "checkpoint" / job.active / name
+                if source.exists() and not (there / name).exists():
+                    os.link(source, there / name)
+            yield other, place, replace(options, resume=True, forget_peer_progress=False)

@@ -1,0 +1,41 @@
+"""The packages in `plugins`: tests find their verbs and parts, also where only the core is installed."""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import sys
+import tempfile
+import tomllib
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+PLUGINS = Path(__file__).parents[1] / "plugins"
+
+
+def see_plugins() -> None:
+    """Put the metadata of packages that are not installed on the path, as their installation would."""
+    projects = [tomllib.loads(file.read_text(encoding="utf-8"))["project"] for file in PLUGINS.glob("*/pyproject.toml")]
+    if missing := [project for project in projects if not is_installed(project["name"])]:
+        site = Path(tempfile.mkdtemp(prefix="plugins"))
+        atexit.register(shutil.rmtree, site, ignore_errors=True)
+        for project in missing:
+            write_metadata(site, project["name"], project["entry-points"])
+        sys.path.append(str(site))
+
+
+def is_installed(name: str) -> bool:
+    """Whether a package has metadata here."""
+    try:
+        return bool(distribution(name))
+    except PackageNotFoundError:
+        return False
+
+
+def write_metadata(site: Path, name: str, groups: dict[str, dict[str, str]]) -> None:
+    """Metadata of a package with entry points, by group and name."""
+    info = site / f"{name.replace('-', '_')}-0.dist-info"
+    info.mkdir(exist_ok=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0\n")
+    lines = [line for group, points in groups.items() for line in (f"[{group}]", *map(" = ".join, points.items()))]
+    (info / "entry_points.txt").write_text("\n".join([*lines, ""]))
