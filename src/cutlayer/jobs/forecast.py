@@ -51,8 +51,10 @@ LIBRARIES_BYTES = 550 * 10**6
 """Peak of a process that trains a job of a few rows: measured with torch 2.13, most of it torch and pyarrow."""
 FIT_SECONDS, FIT_SECONDS_PER_NUMBER = 1.0, 2e-6
 """Time of a fit at once: of a few rows, and for each number that is fitted to. Rough: it depends on the columns."""
-GRADE_SECONDS_PER_NUMBER, GRADE_BYTES_PER_NUMBER = 4e-6, 75
+GRADE_SECONDS_PER_NUMBER, GRADE_BYTES_PER_NUMBER = 4e-6, 60
 """The same of a partner's fit to drawn labels, one model without each fold, and its peak; from a million rows."""
+GRADE_BYTES = 200 * 10**6
+"""What a job of grades needs besides, whatever its rows: scikit-learn and SciPy, and the audit's forests."""
 FIT_BYTES_PER_NUMBER = 40
 """Peak of a fit for each number that is fitted to: as released, as codes and numbers, and boosting's own copies."""
 ALIGNMENT_BYTES = 64
@@ -478,7 +480,8 @@ def _peak_memory(
     stores = sum(party.store_bytes for party in parties)
     released = 2 * sum(party.bytes_once for party in parties)
     rows = max(read_bytes + max(matching, stores), stores + released + FIT_BYTES_PER_NUMBER * fitted)
-    rows = max(rows, stores + GRADE_BYTES_PER_NUMBER * graded)
+    if graded:
+        rows = max(rows, GRADE_BYTES + stores + GRADE_BYTES_PER_NUMBER * graded)
     return LIBRARIES_BYTES + ADAM_COPIES * weights + 2 * 4 * outputs + rows
 
 

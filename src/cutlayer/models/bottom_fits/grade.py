@@ -32,7 +32,7 @@ MIN_STEPS = 15
 """Steps of boosting below which only a linear model is left: of more than 40 classes drawn labels are mostly noise."""
 JUDGED_FOLDS = 2
 """Number of folds after which a candidate without a weight is left out; one of labels of `MANY` rows."""
-AT_ONCE, AT_ONCE_CELLS = 2, 2**22
+AT_ONCE, AT_ONCE_CELLS = 2, 2**20
 """Number of fits at a time, each in a thread of its own, of so many rows times columns at most: of more, one at a time
 needs less memory. Each takes its share of the cores: threads that share a fit wait for each other."""
 MAX_CELLS = 2**25
