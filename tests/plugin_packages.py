@@ -15,15 +15,21 @@ PLUGINS = Path(__file__).parents[1] / "plugins"
 
 def see_plugins() -> None:
     """Put the metadata of packages that are not installed on the path, as their installation would."""
-    site = Path(tempfile.mkdtemp(prefix="plugins"))
-    atexit.register(shutil.rmtree, site, ignore_errors=True)
-    for file in PLUGINS.glob("*/pyproject.toml"):
-        project = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
-        try:
-            distribution(project["name"])
-        except PackageNotFoundError:
+    projects = [tomllib.loads(file.read_text(encoding="utf-8"))["project"] for file in PLUGINS.glob("*/pyproject.toml")]
+    if missing := [project for project in projects if not is_installed(project["name"])]:
+        site = Path(tempfile.mkdtemp(prefix="plugins"))
+        atexit.register(shutil.rmtree, site, ignore_errors=True)
+        for project in missing:
             write_metadata(site, project["name"], project["entry-points"])
-    sys.path.append(str(site))
+        sys.path.append(str(site))
+
+
+def is_installed(name: str) -> bool:
+    """Whether a package has metadata here."""
+    try:
+        return bool(distribution(name))
+    except PackageNotFoundError:
+        return False
 
 
 def write_metadata(site: Path, name: str, groups: dict[str, dict[str, str]]) -> None:

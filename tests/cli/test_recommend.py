@@ -20,7 +20,7 @@ from cutlayer.errors import ConfigError
 from cutlayer.jobs.check import check_job
 from cutlayer.protections import REGISTRY
 from cutlayer.sweeps import measure, worker
-from cutlayer.sweeps.recommend import halving
+from cutlayer.sweeps.recommend import candidates, halving
 from cutlayer.sweeps.recommend.candidates import UNDEFENDED, Candidates, with_changes
 from cutlayer.sweeps.recommend.result import Limits, Measured, parse_guarantee
 from cutlayer.sweeps.recommend.wording import recommended_diff
@@ -393,8 +393,9 @@ def test_a_regression_has_the_candidates_that_are_defined_for_values(place):
     ids=["classes", "regression"],
 )
 def test_a_real_search(place, monkeypatch, changes, candidate, metric):
-    """One candidate and the undefended job are really trained and attacked."""
+    """One candidate and the undefended job are really trained and attacked; columns by one attack, of many."""
     fit_briefly(monkeypatch)
+    monkeypatch.setattr(candidates, "column_attacks", lambda *_, **__: ("inversion",))
     place.change(changes)
     kept = {UNDEFENDED, candidate}
     proposed = Candidates._proposed

@@ -156,17 +156,18 @@ def test_a_check_loads_pytorch_and_nothing_else_that_computes(place, loaded_by_f
 
 
 def test_a_run_loads_neither_the_compiler_nor_what_it_does_not_use(place, loaded_by_fork):
-    ((code, error, modules),) = loaded_by_fork(("run", place.file))
+    predict = ("predict", place.run_folder, "--out", place.folder / "scores.csv")
+    (code, error, modules), predicted = loaded_by_fork(("run", place.file), predict)
     assert code == 0, error
     assert "torch.optim.adam" in modules
     assert not modules & {"fastapi", "grpc", "optuna", "pandas", "torch._dynamo", "torch._inductor", "uvicorn"}
     assert not modules & {"numpy.f2py.f2py2e", "scipy.stats._stats_py"}  # the code behind what SciPy and NumPy name
+    code, error, modules = predicted
+    assert code == 0, error
+    assert not modules & {"pandas", "sympy", "torch._dynamo", "torch._inductor"}
     ((code, error, modules),) = loaded_by_fork(("report", place.run_folder))
     assert code == 0, error
     assert not modules & {*COMPUTING}
-    ((code, error, modules),) = loaded_by_fork(("predict", place.run_folder, "--out", place.folder / "scores.csv"))
-    assert code == 0, error
-    assert not modules & {"pandas", "sympy", "torch._dynamo", "torch._inductor"}
 
 
 @pytest.mark.parametrize("package", ["cutlayer", "cutlayer.channel"])

@@ -330,6 +330,9 @@ def test_what_a_job_does_not_keep_is_refused_and_deleted(tmp_path: Path, federat
     run.mkdir(parents=True)
     for name in (DRAWN, RELEASED, "epoch-3"):
         (run / name).touch()
+    further = tmp_path / f"{ACTIVE}-1" / "labels" / "churn" / "checkpoint" / ACTIVE / RELEASED
+    further.parent.mkdir(parents=True)
+    further.hardlink_to(run / RELEASED)
     for rounds in (old, endless):
         record = tmp_path / ACTIVE / rounds.place / "exchange.json"
         text = record.read_text()
@@ -344,6 +347,7 @@ def test_what_a_job_does_not_keep_is_refused_and_deleted(tmp_path: Path, federat
     assert not old.side(ACTIVE).release_of(TELCO).exists()
     assert not endless.side(ACTIVE).labels_for(TELCO).exists(), "also of a round that never ended"
     assert [path.name for path in run.iterdir()] == ["epoch-3"]
+    assert not further.exists(), "the model of a further label has the same release"
     assert not any((tmp_path / "shared" / rounds.place).exists() for rounds in (old, endless))
     assert new.side(ACTIVE).release_of(TELCO).exists()
     assert result_of(tmp_path / ACTIVE / old.place) is not None, "the round stays known as ended"

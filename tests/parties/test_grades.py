@@ -583,6 +583,10 @@ def test_a_label_owner_without_the_partners_columns_attacks_the_labels_it_sent(
     assert by_grades.other_aucs["drawn"] == pytest.approx(with_model.other_aucs["drawn"])
     assert by_grades.leak > by_grades.other_aucs["drawn"] + 0.01
     assert by_grades.leak == pytest.approx(with_model.leak, abs=0.04)
+    before = folder.read_json("audit.json")
+    with pytest.raises(ConfigError, match="expected an attack that can be run here, of inversion, got "):
+        audit_again(folder, ("inversion",))
+    assert folder.read_json("audit.json") == before
 
 
 def _sent_labels_leak(folder: RunFolder) -> LeakResult:

@@ -68,11 +68,11 @@ def _together(
     from cutlayer.channel.receipts import Receipt
     from cutlayer.cli.report import write_report
     from cutlayer.cli.run import keys_for, train
-    from cutlayer.config.load import load_job
+    from cutlayer.config.load import load_whole_job
     from cutlayer.jobs.forget import Deleting
     from cutlayer.jobs.options import Options
 
-    job, base, keys = load_job(path), run or path.parent / "runs" / path.stem, keys_for(path.parent, key)
+    job, base, keys = load_whole_job(path), run or path.parent / "runs" / path.stem, keys_for(path.parent, key)
     deleting = Deleting(job, tuple(job.parties), base, None, keys)
     mark = deleting.run(*_asked(job, tuple(job.parties), rows, party))
     left = job if rows is not None or party is None else _without(path, party)

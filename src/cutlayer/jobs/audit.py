@@ -171,7 +171,7 @@ def audit_again(
         guarantees: Guarantees that were tested; those of the last audit where `None`.
 
     Raises:
-        ConfigError: An unknown attack, or a limit outside (0.5, 1].
+        ConfigError: An unknown attack, none that can be run on this folder, or a limit outside (0.5, 1].
         RunFolderError, DataError: The run has not ended, or its transcript is damaged.
     """
     job = _with_gate(with_attacks(load_closed_job(folder.path / "job.yaml"), attacks), fail_above)
@@ -187,7 +187,25 @@ def audit_again(
             auditor = _replayed(compared_job(job, label), folder.of_run(label), summary.task.classes)
             runs[label] = auditor.results(label, audit.protections)
         again = conclude_audit(job, folder, summary, runs, before.guarantees if guarantees is None else guarantees)
+    if attacks:
+        _check_some_ran(again, attacks)
     again.write(folder.path / "audit.json")
+
+
+def _check_some_ran(audit: Audit, attacks: Sequence[str]) -> None:
+    """Refuse an audit in which none of the attacks that were asked for could be run; the one before it is not replaced.
+
+    Raises:
+        ConfigError: None could.
+    """
+    ran = [part for run in audit.runs.values() for part in (*run.leaks, *run.layers, *run.undefined)]
+    if not (ran or audit.features or audit.completions or audit.malicious):
+        got = (
+            "; ".join(sorted({each.reason for run in audit.runs.values() for each in run.skipped}))
+            or "none: what they read is not in this folder"
+        )
+        wanted = f"an attack that can be run here, of {', '.join(attacks)}"
+        raise ConfigError.expected(wanted, got, "the last audit stays as it is")
 
 
 def audit_passive(job: Job, folder: RunFolder) -> PassiveAudit:

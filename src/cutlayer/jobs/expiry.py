@@ -95,6 +95,7 @@ def _sent_here(private: Path, shared: Path, active: bool) -> Iterator[Path]:
         base = private.parent.name.removesuffix(".rounds")
         run = private.parent.with_name(f"{base}-{version}" if version else base)
         yield from run.glob(f"checkpoint/*/{DRAWN}")
-        if active:  # a partner keeps its own, to repeat its draws
-            yield from run.glob(f"checkpoint/*/{RELEASED}")
-        yield run / "transcript"
+        for place in (run, *run.glob("labels/*")):
+            if active:  # a partner keeps its own, to repeat its draws
+                yield from place.glob(f"checkpoint/*/{RELEASED}")
+            yield place / "transcript"
