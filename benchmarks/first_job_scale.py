@@ -1,4 +1,4 @@
-"""The job of `init --protect labels` on CSV tables of any length: the forecast of `check`, the run, and boosting too.
+"""The job that `init` writes, on CSV tables of any length: the forecast of `check`, the run, and boosting too.
 
 `python -m benchmarks.first_job_scale --rows 1000000` makes a bank's table of 7 columns and a telco's of 13, and calls
 the command line as a user does, each verb in a process of its own.
@@ -94,19 +94,26 @@ def timed(folder: Path, *command: str) -> dict[str, Any]:
     }
 
 
-def measure(rows: int, *, boosting: bool = True) -> dict[str, Any]:
-    """One line: the forecast, the run with its audit and baselines, and boosting of all columns in one place."""
+def measure(rows: int, *, protect: str = "labels", boosting: bool = True) -> dict[str, Any]:
+    """One line: the forecast, the run with its audit and baselines, and boosting of all columns in one place.
+
+    Args:
+        rows: Number of rows of both tables.
+        protect: What `init` protects: `labels` by a sketch, `both` by grades.
+        boosting: Whether to fit boosting too.
+    """
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         make_tables(folder, rows)
         cutlayer = ("-m", "cutlayer")
-        timed(folder, *cutlayer, "init", ".", "--protect", "labels", "--yes", "--json")
+        timed(folder, *cutlayer, "init", ".", "--protect", protect, "--yes", "--json")
         forecast = timed(folder, *cutlayer, "check", "job.yaml", "--json")["printed"]
         run = timed(folder, *cutlayer, "run", "job.yaml", "--json")
         shares = (1.0, 0.4, 0.2) if boosting else ()
         pooled = {share: timed(folder, "-c", _BOOSTING, ".", str(share)) for share in shares}
     return {
         "rows": rows,
+        "protect": protect,
         "forecast_mb": forecast["memory_bytes"] / 1e6,
         "forecast_seconds": forecast["seconds_per_epoch"],
         **{name: run[name] for name in ("wall", "processor", "memory_mb")},
@@ -119,7 +126,9 @@ def main(arguments: list[str] | None = None) -> None:
     """Print a line as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
-    print(json.dumps(measure(parser.parse_args(arguments).rows), indent=1))
+    parser.add_argument("--protect", choices=("labels", "both"), default="labels")
+    parser.add_argument("--no-boosting", action="store_false", dest="boosting")
+    print(json.dumps(measure(**vars(parser.parse_args(arguments))), indent=1))
 
 
 if __name__ == "__main__":

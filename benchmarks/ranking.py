@@ -129,6 +129,9 @@ def others(ranked: Ranked, test: np.ndarray) -> Iterator[Mapping[str, Any]]:
     boosting = HistGradientBoostingRegressor(categorical_features="from_dtype", random_state=0)
     boosting.fit(coded.iloc[train], ranked.grade[train])
     scores = {"boosting by grade": boosting.predict(coded.iloc[test])}
+    means = pd.Series(ranked.grade[train]).groupby(ranked.group[train]).transform("mean").to_numpy()
+    boosting.fit(coded.iloc[train], ranked.grade[train] - means)
+    scores["boosting by grade less its group's mean"] = boosting.predict(coded.iloc[test])
     for name, model in models.items():
         scores[name] = model.fit(columns.iloc[train], ranked.grade[train], group=sizes).predict(columns.iloc[test])
     for name, found in scores.items():

@@ -11,7 +11,7 @@ from cutlayer.attacks.feature import best_guess
 from cutlayer.attacks.feature.best_guess import BestGuess
 from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge
-from cutlayer.audit.features import audit_features
+from cutlayer.audit.features import _as_trained, audit_features
 from cutlayer.audit.features.measures import Case, measure
 from cutlayer.config import Job, validated
 from cutlayer.data.encoded import ColumnSpec
@@ -22,6 +22,7 @@ from cutlayer.report.sections.features import features
 from cutlayer.report.sections.leaks import leaks
 from cutlayer.results.features import FeatureResult
 from cutlayer.results.run import RunKind
+from cutlayer.training.comparisons import undefended_job
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from tests.cli.jobs import audit_briefly
@@ -55,6 +56,17 @@ def graded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Job, RunFolder]:
         patched.setitem(best_guess.FOREST, "n_estimators", 20)
         given = tables(passives=2, rows=ROWS)
         return job, execute(job, folder / "run", Options(Keys(folder, KEY), tables=given), Progress())
+
+
+def test_a_baseline_that_releases_in_every_step_is_read_as_a_run_without_protections(
+    graded: tuple[Job, RunFolder],
+) -> None:
+    """Else four of its releases would be attacked, some of 400 columns: most of the time of the audit."""
+    job, _ = graded
+    assert not _as_trained(job, undefended_job(job)).parties[TELCO].privacy
+    assert _as_trained(job, job).parties[TELCO].privacy == job.parties[TELCO].privacy
+    stepped = undefended_job(job).with_parties({TELCO: {"privacy": {"dp_embedding": {}}}})
+    assert _as_trained(stepped, undefended_job(job)).parties[TELCO].privacy  # whose releases are compared one by one
 
 
 def of_this_run(run: RunFolder) -> list[FeatureResult]:

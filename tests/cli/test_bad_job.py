@@ -57,8 +57,8 @@ MISSPELT = [
     ),
     (
         {"task": "binry"},
-        "expected task as one of binary, multiclass, regression, count, amount, severity, survival, got 'binry'; "
-        "did you mean 'binary'?",
+        "expected task as one of binary, multiclass, regression, count, amount, severity, survival, ranking, "
+        "got 'binry'; did you mean 'binary'?",
     ),
     ({f"{BANK}.privacy": {"max_nrom": None}}, "parties.bank.privacy.max_nrom: unknown protection; did you mean"),
     (

@@ -101,7 +101,7 @@ class Terms(NamedTuple):
 def learned(labels: Tensor, target: Target, hazard: Hazard) -> tuple[Tensor, Tensor | None]:
     """What a model learns of labels, float64 (n,), and the weight of each row, if rows have any.
 
-    A grade is learned as it is: on the measured data that ranks no worse than a loss of pairs.
+    A grade is learned as it is: on the measured data that ranks about as well as a loss of pairs.
 
     With exposure that is the rate, weighted by the exposure, whose likelihood is that of the count with the exposure as
     an offset. Of a time until an event it is the event by the cumulative hazard up to the time, weighted by that: the
