@@ -46,6 +46,8 @@ def build(path: Path) -> Report:
 
 def _further_labels(folder: RunFolder) -> Iterator[FurtherLabel]:
     """What the reports of the further labels of a run state, of those whose model is trained."""
+    if not (folder.path / "labels").is_dir():  # then the job is shown as the text that it is, also if it is damaged
+        return
     owners = load_closed_job(folder.path / "job.yaml").parties.values()
     for label in (label for owner in owners for label in owner.further_labels):
         if not (place := folder.of_label(label)).ended:
