@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -54,8 +55,8 @@ def prepare(place: Place, bottom: Mapping[str, Any], **private: Mapping[str, Any
     write_tables(place.folder, "", 0)
 
 
-def start(place: Place, name: str, *options: object, code: int | None = None) -> dict[str, Any]:
-    named = ("--as", name, "--local", f"{name}.yaml", "--folder", "shared", "--plaintext", "--json")
+def start(place: Place, name: str, *options: object, code: int | None = None, folder: str = "shared") -> dict[str, Any]:
+    named = ("--as", name, "--local", f"{name}.yaml", "--folder", folder, "--plaintext", "--json")
     result = place.call("exchange", "job.yaml", *named, *options)
     assert result.code in ((0, 5) if code is None else (code,)), result
     answered: dict[str, Any] = result.document()
@@ -114,6 +115,56 @@ def test_a_gate_that_fails_stops_the_scheduler_until_somebody_sets_another_limit
         start(place, "telco", "--round", "june", "--data", "telco-june.csv")
         said = start(place, "bank", *june)
     assert (said["state"], said["rows"]) == ("done", 300)
+
+
+def test_a_training_and_a_month_by_an_object_store(graded: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store of fsspec in memory stands for a bucket: what is in it is all that crosses."""
+    fsspec = pytest.importorskip("fsspec")
+    place, address = graded, f"memory://bucket-{free_port()}/exchange"
+    store = fsspec.filesystem("memory")
+    monkeypatch.chdir(place.folder)
+
+    def step(name: str, *options: object, code: int | None = None) -> dict[str, Any]:
+        return start(place, name, *options, code=code, folder=address)
+
+    waiting = step("telco", code=5)
+    assert waiting["why"] == "bank has not put it there"
+    with monkeypatch.context() as broken:
+        broken.setattr(
+            type(store), "put_file", lambda *_, **__: (_ for _ in ()).throw(OSError("no route to the store"))
+        )
+        assert step("bank", code=5)["why"] == "OSError: no route to the store"
+    for name in ("bank", "telco", "bank", "telco", "bank"):
+        said = step(name)
+    assert (said["state"], said["version"]) == ("done", "1")
+    write_tables(place.folder, "-june", 1000)
+    june = {name: ("--round", "june", "--data", f"{name}-june.csv") for name in PRIVATE}
+    june["bank"] += ("--out", "june.parquet")
+    for name in ("bank", "telco", "bank", "telco", "bank"):
+        said = step(name, *june[name])
+    assert (said["rows"], said["contributed"]) == (300, ["bank", "telco"])
+    rounds = {path.rpartition("/")[0].rpartition("/")[2] for path in store.find(address)}
+    assert rounds == {"train-1", "predict-1~june"}
+    assert not [*place.folder.glob("shared")]
+    files = [path for path in store.find(address) if "/predict" in path]
+    assert len(files) == 4, "two files each way"
+    shutil.rmtree(place.folder / "runs" / "job-bank.rounds" / "predict-1~june")
+    shutil.rmtree(place.folder / "runs" / "job-bank.files" / "predict-1~june")
+    store.pipe_file(next(path for path in files if "bank~telco~0" in path), b"another")
+    assert "expected no other file at" in step("bank", *june["bank"], "--overwrite", code=2)["error"]
+
+
+@pytest.mark.parametrize(
+    ("folder", "fault"),
+    [
+        ("https://host/exchange", "a web server takes no file"),
+        ("ftp://host/exchange", "--folder: expected a path, or an address that begins with s3://"),
+        ("s3://user:word@bucket/exchange", "without a password"),
+        ("s3://bucket/exchange", "expected signed files in a store, got --plaintext"),
+    ],
+)
+def test_an_address_that_is_no_folder_of_a_store_is_refused(graded: Place, folder: str, fault: str) -> None:
+    assert fault in start(graded, "telco", code=2, folder=folder)["error"]
 
 
 def test_a_year_of_one_command(graded: Place) -> None:

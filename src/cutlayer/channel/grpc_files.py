@@ -109,7 +109,7 @@ class FileServer(ServerLinks):
             path = own.with_name(parcel_name(name, self._me, int(own.stem.rpartition("~")[2])))
             if not path.exists():  # the first one counts; its sender brings it again if the answer was lost
                 try:
-                    _write(path, requests)
+                    write_pieces(path, requests)
                 except ProtocolError as problem:
                     self._refuse(context, "FAILED_PRECONDITION", str(problem))
                 except RunFolderError as problem:  # which names a folder of this machine
@@ -185,7 +185,7 @@ class FileClient:
                     deque(self._call(BRING, folder, number, _read(path)), 0)
                     self._arrived.add(path)
             if wanted is not None:
-                _write(wanted, self._call(FETCH, folder, int(wanted.stem.rpartition("~")[2])))
+                write_pieces(wanted, self._call(FETCH, folder, int(wanted.stem.rpartition("~")[2])))
         except PeerLost as problem:
             self._why = str(problem)
         return self._arrived.issuperset(files)
@@ -252,7 +252,7 @@ def _read(path: Path) -> Iterator[bytes]:
     yield b""
 
 
-def _write(path: Path, pieces: Iterable[bytes]) -> None:
+def write_pieces(path: Path, pieces: Iterable[bytes]) -> None:
     """Write a file that another party sends, which has its name once it is whole.
 
     Raises:

@@ -14,6 +14,7 @@ from cutlayer.cli.drift import checked_limit, exit_if_drifted
 from cutlayer.cli.organisation import organisation
 from cutlayer.cli.report import GATE_FAILED
 from cutlayer.cli.verb import verb
+from cutlayer.config.remote import is_address, remote_path
 from cutlayer.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def exchange(
     *,
     name: str,
     local: Path,
-    folder: Path | None = None,
+    folder: str | None = None,
     version: str | None = None,
     round_: str | None = None,
     data: Path | None = None,
@@ -47,7 +48,8 @@ def exchange(
     """Go on with a job: align, draw, release, train, predict; the same command at every party, repeated.
 
     Args:
-        folder: A folder that all parties see, for the files between them; by default the parties connect.
+        folder: A folder that all parties see, or an address of one such as s3://bucket/exchange, for the files between
+            them; by default the parties connect.
         version: Name of the model's version; by default the latest that has ended, or 1. Another name trains again.
         round_: Name of a round of predictions, the same at all parties; without it the command trains alone.
         data: With --round: the table of new rows; default: the table of the private file.
@@ -68,10 +70,11 @@ def exchange(
     _check_options(setup.job.active, name, round_, out, absent, data is not None, checked_limit(max_drift) is not None)
     base, keys = local.parent / "runs" / f"{job.stem}-{name}", keys_for(local.parent, key)
     connects, done = folder is None, list[str]()
-    folder = folder or base.with_name(f"{base.name}.files")
-    with courier_of(setup, name, folder) if connects else nullcontext() as courier:
+    store = _address(folder, plaintext=plaintext) if folder is not None and is_address(folder) else None
+    files = base.with_name(f"{base.name}.files") if folder is None or store is not None else Path(folder)
+    with courier_of(setup, name, files, store) if connects or store else nullcontext() as courier:
         wait = wait if wait is not None else PATIENCE * connects
-        steps = Steps(setup, name, base, folder, keys, wait, courier, max_drift)
+        steps = Steps(setup, name, base, files, keys, wait, courier, max_drift)
         expired = steps.expired()
         with allowed(*setup.private.allow_models):
             try:
@@ -92,6 +95,25 @@ def exchange(
     if stopped:
         raise typer.Exit(GATE_FAILED)
     exit_if_drifted([DriftOf(**row) for row in document.get("drift", ())], max_drift, "the round has ended")
+
+
+def _address(folder: str, *, plaintext: bool) -> str:
+    """The address of a folder of a store.
+
+    Raises:
+        ConfigError: It is none, or of a store that cannot be written to; or the files would not be signed.
+    """
+    try:
+        address = str(remote_path(folder))
+    except ValueError as wrong:
+        raise ConfigError(f"--folder: expected {wrong}") from None
+    if address.startswith("http"):
+        raise ConfigError.expected(
+            "--folder at s3://, gs:// or abfs://, or a folder", folder, "a web server takes no file"
+        )
+    if plaintext and not address.startswith("memory:"):
+        raise ConfigError.expected("signed files in a store", "--plaintext", "make certificates: see cutlayer keys")
+    return address
 
 
 def _check_options(

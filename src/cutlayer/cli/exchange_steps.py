@@ -11,6 +11,7 @@ from typing import Any
 
 from cutlayer.alignment.intersection import Purpose
 from cutlayer.channel.grpc_files import Courier, FileClient, FileServer
+from cutlayer.channel.store_files import StoreCourier
 from cutlayer.cli.drift import drift_lines
 from cutlayer.cli.organisation import Organisation
 from cutlayer.cli.party_predict import lead_prediction, new_rows, trained_job
@@ -55,7 +56,7 @@ class Steps:
         folder: Folder of the files between the parties.
         keys: Source of the secrets.
         wait: Seconds to wait for each file.
-        courier: Carries the files by TLS; `None` for a folder that all parties see.
+        courier: Carries the files by TLS or a store; `None` for a folder that all parties see.
         max_drift: Maximum drift of rows to predict, against the training; `None` for no limit.
     """
 
@@ -296,16 +297,17 @@ class Steps:
 
 
 @contextmanager
-def courier_of(setup: Organisation, name: str, folder: Path) -> Iterator[FileServer | FileClient]:
-    """What carries the files of rounds by TLS, while the block is open.
+def courier_of(setup: Organisation, name: str, folder: Path, store: str | None) -> Iterator[Courier]:
+    """What carries the files of rounds, by TLS or by an object store, while the block is open.
 
     Args:
         setup: The job, the private file and the certificates.
         name: Name of the party.
         folder: Folder with a folder of files for each round.
+        store: Address of a folder of a store; `None` where the parties connect.
 
     Raises:
-        ConfigError: The label owner has no address, or it is in use.
+        ConfigError: The label owner has no address, or it is in use; or a package of the store is not installed.
         TrustError: This party's certificate is not of its identity.
     """
     job, links = setup.job, setup.links
@@ -313,6 +315,9 @@ def courier_of(setup: Organisation, name: str, folder: Path) -> Iterator[FileSer
     if links.trail is not None and required(job, name):
         before = approvals_of(job, name, links.trail, links.security).hold
     options = {"security": links.security, "contract": contract_of(job), "notify": links.notify}
+    if store is not None:
+        yield StoreCourier(store, name, before)
+        return
     address = address_of(job)
     if name == job.active:
         make_folder(folder)
