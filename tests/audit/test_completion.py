@@ -26,7 +26,7 @@ from cutlayer.audit.completion import audit_completions
 from cutlayer.config import Job, validated
 from cutlayer.data.split import split_rows
 from cutlayer.data.store import Store
-from cutlayer.errors import NotApplicable
+from cutlayer.errors import ConfigError, NotApplicable
 from cutlayer.jobs.audit import audit_again
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
@@ -155,10 +155,14 @@ def test_an_attack_that_does_not_apply_is_skipped_alone(
 
 def test_without_a_malicious_run_the_active_attack_says_what_to_do(tmp_path: Path) -> None:
     folder = run(job_of(("model_completion",)), tmp_path)
-    audit_again(folder, ("active_model_completion",))
+    audit_again(folder, ("active_model_completion", "norm"))
     report = build(folder.path)
     assert report.completions == ()
     assert any("name it in audit.attacks and run the job again" in limit for limit in report.limits)
+    before = folder.read_json("audit.json")
+    with pytest.raises(ConfigError, match=r"name it in audit\.attacks and run the job again; the last audit stays"):
+        audit_again(folder, ("active_model_completion",))
+    assert folder.read_json("audit.json") == before
 
 
 def test_between_organisations_the_reason_is_said(whole: tuple[Job, RunFolder], tmp_path: Path) -> None:

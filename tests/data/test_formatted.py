@@ -113,7 +113,7 @@ def test_a_value_that_does_not_fit_is_an_error_without_the_value(tmp_path: Path,
         DataError, match=rf"in column '{column}', got another text in 1 .* row 1 \(.*{column}"
     ) as caught:
         source.read([column])
-    assert text not in str(caught.value)
+    assert text not in str(caught.value).replace(str(tmp_path), "")  # whose number may hold it
 
 
 def test_a_format_of_no_column_or_of_numbers_is_refused(tmp_path: Path) -> None:
