@@ -176,6 +176,10 @@ def test_a_withdrawal_stops_the_courier_of_files(apart: World) -> None:
         apart.call("approve", "telco", "--withdraw")
         with pytest.raises(NotApproved, match="telco has withdrawn"):
             courier.carry(folder / "predict-1~june")
+    store = pytest.importorskip("fsspec").filesystem("memory")
+    with courier_of(setup, "telco", folder, "memory://withdrawn/exchange") as courier, pytest.raises(NotApproved):
+        courier.carry(folder / "predict-1~june")
+    assert not store.find("/withdrawn")
 
 
 def test_predictions_need_an_approval_of_what_the_model_was_trained_with(apart: World) -> None:

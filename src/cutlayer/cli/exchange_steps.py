@@ -297,7 +297,7 @@ class Steps:
 
 
 @contextmanager
-def courier_of(setup: Organisation, name: str, folder: Path, store: str | None) -> Iterator[Courier]:
+def courier_of(setup: Organisation, name: str, folder: Path, store: str | None = None) -> Iterator[Courier]:
     """What carries the files of rounds, by TLS or by an object store, while the block is open.
 
     Args:
