@@ -17,7 +17,7 @@ from cutlayer.config.phases import reads_labels
 from cutlayer.kernels.noise.informative_rows import true_shares
 from cutlayer.kernels.rows.grade_columns import grades_of_columns
 from cutlayer.models.grade import GradeBottom
-from cutlayer.parties.session.checkpoint import DRAWN, SENT, Checkpoints
+from cutlayer.parties.session.checkpoint import DRAWN, SENT, Checkpoints, State
 from cutlayer.training.comparisons import compared_job
 from cutlayer.training.trained import Run
 
@@ -45,9 +45,6 @@ def followed_view(run: Run, label: str, party: str, epochs: Sequence[FollowedEpo
 def _sent_labels(run: Run, job: Job, party: str, followed: FollowedEpoch) -> SentLabels | None:
     """The drawn labels of followed rows that a party was sent, with a score of each; `None` where it was not.
 
-    Scores are by the party's model. Between organisations the label owner does not have it: the grades that it received
-    stand for the model, with the classes that were drawn for the rows of each.
-
     Args:
         run: The run.
         job: Its job, which is that of `run.job` or one that is compared with it.
@@ -56,23 +53,39 @@ def _sent_labels(run: Run, job: Job, party: str, followed: FollowedEpoch) -> Sen
     """
     if not reads_labels(job, party):
         return None
-    is_here, rows = party in run.stores, followed.rows
-    holder = party if is_here else job.active
-    kept = Checkpoints(run.folder.path / "checkpoint" / holder, holder, job.digest()).kept(DRAWN if is_here else SENT)
-    if kept is None or (not is_here and party not in followed.embeddings):
-        return None
-    tensors, epsilon, classes = kept[0], float(kept[1]["epsilon"]), int(kept[1]["classes"])
-    if not is_here:
-        labels = tensors["labels"][torch.searchsorted(run.split.part("train"), rows)].long()
-        scores = _scores_by_grade(followed.embeddings[party], labels, epsilon, classes, run.task.kind)
-        return SentLabels(rows, labels, epsilon, classes, scores)
+    return (_as_received if party in run.stores else _as_sent)(run, job, party, followed)
+
+
+def _as_received(run: Run, job: Job, party: str, followed: FollowedEpoch) -> SentLabels | None:
+    """The labels that the party has, scored by its model."""
+    kept, rows = _kept(run, job, party, DRAWN), followed.rows
     bottom = Run(job, run.folder, origin=run.origin).bottom(party)
-    if not isinstance(bottom, GradeBottom):
+    if kept is None or not isinstance(bottom, GradeBottom):
         return None
-    at = torch.searchsorted(run.held.split(party, run.split).part("train"), run.held.own_numbers(party, rows))
+    (tensors, plain), train = kept, run.held.split(party, run.split).part("train")
+    at = torch.searchsorted(train, run.held.own_numbers(party, rows))
     with torch.no_grad():
         scores = bottom.scores(*run.stores[party].gather(rows), tensors["folds"][at].long())
-    return SentLabels(rows, tensors["labels"][at].long(), epsilon, classes, scores)
+    return SentLabels(rows, tensors["labels"][at].long(), float(plain["epsilon"]), int(plain["classes"]), scores)
+
+
+def _as_sent(run: Run, job: Job, party: str, followed: FollowedEpoch) -> SentLabels | None:
+    """The labels that the label owner sent to a party whose model is elsewhere.
+
+    The grades that it received stand for the model, with the classes that were drawn for the rows of each.
+    """
+    kept = _kept(run, job, job.active, SENT)
+    if kept is None or party not in followed.embeddings:
+        return None
+    (tensors, plain), rows = kept, followed.rows
+    epsilon, classes = float(plain["epsilon"]), int(plain["classes"])
+    labels = tensors["labels"][torch.searchsorted(run.split.part("train"), rows)].long()
+    scores = _scores_by_grade(followed.embeddings[party], labels, epsilon, classes, run.task.kind)
+    return SentLabels(rows, labels, epsilon, classes, scores)
+
+
+def _kept(run: Run, job: Job, party: str, name: str) -> State | None:
+    return Checkpoints(run.folder.path / "checkpoint" / party, party, job.digest()).kept(name)
 
 
 def _scores_by_grade(grades: Tensor, labels: Tensor, epsilon: float, classes: int, kind: str) -> Tensor:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import count, takewhile
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import IO, Any, Protocol, Self
 
 import grpc
 
@@ -245,10 +245,14 @@ def _ended(folder: Path, peer: str) -> Path:
 
 
 def _read(path: Path) -> Iterator[bytes]:
-    """The pieces of a file; the last one is empty: a file that was cut off has none."""
     with path.open("rb") as file:
-        while piece := file.read(PIECE):
-            yield piece
+        yield from pieces_of(file)
+
+
+def pieces_of(file: IO[bytes]) -> Iterator[bytes]:
+    """The pieces of a file; the last one is empty: a file that was cut off has none."""
+    while piece := file.read(PIECE):
+        yield piece
     yield b""
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
-from cutlayer.channel.grpc_files import PIECE, write_pieces
+from cutlayer.channel.grpc_files import pieces_of, write_pieces
 from cutlayer.errors import ConfigError, CutlayerError, RunFolderError
 
 
@@ -54,7 +53,7 @@ class StoreCourier:
                     self._arrived.add(path)
             if wanted is not None and self._system.exists(self._place(wanted)):
                 with self._system.open(self._place(wanted), "rb") as file:
-                    write_pieces(wanted, _pieces(file))
+                    write_pieces(wanted, pieces_of(file))
             self._why = ""
         except CutlayerError:
             raise
@@ -80,12 +79,6 @@ class StoreCourier:
         elif self._system.size(place) != path.stat().st_size:
             remedy = "take another folder of the store, another --version, or another --round"
             raise RunFolderError.expected(f"no other file at {place}", "one of another exchange", remedy)
-
-
-def _pieces(file: Any) -> Iterator[bytes]:
-    while piece := file.read(PIECE):
-        yield piece
-    yield b""
 
 
 def _line(failure: BaseException) -> str:

@@ -80,8 +80,9 @@ def write_partner(
     Raises:
         CutlayerError: The job has no such partner, or the table does not fit.
     """
-    from cutlayer.cli.questions import PROTECTED, choice
+    from cutlayer.cli.questions import choice
     from cutlayer.config.load import load_closed_job
+    from cutlayer.config.names import PROTECTED
     from cutlayer.jobs.column_guesses import repeated_ids
     from cutlayer.jobs.private_part import Terms, partner_section
 

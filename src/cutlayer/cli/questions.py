@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import typer
 
 from cutlayer.cli.app import complain
+from cutlayer.config.names import PROTECTED
 from cutlayer.errors import ConfigError, CutlayerError, DataError
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 EVENT_NAMES = re.compile(r"(^|_)(event|death|dead|died|status|churn(ed)?|observed|failure|failed)($|_)", re.I)
 """Names of columns that state whether an event happened."""
-PROTECTED = ("labels", "columns", "both", "nothing")
 AUTO = "auto"
 """Labels and columns by grades where the rows suffice, else labels alone: what `init` protects by default."""
 TEXT = "text"

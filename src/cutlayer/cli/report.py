@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -132,13 +133,12 @@ def has_failed(folder: RunFolder) -> bool:
     from cutlayer.results.passive import PassiveReport
     from cutlayer.results.report import Report
 
-    path = folder.path
-    if not (path / "report.html").exists():
-        with folder.locked("a report"):
-            (_write_passive if folder.of_passive else write_report)(path)
-    if folder.of_passive:
-        return PassiveReport.read(path / "report.json").failed
-    return Report.read(path / "report.json").any_failed
+    path, stored = folder.path, folder.path / "report.json"
+    is_there = (path / "report.html").exists()
+    with nullcontext() if is_there else folder.locked("a report"):
+        if folder.of_passive:
+            return (PassiveReport.read(stored) if is_there else _write_passive(path)).failed
+        return (Report.read(stored) if is_there else write_report(path)).any_failed
 
 
 def say_trail(trail: Path | None) -> None:

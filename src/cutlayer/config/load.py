@@ -58,8 +58,8 @@ def load_whole_job(path: Path) -> Job:
     job = load_job(path)
     if all(party.table is None for party in job.parties.values()):
         remedy = f"name each party's file, or take one party with its private file: --as {job.active} --local FILE"
-        wanted, got = f"{path}: expected a table of each party", "a job for parties apart, without any"
-        raise ConfigError(f"{wanted}, got {got}; {remedy}")
+        with _prefix_errors(path):
+            raise ConfigError.expected("a table of each party", "a job for parties apart, without any", remedy)
     return job
 
 

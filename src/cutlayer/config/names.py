@@ -13,6 +13,8 @@ from cutlayer.config.identities import federation_name, valid_identity
 from cutlayer.config.remote import RemotePath
 from cutlayer.consent import DOTTED_NAME
 
+PROTECTED = ("labels", "columns", "both", "nothing")
+"""What `init` and `compare` protect, in one word."""
 MAX_NAME_LENGTH = 64
 FOLDER = "folder"
 """Key of the validation context: the folder of the file that is read, which its relative paths start from."""

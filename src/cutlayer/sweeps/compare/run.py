@@ -10,14 +10,13 @@ from dataclasses import asdict
 from pathlib import Path
 
 from cutlayer.config import Job
-from cutlayer.config.load import load_job
 from cutlayer.errors import ConfigError, CutlayerError, Interrupted
 from cutlayer.jobs.forecast import forecast
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.problem.task import Task
 from cutlayer.storage.durable import locked, make_folder, write_whole
 from cutlayer.sweeps.compare.result import Comparison
-from cutlayer.sweeps.compare.settings import jobs_of
+from cutlayer.sweeps.compare.settings import candidates_of, jobs_of
 from cutlayer.sweeps.leak_kind import LeakKind
 from cutlayer.sweeps.measure import Renamed, measure
 from cutlayer.sweeps.result import TrialMetrics
@@ -60,7 +59,8 @@ def compare(
         raise ConfigError.expected("--seeds of 1 or more", seeds, "an interval needs two")
     folder = Path(out) if out else file.parent / "runs" / f"{file.stem}-compare"
     check_folder(folder, "a comparison", ("compare.", "trials"))
-    base, jobs = load_job(file), jobs_of(file, protect)
+    every = candidates_of(file)
+    base, jobs = every.base, jobs_of(every, protect)
     for job in jobs.values():
         check_measured(job, leak.messages)
     forecast(next(iter(jobs.values())))

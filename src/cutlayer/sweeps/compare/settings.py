@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cutlayer.config import Job, near_miss
+from cutlayer.config.names import PROTECTED
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.check import check_job
 from cutlayer.protections import REGISTRY
@@ -21,15 +22,20 @@ NONE, CONFIGURED = "none", "as configured"
 _WANTED = "expected none, a protection, what init --protect names, or an alternative of the job"
 
 
-PROTECTED = ("labels", "columns", "both", "nothing")
-"""What `init --protect` may name."""
+def candidates_of(file: Path) -> Candidates:
+    """The job of a file, and what may be changed in it.
+
+    Raises:
+        ConfigError: The file is wrong.
+    """
+    return Candidates(file, Limits(None, None, 0.0, max_rebuilt=0.0))
 
 
-def jobs_of(file: Path, names: Sequence[str]) -> dict[str, Job]:
+def jobs_of(every: Candidates, names: Sequence[str]) -> dict[str, Job]:
     """The job of each setting, by name.
 
     Args:
-        file: The job file.
+        every: The job file's, by `candidates_of`.
         names: `none`, `as configured`, an alternative of the job, what `init --protect` names, or protections as
             `max_norm` or `label_dp eps=1`, several of them joined by `+`. Without settings, a protection has those of
             its `start`.
@@ -44,7 +50,6 @@ def jobs_of(file: Path, names: Sequence[str]) -> dict[str, Job]:
         raise ConfigError.expected("--protect twice or more", len(given), "such as --protect none --protect max_norm")
     if repeated := [name for name in given if given.count(name) > 1]:
         raise ConfigError.expected("every --protect once", f"{repeated[0]!r} twice")
-    every = Candidates(file, Limits(None, None, 0.0, max_rebuilt=0.0))
     return {name: _job(every, name) for name in given}
 
 

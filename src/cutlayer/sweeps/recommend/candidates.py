@@ -189,8 +189,7 @@ class Candidates:
         elif what == "both":
             changes = [] if kinds == {"grade"} else [*changes, *self._graded(label, GRADES[0])]
         elif what == "columns":
-            noise = {"clip": 1.0, "epsilon": EPSILONS[-1], "delta": DELTA}
-            changes += [(("parties", name, "privacy", "dp_embedding"), noise) for name in base.passives]
+            changes += self._with_noise(EPSILONS[-1])
         return opened(with_changes(self.raw, changes), self._folder).uncompared()
 
     def _candidate(self, name: str, changes: Sequence[Change]) -> Candidate:
@@ -258,9 +257,8 @@ class Candidates:
         yield intervals, bases[intervals]
         for name, changes in bases.items():
             for epsilon in EPSILONS:
-                noise = {"clip": 1.0, "epsilon": epsilon, "delta": DELTA}
-                added = [(("parties", party, "privacy", "dp_embedding"), noise) for party in self.base.passives]
-                yield " + ".join(filter(None, (name, f"dp_embedding {epsilon:g}"))), [*changes, *added]
+                named = " + ".join(filter(None, (name, f"dp_embedding {epsilon:g}")))
+                yield named, [*changes, *self._with_noise(epsilon)]
         for label in dict.fromkeys((1.0, *([self.guarantee] if self.guarantee else ()))):
             for epsilon in GRADES:
                 yield f"label_dp {label:g} + grade_dp {epsilon:g}", [*undefended, *self._graded(label, epsilon)]
@@ -313,6 +311,11 @@ class Candidates:
             elif not self.raw["parties"][name].get("features", {}).get("numbers"):
                 yield ("parties", name, "features", "numbers"), {"scale": "robust"}
         yield from self._once({"kind": "linear", "width": width})
+
+    def _with_noise(self, epsilon: float) -> Iterator[Change]:
+        """Changes to releases of every partner with Gaussian noise."""
+        for name in self.base.passives:
+            yield ("parties", name, "privacy", "dp_embedding"), {"clip": 1.0, "epsilon": epsilon, "delta": DELTA}
 
     def _graded(self, label: float, epsilon: float) -> Iterator[Change]:
         """Changes to a single release of one drawn grade a row, of a model of drawn labels, as `init` writes it."""
