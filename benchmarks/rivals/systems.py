@@ -114,6 +114,19 @@ class Bench:
                 seen=out["seen"], received=received, notes={"rounds": int(out["received"].shape[1])},
             )  # fmt: skip
 
+    def fedtree(self, settings: Mapping[str, Any]) -> Outcome:
+        """FedTree in its simulation, in one process; no message is seen, so that bytes are not counted."""
+        with self.files() as folder:
+            given = json.dumps({**settings, "seed": self.seed})
+            arguments = [INSIDE / "fedtree_run.py", folder / "0.npz", folder / "1.npz", given, folder / "o.npz"]
+            _run([[python_of("fedtree", self._environments), *arguments]])
+            out = np.load(folder / "o.npz")
+            reached = [column[:, None] == np.unique(column) for column in out["leaves"].T]
+            return Outcome(
+                out["scores"][self.test], float(out["wall"]), float(out["cpu"]), 0, self.rows.training,
+                seen=np.hstack(reached).astype(float), notes={"trees": len(reached)},
+            )  # fmt: skip
+
     def spu(self, settings: Mapping[str, Any]) -> Outcome:
         """SPU in two processes over brpc on the loopback."""
         with self.files() as folder:
