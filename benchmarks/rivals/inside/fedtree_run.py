@@ -1,7 +1,8 @@
 """FedTree's boosted trees with columns divided, in its simulation of all parties; run by `python -m benchmarks.rivals`.
 
 Settings are those of the experiments in its documentation. Its simulation divides the columns itself, and shows no
-message: the leaf of each row in each tree stands for the nodes that the label owner gets back.
+message: the way of each row through each tree stands for the nodes that the label owner gets back. The library needs
+`libntl.so.44`, as of Debian's libntl44.
 """
 
 from __future__ import annotations
