@@ -20,7 +20,7 @@ def see_plugins() -> None:
         site = Path(tempfile.mkdtemp(prefix="plugins"))
         atexit.register(shutil.rmtree, site, ignore_errors=True)
         for project in missing:
-            write_metadata(site, project["name"], project["entry-points"])
+            write_metadata(site, project["name"], project.get("entry-points", {}))
         sys.path.append(str(site))
 
 
