@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import shutil
 import sys
 import tempfile
@@ -22,6 +23,9 @@ def see_plugins() -> None:
         for project in missing:
             write_metadata(site, project["name"], project.get("entry-points", {}))
         sys.path.append(str(site))
+        sources = [str(PLUGINS / project["name"].removeprefix("cutlayer-") / "src") for project in missing]
+        paths = [os.environ.get("PYTHONPATH", ""), str(site), *sources]  # for the processes that tests start
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
 
 
 def is_installed(name: str) -> bool:
