@@ -20,6 +20,7 @@ from cutlayer.jobs.options import Options, Progress
 from cutlayer.report.build import build
 from cutlayer.report.sections.features import features
 from cutlayer.report.sections.leaks import leaks
+from cutlayer.report.sections.scope import untried
 from cutlayer.results.features import FeatureResult
 from cutlayer.results.run import RunKind
 from cutlayer.training.comparisons import undefended_job
@@ -84,7 +85,9 @@ def test_the_default_reads_grades_with_all_else_that_the_label_owner_holds(grade
         assert each.value > each.other_columns + 0.03, "grades say something"
         assert each.ideal > each.other_columns, "so does the score of a model of all columns"
         assert all(column.ideal is not None for column in each.columns)
-    assert results[2].ideal is None
+        assert each.pooled > each.pooled_without + 0.03, "they do so too where the other partner joins in"
+        assert each.pooled_without != each.other_columns, "whose columns are read"
+    assert (results[2].ideal, results[2].pooled) == (None, None)
 
 
 def test_the_report_has_the_ideal_output_beside_columns_and_labels(graded: tuple[Job, RunFolder]) -> None:
@@ -95,6 +98,8 @@ def test_the_report_has_the_ideal_output_beside_columns_and_labels(graded: tuple
     assert section is not None
     for shown in (section, leaks(report)):
         assert "Ideal output" in str(shown.blocks)
+    assert "; together with all other partners " in section.answers[0].text
+    assert f"inference of the columns of {PASSIVES[1]} by parties that collude" in untried(report)
     assert "on the ideal output" in section.answers[0].text
 
 
@@ -102,7 +107,7 @@ def test_a_partner_alone_reads_its_grades_and_no_ideal_output(graded: tuple[Job,
     job, run = graded
     alone = audit_features(job, {RunKind.THIS_RUN: run}, run, None)
     (rebuilt,) = (each for each in alone.results if each.metric == "r2" and each.party == TELCO)
-    assert rebuilt.ideal is None
+    assert (rebuilt.ideal, rebuilt.pooled) == (None, None)
     assert rebuilt.value > rebuilt.baseline + 0.1
 
 

@@ -249,8 +249,11 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
     graded = [_graded_numbers(job, party, parts[party.name]) for party in parties]
     ledger = ledger_of(job)
     rows = {party.name: party.rows for party in parties}
-    drawn, few = worth_of_labels(job, counts[0], [n for each in profiles for n in each.classes.values()], profiles)
-    cautions = cautions_of(job, rows, counts[2], counts[0], len(split.test) or held_out, profiles, ledger)
+    trained_rows = {name: len(part.train) for name, part in parts.items()}
+    classes = [n for each in profiles for n in each.classes.values()]
+    drawn, few = worth_of_labels(job, trained_rows, classes, profiles)
+    tested = len(split.test) or held_out
+    cautions = cautions_of(job, rows, counts[2], counts[0], tested, profiles, ledger, (drawn, few))
     return Forecast(
         rows=len(positions[job.active]),
         common=len(common[job.active]),
