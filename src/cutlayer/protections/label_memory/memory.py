@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
-from contextlib import nullcontext
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -12,7 +13,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from cutlayer.errors import CheckpointError, DataError
+from cutlayer.errors import CheckpointError, DataError, RunFolderError
 from cutlayer.kernels.noise.aes import derive
 from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.label_memory.record import LabelRecord, damaged, renamed
@@ -30,7 +31,7 @@ from cutlayer.storage.row_tensors import copied
 
 Choice = Literal["refuse", "keep", "redraw"]
 """Action on labels that changed after a draw."""
-_LOCK, _HOLDER = "lock", "a training that draws labels"
+_MAX_WAIT, _PAUSE = 60.0, 0.05
 _BEGUN, _ENDED = "begun\n", "ended\n"
 
 
@@ -144,10 +145,11 @@ class LabelMemory:
             DataError: Labels changed and `choice` is `refuse`, or the run began before they did; or labels changed and
                 the classes have other names than when they were drawn, so that a code may mean another class.
             CheckpointError: The memory is damaged or missing.
+            RunFolderError: Another process has used it for a minute.
         """
         which = self._which(drawn)
         make_folder(self.folder)
-        with locked(self.folder / _LOCK, _HOLDER, wait=True):
+        with self._locked():
             begun, name = self._record.draws(which)
             ids, labels = self._words(digests, drawn), self._label_words(codes, digests, drawn)
             generation = self._next(which, choice, labels) if begun is None else begun
@@ -190,7 +192,7 @@ class LabelMemory:
             CheckpointError: The memory is damaged.
         """
         paths = [*self.folder.glob(f"{self._which(drawn)}-*.safetensors")]
-        with locked(self.folder / _LOCK, _HOLDER, wait=True) if paths else nullcontext():
+        with self._locked() if paths else nullcontext():
             gone = self._words(digests, drawn)
             for path in paths:
                 ids, labels, memory, tag = self._read(path)
@@ -353,6 +355,21 @@ class LabelMemory:
     def _tag(self, ids: Words, labels: Words, memory: str) -> str:
         parts = memory.encode(), ids.data, labels.data
         return derive(self._secret, b"label memory check", *parts, size=16).hex()
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Wait for another training that is comparing its labels, which takes less than a second."""
+        until = time.monotonic() + _MAX_WAIT
+        with ExitStack() as stack:
+            while True:
+                try:
+                    stack.enter_context(locked(self.folder / "lock", "a training that draws labels"))
+                    break
+                except RunFolderError:
+                    if time.monotonic() > until:
+                        raise
+                    time.sleep(_PAUSE)
+            yield
 
 
 def _other_table(drawn: Drawn, *, begun: bool) -> DataError:
