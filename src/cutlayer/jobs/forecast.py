@@ -296,11 +296,7 @@ def _label_copies(prepared: Mapping[str, Prepared], held: HeldRows, active: str)
     stores = {name: data.store for name, data in prepared.items() if data.store is not None}
     if labels is None:
         return ()
-    numbered = {
-        name: store.numbered(torch.from_numpy(held.by_party[name])) if name in held.by_party else store
-        for name, store in stores.items()
-    }
-    found = label_copies(numbered, held, labels.single, len(labels.classes))
+    found = label_copies(held.numbered(stores), held, labels.single, len(labels.classes))
     return tuple(f"{copy.party}.{copy.column}: {copy}; exclude it" for copy in found)
 
 
@@ -341,10 +337,7 @@ def _timed(job: Job, prepared: Mapping[str, Prepared], schedule: Schedule, held:
         raise DataError(f"{', '.join(empty)}: a passive party needs at least one feature column")
     stores = {name: data.store for name, data in prepared.items() if data.store is not None}
     if job.draws_batches:
-        numbers_of = {name: torch.from_numpy(numbers) for name, numbers in held.by_party.items()}
-        stores = {
-            name: store.numbered(numbers_of[name]) if name in numbers_of else store for name, store in stores.items()
-        }
+        stores = held.numbered(stores)
     labels = active.labels.values
     # Nothing is sent under these keys: the model is timed and thrown away.
     model = JointModel(job, stores, task, dict.fromkeys(job.parties, bytes(32)))

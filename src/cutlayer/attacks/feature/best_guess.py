@@ -13,7 +13,6 @@ from cutlayer.attacks.feature.base import FeatureAttack, Reconstruction, encoded
 from cutlayer.attacks.feature.inversion import kernel_shares
 from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge
-from cutlayer.attacks.label.base import Scores
 from cutlayer.kernels.fits.boosted_trees import Boosting, cross_boosted
 from cutlayer.lazy import Tensor, torch
 
@@ -202,8 +201,4 @@ def _boosted(mine: Floats, others: Floats, targets: Floats, seed: int) -> Guesse
 def _inferred(rows: Tensor, question: Question, chances: Tensor, known: Auxiliary) -> Inferred:
     """The guess of an attribute, from regressed indicators of its classes, (n, classes)."""
     counts = torch.bincount(question.classes(known.codes, known.numbers), minlength=chances.shape[1])
-    logs = probabilities(chances).log()
-    values = logs[:, 1] - logs[:, 0] if logs.shape[1] == 2 else logs
-    scale = torch.ones(len(rows), dtype=torch.float64)
-    scores = Scores.of_rows(rows, values, hard=logs.argmax(dim=1), scale=scale)
-    return Inferred(question, scores.with_ties(), int(counts.argmax()))
+    return Inferred.of(question, rows, probabilities(chances).log(), counts)
