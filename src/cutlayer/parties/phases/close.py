@@ -32,6 +32,9 @@ def lead(side: ActiveSide) -> Generator[Port, Message, ActiveOutcome]:
         _, validated = yield from side.evaluate("validation", -1)  # of rows that have all been released
         truth = side.setup.truth_of(side.split.part("validation"))
         side.setup.task = side.setup.task.calibrated(coverage, validated[()], truth)
+    if side.setup.task.target == "survival":
+        _, fitted = yield from side.evaluate("train", -1)  # released as well
+        side.setup.task = side.setup.task.with_baseline(fitted[()], side.setup.truth_of(side.split.part("train")))
     metrics, logits = yield from side.evaluate(side.reported, -1, absent)
     evidence = (*side.state.chain.proof(side.state.sent), *(yield from side.dismiss()))
     # After the last message: the account of a run that dies before it stays open, and later runs count it.
