@@ -13,6 +13,7 @@ from cutlayer.config import Job, near_miss
 from cutlayer.config.load import load_job, opened, read_yaml
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.check import check_job
+from cutlayer.jobs.further_labels import of_first_label
 from cutlayer.sweeps.space import Point, Range, Space, Varied, format_value
 
 REMOVED = object()
@@ -22,7 +23,7 @@ REMOVED = object()
 class Variants:
     """The jobs that differ from one job file by the values at some dotted paths.
 
-    A path may lead to a key that the file leaves at its default, and into a list by number (`model.top.hidden.0`).
+    Of several labels they have the first alone. A path may lead to a key that the file leaves at its default, and into a list by number (`model.top.hidden.0`).
 
     Args:
         file: The job file.
@@ -32,7 +33,7 @@ class Variants:
     """
 
     def __init__(self, file: Path) -> None:
-        self.base = load_job(file)
+        self.base = of_first_label(load_job(file))
         self._raw = read_yaml(file)
         self._folder = file.parent
 
@@ -47,7 +48,7 @@ class Variants:
             raw = self._raw
             for path, value in point.items():
                 raw = changed(raw, path.split("."), value)
-            job = opened(raw, self._folder).uncompared()
+            job = of_first_label(opened(raw, self._folder)).uncompared()
             check_job(job)
         except ConfigError as error:
             raise ConfigError("\n".join(f"--vary {values}: {line}" for line in str(error).splitlines())) from None

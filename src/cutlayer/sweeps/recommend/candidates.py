@@ -19,6 +19,7 @@ from cutlayer.config.party import LABEL_FREE
 from cutlayer.config.phases import Phase, grades_rows
 from cutlayer.errors import ConfigError, NotApplicable
 from cutlayer.jobs.check import check_job
+from cutlayer.jobs.further_labels import of_first_label
 from cutlayer.protections import REGISTRY
 from cutlayer.protections.contract.base import Asset
 from cutlayer.sweeps.recommend.result import Limits
@@ -92,7 +93,7 @@ class Candidate:
 
 
 class Candidates:
-    """The candidates of one job file, and the job of each.
+    """The candidates of one job file, and the job of each: of several labels that of the first.
 
     Args:
         file: The job file.
@@ -108,7 +109,7 @@ class Candidates:
     """
 
     def __init__(self, file: Path, limits: Limits) -> None:
-        self.base = load_job(file)
+        self.base = of_first_label(load_job(file))
         self.raw: dict[str, Any] = read_yaml(file)
         self._folder = file.parent
         self.guarantee = limits.guarantee
@@ -190,7 +191,7 @@ class Candidates:
             changes = [] if kinds == {"grade"} else [*changes, *self._graded(label, GRADES[0])]
         elif what == "columns":
             changes += self._with_noise(EPSILONS[-1])
-        return opened(with_changes(self.raw, changes), self._folder).uncompared()
+        return self._opened(changes).uncompared()
 
     def _candidate(self, name: str, changes: Sequence[Change]) -> Candidate:
         job = self._checked(changes)
@@ -202,7 +203,7 @@ class Candidates:
         return Candidate(name, tuple(changes), epsilon, tuple(total.statement for total in every), job)
 
     def _checked(self, changes: Sequence[Change]) -> Job:
-        job = opened(with_changes(self.raw, changes), self._folder)
+        job = self._opened(changes)
         parties = {}
         for name, party in job.parties.items():
             audit = party.audit
@@ -219,6 +220,9 @@ class Candidates:
         job = job.uncompared(parties)
         check_job(job)
         return job
+
+    def _opened(self, changes: Sequence[Change]) -> Job:
+        return of_first_label(opened(with_changes(self.raw, changes), self._folder))
 
     def _proposed(self) -> Iterator[tuple[str, list[Change]]]:
         """Names and changes of all candidates, whether or not the job can take them."""
