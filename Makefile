@@ -6,7 +6,8 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip install --quiet --no-compile --constraint constraints.txt
 
 # Packages of their own, with the extras that tests need.
-PLUGINS := --editable plugins/nvflare --editable 'plugins/serve[http,otel]' --editable 'plugins/loggers[mlflow,tensorboard]'
+PLUGINS := --editable plugins/batches --editable plugins/nvflare --editable 'plugins/serve[http,otel]' \
+	--editable 'plugins/loggers[mlflow,tensorboard]' --editable plugins/sweep
 
 # Compiled modules are kept, whatever the environment says: pytest rewrites the asserts of hundreds of files, and every
 # process that a test starts would compile the package again.
@@ -23,7 +24,7 @@ test: $(VENV)/installed-dev browser
 
 # What to run after every edit: no test that trains a whole job.
 quick: $(VENV)/installed-dev lint
-	$(PYTEST) -q -n 2 -m "not slow"
+	$(PYTEST) -q --forks 2 -m "not slow"
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
@@ -35,11 +36,10 @@ types: $(VENV)/installed-dev
 layers: $(VENV)/installed-dev
 	$(BIN)/lint-imports
 
-# The longest files first, in the order of tests/conftest.py: not those with the most tests. Three workers for two cores:
-# one of them runs the files that fork (FORKING), and waits much of the time. A worker that crashes ends the run, which
-# fails and names the test: by default pytest-xdist replaces the worker, and then waits without end.
+# The longest files first, in the order of tests/conftest.py. Three processes for two cores: one of them runs the files
+# that fork (FORKING), and waits much of the time.
 unit: $(VENV)/installed-dev
-	$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+	$(PYTEST) --forks 3
 
 # The tests that failed last time, one at a time.
 failed: $(VENV)/installed-dev

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
-from cutlayer import batches
+import cutlayer_batches as batches
 from cutlayer.config import Job, validated
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress

@@ -4,11 +4,11 @@ A partner has its way with a prediction where a row of class 0 gets class 1. It 
 are predicted, and for some training rows before:
 
 - `chosen`: the release of training rows is honest. For a predicted row it sends the mean release of the rows that it
-  knows to be of class 1, or its highest grade.
+  knows to be of class 1, or its highest grade. So do Liu et al. (arXiv 2602.20593), who need no trigger either.
 - `known`: 20 training rows that it knows to be of class 1 carry the trigger, as in `backdoor` of the audit.
 - `neighbours`: it knows one row of class 1. The hundredth of the training rows that are nearest to it in the partner's
-  own columns carry the trigger: a choice without labels, as of Liu et al. (LFBA), which takes gradients for it; a
-  single release has none.
+  own columns carry the trigger: a choice without labels, as of Shen et al. (Label-Free Backdoor Attacks, AAAI 2025),
+  which takes gradients for it; a single release has none.
 - `drawn` (grades): the trigger is for the fiftieth of the rows that score highest among those with a drawn label of 1.
 
 A trigger is a release that no honest row has: each column of a sketch at its maximum, or the highest grade, which all

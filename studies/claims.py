@@ -11,16 +11,19 @@ from cutlayer.results.seed_mean import MAX_SEEDS, Mean
 
 LEVEL = 0.01
 """Largest difference from a limit, of an AUC, an accuracy, an R² or a share, that nobody would act on."""
-MIN_SPREAD_SEEDS = 3
+MIN_SPREAD_SEEDS = 5
 """Seeds from which on a spread says that a claim cannot be settled."""
+MAX_STUDY_SEEDS = 20
+"""Seeds that no setting of a study is run beyond."""
 RULES = (
     "A claim **holds** where the whole 95 % interval lies on its side of the limit, and **does not hold here** where "
     "the whole interval lies on the other side. It is **at the limit** where the whole interval lies within "
     f"{LEVEL:g} of the limit: more seeds would settle a difference that nobody would act on. Otherwise it is **open**, "
-    "with the number of seeds at which the same mean and the same spread would settle it. Beyond "
-    f"{MAX_SEEDS} of them it **cannot be settled here**. A claim of several parts holds where all of them hold, and "
-    "does not hold where one of them does not. Intervals are Student's t over the seeds, without correction for the "
-    "number of parts or claims; differences are paired by seed. A dash marks a claim for which no paper has a figure."
+    "with the number of seeds at which the same mean and the same spread would settle it. It **cannot be settled "
+    f"here** where {MIN_SPREAD_SEEDS} seeds or more were run and that number is over {MAX_STUDY_SEEDS}, the most that "
+    "any setting is run with. A claim of several parts holds where all of them hold, and does not hold where one of "
+    "them does not. Intervals are Student's t over the seeds, without correction for the number of parts or claims; "
+    "differences are paired by seed. A dash marks a claim for which no paper has a figure."
 )
 NOT_TRIED = "not tried"
 """What a paper says where it did not measure the same."""
@@ -45,11 +48,15 @@ class Verdict:
         kind: What the results say.
         seeds: Number of seeds at which it is open.
         enough: Number of seeds at which it would be settled; `None` where that is beyond `MAX_SEEDS` or unknown.
+        distance: Difference of the mean from the limit, where that is not settled.
+        resolved: Smallest difference that `MAX_STUDY_SEEDS` seeds of the same spread would settle, where known.
     """
 
     kind: Kind
     seeds: int = field(default=0, compare=False)
     enough: int | None = field(default=None, compare=False)
+    distance: float | None = field(default=None, compare=False)
+    resolved: float | None = field(default=None, compare=False)
 
     HOLDS: ClassVar[Verdict]
     FAILS: ClassVar[Verdict]
@@ -61,15 +68,20 @@ class Verdict:
 
         >>> str(Verdict(Kind.OPEN, 3, 8)), str(Verdict(Kind.OPEN, 1))
         ('open at 3 seeds, about 8 would settle it', 'open at 1 seed')
-        >>> str(Verdict(Kind.BEYOND, 5))
-        'cannot be settled here: at 5 seeds, over 100 needed'
+        >>> str(Verdict(Kind.BEYOND, 5)), str(Verdict(Kind.BEYOND, 5, 33))
+        ('cannot be settled here: at 5 seeds, over 100 needed', 'cannot be settled here: at 5 seeds, about 33 needed')
         """
         if self.kind is Kind.BEYOND:
-            return f"{self.kind}: at {self.seeds} seeds, over {MAX_SEEDS} needed"
+            return f"{self.kind}: at {self.seeds} seeds, {self.needed} needed"
         if self.kind is not Kind.OPEN or not self.seeds:
             return str(self.kind)
         text = f"open at {self.seeds} seed{'s' * (self.seeds > 1)}"
-        return text if self.enough is None else f"{text}, about {self.enough} would settle it"
+        return text if self.enough is None else f"{text}, {self.needed} would settle it"
+
+    @property
+    def needed(self) -> str:
+        """The number of seeds that would settle it, in words."""
+        return f"over {MAX_SEEDS}" if self.enough is None else f"about {self.enough}"
 
 
 Verdict.HOLDS, Verdict.FAILS = Verdict(Kind.HOLDS), Verdict(Kind.FAILS)
@@ -120,11 +132,13 @@ def _undecided(value: Mean, limit: float) -> Verdict:
     >>> [str(_undecided(Mean(0.551, half, 5), 0.55)) for half in (0.008, 0.02)]
     ['at the limit', 'cannot be settled here: at 5 seeds, over 100 needed']
     """
-    if value.half_width is not None and abs(value.value - limit) + value.half_width <= LEVEL:
+    distance = abs(value.value - limit)
+    if value.half_width is not None and distance + value.half_width <= LEVEL:
         return Verdict(Kind.LEVEL, value.seeds)
-    enough = value.seeds_to_settle(limit)
-    beyond = enough is None and value.half_width is not None and value.seeds >= MIN_SPREAD_SEEDS
-    return Verdict(Kind.BEYOND if beyond else Kind.OPEN, value.seeds, enough)
+    resolved = value.half_width_at(MAX_STUDY_SEEDS)
+    beyond = resolved is not None and value.seeds >= MIN_SPREAD_SEEDS and distance <= resolved
+    kind = Kind.BEYOND if beyond else Kind.OPEN
+    return Verdict(kind, value.seeds, value.seeds_to_settle(limit), distance, resolved)
 
 
 def above(value: Mean | None, limit: float) -> Verdict:
@@ -156,11 +170,11 @@ def any_holds(verdicts: Iterable[Verdict]) -> Verdict:
 
 
 def _first(parts: Sequence[Verdict], order: Sequence[Kind]) -> Verdict:
-    """The first verdict of the first kind that there is; of open parts the one that needs most seeds."""
+    """A verdict of the first kind that there is; of parts that are not settled the one that needs most seeds."""
     for kind in order:
         found = [part for part in parts if part.kind is kind]
         if found:
-            return max(found, key=lambda part: part.enough or MAX_SEEDS + 1) if kind is Kind.OPEN else found[0]
+            return max(found, key=lambda part: part.enough or MAX_SEEDS + 1)
     return Verdict.NOT_RUN
 
 

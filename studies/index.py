@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from cutlayer.results.seed_mean import MAX_SEEDS
 from cutlayer.storage.durable import write_whole
-from studies.claims import LEVEL, Claim, Kind, counted
+from studies.claims import LEVEL, MAX_STUDY_SEEDS, MIN_SPREAD_SEEDS, Claim, Kind, counted
 from studies.page import Table, folded, wrapped
 from studies.record import Record
 from studies.registry import STUDIES
@@ -52,8 +51,14 @@ def write_index(records: Path, pages: Path) -> Path:
         _table(judged).markdown(),
         "## What more seeds would not settle",
         f"Of claims *at the limit* the whole interval lies within {LEVEL:g} of the limit: the difference is too small "
-        f"to act on, on whichever side it is. Others need over {MAX_SEEDS} seeds at their present mean and spread.",
-        folded(_unsettled(judged)),
+        "to act on, on whichever side it is.",
+        folded(_at_the_limit(judged)),
+        "## What the seeds here do not resolve",
+        f"No setting is run with more than {MAX_STUDY_SEEDS} seeds. These claims have {MIN_SPREAD_SEEDS} or more, and "
+        f"differ from their limit by less than {MAX_STUDY_SEEDS} of the same spread would settle (95 % interval, "
+        "Student's t). *Difference* is that of the mean from the limit, *resolved* the smallest that would be settled, "
+        "*needed* the seeds at which this mean and spread would be. Both are estimates from the seeds run.",
+        folded(_unresolved(judged)),
         "## What none of the papers says",
         "\n".join(_BEYOND),
         "Claims that do not hold here do not hold with these data and settings. Each page has them, and says how it "
@@ -85,19 +90,35 @@ def _table(judged: Iterable[tuple[Study, list[Claim]]]) -> Table:
     return Table(heads, tuple(rows))
 
 
-def _unsettled(judged: Iterable[tuple[Study, list[Claim]]]) -> Table:
+def _claims_of(judged: Iterable[tuple[Study, list[Claim]]], kind: Kind) -> Iterator[tuple[str, Claim]]:
+    """Link of the study and claim, of all claims of that verdict."""
+    for study, claims in judged:
+        for claim in claims:
+            if claim.verdict.kind is kind:
+                yield f"[{study.name}]({study.name}.md)", claim
+
+
+def _at_the_limit(judged: Iterable[tuple[Study, list[Claim]]]) -> Table:
+    rows = [(link, claim.text, claim.ours) for link, claim in _claims_of(judged, Kind.LEVEL)]
+    return Table(("study", "claim", "here"), tuple(rows))
+
+
+def _unresolved(judged: Iterable[tuple[Study, list[Claim]]]) -> Table:
     rows = [
         (
-            f"[{study.name}]({study.name}.md)",
+            link,
             claim.text,
+            "yes" if claim.published else "no",
             claim.ours,
-            str(claim.verdict).removeprefix(f"{Kind.BEYOND}: "),
+            f"{claim.verdict.distance:.3f}",
+            f"{claim.verdict.resolved:.3f}",
+            f"{claim.verdict.seeds}",
+            claim.verdict.needed,
         )
-        for study, claims in judged
-        for claim in claims
-        if claim.verdict.kind in (Kind.LEVEL, Kind.BEYOND)
+        for link, claim in _claims_of(judged, Kind.BEYOND)
     ]
-    return Table(("study", "claim", "here", "reason"), tuple(rows))
+    heads = ("study", "claim", "a paper's", "here", "difference", "resolved", "seeds", "needed")
+    return Table(heads, tuple(rows))
 
 
 def _conclusion(advice: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import gc
 import os
 import shutil
@@ -12,7 +11,6 @@ import tempfile
 from collections.abc import Generator, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 # Before the tensor library is loaded, as in the Makefile: tests that compare bits train with one thread.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -21,6 +19,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 
+from tests.forks import Forks
 from tests.plugin_packages import see_plugins
 from tests.postgres import postgres
 
@@ -241,11 +240,18 @@ Nor are the repetitions of an audit, but in `audit`.
 """
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--forks`, for `make test`."""
+    parser.addoption("--forks", type=int, default=0, help="number of processes that run tests, forked after collection")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Choose the root of all temporary folders, unless the caller has, and let SIGHUP arrive, which `nohup` ignores."""
     gc.disable()  # until all is imported, of which nothing is garbage
     see_plugins()
     config.pluginmanager.register(Examples())
+    if count := config.getoption("forks"):
+        config.pluginmanager.register(Forks(count, together))
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     # No test may depend on the time of an example. Every run draws others, so that each needs few of the default 100.
     settings.register_profile("busy machine", settings(), deadline=None, max_examples=30)
@@ -256,17 +262,6 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
         os.environ.setdefault("TMPDIR", str(MEMORY))  # of estimators, whose runs lie in folders of their own
         tempfile.tempdir = None
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
-    """One worker of several compiles all modules, while the others wait to read what it writes: half of their time."""
-    with Path(__file__).open() as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            fcntl.flock(file, fcntl.LOCK_SH)
-        return (yield)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -286,17 +281,10 @@ class Examples:
         return nodes
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Whole files to a worker, as by `--dist loadfile`, and those of `FORKING` all to one."""
-    from xdist.scheduler import LoadFileScheduling
-
-    class ByFile(LoadFileScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            file: str = super()._split_scope(nodeid)
-            return "forking" if file.removeprefix("tests/") in FORKING else file
-
-    return ByFile(config, log)
+def together(item: pytest.Item) -> str:
+    """What tests have in common that one process runs: their file, and those of `FORKING` are as one."""
+    file = item.nodeid.partition("::")[0]
+    return "forking" if file.removeprefix("tests/") in FORKING else file
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import shutil
 import sys
 import tempfile
@@ -20,8 +21,11 @@ def see_plugins() -> None:
         site = Path(tempfile.mkdtemp(prefix="plugins"))
         atexit.register(shutil.rmtree, site, ignore_errors=True)
         for project in missing:
-            write_metadata(site, project["name"], project["entry-points"])
+            write_metadata(site, project["name"], project.get("entry-points", {}))
         sys.path.append(str(site))
+        sources = [str(PLUGINS / project["name"].removeprefix("cutlayer-") / "src") for project in missing]
+        paths = [os.environ.get("PYTHONPATH", ""), str(site), *sources]  # for the processes that tests start
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
 
 
 def is_installed(name: str) -> bool:

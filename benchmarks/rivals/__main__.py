@@ -49,6 +49,8 @@ SYSTEMS: Mapping[str, Callable[[Bench], Outcome]] = {
     "VertiMosaic logistic": lambda bench: bench.vertimosaic("logistic"),
     "VertiMosaic boosting": lambda bench: bench.vertimosaic("boosting"),
     "XGBoost federated": lambda bench: bench.xgboost(),
+    "FedTree": lambda bench: bench.fedtree({"privacy": "none", "trees": 40}),
+    "FedTree, encrypted, 2 trees": lambda bench: bench.fedtree({"privacy": "he", "trees": 2}),
     **{name: partial(Bench.spu, settings=settings) for name, settings in SPU.items()},
 }
 

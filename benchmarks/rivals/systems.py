@@ -114,6 +114,19 @@ class Bench:
                 seen=out["seen"], received=received, notes={"rounds": int(out["received"].shape[1])},
             )  # fmt: skip
 
+    def fedtree(self, settings: Mapping[str, Any]) -> Outcome:
+        """FedTree in its simulation, in one process; no message is seen, so that bytes are not counted."""
+        with self.files() as folder:
+            given = json.dumps({**settings, "seed": self.seed})
+            arguments = [INSIDE / "fedtree_run.py", folder / "0.npz", folder / "1.npz", given, folder / "o.npz"]
+            _run([[python_of("fedtree", self._environments), *arguments]])
+            out = np.load(folder / "o.npz")
+            seen = np.hstack([turns(column) for column in out["leaves"].T])
+            return Outcome(
+                out["scores"][self.test], float(out["wall"]), float(out["cpu"]), 0, self.rows.training,
+                seen=seen, notes={"trees": out["leaves"].shape[1], "splits": seen.shape[1]},
+            )  # fmt: skip
+
     def spu(self, settings: Mapping[str, Any]) -> Outcome:
         """SPU in two processes over brpc on the loopback."""
         with self.files() as folder:
@@ -234,6 +247,24 @@ def _released(job: Job, run: RunFolder, rows: int) -> tuple[Codes, Floats]:
     assert isinstance(view, FeatureView)
     order = np.lexsort(row_digests(pa.array(np.arange(rows))).T[::-1])
     return order[view.rows.numpy()].astype(np.int64), view.embeddings.numpy().astype(float)
+
+
+def turns(leaves: Codes) -> Floats:
+    """Whether each row goes left (1) or right (-1) at each node of a tree, or is not there (0), (n, nodes).
+
+    Args:
+        leaves: The leaf of each row, numbered from the root 0, whose children are 1 and 2. (n,)
+    """
+    turns: dict[int, Floats] = {}
+    here = leaves.copy()
+    while here.any():
+        above = (here - 1) // 2
+        for node in np.unique(above[here > 0]):
+            column = turns.setdefault(int(node), np.zeros(len(leaves)))
+            through = (above == node) & (here > 0)
+            column[through] = np.where(here[through] % 2 == 1, 1.0, -1.0)
+        here = np.where(here > 0, above, 0)
+    return np.stack([turns[node] for node in sorted(turns)], axis=1)
 
 
 def _decisions(trees: Sequence[Any], rows: Rows, fit: Codes) -> tuple[Floats, int]:

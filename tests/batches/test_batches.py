@@ -15,12 +15,9 @@ import pyarrow.compute as pc
 import pytest
 from pyarrow import csv, parquet
 
-from cutlayer import batches
+import cutlayer_batches as batches
 from cutlayer.accounting import RandomizedGrade
 from cutlayer.accounting.run_store import NAME, RunStore
-from cutlayer.batches import parts as parts_of_a_run
-from cutlayer.batches import released
-from cutlayer.batches.released import MANIFEST
 from cutlayer.channel.trail import read_lines, verify
 from cutlayer.config import BudgetConfig, Job, validated
 from cutlayer.errors import (
@@ -39,6 +36,9 @@ from cutlayer.serving.predict import Request, predict
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.run_ledger import chain_of
+from cutlayer_batches import parts as parts_of_a_run
+from cutlayer_batches import released
+from cutlayer_batches.released import MANIFEST
 from tests.parties.processes import forkserver
 from tests.parties.test_grades import raw
 from tests.serving.world import own_table, write_tables

@@ -16,7 +16,7 @@ from torch import nn
 from benchmarks import real_divisions, single_releases
 from benchmarks.rivals.page import page
 from benchmarks.rivals.relay import Relay
-from benchmarks.rivals.systems import first_gradients
+from benchmarks.rivals.systems import first_gradients, turns
 from benchmarks.served_scores import equations, generated
 from benchmarks.utility.datasets import DataSet
 
@@ -53,6 +53,11 @@ def test_gradients_are_found_in_frames_of_a_connection() -> None:
     assert first_gradients(frames, 3).tolist() == [0.25, -0.75, 0.25]
     with pytest.raises(ValueError, match="found none"):
         first_gradients(frames, 4)
+
+
+def test_a_leaf_says_which_way_its_row_went_at_each_node() -> None:
+    found = turns(np.array([1, 5, 14, 1]))  # of 14 the way is right, right, right
+    assert found.tolist() == [[1, 0, 0], [-1, 1, 0], [-1, -1, -1], [1, 0, 0]]
 
 
 def test_equations_are_exact_for_one_column_and_of_least_norm_for_more() -> None:

@@ -11,7 +11,7 @@ import pytest
 from cutlayer.results.seed_mean import Mean
 from cutlayer.sweeps.compare import run
 from cutlayer.sweeps.compare.figure import Figure, Panel
-from cutlayer.sweeps.result import TrialMetrics
+from cutlayer.sweeps.metrics import TrialMetrics
 
 FIGURES = {
     "": (0.90, 0.99),

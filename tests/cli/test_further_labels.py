@@ -15,8 +15,8 @@ from sklearn.multioutput import MultiOutputClassifier
 
 from cutlayer import VerticalClassifier
 from cutlayer.config.load import load_job
-from cutlayer.sweeps.compare.settings import candidates_of
-from cutlayer.sweeps.variants import Variants
+from cutlayer.sweeps.changes import JobChanges
+from cutlayer_sweep.variants import Variants
 from tests.cli.jobs import Place, as_yaml
 from tests.parties.runs import raw_job
 
@@ -163,7 +163,7 @@ def test_a_search_trains_the_first_label_alone_and_names_it(place: Place) -> Non
     assert found["trials"][0]["state"] == "complete"
     assert not [*(place.folder / "runs").rglob("labels")]
     changes = {"train.seed": 3}
-    for job in (Variants(Path("job.yaml")).job(changes), candidates_of(Path("job.yaml")).protecting("labels")):
+    for job in (Variants(Path("job.yaml")).job(changes), JobChanges.of(Path("job.yaml")).protecting("labels")):
         owner = job.parties["bank"]
         assert (owner.label, owner.further_labels) == ("churned", ())
         assert {"upgraded", "amount"} <= {*owner.features.exclude}  # no label is a feature of another

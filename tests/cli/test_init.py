@@ -12,7 +12,7 @@ import typer
 from pyarrow import csv
 
 from cutlayer.attacks import column_attacks
-from cutlayer.config.load import load_job, load_private_part
+from cutlayer.config.load import load_closed_job, load_job, load_private_part
 from cutlayer.jobs.private_part import MAX_SKETCH
 from tests.cli.jobs import write_tables
 
@@ -249,6 +249,28 @@ def test_each_organisation_writes_its_files_from_its_own_table(place, folder, pr
     private = load_private_part(theirs / "telco.yaml")
     assert bool(private.privacy) == (protect in ("columns", "both"))
     assert (private.fit is not None) == (protect in ("labels", "both"))
+
+
+def test_names_are_those_of_the_certificate(place, folder):
+    """What `keys init` made is what the job names: a preflight would refuse any other name."""
+    options = ["--partner-name", "telco", "--yes"]
+    (folder / "telco.csv").unlink()
+    result = place.call("init", folder, *options)
+    assert "cutlayer keys init bank" in result.out
+    assert "in place of bank.example:7070 in job.yaml" in result.out
+    for path in folder.glob("*.yaml"):
+        path.unlink()
+    keys = folder / "keys"
+    assert place.call("keys", "init", "lender", "--federation", "loans", "--folder", keys).code == 0
+    result = place.call("init", folder, *options, "--overwrite")
+    assert "keys init" not in result.out
+    job = load_closed_job(folder / "job.yaml")
+    assert (job.federation, job.active, job.identities["lender"]) == ("loans", "lender", "spiffe://loans/lender")
+    private = folder / "lender.yaml"
+    assert place.call("check", folder / "job.yaml", "--as", "lender", "--local", private).code == 0
+    (keys / "lender.pem").write_text("no certificate")
+    result = place.call("init", folder, *options, "--overwrite")
+    assert (result.code, "keys/lender.pem" in result.error) == (2, True)
 
 
 def test_a_partner_of_a_narrow_release_is_shown_the_width_that_it_needs(place, folder):

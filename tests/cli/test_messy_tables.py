@@ -59,6 +59,9 @@ def test_labels_that_differ_in_case_are_named_and_make_no_classes(place: Place, 
 def test_the_positive_class_is_stated_and_words_that_look_reversed_are_named(place: Place, folder: Path) -> None:
     relabelled(folder / "bank.csv", {"0": ("no",), "1": ("Yes",)})
     result = place.call("init", folder, "--apart", "--yes")
+    assert ("positive class: Yes (" in result.out, "warning" in result.out) == (True, False)
+    assert "positive: Yes" in (folder / "bank.yaml").read_text()
+    result = place.call("init", folder, "--apart", "--positive", "no", "--overwrite", "--yes")
     assert "positive class: no (" in result.out
     assert "warning default: the positive class is 'no', the greater of the two labels; if that is" in result.out
     for name, stated in (("bank", True), ("telco", False)):

@@ -236,20 +236,6 @@ VERBS = {
     },
     "report": {"--allow-path", "--for", "--help", "--json", "--markdown", "path"},
     "ledger": {"--help", "--json", "folder"},
-    "sweep": {
-        "--allow-host",
-        "--allow-model",
-        "--allow-path",
-        "--help",
-        "--json",
-        "--leak",
-        "--out",
-        "--quiet",
-        "--storage",
-        "--trials",
-        "--vary",
-        "job",
-    },
     "compare": {
         "--allow-host",
         "--allow-model",
@@ -263,6 +249,15 @@ VERBS = {
         "--seeds",
         "job",
     },
+    "list": {"--allow-model", "--help", "--json", "what"},
+    "schema": {"--help", "--json", "of"},
+    "doctor": {"--help", "--json"},
+    "keys": {"--help"},
+    "trail": {"--help"},
+}
+OF_PLUGINS = {
+    "api-key": {"--help", "--json", "name"},
+    "nvflare": {"--help", "--json", "--out", "--resume-job", "--route", "--site", "job"},
     "recommend": {
         "--allow-host",
         "--allow-model",
@@ -280,16 +275,21 @@ VERBS = {
         "--storage",
         "job",
     },
-    "list": {"--allow-model", "--help", "--json", "what"},
-    "schema": {"--help", "--json", "of"},
-    "doctor": {"--help", "--json"},
-    "keys": {"--help"},
-    "trail": {"--help"},
-}
-OF_PLUGINS = {
-    "api-key": {"--help", "--json", "name"},
-    "nvflare": {"--help", "--json", "--out", "--resume-job", "--route", "--site", "job"},
     "serve": {"--allow-model", "--as", "--help", "--json", "--key", "--local", "--plaintext", "runs"},
+    "sweep": {
+        "--allow-host",
+        "--allow-model",
+        "--allow-path",
+        "--help",
+        "--json",
+        "--leak",
+        "--out",
+        "--quiet",
+        "--storage",
+        "--trials",
+        "--vary",
+        "job",
+    },
 }
 """Those of the packages in `plugins`, which the help lists after all others."""
 ALL_VERBS = VERBS | OF_PLUGINS

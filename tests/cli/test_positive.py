@@ -30,9 +30,11 @@ def trained(place: Place, name: str, **more: object) -> Path:
     return place.folder / "runs" / name
 
 
-def scores(place: Place, run: Path) -> np.ndarray:
+def scores_of(place: Place, run: Path, positive: str) -> np.ndarray:
+    """The probabilities that `predict` writes, which are of this class by the file beside them."""
     new = ("--data", "bank=bank.csv", "--data", "telco=telco.csv")
     assert place.call("predict", run, "--out", "s.parquet", "--overwrite", "--key", "key", *new).code == 0
+    assert json.loads((place.folder / "s.parquet.json").read_text())["positive"] == positive
     return parquet.read_table(place.folder / "s.parquet")["probability"].to_numpy()
 
 
@@ -46,7 +48,8 @@ def test_scores_are_of_the_named_class_and_nothing_else_changes(place: Place) ->
     for plainly, by_name in leaks:
         assert plainly.model_dump(exclude=counted) == by_name.model_dump(exclude=counted)
         assert by_name.positives == plainly.rows - plainly.positives, by_name.label
-    np.testing.assert_allclose(scores(place, named), 1 - scores(place, plain), rtol=0, atol=1e-12)
+    of_one, of_zero = scores_of(place, plain, "1"), scores_of(place, named, "0")
+    np.testing.assert_allclose(of_zero, 1 - of_one, rtol=0, atol=1e-12)
     held_out = [parquet.read_table(run / "predictions.parquet")["probability"].to_numpy() for run in (plain, named)]
     np.testing.assert_allclose(held_out[1], 1 - held_out[0], rtol=0, atol=1e-12)
     one, other = before.summary, after.summary

@@ -19,13 +19,15 @@ from cutlayer.consent import allowed
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.check import check_job
 from cutlayer.protections import REGISTRY
-from cutlayer.sweeps import measure, worker
-from cutlayer.sweeps.recommend import candidates, halving
-from cutlayer.sweeps.recommend.candidates import UNDEFENDED, Candidates, with_changes
-from cutlayer.sweeps.recommend.result import Limits, Measured, parse_guarantee
-from cutlayer.sweeps.recommend.wording import recommended_diff
-from cutlayer.sweeps.result import TrialMetrics
+from cutlayer.sweeps import measure
+from cutlayer.sweeps.changes import with_changes
+from cutlayer.sweeps.metrics import TrialMetrics
 from cutlayer.training.run_ledger import ledger_of
+from cutlayer_sweep import worker
+from cutlayer_sweep.recommend import candidates, halving
+from cutlayer_sweep.recommend.candidates import UNDEFENDED, Candidates
+from cutlayer_sweep.recommend.result import Limits, Measured, parse_guarantee
+from cutlayer_sweep.recommend.wording import recommended_diff
 from tests.models.estimator_rows import fit_briefly
 
 SEED = 1
@@ -241,7 +243,7 @@ def test_a_job_of_grades_is_compared_with_all_others_and_others_with_grades(plac
         {"label_dp": {"eps": 1.0}},
         {"grade_dp": {"epsilon": 8.0}},
     )
-    raw = with_changes(found.raw, dict(found._proposed())["label_dp 1 + grade_dp 8"])
+    raw = with_changes(found.of_file.raw, dict(found._proposed())["label_dp 1 + grade_dp 8"])
     raw["parties"]["telco"]["audit"] = {"attacks": ["best_guess"]}
     place.file.write_text(json.dumps(raw))
     of_grades = Candidates(place.file, limits)

@@ -12,12 +12,13 @@ import pytest
 
 from cutlayer.config.load import load_closed_job
 from cutlayer.errors import Diverged
-from cutlayer.kernels.statistics.pareto import knee, pareto_front
 from cutlayer.results.audit import RunAudit
 from cutlayer.results.features import FeatureResult
 from cutlayer.results.leaks import Attempt, LayerLeak
-from cutlayer.sweeps import measure, shared, variants, worker
+from cutlayer.sweeps import measure
 from cutlayer.sweeps.leak_kind import LeakKind
+from cutlayer_sweep import shared, variants, worker
+from cutlayer_sweep.pareto import knee, pareto_front
 from tests.parties.processes import forked, run_in
 from tests.results.leaks import leak_result
 
@@ -250,7 +251,7 @@ def test_a_dead_process_s_trial_is_taken_over(place, folder, monkeypatch):
     monkeypatch.undo()
     monkeypatch.chdir(place.folder)
     assert (folder / "trials" / "0000" / "job.yaml").exists()
-    monkeypatch.setattr("cutlayer.sweeps.shared.STALE_SECONDS", 0.0)
+    monkeypatch.setattr("cutlayer_sweep.shared.STALE_SECONDS", 0.0)
     monkeypatch.setattr(worker, "POLL_SECONDS", 0.0)
     monkeypatch.setattr(measure, "execute", execute)
     monkeypatch.setattr(shared.SharedTrials, "release", keep)
@@ -296,13 +297,6 @@ def test_what_is_wrong_is_told_before_anything_runs(place, monkeypatch, options,
     assert place.call("sweep", place.file, *arguments, "--json").document()["exit_code"] == 2
     assert not list(place.folder.glob("**/trials/*"))
     assert (place.folder / "bank.csv").read_bytes() == before
-
-
-def test_without_optuna_the_remedy_is_told(place, monkeypatch):
-    monkeypatch.setitem(sys.modules, "optuna", None)
-    result = place.call("sweep", place.file, "--vary", f"{LR}=1,2")
-    assert result.code == 2
-    assert result.error.endswith("got none; pip install 'cutlayer[sweep]'\n")
 
 
 def test_the_command_line_starts_without_optuna():

@@ -52,6 +52,8 @@ def test_init_finds_ids_formats_and_numbers_of_rows(written: dict[str, Any], fol
 
 def test_the_event_of_a_loan_is_not_the_greater_word(place: Place, folders: dict[str, Path]) -> None:
     result = place.call("init", folders["csv"], "--label", "status", "--yes", "--overwrite")
+    assert "positive class: charged_off (990 rows); the other: paid (2,010)" in result.out
+    result = place.call("init", folders["csv"], "--label", "status", "--positive", "paid", "--yes", "--overwrite")
     assert "positive class: paid (2,010 rows); the other: charged_off (990)" in result.out
     assert "if that is reversed, write positive: 'charged_off'" in result.out
 

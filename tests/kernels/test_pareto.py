@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutlayer.errors import DataError
-from cutlayer.kernels.statistics.pareto import knee, pareto_front
+from cutlayer_sweep.pareto import knee, pareto_front
 
 COARSE = st.integers(0, 6).map(lambda number: number / 4)  # many ties
 FINE = st.floats(-1e6, 1e6).map(lambda number: round(number, 3))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable
 
 import pytest
@@ -64,17 +65,16 @@ def test_an_open_verdict_says_how_many_seeds_would_settle_it() -> None:
     fewer = [0.54 + 0.04 * stats.norm.ppf((k + 0.5) / 8) for k in range(8)]
     assert below(mean_of(repeated), 0.56) == HOLDS
     assert below(mean_of(fewer), 0.56) == OPEN
-    assert below(mean_of([0.55, 0.56, 0.5701]), 0.56).kind is Kind.BEYOND
     assert str(all_hold([HOLDS, open_at, below(mean_of([0.5, 0.55, 0.56]), 0.57)])) == str(open_at)
 
 
 def test_what_more_seeds_would_not_settle_is_not_open() -> None:
     """An interval within 0.01 of the limit says that the difference is small, whichever way it points."""
     assert below(Mean(0.553, 0.006, 5), 0.55).kind is below(Mean(0.547, 0.006, 5), 0.55).kind is Kind.LEVEL
-    assert below(Mean(0.553, 0.008, 5), 0.55) == OPEN  # 0.561 is more than 0.01 away
+    assert below(Mean(0.555, 0.008, 5), 0.55) == OPEN  # 0.563 is more than 0.01 away
     beyond = below(Mean(0.553, 0.03, 5), 0.55)
     assert (beyond.kind, beyond.enough) == (Kind.BEYOND, None)
-    assert below(Mean(0.553, 0.03, 2), 0.55) == OPEN  # two values say too little of the spread
+    assert below(Mean(0.553, 0.03, 4), 0.55) == OPEN  # four values say too little of the spread
     level = below(Mean(0.553, 0.006, 5), 0.55)
     assert [all_hold(parts).kind for parts in ([HOLDS, level], [level, OPEN], [level, beyond], [level, FAILS])] == [
         Kind.LEVEL, Kind.OPEN, Kind.BEYOND, Kind.FAILS
@@ -82,6 +82,18 @@ def test_what_more_seeds_would_not_settle_is_not_open() -> None:
     assert [any_holds(parts).kind for parts in ([FAILS, level], [level, HOLDS], [beyond, OPEN])] == [
         Kind.LEVEL, Kind.HOLDS, Kind.OPEN
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("distance", "kind"), [(0.9, Kind.BEYOND), (1.1, Kind.OPEN)])
+def test_a_difference_is_out_of_reach_by_what_twenty_seeds_would_resolve(distance: float, kind: Kind) -> None:
+    values = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
+    resolved = stats.t.ppf(0.975, 19) * statistics.stdev(values) / 20**0.5
+    unsettled = below(mean_of(values), 0.35 + distance * resolved)
+    assert (unsettled.kind, unsettled.seeds) == (kind, 6)
+    assert unsettled.resolved == pytest.approx(resolved)
+    assert unsettled.distance == pytest.approx(distance * resolved)
+    assert unsettled.enough is not None
+    assert (unsettled.enough > 20) == (kind is Kind.BEYOND)
 
 
 def test_a_number_is_the_papers_only_where_the_whole_interval_is_near() -> None:

@@ -9,20 +9,15 @@ import optuna
 import pytest
 
 from cutlayer.errors import ConfigError
-from cutlayer.sweeps import shared
-from cutlayer.sweeps.result import TrialMetrics
-from cutlayer.sweeps.shared import BEAT, REASON, SLOT, WORKER, SharedTrials
-from cutlayer.sweeps.space import EVEN_TRIALS, Choices, Range, space_of
-from cutlayer.sweeps.storage import open_study, require_optuna, without_password
+from cutlayer.sweeps.metrics import TrialMetrics
+from cutlayer_sweep import shared
+from cutlayer_sweep.shared import BEAT, REASON, SLOT, WORKER, SharedTrials
+from cutlayer_sweep.space import EVEN_TRIALS, Choices, Range, space_of
+from cutlayer_sweep.storage import open_study, without_password
 
 GRID = space_of([Choices("a", (1, 2, 3)), Choices("b", ("x", "y"))], 0)
 LINE = space_of([Range("a", 0.0, 1.0)], 0)
 MEASURED = TrialMetrics(0.9, 0.8, 0.7, 0.9, 0.6, 0.5, 0.7, "telco/gradient/norm", 2, 1.5)
-
-
-@pytest.fixture(autouse=True)
-def _quiet():
-    require_optuna()
 
 
 @pytest.fixture(params=["sweep.log", "sqlite:///{}/sweep.db"])
@@ -233,7 +228,7 @@ def test_a_file_that_is_something_else_is_left_as_it_is(tmp_path, content):
 
 @pytest.mark.parametrize("address", ["nothing://me:secret@host/db", "sqlite:////no/such/folder/x.db", "://"])
 def test_a_database_that_cannot_be_opened(address, monkeypatch):
-    monkeypatch.setattr("cutlayer.sweeps.storage.time.sleep", lambda _: None)
+    monkeypatch.setattr("cutlayer_sweep.storage.time.sleep", lambda _: None)
     with pytest.raises(ConfigError, match=r"cannot be opened|a driver for") as result:
         open_study(address, "s", {})
     assert "secret" not in str(result.value)

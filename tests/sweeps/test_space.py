@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutlayer.errors import ConfigError
-from cutlayer.sweeps.space import EVEN_TRIALS, Choices, Range, Space, parse_varied, space_of
+from cutlayer_sweep.space import EVEN_TRIALS, Choices, Range, Space, parse_varied, space_of
 
 
 @pytest.mark.parametrize(

@@ -135,11 +135,14 @@ def network(device: Device, own: Array, labels: Array, train: Array, settings: d
         return jnp.mean((forward(weights, x) - y) ** 2) / 2
 
     def epoch(a: Array, b: Array, y: Array, *weights: Array) -> list[Array]:
-        x, now = jnp.concatenate([a, b], axis=1), list(weights)
-        for start in range(0, x.shape[0] - size + 1, size):
-            slopes = jax.grad(loss)(now, x[start : start + size], y[start : start + size])
-            now = [each - rate * slope for each, slope in zip(now, slopes, strict=True)]
-        return now
+        x = jnp.concatenate([a, b], axis=1)
+
+        def step(number: Array, now: list[Array]) -> list[Array]:
+            part, truth = (jax.lax.dynamic_slice_in_dim(each, number * size, size) for each in (x, y))
+            return [each - rate * slope for each, slope in zip(now, jax.grad(loss)(now, part, truth), strict=True)]
+
+        # A loop, since steps written out one by one take SPU minutes to compile.
+        return jax.lax.fori_loop(0, len(x) // size, step, list(weights))
 
     names, draw = [], np.random.default_rng(settings["seed"])
     for at, (enter, leave) in enumerate(pairwise(widths)):

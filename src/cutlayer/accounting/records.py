@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import cache
 from typing import Any, get_args
 
 from pydantic import TypeAdapter, ValidationError
@@ -34,7 +35,7 @@ def event_from_json(raw: Any) -> Event:
         if kind == GaussianRelease.__name__:
             fields["releases"] = ReleasePlan(**fields["releases"])
         # Made twice: the constructor refuses fields that the event lacks, the adapter values of other types.
-        event: Event = TypeAdapter(_KINDS[kind]).validate_python(asdict(_KINDS[kind](**fields)))
+        event: Event = _adapter(kind).validate_python(asdict(_KINDS[kind](**fields)))
     except ValidationError as failure:
         fault = failure.errors()[0]
         got = f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}"
@@ -42,3 +43,8 @@ def event_from_json(raw: Any) -> Event:
     except (KeyError, TypeError) as failure:
         raise ConfigError.expected(f"the fields of {kind}", f"{failure!r}", "run the job again") from None
     return event
+
+
+@cache  # to make one takes longer than to read a hundred events
+def _adapter(kind: str) -> TypeAdapter[Event]:
+    return TypeAdapter(_KINDS[kind])

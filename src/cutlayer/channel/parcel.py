@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Self, TypeVar
 
@@ -274,9 +275,14 @@ class Parcel:
     def _map(self, raw: bytes, kind: type[T]) -> T:
         try:
             read = msgpack.unpackb(raw, strict_map_key=True, max_ext_len=0, max_map_len=8)
-            return TypeAdapter(kind).validate_python(read)
+            return _adapter(kind).validate_python(read)
         except (ValueError, msgpack.UnpackException):
             raise self._damaged() from None
 
     def _damaged(self) -> ProtocolError:
         return ProtocolError(f"{self.path}: it is cut off or was changed on the way; ask for it again")
+
+
+@cache  # to make one takes longer than to read a head
+def _adapter(kind: type[T]) -> TypeAdapter[T]:
+    return TypeAdapter(kind)

@@ -44,7 +44,7 @@ def compare(
     from cutlayer.report.terminal import rich_table
     from cutlayer.sweeps.compare import compare as compared
     from cutlayer.sweeps.compare.result import RULES
-    from cutlayer.sweeps.result import UNCOUNTED
+    from cutlayer.sweeps.metrics import UNCOUNTED
 
     folder = out or job.parent / "runs" / f"{job.stem}-compare"
     with progress_for(quiet=quiet or json) as progress:

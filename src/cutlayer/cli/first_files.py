@@ -50,7 +50,9 @@ def write_first(job: FirstJob, folder: Path, *, overwrite: bool) -> tuple[dict[s
         "columns": {table.path.name: _document(table, _reserved(job, table)) for table in tables.values()},
         "next": _commands(job, folder, [*files]),
     }
-    return document, [f"wrote {path}" for path in written]
+    address = files[SHARED]["parties"][job.owner.party].get("address")
+    placeholder = f"address: write the host and port that partners reach in place of {address} in {SHARED}"
+    return document, [*(f"wrote {path}" for path in written), *([placeholder] if address else [])]
 
 
 def write_partner(
@@ -234,7 +236,11 @@ def _commands(job: FirstJob, folder: Path, files: Sequence[str]) -> list[str]:
         allowed = "".join(f" --allow-path {shlex.quote(str(path))}" for path in outside)
         return [f"cutlayer check {folder / SHARED}{allowed}", f"cutlayer run {folder / SHARED}{allowed}"]
     parties = [name.removesuffix(".yaml") for name in files if name != SHARED]
-    return [f"cutlayer check {folder / SHARED} --as {name} --local {folder / f'{name}.yaml'}" for name in parties]
+    # The names in a job are those in the certificates.
+    keys = [f"cutlayer keys init {job.owner.party}"] if job.elsewhere and job.federation is None else []
+    return [
+        f"cutlayer check {folder / SHARED} --as {name} --local {folder / f'{name}.yaml'}" for name in parties
+    ] + keys
 
 
 def _page(job: FirstJob, shared: dict[str, Any]) -> str:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 PARTS = 3
 """Parts of the rows of a run, of which each has a row at least."""
+KEYS = "keys"
+"""Folder of the certificates of a party, beside its table."""
 
 
 @verb()
@@ -93,6 +95,7 @@ def init(
     job = first_answers(
         tables, owner, partners, label, id or [], protect, apart, elsewhere, further_label or [], asking=asking
     )
+    job = _identified(job, folder) if job.apart else job
     job = replace(job, task=task_kind(job, task, asking=asking))
     job = replace(job, second=second_column(job, event, exposure, group, asking=asking))
     split_by = split_by or (job.second if job.task == "ranking" else None)
@@ -104,6 +107,23 @@ def init(
         lines.append(f"protected: {grades.sentence}")
     document, written = write_first(job, folder, overwrite=overwrite)
     answer(json, document, *written, *lines, "next:", *(f"  {command}" for command in document["next"]))
+
+
+def _identified(job: FirstJob, folder: Path) -> FirstJob:
+    """The job with the owner's name and federation as the certificate in its folder `keys` has them, if it has one.
+
+    Raises:
+        TrustError: The certificate or its key is damaged.
+    """
+    from cutlayer.channel.tls.authority import own_identity
+    from cutlayer.config.identities import SCHEME
+
+    stated = own_identity(folder / KEYS)
+    federation, _, name = (stated or "").removeprefix(SCHEME).rpartition("/")
+    # An identity of another form is not of this program's keys: the user writes it into the job.
+    if not federation or "/" in federation:
+        return job
+    return replace(job, owner=replace(job.owner, named=name), federation=federation)
 
 
 def completed(

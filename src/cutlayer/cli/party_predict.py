@@ -178,10 +178,11 @@ def lead_prediction(
             done = driven(ask(side, links.ports, absent), links, link_options.deadline)
     else:
         raise ConfigError.expected("a passive party that is not absent", "none", "use cutlayer predict")
-    counts = done.write(out, side.model.task, side.table.arrivals)
+    task, warnings = side.model.task, side.table.arrivals
+    counts = done.write(out, task, warnings)
     rows, own = len(done.ids), len(side.table.digests)
     made = write_provenance(
-        out, job, folder, rows=rows, contributed=counts, absent=absent, warnings=side.table.arrivals, round=round_
+        out, job, folder, task, rows=rows, contributed=counts, absent=absent, warnings=warnings, round=round_
     )
     contributed = [name for name, count in counts.items() if count]
     lines = [f"{out}: {rows:,} rows, from {', '.join(contributed)}"]
@@ -189,7 +190,7 @@ def lead_prediction(
         lines.append(f"  {own - rows:,} of the {own:,} ids of {side.name} are not with {', '.join(peers)}: left out")
     document = {"party": side.name, "out": str(out), "rows": rows, "contributed": contributed}
     drift = measured([side.drift])
-    extra = {"warnings": side.table.arrivals, "drift": [asdict(row) for row in drift]}
+    extra = {"warnings": warnings, "drift": [asdict(row) for row in drift]}
     return {**document, **extra, "model": made.model_dump(mode="json")}, [*lines, *drift_lines(drift)], drift
 
 

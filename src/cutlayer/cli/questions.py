@@ -246,7 +246,7 @@ def rows_of(job: FirstJob, overlap: Overlap, option: str | None) -> Literal["com
 
 
 def positive_class(classes: Mapping[str, int], option: str | None, *, asking: bool) -> str | None:
-    """The label that is called positive, where it is not the greater of two.
+    """The label that is called positive, where it is not the greater of two: `Yes` of `Yes` and `no`, unless stated.
 
     Raises:
         ConfigError: There are not two labels, or none of this name.
@@ -257,8 +257,11 @@ def positive_class(classes: Mapping[str, int], option: str | None, *, asking: bo
                 "--positive with two different labels", f"{len(classes) or 'many'}", "leave it out"
             )
         return None
-    greater = [*classes][-1]
-    word = choice("Which label is the positive one?", [*classes], option, greater, asking=asking)
+    from cutlayer.data.classes import reversed_words
+
+    lesser, greater = classes
+    default = lesser if reversed_words([*classes]) else greater
+    word = choice("Which label is the positive one?", [*classes], option, default, asking=asking)
     return None if word == greater else word
 
 

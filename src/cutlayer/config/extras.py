@@ -11,7 +11,7 @@ from cutlayer.errors import ConfigError
 
 EXTRAS: Mapping[str, tuple[str, ...]] = {
     "serve": ("cutlayer_serve", "fastapi", "uvicorn", "prometheus_client"),
-    "sweep": ("optuna",),
+    "sweep": ("cutlayer_sweep", "optuna"),
     "sql": ("sqlalchemy",),
     "onnx": ("onnx", "onnxscript"),
     "sklearn": ("skops",),
@@ -21,7 +21,13 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "nvflare": ("cutlayer_nvflare",),
 }
 """Modules that each extra brings, by its name: that of a package of this repository comes first."""
-VERBS: Mapping[str, str] = {"serve": "serve", "api-key": "serve", "nvflare": "nvflare"}
+VERBS: Mapping[str, str] = {
+    "serve": "serve",
+    "api-key": "serve",
+    "nvflare": "nvflare",
+    "sweep": "sweep",
+    "recommend": "sweep",
+}
 """Extra that brings each verb of a package of this repository. No other package can give a verb of this name."""
 SAME = "install its package in the version of cutlayer"
 
@@ -34,8 +40,8 @@ def missing_of(extra: str) -> list[str]:
 def remedy_of(extra: str) -> str:
     """The command that installs an extra; one of a package of this repository is installed from a checkout too.
 
-    >>> remedy_of("sweep"), remedy_of("serve")
-    ("pip install 'cutlayer[sweep]'", "pip install 'cutlayer[serve]', or in a checkout 'plugins/serve[http]'")
+    >>> remedy_of("sql"), remedy_of("serve")
+    ("pip install 'cutlayer[sql]'", "pip install 'cutlayer[serve]', or in a checkout 'plugins/serve[http]'")
     >>> remedy_of("mlflow")
     "pip install 'cutlayer[mlflow]', or in a checkout 'plugins/loggers[mlflow]'"
     """
@@ -43,7 +49,7 @@ def remedy_of(extra: str) -> str:
     folder = package.removeprefix("cutlayer_")
     if folder == package:
         return command
-    own = {"serve": "[http]", "nvflare": ""}.get(extra, f"[{extra}]")
+    own = {"serve": "[http]", "nvflare": "", "sweep": ""}.get(extra, f"[{extra}]")
     return f"{command}, or in a checkout 'plugins/{folder}{own}'"
 
 

@@ -91,6 +91,7 @@ class FirstJob:
         whole_ids: Whether ids are compared as whole numbers, since a program wrote some as `7.0` or `007`.
         unlabelled: Number of the owner's rows without a label, which the job leaves out.
         further_labels: Further label columns of the same task.
+        federation: Name of the federation, as the owner's certificate has it; `None` for the default.
     """
 
     owner: TableSummary
@@ -110,6 +111,7 @@ class FirstJob:
     whole_ids: bool = False
     unlabelled: int = 0
     further_labels: tuple[str, ...] = ()
+    federation: str | None = None
 
     @property
     def has_features(self) -> bool:
@@ -328,6 +330,8 @@ def files_of(job: FirstJob, folder: Path) -> dict[str, dict[str, Any]]:
     shared: dict[str, Any] = {"name": plain_name(folder.resolve().name) or "job", "task": task_of(job), "parties": {}}
     if job.rows == "all":
         shared["rows"] = "all"
+    if job.federation is not None:
+        shared["federation"] = job.federation
     for name in names:
         shared["parties"][name] = {"role": "active" if name == names[0] else "passive"}
     shared |= _model(job, labels, names[0])

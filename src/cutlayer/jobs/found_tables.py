@@ -53,6 +53,7 @@ class TableSummary:
         nameless: Number of columns without a name, which are no features.
         aggregate: How one row of each id is made of several, as a section of the job; the other attributes are then of
             these rows.
+        named: Name of its owner, where it is not to be that of the file.
     """
 
     path: Path
@@ -70,6 +71,7 @@ class TableSummary:
     infinite: tuple[str, ...] = ()
     nameless: int = 0
     aggregate: Mapping[str, Any] | None = None
+    named: str | None = None
 
     @property
     def config(self) -> TableConfig:
@@ -109,7 +111,9 @@ class TableSummary:
 
     @property
     def party(self) -> str:
-        """A name for its owner, from the file's name."""
+        """The name of its owner; from the file's name unless another is known."""
+        if self.named is not None:
+            return self.named
         name = plain_name(self.path.name.partition(".")[0])
         return "party_kind" if name == "kind" else name or "party"
 

@@ -23,6 +23,7 @@ class Provenance(Document):
         predicted: When the predictions were made, ISO 8601.
         round: Name of the round, where they were made in one.
         rows: Number of predicted rows.
+        positive: Of a binary task, the class of which the probability is; `None` of others.
         contributed: Number of rows that each party with features contributed to.
         absent: Parties that were left out.
         warnings: Sentences on columns that are hardly those of the training.
@@ -38,6 +39,7 @@ class Provenance(Document):
     predicted: str
     round: str = ""
     rows: int = Field(ge=0)
+    positive: str | None = None
     contributed: Mapping[str, int]
     absent: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()

@@ -52,11 +52,19 @@ class Mean:
 
         `None` beyond `MAX_SEEDS`, and from a single value.
         """
+        wanted = range(self.seeds + 1, MAX_SEEDS + 1)
+        widths = ((n, self.half_width_at(n)) for n in wanted)
+        return next((n for n, width in widths if width is not None and width < abs(self.value - limit)), None)
+
+    def half_width_at(self, seeds: int) -> float | None:
+        """Half the width of the interval at the same standard deviation of so many seeds; `None` from a single value.
+
+        Args:
+            seeds: Number of seeds, 2 or more.
+        """
         if self.half_width is None or self.seeds < MIN_SEEDS:
             return None
-        deviation = self.half_width * self.seeds**0.5 / quantile_of(self.seeds)
-        wanted = range(self.seeds + 1, MAX_SEEDS + 1)
-        return next((n for n in wanted if quantile_of(n) * deviation / n**0.5 < abs(self.value - limit)), None)
+        return self.half_width * (self.seeds / seeds) ** 0.5 * quantile_of(seeds) / quantile_of(self.seeds)
 
 
 def mean_of(values: Iterable[float | None]) -> Mean | None:

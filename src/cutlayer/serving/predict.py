@@ -154,9 +154,8 @@ def predict(job: Job, folder: RunFolder, out: Destination, request: Request) -> 
             answered = answer_rows(models.top, models.widths, embeddings, rows.held, rows.ids, absent, further)
         received.add_predicted(models.task, answered)
         contributed = answered.write(out, models.task, rows.warnings)
-    write_provenance(
-        out, job, folder, rows=len(rows.ids), contributed=contributed, absent=absent, warnings=rows.warnings
-    )
+    number, notes = len(rows.ids), rows.warnings
+    write_provenance(out, job, folder, models.task, rows=number, contributed=contributed, absent=absent, warnings=notes)
     predictions = {
         name: (party.predictions_made, party.plan.serving) for name, party in serving.items() if party.counted
     }

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from cutlayer.config import Job
 from cutlayer.errors import RunFolderError
+from cutlayer.problem.task import Task
 from cutlayer.results.provenance import Provenance, beside
 from cutlayer.results.scores import Destination
 from cutlayer.training.folder import RunFolder
@@ -19,6 +20,7 @@ def write_provenance(
     out: Destination,
     job: Job,
     folder: RunFolder,
+    task: Task,
     *,
     rows: int,
     contributed: Mapping[str, int],
@@ -32,6 +34,7 @@ def write_provenance(
         out: Where the predictions are.
         job: Job of the run.
         folder: The active party's folder of the run.
+        task: Task of the predictions, with the class that is called positive.
         rows: Number of predicted rows.
         contributed: Number of rows that each party with features contributed to.
         absent: Parties that were left out.
@@ -50,6 +53,7 @@ def write_provenance(
         predicted=datetime.now(UTC).isoformat(timespec="seconds"),
         round=round,
         rows=rows,
+        positive=task.classes[task.positive] if task.kind == "binary" else None,
         contributed=dict(contributed),
         absent=tuple(absent),
         warnings=tuple(warnings),

@@ -1,1 +1,1 @@
-"""The same job with other numbers: trials, the front of utility, leak and columns rebuilt, and its knee."""
+"""The same job with other settings: what is measured of each training, and their comparison."""

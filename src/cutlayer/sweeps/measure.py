@@ -6,9 +6,12 @@ import math
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
+from cutlayer.attacks import resolve
+from cutlayer.attacks.base import Attack
 from cutlayer.config import Job
-from cutlayer.errors import DataError
+from cutlayer.errors import ConfigError, DataError, RunFolderError
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.parties.session.observer import Relay
@@ -17,7 +20,7 @@ from cutlayer.results.features import FeatureResult
 from cutlayer.results.leaks import LeakResult
 from cutlayer.results.run import RunKind
 from cutlayer.sweeps.leak_kind import LeakKind
-from cutlayer.sweeps.result import TrialMetrics
+from cutlayer.sweeps.metrics import TrialMetrics
 
 
 def measure(job: Job, folder: Path, options: Options, leak: LeakKind, progress: Progress) -> TrialMetrics:
@@ -97,3 +100,33 @@ class Renamed(Relay, Progress):
     def stage(self, name: str) -> None:
         """Show the trial's name in place of the stage's."""
         self.inner.stage(self.name)
+
+
+def check_measured(job: Job, messages: tuple[str, ...]) -> None:
+    """Refuse a job whose audit cannot measure a leak of these messages.
+
+    Raises:
+        ConfigError: Nothing is recorded, or no attack reads them.
+    """
+    audit = job.parties[job.active].audit
+    where = f"parties.{job.active}.audit"
+    if audit.every == "never":
+        raise ConfigError.expected(f"{where}.every: epoch or end", "never", "a sweep needs a measured leak")
+    resolved = resolve(audit.catalogue, job.task)
+    attacks: tuple[Attack[Any, Any], ...] = (*resolved.labels, *resolved.histories)
+    if not any(str(target) in messages for attack in attacks for target in attack.reads):
+        raise ConfigError.expected(
+            f"an attack on the {' or '.join(messages)} messages of a {job.task} job in {where}.attacks",
+            ", ".join(attack.name for attack in attacks) or "none",
+            "name one there, or choose another --leak",
+        )
+
+
+def check_folder(out: Path, what: str, own: tuple[str, ...]) -> None:
+    """Refuse a folder that holds something else than what a search makes, whose names begin with `own`."""
+    try:
+        foreign = sorted(path.name for path in out.iterdir() if not path.name.startswith(own)) if out.exists() else []
+    except OSError as failure:
+        raise RunFolderError(f"{out} cannot be used: {failure.strerror}; choose another with --out") from None
+    if foreign:
+        raise RunFolderError.expected(f"a new folder or that of {what} at {out}", foreign[0], "choose another --out")

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from cutlayer.channel.tls.files import CertificateFiles, pem_of
+from cutlayer.channel.tls.files import CertificateFiles, load, pem_of
 from cutlayer.channel.tls.names import HOST, fingerprint, identity_of, key_fingerprint
 from cutlayer.config.identities import identity
 from cutlayer.errors import TrustError
@@ -43,6 +43,18 @@ def files_in(folder: Path, party: str) -> CertificateFiles:
     return CertificateFiles(
         folder / "ca.pem", folder / f"{party}.pem", folder / f"{party}.key", crl if crl.exists() else None
     )
+
+
+def own_identity(folder: Path) -> str | None:
+    """The identity in the certificate of the one party whose private key is in a folder of keys; `None` otherwise.
+
+    Raises:
+        TrustError: The certificate is damaged, or the key is of another one.
+    """
+    keys = [path for path in folder.glob("*.key") if path.stem != "ca"]
+    if len(keys) != 1 or not keys[0].with_suffix(".pem").exists() or not (folder / "ca.pem").exists():
+        return None
+    return identity_of(load(files_in(folder, keys[0].stem)).certificate)
 
 
 class Authority:

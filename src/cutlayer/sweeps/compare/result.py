@@ -19,7 +19,7 @@ from cutlayer.results.metric_names import name_of
 from cutlayer.results.seed_mean import Mean, mean_of
 from cutlayer.storage.durable import write_whole
 from cutlayer.sweeps.compare.figure import Figure, Panel
-from cutlayer.sweeps.result import UNCOUNTED, TrialMetrics
+from cutlayer.sweeps.metrics import UNCOUNTED, TrialMetrics
 from cutlayer.version import __version__
 
 RULES = (

@@ -15,13 +15,12 @@ from cutlayer.jobs.forecast import forecast
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.problem.task import Task
 from cutlayer.storage.durable import locked, make_folder, write_whole
+from cutlayer.sweeps.changes import JobChanges
 from cutlayer.sweeps.compare.result import Comparison
-from cutlayer.sweeps.compare.settings import candidates_of, jobs_of
+from cutlayer.sweeps.compare.settings import jobs_of
 from cutlayer.sweeps.leak_kind import LeakKind
-from cutlayer.sweeps.measure import Renamed, measure
-from cutlayer.sweeps.result import TrialMetrics
-from cutlayer.sweeps.search import check_folder
-from cutlayer.sweeps.variants import check_measured
+from cutlayer.sweeps.measure import Renamed, check_folder, check_measured, measure
+from cutlayer.sweeps.metrics import TrialMetrics
 from cutlayer.training.keys import Keys
 from cutlayer.training.run_ledger import ledger_of
 from cutlayer.version import __version__
@@ -59,7 +58,7 @@ def compare(
         raise ConfigError.expected("--seeds of 1 or more", seeds, "an interval needs two")
     folder = Path(out) if out else file.parent / "runs" / f"{file.stem}-compare"
     check_folder(folder, "a comparison", ("compare.", "trials"))
-    every = candidates_of(file)
+    every = JobChanges.of(file)
     base, jobs = every.base, jobs_of(every, protect)
     for job in jobs.values():
         check_measured(job, leak.messages)

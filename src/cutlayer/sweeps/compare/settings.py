@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from cutlayer.config import Job, near_miss
@@ -13,29 +12,18 @@ from cutlayer.errors import ConfigError
 from cutlayer.jobs.check import check_job
 from cutlayer.protections import REGISTRY
 from cutlayer.protections.grade_dp import GradeDP
-from cutlayer.sweeps.recommend.candidates import Candidates
-from cutlayer.sweeps.recommend.result import Limits
-from cutlayer.sweeps.space import value_of
+from cutlayer.sweeps.changes import JobChanges, value_of
 from cutlayer.training.comparisons import alternative_job, undefended_job
 
 NONE, CONFIGURED = "none", "as configured"
 _WANTED = "expected none, a protection, what init --protect names, or an alternative of the job"
 
 
-def candidates_of(file: Path) -> Candidates:
-    """The job of a file, and what may be changed in it.
-
-    Raises:
-        ConfigError: The file is wrong.
-    """
-    return Candidates(file, Limits(None, None, 0.0, max_rebuilt=0.0))
-
-
-def jobs_of(every: Candidates, names: Sequence[str]) -> dict[str, Job]:
+def jobs_of(every: JobChanges, names: Sequence[str]) -> dict[str, Job]:
     """The job of each setting, by name.
 
     Args:
-        every: The job file's, by `candidates_of`.
+        every: Changes of the job file.
         names: `none`, `as configured`, an alternative of the job, what `init --protect` names, or protections as
             `max_norm` or `label_dp eps=1`, several of them joined by `+`. Without settings, a protection has those of
             its `start`.
@@ -53,7 +41,7 @@ def jobs_of(every: Candidates, names: Sequence[str]) -> dict[str, Job]:
     return {name: _job(every, name) for name in given}
 
 
-def _job(every: Candidates, name: str) -> Job:
+def _job(every: JobChanges, name: str) -> Job:
     try:
         named = name in PROTECTED and name not in every.base.alternatives
         job = every.protecting(name) if named else _changed(every.base, name)

@@ -15,15 +15,18 @@ from cutlayer.jobs.options import Progress
 from cutlayer.problem.task import Task
 from cutlayer.results.seed_mean import Mean, mean_of
 from cutlayer.storage.durable import make_folder
+from cutlayer.sweeps.changes import Value
 from cutlayer.sweeps.leak_kind import LeakKind
-from cutlayer.sweeps.recommend.candidates import UNDEFENDED, Candidates
-from cutlayer.sweeps.recommend.halving import by_nearness, front, rungs, survivors
-from cutlayer.sweeps.recommend.result import Checked, Limits, Measured, Recommendation, by_reason
-from cutlayer.sweeps.result import SweepResult, TrialMetrics
-from cutlayer.sweeps.search import check_folder, identity_of
-from cutlayer.sweeps.space import Choices, Point, Value, space_of
-from cutlayer.sweeps.storage import open_study, require_optuna, without_password
+from cutlayer.sweeps.measure import check_folder
+from cutlayer.sweeps.metrics import TrialMetrics
 from cutlayer.training.keys import Keys
+from cutlayer_sweep.recommend.candidates import UNDEFENDED, Candidates
+from cutlayer_sweep.recommend.halving import by_nearness, front, rungs, survivors
+from cutlayer_sweep.recommend.result import Checked, Limits, Measured, Recommendation, by_reason
+from cutlayer_sweep.result import SweepResult
+from cutlayer_sweep.search import identity_of
+from cutlayer_sweep.space import Choices, Point, space_of
+from cutlayer_sweep.storage import open_study, without_password
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,7 +76,6 @@ def recommend(request: SearchRequest, keys: Keys, progress: Progress) -> Recomme
         Interrupted: Ctrl-C; the same call goes on.
         LimitsNotMet: No protection fits the job and the guarantee.
     """
-    require_optuna()
     if request.seeds < 2:
         raise ConfigError.expected("--seeds of 2 or more", request.seeds, "an interval needs two")
     check_folder(request.out, "a recommendation", _OWN)
@@ -152,8 +154,8 @@ class _Search:
 
         Its name states what is varied, so that a search within other limits takes over the sweeps that both need.
         """
-        from cutlayer.sweeps.shared import SharedTrials
-        from cutlayer.sweeps.worker import Worker
+        from cutlayer_sweep.shared import SharedTrials
+        from cutlayer_sweep.worker import Worker
 
         base = self.candidates.base
         space = space_of([Choices(path, values) for path, values in varied.items()], base.train.seed)

@@ -11,14 +11,13 @@ from rich.text import Text
 
 from cutlayer.cli.app import emit
 from cutlayer.cli.run import keys_for
-from cutlayer.cli.verb import verb
+from cutlayer.consent import allowed
 from cutlayer.report.rounding import count, plain, seconds
 
 if TYPE_CHECKING:
-    from cutlayer.sweeps.recommend import Recommendation
+    from cutlayer_sweep.recommend import Recommendation
 
 
-@verb(consent=("host", "model", "path"))
 def recommend(
     job: Path,
     *,
@@ -31,6 +30,9 @@ def recommend(
     storage: str = "",
     out: Path | None = None,
     quiet: bool = False,
+    allow_host: list[str] | None = None,
+    allow_model: list[str] | None = None,
+    allow_path: list[str] | None = None,
     json: bool = False,
 ) -> None:
     """Find a protection of labels and columns within limits; the same command continues an interrupted search.
@@ -52,17 +54,18 @@ def recommend(
     from cutlayer.config.load import load_whole_job
     from cutlayer.errors import LimitsNotMet
 
-    load_whole_job(job)  # which says what is wrong with the file before Optuna and PyTorch are loaded
-    from cutlayer.cli.progress import progress_for
-    from cutlayer.sweeps.recommend import Limits, SearchRequest, parse_guarantee, recommended_diff, verdict
-    from cutlayer.sweeps.recommend import recommend as search
+    with allowed(*allow_model or (), hosts=allow_host or (), paths=allow_path or ()):
+        load_whole_job(job)  # which says what is wrong with the file before Optuna and PyTorch are loaded
+        from cutlayer.cli.progress import progress_for
+        from cutlayer_sweep.recommend import Limits, SearchRequest, parse_guarantee, recommended_diff, verdict
+        from cutlayer_sweep.recommend import recommend as search
 
-    limits = Limits(max_leak, max_excess, max_loss, parse_guarantee(guarantee), max_rebuilt)
-    request = SearchRequest(job, limits, out or job.parent / "runs" / f"{job.stem}-recommend", storage, seeds)
-    keys = keys_for(job.parent, None)
-    with progress_for(quiet=quiet or json) as progress:
-        result = search(request, keys, progress)
-        diff = recommended_diff(result, job, request.out)
+        limits = Limits(max_leak, max_excess, max_loss, parse_guarantee(guarantee), max_rebuilt)
+        request = SearchRequest(job, limits, out or job.parent / "runs" / f"{job.stem}-recommend", storage, seeds)
+        keys = keys_for(job.parent, None)
+        with progress_for(quiet=quiet or json) as progress:
+            result = search(request, keys, progress)
+            diff = recommended_diff(result, job, request.out)
     if json:
         emit({**result.to_json(), "verdict": verdict(result), "diff": diff})
     else:
@@ -73,10 +76,10 @@ def recommend(
 
 def _show(result: Recommendation, diff: str, folder: Path, console: Console) -> None:
     from cutlayer.report.terminal import rich_table
-    from cutlayer.sweeps.recommend import check_table, front_table, verdict
-    from cutlayer.sweeps.recommend.result import by_reason
-    from cutlayer.sweeps.recommend.wording import lowest_columns
-    from cutlayer.sweeps.result import UNCOUNTED
+    from cutlayer.sweeps.metrics import UNCOUNTED
+    from cutlayer_sweep.recommend import check_table, front_table, verdict
+    from cutlayer_sweep.recommend.result import by_reason
+    from cutlayer_sweep.recommend.wording import lowest_columns
 
     console.print(Text(f"{plain(verdict(result))}.", "bold"))
     if below := lowest_columns(result):

@@ -6,16 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
+import optuna
 
 from cutlayer.errors import ConfigError
+from cutlayer.sweeps.changes import Value, value_of
 
-if TYPE_CHECKING:
-    import optuna
-
-Value = bool | int | float | str
 Point = Mapping[str, Value]
 
 MAX_POINTS = 10_000
@@ -132,18 +129,6 @@ def _range(text: str, path: str, values: str) -> Range:
     if colon and numbers[0] <= 0:
         raise ConfigError.expected(f"--vary {path} above 0 throughout for :log", values, "begin above 0, or drop :log")
     return Range(path, numbers[0], numbers[1], log=bool(colon))
-
-
-def value_of(word: str) -> Value:
-    """A value as a word of the command line: true or false, a number, or the word itself."""
-    if word in ("true", "false"):
-        return word == "true"
-    for kind in (int, float):
-        try:
-            return kind(word)
-        except ValueError:
-            continue
-    return word
 
 
 def format_value(value: Value) -> str:

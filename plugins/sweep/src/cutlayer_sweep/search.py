@@ -8,16 +8,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cutlayer.config import Job
-from cutlayer.errors import ConfigError, RunFolderError
+from cutlayer.errors import ConfigError
 from cutlayer.jobs.forecast import forecast
 from cutlayer.jobs.options import Progress
 from cutlayer.storage.durable import make_folder
 from cutlayer.sweeps.leak_kind import LeakKind
-from cutlayer.sweeps.result import SweepResult
-from cutlayer.sweeps.space import Space, Varied, space_of
-from cutlayer.sweeps.storage import open_study, require_optuna, without_password
-from cutlayer.sweeps.variants import Variants, check_measured
+from cutlayer.sweeps.measure import check_folder, check_measured
 from cutlayer.training.keys import Keys
+from cutlayer_sweep.result import SweepResult
+from cutlayer_sweep.shared import SharedTrials
+from cutlayer_sweep.space import Space, Varied, space_of
+from cutlayer_sweep.storage import open_study, without_password
+from cutlayer_sweep.variants import Variants
+from cutlayer_sweep.worker import Worker
 
 TRIALS = 20
 _OWN = ("sweep.", "trials")
@@ -55,10 +58,6 @@ def run_sweep(
         DataError: The tables are wrong.
         Interrupted: Ctrl-C; the message names the trials that are stored.
     """
-    require_optuna()
-    from cutlayer.sweeps.shared import SharedTrials
-    from cutlayer.sweeps.worker import Worker
-
     if trials is not None and trials < 1:
         raise ConfigError.expected("--trials of 1 or more", trials)
     check_folder(out, "a sweep", _OWN)
@@ -80,16 +79,6 @@ def _total(space: Space, trials: int | None) -> int:
     if space.points is None:
         return TRIALS if trials is None else trials
     return space.points if trials is None else min(trials, space.points)
-
-
-def check_folder(out: Path, what: str, own: tuple[str, ...]) -> None:
-    """Refuse a folder that holds something else than what a search makes, whose names begin with `own`."""
-    try:
-        foreign = sorted(path.name for path in out.iterdir() if not path.name.startswith(own)) if out.exists() else []
-    except OSError as failure:
-        raise RunFolderError(f"{out} cannot be used: {failure.strerror}; choose another with --out") from None
-    if foreign:
-        raise RunFolderError.expected(f"a new folder or that of {what} at {out}", foreign[0], "choose another --out")
 
 
 def identity_of(job: Job, space: Space, leak: LeakKind) -> dict[str, str]:

@@ -18,8 +18,6 @@ import pyarrow as pa
 from pyarrow import csv, parquet
 from pydantic import StrictInt, StrictStr, TypeAdapter, ValidationError
 
-from cutlayer.batches.functions import Releaser, releaser
-from cutlayer.batches.parts import ID, OwnPart, ReleasingPart, part_at, release_fields
 from cutlayer.channel import Kind, Message
 from cutlayer.channel.parcel import Head, Parcel, ParcelWriter
 from cutlayer.channel.security import Security
@@ -30,6 +28,8 @@ from cutlayer.data.ids import canonical_ids, digests_of
 from cutlayer.errors import ConfigError, DataError, ProtocolError, RunFolderError
 from cutlayer.jobs.links import open_trail, security_of, trail_folder
 from cutlayer.storage.durable import locked
+from cutlayer_batches.functions import Releaser, releaser
+from cutlayer_batches.parts import ID, OwnPart, ReleasingPart, part_at, release_fields
 
 MANIFEST = "_cutlayer.release"
 """Name of the file that says what a folder of a release holds; readers of Parquet folders leave out names with `_`."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cutlayer.kernels.statistics.pareto import pareto_front
-from cutlayer.sweeps.recommend.candidates import UNDEFENDED
-from cutlayer.sweeps.recommend.result import Limits, Measured
+from cutlayer_sweep.pareto import pareto_front
+from cutlayer_sweep.recommend.candidates import UNDEFENDED
+from cutlayer_sweep.recommend.result import Limits, Measured
 
 ETA = 3
 """Factor of the epochs from one rung to the next, and share of the candidates that is left."""

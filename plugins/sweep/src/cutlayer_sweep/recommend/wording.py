@@ -16,8 +16,9 @@ from cutlayer.results.metric_names import name_of
 from cutlayer.results.number import NOT_AVAILABLE
 from cutlayer.results.seed_mean import Mean
 from cutlayer.storage.durable import write_whole
-from cutlayer.sweeps.recommend.candidates import Candidates, with_changes
-from cutlayer.sweeps.recommend.result import Checked, Recommendation
+from cutlayer.sweeps.changes import with_changes
+from cutlayer_sweep.recommend.candidates import Candidates
+from cutlayer_sweep.recommend.result import Checked, Recommendation
 
 
 def verdict(result: Recommendation) -> str:
@@ -116,7 +117,7 @@ def recommended_diff(result: Recommendation, file: Path, out: Path) -> str:
     yaml.width = 4096
     raw = yaml.load(file.read_text(encoding="utf-8"))
     candidates = Candidates(file, result.limits)
-    recommended = with_changes(candidates.raw, candidates.changes[result.best])
+    recommended = with_changes(candidates.of_file.raw, candidates.changes[result.best])
     changed = _rewritten(raw, recommended)
     write_whole(out / "recommended.yaml", dump_job(opened(recommended, file.parent)))
     title = "nearest, not within the limits" if result.chosen is None else "recommended"

@@ -11,8 +11,8 @@ from typing import Any, Literal
 from cutlayer.errors import ConfigError
 from cutlayer.results.seed_mean import Mean
 from cutlayer.storage.durable import write_whole
-from cutlayer.sweeps.result import UNCOUNTED, TrialMetrics
-from cutlayer.sweeps.space import value_of
+from cutlayer.sweeps.changes import value_of
+from cutlayer.sweeps.metrics import UNCOUNTED, TrialMetrics
 from cutlayer.version import __version__
 
 

@@ -18,11 +18,12 @@ from cutlayer.problem.task import Task
 from cutlayer.storage.durable import locked, write_whole
 from cutlayer.sweeps.leak_kind import LeakKind
 from cutlayer.sweeps.measure import Renamed, measure
-from cutlayer.sweeps.page import render_page
-from cutlayer.sweeps.result import State, SweepResult, TrialMetrics, TrialResult
-from cutlayer.sweeps.shared import REASON, RESULT, SLOT, WORKER, SharedTrials
-from cutlayer.sweeps.space import Point, describe_point, short_names
+from cutlayer.sweeps.metrics import TrialMetrics
 from cutlayer.training.keys import Keys
+from cutlayer_sweep.page import render_page
+from cutlayer_sweep.result import State, SweepResult, TrialResult
+from cutlayer_sweep.shared import REASON, RESULT, SLOT, WORKER, SharedTrials
+from cutlayer_sweep.space import Point, describe_point, short_names
 
 POLL_SECONDS = 2.0
 _STATES: dict[str, State] = {"COMPLETE": "complete", "RUNNING": "running", "WAITING": "waiting"}

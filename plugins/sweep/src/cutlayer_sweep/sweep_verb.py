@@ -10,15 +10,14 @@ from rich.text import Text
 
 from cutlayer.cli.app import emit
 from cutlayer.cli.run import keys_for
-from cutlayer.cli.verb import verb
+from cutlayer.consent import allowed
 from cutlayer.report.rounding import plain, times
 from cutlayer.sweeps.leak_kind import LeakKind
 
 if TYPE_CHECKING:
-    from cutlayer.sweeps.result import SweepResult
+    from cutlayer_sweep.result import SweepResult
 
 
-@verb(consent=("host", "model", "path"))
 def sweep(
     job: Path,
     *,
@@ -28,6 +27,9 @@ def sweep(
     leak: LeakKind = LeakKind.ALL,
     out: Path | None = None,
     quiet: bool = False,
+    allow_host: list[str] | None = None,
+    allow_model: list[str] | None = None,
+    allow_path: list[str] | None = None,
     json: bool = False,
 ) -> None:
     """Run a job with varied values, plot utility against leak, and name the knee; the same command continues.
@@ -41,28 +43,35 @@ def sweep(
 
     Example: cutlayer sweep job.yaml --vary parties.bank.privacy.label_dp.eps=0.5,1,2
     """
-    from cutlayer.config.load import load_whole_job
-
-    load_whole_job(job)  # which says what is wrong with the file before Optuna and PyTorch are loaded
-    from cutlayer.cli.progress import progress_for
-    from cutlayer.sweeps.search import run_sweep
-    from cutlayer.sweeps.space import parse_varied
-
     folder = out or job.parent / "runs" / f"{job.stem}-sweep"
-    varied = [parse_varied(text) for text in vary]
-    keys = keys_for(job.parent, None)
-    with progress_for(quiet=quiet or json) as progress:
-        result = run_sweep(job, varied, folder, keys, progress, trials=trials, storage=storage, leak=leak)
+    with allowed(*allow_model or (), hosts=allow_host or (), paths=allow_path or ()):
+        result = _swept(job, vary, folder, trials, storage, leak, quiet=quiet or json)
     if json:
         emit(result.to_json())
     else:
         _show(result, folder, Console())
 
 
+def _swept(
+    job: Path, vary: list[str], folder: Path, trials: int | None, storage: str, leak: LeakKind, *, quiet: bool
+) -> SweepResult:
+    from cutlayer.config.load import load_whole_job
+
+    load_whole_job(job)  # which says what is wrong with the file before Optuna and PyTorch are loaded
+    from cutlayer.cli.progress import progress_for
+    from cutlayer_sweep.search import run_sweep
+    from cutlayer_sweep.space import parse_varied
+
+    varied = [parse_varied(text) for text in vary]
+    keys = keys_for(job.parent, None)
+    with progress_for(quiet=quiet) as progress:
+        return run_sweep(job, varied, folder, keys, progress, trials=trials, storage=storage, leak=leak)
+
+
 def _show(result: SweepResult, folder: Path, console: Console) -> None:
     from cutlayer.report.terminal import rich_table
-    from cutlayer.sweeps.page import trial_table, verdict
-    from cutlayer.sweeps.result import UNCOUNTED
+    from cutlayer.sweeps.metrics import UNCOUNTED
+    from cutlayer_sweep.page import trial_table, verdict
 
     console.print(Text(f"{plain(verdict(result))}.", "bold"))
     console.print(rich_table(trial_table(result)))

@@ -13,33 +13,17 @@ from typing import Any
 
 from cutlayer.attacks import column_attacks
 from cutlayer.config import Job
-from cutlayer.config.job import BOTTOM
-from cutlayer.config.load import load_job, opened, read_yaml
 from cutlayer.config.party import LABEL_FREE
 from cutlayer.config.phases import Phase, grades_rows
 from cutlayer.errors import ConfigError, NotApplicable
 from cutlayer.jobs.check import check_job
-from cutlayer.jobs.further_labels import of_first_label
-from cutlayer.protections import REGISTRY
 from cutlayer.protections.contract.base import Asset
-from cutlayer.sweeps.recommend.result import Limits
-from cutlayer.sweeps.space import Point
-from cutlayer.sweeps.variants import REMOVED, changed
+from cutlayer.sweeps.changes import EPSILONS, GRADES, NARROW, WIDTHS, Change, JobChanges
 from cutlayer.training.run_ledger import ledger_of
+from cutlayer_sweep.recommend.result import Limits
+from cutlayer_sweep.space import Point
 
 UNDEFENDED, CONFIGURED = "none", "as configured"
-WIDTHS, NARROW = (32, 64, 128), 8
-"""Columns of the sketch of each passive party in a release without labels; with noise, fewer may predict better."""
-EPSILONS, DELTA = (64.0, 16.0, 8.0), 1e-5
-"""Budgets of `dp_embedding` on the releases of each passive party."""
-GRADES = (8.0, 4.0)
-"""Epsilons of a row's grade, where partners release grades of drawn labels."""
-INTERVALS = 16
-"""Quantiles of each number of a passive party where intervals alone are released."""
-
-Change = tuple[tuple[str, ...], Any]
-"""A path into the job file, and the value to write there; see `changed`."""
-
 _GRADIENTS: Mapping[str, Mapping[str, Mapping[str, Any] | None]] = {
     "marvell 4": {"marvell": {"sum_kl": 4.0}},
     "marvell 1": {"marvell": {"sum_kl": 1.0}},
@@ -93,7 +77,7 @@ class Candidate:
 
 
 class Candidates:
-    """The candidates of one job file, and the job of each: of several labels that of the first.
+    """The candidates of one job file, and the job of each.
 
     Args:
         file: The job file.
@@ -101,7 +85,7 @@ class Candidates:
 
     Attributes:
         base: The job as in the file.
-        raw: The file's plain values.
+        of_file: Changes of the file.
         left_out: Candidates that the job cannot take, or without the guarantee, with the reason.
 
     Raises:
@@ -109,11 +93,9 @@ class Candidates:
     """
 
     def __init__(self, file: Path, limits: Limits) -> None:
-        self.base = of_first_label(load_job(file))
-        self.raw: dict[str, Any] = read_yaml(file)
-        self._folder = file.parent
+        self.of_file = JobChanges.of(file, columns=limits.max_rebuilt is not None)
+        self.base = self.of_file.base
         self.guarantee = limits.guarantee
-        self.protects_columns = limits.max_rebuilt is not None
         self.left_out: dict[str, str] = {}
 
     @cached_property
@@ -175,24 +157,6 @@ class Candidates:
             parties[name] = {"audit": audit.model_copy(update=limited)}
         return job.with_parties(parties)
 
-    def protecting(self, what: str) -> Job:
-        """The job with the protections of `init --protect` in place of its own; where they are its own, as it is.
-
-        Args:
-            what: `labels`, `columns`, `both` or `nothing`.
-        """
-        base, changes = self.base, [*self._without_defence()]
-        kinds = {(base.parties[name].fit or {}).get("kind") for name in base.passives}
-        label = (base.parties[base.active].privacy.get("label_dp") or {}).get("eps", 1.0)
-        if what == "labels":
-            is_so = kinds == {"sketch"} and LABEL_FREE in base.parties[base.active].privacy
-            changes = [*self._without_column_protections()] if is_so else [*changes, *self._label_free(WIDTHS[-1])]
-        elif what == "both":
-            changes = [] if kinds == {"grade"} else [*changes, *self._graded(label, GRADES[0])]
-        elif what == "columns":
-            changes += self._with_noise(EPSILONS[-1])
-        return self._opened(changes).uncompared()
-
     def _candidate(self, name: str, changes: Sequence[Change]) -> Candidate:
         job = self._checked(changes)
         every = ledger_of(job).totals
@@ -203,7 +167,7 @@ class Candidates:
         return Candidate(name, tuple(changes), epsilon, tuple(total.statement for total in every), job)
 
     def _checked(self, changes: Sequence[Change]) -> Job:
-        job = self._opened(changes)
+        job = self.of_file.job(changes)
         parties = {}
         for name, party in job.parties.items():
             audit = party.audit
@@ -221,18 +185,15 @@ class Candidates:
         check_job(job)
         return job
 
-    def _opened(self, changes: Sequence[Change]) -> Job:
-        return of_first_label(opened(with_changes(self.raw, changes), self._folder))
-
     def _proposed(self) -> Iterator[tuple[str, list[Change]]]:
         """Names and changes of all candidates, whether or not the job can take them."""
-        undefended = [*self._without_defence()]
+        undefended = [*self.of_file.without_defence()]
         yield UNDEFENDED, undefended
         if self._is_protected:
             yield CONFIGURED, []
         for width in WIDTHS:
-            yield f"label_free {width}", [*undefended, *self._label_free(width)]
-        if self.protects_columns:
+            yield f"label_free {width}", [*undefended, *self.of_file.label_free(width)]
+        if self.of_file.columns:
             yield from self._with_columns(undefended)
         strengths = dict.fromkeys((*_LABEL_DP, *([self.guarantee] if self.guarantee else ())))
         dp = {
@@ -252,96 +213,26 @@ class Candidates:
         bases: dict[str, list[Change]] = {
             "": undefended,
             "label_dp 1": [*undefended, (("parties", self.base.active, "privacy", "label_dp"), {"eps": 1.0})],
-            f"label_free {NARROW}": [*undefended, *self._label_free(NARROW)],
-            f"label_free {WIDTHS[0]}": [*undefended, *self._label_free(WIDTHS[0])],
-            intervals: [*undefended, *self._label_free(WIDTHS[1], intervals=True)],
+            f"label_free {NARROW}": [*undefended, *self.of_file.label_free(NARROW)],
+            f"label_free {WIDTHS[0]}": [*undefended, *self.of_file.label_free(WIDTHS[0])],
+            intervals: [*undefended, *self.of_file.label_free(WIDTHS[1], intervals=True)],
         }
         if LABEL_FREE in self.base.parties[self.base.active].privacy:
-            bases[CONFIGURED] = [*self._without_column_protections()]
+            bases[CONFIGURED] = [*self.of_file.without_column_protections()]
         yield intervals, bases[intervals]
         for name, changes in bases.items():
             for epsilon in EPSILONS:
                 named = " + ".join(filter(None, (name, f"dp_embedding {epsilon:g}")))
-                yield named, [*changes, *self._with_noise(epsilon)]
+                yield named, [*changes, *self.of_file.with_noise(epsilon)]
         for label in dict.fromkeys((1.0, *([self.guarantee] if self.guarantee else ()))):
             for epsilon in GRADES:
-                yield f"label_dp {label:g} + grade_dp {epsilon:g}", [*undefended, *self._graded(label, epsilon)]
+                yield f"label_dp {label:g} + grade_dp {epsilon:g}", [*undefended, *self.of_file.graded(label, epsilon)]
 
     @property
     def _is_protected(self) -> bool:
         job = self.base
         return (
             LABEL_FREE in job.parties[job.active].privacy
-            or bool(self._protections(job.active, Asset.LABELS))
-            or (self.protects_columns and any(self._protections(name, Asset.FEATURES) for name in job.passives))
+            or bool(self.of_file.protections(job.active, Asset.LABELS))
+            or (self.of_file.columns and any(self.of_file.protections(name, Asset.FEATURES) for name in job.passives))
         )
-
-    def _protections(self, party: str, asset: Asset) -> list[str]:
-        keys = self.base.parties[party].protections
-        return [key for key in keys if key in REGISTRY and REGISTRY[key].protects is asset]
-
-    def _without_column_protections(self) -> Iterator[Change]:
-        for name in self.base.passives if self.protects_columns else ():
-            for key in self._protections(name, Asset.FEATURES):
-                yield ("parties", name, "privacy", key), REMOVED
-
-    def _without_defence(self) -> Iterator[Change]:
-        """Changes that leave no protection of what is limited, and train every step with gradients."""
-        yield from self._without_column_protections()
-        for key in (*self._protections(self.base.active, Asset.LABELS), LABEL_FREE):
-            yield ("parties", self.base.active, "privacy", key), REMOVED
-        for name in self.base.passives:
-            yield ("parties", name, "fit"), REMOVED
-            if grades_rows(self.base, name):  # no gradient trains a grade
-                yield ("parties", name, "privacy", "grade_dp"), REMOVED
-                yield ("model", "bottom", name), dict(BOTTOM)
-        for key in ("release", "warmup_epochs"):
-            yield ("train", key), REMOVED
-        if self.base.fits_top:  # by no gradient
-            yield ("model", "top"), REMOVED
-
-    def _label_free(self, width: int, *, intervals: bool = False) -> Iterator[Change]:
-        """Changes to a single release of a sketch, of which no message depends on a label, and to the best model of it.
-
-        With `intervals` it holds the interval of each number in place of the number. A top model that is no network of
-        the default kind stays.
-        """
-        job = self.base
-        yield ("parties", job.active, "privacy", LABEL_FREE), None
-        for name in job.passives:
-            yield ("parties", name, "fit"), {"kind": "sketch", **({"numbers": False} if intervals else {})}
-            if intervals:
-                yield ("parties", name, "features", "numbers"), {"quantiles": INTERVALS}
-            elif not self.raw["parties"][name].get("features", {}).get("numbers"):
-                yield ("parties", name, "features", "numbers"), {"scale": "robust"}
-        yield from self._once({"kind": "linear", "width": width})
-
-    def _with_noise(self, epsilon: float) -> Iterator[Change]:
-        """Changes to releases of every partner with Gaussian noise."""
-        for name in self.base.passives:
-            yield ("parties", name, "privacy", "dp_embedding"), {"clip": 1.0, "epsilon": epsilon, "delta": DELTA}
-
-    def _graded(self, label: float, epsilon: float) -> Iterator[Change]:
-        """Changes to a single release of one drawn grade a row, of a model of drawn labels, as `init` writes it."""
-        yield ("parties", self.base.active, "privacy", "label_dp"), {"eps": label}
-        for name in self.base.passives:
-            yield ("parties", name, "fit"), {"kind": "grade"}
-            yield ("parties", name, "privacy", "grade_dp"), {"epsilon": epsilon}
-        yield from self._once({"kind": "grade"})
-
-    def _once(self, bottom: Mapping[str, Any]) -> Iterator[Change]:
-        """Changes to a single release by a bottom model of each partner, and to the best model of it."""
-        job = self.base
-        fitted = job.fits_top or job.top.get("kind") == "mlp"
-        own = {"kind": "auto"} if fitted else dict(job.bottom_of(job.active))
-        yield ("model", "bottom"), {name: dict(bottom) if name in job.passives else own for name in job.parties}
-        if fitted:
-            yield ("model", "top"), dict(job.model.top) if job.fits_top else {"kind": "auto"}
-        yield ("train", "release"), "once"
-
-
-def with_changes(raw: Any, changes: Sequence[Change]) -> Any:
-    """A copy of nested mappings with some keys written or removed, in order."""
-    for path, value in changes:
-        raw = changed(raw, path, value)
-    return raw

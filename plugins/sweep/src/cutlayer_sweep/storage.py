@@ -8,32 +8,18 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import optuna
+from optuna.storages import JournalStorage, RDBStorage
+from optuna.storages.journal import JournalFileBackend
 
 from cutlayer.errors import ConfigError
-
-if TYPE_CHECKING:
-    import optuna
 
 SQLITE_WAIT_SECONDS = 60
 OPEN_ATTEMPTS = 5
 DIRECTIONS: tuple[Literal["maximize", "minimize"], ...] = ("maximize", "minimize", "minimize")
 """Directions of utility, leak and columns rebuilt."""
-
-
-def require_optuna() -> None:
-    """Import Optuna, and let it log warnings only.
-
-    Raises:
-        ConfigError: Optuna is not installed.
-    """
-    try:
-        import optuna
-    except ImportError:
-        raise ConfigError.expected(
-            "the package optuna, which keeps a sweep's trials", "none", "pip install 'cutlayer[sweep]'"
-        ) from None
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 
 def without_password(storage: str) -> str:
@@ -56,8 +42,7 @@ def open_study(storage: str, name: str, identity: dict[str, str]) -> optuna.Stud
     Raises:
         ConfigError: The storage cannot be opened, or holds something else or the sweep of another job.
     """
-    import optuna
-
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
     with _explained(storage):
         opened = _open_storage(storage)
         study = optuna.create_study(storage=opened, study_name=name, directions=DIRECTIONS, load_if_exists=True)
@@ -78,9 +63,6 @@ def open_study(storage: str, name: str, identity: dict[str, str]) -> optuna.Stud
 
 
 def _open_storage(storage: str) -> Any:
-    from optuna.storages import JournalStorage, RDBStorage
-    from optuna.storages.journal import JournalFileBackend
-
     if "://" not in storage:
         path = Path(storage)
         _check_journal(path)

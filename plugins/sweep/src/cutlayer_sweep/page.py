@@ -12,8 +12,9 @@ from cutlayer.report.rounding import auc, interval, metric, times
 from cutlayer.report.section import Cell, Column, Table, number, table
 from cutlayer.report.svg import Axis, Scale, axes, element, marker, padded
 from cutlayer.results.metric_names import name_of
-from cutlayer.sweeps.result import UNCOUNTED, SweepResult, TrialMetrics
-from cutlayer.sweeps.space import format_value
+from cutlayer.sweeps.metrics import UNCOUNTED, TrialMetrics
+from cutlayer_sweep.result import SweepResult
+from cutlayer_sweep.space import format_value
 
 WIDTH, HEIGHT = 640, 380
 LEFT = 56

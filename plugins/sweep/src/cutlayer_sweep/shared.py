@@ -21,8 +21,8 @@ from optuna.exceptions import UpdateFinishedTrialError
 from optuna.samplers import TPESampler
 from optuna.trial import FrozenTrial, TrialState
 
-from cutlayer.sweeps.result import TrialMetrics
-from cutlayer.sweeps.space import EVEN_TRIALS, Point, Space
+from cutlayer.sweeps.metrics import TrialMetrics
+from cutlayer_sweep.space import EVEN_TRIALS, Point, Space
 
 SLOT = "slot"
 REASON = "reason"

@@ -180,7 +180,9 @@ class ReleasingPart(OwnPart):
         """
         part = super().open(run, party, training, *rest)
         if party == part.job.active:
-            raise ConfigError.expected("a passive party", f"{party}, which has the labels", "see batches.predictor")
+            raise ConfigError.expected(
+                "a passive party", f"{party}, which has the labels", "see cutlayer_batches.predictor"
+            )
         acting = [each.name for each in chain_of(part.job, party).protections if each.acts_at("embedding_out")]
         if part.graded:
             acting = [name for name in acting if name != GradeDP.name]
@@ -266,7 +268,7 @@ class PredictingPart(OwnPart):
         """
         part = super().open(run, party, training, *rest)
         if party != part.job.active:
-            raise ConfigError.expected(f"the label owner {part.job.active}", party, "see batches.releaser")
+            raise ConfigError.expected(f"the label owner {part.job.active}", party, "see cutlayer_batches.releaser")
         widths = {name: width for name, width in part.record.widths.items() if name != party}
         released = {name: release_fields(part.job, name, width) for name, width in widths.items()}
         encoder = part.model.encoder

@@ -4,8 +4,8 @@
 weight and no secret in it. `release` counts a distributed release once, whatever number of workers made it.
 """
 
-from cutlayer.batches.functions import BatchFunction, Identifier, Predictor, Releaser, identifier, predictor, releaser
-from cutlayer.batches.released import CommittedRelease, OpenRelease, check_release, release
+from cutlayer_batches.functions import BatchFunction, Identifier, Predictor, Releaser, identifier, predictor, releaser
+from cutlayer_batches.released import CommittedRelease, OpenRelease, check_release, release
 
 __all__ = [
     "BatchFunction",

@@ -12,8 +12,8 @@ from typing import Self, TypeVar
 
 import pyarrow as pa
 
-from cutlayer.batches.parts import OwnPart, PredictingPart, ReleasingPart, part_at
 from cutlayer.consent import allowed
+from cutlayer_batches.parts import OwnPart, PredictingPart, ReleasingPart, part_at
 
 Batch = TypeVar("Batch", pa.RecordBatch, pa.Table)
 

@@ -1,0 +1,172 @@
+"""`pytest --forks 3`: tests in three processes that are forked when all is imported and collected, which happens once.
+
+Each process takes the next files that belong together until there are none. A process that dies ends the run, which
+fails and names the test.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, Pipe, wait
+from typing import Any
+
+import pytest
+
+_NUMBER = 2
+"""Bytes of the number of a group of tests."""
+_PATIENCE = 10
+"""Seconds without any report after which it is looked whether a process has died."""
+
+
+@dataclass
+class _Worker:
+    """A process that runs tests, as the first one sees it.
+
+    Attributes:
+        process: Its id.
+        results: What it sends: the id of a test that starts, nothing when it has no more, and reports.
+        test: Id of the test that it runs.
+    """
+
+    process: int
+    results: Connection
+    test: str = ""
+
+
+class Forks:
+    """Runs the collected tests in several processes.
+
+    Args:
+        count: Number of processes.
+        together: What tests have in common that one process runs, one after the other.
+    """
+
+    def __init__(self, count: int, together: Callable[[pytest.Item], str]) -> None:
+        self._count, self._together = count, together
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
+        """Run all; without processes of their own where a few tests were chosen, or where they are only listed."""
+        groups = self._groups(session.items)
+        if session.testsfailed or session.config.option.collectonly or len(groups) == 1:
+            return None
+        session.config._tmp_path_factory.getbasetemp()
+        numbers = _queue(len(groups))
+        workers: list[_Worker] = []
+        try:
+            for number in range(min(self._count, len(groups))):
+                results, sent = Pipe(duplex=False)
+                process = os.fork()
+                if not process:
+                    _work(session.config, number, groups, numbers, sent)
+                sent.close()
+                workers.append(_Worker(process, results))
+            _gather(session, workers)
+        finally:
+            for worker in workers:
+                if worker.test:
+                    os.kill(worker.process, signal.SIGTERM)
+                os.waitpid(worker.process, 0)
+        return True
+
+    def _groups(self, items: list[pytest.Item]) -> list[list[pytest.Item]]:
+        groups: dict[str, list[pytest.Item]] = {}
+        for item in items:
+            groups.setdefault(self._together(item), []).append(item)
+        return [*groups.values()]
+
+
+def _queue(count: int) -> int:
+    """A pipe with the numbers up to `count`: each is read by one process, and after the last the pipe has ended."""
+    read, write = os.pipe()
+    os.write(write, b"".join(number.to_bytes(_NUMBER, "big") for number in range(count)))
+    os.close(write)
+    return read
+
+
+def _gather(session: pytest.Session, workers: list[_Worker]) -> None:
+    """Report what the processes send until all have ended."""
+    hook = session.config.hook
+    running: dict[Any, _Worker] = {worker.results: worker for worker in workers}
+    while running:
+        ready = wait([*running], _PATIENCE)
+        for worker in [running[results] for results in ready] or filter(_has_died, running.values()):
+            try:
+                sent = worker.results.recv() if ready else None
+            except EOFError:
+                sent = None
+            if isinstance(sent, str):
+                worker.test = sent
+                if not sent:
+                    del running[worker.results]
+                continue
+            if sent is None:
+                report = _death(worker.test)
+            else:
+                report = hook.pytest_report_from_serializable(config=session.config, data=sent)
+            hook.pytest_runtest_logreport(report=report)
+            if sent is None or session.shouldfail:
+                raise session.Failed(session.shouldfail)
+
+
+def _has_died(worker: _Worker) -> bool:
+    """Whether a process has ended, whose pipe a process that it started keeps open."""
+    return os.waitid(os.P_PID, worker.process, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _death(test: str) -> pytest.TestReport:
+    text = "the process that ran this test died"
+    return pytest.TestReport(test, (test.partition("::")[0], None, test), {}, "failed", text, "call")
+
+
+def _work(config: pytest.Config, number: int, groups: list[list[pytest.Item]], numbers: int, sent: Connection) -> None:
+    """Be a process that runs tests; never returns."""
+    try:
+        manager = config.pluginmanager
+        manager.unregister(name="terminalreporter")
+        manager.register(_Sender(config, sent))
+        # The files that hold what is captured are shared with the process that was forked.
+        capture = manager.getplugin("capturemanager")
+        capture.stop_global_capturing()
+        capture.start_global_capturing()
+        capture.suspend_global_capture()
+        factory: Any = config._tmp_path_factory
+        factory._basetemp = factory.getbasetemp() / f"worker{number}"
+        factory._basetemp.mkdir(mode=0o700)
+        items = _items(groups, numbers)
+        item = next(items, None)
+        while item:
+            following = next(items, None)
+            config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            item = following
+        sent.send("")
+        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
+
+def _items(groups: list[list[pytest.Item]], numbers: int) -> Iterator[pytest.Item]:
+    while number := os.read(numbers, _NUMBER):
+        yield from groups[int.from_bytes(number, "big")]
+
+
+class _Sender:
+    """Sends what happens in a process to the one that reports it."""
+
+    def __init__(self, config: pytest.Config, sent: Connection) -> None:
+        self._config, self._sent = config, sent
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Name the test that starts, in case that the process dies."""
+        self._sent.send(nodeid)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Send a report."""
+        hook = self._config.hook
+        self._sent.send(hook.pytest_report_to_serializable(config=self._config, report=report))
