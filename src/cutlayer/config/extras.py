@@ -40,8 +40,8 @@ def missing_of(extra: str) -> list[str]:
 def remedy_of(extra: str) -> str:
     """The command that installs an extra; one of a package of this repository is installed from a checkout too.
 
-    >>> remedy_of("sql"), remedy_of("serve")
-    ("pip install 'cutlayer[sql]'", "pip install 'cutlayer[serve]', or in a checkout pip install './plugins/serve[http]'")
+    >>> remedy_of("sql")
+    "pip install 'cutlayer[sql]'"
     >>> remedy_of("mlflow")
     "pip install 'cutlayer[mlflow]', or in a checkout pip install './plugins/loggers[mlflow]'"
     """
