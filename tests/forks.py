@@ -90,7 +90,7 @@ def _queue(count: int) -> int:
 
 def _gather(session: pytest.Session, workers: list[_Worker]) -> None:
     """Report what the processes send until all have ended."""
-    hook = session.config.hook
+    hook, left = session.config.hook, {item.nodeid for item in session.items}
     running: dict[Any, _Worker] = {worker.results: worker for worker in workers}
     while running:
         ready = wait([*running], _PATIENCE)
@@ -101,16 +101,19 @@ def _gather(session: pytest.Session, workers: list[_Worker]) -> None:
                 sent = None
             if isinstance(sent, str):
                 worker.test = sent
+                left.discard(sent)
                 if not sent:
                     del running[worker.results]
                 continue
             if sent is None:
-                report = _death(worker.test)
+                report = _failure(worker.test, "the process that ran this test died")
             else:
                 report = hook.pytest_report_from_serializable(config=session.config, data=sent)
             hook.pytest_runtest_logreport(report=report)
             if sent is None or session.shouldfail:
                 raise session.Failed(session.shouldfail)
+    for test in left:
+        hook.pytest_runtest_logreport(report=_failure(test, "no process ran this test"))
 
 
 def _has_died(worker: _Worker) -> bool:
@@ -118,8 +121,7 @@ def _has_died(worker: _Worker) -> bool:
     return os.waitid(os.P_PID, worker.process, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
-def _death(test: str) -> pytest.TestReport:
-    text = "the process that ran this test died"
+def _failure(test: str, text: str) -> pytest.TestReport:
     return pytest.TestReport(test, (test.partition("::")[0], None, test), {}, "failed", text, "call")
 
 

@@ -152,6 +152,17 @@ def test_one_row_is_made_of_each_id_of_many_rows(place: Place, folder: Path, opt
     assert parties(folder)["telco"]["table"] == {"path": "telco.csv", "aggregate": {"by": "id", "columns": columns}}
 
 
+def test_a_partner_makes_one_row_of_each_id_of_its_own_table(place: Place, folder: Path) -> None:
+    assert place.call("init", folder, "--partner-name", "telco", "--yes").code == 0
+    theirs = folder.parent / "theirs"
+    theirs.mkdir()
+    (theirs / "job.yaml").write_text((folder / "job.yaml").read_text())
+    write_csv(theirs / "telco.csv", telco(id=[100 + 7 * (row // 3) for row in range(ROWS)]))
+    result = place.call("init", theirs, "--as", "telco", "--yes")
+    assert "aggregate of telco.csv: one row of each id" in result.out, result
+    assert place.call("check", theirs / "job.yaml", "--as", "telco", "--local", theirs / "telco.yaml").code == 0
+
+
 def test_events_are_dated_by_the_columns_that_can_be(place: Place, folder: Path) -> None:
     day, applied = date(2024, 3, 1), date(2024, 4, 25)
     events = telco(

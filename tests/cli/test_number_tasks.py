@@ -81,6 +81,15 @@ def columns(path: Path) -> dict[str, np.ndarray]:
     )
 
 
+def test_intervals_stand_beside_an_undefended_model_that_is_trained_by_steps(place: Place) -> None:
+    """Its validation rows choose its epoch, so that no interval is theirs."""
+    train = {**JOB["train"], "epochs": 1}
+    owner = {"task": "regression", "label": "days", "exposure": None, "coverage": 0.8, "train": train}
+    run = ran(place, **owner, privacy={"label_free": None}, compare=["undefended"])
+    assert [row.run.label for row in run.summary.utility.rows][:2] == ["this run", "undefended"]
+    assert run.summary.quality.metrics["coverage"] is not None
+
+
 def test_counts_are_rates_by_exposure_with_intervals_that_hold_as_many_as_stated(place: Place) -> None:
     run = ran(place, coverage=0.8)
     assert run.summary.task.target == "count"

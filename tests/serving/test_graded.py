@@ -18,6 +18,7 @@ from cutlayer import VerticalClassifier, VerticalRegressor
 from cutlayer.accounting import MARKER, RandomizedGrade, log_of_run
 from cutlayer.accounting.run_store import NAME, RunStore
 from cutlayer.channel import Kind
+from cutlayer.cli.app import _run
 from cutlayer.config import Job, validated
 from cutlayer.data.store import Store
 from cutlayer.errors import BudgetExceeded, CheckpointError, ConfigError, DataError
@@ -282,7 +283,9 @@ def draws_counted(served: Path) -> tuple[int, int]:
     return event.draws, event.again
 
 
-def test_changed_rows_are_counted_in_the_ledger_and_refused_beyond_the_budget(counted: Path, tmp_path: Path) -> None:
+def test_changed_rows_are_counted_in_the_ledger_and_refused_beyond_the_budget(
+    counted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     job, folder = job_of(counted)
     given = {name: pa.parquet.read_table(own_table(counted, name)) for name in (ACTIVE, TELCO, "shop")}
     other = {**given, TELCO: changed(given[TELCO], 60)}
@@ -309,6 +312,8 @@ def test_changed_rows_are_counted_in_the_ledger_and_refused_beyond_the_budget(co
     assert f"up to 2 draws of a row, which add up, {again} rows drawn more than once" in str(
         [entry.statement for line in RunStore(counted.parent / "keys" / NAME).lines() for entry in line.ledger.entries]
     )
+    assert _run(["ledger", str(counted.parent / "keys")]) == 0
+    assert f"    {again} rows were drawn more than once" in capsys.readouterr().out
 
 
 def test_a_lost_count_is_refused_by_a_prediction(counted: Path, tmp_path: Path) -> None:

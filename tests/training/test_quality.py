@@ -80,6 +80,27 @@ def test_a_regression_has_its_error_and_its_groups() -> None:
     assert not found.confusions
 
 
+def test_survival_is_calibrated_where_its_hazards_are_right() -> None:
+    """Of rows whose hazards differ as much as here, all at one hazard have too high a baseline at first."""
+    draw = np.random.default_rng(0)
+    log_hazard = draw.normal(size=20_000)
+    died, censored = draw.exponential(np.exp(-log_hazard)), draw.uniform(0.1, 3.0, 20_000)
+    labels = torch.from_numpy(np.stack([np.minimum(died, censored), died <= censored], axis=1))
+    before = Task.fitted("regression", (), labels, "survival")
+    logits = torch.from_numpy(log_hazard - math.log(before.scale))[:, None]
+    task = before.with_baseline(logits, labels)
+    found = quality(task, logits, labels)
+    assert len(found.bins) == BINS, "groups by the hazard, which no outcome is in"
+    assert all(group.predicted == pytest.approx(group.observed, abs=0.08) for group in found.bins)
+    times = np.array(task.hazard.quartiles)
+    alive, assumed = (each.further(each.predicted(logits)).mean(axis=0) for each in (task, before))
+    truth = np.exp(-np.outer(np.exp(log_hazard), times)).mean(axis=0)
+    assert alive == pytest.approx(truth, abs=0.01)
+    assert np.abs(assumed - truth).max() > 0.05
+    plain = Task("regression", (), center=1.0)
+    assert plain.with_baseline(logits, labels) is plain
+
+
 def test_the_positive_class_is_the_one_that_the_job_names() -> None:
     """The same model and rows, measured as a model of the other class."""
     logits = torch.tensor([-3.0, -2.0, 0.5, -1.0, 1.0])[:, None]

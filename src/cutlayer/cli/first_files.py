@@ -82,16 +82,18 @@ def write_partner(
     Raises:
         CutlayerError: The job has no such partner, or the table does not fit.
     """
-    from cutlayer.cli.questions import choice
+    from cutlayer.cli.questions import choice, one_row_an_id
     from cutlayer.config.load import load_closed_job
     from cutlayer.config.names import PROTECTED
     from cutlayer.jobs.column_guesses import repeated_ids
+    from cutlayer.jobs.guessed_aggregate import aggregate_lines
     from cutlayer.jobs.private_part import Terms, partner_section
 
     job = load_closed_job(folder / SHARED)
     if name not in job.passives:
         raise ConfigError.expected(f"--as with a partner of the job ({', '.join(job.passives)})", name)
     table, key = _own_table(folder, files, keys, asking=asking)
+    table = one_row_an_id(table, key, asking=asking)
     protect = choice("What has to stay private?", PROTECTED, protect, "labels", asking=False)
     terms = Terms.of(job, name, protects_columns=protect in ("columns", "both"))
     repeated = repeated_ids(table, key)
@@ -101,6 +103,7 @@ def write_partner(
     _check_new([private.name], folder, overwrite=overwrite)
     _write(private, section, [*_comments(name, table, {key})], shared=False)
     lines = [f"wrote {private}", f"id: {key} of {table.path.name}", *columns_read(table, {key})]
+    lines += aggregate_lines(table)
     lines += [*_width_line(table, key, terms, job.active, name), *([f"warning {repeated}"] if repeated else [])]
     check = f"cutlayer check {folder / SHARED} --as {name} --local {private}"
     document = {"files": [str(private)], "columns": {table.path.name: _document(table, {key})}, "next": [check]}

@@ -65,6 +65,8 @@ def _page(sums: Sequence[tuple[RunLine, Sequence[RunLine]]]) -> Iterator[str]:
             if line.party == party:
                 yield f"  {line.time}  job {line.job}, run {line.run}, {line.count:,} rows {line.rows[:8]}"
                 yield from (f"    {total.statement}" for total in line.ledger.totals)
+                if again := _again(line):
+                    yield f"    {again:,} {'row was' if again == 1 else 'rows were'} drawn more than once"
         # The sum of a run's rows is that of every run that shares one of them, so that runs of the same rows have one.
         for rows, sharing in {line.rows: runs for line, runs in sums if line.party == party}.items():
             runs, names = of_party(party, sharing), _names(party, sharing)
@@ -74,6 +76,13 @@ def _page(sums: Sequence[tuple[RunLine, Sequence[RunLine]]]) -> Iterator[str]:
             yield from (f"    {total.statement}" for total in sum_of(runs).totals)
             if names:
                 yield f"    {RENAMED.format(names=', '.join(names), party=party)}"
+
+
+def _again(line: RunLine) -> int:
+    """Rows of a run whose grade was drawn more than once, because their columns changed."""
+    from cutlayer.accounting import RandomizedGrade
+
+    return max((e.event.again for e in line.ledger.entries if isinstance(e.event, RandomizedGrade)), default=0)
 
 
 def _names(party: str, sharing: Sequence[RunLine]) -> list[str]:
@@ -95,6 +104,7 @@ def _plain(line: RunLine, sharing: Sequence[RunLine]) -> dict[str, Any]:
         "rows": line.rows,
         "count": line.count,
         "totals": [total.model_dump(mode="json") for total in line.ledger.totals],
+        "drawn_more_than_once": _again(line),
         "runs_on_these_rows": len({line.run for line in runs}),
         "other_names": _names(line.party, sharing),
         "all_runs": [total.model_dump(mode="json") for total in sum_of(runs).totals],

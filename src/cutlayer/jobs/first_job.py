@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -137,11 +138,13 @@ class Overlap(NamedTuple):
         rows: Number of the owner's rows.
         common: Number of those that every partner has.
         repeats: Whether an id of the owner has several rows.
+        fewest: Number of those that the partner with the fewest has.
     """
 
     rows: int
     common: int
     repeats: bool
+    fewest: int
 
 
 def matched(job: FirstJob) -> tuple[FirstJob, Overlap]:
@@ -166,12 +169,20 @@ def overlap_of(job: FirstJob) -> Overlap:
         DataError: The ids of a table are not in order, or no row is with every party.
     """
     identified = {name: table.identified for name, table in _id_tables(job).items()}
-    own = identified[job.owner.party]
-    has = np.zeros(own.rows, dtype=bool)
-    has[intersect({name: each.digests for name, each in identified.items()})[job.owner.party]] = True
-    if isinstance(own, DistinctIds):
-        has = has[own.of_rows]
-    return Overlap(len(has), int(has.sum()), repeats=isinstance(own, DistinctIds))
+    name = job.owner.party
+    own = identified[name]
+    digests = {party: each.digests for party, each in identified.items()}
+
+    def held(parties: Iterable[str]) -> npt.NDArray[np.bool_]:
+        """Whether each row is with all of some parties."""
+        has = np.zeros(own.rows, dtype=bool)
+        has[intersect({party: digests[party] for party in (name, *parties)})[name]] = True
+        return has[own.of_rows] if isinstance(own, DistinctIds) else has
+
+    partners = [party for party in digests if party != name]
+    common = held(partners)
+    fewest = min((int(held([party]).sum()) for party in partners), default=len(common))
+    return Overlap(len(common), int(common.sum()), isinstance(own, DistinctIds), fewest)
 
 
 def _id_tables(job: FirstJob) -> dict[str, PartyTable]:
@@ -309,7 +320,9 @@ def grades_of(job: FirstJob) -> GradesChoice:
     elif task not in NUMBERS:
         overlap, split = overlap_of(job), SplitConfig()
         counts = [*label_of(job).classes.values()]
-        rows = int((1 - split.test - split.validation) * (overlap.common if job.partners else overlap.rows))
+        # Each partner fits to the labels of its own rows.
+        met = overlap.fewest if job.rows == "all" else overlap.common
+        rows = int((1 - split.test - split.validation) * (met if job.partners else overlap.rows))
     return choose_grades(task, counts, rows, protect=job.protect, refused=refused)
 
 

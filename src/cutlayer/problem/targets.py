@@ -36,7 +36,7 @@ _PAIRED_ROWS = 20_000
 
 
 class Hazard(NamedTuple):
-    """Cumulative hazard of the training rows, by the estimate of Nelson and Aalen.
+    """Cumulative hazard of a row of relative hazard 1, by the estimate of Nelson and Aalen, or of Breslow.
 
     Attributes:
         moments: Times of events, ascending; at most 500.
@@ -47,14 +47,18 @@ class Hazard(NamedTuple):
     values: tuple[float, ...] = ()
 
     @classmethod
-    def of(cls, labels: Tensor) -> Hazard:
+    def of(cls, labels: Tensor, risks: Floats | None = None) -> Hazard:
         """The estimate of labels (n, 2), times and events.
+
+        Args:
+            labels: The labels.
+            risks: Relative hazards of the rows, (n,); `None` where all are 1.
 
         Raises:
             DataError: There is no event.
         """
         times, events = _times(labels)
-        moments, values = cumulative_hazard(times, events)
+        moments, values = cumulative_hazard(times, events, risks)
         if not len(moments):
             raise DataError.expected("an event among the training rows", "none", "provide more rows")
         kept = np.unique(np.linspace(0, len(moments) - 1, _MAX_STEPS).astype(np.int64))

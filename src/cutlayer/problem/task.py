@@ -213,6 +213,22 @@ class Task:
         margin = margin_of(self.predicted(logits), truth.numpy(), coverage, self.power)
         return replace(self, coverage=coverage, margin=margin)
 
+    def with_baseline(self, logits: Tensor, labels: Tensor) -> Task:
+        """The task with the hazard that a model's relative hazards leave to the rows' times; the same if not survival.
+
+        What the model learned from has all rows at one hazard. Rows of high hazard leave early, so that its hazard of
+        the first times is too high beside theirs, and probabilities of survival are too low.
+
+        Args:
+            logits: Logits of training rows.
+            labels: Their true labels.
+
+        Reference: Breslow 1972 (discussion of Cox, JRSS B 34).
+        """
+        if self.target != "survival":
+            return self
+        return replace(self, hazard=Hazard.of(labels, self.predicted(logits)))
+
     @property
     def further_names(self) -> tuple[str, ...]:
         """Names of what a prediction has besides: bounds, classes in its set, or probabilities of survival."""

@@ -104,7 +104,8 @@ def undefended_job(job: Job) -> Job:
     audits = {name: _of_few_epochs(party.audit) for name, party in job.parties.items()}
     followed = min(audits[job.active].followed, BRIEFLY_FOLLOWED)
     audits[job.active] = audits[job.active].model_copy(update={"followed": followed})
-    parties = {name: {"fit": None, "audit": audit} for name, audit in audits.items()}
+    parties: dict[str, dict[str, object]] = {name: {"fit": None, "audit": audit} for name, audit in audits.items()}
+    parties[job.active]["coverage"] = 0  # the rows that its margin would be of choose the epoch
     return plain.with_parties(parties, train=train, model=model)
 
 

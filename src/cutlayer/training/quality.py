@@ -69,7 +69,9 @@ def _quality(task: Task, logits: Tensor, labels: Tensor, positive_share: float |
         spread = np.maximum(predicted, 1e-300) ** task.power * exposure
         dispersion = float(np.mean((happened - expected) ** 2 / np.maximum(spread, 1e-300)))
         metrics = {} if task.target == "survival" else {"dispersion": dispersion}
-        return Quality(metrics=metrics, bins=_bins(expected, happened))
+        # What is expected up to a row's last time depends on that time, and so on what happened: no group is by it.
+        groups_by = predicted if task.target == "survival" else expected
+        return Quality(metrics=metrics, bins=_bins(expected, happened, groups_by))
     if task.kind == "regression":
         squares = computed(rows, np.float64, lambda part: (predicted[part] - truth[part]) ** 2)
         targets = computed(rows, np.float64, lambda part: truth[part])
@@ -154,12 +156,14 @@ def _ranking(ranking: Ranking, scores: Floats, positive: npt.NDArray[np.bool_]) 
     }
 
 
-def _bins(predicted: Floats, observed: Floats | npt.NDArray[np.bool_]) -> tuple[CalibrationBin, ...]:
-    """Groups of equal size by the prediction; equal predictions share a group."""
-    rows = len(predicted)
-    copy = computed(rows, np.float64, lambda part: predicted[part])
+def _bins(
+    predicted: Floats, observed: Floats | npt.NDArray[np.bool_], groups_by: Floats | None = None
+) -> tuple[CalibrationBin, ...]:
+    """Groups of equal size by the prediction, or by other values; equal ones share a group."""
+    rows, by = len(predicted), predicted if groups_by is None else groups_by
+    copy = computed(rows, np.float64, lambda part: by[part])
     edges = np.unique(np.quantile(copy, np.arange(1, BINS) / BINS, overwrite_input=True))
-    groups = computed(rows, np.int8, lambda part: np.searchsorted(edges, predicted[part], side="right"))
+    groups = computed(rows, np.int8, lambda part: np.searchsorted(edges, by[part], side="right"))
     sizes = np.zeros(BINS, np.int64)
     for start, end in chunks_of(rows):
         sizes += np.bincount(groups[start:end], minlength=BINS)

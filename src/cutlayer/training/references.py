@@ -122,7 +122,15 @@ def fit_reference(
     top = build_top(section, {COLUMNS: len(joined.cardinalities) + joined.numbers}, task.outputs)
     if not isinstance(top, FittedTop):
         raise TypeError(f"expected a top model that is fitted at once, got {type(top).__name__}")
-    chosen = None if weights is None else weights[rows]
-    top.fit(columns_of(rows), labels[rows], TrainingLoss(task), own=COLUMNS, inputs=joined, seed=seed, weights=chosen)
-    logits = torch.cat([top(columns_of(batch)) for batch in evaluation_batches(held_out, EVALUATION_ROWS)])
+    chosen, truth = None if weights is None else weights[rows], labels[rows]
+    if task.target == "survival":  # the hazard of the run that it is compared with is that beside the run's own model
+        task = task.with_baseline(torch.zeros(len(rows), 1), truth)
+    top.fit(columns_of(rows), truth, TrainingLoss(task), own=COLUMNS, inputs=joined, seed=seed, weights=chosen)
+
+    def logits_of(rows: Tensor) -> Tensor:
+        return torch.cat([top(columns_of(batch)) for batch in evaluation_batches(rows, EVALUATION_ROWS)])
+
+    if task.target == "survival":
+        task = task.with_baseline(logits_of(rows), truth)
+    logits = logits_of(held_out)
     return Reference(task.evaluate(logits, labels[held_out]), logits, -1)

@@ -144,6 +144,7 @@ def _draws(seed: int, units: int) -> tuple[npt.NDArray[np.int16], ...]:
 def chance(task: Task, training: Tensor, held_out: Tensor) -> Mapping[str, float]:
     """Held-out metrics of the best constant prediction, fitted on the training labels."""
     if task.kind == "regression":
+        task = task.with_baseline(torch.zeros(len(training), 1), training)
         return task.evaluate(torch.zeros(1, 1).expand(len(held_out), 1), held_out)
     counts = torch.bincount(training, minlength=len(task.classes)).double()
     log_shares = (counts / counts.sum()).clamp_min(1e-12).log()

@@ -8,7 +8,7 @@ from functools import partial
 from torch import Tensor
 
 from cutlayer.channel import Kind, Message, Port
-from cutlayer.channel.receiving import DONE
+from cutlayer.channel.receiving import send_done
 from cutlayer.models.absence import Names, absent_sets
 from cutlayer.models.top_estimators.top import FittedTop
 from cutlayer.parties.active_fit import columns_of, pilots_of
@@ -32,6 +32,9 @@ def lead(side: ActiveSide) -> Generator[Port, Message, ActiveOutcome]:
         _, validated = yield from side.evaluate("validation", -1)  # of rows that have all been released
         truth = side.setup.truth_of(side.split.part("validation"))
         side.setup.task = side.setup.task.calibrated(coverage, validated[()], truth)
+    if side.setup.task.target == "survival":
+        _, fitted = yield from side.evaluate("train", -1)  # released as well
+        side.setup.task = side.setup.task.with_baseline(fitted[()], side.setup.truth_of(side.split.part("train")))
     metrics, logits = yield from side.evaluate(side.reported, -1, absent)
     evidence = (*side.state.chain.proof(side.state.sent), *(yield from side.dismiss()))
     # After the last message: the account of a run that dies before it stays open, and later runs count it.
@@ -88,7 +91,7 @@ def follow(side: PassiveSide) -> Generator[Port, Message, PassiveOutcome]:
     yield from side.answer_until(Kind.CLOSE, -1)
     evidence = tuple(side.state.chain.proof(side.state.sent))
     side.port.send(Kind.EVIDENCE, fields={"json": evidence_text(evidence)})
-    side.port.send(Kind.CLOSE, fields={"reason": DONE})
+    send_done(side.port)
     # After the last message: the account of a run that dies before it stays open, and later runs count it.
     side.state.chain.close_account()
     inputs = side.setup.inputs

@@ -56,9 +56,10 @@ def quality(report: Report) -> Section | None:
         (number("Value"), lambda row: row[1]),
         (Column("What it is", "text", page_only=True), lambda row: row[2]),
     )
-    blocks: list[Block] = [Paragraph(lead, "lead"), metrics, *_ranking(report), *_calibration(report)]
+    first = [metrics] if named else []
+    blocks: list[Block] = [Paragraph(lead, "lead"), *first, *_ranking(report), *_calibration(report)]
     blocks += [_confusion(matrix, report.task) for matrix in measured.confusions]
-    brief: list[Block] = [Paragraph(lead), metrics, *([_thresholds(report)] if measured.thresholds else [])]
+    brief: list[Block] = [Paragraph(lead), *first, *([_thresholds(report)] if measured.thresholds else [])]
     if len(report.task.classes) <= MAX_CLASSES:
         brief += [_confusion(matrix, report.task, brief=True) for matrix in measured.confusions[:1]]
     return Section("quality", "Ranking, calibration and errors", blocks, brief, "Quality", folded=True)
@@ -125,6 +126,8 @@ def _calibration(report: Report) -> list[Block]:
         "multiclass": ("predicted probability of the chosen class", "share of right choices"),
         "regression": ("mean predicted value", "mean true value"),
     }[kind]
+    if report.task.target == "survival":
+        what = ("expected events up to the last time", "events")
     ends = [end for b in bins for end in (b.predicted, b.observed)]
     domain = padded(ends) if kind == "regression" else (0.0, next(end for end in _ENDS if end >= max(ends) or end == 1))
     points = [(group.predicted, group.observed, _tip(group)) for group in bins]
