@@ -90,11 +90,14 @@ def test_one_word_is_the_word_of_init(protect: str, tmp_path: Path) -> None:
         ({"protect": "grades"}, "protect as one of auto, labels, columns, both, nothing, got 'grades'"),
         ({"protect": "both", "release": "once"}, "expected protect or release"),
         ({"protect": "nothing", "protections": []}, "expected protect or protections"),
+        ({"test": "a fifth"}, "VerticalClassifier.test: "),
+        ({"test": float("nan")}, "VerticalClassifier.test: "),
     ],
 )
-def test_a_word_stands_alone(settings: dict[str, Any], message: str) -> None:
+def test_what_cannot_be_a_choice_is_refused(settings: dict[str, Any], message: str) -> None:
+    model = VerticalClassifier("bank", **settings)
     with pytest.raises(CutlayerError, match=message):
-        described(**settings)
+        model.fit({"bank": np.zeros((9, 1)), "shop": np.arange(9.0)[:, None]}, np.arange(9) % 2)
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from cutlayer import CutlayerError, VerticalClassifier, VerticalRegressor
@@ -51,6 +52,18 @@ def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # as the checks' own runner does
         check(estimator)
+
+
+@pytest.mark.parametrize(
+    "name", ["dict_unchanged", "estimators_pickle", "estimators_overwrite_params", "n_features_in"]
+)
+def test_the_default_passes_them_too(name: str) -> None:
+    """Those that a choice by the data could fail."""
+    settings: dict[str, Any] = {"top": {"kind": "linear", "folds": 1}, "attacks": (), "key": bytes(32)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        check = getattr(estimator_checks, f"check_{name}")
+        check("VerticalClassifier", VerticalClassifier(columns=FAST["columns"], validation=0.0, **settings))
 
 
 @pytest.fixture(scope="module")

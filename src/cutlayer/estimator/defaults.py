@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -85,7 +86,9 @@ def with_defaults(
         return _released_once(estimator, tables, active, names)
     chosen = GradesChoice("labels")
     if word != "labels":
-        rows = int((1 - estimator.test - estimator.validation) * sum(counts))
+        shares = (estimator.test, estimator.validation)
+        held = [float(share) for share in shares if isinstance(share, Real) and 0 <= share < 1]  # others are refused
+        rows = int((1 - sum(held)) * sum(counts))
         refused = "weights are for labels that are not drawn" if weighted or estimator.class_weight is not None else ""
         chosen = choose_grades(kind, counts, rows, protect=word, refused=refused)
     filled = _released_once(estimator, tables, active, names, graded=chosen.epsilon is not None)
