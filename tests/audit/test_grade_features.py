@@ -50,7 +50,11 @@ def graded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Job, RunFolder]:
     raw["compare"] = ["undefended"]
     for name in PASSIVES[:2]:
         fit = {"kind": "grade", "candidates": ["linear"], "folds": 2, "least_z": 0}
-        raw["parties"][name] |= {"fit": fit, "privacy": {"grade_dp": {"epsilon": 8.0}}, "audit": {"attacks": ["lattice"]}}
+        raw["parties"][name] |= {
+            "fit": fit,
+            "privacy": {"grade_dp": {"epsilon": 8.0}},
+            "audit": {"attacks": ["lattice"]},
+        }
     raw["parties"][TELCO]["audit"] = {}
     job = validated(Job, raw, "")
     with pytest.MonkeyPatch.context() as patched:
