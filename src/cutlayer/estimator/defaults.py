@@ -87,7 +87,9 @@ def with_defaults(
     chosen = GradesChoice("labels")
     if word != "labels":
         shares = (estimator.test, estimator.validation)
-        held = [float(share) for share in shares if isinstance(share, Real) and 0 <= share < 1]  # others are refused
+        held = [
+            float(share) for share in shares if isinstance(share, Real) and 0 <= float(share) < 1
+        ]  # others: refused
         rows = int((1 - sum(held)) * sum(counts))
         refused = "weights are for labels that are not drawn" if weighted or estimator.class_weight is not None else ""
         chosen = choose_grades(kind, counts, rows, protect=word, refused=refused)
