@@ -18,9 +18,9 @@ PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest
 demo: $(VENV)/installed
 	$(BIN)/cutlayer demo
 
-# Two at a time: the type checker takes one core for a minute, and the tests start when one is free.
+# Two at a time: the tests, which take longest, and the type checker, which takes one core for a minute, come first.
 test: $(VENV)/installed-dev browser
-	$(MAKE) --jobs 2 lint types layers unit
+	$(MAKE) --jobs 2 unit types lint layers
 
 # What to run after every edit: no test that trains a whole job.
 quick: $(VENV)/installed-dev lint
@@ -36,10 +36,10 @@ types: $(VENV)/installed-dev
 layers: $(VENV)/installed-dev
 	$(BIN)/lint-imports
 
-# The longest files first, in the order of tests/conftest.py. Three processes for two cores: one of them runs the files
-# that fork (FORKING), and waits much of the time.
+# The longest files first, in the order of tests/conftest.py. Four processes for two cores: one of them runs the files
+# that fork (FORKING), which waits much of the time, and the others wait now and then.
 unit: $(VENV)/installed-dev
-	$(PYTEST) --forks 3
+	$(PYTEST) --forks 4
 
 # The tests that failed last time, one at a time.
 failed: $(VENV)/installed-dev

@@ -39,6 +39,7 @@ from benchmarks.noise import NoiseSpeeds, noise_speeds
 from benchmarks.other_defences import OtherDefences, other_defences
 from benchmarks.pairs import Comparison, Timed, compare
 from benchmarks.pilot import main as pilot
+from benchmarks.pilot_parts import main as pilot_parts
 from benchmarks.predict import PredictSpeeds, predict_speeds
 from benchmarks.psi import Intersections, intersections
 from benchmarks.rare_positives import RarePositives, rare_positives
@@ -362,6 +363,7 @@ OWN = {
     "utility": ("jobs of `init --yes` against scikit-learn; --data DIR, see --help", utility),
     "grade_attacks": ("what a label owner reads from grades; --data DIR, see --help", grade_attacks),
     "pilot": ("whether a pilot tells what a full run adds; --data DIR, see --help", pilot),
+    "pilot-parts": ("what makes the interval of a pilot wide; --data DIR", pilot_parts),
     "tasks": ("counts and survival beside other libraries' models; --other PYTHON", tasks),
     "grades": ("what drawn grades keep and reveal; --data DIR, see --help", grades),
 }

@@ -39,7 +39,7 @@ from pyarrow import csv, parquet
 
 from cutlayer.channel.tls.authority import Authority, make_request
 from cutlayer.channel.trail import verify
-from cutlayer.cli.app import _run
+from cutlayer.cli.app import _command, _run
 from cutlayer.protections.label_memory import memory
 from cutlayer.training import keys
 from tools.ports import free_port
@@ -263,6 +263,7 @@ def import_ahead() -> None:
     A process of its own runs a training and a month to find out what that is: a process that has computed, whose
     threads a fork would lack, is no parent for others.
     """
+    _command()
     with tempfile.TemporaryDirectory() as place:
         organise(Path(place), 200, 1)
         for name in _imported_by_a_month(Path(place)):

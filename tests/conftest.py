@@ -9,7 +9,9 @@ import signal
 import sys
 import tempfile
 from collections.abc import Generator, Iterator
+from contextlib import suppress
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 # Before the tensor library is loaded, as in the Makefile: tests that compare bits train with one thread.
@@ -224,6 +226,9 @@ BRIEF = (
     "accounting",
     "alignment",
     "audit",
+    "batches",
+    "benchmarks",
+    "docs",
     "estimator",
     "jobs",
     "loggers",
@@ -231,6 +236,7 @@ BRIEF = (
     "protections",
     "report",
     "serving",
+    "studies",
     "sweeps",
     "training",
 )
@@ -315,8 +321,17 @@ def _briefly(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
-def pytest_collection_finish() -> None:
-    """Hide what is imported from the garbage collector, of which a full one takes half a second, and call it less."""
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Hide what is imported from the garbage collector, of which a full one takes half a second, and call it less.
+
+    What tests import when they run, each process that is forked would import anew.
+    """
+    if session.config.getoption("forks") and not session.config.getoption("collectonly"):
+        from tests.parties.processes import IMPORTED
+
+        for name in IMPORTED:
+            with suppress(ImportError):
+                import_module(name)
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
     gc.enable()

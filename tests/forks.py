@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe, wait
@@ -30,11 +31,13 @@ class _Worker:
         process: Its id.
         results: What it sends: the id of a test that starts, nothing when it has no more, and reports.
         test: Id of the test that it runs.
+        ended: Whether it has no more.
     """
 
     process: int
     results: Connection
     test: str = ""
+    ended: bool = False
 
 
 class Forks:
@@ -60,7 +63,7 @@ class Forks:
         try:
             for number in range(min(self._count, len(groups))):
                 results, sent = Pipe(duplex=False)
-                process = os.fork()
+                process = _forked()
                 if not process:
                     _work(session.config, number, groups, numbers, sent)
                 sent.close()
@@ -68,7 +71,7 @@ class Forks:
             _gather(session, workers)
         finally:
             for worker in workers:
-                if worker.test:
+                if not worker.ended:
                     os.kill(worker.process, signal.SIGTERM)
                 os.waitpid(worker.process, 0)
         return True
@@ -78,6 +81,13 @@ class Forks:
         for item in items:
             groups.setdefault(self._together(item), []).append(item)
         return [*groups.values()]
+
+
+def _forked() -> int:
+    """`os.fork`, which later Pythons warn of where a library has a thread, such as one that gives memory back."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
 
 
 def _queue(count: int) -> int:
@@ -90,7 +100,7 @@ def _queue(count: int) -> int:
 
 def _gather(session: pytest.Session, workers: list[_Worker]) -> None:
     """Report what the processes send until all have ended."""
-    hook = session.config.hook
+    hook, left = session.config.hook, {item.nodeid for item in session.items}
     running: dict[Any, _Worker] = {worker.results: worker for worker in workers}
     while running:
         ready = wait([*running], _PATIENCE)
@@ -101,16 +111,20 @@ def _gather(session: pytest.Session, workers: list[_Worker]) -> None:
                 sent = None
             if isinstance(sent, str):
                 worker.test = sent
+                left.discard(sent)
                 if not sent:
+                    worker.ended = True
                     del running[worker.results]
                 continue
             if sent is None:
-                report = _death(worker.test)
+                report = _failure(worker.test, "the process that ran this test died")
             else:
                 report = hook.pytest_report_from_serializable(config=session.config, data=sent)
             hook.pytest_runtest_logreport(report=report)
             if sent is None or session.shouldfail:
                 raise session.Failed(session.shouldfail)
+    for test in left:
+        hook.pytest_runtest_logreport(report=_failure(test, "no process ran this test"))
 
 
 def _has_died(worker: _Worker) -> bool:
@@ -118,8 +132,7 @@ def _has_died(worker: _Worker) -> bool:
     return os.waitid(os.P_PID, worker.process, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
-def _death(test: str) -> pytest.TestReport:
-    text = "the process that ran this test died"
+def _failure(test: str, text: str) -> pytest.TestReport:
     return pytest.TestReport(test, (test.partition("::")[0], None, test), {}, "failed", text, "call")
 
 

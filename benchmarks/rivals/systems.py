@@ -121,10 +121,11 @@ class Bench:
             arguments = [INSIDE / "fedtree_run.py", folder / "0.npz", folder / "1.npz", given, folder / "o.npz"]
             _run([[python_of("fedtree", self._environments), *arguments]])
             out = np.load(folder / "o.npz")
-            seen = np.hstack([turns(column) for column in out["leaves"].T])
+            own = self.rows.bank.matrix[self.rows.training]
+            seen = not_split_by(own, np.hstack([turns(column) for column in out["leaves"].T]))
             return Outcome(
                 out["scores"][self.test], float(out["wall"]), float(out["cpu"]), 0, self.rows.training,
-                seen=seen, notes={"trees": out["leaves"].shape[1], "splits": seen.shape[1]},
+                seen=seen, notes={"trees": out["leaves"].shape[1], "partner splits": seen.shape[1]},
             )  # fmt: skip
 
     def spu(self, settings: Mapping[str, Any]) -> Outcome:
@@ -265,6 +266,22 @@ def turns(leaves: Codes) -> Floats:
             column[through] = np.where(here[through] % 2 == 1, 1.0, -1.0)
         here = np.where(here > 0, above, 0)
     return np.stack([turns[node] for node in sorted(turns)], axis=1)
+
+
+def not_split_by(own: Floats, turns: Floats) -> Floats:
+    """The nodes at which no single column of the label owner's sends the rows as they went, (n, nodes).
+
+    Args:
+        own: The label owner's columns, (n, a).
+        turns: Whether each row goes left (1) or right (-1) at each node, or is not there (0), (n, nodes).
+    """
+
+    def apart(node: Floats) -> bool:
+        left, right = own[node > 0], own[node < 0]
+        return bool(((left.max(axis=0) < right.min(axis=0)) | (right.max(axis=0) < left.min(axis=0))).any())
+
+    both = (turns > 0).any(axis=0) & (turns < 0).any(axis=0)
+    return turns[:, [at for at in np.flatnonzero(both) if not apart(turns[:, at])]]
 
 
 def _decisions(trees: Sequence[Any], rows: Rows, fit: Codes) -> tuple[Floats, int]:

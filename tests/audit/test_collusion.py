@@ -25,7 +25,7 @@ from tests.parties.runs import ACTIVE, KEY, make_job, raw_job, tables
 from tests.report.reading import answers
 
 TOGETHER = "telco+shop"
-ONE_SIDED = "inference of a passive party's columns by parties that collude"
+ONE_SIDED = "inference of the columns of telco, shop by parties that collude"
 
 
 def finish(folder: Path, passives: int = 2, **audit: object) -> RunFolder:

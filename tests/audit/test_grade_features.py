@@ -20,6 +20,7 @@ from cutlayer.jobs.options import Options, Progress
 from cutlayer.report.build import build
 from cutlayer.report.sections.features import features
 from cutlayer.report.sections.leaks import leaks
+from cutlayer.report.sections.scope import untried
 from cutlayer.results.features import FeatureResult
 from cutlayer.results.run import RunKind
 from cutlayer.training.comparisons import undefended_job
@@ -34,7 +35,7 @@ ROWS = 900
 
 @pytest.fixture(scope="module")
 def graded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Job, RunFolder]:
-    """A run of two partners that release grades, with the default audit."""
+    """A run of two partners that release grades and its baseline, with the default audit."""
     folder = tmp_path_factory.mktemp("graded")
     bottom: dict[str, Any] = {"kind": "grade", "least_rows": 0}
     raw = raw_job(
@@ -46,9 +47,14 @@ def graded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Job, RunFolder]:
         privacy={"label_dp": {"eps": 3.0}},
         audit={"attacks": ["sent_labels"]},
     )
+    raw["compare"] = ["undefended"]
     for name in PASSIVES[:2]:
         fit = {"kind": "grade", "candidates": ["linear"], "folds": 2, "least_z": 0}
-        raw["parties"][name] |= {"fit": fit, "privacy": {"grade_dp": {"epsilon": 8.0}}, "audit": {"every": "never"}}
+        raw["parties"][name] |= {
+            "fit": fit,
+            "privacy": {"grade_dp": {"epsilon": 8.0}},
+            "audit": {"attacks": ["lattice"]},
+        }
     raw["parties"][TELCO]["audit"] = {}
     job = validated(Job, raw, "")
     with pytest.MonkeyPatch.context() as patched:
@@ -58,11 +64,14 @@ def graded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Job, RunFolder]:
         return job, execute(job, folder / "run", Options(Keys(folder, KEY), tables=given), Progress())
 
 
-def test_a_baseline_that_releases_in_every_step_is_read_as_a_run_without_protections(
+def test_a_baseline_that_releases_in_every_step_is_read_once_as_a_run_without_protections(
     graded: tuple[Job, RunFolder],
 ) -> None:
     """Else four of its releases would be attacked, some of 400 columns: most of the time of the audit."""
-    job, _ = graded
+    job, run = graded
+    read = {each.release for each in run.audit.features if each.run == RunKind.UNDEFENDED}
+    assert len(read) == 1
+    assert "the last recorded" in read.pop()
     assert not _as_trained(job, undefended_job(job)).parties[TELCO].privacy
     assert _as_trained(job, job).parties[TELCO].privacy == job.parties[TELCO].privacy
     stepped = undefended_job(job).with_parties({TELCO: {"privacy": {"dp_embedding": {}}}})
@@ -84,7 +93,9 @@ def test_the_default_reads_grades_with_all_else_that_the_label_owner_holds(grade
         assert each.value > each.other_columns + 0.03, "grades say something"
         assert each.ideal > each.other_columns, "so does the score of a model of all columns"
         assert all(column.ideal is not None for column in each.columns)
-    assert results[2].ideal is None
+        assert each.pooled > each.pooled_without + 0.03, "they do so too where the other partner joins in"
+        assert each.pooled_without != each.other_columns, "whose columns are read"
+    assert (results[2].ideal, results[2].pooled) == (None, None)
 
 
 def test_the_report_has_the_ideal_output_beside_columns_and_labels(graded: tuple[Job, RunFolder]) -> None:
@@ -95,6 +106,8 @@ def test_the_report_has_the_ideal_output_beside_columns_and_labels(graded: tuple
     assert section is not None
     for shown in (section, leaks(report)):
         assert "Ideal output" in str(shown.blocks)
+    assert "; together with all other partners " in section.answers[0].text
+    assert f"inference of the columns of {PASSIVES[1]} by parties that collude" in untried(report)
     assert "on the ideal output" in section.answers[0].text
 
 
@@ -102,7 +115,7 @@ def test_a_partner_alone_reads_its_grades_and_no_ideal_output(graded: tuple[Job,
     job, run = graded
     alone = audit_features(job, {RunKind.THIS_RUN: run}, run, None)
     (rebuilt,) = (each for each in alone.results if each.metric == "r2" and each.party == TELCO)
-    assert rebuilt.ideal is None
+    assert (rebuilt.ideal, rebuilt.pooled) == (None, None)
     assert rebuilt.value > rebuilt.baseline + 0.1
 
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import pytest
+
+from benchmarks import pilot_parts
 from benchmarks.pilot import page
 
 
@@ -38,3 +42,22 @@ def test_a_partner_of_noise_adds_nothing() -> None:
     text = "\n".join(page([line(0.0, -0.01, 0.01, "noise", 0.0), line(0.05, 0.03, 0.07, "noise", 0.0)], ()))
     assert 'It says "nothing" in 1 of 2.' in text
     assert "full runs is in 1 of 2 intervals" in text
+
+
+def test_the_parts_of_an_interval_are_those_of_a_table_whose_grades_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pilot_parts, "PILOTS", 12)
+    monkeypatch.setattr(pilot_parts, "REPEATED", 2)
+    draw = np.random.default_rng(0)
+    own, theirs = draw.normal(size=(2, 6000))
+    labels = draw.random(6000) < 1 / (1 + np.exp(-own - theirs))
+    table = pilot_parts.Table(labels, own, np.c_[own, theirs, own * theirs])
+    small, gain = pilot_parts.parts_of(table, 400)
+    large, same = pilot_parts.parts_of(table, 1600)
+    assert gain == same > 0.05
+    assert small.stated / large.stated == pytest.approx(2, rel=0.25)
+    assert small.found / small.stated == pytest.approx(1, rel=0.6)
+    # The control variate takes out how hard the rows are; what remains is the rows, whatever the model was fitted to.
+    assert small.stated < 0.95 * small.plain
+    assert small.richer == pytest.approx(small.stated, rel=0.1)
+    assert small.fixed == pytest.approx(small.stated, rel=0.1)
+    assert max(small.training, small.folds) < small.found / 2

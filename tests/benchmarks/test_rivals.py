@@ -16,7 +16,7 @@ from torch import nn
 from benchmarks import real_divisions, single_releases
 from benchmarks.rivals.page import page
 from benchmarks.rivals.relay import Relay
-from benchmarks.rivals.systems import first_gradients, turns
+from benchmarks.rivals.systems import first_gradients, not_split_by, turns
 from benchmarks.served_scores import equations, generated
 from benchmarks.utility.datasets import DataSet
 
@@ -58,6 +58,12 @@ def test_gradients_are_found_in_frames_of_a_connection() -> None:
 def test_a_leaf_says_which_way_its_row_went_at_each_node() -> None:
     found = turns(np.array([1, 5, 14, 1]))  # of 14 the way is right, right, right
     assert found.tolist() == [[1, 0, 0], [-1, 1, 0], [-1, -1, -1], [1, 0, 0]]
+
+
+def test_nodes_that_one_own_column_explains_are_left_out() -> None:
+    own = np.array([[0.0, 5.0], [1.0, 1.0], [2.0, 4.0], [3.0, 0.0]])
+    nodes = np.array([[1.0, 1.0, 1.0], [1.0, -1.0, 1.0], [-1.0, -1.0, 1.0], [-1.0, 1.0, 0.0]])
+    assert not_split_by(own, nodes).tolist() == nodes[:, [1]].tolist()  # the first is one of `own[:, 0]`, the last none
 
 
 def test_equations_are_exact_for_one_column_and_of_least_norm_for_more() -> None:

@@ -15,6 +15,8 @@ from sklearn.multioutput import MultiOutputClassifier
 
 from cutlayer import VerticalClassifier
 from cutlayer.config.load import load_job
+from cutlayer.sweeps.changes import JobChanges
+from cutlayer_sweep.variants import Variants
 from tests.cli.jobs import Place, as_yaml
 from tests.parties.runs import raw_job
 
@@ -151,6 +153,20 @@ def test_a_label_of_later_is_trained_by_a_resume_and_noise_is_paid_for_once(plac
     assert (
         "prediction 2 was asked for, but 1 was planned" in place.call("predict", "runs/job", "--out", "more.csv").error
     )
+
+
+def test_a_search_trains_the_first_label_alone_and_names_it(place: Place) -> None:
+    prepare(place)
+    place.write(family("upgraded"))
+    found = place.call("sweep", "job.yaml", "--vary", "train.seed=1,2", "--trials", "1", "--json").document()
+    assert found["job"].endswith(", churned")
+    assert found["trials"][0]["state"] == "complete"
+    assert not [*(place.folder / "runs").rglob("labels")]
+    changes = {"train.seed": 3}
+    for job in (Variants(Path("job.yaml")).job(changes), JobChanges.of(Path("job.yaml")).protecting("labels")):
+        owner = job.parties["bank"]
+        assert (owner.label, owner.further_labels) == ("churned", ())
+        assert {"upgraded", "amount"} <= {*owner.features.exclude}  # no label is a feature of another
 
 
 def test_files_train_and_predict_each_label_of_a_private_file(place: Place) -> None:

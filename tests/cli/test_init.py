@@ -110,6 +110,18 @@ def test_enough_rows_protect_both_by_grades(place, folder, rows, epsilon, option
     assert re.search(rf"labels drawn at {epsilon:g} are worth [\d,]+ rows to telco, which costs", printed)
 
 
+def test_labels_are_drawn_for_the_rows_of_each_partner(place, folder):
+    """With all rows of the label owner a partner fits to its own ones, and not to those that all partners have."""
+    write_many(folder, 18_000, range(18_000))
+    rows = csv.read_csv(folder / "telco.csv")
+    csv.write_csv(rows[:12_000], folder / "telco.csv")
+    csv.write_csv(rows[6_000:].rename_columns(["id", "visits"]), folder / "shop.csv")
+    named = ("--labels", "bank.csv", "--partner", "telco.csv", "--partner", "shop.csv", "--yes", "--overwrite")
+    for which, epsilon in (("all", 1.0), ("common", 2.0)):
+        assert place.call("init", folder, *named, "--rows", which).code == 0
+        assert load_job(folder / "job.yaml").parties["bank"].privacy == {"label_dp": {"eps": epsilon}}
+
+
 def test_the_label_owner_sees_what_its_drawn_labels_are_worth_before_a_partner_is_there(place, folder):
     write_many(folder, 3_000, range(3_000))
     assert place.call("init", folder, "--protect", "both", "--apart", "--yes").code == 0

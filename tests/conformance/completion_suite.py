@@ -19,7 +19,7 @@ from .table import CompletionCase
 
 CompletionClass = type[CompletionAttack]
 QUICK = CompletionTraining(
-    batch_size=96, min_steps=80, unlabelled_steps=80, head_lr=5e-3, extractor_lr=1e-3, scratch_lr=5e-3
+    batch_size=96, min_steps=50, unlabelled_steps=50, head_lr=5e-3, extractor_lr=1e-3, scratch_lr=5e-3
 )
 
 

@@ -63,9 +63,10 @@ def test_the_readme_names_every_notebook() -> None:
 def test_the_label_owner_trains_reads_and_predicts(run: Any) -> None:
     names, printed = run("label-owner")
     assert names["utility"]["this run"] > names["utility"]["bank alone"] + 0.05
-    assert {*names["leaks"]["attack"]} == {"few_labels", "spectral"}
-    # No message depends on a label.
-    assert [total.epsilon for total in names["report"].ledger.totals] == [0.0]
+    assert {*names["leaks"]["attack"]} == {"sent_labels"}
+    # What a training label costs, and a row of the telco's columns.
+    assert [total.epsilon for total in names["report"].ledger.totals] == [2.0, 8.0]
+    assert "both: labels, which are drawn" in printed
     assert 0 < len(names["called"]) < 0.2 * len(names["rows"])
     assert "customers above" in printed
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +11,14 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from sklearn.base import clone
 
 from cutlayer import CutlayerError, LabelDPConfig, VerticalClassifier, VerticalRegressor
-from cutlayer.config import Job, validated
+from cutlayer.accounting import ReleaseLog, log_of_run
+from cutlayer.cli.init import init
+from cutlayer.config import Job
+from cutlayer.config.load import load_job
 from cutlayer.estimator.job import job_of
-from cutlayer.jobs.first_job import FirstJob, files_of
-from cutlayer.jobs.found_tables import read_table
 from tests.estimator.tables import classifier, tables
 
 NAMES = ("bank", "shop")
@@ -32,29 +36,120 @@ def in_memory() -> dict[str, pa.Table]:
 
 def described(**settings: Any) -> Job:
     """The job of an estimator with these arguments."""
-    return job_of(VerticalClassifier("bank", **settings), in_memory(), NAMES, "binary")
+    return job_of(VerticalClassifier("bank", **settings), in_memory(), NAMES, "binary")[0]
 
 
-def test_the_default_is_what_init_writes(tmp_path: Path) -> None:
-    _, y = tables()
-    found = in_memory()
+@pytest.mark.parametrize(("copies", "protect"), [(1, "labels"), (20, "both")])
+def test_the_default_is_what_init_writes(copies: int, protect: str, tmp_path: Path) -> None:
+    y = np.tile(tables()[1], copies)
+    found = {name: pa.concat_tables([table] * copies) for name, table in in_memory().items()}
     frames = {"bank": found["bank"].append_column("label", pa.array(y)), "shop": found["shop"]}
     for name, table in frames.items():
         table.to_pandas().rename_axis("id").reset_index().to_csv(tmp_path / f"{name}.csv", index=False)
-    bank, shop = (read_table(tmp_path / f"{name}.csv") for name in NAMES)
-    first = FirstJob(bank, (shop,), "label", {"bank.csv": "id", "shop.csv": "id"})
-    written = validated(Job, files_of(first, tmp_path)["job.yaml"], "", tmp_path)
-    default = described()
-    for job in (written, default):
-        assert job.model.bottom["shop"] == {"kind": "linear", "width": 32}
-        assert job.parties["shop"].fit == {"kind": "sketch", "map": "permutation"}
+    with redirect_stdout(StringIO()) as printed:
+        init(tmp_path, owner="bank.csv", label="label", yes=True)
+    written = load_job(tmp_path / "job.yaml")
+    default, filled = job_of(VerticalClassifier("bank"), found, NAMES, "binary", counts=np.bincount(y).tolist())
+    assert filled.protect == protect
+    assert f"protected: {filled.reason}" in printed.getvalue()
     assert default.model == written.model
     assert default.train.release == written.train.release == "once"
     for name in NAMES:
         assert default.parties[name].privacy.keys() == written.parties[name].privacy.keys()
         assert default.parties[name].fit == written.parties[name].fit
         assert default.parties[name].features.numbers == written.parties[name].features.numbers
-    assert {*default.parties["bank"].privacy} == {"label_free"}
+    assert default.parties["shop"].audit == written.parties["shop"].audit
+    shop = {"kind": "sketch", "map": "permutation"} if protect == "labels" else {"kind": "grade"}
+    assert default.parties["shop"].fit == shop
+
+
+@pytest.mark.parametrize("protect", ["labels", "columns", "both", "nothing"])
+def test_one_word_is_the_word_of_init(protect: str, tmp_path: Path) -> None:
+    """Few rows: `both` protects columns by noise, as there."""
+    X, y = tables()
+    given = {"bank": pa.table(X["bank"]), "shop": pa.table({"x": X["shop"][:, 0]})}
+    for name, table in given.items():
+        frame = table.append_column("label", pa.array(y)) if name == "bank" else table
+        frame.to_pandas().rename_axis("id").reset_index().to_csv(tmp_path / f"{name}.csv", index=False)
+    with redirect_stdout(StringIO()):
+        init(tmp_path, owner="bank.csv", label="label", protect=protect, yes=True)
+    written = load_job(tmp_path / "job.yaml")
+    model = VerticalClassifier("bank", protect=protect)
+    made, filled = job_of(model, given, NAMES, "binary", counts=np.bincount(y).tolist())
+    assert filled.protect == protect
+    assert made.train.release == written.train.release
+    assert made.model == written.model
+    for name in NAMES:
+        assert made.parties[name].privacy == {key: each or {} for key, each in written.parties[name].privacy.items()}
+        assert made.parties[name].fit == written.parties[name].fit
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"protect": "grades"}, "protect as one of auto, labels, columns, both, nothing, got 'grades'"),
+        ({"protect": "both", "release": "once"}, "expected protect or release"),
+        ({"protect": "nothing", "protections": []}, "expected protect or protections"),
+        ({"test": "a fifth"}, "VerticalClassifier.test: "),
+        ({"test": float("nan")}, "VerticalClassifier.test: "),
+    ],
+)
+def test_what_cannot_be_a_choice_is_refused(settings: dict[str, Any], message: str) -> None:
+    model = VerticalClassifier("bank", **settings)
+    with pytest.raises(CutlayerError, match=message):
+        model.fit({"bank": np.zeros((9, 1)), "shop": np.arange(9.0)[:, None]}, np.arange(9) % 2)
+
+
+@pytest.fixture(scope="module")
+def graded() -> tuple[Any, dict[str, Any], np.ndarray]:
+    """A default fit of rows enough for grades, its tables and labels."""
+    draw = np.random.default_rng(0)
+    X = {"bank": draw.normal(size=(4000, 1)), "shop": draw.normal(size=(4000, 3))}
+    y = (X["bank"][:, 0] + X["shop"] @ [1, 1, 0] + draw.normal(size=4000) > 0).astype(int)
+    settings: dict[str, Any] = {"top": {"kind": "linear"}, "attacks": ()}
+    return VerticalClassifier("bank", **settings).fit(X, y), X, y
+
+
+def test_where_rows_suffice_a_default_fit_protects_both_sides(graded: Any) -> None:
+    model, X, y = graded
+    assert model.protect_ == "both"
+    assert model.protect_reason_.startswith("labels, which are drawn, and columns")
+    assert {total.protects: total.epsilon for total in model.report_.ledger.totals} == {"labels": 2.0, "features": 8.0}
+    assert model.score(X, y) > 0.75
+    weighted = clone(model).set_params(class_weight="balanced").fit(X, y)
+    assert weighted.protect_ == "labels"
+    assert "weights are for labels that are not drawn" in weighted.protect_reason_
+
+
+def test_a_default_fit_repeats_with_a_key(graded: Any) -> None:
+    model, X, y = graded
+    first, again, other = (
+        clone(model).set_params(key=bytes([key] * 32)).fit(X, y).predict_proba(X) for key in (1, 1, 2)
+    )
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_rows_of_another_table_are_drawn_anew_and_counted(graded: Any) -> None:
+    """Rows of an estimator have no ids: one that comes again in another table is drawn again."""
+    model, X, _ = graded
+    log = log_of_run(model.folder_.path / "checkpoint" / "shop")
+
+    def most() -> int:
+        found = ReleaseLog(log)
+        for entry, _ in found._lines():
+            found._read_entry(entry)
+        return found.draws.most
+
+    before = most()
+    few = {name: table[:200] for name, table in X.items()}
+    first = model.predict_proba(few)
+    assert most() == before + 1
+    np.testing.assert_array_equal(model.predict_proba(few), first)
+    assert most() == before + 1
+    moved = model.predict_proba({name: table[1:200] for name, table in X.items()})
+    assert most() == before + 2
+    assert 0 < (moved != first[1:]).any(axis=1).mean() < 0.2
 
 
 def test_the_undefended_setting_is_one_argument_away() -> None:

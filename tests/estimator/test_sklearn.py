@@ -13,6 +13,7 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from cutlayer import CutlayerError, VerticalClassifier, VerticalRegressor
@@ -33,6 +34,9 @@ FAST: dict[str, Any] = {
     "validation": 0.0,
 }
 
+LEARNING = ("_train", "_classes")
+"""Parts of the names of checks of what was learned; all others see as much of a model of one epoch."""
+
 
 def unmet(_: Any) -> dict[str, str]:
     """A row of weight 2 is drawn into one batch, and two equal rows into two; and rows of weight 0 are held out too."""
@@ -43,9 +47,23 @@ def unmet(_: Any) -> dict[str, str]:
 @parametrize_with_checks([VerticalClassifier(**FAST), VerticalRegressor(**FAST)], expected_failed_checks=unmet)
 def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
     """All but `unmet`; scikit-learn skips the one for other arrays itself, unless SCIPY_ARRAY_API is set."""
+    if not any(word in check.func.__name__ for word in LEARNING):
+        estimator = clone(estimator).set_params(epochs=1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # as the checks' own runner does
         check(estimator)
+
+
+@pytest.mark.parametrize(
+    "name", ["dict_unchanged", "estimators_pickle", "estimators_overwrite_params", "n_features_in"]
+)
+def test_the_default_passes_them_too(name: str) -> None:
+    """Those that a choice by the data could fail."""
+    settings: dict[str, Any] = {"top": {"kind": "linear", "folds": 1}, "attacks": (), "key": bytes(32)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        check = getattr(estimator_checks, f"check_{name}")
+        check("VerticalClassifier", VerticalClassifier(columns=FAST["columns"], validation=0.0, **settings))
 
 
 @pytest.fixture(scope="module")

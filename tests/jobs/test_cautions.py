@@ -11,7 +11,7 @@ import pytest
 
 from cutlayer.config import Job
 from cutlayer.data.profile import ColumnProfile
-from cutlayer.jobs.cautions import cautions_of
+from cutlayer.jobs.cautions import cautions_of, worth_of_labels
 from cutlayer.jobs.forecast import forecast
 from cutlayer.training.run_ledger import ledger_of
 from tests.parties.runs import ACTIVE, PASSIVES, make_job, raw_job
@@ -32,7 +32,9 @@ def cautions(
     tested: int = 400,
 ) -> list[str]:
     rows = {ACTIVE: 6000, PASSIVES[0]: 4200}
-    return list(cautions_of(job, rows, common, training, tested, (label(distinct, positives),), ledger_of(job)))
+    columns = (label(distinct, positives),)
+    drawn = worth_of_labels(job, dict.fromkeys(job.parties, training), [*columns[0].classes.values()], columns)
+    return list(cautions_of(job, rows, common, training, tested, columns, ledger_of(job), drawn))
 
 
 def followed(rows: int, every: str = "epoch") -> Job:
@@ -124,15 +126,33 @@ def test_rare_categories_are_odd_where_the_model_is_not_made_for_them(tmp_path: 
         assert any("too rare to learn from" in note for column in result.columns for note in column.notes) == warned
 
 
-def test_what_few_drawn_labels_cost_is_stated_of_strong_and_of_weak_columns() -> None:
+def graded(passives: int = 1) -> Job:
+    names = PASSIVES[:passives]
     raw = raw_job(
-        bottom={ACTIVE: {"kind": "auto"}, PASSIVES[0]: {"kind": "grade"}},
+        passives=passives,
+        bottom={ACTIVE: {"kind": "auto"}, **{name: {"kind": "grade"} for name in names}},
         top={"kind": "linear"},
         release="once",
         privacy={"label_dp": {"eps": 0.5}},
     )
-    raw["parties"][PASSIVES[0]] |= {"fit": {"kind": "grade"}, "privacy": {"grade_dp": {"epsilon": 8.0}}}
-    job = Job.model_validate(raw)
+    for name in names:
+        raw["parties"][name] |= {"fit": {"kind": "grade"}, "privacy": {"grade_dp": {"epsilon": 8.0}}}
+    return Job.model_validate(raw)
+
+
+def test_drawn_labels_are_worth_what_the_rows_of_a_partner_are() -> None:
+    """A partner is sent the labels of its own rows: with few of them the run is refused, whatever the others have."""
+    rows = {ACTIVE: 60_000, PASSIVES[0]: 60_000, PASSIVES[1]: 3200}
+    sentence, few = worth_of_labels(graded(2), rows, [3000, 3000], ())
+    assert f"are worth 192 rows to {PASSIVES[1]}, and more to the others, which costs" in sentence
+    assert few
+    sentence, few = worth_of_labels(graded(2), dict.fromkeys(rows, 60_000), [3000, 3000], ())
+    assert f"rows to {PASSIVES[0]}, {PASSIVES[1]}, which costs" in sentence
+    assert not few
+
+
+def test_what_few_drawn_labels_cost_is_stated_of_strong_and_of_weak_columns() -> None:
+    job = graded()
     (drawn,) = [caution for caution in cautions(job) if "label_dp.eps" in caution]
     assert f"worth 192 rows to {PASSIVES[0]}, which costs" in drawn
     assert "0.037 of an AUC of 0.8, 0.100 of one of 0.6; eps: 1 is worth more" in drawn

@@ -2,37 +2,16 @@
 
 from __future__ import annotations
 
-import numpy as np
-import pytest
 import torch
 
 from cutlayer.models import build_top
-from cutlayer.models.top_estimators.boosting import fit_boosting
 from cutlayer.models.top_estimators.importance import MAX_COLUMNS, column_importance
-from cutlayer.models.top_estimators.rows import FitRows, FittedPart, exchanged
 from cutlayer.models.top_estimators.top import FittedTop
 from cutlayer.problem.inputs import Inputs
 from cutlayer.problem.task import Task
 from cutlayer.problem.training_loss import TrainingLoss
 
 TASK = Task("binary", ("no", "yes"))
-
-
-@pytest.mark.parametrize("classes", [0, 2, 3])
-def test_only_walking_what_reads_a_column_predicts_the_same(classes: int) -> None:
-    draw = np.random.default_rng(0)
-    codes, numbers = draw.integers(5, size=(400, 2)), draw.normal(size=(400, 3)).astype(np.float32)
-    numbers[draw.random((400, 3)) < 0.1] = np.nan
-    value = np.nan_to_num(numbers).sum(axis=1) + codes[:, 0]
-    targets = np.digitize(value, np.quantile(value, np.arange(1, classes) / classes)) if classes else value
-    trees = fit_boosting(FitRows(codes, numbers, (5, 5), targets, classes), 0, {"max_iter": 20})
-    given = torch.from_numpy(codes), torch.from_numpy(numbers)
-    orders = torch.stack([torch.randperm(400) for _ in range(3)])
-    permuted = trees.permuter(*given)
-    for columns in ([], [0], [3], [1, 4]):
-        whole = FittedPart.permuter(trees, *given)(columns, orders)
-        torch.testing.assert_close(whole, trees(*exchanged(*given, columns, orders)))
-        torch.testing.assert_close(permuted(columns, orders), whole)
 
 
 def fitted(rows: int = 600, width: int = 3) -> tuple[FittedTop, dict[str, torch.Tensor], torch.Tensor]:

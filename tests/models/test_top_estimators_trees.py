@@ -59,14 +59,38 @@ def test_two_classes_several_classes_and_a_regression_equal_the_fitted_estimator
         np.testing.assert_allclose(raw.numpy().reshape(wanted.shape), wanted, rtol=0, atol=1e-12)
 
 
-def test_indices_of_many_rows_are_wide_and_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("leaves", [2, 31, 32, 33])
+@pytest.mark.parametrize("classes", [0, 3])
+def test_leaves_of_many_rows_are_those_of_a_walk_to_the_bit(
+    monkeypatch: pytest.MonkeyPatch, classes: int, leaves: int
+) -> None:
     codes, numbers = table()
-    trees = fit_boosting(FitRows(codes, numbers, CARDS, target(codes, numbers), 0), 0, {"max_iter": 10})
+    value = target(codes, numbers)
+    labels = np.digitize(value, np.quantile(value, np.arange(1, classes) / classes)) if classes else value
+    rows = FitRows(codes, numbers, CARDS, labels, classes)
+    trees = fit_boosting(rows, 0, {"max_iter": 10, "max_leaf_nodes": leaves, "min_samples_leaf": 2})
+    assert (trees._masked(3)[0] is None) == (leaves > 32)
+    fresh_codes, fresh = table(1)
+    fresh[:20, 2] = trees.threshold[trees.feature % 3 == 2][0]  # on a border, or the nearest float32 to it
+    fresh[20:30] = np.inf
+    fresh[30:40] = -np.inf
+    given = torch.from_numpy(fresh_codes), torch.from_numpy(fresh)
+    fast = trees.raw(*given)
+    monkeypatch.setattr("cutlayer.models.top_estimators.trees.MASKED_ROWS", ROWS + 1)
+    assert trees.raw(*given).equal(fast)
+
+
+def test_a_model_that_is_loaded_over_another_looks_up_its_own_leaves() -> None:
+    codes, numbers = table()
     given = torch.from_numpy(codes), torch.from_numpy(numbers)
-    short = trees.raw(*given)
-    monkeypatch.setattr("cutlayer.models.top_estimators.trees._MAX_INT32", 1000)
-    assert trees._leaves(*given).dtype is torch.int64
-    assert trees.raw(*given).equal(short)
+    one, other = (
+        fit_boosting(FitRows(codes, numbers, CARDS, sign * target(codes, numbers), 0), 0, {"max_iter": 3})
+        for sign in (1, -1)
+    )
+    wanted = other.raw(*given)
+    assert not one.raw(*given).equal(wanted)
+    one.load_state_dict(other.state_dict())
+    assert one.raw(*given).equal(wanted)
 
 
 @pytest.mark.parametrize("classes", [0, 2, 3])
@@ -100,7 +124,7 @@ def test_columns_of_a_grade_are_fitted_as_one_and_read_as_they_are(classes: int)
     one = fit_boosting(FitRows(codes, summed, CARDS, labels, classes), 0, {"max_iter": 20})
     given = torch.from_numpy(codes)
     assert trees.raw(given, torch.from_numpy(beside)).equal(one.raw(given, torch.from_numpy(summed)))
-    assert len(trees._reads(2, 11).any(0)[3:12].nonzero()) > 2  # grades in several columns
+    assert len({column % 11 for column in trees.feature.tolist() if column < 22} & {*range(1, 10)}) > 2
 
     kind = HistGradientBoostingClassifier if classes else HistGradientBoostingRegressor
     flags = np.arange(13) < 2

@@ -8,5 +8,8 @@ from __future__ import annotations
 
 import gc
 
+from cutlayer.cli.app import _command
+
+_command()  # reads the signatures of all verbs
 gc.collect()
 gc.freeze()

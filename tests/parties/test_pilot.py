@@ -117,7 +117,13 @@ def test_verdicts(value: float, low: float | None, high: float | None, said: str
 
 @pytest.mark.parametrize(
     ("value", "low", "high", "rows"),
-    [(0.04, 0.02, 0.06, 400), (0.04, 0.031, 0.049, None), (-0.01, -0.03, 0.01, None), (0.04, None, None, None)],
+    [
+        (0.04, 0.02, 0.06, 400),
+        (0.04, -0.2, 0.3, 62500),
+        (0.04, 0.031, 0.049, None),
+        (-0.01, -0.03, 0.01, None),
+        (0.04, None, None, None),
+    ],
 )
 def test_a_pilot_with_half_as_wide_an_interval(
     value: float, low: float | None, high: float | None, rows: int | None, piloted: Any
@@ -129,7 +135,9 @@ def test_a_pilot_with_half_as_wide_an_interval(
     (section,) = [
         section for section in sections_of(report.model_copy(update={"pilot": (found,)})) if section.anchor == "pilot"
     ]
-    assert ("takes about 400 rows" in section.blocks[0].text) == (rows is not None)
+    takes = {None: "", 400: "takes about 400 rows"}.get(rows, "takes more rows than there are")
+    assert takes in section.blocks[0].text
+    assert bool(takes) == ("half as wide" in section.blocks[0].text)
 
 
 def test_a_full_run_repeats_the_draws_and_costs_once(tmp_path: Path) -> None:

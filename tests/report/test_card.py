@@ -136,7 +136,7 @@ def test_a_threat_that_no_attack_was_for_is_in_what_is_not_shown(card: PrivacyCa
         "No attack of this run tried: reconstruction of the columns of shop.",
         "No attack of this run tried: model completion by a departed party.",
         "No attack of this run tried: label inference by passive parties that pool what they hold.",
-        "No attack of this run tried: inference of a passive party's columns by parties that collude.",
+        "No attack of this run tried: inference of the columns of telco, shop by parties that collude.",
     ]
     report = Report.model_validate(binary()).model_copy(update={"features": ()})
     passives = ", ".join(party.name for party in report.parties if party.role == "passive")

@@ -117,12 +117,12 @@ def test_what_was_not_measured_is_named(report: Report) -> None:
     bare = report.model_copy(update={"features": (), "completions": (), "limits": (), "left_out": ()})
     assert answer(bare, "Not measured") == (
         f"Reconstruction of the columns of {', '.join(passive)}; model completion by a departed party; "
-        "label inference by passive parties that pool what they hold; inference of a passive party's columns by "
-        "parties that collude, and attacks that are not known today."
+        "label inference by passive parties that pool what they hold; inference of the columns of "
+        f"{', '.join(passive)} by parties that collude, and attacks that are not known today."
     )
     part = report.features[0].model_copy(update={"run": "this run", "party": passive[0]})
     some = bare.model_copy(update={"features": (part,), "left_out": ("norm",)})
-    assert passive[0] not in answer(some, "Not measured")
+    assert f"Reconstruction of the columns of {', '.join(passive[1:])};" in answer(some, "Not measured")
     assert "1 attack of the default catalogue" in answer(some, "Not measured")
 
 

@@ -32,7 +32,7 @@ def main() -> None:
     scores = model.predict_proba(columns)[:, 1]
     now = resource.getrusage(resource.RUSAGE_SELF)
     cpu, wall = now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime, time.perf_counter() - began
-    leaves = np.asarray(model.predict_leaf(columns[train])).reshape(len(train), -1)
+    leaves = np.asarray(model.predict_leaf(columns[train])).reshape(-1, len(train)).T  # the library's are by tree
     np.savez(out, scores=scores, wall=wall, cpu=cpu, leaves=leaves)
 
 

@@ -137,21 +137,23 @@ class Account:
             self._check_plan(slot.occasion)
         self._log.append(slot, digest, rows)
 
-    def charge_draws(self, name: str, pairs: Pairs | None) -> None:
+    def charge_draws(self, name: str, pairs: Pairs, *, named: bool = True) -> None:
         """Count draws of values of rows before they are released; returns once they are on disk.
 
         The same value of a row has the same draw, and is counted once, in whatever prediction.
 
         Args:
             name: Name of the draws.
-            pairs: Rows and values, from `row_pairs`; `None` where rows have no ids, each of which counts as drawn anew.
+            pairs: Rows and values, from `row_pairs`.
+            named: Whether they are by ids. Numbers of rows in a table are none: these pairs stand for all of its rows,
+                each of which counts as drawn anew, unless the table was drawn before.
 
         Raises:
             BudgetExceeded: A row would be drawn more often than the budget pays for; nothing is counted then.
             CheckpointError: The log is damaged, or of other draws.
         """
         if self._drawn:
-            self._log.count_draws(name, pairs, self._check_draws)
+            self._log.count_draws(name, pairs, self._check_draws, named=named)
 
     def charge_unseen(self, name: str) -> None:
         """Count a release by batches, in which rows whose values have changed are not known.

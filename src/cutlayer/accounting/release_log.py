@@ -109,29 +109,30 @@ class ReleaseLog:
         if releases or steps:
             self._write({"allow": releases, "steps": steps})
 
-    def count_draws(self, name: str, pairs: Pairs | None, check: Callable[[int, int], None]) -> None:
+    def count_draws(self, name: str, pairs: Pairs, check: Callable[[int, int], None], *, named: bool = True) -> None:
         """Count draws of rows that are about to be released; returns once they are on disk.
 
         A prediction and a service of one run may count at the same time.
 
         Args:
             name: Name of the draws, which repeat in a run that is begun again: its counts are those of both.
-            pairs: Rows and the values that they are drawn for, from `row_pairs`; `None` where rows have no ids.
+            pairs: Rows and the values that they are drawn for, from `row_pairs`.
             check: Called before one of the rows is drawn again, with the maximum number of draws of these rows, and the
                 number of all rows that have been drawn again by then; it raises where that must not be.
+            named: Whether rows have ids; else these stand for all rows of a table.
 
         Raises:
             CheckpointError: The log is damaged, or of other draws.
         """
-        if name == self.draws_name and pairs is not None and not len(self.draws.unknown(pairs)):
+        if name == self.draws_name and not len(self.draws.unknown(pairs)):
             return
         with self._together():
             self._name_draws(name)
-            new = None if pairs is None else self.draws.unknown(pairs)
-            most, again = (self.draws.most + 1, self.draws.again) if new is None else self.draws.counts_with(new)
+            new = self.draws.unknown(pairs)
+            most, again = self.draws.counts_with(new) if named else (self.draws.most + 1, self.draws.again)
             if most > 1:
                 check(most, again)
-            what = {"unnamed": 1} if new is None else {"pairs": b64encode(new.astype("<u8").tobytes()).decode()}
+            what = {"pairs": b64encode(new.astype("<u8").tobytes()).decode(), **({} if named else {"unnamed": 1})}
             self._write({"draws": name, **what})
 
     def count_unseen(self, name: str) -> None:

@@ -19,6 +19,7 @@ from cutlayer.data.align import Positions
 from cutlayer.data.distinct_ids import DistinctIds, Identified
 from cutlayer.data.ids import Digests
 from cutlayer.data.split import Split
+from cutlayer.data.store import Store
 from cutlayer.storage.durable import make_folder
 from cutlayer.storage.row_arrays import chosen, chunks_of, gathered, row_array
 from cutlayer.storage.row_tensors import filled_rows
@@ -115,6 +116,11 @@ class HeldRows:
             for start, end in chunks_of(len(held)):
                 by_party[name][held[start:end]] = np.arange(start, end)
         return cls(by_party)
+
+    def numbered(self, stores: Mapping[str, Store]) -> dict[str, Store]:
+        """The rows of each party's store under the active party's numbers; rows that a party lacks read as zeros."""
+        numbers = {name: torch.from_numpy(self.by_party[name]) for name in stores if name in self.by_party}
+        return {name: store.numbered(numbers[name]) if name in numbers else store for name, store in stores.items()}
 
     def repeated(self, ids: Positions) -> HeldRows:
         """From numbers by id to numbers by row.

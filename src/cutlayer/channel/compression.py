@@ -8,6 +8,7 @@ content: a resume repeats them.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -36,11 +37,8 @@ class Compression:
 
     def packed(self, message: Message) -> Message:
         """The message with packed rows, if its kind has any."""
-        if message.kind not in PACKABLE:
-            return message
         # On the CPU, where the bytes are needed.
-        tensors = {name: self._packed(tensor.cpu(), message) for name, tensor in message.tensors.items()}
-        return replace(message, tensors=tensors)
+        return _converted(message, lambda _, tensor: self._packed(tensor.cpu(), message))
 
     def unpacked(self, message: Message) -> Message:
         """The message with float32 rows, as the receiver computes with them.
@@ -48,15 +46,14 @@ class Compression:
         Raises:
             ProtocolError: The rows are not packed, or of a size that no rows have.
         """
-        if message.kind not in PACKABLE:
-            return message
-        tensors = {}
-        for name, tensor in message.tensors.items():
+
+        def unpacked(name: str, tensor: Tensor) -> Tensor:
             if tensor.dtype != torch.uint8 or width_of(self.form, tensor.shape[1]) is None:
                 got = f"{tensor.dtype} {tuple(tensor.shape)}"
                 raise ProtocolError.expected(f"{message.kind}.{name} from {message.sender} as {self.form} rows", got)
-            tensors[name] = unpack_rows(tensor, self.form)
-        return replace(message, tensors=tensors)
+            return unpack_rows(tensor, self.form)
+
+        return _converted(message, unpacked)
 
     def _packed(self, tensor: Tensor, message: Message) -> Tensor:
         def uniform(count: int) -> Tensor:
@@ -80,10 +77,7 @@ class GradeBytes:
 
     def packed(self, message: Message) -> Message:
         """The message with one byte a row, if its kind has rows."""
-        if message.kind not in PACKABLE:
-            return message
-        tensors = {name: grade_bytes(tensor.cpu()) for name, tensor in message.tensors.items()}
-        return replace(message, tensors=tensors)
+        return _converted(message, lambda _, tensor: grade_bytes(tensor.cpu()))
 
     def unpacked(self, message: Message) -> Message:
         """The message with grades as columns of float32.
@@ -91,11 +85,15 @@ class GradeBytes:
         Raises:
             ProtocolError: The rows are not one byte each, or a grade is not among those of the job.
         """
-        if message.kind not in PACKABLE:
-            return message
         what = f"{message.kind} from {message.sender}"
-        tensors = {name: columns_of_bytes(tensor, self.width, what) for name, tensor in message.tensors.items()}
-        return replace(message, tensors=tensors)
+        return _converted(message, lambda _, tensor: columns_of_bytes(tensor, self.width, what))
+
+
+def _converted(message: Message, convert: Callable[[str, Tensor], Tensor]) -> Message:
+    """The message with its tensors converted, by name; as it is if its kind has no rows."""
+    if message.kind not in PACKABLE:
+        return message
+    return replace(message, tensors={name: convert(name, tensor) for name, tensor in message.tensors.items()})
 
 
 def grade_bytes(columns: Tensor) -> Tensor:

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from cutlayer.channel.address import check_loopback
 from cutlayer.channel.codec import DEFAULT_LIMITS, WIRE_VERSION, FrameLimits
 from cutlayer.channel.grpc_connection import Connection, Dialler, Unsuited, refused
 from cutlayer.channel.grpc_link import (
@@ -69,9 +68,7 @@ class ClientLink(Links):
         **options: Any,
     ) -> None:
         transport = Transport(**options)
-        if transport.security is None:
-            check_loopback(address)
-        transport.check(me)
+        self._dialler = Dialler(address, me, peer, transport)
         stream = Stream(peer, limits, timeout, reconnect=transport.reconnect, checksum=transport.security is None)
         super().__init__({peer: stream}, transport.trail)
         self.run = ""
@@ -79,7 +76,6 @@ class ClientLink(Links):
         self._link = secrets.token_bytes(LINK_BYTES)
         self._security = transport.security
         self._notify = transport.notify or logging.getLogger(__name__).warning
-        self._dialler = Dialler(address, me, peer, transport)
         self._closing = threading.Event()
         self._connection: Connection | None = None
         self._redialling = False

@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 from cryptography import x509
 
+from cutlayer.channel.address import check_loopback
 from cutlayer.channel.codec import WIRE_VERSION
 from cutlayer.channel.contract import decoded, printable
 from cutlayer.channel.grpc_link import GREET, METHOD, SERVICE, Transport, link_options
@@ -73,9 +74,16 @@ class Dialler:
         me: Name of this party.
         peer: Name of the active party.
         transport: How links are made.
+
+    Raises:
+        ConfigError: Without TLS, the address is not a loopback one; or a time is negative.
+        TrustError: The certificate of this party is not of the identity that the job has for it.
     """
 
     def __init__(self, address: str, me: str, peer: str, transport: Transport) -> None:
+        if transport.security is None:
+            check_loopback(address)
+        transport.check(me)
         self.address, self._me, self._peer, self._transport = address, me, peer, transport
         self._options = link_options(transport.keepalive)
 

@@ -229,7 +229,8 @@ class Parcel:
         raw = self._beginning(file, hasher)
         for _ in self._groups(file, hasher):
             self._marks.append(hasher.digest())
-        read, seal = self._map(raw, Head), self._map(file.read(_MAX_MAP + 1), _Seal)
+        heads, seals = _adapters()
+        read, seal = self._map(raw, heads), self._map(file.read(_MAX_MAP + 1), seals)
         if seal.digest != hasher.digest():
             raise self._damaged()
         if read.version != __version__:
@@ -272,10 +273,10 @@ class Parcel:
         hasher.update(content)
         return content
 
-    def _map(self, raw: bytes, kind: type[T]) -> T:
+    def _map(self, raw: bytes, adapter: TypeAdapter[T]) -> T:
         try:
             read = msgpack.unpackb(raw, strict_map_key=True, max_ext_len=0, max_map_len=8)
-            return _adapter(kind).validate_python(read)
+            return adapter.validate_python(read)
         except (ValueError, msgpack.UnpackException):
             raise self._damaged() from None
 
@@ -283,6 +284,6 @@ class Parcel:
         return ProtocolError(f"{self.path}: it is cut off or was changed on the way; ask for it again")
 
 
-@cache  # to make one takes longer than to read a head
-def _adapter(kind: type[T]) -> TypeAdapter[T]:
-    return TypeAdapter(kind)
+@cache  # to make them takes longer than to read a file
+def _adapters() -> tuple[TypeAdapter[Head], TypeAdapter[_Seal]]:
+    return TypeAdapter(Head), TypeAdapter(_Seal)

@@ -45,6 +45,12 @@ _EXPLAINED = {TrustError.__name__: "it does not accept a certificate any more"}
 """Reasons in words, by the kind of failure that a peer sent."""
 
 
+def send_done(*ports: Port) -> None:
+    """Tell peers that this party's part has ended well."""
+    for port in ports:
+        port.send(Kind.CLOSE, fields={"reason": DONE})
+
+
 def check_present(message: Message) -> None:
     """Raise if the message reports that its sender stopped.
 

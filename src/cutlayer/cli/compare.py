@@ -41,7 +41,7 @@ def compare(
 
     load_whole_job(job)  # which says what is wrong with the file before PyTorch is loaded
     from cutlayer.cli.progress import progress_for
-    from cutlayer.report.terminal import rich_table
+    from cutlayer.report.terminal import print_named, rich_table
     from cutlayer.sweeps.compare import compare as compared
     from cutlayer.sweeps.compare.result import RULES
     from cutlayer.sweeps.metrics import UNCOUNTED
@@ -60,5 +60,4 @@ def compare(
     for name, reason in result.failed.items():
         console.print(Text(f"{plain(name)} failed: {plain(reason)}", "yellow"))
     console.print(Text(f"{RULES} {UNCOUNTED}", "dim"))
-    files = f"{folder / 'compare'}.md, .csv, .tex, .svg, .pdf, .json"
-    console.print(Text(f"{'files':<11}", "dim") + Text(plain(files)), soft_wrap=True)
+    print_named(console, ("files", f"{folder / 'compare'}.md, .csv, .tex, .svg, .pdf, .json"))

@@ -76,7 +76,7 @@ def init(
     """
     from cutlayer.cli.first_files import write_first, write_partner
     from cutlayer.cli.questions import AUTO, first_answers, partner_names, second_column, task_kind
-    from cutlayer.jobs.first_job import by_default, check_further_labels
+    from cutlayer.jobs.first_job import check_further_labels, grades_of
     from cutlayer.jobs.found_tables import find_tables
 
     if not folder.is_dir():
@@ -101,10 +101,10 @@ def init(
     split_by = split_by or (job.second if job.task == "ranking" else None)
     job, lines = completed(job, split_by, positive, rows, asking=asking)
     check_further_labels(job, None if task is None else job.task)
-    chosen = job.protect
-    job = by_default(job) if chosen == AUTO else job
-    if chosen in (AUTO, "both"):
-        lines.append(_protected(job, by_default=chosen == AUTO))
+    if job.protect in (AUTO, "both"):
+        grades = grades_of(job)
+        job = replace(job, protect=grades.protect)
+        lines.append(f"protected: {grades.sentence}")
     document, written = write_first(job, folder, overwrite=overwrite)
     answer(json, document, *written, *lines, "next:", *(f"  {command}" for command in document["next"]))
 
@@ -157,25 +157,6 @@ def completed(
         repeated[file] = repeated_ids(job.owner, job.ids[file])
         job = replace(job, first_rows=job.first_rows | {file})
     return job, [*_facts(job, overlap, profile), *(f"warning {each}" for each in repeated.values() if each)]
-
-
-def _protected(job: FirstJob, *, by_default: bool) -> str:
-    """What the job protects and how, and what is revealed."""
-    from cutlayer.config.target import NUMBERS
-    from cutlayer.jobs.first_job import grades_epsilon
-
-    if job.protect == "both" and grades_epsilon(job) is not None:
-        return "protected: labels, which are drawn, and columns, of which a partner releases a drawn grade of each row"
-    reason = "so few drawn labels cost accuracy"
-    if job.further_labels:
-        reason = "grades are of one label"
-    elif job.task in NUMBERS:
-        reason = "labels that are numbers are drawn in a stated range alone"
-    elif job.repeats:
-        reason = "rows that share an id have no grade of their own"
-    if by_default:
-        return f"protected: labels alone ({reason}). A partner releases its columns, which can be read from it"
-    return f"protected: labels, and columns by noise instead of grades ({reason}). It costs most of what a partner adds"
 
 
 def _task_note(job: FirstJob) -> str:

@@ -68,7 +68,7 @@ class AuditConfig(FrozenModel):
             messages has of each row. At the active party alone.
         layers: Whether to attack every layer's output too (only where all parties run in one process).
         collusion: Whether to attack the labels by the messages of all passive parties together too, where there are two
-            or more. At the active party alone.
+            or more, and the columns behind grades by all other parties together. At the active party alone.
         max_megabytes: Maximum size of a party's transcript on disk, half of it for whole steps and half for followed
             rows; epochs are thinned to stay under it.
         fail_above: Gates, such as `{label_auc: 0.6, excess: 0.05}`.

@@ -79,6 +79,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
     active: str | None = None
     _: KW_ONLY
     columns: Columns | None = None
+    protect: str = "auto"
     bottom: Mapping[str, Any] | None = None
     top: Mapping[str, Any] | None = None
     features: Mapping[str, Mapping[str, Any]] | None = None
@@ -138,7 +139,9 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
             active = self._active(inputs)
             names = [active, *(name for name in inputs if name != active)]
             tables = read(inputs, [name for name in names if name != active or inputs[name] is not None])
-            job = job_of(self, tables, names, self._kind(labels), added)
+            kind = self._kind(labels)
+            counts = () if kind not in ("binary", "multiclass") else np.unique(labels, return_counts=True)[1].tolist()
+            job, filled = job_of(self, tables, names, kind, added, counts)
             check_rows(tables, len(labels))
             tables[job.active] = with_columns(tables.get(job.active), {LABEL: labels, **added})
             key, (out, scratch) = checked_key(self.key), self._out()
@@ -146,6 +149,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
                 keys = Keys(Path(self.secrets or out / "keys"), key)
                 folder = execute(job, out / "run", Options(keys, tables=tables), Progress())
                 self._fitted(job, folder, key, scratch)
+            self.protect_, self.protect_reason_ = filled.protect, filled.reason
             if job.task != "regression":
                 self.classes_ = np.unique(labels)
         columns, count = getattr(self, "feature_names_in_", None), getattr(self, "n_features_in_", None)

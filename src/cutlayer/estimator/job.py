@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from cutlayer.config import Job, near_miss, validated
 from cutlayer.errors import ConfigError
-from cutlayer.estimator.defaults import with_defaults
+from cutlayer.estimator.defaults import Defaults, with_defaults
 from cutlayer.estimator.privacy import privacy_of
-from cutlayer.estimator.tables import LABEL
+from cutlayer.estimator.tables import LABEL, WEIGHT
 
 KEYS = {
     "bottom": "model.bottom",
@@ -36,9 +36,14 @@ KEYS = {
 
 
 def job_of(
-    estimator: Any, tables: Mapping[str, pa.Table], names: Sequence[str], kind: str, added: Collection[str] = ()
-) -> Job:
-    """The job, validated.
+    estimator: Any,
+    tables: Mapping[str, pa.Table],
+    names: Sequence[str],
+    kind: str,
+    added: Collection[str] = (),
+    counts: Sequence[int] = (),
+) -> tuple[Job, Defaults]:
+    """The job, validated, and the parameters that it is of.
 
     Args:
         estimator: The estimator, whose parameters are documented by `VerticalClassifier`.
@@ -46,6 +51,7 @@ def job_of(
         names: Names of all parties, the active one first.
         kind: Kind of the task.
         added: Names of the columns that the active party's table has besides the label: `WEIGHT` and so on.
+        counts: Number of rows of each class; none of numbers.
 
     Raises:
         ConfigError: A parameter is out of its range.
@@ -53,7 +59,7 @@ def job_of(
     active = names[0]
     for parameter in ("features", "bottom_fit"):
         _check_by_party(parameter, getattr(estimator, parameter), names)
-    filled = with_defaults(estimator, tables, active, names)
+    filled = with_defaults(estimator, tables, active, names, kind, counts, weighted=WEIGHT in added)
     privacy = privacy_of(filled.protections, active, names)
     parties: dict[str, Any] = {
         name: {"role": "passive", "serving": estimator.predictions, "privacy": privacy[name]} for name in names
@@ -63,12 +69,13 @@ def job_of(
     parties[active] |= {"coverage": estimator.coverage} if estimator.coverage else {}
     for name, settings in filled.features.items():
         parties[name]["features"] = settings
-    for name, settings in filled.fits.items():
-        parties[name]["fit"] = settings
+    for key, by_party in (("fit", filled.fits), ("audit", filled.audits)):
+        for name, settings in by_party.items():
+            parties[name][key] = settings
     if active not in tables:
         parties[active]["features"] = {"include": "none"}
     raw = {"task": kind, "parties": parties, **_stated(estimator, filled._asdict())}
-    return validated(Job, raw, type(estimator).__name__)
+    return validated(Job, raw, type(estimator).__name__), filled
 
 
 def _stated(estimator: Any, filled: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,27 +26,31 @@ from cutlayer.results.quality import at_rate
 class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[misc]
     """A classifier trained across parties that hold different columns of the same rows.
 
-    By default it trains the job of `cutlayer init --protect labels`: each passive party releases its encoded columns
-    once, before anything is trained, and no message depends on a label (`LabelFreeConfig`). The columns are as good as
-    handed over. `release="every_step"` trains bottom models by gradients, as published work does. Unless `protections`
-    stop them, gradients reveal the labels.
+    By default it trains the job that `cutlayer init` writes. Where labels are worth 1,000 informative rows, each
+    passive party is sent drawn labels, and releases a drawn grade of each row (`protect="both"`). Otherwise it releases
+    its encoded columns once, and no message depends on a label (`protect="labels"`): the columns are as good as handed
+    over. `release="every_step"` trains bottom models by gradients, as published work does. Unless `protections` stop
+    them, gradients reveal the labels.
 
     Args:
         active: Name of the party that holds the labels; by default the first of `columns`.
         columns: Columns of each party, where `X` is one DataFrame or array: lists of names or numbers, slices, and
             `rest` for the columns of no other party. scikit-learn's own tools (`cross_val_score`, `GridSearchCV`,
             `Pipeline`, `CalibratedClassifierCV`) pass one table. `None` where `X` has a table for each party.
+        protect: What `cutlayer init --protect` takes: `labels`, `columns`, `both`, `nothing`, or `auto`, which is
+            `both` where the rows suffice and else `labels`. It is for a fit without `release`, `protections` and
+            `bottom`, which say the same in full; beside these, or beside `bottom_fit`, `auto` decides nothing.
         bottom: Bottom models as in a job file, for instance `{"kind": "mlp", "hidden": [64, 32]}`; it needs a word on
-            `release`, which says what trains them. `None` is a sketch of the columns of a party that releases once, and
-            otherwise the model of a job.
+            `release`, which says what trains them. `None` is a grade, or a sketch of the columns, of a party that
+            releases once, and otherwise the model of a job.
         top: Top model as in a job file; `None` is `{"kind": "auto"}`, the best of several kinds by cross-validation,
             where all passive parties release once and `bottom` is `None`.
         features: Which columns of a party are features, and their encoding, by party as in a job file, for instance
             `{"telco": {"numbers": {"scale": "robust"}}}`.
         protections: Settings such as `LabelDPConfig(eps=1.0)`; each of a list goes to the side that it belongs to, a
             mapping names the party. `BudgetConfig`, by party, limits what the rows of a party may cost, and
-            `LabelFreeConfig` demands that no message depends on a label. `None` is that where all passive parties
-            release once; otherwise, as an empty list, no protection.
+            `LabelFreeConfig` demands that no message depends on a label. `None` leaves it to `protect`. With `release`
+            it is `LabelFreeConfig` where all passive parties release once, and otherwise, as an empty list, none.
         attacks: Names of attacks, or `auto`.
         compare: Baselines to train: `undefended`, `each`, `centralised`, `alone`, `retrained`, `finetuned`,
             `boosting`.
@@ -59,7 +63,7 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
         class_weight: `balanced` gives every class the same part in the loss; a mapping has the weight of each class, 1
             where it has none, and multiplies `sample_weight`.
         release: `once` releases each row of the passive parties a single time, before training; `every_step` trains
-            their models by gradients; by party if a mapping. `None` is `once`.
+            their models by gradients; by party if a mapping. `None` leaves it to `protect`.
         bottom_fit: Fit of the bottom models of passive parties that release once, by party, for instance
             `{"telco": {"kind": "sketch"}}`.
         patience: Stop after so many epochs without a better one; `None` stops early only where `epochs` is `auto`.
@@ -86,6 +90,8 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
             the share `validation` is left out of its fit.
 
     Attributes:
+        protect_: What was protected, in a word of `protect`; `None` where other arguments say it.
+        protect_reason_: How, and why that was chosen, as `init` prints it; empty where it was asked for.
         report_: The run's `Report`; a notebook displays it as a page.
         classes_: As in scikit-learn.
         folder_: The run folder.

@@ -18,7 +18,7 @@ from cutlayer.alignment.held_rows import HeldRows
 from cutlayer.alignment.intersection import Alignment, Purpose, row_key
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.address import check_loopback
-from cutlayer.channel.receiving import DONE, receive
+from cutlayer.channel.receiving import receive, send_done
 from cutlayer.config import FeaturesConfig, Job
 from cutlayer.config.case import Case
 from cutlayer.config.ids import stated_rows_faults
@@ -216,13 +216,11 @@ def _closed(party: Party, active: bool, ports: Mapping[str, Port]) -> Party:
     """The alignment, and the last message of each side: the active party's is the first."""
     agreement = yield from party
     if active:
-        for port in ports.values():
-            port.send(Kind.CLOSE, fields={"reason": DONE})
+        send_done(*ports.values())
     for port in ports.values():
         yield from receive(port, Kind.CLOSE)
     if not active:
-        for port in ports.values():
-            port.send(Kind.CLOSE, fields={"reason": DONE})
+        send_done(*ports.values())
     return agreement
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
-from typing import TypeVar
+from functools import cache, partial
+from typing import Any, TypeVar
 
 from cutlayer.attacks import REGISTRY, Resolved, left_out, resolve
 from cutlayer.attacks.feature.base import FeatureAttack
@@ -66,7 +66,7 @@ def conclude_audit(
         summary: Summary of this run with its references.
         runs: Attacks on labels, by label of the run.
         guarantees: Guarantees that were tested with canaries.
-        beforehand: Returns what `audit_beforehand` does, if that is done elsewhere.
+        beforehand: What `audit_beforehand` returned, if it was begun before.
     """
     task = Task.of(job, summary.task.classes)
     attacks = _attacks(job)
@@ -75,7 +75,7 @@ def conclude_audit(
     # No party completes a model that was trained by an attack.
     attacked = {label: run for label, run in runs.items() if label in unread}
     give_back_memory()
-    of_features, own = (beforehand or partial(audit_beforehand, job, folder, [*runs], task.classes))()
+    of_features, own = (beforehand or audit_beforehand(job, folder, [*runs], task.classes))()
     give_back_memory()
     read = _with_history(job, folder, _without(runs, *unread), task, own if rows else None)
     runs = read | attacked
@@ -114,20 +114,42 @@ def conclude_audit(
     return audit.model_copy(update={"findings": findings, "gates": gates})
 
 
-def audit_beforehand(job: Job, folder: RunFolder, labels: Sequence[str], classes: tuple[str, ...]) -> Beforehand:
-    """What of an audit follows from run folders alone: attacks on features, and labels by the parties' own columns.
+def audit_beforehand(
+    job: Job,
+    folder: RunFolder,
+    labels: Sequence[str],
+    classes: tuple[str, ...],
+    begin: Callable[[Callable[[], Any]], Callable[[], Any]] = cache,
+) -> Callable[[], Beforehand]:
+    """Begin what of an audit follows from run folders alone: attacks on features, and labels by own columns.
 
     Args:
         job: The job as run.
         folder: The run folder.
         labels: Labels of the runs.
         classes: Classes of the task.
+        begin: Begins some work, and returns what returns its result.
+
+    Returns:
+        What waits for both, and returns them.
     """
     shown = {RunKind.THIS_RUN, RunKind.UNDEFENDED, *job.alternatives, *attacked_labels(job, "features")}
-    features = audit_features(job, {name: folder.of_run(name) for name in labels if name in shown}, folder, classes)
+    attacked = {name: folder.of_run(name) for name in labels if name in shown}
+    features = begin(partial(audit_features, job, attacked, folder, classes))
+    own = begin(partial(_own_columns, job, folder, classes))
+
+    def both() -> Beforehand:
+        revealed = own()  # first: where the attacks have taken the last core, this is computed here
+        return features(), revealed
+
+    return both
+
+
+def _own_columns(job: Job, folder: RunFolder, classes: tuple[str, ...]) -> Mapping[str, OwnColumns]:
+    """What of the labels each attacker's own columns reveal; nothing where no row's messages are attacked."""
     recorded = job.parties[job.active].audit.every != "never" and _attacks(job).histories
     is_attacked = recorded and len(read_truth(folder.transcript(job.active))[1])
-    return features, own_columns(Run(job, folder, classes=classes)) if is_attacked else {}
+    return own_columns(Run(job, folder, classes=classes)) if is_attacked else {}
 
 
 def _without(runs: Mapping[str, T], *labels: str) -> dict[str, T]:

@@ -91,6 +91,7 @@ def cautions_of(
     tested: int,
     columns: tuple[ColumnProfile, ...],
     ledger: Ledger,
+    drawn: tuple[str, bool] = ("", False),
 ) -> Iterator[str]:
     """Warnings about a valid job and its tables, each after the name of what it is about.
 
@@ -102,6 +103,7 @@ def cautions_of(
         tested: Number of rows that the final metrics are of.
         columns: Profiles of the columns of all tables here.
         ledger: Planned releases of the job.
+        drawn: What `worth_of_labels` returned.
     """
     for name in undated(job):
         yield f"{name}.table.aggregate: {UNDATED}; name a column by as_of"
@@ -119,14 +121,13 @@ def cautions_of(
             share = min(label.classes.values()) / sum(label.classes.values())
             yield from _few_followed(job, training, share)
             yield from _few_tested(tested, share)
-        if label.classes:
-            yield from _of_drawn_labels(job, training, [*label.classes.values()], columns)
     if training < FEW_ROWS and not job.fits_top:
         shows = "compare: [boosting]" if job.rows == "common" else "train.release: once, with model.top: {kind: auto},"
         yield (
             f"rows: {training:,} training rows are few for a network, and fewer yet choose its epoch; {shows} shows "
             "what trees reach, which may be better by more than 0.01"
         )
+    yield from _of_drawn_labels(job, drawn)
     yield from _of_ledger(ledger, training)
 
 
@@ -151,13 +152,13 @@ def _few_followed(job: Job, training: int, share: float) -> Iterator[str]:
 
 
 def worth_of_labels(
-    job: Job, training: int, counts: Sequence[int], columns: Sequence[ColumnProfile]
+    job: Job, training: Mapping[str, int], counts: Sequence[int], columns: Sequence[ColumnProfile]
 ) -> tuple[str, bool]:
-    """What drawn labels are worth to partners that fit models to them, and whether that is few rows.
+    """What drawn labels are worth to the partners with the fewest rows, and whether that is few rows.
 
     Args:
         job: The job.
-        training: Number of training rows.
+        training: Number of training rows of each party: a partner is sent labels of its own rows alone.
         counts: Number of rows of each class.
         columns: Profiles of the columns of all tables here.
 
@@ -169,20 +170,23 @@ def worth_of_labels(
     if not graded or epsilon is None or len(counts) < 2:
         return "", False
     shares = [count / sum(counts) for count in counts]
-    worth, true = (informative_rows(training, shares, each) for each in (epsilon, math.inf))
-    rare = any(_has_rare_categories(columns, name, training) for name in graded)
+    rows = min(training[name] for name in graded)
+    fewest = [name for name in graded if training[name] == rows]
+    worth, true = (informative_rows(rows, shares, each) for each in (epsilon, math.inf))
+    rare = any(_has_rare_categories(columns, name, training[name]) for name in graded)
     strong, weak = (expected_loss(worth, true, auc, rare=rare) for auc in AUCS)
     few = worth < ENOUGH * (OF_RARE if rare else 1)
     more = next((each for each in (0.5, 1.0, 2.0) if each > epsilon), None)
     remedy = f"; eps: {more:g} is worth more" if more is not None else "; more rows are worth more"
     return (
-        f"labels drawn at {epsilon:g} are worth {worth:,.0f} rows to {', '.join(graded)}, which costs a model of them "
+        f"labels drawn at {epsilon:g} are worth {worth:,.0f} rows to {', '.join(fewest)}"
+        f"{', and more to the others' if fewest != graded else ''}, which costs a model of them "
         f"about {strong:.3f} of an AUC of {AUCS[0]:g}, {weak:.3f} of one of {AUCS[1]:g}{remedy if few else ''}"
     ), few
 
 
-def _of_drawn_labels(job: Job, training: int, counts: Sequence[int], columns: Sequence[ColumnProfile]) -> Iterator[str]:
-    sentence, few = worth_of_labels(job, training, counts, columns)
+def _of_drawn_labels(job: Job, drawn: tuple[str, bool]) -> Iterator[str]:
+    sentence, few = drawn
     epsilon, where = _label_epsilon(job), f"parties.{job.active}.privacy.label_dp.eps"
     if few:
         yield f"{where}: {sentence}"

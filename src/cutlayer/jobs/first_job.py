@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -27,6 +28,7 @@ from cutlayer.data.profile import ColumnProfile, label_profile
 from cutlayer.data.sources import open_source
 from cutlayer.errors import ConfigError, DataError, NothingInCommon
 from cutlayer.jobs.found_tables import MAX_CLASSES, TableSummary, plain_name
+from cutlayer.jobs.grades_choice import GradesChoice, choose_grades
 from cutlayer.jobs.private_part import (
     Terms,
     features_section,
@@ -36,7 +38,6 @@ from cutlayer.jobs.private_part import (
     sketch_width,
     table_section,
 )
-from cutlayer.kernels.noise.informative_rows import ENOUGH, FEW, informative_rows
 
 Protected = Literal["auto", "labels", "columns", "both", "nothing"]
 
@@ -50,8 +51,6 @@ MANY_ZEROS = 0.1
 """Share of zeros from which on whole numbers are taken for counts."""
 DEFAULT_WIDTH = 64
 """Columns of the release of a partner whose table is not here."""
-LABEL_EPSILONS = (0.5, 1.0, 2.0)
-"""Label epsilons of jobs with grades, of which the least is taken that is worth enough rows."""
 GRADES = (
     "Labels: each partner is sent one drawn label a training row, once; label_dp.eps bounds what it tells of a label.",
     "Columns: each partner sends one drawn grade of sixteen a row, once: four bits at most, and grade_dp.epsilon.",
@@ -139,11 +138,13 @@ class Overlap(NamedTuple):
         rows: Number of the owner's rows.
         common: Number of those that every partner has.
         repeats: Whether an id of the owner has several rows.
+        fewest: Number of those that the partner with the fewest has.
     """
 
     rows: int
     common: int
     repeats: bool
+    fewest: int
 
 
 def matched(job: FirstJob) -> tuple[FirstJob, Overlap]:
@@ -168,12 +169,20 @@ def overlap_of(job: FirstJob) -> Overlap:
         DataError: The ids of a table are not in order, or no row is with every party.
     """
     identified = {name: table.identified for name, table in _id_tables(job).items()}
-    own = identified[job.owner.party]
-    has = np.zeros(own.rows, dtype=bool)
-    has[intersect({name: each.digests for name, each in identified.items()})[job.owner.party]] = True
-    if isinstance(own, DistinctIds):
-        has = has[own.of_rows]
-    return Overlap(len(has), int(has.sum()), repeats=isinstance(own, DistinctIds))
+    name = job.owner.party
+    own = identified[name]
+    digests = {party: each.digests for party, each in identified.items()}
+
+    def held(parties: Iterable[str]) -> npt.NDArray[np.bool_]:
+        """Whether each row is with all of some parties."""
+        has = np.zeros(own.rows, dtype=bool)
+        has[intersect({party: digests[party] for party in (name, *parties)})[name]] = True
+        return has[own.of_rows] if isinstance(own, DistinctIds) else has
+
+    partners = [party for party in digests if party != name]
+    common = held(partners)
+    fewest = min((int(held([party]).sum()) for party in partners), default=len(common))
+    return Overlap(len(common), int(common.sum()), isinstance(own, DistinctIds), fewest)
 
 
 def _id_tables(job: FirstJob) -> dict[str, PartyTable]:
@@ -298,39 +307,23 @@ def check_further_labels(job: FirstJob, stated: TaskKind | Target | None) -> Non
             )
 
 
-def by_default(job: FirstJob) -> FirstJob:
-    """The job with what is protected where nobody said it: labels and columns by grades, if they lose next to nothing.
+def grades_of(job: FirstJob) -> GradesChoice:
+    """Whether the partners of a job release grades, and of one that protects what is best, which that is.
 
-    With few rows, or labels that are numbers, labels alone: a partner then releases its columns.
+    Rows that share an id have no draws of their own.
     """
-    protected = replace(job, protect="both")
-    return protected if grades_epsilon(protected, least=ENOUGH) is not None else replace(job, protect="labels")
-
-
-def grades_epsilon(job: FirstJob, least: float = FEW) -> float | None:
-    """The label epsilon of a job whose partners release grades; `None` where they release their columns.
-
-    It is the least of `LABEL_EPSILONS` at which the drawn labels are worth enough rows, or the largest, if they are
-    worth any there. Labels that are numbers need a range, which is public and so not in the tables. Rows that share an
-    id have no draws of their own.
-
-    Args:
-        job: The job.
-        least: Number of rows that the labels must be worth at the largest epsilon.
-    """
-    kind = task_of(job)
-    if job.protect != "both" or kind in NUMBERS or job.repeats or job.further_labels:
-        return None
-    overlap = overlap_of(job)
-    counts = [*label_of(job).classes.values()]
-    if len(counts) < 2:
-        return None
-    split = SplitConfig()
-    rows = int((1 - split.test - split.validation) * (overlap.common if job.partners else overlap.rows))
-    worth = {epsilon: informative_rows(rows, [n / sum(counts) for n in counts], epsilon) for epsilon in LABEL_EPSILONS}
-    enough = next((epsilon for epsilon, found in worth.items() if found >= ENOUGH), None)
-    last = LABEL_EPSILONS[-1]
-    return last if enough is None and worth[last] >= least else enough
+    refused, task, counts, rows = "", task_of(job), list[int](), 0
+    if job.further_labels:
+        refused = "grades are of one label"
+    elif task not in NUMBERS and job.repeats:
+        refused = "rows that share an id have no grade of their own"
+    elif task not in NUMBERS:
+        overlap, split = overlap_of(job), SplitConfig()
+        counts = [*label_of(job).classes.values()]
+        # Each partner fits to the labels of its own rows.
+        met = overlap.fewest if job.rows == "all" else overlap.common
+        rows = int((1 - split.test - split.validation) * (met if job.partners else overlap.rows))
+    return choose_grades(task, counts, rows, protect=job.protect, refused=refused)
 
 
 def files_of(job: FirstJob, folder: Path) -> dict[str, dict[str, Any]]:
@@ -345,7 +338,7 @@ def files_of(job: FirstJob, folder: Path) -> dict[str, dict[str, Any]]:
         raise ConfigError.expected("a file name of its own for each party's table", ", ".join(names), "rename one")
     if job.apart and "job" in names:
         raise ConfigError.expected("other names than job, whose private file were job.yaml", "job", "rename it")
-    labels = grades_epsilon(job)
+    labels = grades_of(job).epsilon if job.protect == "both" else None
     private = dict(zip(tables.values(), _private(job, folder, labels), strict=True))
     shared: dict[str, Any] = {"name": plain_name(folder.resolve().name) or "job", "task": task_of(job), "parties": {}}
     if job.rows == "all":

@@ -249,8 +249,11 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
     graded = [_graded_numbers(job, party, parts[party.name]) for party in parties]
     ledger = ledger_of(job)
     rows = {party.name: party.rows for party in parties}
-    drawn, few = worth_of_labels(job, counts[0], [n for each in profiles for n in each.classes.values()], profiles)
-    cautions = cautions_of(job, rows, counts[2], counts[0], len(split.test) or held_out, profiles, ledger)
+    trained_rows = {name: len(part.train) for name, part in parts.items()}
+    classes = [n for each in profiles for n in each.classes.values()]
+    drawn, few = worth_of_labels(job, trained_rows, classes, profiles)
+    tested = len(split.test) or held_out
+    cautions = cautions_of(job, rows, counts[2], counts[0], tested, profiles, ledger, (drawn, few))
     return Forecast(
         rows=len(positions[job.active]),
         common=len(common[job.active]),
@@ -293,11 +296,7 @@ def _label_copies(prepared: Mapping[str, Prepared], held: HeldRows, active: str)
     stores = {name: data.store for name, data in prepared.items() if data.store is not None}
     if labels is None:
         return ()
-    numbered = {
-        name: store.numbered(torch.from_numpy(held.by_party[name])) if name in held.by_party else store
-        for name, store in stores.items()
-    }
-    found = label_copies(numbered, held, labels.single, len(labels.classes))
+    found = label_copies(held.numbered(stores), held, labels.single, len(labels.classes))
     return tuple(f"{copy.party}.{copy.column}: {copy}; exclude it" for copy in found)
 
 
@@ -338,10 +337,7 @@ def _timed(job: Job, prepared: Mapping[str, Prepared], schedule: Schedule, held:
         raise DataError(f"{', '.join(empty)}: a passive party needs at least one feature column")
     stores = {name: data.store for name, data in prepared.items() if data.store is not None}
     if job.draws_batches:
-        numbers_of = {name: torch.from_numpy(numbers) for name, numbers in held.by_party.items()}
-        stores = {
-            name: store.numbered(numbers_of[name]) if name in numbers_of else store for name, store in stores.items()
-        }
+        stores = held.numbered(stores)
     labels = active.labels.values
     # Nothing is sent under these keys: the model is timed and thrown away.
     model = JointModel(job, stores, task, dict.fromkeys(job.parties, bytes(32)))

@@ -33,14 +33,23 @@ _NOTHING = {key: field.get_default(call_default_factory=True) for key, field in 
 
 def further_jobs(job: Job, folder: RunFolder) -> Iterator[tuple[Job, RunFolder]]:
     """The job of each further label, as the label owner alone has it, with its run folder."""
+    alone = job.uncompared(dict.fromkeys(job.passives, _NOTHING))
+    for label in job.parties[job.active].further_labels:
+        yield _of_label(alone, label), folder.of_label(label)
+
+
+def of_first_label(job: Job) -> Job:
+    """A job of the first of several labels alone, with its name; the others are no features."""
     owner = job.parties[job.active]
-    labels = (owner.label, *owner.further_labels)
-    for label in owner.further_labels:
-        others = (*owner.features.exclude, *(other for other in labels if other != label))
-        features = owner.features.model_copy(update={"exclude": others})
-        alone = job.uncompared(dict.fromkeys(job.passives, _NOTHING))
-        own = {"label": label, "further_labels": (), "features": features}
-        yield alone.with_parties({job.active: own}, name=f"{job.name}, {label}"), folder.of_label(label)
+    return job if not owner.further_labels else _of_label(job, owner.label or "")
+
+
+def _of_label(job: Job, label: str) -> Job:
+    owner = job.parties[job.active]
+    others = (other for other in (owner.label, *owner.further_labels) if other != label)
+    features = owner.features.model_copy(update={"exclude": (*owner.features.exclude, *others)})
+    own = {"label": label, "further_labels": (), "features": features}
+    return job.with_parties({job.active: own}, name=f"{job.name}, {label}")
 
 
 def check_further_labels(job: Job, given: Mapping[str, Any], keys: Keys) -> None:

@@ -132,6 +132,14 @@ def number_section(table: TableSummary, *, steps_on_all_rows: bool) -> dict[str,
     return {"quantiles": STEP_INTERVALS} if steps_on_all_rows else numbers
 
 
+def column_protection(task: TaskKind, release: Literal["sketch", "grade"] | None) -> dict[str, Any]:
+    """The protection of a partner's columns, and the attacks that measure it, as sections; arguments as of `Terms`."""
+    noise = {"dp_embedding": {"clip": 1.0, "epsilon": COLUMN_EPSILON, "delta": 1e-5}}
+    privacy = {"grade_dp": {"epsilon": COLUMN_EPSILON}} if release == "grade" else noise
+    measuring = column_attacks(task, once=release is not None, graded=release == "grade")
+    return {"privacy": privacy, "audit": {"attacks": [*measuring]}}
+
+
 def partner_section(table: TableSummary, key: str, ids: object, folder: Path, terms: Terms) -> dict[str, Any]:
     """The private part of a partner.
 
@@ -157,8 +165,5 @@ def partner_section(table: TableSummary, key: str, ids: object, folder: Path, te
     elif terms.release == "grade":
         section["fit"] = {"kind": "grade"}
     if terms.protects_columns:
-        noise = {"dp_embedding": {"clip": 1.0, "epsilon": COLUMN_EPSILON, "delta": 1e-5}}
-        section["privacy"] = {"grade_dp": {"epsilon": COLUMN_EPSILON}} if terms.release == "grade" else noise
-        measuring = column_attacks(terms.task, once=terms.release is not None, graded=terms.release == "grade")
-        section["audit"] = {"attacks": [*measuring]}
+        section |= column_protection(terms.task, terms.release)
     return section | features_section(table, {key}, numbers)

@@ -12,7 +12,7 @@ from cutlayer.alignment.agreed_before import agreed_alignment
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.parcel import Head, ParcelWriter
 from cutlayer.channel.port import link
-from cutlayer.channel.receiving import DONE, receive
+from cutlayer.channel.receiving import receive, send_done
 from cutlayer.config import Job
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.check import check_job
@@ -186,6 +186,6 @@ def _ask_once(
         width = yield from forwarded(port, messages)
     # The active party computes the same.
     yield from ask_for_release(port, made[0].split, width, limit, made[0].pilot)
-    port.send(Kind.CLOSE, fields={"reason": DONE})
+    send_done(port)
     yield from receive(port, Kind.EVIDENCE)
     yield from receive(port, Kind.CLOSE)

@@ -136,7 +136,7 @@ class Execution:
             if isinstance(progress, _Begun):
                 runs = progress.begun()()
             labels = [*runs, this_run.label]
-            beforehand = beside.begin(partial(audit_beforehand, job, folder, labels, trained.active.task.classes))
+            beforehand = audit_beforehand(job, folder, labels, trained.active.task.classes, beside.begin)
             runs = {label: self._beside(run, label, trained.active) for label, run in runs.items()}
             runs[this_run.label] = self.describe(job, this_run, folder, trained, watcher.auditor)
             self._conclude(runs, trained, beforehand)
@@ -280,7 +280,7 @@ def conclude(
         folder: The run folder.
         runs: This run and those it is compared with, by label.
         references: Held-out metrics of the references.
-        beforehand: Returns what of the audit follows from the folders, if it is done elsewhere.
+        beforehand: Returns what of the audit follows from the folders, if that was begun before.
     """
     this_run = runs[RunKind.THIS_RUN].summary
     compared = [run.summary.utility.rows[0] for label, run in runs.items() if label != RunKind.THIS_RUN]

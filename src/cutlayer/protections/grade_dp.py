@@ -18,7 +18,7 @@ from cutlayer.kernels.noise.score_bands import bands_for
 from cutlayer.kernels.rows.grade_columns import columns_of_grades, grades_of_columns
 from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.contract.base import FeatureProtection
-from cutlayer.protections.contract.views import Mode, PassiveView
+from cutlayer.protections.contract.views import PassiveView
 
 
 class GradeDPConfig(FrozenModel):
@@ -83,12 +83,10 @@ class GradeDP(FeatureProtection[GradeDPConfig]):
         """Draw by the key of a state, if it has one."""
         self._key = bytes.fromhex(state.get("key", ""))
 
-    def row_draws(self, e: Tensor, view: PassiveView) -> tuple[str, Pairs | None] | None:
+    def row_draws(self, e: Tensor, view: PassiveView) -> tuple[str, Pairs] | None:
         """Rows with their grades. Of rows without ids, a prediction's first batch stands for all of them."""
-        if self.draws is None or (view.ids is None and (view.mode is not Mode.SERVE or view.step)):
+        if self.draws is None or view.ids is None or (view.numbered and view.step):
             return None
-        if view.ids is None:
-            return self.draws, None
         return self.draws, self.pairs(view.ids(view.rows), self._grades(e)[0])
 
     def pairs(self, digests: Tensor, grades: Tensor) -> Pairs:

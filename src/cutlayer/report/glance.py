@@ -11,7 +11,7 @@ from cutlayer.report.grading import SMALL
 from cutlayer.report.headline import read_most
 from cutlayer.report.history import leak_domain
 from cutlayer.report.matrix import Matrix, matrix_of, strength
-from cutlayer.report.rounding import auc, interval, metric
+from cutlayer.report.rounding import auc, bounds, interval, metric
 from cutlayer.report.section import Cell, Column, Panel, Panels, Section, Table, number, table
 from cutlayer.report.svg import padded
 from cutlayer.results.columns_read import reach
@@ -102,7 +102,7 @@ def _leak(run: Glance) -> Cell:
     leak = run.leak
     if leak is None:
         return Cell("nothing sent" if run.model.run_kind is RunKind.ALONE else NOT_AVAILABLE, tone="muted")
-    notes = (interval(leak.low, leak.high),) * (leak.low is not None)
+    notes = bounds(leak.low, leak.high)
     if run.columns is not None:
         notes += (f"own columns {auc(run.columns)}",)
     return Cell(auc(leak.leak), notes, tone=f"h{step}" if (step := _leak_step(run, leak)) else "")

@@ -39,6 +39,11 @@ def interval(low: float | None, high: float | None) -> str:
     return f"{metric(low)} to {metric(high)}" if low < 0 else f"{metric(low)}–{metric(high)}"
 
 
+def bounds(low: float | None, high: float | None) -> tuple[str, ...]:
+    """An interval as the small print of a cell; nothing where there is none."""
+    return () if low is None else (interval(low, high),)
+
+
 def metric(value: float | None) -> str:
     """A metric or a loss: three decimals, fewer when large, two significant digits when tiny, and a minus sign.
 

@@ -10,12 +10,10 @@ from rich.padding import Padding
 from rich.text import Text
 
 from cutlayer.report.glance import glance
-from cutlayer.report.headline import headline_sentences
 from cutlayer.report.rounding import metric, plain, times
 from cutlayer.report.section import Table
-from cutlayer.report.sections import verdict
 from cutlayer.report.sections.protections import REPRODUCIBLE
-from cutlayer.report.terminal import rich_table
+from cutlayer.report.terminal import print_named, print_verdict, rich_table
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind
@@ -23,9 +21,7 @@ from cutlayer.results.run import RunKind
 
 def print_story(report: Report, console: Console) -> None:
     """Print the least that a newcomer needs; `cutlayer report` prints every table."""
-    for sentence in headline_sentences(report):
-        console.print(Text(f"{plain(sentence)}.", "bold"))
-    console.print(Text(f"{plain(verdict(report))}."))
+    print_verdict(report, console)
     shown = glance(report)
     for block in shown.brief if shown else ():
         if isinstance(block, Table):
@@ -43,8 +39,7 @@ def print_story(report: Report, console: Console) -> None:
         console.print(Text(f"\nThe report explains {listed}: {', '.join(titles)}."))
     console.print()
     folder = Path(report.run.folder)
-    for word, text in (("report", folder / "report.html"), ("all tables", f"cutlayer report {folder}")):
-        console.print(Text(f"{word:<11}", "dim") + Text(plain(str(text))), soft_wrap=True)
+    print_named(console, ("report", folder / "report.html"), ("all tables", f"cutlayer report {folder}"))
 
 
 def _departures(report: Report) -> list[str]:

@@ -30,9 +30,7 @@ _NAME = 10
 
 def print_report(report: Report, console: Console) -> None:
     """Print what a reviewer reads first; the page has the rest."""
-    for sentence in headline_sentences(report):
-        console.print(Text(f"{plain(sentence)}.", "bold"))
-    console.print(Text(f"{plain(verdict(report))}."))
+    print_verdict(report, console)
     if left_out := rows_left_out(report):
         console.print(Text(plain(left_out), "yellow"))
     if report.run.reproducible_noise:
@@ -41,9 +39,20 @@ def print_report(report: Report, console: Console) -> None:
     # The findings come last, where they stay in sight.
     for section in sorted(sections_of(report), key=lambda section: section.anchor == "findings"):
         print_section(section, console)
-    folder = Path(report.run.folder)
-    for word, path in (("run folder", folder), ("report", folder / "report.html")):
-        console.print(Text(f"{word:<11}", "dim") + Text(plain(str(path))), soft_wrap=True)
+    print_named(console, ("run folder", report.run.folder), ("report", Path(report.run.folder) / "report.html"))
+
+
+def print_verdict(report: Report, console: Console) -> None:
+    """Print the headline of a report and its verdict."""
+    for sentence in headline_sentences(report):
+        console.print(Text(f"{plain(sentence)}.", "bold"))
+    console.print(Text(f"{plain(verdict(report))}."))
+
+
+def print_named(console: Console, *named: tuple[str, Path | str]) -> None:
+    """Print files or commands, each behind its name."""
+    for name, text in named:
+        console.print(Text(f"{name:<11}", "dim") + Text(plain(str(text))), soft_wrap=True)
 
 
 def print_section(section: Section, console: Console) -> None:

@@ -78,6 +78,9 @@ class FeatureResult(Bounded):
             without the grades.
         ideal: The same metric of the same attack on the ideal output in place of the grades: the score of a model of
             all columns, which any secure computation hands over; `None` where it was not measured.
+        pooled: The same metric where the label owner and all other partners pool what they hold; `None` where it was
+            not measured.
+        pooled_without: That without the grades: what their columns tell of those of the party in any case.
         column: Name of the column that the value is of; empty where it is of all.
         metrics: Other metrics by name; of `exact` among others `columns_read`, the number of columns read exactly in
             99 % of the rows, of `columns` in all.
@@ -97,6 +100,8 @@ class FeatureResult(Bounded):
     baseline: Number
     other_columns: Number = None
     ideal: Number = None
+    pooled: Number = None
+    pooled_without: Number = None
     column: str = ""
     metrics: Mapping[str, Number] = Field(default_factory=dict)
     columns: tuple[ColumnValue, ...] = ()

@@ -17,7 +17,7 @@ import torch
 from cutlayer.alignment.held_rows import HeldRows
 from cutlayer.alignment.intersection import Alignment, Purpose
 from cutlayer.channel import Kind, Message, Port, rows_digest
-from cutlayer.channel.receiving import DONE, receive
+from cutlayer.channel.receiving import receive, send_done
 from cutlayer.config import FeaturesConfig, Job, LimitsConfig
 from cutlayer.config.phases import grades_rows
 from cutlayer.data.batches import evaluation_batches
@@ -164,7 +164,7 @@ def answer(side: PredictionSide, serving: Serving, port: Port) -> Generator[Port
             side.drift.add_release(side.name, released)
             port.send(Kind.EVALUATION, step=number, rows=request.rows, tensors={"embedding": released})
     yield from receive(port, Kind.CLOSE)
-    port.send(Kind.CLOSE, fields={"reason": DONE})
+    send_done(port)
     return store.rows
 
 
@@ -203,8 +203,7 @@ def ask(
             message = yield from receive(ports[name], Kind.EVALUATION, -1, number, rows_digest(rows))
             released[name][rows] = checked_embedding(message, len(rows), widths[name], side.limits.embedding_norm)
             side.drift.add_release(name, released[name][rows])
-    for port in ports.values():
-        port.send(Kind.CLOSE, fields={"reason": DONE})
+    send_done(*ports.values())
     for port in ports.values():
         yield from receive(port, Kind.CLOSE)
     missing = math.nan if side.job.fits_top else 0.0

@@ -10,7 +10,7 @@ import torch
 from cutlayer.alignment.agreed_before import agreed_alignment
 from cutlayer.alignment.intersection import Alignment
 from cutlayer.channel import Kind, Port, rows_digest
-from cutlayer.channel.receiving import DONE, receive
+from cutlayer.channel.receiving import receive, send_done
 from cutlayer.channel.security import Security
 from cutlayer.channel.trail import Trail
 from cutlayer.config.phases import grades_rows
@@ -78,5 +78,5 @@ def _ask_for_all(side: PredictionSide, port: Port, rows: int) -> Asker:
         digest = rows_digest(batch)
         port.send(Kind.REQUEST, step=number, rows=digest, fields={"part": PART, "batch": number})
         yield from receive(port, Kind.EVALUATION, -1, number, digest)
-    port.send(Kind.CLOSE, fields={"reason": DONE})
+    send_done(port)
     yield from receive(port, Kind.CLOSE)

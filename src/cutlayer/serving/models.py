@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cutlayer.accounting.row_draws import VALUES
 from cutlayer.config import Job
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.ids import DIGEST_BYTES, Digests
@@ -235,7 +236,8 @@ def numbered_ids(store: Store) -> Digests:
     content = blake2b(digest_size=DIGEST_BYTES)
     numbers = row_array((store.rows, 2), "<i8")
     for start, end in chunks_of(store.rows):
-        numbers[start:end] = np.stack([np.arange(start, end), np.zeros(end - start)], axis=1)
+        # In steps of the number of values, which stand in the place of the last digits where draws are counted.
+        numbers[start:end] = np.stack([VALUES * np.arange(start, end), np.zeros(end - start)], axis=1)
         for part in store.gather(torch.arange(start, end)):
             content.update(part.numpy().tobytes())
     digests: Digests = numbers.view(np.uint8) ^ np.frombuffer(content.digest(), np.uint8)

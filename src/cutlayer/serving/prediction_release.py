@@ -64,7 +64,8 @@ class OpenPrediction:
             self._next = int(rows[-1]) + 1
         parts = []
         for batch in evaluation_batches(rows, EVALUATION_ROWS):
-            view = PassiveView(Mode.SERVE, self._number, self._batches, batch, embed, ids=embed.ids)
+            numbered = embed.digests is None
+            view = PassiveView(Mode.SERVE, self._number, self._batches, batch, embed, ids=embed.ids, numbered=numbered)
             with torch.no_grad():
                 released = self._chain.embedding_out(embed(batch), view)
             self._chain.sending(Kind.EVALUATION, self._active, released)

@@ -13,6 +13,7 @@ from cutlayer.config.load import load_job, opened, read_yaml
 from cutlayer.config.party import LABEL_FREE
 from cutlayer.config.phases import grades_rows
 from cutlayer.errors import ConfigError
+from cutlayer.jobs.further_labels import of_first_label
 from cutlayer.protections import REGISTRY
 from cutlayer.protections.contract.base import Asset
 
@@ -35,7 +36,7 @@ Change = tuple[tuple[str, ...], Any]
 
 @dataclass(frozen=True)
 class JobChanges:
-    """Changes of one job file to other protections.
+    """Changes of one job file to other protections; of several labels the jobs have the first alone.
 
     Attributes:
         base: The job as in the file.
@@ -56,7 +57,11 @@ class JobChanges:
         Raises:
             ConfigError: The file is wrong.
         """
-        return cls(load_job(file), read_yaml(file), file.parent, columns)
+        return cls(of_first_label(load_job(file)), read_yaml(file), file.parent, columns)
+
+    def job(self, changes: Sequence[Change]) -> Job:
+        """The job of the file with some changes."""
+        return of_first_label(opened(with_changes(self.raw, changes), self.folder))
 
     def protecting(self, what: str) -> Job:
         """The job with the protections of `init --protect` in place of its own; where they are its own, as it is.
@@ -74,7 +79,7 @@ class JobChanges:
             changes = [] if kinds == {"grade"} else [*changes, *self.graded(label, GRADES[0])]
         elif what == "columns":
             changes += self.with_noise(EPSILONS[-1])
-        return opened(with_changes(self.raw, changes), self.folder).uncompared()
+        return self.job(changes).uncompared()
 
     def protections(self, party: str, asset: Asset) -> list[str]:
         """The protections of an asset that a party has."""

@@ -142,11 +142,7 @@ def stores_of(job: Job, folder: RunFolder, held: HeldRows) -> dict[str, Store]:
         held: Which of the active party's rows each passive party has; all other rows read as zeros.
     """
     names = [name for name in job.parties if (folder.data(name) / "store.json").exists()]
-    stores = {name: Store.open(folder.data(name)) for name in names}
-    return {
-        name: store.numbered(torch.from_numpy(held.by_party[name])) if name in held.by_party else store
-        for name, store in stores.items()
-    }
+    return held.numbered({name: Store.open(folder.data(name)) for name in names})
 
 
 def class_shares(labels: Tensor, task: Task) -> tuple[float, ...]:

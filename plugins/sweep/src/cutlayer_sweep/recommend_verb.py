@@ -75,7 +75,7 @@ def recommend(
 
 
 def _show(result: Recommendation, diff: str, folder: Path, console: Console) -> None:
-    from cutlayer.report.terminal import rich_table
+    from cutlayer.report.terminal import print_named, rich_table
     from cutlayer.sweeps.metrics import UNCOUNTED
     from cutlayer_sweep.recommend import check_table, front_table, verdict
     from cutlayer_sweep.recommend.result import by_reason
@@ -104,4 +104,4 @@ def _show(result: Recommendation, diff: str, folder: Path, console: Console) -> 
         console.print(Text(f"\n{advice}\n", "dim"))
     elif result.best is not None:
         console.print(Text("\nThe job file states this protection already: nothing to change.\n"))
-    console.print(Text(f"{'job file':<11}", "dim") + Text(plain(str(folder / "recommended.yaml"))), soft_wrap=True)
+    print_named(console, ("job file", folder / "recommended.yaml"))

@@ -69,7 +69,7 @@ def _swept(
 
 
 def _show(result: SweepResult, folder: Path, console: Console) -> None:
-    from cutlayer.report.terminal import rich_table
+    from cutlayer.report.terminal import print_named, rich_table
     from cutlayer.sweeps.metrics import UNCOUNTED
     from cutlayer_sweep.page import trial_table, verdict
 
@@ -78,4 +78,4 @@ def _show(result: SweepResult, folder: Path, console: Console) -> None:
     if result.failed:
         console.print(Text(f"{times(len(result.failed), 'trial')} failed; the page says why.", "yellow"))
     console.print(Text(UNCOUNTED, "dim"))
-    console.print(Text(f"{'page':<11}", "dim") + Text(plain(str(folder / "sweep.html"))), soft_wrap=True)
+    print_named(console, ("page", folder / "sweep.html"))

@@ -9,6 +9,7 @@ from cutlayer.config import Job
 from cutlayer.config.load import load_job, opened, read_yaml
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.check import check_job
+from cutlayer.jobs.further_labels import of_first_label
 from cutlayer.sweeps.changes import changed
 from cutlayer_sweep.space import Point, Range, Space, Varied, format_value
 
@@ -16,7 +17,8 @@ from cutlayer_sweep.space import Point, Range, Space, Varied, format_value
 class Variants:
     """The jobs that differ from one job file by the values at some dotted paths.
 
-    A path may lead to a key that the file leaves at its default, and into a list by number (`model.top.hidden.0`).
+    A path may lead to a key that the file leaves at its default, and into a list by number (`model.top.hidden.0`). Of
+    several labels the jobs have the first alone.
 
     Args:
         file: The job file.
@@ -26,7 +28,7 @@ class Variants:
     """
 
     def __init__(self, file: Path) -> None:
-        self.base = load_job(file)
+        self.base = of_first_label(load_job(file))
         self._raw = read_yaml(file)
         self._folder = file.parent
 
@@ -41,7 +43,7 @@ class Variants:
             raw = self._raw
             for path, value in point.items():
                 raw = changed(raw, path.split("."), value)
-            job = opened(raw, self._folder).uncompared()
+            job = of_first_label(opened(raw, self._folder)).uncompared()
             check_job(job)
         except ConfigError as error:
             raise ConfigError("\n".join(f"--vary {values}: {line}" for line in str(error).splitlines())) from None

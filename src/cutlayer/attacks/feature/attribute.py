@@ -72,6 +72,21 @@ class Inferred:
     scores: Scores
     majority: int
 
+    @classmethod
+    def of(cls, question: Question, rows: Tensor, logs: Tensor, counts: Tensor) -> Inferred:
+        """Values inferred by log probabilities.
+
+        Args:
+            question: What was asked.
+            rows: Row numbers, int64 (n,).
+            logs: Logarithm of the probability of each class, (n, classes).
+            counts: Number of auxiliary rows of each class, (classes,).
+        """
+        values = logs[:, 1] - logs[:, 0] if logs.shape[1] == 2 else logs
+        scale = torch.ones(len(rows), dtype=torch.float64)
+        scores = Scores.of_rows(rows, values, hard=logs.argmax(dim=1), scale=scale)
+        return cls(question, scores.with_ties(), int(counts.argmax()))
+
 
 class Inferences(dict[str, Inferred]):
     """Inferred values, by name of the column."""
@@ -148,10 +163,7 @@ def _infer(view: FeatureView, known: Auxiliary, question: Question, left_out: Te
         own, other = (model(part).double().softmax(dim=1) for part in (embeddings[judged], view.embeddings[attacked]))
     share = best_share(own, probabilities(left_out[judged]), classes[judged])
     logs = ((1 - share) * other + share * probabilities(kernels)).log()
-    values = logs[:, 1] - logs[:, 0] if logs.shape[1] == 2 else logs
-    scale = torch.ones(len(attacked), dtype=torch.float64)
-    scores = Scores.of_rows(view.rows[attacked], values, hard=logs.argmax(dim=1), scale=scale)
-    return Inferred(question, scores.with_ties(), int(counts.argmax()))
+    return Inferred.of(question, view.rows[attacked], logs, counts)
 
 
 def log_loss(number: int) -> Loss:

@@ -13,7 +13,6 @@ from cutlayer.attacks.feature.base import FeatureAttack, Reconstruction, encoded
 from cutlayer.attacks.feature.inversion import kernel_shares
 from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge
-from cutlayer.attacks.label.base import Scores
 from cutlayer.kernels.fits.boosted_trees import Boosting, cross_boosted
 from cutlayer.lazy import Tensor, torch
 
@@ -79,7 +78,10 @@ class BestGuess(FeatureAttack[Guesses]):
         width = columns.shape[1]
         entries = {**slices, **{f"{ABOVE}{at}": slice(width + at, width + at + 1) for at in range(len(asked))}}
         targets = torch.cat([columns, *above], dim=1)
-        guessed = _guess(_enriched(view), known, targets, entries, len(view.rows))
+        enriched = _enriched(view)
+        # Trees part a column where its bands do: beside no other column these have nothing to outweigh.
+        split = view.held if view.own is None else enriched
+        guessed = _guess(enriched, split, known, targets, entries, len(view.rows))
         attacked = view.rows[known.unknown(len(view.rows))]
         values = guessed[:, :width].clamp(columns.amin(dim=0), columns.amax(dim=0))
         inferred = {}
@@ -116,14 +118,25 @@ def _enriched(view: FeatureView) -> Tensor:
     return torch.cat([view.held, *more], dim=1)
 
 
-def _guess(held: Tensor, known: Auxiliary, targets: Tensor, entries: dict[str, slice], rows: int) -> Tensor:
-    """Predictions of the rows that are not known, float64 (n, targets), averaged for each of the entries."""
-    mine, others = held[known.indices].numpy(), held[known.unknown(rows)].numpy()
+def _guess(
+    held: Tensor, split: Tensor, known: Auxiliary, targets: Tensor, entries: dict[str, slice], rows: int
+) -> Tensor:
+    """Predictions of the rows that are not known, float64 (n, targets), averaged for each of the entries.
+
+    Args:
+        held: What the linear model reads of each row, (rows, m).
+        split: What trees read of it, (rows, k).
+        known: Known rows.
+        targets: What is guessed, of the known rows, (known, targets).
+        entries: Columns of the targets that are averaged by the same weights.
+        rows: Number of rows.
+    """
+    unknown = known.unknown(rows)
     seed = int(torch.randint(2**31, ()))
-    parts = [_linear(mine, others, targets, entries), _forest(mine, others, targets, seed)]
-    left_out, guessed = (part.double() for part in parts[0])
-    for part in parts[1:]:
-        left_out, guessed = _averaged(Guessed(left_out, guessed), part, targets.double(), entries)
+    linear = _linear(held[known.indices].numpy(), held[unknown].numpy(), targets, entries)
+    mine, others = split[known.indices].numpy(), split[unknown].numpy()
+    first = Guessed(*(part.double() for part in linear))
+    left_out, guessed = _averaged(first, _forest(mine, others, targets, seed), targets.double(), entries)
     numbers = [at.start for name, at in entries.items() if name.startswith(ABOVE) or name in known.columns.number_names]
     if numbers:
         boosted = _boosted(mine, others, targets[:, numbers].double().numpy(), seed)
@@ -188,8 +201,4 @@ def _boosted(mine: Floats, others: Floats, targets: Floats, seed: int) -> Guesse
 def _inferred(rows: Tensor, question: Question, chances: Tensor, known: Auxiliary) -> Inferred:
     """The guess of an attribute, from regressed indicators of its classes, (n, classes)."""
     counts = torch.bincount(question.classes(known.codes, known.numbers), minlength=chances.shape[1])
-    logs = probabilities(chances).log()
-    values = logs[:, 1] - logs[:, 0] if logs.shape[1] == 2 else logs
-    scale = torch.ones(len(rows), dtype=torch.float64)
-    scores = Scores.of_rows(rows, values, hard=logs.argmax(dim=1), scale=scale)
-    return Inferred(question, scores.with_ties(), int(counts.argmax()))
+    return Inferred.of(question, rows, probabilities(chances).log(), counts)

@@ -80,11 +80,14 @@ class OtherColumns:
         """
         key = attack.name, len(case.view.rows), int(case.view.rows.sum())
         if key not in self._results:
-            inputs = self._inputs(case.view)
-            self._results[key] = tuple(tuple(self._attacked(attack, case, embeddings)) for embeddings in inputs)
+            views = (replace(case.view, embeddings=embeddings) for embeddings in self._inputs(case.view))
+            self._results[key] = tuple(tuple(self._attacked(attack, case, view)) for view in views)
         control, *ideal = self._results[key]
+        pooled = [(*self._attacked(attack, case, view),) for view in self._pooled(case.view)]
         for result in results:
-            yield _compared(_compared(result, control, "other_columns"), ideal[0] if ideal else (), "ideal")
+            compared = _compared(_compared(result, control, "other_columns"), ideal[0] if ideal else (), "ideal")
+            values = {name: _value(result, of) for name, of in zip(("pooled", "pooled_without"), pooled, strict=False)}
+            yield compared.model_copy(update=values)
 
     @cached_property
     def _stores(self) -> dict[str, Store]:
@@ -103,10 +106,20 @@ class OtherColumns:
             yield torch.empty(len(rows), 0)
             yield self._ideal(rows)
 
-    def _attacked(self, attack: FeatureAttack[object], case: Case, embeddings: Tensor) -> Iterator[FeatureResult]:
+    def _pooled(self, view: FeatureView) -> Iterator[FeatureView]:
+        """What the label owner holds together with all other partners: with the party's grades, and without them."""
+        job = self._job
+        partners = [store for name, store in self._stores.items() if name != job.active]
+        if view.own is None or not partners or not job.parties[job.active].audit.collusion:
+            return
+        rows = self._common(view.rows)
+        theirs = [encoded_matrix(store.columns, *store.gather(rows)).float() for store in partners]
+        pooled = replace(view, own=torch.cat([view.own, *theirs], dim=1))
+        yield from (pooled, replace(pooled, embeddings=view.embeddings[:, :0]))
+
+    def _attacked(self, attack: FeatureAttack[object], case: Case, view: FeatureView) -> Iterator[FeatureResult]:
         if not self._stores:
             return
-        view = replace(case.view, embeddings=embeddings)
         about = {"run": "", "party": case.view.party, "attack": attack.name}
         with suppress(NotApplicable, Diverged):
             yield from measure(attack(view, case.knowledge, self._job.train.seed), case, about)
@@ -134,8 +147,18 @@ class OtherColumns:
 
 def _compared(result: FeatureResult, control: tuple[FeatureResult, ...], name: str) -> FeatureResult:
     """A result with the values of a control, of the same column where it is of one, as the attribute of this name."""
-    same = [part for part in control if part.metric == result.metric]
-    by_name = {column.column: column.value for part in same for column in part.columns}
-    whole = by_name.get(result.column) if result.column else next((part.value for part in same), None)
+    by_name = _by_column(result, control)
     columns = [column.model_copy(update={name: by_name.get(column.column)}) for column in result.columns]
-    return result.model_copy(update={name: whole, "columns": tuple(columns)})
+    return result.model_copy(update={name: _value(result, control), "columns": tuple(columns)})
+
+
+def _value(result: FeatureResult, control: tuple[FeatureResult, ...]) -> float | None:
+    """The value of a control that a result compares with: of its column, if it is of one."""
+    if result.column:
+        return _by_column(result, control).get(result.column)
+    return next((part.value for part in control if part.metric == result.metric), None)
+
+
+def _by_column(result: FeatureResult, control: tuple[FeatureResult, ...]) -> dict[str, float | None]:
+    same = (part for part in control if part.metric == result.metric)
+    return {column.column: column.value for part in same for column in part.columns}

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from cutlayer.models.top_estimators.choice import logits_of
-from cutlayer.models.top_estimators.rows import FitRows, FittedPart, Permuter, Real
+from cutlayer.models.top_estimators.rows import FitRows, FittedPart, Real
 from cutlayer.problem.task import Task
 
 _MIN_SHARE = 0.01
@@ -51,11 +51,6 @@ class Head(FittedPart):
     def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
         """Predict; see `FittedPart.forward`."""
         return self.mixed([part(codes, numbers) for part in self.parts])
-
-    def permuter(self, codes: Tensor, numbers: Tensor) -> Permuter:
-        """See `FittedPart.permuter`."""
-        permuters = [part.permuter(codes, numbers) for part in self.parts if isinstance(part, FittedPart)]
-        return lambda columns, orders: self.mixed([permuted(columns, orders) for permuted in permuters])
 
     def mixed(self, predictions: Sequence[Tensor]) -> Tensor:
         """The average of the predictions of the models, in their order, each as of `forward`."""

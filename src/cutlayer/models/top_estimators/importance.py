@@ -11,6 +11,7 @@ from torch import Tensor
 from cutlayer.config.phases import GRADE
 from cutlayer.models.top_estimators.choice import logits_of
 from cutlayer.models.top_estimators.result import ColumnImportance
+from cutlayer.models.top_estimators.rows import exchanged
 from cutlayer.models.top_estimators.top import FittedTop
 from cutlayer.problem.metrics.roc import roc_auc
 from cutlayer.problem.task import Task
@@ -61,7 +62,6 @@ def column_importance(
     """
     codes, numbers = top.all_columns(columns)
     places = _places(top, names, graded)
-    permuter = top.heads[0].permuter(codes, numbers)  # type: ignore[operator]
     generator, rows = np.random.default_rng(seed), len(labels)
     whole = torch.cat([codes.float(), numbers], dim=1)
 
@@ -73,13 +73,13 @@ def column_importance(
 
     results = []
     with torch.no_grad():
-        base = metric(permuter((), torch.arange(rows)[None]))
+        base = metric(top.heads[0](codes, numbers))
         for (party, name), at in places.items() if np.isfinite(base) else ():
             orders = np.tile(np.arange(rows), (PERMUTATIONS, 1))
             there = np.flatnonzero(~whole[:, at[0]].isnan().cpu().numpy()) if party != top.own else np.arange(rows)
             for order in orders:
                 order[there] = generator.permutation(there)
-            predicted = permuter(at, torch.from_numpy(orders).to(whole.device))
+            predicted = top.heads[0](*exchanged(codes, numbers, at, torch.from_numpy(orders).to(whole.device)))
             drops = np.array([base - metric(part) for part in predicted.split(rows)])
             result = ColumnImportance(party=party, column=name, drop=drops.mean(), spread=drops.std(ddof=1), rows=rows)
             results.append(result)

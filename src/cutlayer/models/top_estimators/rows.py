@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from inspect import get_annotations
 from typing import Annotated, Any, ClassVar, TypeAlias, cast
@@ -20,11 +20,6 @@ Real: TypeAlias = Annotated[Tensor, torch.float64]
 Single: TypeAlias = Annotated[Tensor, torch.float32]
 Whole: TypeAlias = Annotated[Tensor, torch.int64]
 Byte: TypeAlias = Annotated[Tensor, torch.uint8]
-
-Permuter: TypeAlias = Callable[[Sequence[int], Tensor], Tensor]
-"""Predictions (r * n, outputs) of n rows where some columns, by number, codes first, have the values of other rows.
-
-The rows whose values they have are int64 (r, n), in r orders; all rows in the first order come first."""
 
 FLOOR = -30.0
 """Log probability of a class without a training row."""
@@ -109,10 +104,6 @@ class FittedPart(nn.Module, ABC):
             link their logarithms.
         """
 
-    def permuter(self, codes: Tensor, numbers: Tensor) -> Permuter:
-        """Predictions of rows with the values of some columns exchanged among them; arguments as of `forward`."""
-        return lambda columns, orders: self(*exchanged(codes, numbers, columns, orders))
-
     def hold(self, **tensors: Tensor) -> None:
         """Set buffers."""
         for name, tensor in tensors.items():
@@ -157,14 +148,6 @@ class OwnColumns(FittedPart):
         """Predict; see `FittedPart.forward`."""
         return cast("Tensor", self.part(codes, numbers[:, self.numbers]))
 
-    def permuter(self, codes: Tensor, numbers: Tensor) -> Permuter:
-        """See `FittedPart.permuter`: columns of partners make no difference."""
-        count, read = codes.shape[1], numbers[:, self.numbers]
-        permuted: Permuter = self.part.permuter(codes, read)  # type: ignore[operator]
-        places = {count + number: count + at for at, number in enumerate(self.numbers.tolist())}
-        places |= {code: code for code in range(count)}
-        return lambda columns, orders: permuted([places[at] for at in columns if at in places], orders)
-
 
 def log_shares(shares: Tensor, positions: Tensor) -> Tensor:
     """Log probabilities (n, classes) of shares (n, present) of the classes with a row; see `FitRows.positions`."""
@@ -173,7 +156,14 @@ def log_shares(shares: Tensor, positions: Tensor) -> Tensor:
 
 
 def exchanged(codes: Tensor, numbers: Tensor, columns: Sequence[int], orders: Tensor) -> tuple[Tensor, Tensor]:
-    """Codes (r * n, c) and numbers (r * n, m) with some columns in other orders; see `Permuter`."""
+    """Codes (r * n, c) and numbers (r * n, m) of n rows where some columns have the values of other rows.
+
+    Args:
+        codes: int64 (n, c).
+        numbers: Floating (n, m).
+        columns: Numbers of the columns, codes first.
+        orders: Rows whose values they have, int64 (r, n), in r orders; all rows in the first order come first.
+    """
     whole = torch.cat([codes.double(), numbers.double()], dim=1).repeat(len(orders), 1)
     for column in columns:
         whole[:, column] = whole[:, column][orders.reshape(-1)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,14 +10,16 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from cutlayer.models.top_estimators.rows import FLOOR, Byte, FittedPart, Permuter, Real, Whole, code_offsets, exchanged
+from cutlayer.models.top_estimators.leaf_masks import LeafMasks, Nodes
+from cutlayer.models.top_estimators.rows import FLOOR, Byte, FittedPart, Real, Whole, code_offsets
 
 _MAX_FLOAT64 = float(np.finfo(np.float64).max)
-_MAX_INT32 = int(np.iinfo(np.int32).max)
+MASKED_ROWS = 256
+"""Number of rows from which on their leaves are looked up column by column, which takes longer for one."""
 
 
 class TreeEnsemble(FittedPart):
-    """The sum of trees, which are walked level by level, all trees of that depth at once.
+    """The sum of trees, which are walked level by level, all trees of that depth at once, or of many rows not at all.
 
     A node is a row of flat arrays; the right child follows the left one, and a leaf is its own left child. Missing
     values need no branch: every number stands in two columns, in which a missing one is less, or greater, than all
@@ -59,6 +61,7 @@ class TreeEnsemble(FittedPart):
     def __init__(self) -> None:
         super().__init__()
         self.levels: tuple[int, ...] = ()
+        self._masks: tuple[LeafMasks | None, Sequence[Tensor]] | None = None
 
     @classmethod
     def of(
@@ -99,83 +102,75 @@ class TreeEnsemble(FittedPart):
             codes: int64 (n, c).
             numbers: Floating (n, m), NaN where missing.
         """
-        return self._summed(self._leaves(codes, numbers))
+        values = self._values(codes, numbers.double()).index_select(0, self.places)
+        summed = values.view(-1, self.baseline.shape[0], codes.shape[0]).sum(0)
+        return summed.T + self.baseline
 
-    def _leaves(self, codes: Tensor, numbers: Tensor) -> Tensor:
-        """Number of the leaf that each row ends in, int32 or int64 (trees, n)."""
-        columns = self._columns(codes, numbers.double()).T
+    def _values(self, codes: Tensor, numbers: Tensor) -> Tensor:
+        """Value of the leaf that each row ends in, float64 (trees, n)."""
+        # A program is traced for any number of rows.
+        is_masked = not torch.compiler.is_compiling() and codes.shape[0] >= MASKED_ROWS and codes.device.type == "cpu"
+        masks, cuts = self._masked(numbers.shape[1]) if is_masked else (None, ())
+        if masks is None:
+            node = self._walked(codes, numbers)
+            return self.value.index_select(0, node.reshape(-1)).view(node.shape)
+        return masks.values(self.value, self._intervals(codes, numbers, cuts), codes.shape[0])
+
+    def _walked(self, codes: Tensor, numbers: Tensor) -> Tensor:
+        """Number of the leaf that each row ends in, int64 (trees, n), level by level."""
+        columns = self._columns(codes, numbers).T
         rows = columns.shape[1]
         values = columns.reshape(-1)
-        # Half as wide where it suffices: the walk takes as long as its indices take to read and write.
-        is_short = not torch.compiler.is_compiling() and len(values) <= _MAX_INT32
-        size = torch.int32 if is_short else torch.int64
-        starts = torch.arange(rows, device=columns.device, dtype=size)
-        first, left = (self.feature * rows).to(size), self.left.to(size)
-        node = self.roots.to(size)[:, None].expand(-1, rows)
+        starts = torch.arange(rows, device=columns.device)
+        node = self.roots[:, None].expand(-1, rows)
         for trees in self.levels:
             here = node[:trees].reshape(-1)
-            read = first.index_select(0, here).view(trees, rows) + starts
+            read = (self.feature.index_select(0, here) * rows).view(trees, rows) + starts
             right = values.index_select(0, read.view(-1)) > self.threshold.index_select(0, here)
-            child = (left.index_select(0, here) + right).view(trees, rows)
+            child = (self.left.index_select(0, here) + right).view(trees, rows)
             node = torch.cat([child, node[trees:]])
         return node
 
-    def _summed(self, node: Tensor) -> Tensor:
-        rows = node.shape[1]
-        leaves = self.value.index_select(0, node.reshape(-1)).view(-1, rows).index_select(0, self.places)
-        summed = leaves.view(-1, self.baseline.shape[0], rows).sum(0)
-        return summed.T + self.baseline
+    def _masked(self, numbers: int) -> tuple[LeafMasks | None, Sequence[Tensor]]:
+        """What a column leaves open of the leaves, and the thresholds of each column of numbers, ascending.
+
+        Args:
+            numbers: Number of columns of numbers, which come first among those of the masks.
+        """
+        if self._masks is None:
+            feature, threshold = self.feature.numpy(), self.threshold.numpy()
+            starts, directions = self.split_start.numpy(), self.directions.numpy()
+            ends = np.append(starts[1:], len(directions))
+            split = feature - (2 * numbers + 1)
+            column = feature % max(numbers, 1)
+            column[split >= 0] = numbers + self.split_column.numpy()[split[split >= 0]]
+            inner = self.left.numpy() != np.arange(len(feature))
+            cuts = [np.unique(threshold[inner & (column == at)]) for at in range(numbers)]
+
+            def goes_right(at: int, nodes: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+                if at >= numbers:
+                    return np.stack([directions[starts[each] : ends[each]] == 1 for each in split[nodes]])
+                above = np.arange(len(cuts[at]) + 1) > np.searchsorted(cuts[at], threshold[nodes])[:, None]
+                return np.column_stack([above, feature[nodes] >= numbers])  # a missing value comes last
+
+            nodes = Nodes(self.left.numpy(), column, self.roots.numpy())
+            self._masks = LeafMasks.of(nodes, goes_right), [torch.from_numpy(each) for each in cuts]
+        return self._masks
+
+    def _intervals(self, codes: Tensor, numbers: Tensor, cuts: Sequence[Tensor]) -> Callable[[int], Tensor]:
+        """What returns the interval between thresholds, or the rank, of each row in a column of the masks, (n,)."""
+
+        def intervals(at: int) -> Tensor:
+            if at >= len(cuts):
+                return self.ranks.take(codes[:, at - len(cuts)] + self.offsets[at - len(cuts)])
+            values = numbers[:, at].contiguous()
+            return torch.bucketize(values, cuts[at], out_int32=True).masked_fill_(values.isnan(), len(cuts[at]) + 1)
+
+        return intervals
 
     def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
         """Predict; see `FittedPart.forward`."""
         return self._predicted(self.raw(codes, numbers))
-
-    def permuter(self, codes: Tensor, numbers: Tensor) -> Permuter:
-        """See `FittedPart.permuter`; only trees where the path of a row reads one of the columns are walked again."""
-        leaf = self._leaves(codes, numbers).long()
-        reads = self._reads(codes.shape[1], numbers.shape[1])
-        raw = self._summed(leaf)
-        sums = self.places.argsort() % self.baseline.shape[0]
-
-        def permuted(columns: Sequence[int], orders: Tensor) -> Tensor:
-            values = self._columns(*exchanged(codes, numbers.double(), columns, orders))
-            width = values.shape[1]
-            many = len(orders)
-            tree, row = reads[:, list(columns)].any(1).take(leaf).nonzero(as_tuple=True)
-            before = self.value.take(leaf[tree, row])
-            starts = torch.arange(many, device=row.device) * leaf.shape[1]
-            rows, trees = (starts[:, None] + row).reshape(-1), tree.repeat(many)
-            node, at = self.roots.take(trees), torch.arange(len(trees), device=row.device)
-            here = node
-            cells = rows * width
-            while len(here):
-                right = values.take(cells + self.feature.take(here)) > self.threshold.take(here)
-                child = self.left.take(here) + right
-                node[at] = child
-                inner = (self.left.take(child) != child).nonzero()[:, 0]
-                here = child.take(inner)
-                cells = cells.take(inner)
-                at = at.take(inner)
-            change = self.value.take(node) - before.repeat(many)
-            changed = raw.repeat(many, 1).index_put_((rows, sums[trees]), change, accumulate=True)
-            return self._predicted(changed)
-
-        return permuted
-
-    def _reads(self, codes: int, numbers: int) -> Tensor:
-        """Whether the path to each node compares each column, codes first, bool (nodes, columns)."""
-        reads = torch.zeros(len(self.left), codes + numbers + 1, dtype=torch.bool, device=self.left.device)
-        column = torch.full((2 * numbers + 1,), codes + numbers, device=self.left.device)  # the last, of leaves
-        column[: 2 * numbers] = codes + torch.arange(numbers, device=column.device).repeat(2)
-        compared = torch.cat([column, self.split_column])[self.feature]
-        node = self.roots
-        while len(node):
-            node = node[self.left[node] != node]
-            for child in (self.left[node], self.left[node] + 1):
-                reads[child] = reads[node]
-                reads[child, compared[node]] = True
-            node = torch.cat([self.left[node], self.left[node] + 1])
-        return reads
 
     def _predicted(self, raw: Tensor) -> Tensor:
         if not self.position.shape[0]:
@@ -215,7 +210,7 @@ class TreeEnsemble(FittedPart):
 
     def _load_from_state_dict(self, *arguments: Any) -> None:
         super()._load_from_state_dict(*arguments)
-        self.levels = self._levels()
+        self.levels, self._masks = self._levels(), None
 
 
 def _flat(trees: Sequence[Any], counts: Sequence[int], numbers: int, runs: Sequence[range]) -> dict[str, Tensor]:

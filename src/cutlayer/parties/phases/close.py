@@ -8,7 +8,7 @@ from functools import partial
 from torch import Tensor
 
 from cutlayer.channel import Kind, Message, Port
-from cutlayer.channel.receiving import DONE
+from cutlayer.channel.receiving import send_done
 from cutlayer.models.absence import Names, absent_sets
 from cutlayer.models.top_estimators.top import FittedTop
 from cutlayer.parties.active_fit import columns_of, pilots_of
@@ -91,7 +91,7 @@ def follow(side: PassiveSide) -> Generator[Port, Message, PassiveOutcome]:
     yield from side.answer_until(Kind.CLOSE, -1)
     evidence = tuple(side.state.chain.proof(side.state.sent))
     side.port.send(Kind.EVIDENCE, fields={"json": evidence_text(evidence)})
-    side.port.send(Kind.CLOSE, fields={"reason": DONE})
+    send_done(side.port)
     # After the last message: the account of a run that dies before it stays open, and later runs count it.
     side.state.chain.close_account()
     inputs = side.setup.inputs

@@ -245,10 +245,10 @@ class Protection(Generic[C]):
         """
         return None
 
-    def row_draws(self, e: Tensor, view: PassiveView) -> tuple[str, Pairs | None] | None:
+    def row_draws(self, e: Tensor, view: PassiveView) -> tuple[str, Pairs] | None:
         """Draws that `embedding_out` would make of an embedding: their name, and the rows with the values drawn for.
 
-        `None` where draws of a row are not a function of its value; no rows where rows have no ids.
+        `None` where draws of a row are not a function of its value, or are counted already.
         """
         return None
 

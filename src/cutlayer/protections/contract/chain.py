@@ -171,7 +171,7 @@ class Chain:
         changed = dict[str, bool | Tensor]()
         for protection in self._with("embedding_out"):
             if (drawn := protection.row_draws(e, view)) is not None:
-                self.charge_draws(*drawn)
+                self.charge_draws(*drawn, named=not view.numbered)
             released = self._placement.call(protection, protection.embedding_out, e, view)
             changed[protection.name] = protection.hides_changes or _differs(released, e)
             e = released
@@ -183,9 +183,9 @@ class Chain:
             self._coverage.returned("embedding_out", "", e, changed, view.parts)
         return e
 
-    def charge_draws(self, name: str, pairs: Pairs | None) -> None:
+    def charge_draws(self, name: str, pairs: Pairs, *, named: bool = True) -> None:
         """Count draws of rows' values before they are released; see `Account.charge_draws`."""
-        self._account.charge_draws(name, pairs)
+        self._account.charge_draws(name, pairs, named=named)
 
     def charge_unseen(self) -> None:
         """Count a release by batches of rows that are drawn by value; see `Account.charge_unseen`."""

@@ -70,6 +70,7 @@ class PassiveView:
         ids: Reads the digests of the ids of rows, int64 (m,) -> uint8 (m, 16); `None` where they are not known.
         part: Part of the split that the rows belong to; empty where they may belong to any.
         parts: Number of messages that the embedding leaves in.
+        numbered: Whether `ids` are numbers of rows in a table, which name nobody.
     """
 
     mode: Mode
@@ -83,6 +84,7 @@ class PassiveView:
     ids: Callable[[Tensor], Tensor] | None = None
     part: str = ANY_PART
     parts: int = 1
+    numbered: bool = False
 
 
 @dataclass(frozen=True)

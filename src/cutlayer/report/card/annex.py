@@ -10,12 +10,12 @@ from cutlayer.report.card.facts import reached, shown
 from cutlayer.report.carried import carried_section
 from cutlayer.report.markdown import escaped, section_markdown
 from cutlayer.report.page import render_page
-from cutlayer.report.rounding import count, date, interval, metric
+from cutlayer.report.rounding import bounds, count, date, metric
 from cutlayer.report.section import Block, Cell, Column, Items, Paragraph, Section, Table, number, table
 from cutlayer.report.sections.columns import columns_table
 from cutlayer.report.sections.words import TERMS
 from cutlayer.results.metric_names import name_of
-from cutlayer.results.privacy_card import AttackEvidence, PrivacyCard
+from cutlayer.results.privacy_card import PrivacyCard
 
 BLANK = "for the controller"
 NOT_SHOWN = "What this does not show"
@@ -85,7 +85,7 @@ def _attacks(card: PrivacyCard) -> Iterator[Block]:
             (Column("Attack", "text"), lambda result: Cell(result.attack, result.knowledge)),
             (
                 number("Reached"),
-                lambda result: Cell(reached(result), _bounds(result)),
+                lambda result: Cell(reached(result), bounds(result.low, result.high)),
             ),
             (number("Control"), lambda result: shown(result, result.control)),
             (number("Naive"), lambda result: shown(result, result.naive)),
@@ -111,10 +111,6 @@ def _attacks(card: PrivacyCard) -> Iterator[Block]:
             ),
             layout="stack",
         )
-
-
-def _bounds(result: AttackEvidence) -> tuple[str, ...]:
-    return () if result.low is None else (interval(result.low, result.high),)
 
 
 def _subgroups(card: PrivacyCard) -> Table:

@@ -16,7 +16,7 @@ from cutlayer.report.passive.headline import passive_headline
 from cutlayer.report.passive.sections import passive_sections
 from cutlayer.report.rounding import date, plain
 from cutlayer.report.section import Fold, Paragraph, Section
-from cutlayer.report.terminal import print_section
+from cutlayer.report.terminal import print_named, print_section
 from cutlayer.results.passive import PassiveReport
 
 
@@ -50,9 +50,7 @@ def print_passive(report: PassiveReport, console: Console) -> None:
     console.print()
     for section in passive_sections(report):
         print_section(section, console)
-    folder = Path(report.folder)
-    for word, path in (("run folder", folder), ("report", folder / "report.html")):
-        console.print(Text(f"{word:<11}", "dim") + Text(plain(str(path))), soft_wrap=True)
+    print_named(console, ("run folder", report.folder), ("report", Path(report.folder) / "report.html"))
 
 
 def _annex(report: PassiveReport) -> Section:

@@ -10,7 +10,7 @@ from cutlayer.config.aggregate import UNDATED
 from cutlayer.report.alignment import alignment_section
 from cutlayer.report.carried import carried_section
 from cutlayer.report.passive.reach import figure, given, reading, weakest_first
-from cutlayer.report.rounding import count, date, interval, metric, share, size, times
+from cutlayer.report.rounding import bounds, count, date, metric, share, size, times
 from cutlayer.report.section import (
     Answer,
     Block,
@@ -198,15 +198,11 @@ def _reached(results: Sequence[FeatureResult]) -> Table:
         results,
         (Column("The attacker knows", "text"), given),
         (Column("It can", "text"), lambda result: Cell(reading(result), (result.release,))),
-        (number("Figure"), lambda result: Cell(figure(result), _bounds(result))),
+        (number("Figure"), lambda result: Cell(figure(result), bounds(result.low, result.high))),
         (number("Without what was sent"), lambda result: metric(result.baseline)),
         (Column("Attack", "text"), lambda result: Cell(result.attack, (f"on {count(result.rows)} rows",))),
         layout="stack",
     )
-
-
-def _bounds(result: FeatureResult) -> tuple[str, ...]:
-    return () if result.low is None else (interval(result.low, result.high),)
 
 
 def _by_column(result: FeatureResult) -> Table:

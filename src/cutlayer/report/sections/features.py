@@ -194,4 +194,8 @@ def _ideal(result: FeatureResult) -> str:
     """What no system could hide, as a part of a sentence."""
     if result.ideal is None:
         return ""
-    return f", without the grades {metric(result.other_columns)}, on the ideal output {metric(result.ideal)}"
+    text = f", without the grades {metric(result.other_columns)}, on the ideal output {metric(result.ideal)}"
+    if result.pooled is None:
+        return text
+    together = f"{metric(result.pooled)}, and {metric(result.pooled_without)} without the grades"
+    return f"{text}; together with all other partners {together}"

@@ -73,12 +73,10 @@ def pilot(report: Report) -> Section | None:
 def _larger(report: Report) -> Iterator[str]:
     for found in report.pilot:
         rows = wanted_rows(found)
-        if (
-            rows is not None
-            and rows < report.data.common
-            and verdict_of(found, report.utility.matters) is not Verdict.NOTHING
-        ):
-            yield f" An interval half as wide as what {found.party} adds takes about {count(rows)} rows."
+        if rows is None or verdict_of(found, report.utility.matters) is Verdict.NOTHING:
+            continue
+        takes = f"about {count(rows)} rows" if rows < report.data.common else "more rows than there are"
+        yield f" An interval half as wide as what {found.party} adds takes {takes}."
 
 
 def _fewer(report: Report) -> Iterator[tuple[str, str, str]]:

@@ -57,7 +57,10 @@ def _collusion(report: Report) -> Iterator[str]:
         return
     if not any(leak.together for leak in report.leaks if leak.run == RunKind.THIS_RUN):
         yield "label inference by passive parties that pool what they hold"
-    yield "inference of a passive party's columns by parties that collude"
+    results = [result for result in report.features if result.run == RunKind.THIS_RUN]
+    pooled = {result.party for result in results if result.pooled is not None}
+    if alone := [name for name in report.passives if name not in pooled]:
+        yield f"inference of the columns of {', '.join(alone)} by parties that collude"
 
 
 def unmeasured(report: Report) -> Answer:

@@ -21,10 +21,11 @@ from cutlayer.report.section import (
     table,
 )
 from cutlayer.report.sections.bars import Value, bar_charts
+from cutlayer.report.sections.worth import added
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind
-from cutlayer.results.utility import Difference, Gain, ModelUtility, UtilityResult
+from cutlayer.results.utility import Difference, ModelUtility, UtilityResult
 
 TERMINAL_METRICS = 3
 """Number of metrics that fit a terminal."""
@@ -63,7 +64,7 @@ def further_labels(report: Report) -> Section | None:
         ("Label", lambda each: each.label),
         (number(name), lambda each: metric(each.value)),
         (number("95\u00a0% interval"), lambda each: interval(each.low, each.high)),
-        (number("Partners add"), lambda each: _added(each.gain)),
+        (number("Partners add"), lambda each: added(each.gain)),
         (number("Worst leak"), lambda each: metric(each.leak)),
         ("Gates", lambda each: "failed" if each.failed else ""),
         (Column("Report", page_only=True), lambda each: f"labels/{each.label}/report.html"),
@@ -74,10 +75,6 @@ def further_labels(report: Report) -> Section | None:
         "lead",
     )
     return Section("further-labels", "Further labels", (lead, shown), (shown,))
-
-
-def _added(gain: Gain | None) -> str:
-    return "" if gain is None or gain.value is None else difference(gain.value)
 
 
 def _chosen(choice: FitResult) -> str:

@@ -39,7 +39,8 @@ def worth_of_partners(report: Report) -> str:
     return f"Whether {names} {add} anything to {what} is not decided by {count(size)} {rows} ({bounds})"
 
 
-def _added(gain: Gain | None) -> str:
+def added(gain: Gain | None) -> str:
+    """What partners add; empty where that was not measured."""
     return "" if gain is None or gain.value is None else difference(gain.value)
 
 
@@ -70,7 +71,7 @@ def worth(report: Report) -> Section | None:
                 "(Shapley value)",
                 measured.contributions,
                 ("Party", lambda gain: ", ".join(gain.parties)),
-                (number("Adds"), _added),
+                (number("Adds"), added),
                 (number("95\u00a0% interval"), _bounds),
             )
         )
@@ -82,7 +83,7 @@ def worth(report: Report) -> Section | None:
                 ("Partners", lambda pattern: ", ".join(pattern.parties) or "none"),
                 (number("Rows"), lambda pattern: count(pattern.rows)),
                 (number(name), lambda pattern: metric(pattern.value)),
-                (number("Adds"), lambda pattern: _added(pattern.gain)),
+                (number("Adds"), lambda pattern: added(pattern.gain)),
                 (number("95\u00a0% interval"), lambda pattern: _bounds(pattern.gain)),
             )
         )

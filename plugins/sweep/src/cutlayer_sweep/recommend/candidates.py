@@ -13,13 +13,12 @@ from typing import Any
 
 from cutlayer.attacks import column_attacks
 from cutlayer.config import Job
-from cutlayer.config.load import opened
 from cutlayer.config.party import LABEL_FREE
 from cutlayer.config.phases import Phase, grades_rows
 from cutlayer.errors import ConfigError, NotApplicable
 from cutlayer.jobs.check import check_job
 from cutlayer.protections.contract.base import Asset
-from cutlayer.sweeps.changes import EPSILONS, GRADES, NARROW, WIDTHS, Change, JobChanges, with_changes
+from cutlayer.sweeps.changes import EPSILONS, GRADES, NARROW, WIDTHS, Change, JobChanges
 from cutlayer.training.run_ledger import ledger_of
 from cutlayer_sweep.recommend.result import Limits
 from cutlayer_sweep.space import Point
@@ -168,7 +167,7 @@ class Candidates:
         return Candidate(name, tuple(changes), epsilon, tuple(total.statement for total in every), job)
 
     def _checked(self, changes: Sequence[Change]) -> Job:
-        job = opened(with_changes(self.of_file.raw, changes), self.of_file.folder)
+        job = self.of_file.job(changes)
         parties = {}
         for name, party in job.parties.items():
             audit = party.audit

@@ -1,0 +1,67 @@
+"""Tests in several processes: what they report, one that dies, and one that ends before its tests."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CONFTEST = """
+import sys
+sys.path.insert(0, {root!r})
+from tests import forks
+
+def pytest_configure(config):
+    config.pluginmanager.register(forks.Forks(2, lambda item: item.path.name))
+"""
+FILES = {
+    "test_a.py": """
+import os, time
+def test_folder(tmp_path, capfd):
+    os.system("echo from outside")
+    assert "outside" in capfd.readouterr().out
+    assert "worker" in str(tmp_path)
+def test_wrong():
+    print("printed")
+    assert 1 == 2
+""",
+    "test_b.py": "import pytest\ndef test_right(): pass\n@pytest.mark.skip\ndef test_skipped(): pass\n",
+}
+DYING = "import os\ndef test_dying(): os._exit(0)\n"
+ENDING = "_items = forks._items\nforks._items = lambda *given: iter([*_items(*given)][:1])\n"
+
+
+def ran(folder: Path, files: dict[str, str], conftest: str = "") -> tuple[int, str]:
+    """Exit code and output of pytest on some files."""
+    (folder / "conftest.py").write_text(CONFTEST.format(root=str(Path(__file__).parents[1])) + conftest)
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", folder, "-c", "/dev/null", folder]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_what_all_processes_ran_is_reported(tmp_path: Path) -> None:
+    code, said = ran(tmp_path, FILES)
+    assert code == 1, said
+    assert re.search(r"1 failed, 2 passed, 1 skipped in", said), said
+    assert "printed" in said
+    assert "E       assert 1 == 2" in said
+
+
+@pytest.mark.slow
+def test_a_process_that_dies_fails_its_test(tmp_path: Path) -> None:
+    code, said = ran(tmp_path, {**FILES, "test_c.py": DYING})
+    assert code == 1, said
+    assert re.search(r"FAILED .*test_c\.py::test_dying - the process that ran this test died", said), said
+
+
+@pytest.mark.slow
+def test_tests_that_no_process_ran_fail(tmp_path: Path) -> None:
+    code, said = ran(tmp_path, {"test_b.py": FILES["test_b.py"], "test_c.py": FILES["test_b.py"]}, ENDING)
+    assert code == 1, said
+    assert "no process ran this test" in said
