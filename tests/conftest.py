@@ -232,7 +232,6 @@ BRIEF = (
     "estimator",
     "jobs",
     "loggers",
-    "nvflare",
     "parties",
     "protections",
     "report",

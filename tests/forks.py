@@ -1,7 +1,7 @@
 """`pytest --forks 3`: tests in three processes that are forked when all is imported and collected, which happens once.
 
-Each process takes the next files that belong together until there are none. A process that dies ends the run, which
-fails and names the test.
+Each process takes the next files that belong together until there are none. Where a process dies, its test fails and
+so do those that it had taken, and the others go on: `--last-failed` then runs each test that did not run.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe, wait
@@ -30,11 +31,13 @@ class _Worker:
         process: Its id.
         results: What it sends: the id of a test that starts, nothing when it has no more, and reports.
         test: Id of the test that it runs.
+        ended: Whether it has no more.
     """
 
     process: int
     results: Connection
     test: str = ""
+    ended: bool = False
 
 
 class Forks:
@@ -60,7 +63,7 @@ class Forks:
         try:
             for number in range(min(self._count, len(groups))):
                 results, sent = Pipe(duplex=False)
-                process = os.fork()
+                process = _forked()
                 if not process:
                     _work(session.config, number, groups, numbers, sent)
                 sent.close()
@@ -68,7 +71,7 @@ class Forks:
             _gather(session, workers)
         finally:
             for worker in workers:
-                if worker.test:
+                if not worker.ended:
                     os.kill(worker.process, signal.SIGTERM)
                 os.waitpid(worker.process, 0)
         return True
@@ -78,6 +81,13 @@ class Forks:
         for item in items:
             groups.setdefault(self._together(item), []).append(item)
         return [*groups.values()]
+
+
+def _forked() -> int:
+    """`os.fork`, which later Pythons warn of where a library has a thread, such as one that gives memory back."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
 
 
 def _queue(count: int) -> int:
@@ -94,7 +104,7 @@ def _gather(session: pytest.Session, workers: list[_Worker]) -> None:
     running: dict[Any, _Worker] = {worker.results: worker for worker in workers}
     while running:
         ready = wait([*running], _PATIENCE)
-        for worker in [running[results] for results in ready] or filter(_has_died, running.values()):
+        for worker in [running[results] for results in ready] or [*filter(_has_died, running.values())]:
             try:
                 sent = worker.results.recv() if ready else None
             except EOFError:
@@ -103,14 +113,16 @@ def _gather(session: pytest.Session, workers: list[_Worker]) -> None:
                 worker.test = sent
                 left.discard(sent)
                 if not sent:
+                    worker.ended = True
                     del running[worker.results]
                 continue
             if sent is None:
+                del running[worker.results]
                 report = _failure(worker.test, "the process that ran this test died")
             else:
                 report = hook.pytest_report_from_serializable(config=session.config, data=sent)
             hook.pytest_runtest_logreport(report=report)
-            if sent is None or session.shouldfail:
+            if session.shouldfail:
                 raise session.Failed(session.shouldfail)
     for test in left:
         hook.pytest_runtest_logreport(report=_failure(test, "no process ran this test"))
@@ -169,6 +181,8 @@ class _Sender:
         self._sent.send(nodeid)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Send a report."""
+        """Send a report; of a setup that passed nothing but its duration is ever shown."""
+        if report.when == "setup" and report.passed and self._config.option.durations is None:
+            return
         hook = self._config.hook
         self._sent.send(hook.pytest_report_to_serializable(config=self._config, report=report))

@@ -23,7 +23,7 @@ def test_this_installation_is_ready(place, monkeypatch):
     assert result.document()["ready"] is True
     required = [name for name in metadata.requires("cutlayer") or () if "extra ==" not in name]
     assert f"{len(required)} as required, torch " in found["packages"]["result"]
-    remedy = "pip install 'cutlayer[mlflow]', or in a checkout 'plugins/loggers[mlflow]'"
+    remedy = "pip install 'cutlayer[mlflow]', or in a checkout pip install './plugins/loggers[mlflow]'"
     assert found["extra serve"]["result"] == "installed"
     assert found["extra mlflow"]["result"] == f"not installed; {remedy}"
     assert "cores for this process, OMP_NUM_THREADS " in found["threads"]["result"]

@@ -74,7 +74,7 @@ def test_without_its_package_a_verb_is_refused_with_what_to_install(place: Place
     extra = extras.VERBS[verb]
     shown = place.call(verb, "--help")
     assert shown.code == 2
-    remedy = f"pip install 'cutlayer[{extra}]', or in a checkout 'plugins/{extra}"
+    remedy = f"pip install 'cutlayer[{extra}]', or in a checkout pip install './plugins/{extra}"
     assert f"expected the extra `{extra}` for the verb {verb}, got no cutlayer_{extra}; {remedy}" in shown.error
     assert f"│ {verb} " not in place.call("--help").out
 

@@ -24,7 +24,7 @@ from .table import FeatureCase
 FeatureClass = type[FeatureAttack[Any]]
 
 
-REPEATS = {"PASSES": 8, "STEPS": 200}
+REPEATS = {"PASSES": 4, "STEPS": 100}
 """How often an attack repeats its training, by the name of the constant of its module, where that need not be often."""
 FEWER = {"PASSES": 32, "STEPS": 400}
 """The same where it must learn something."""

@@ -239,7 +239,8 @@ def test_without_the_package_the_job_is_refused(place: Place, monkeypatch: pytes
     place.change({"parties.bank.log": {"tensorboard": "curves"}})
     place.refused(
         "expected the extra `tensorboard` for parties.bank.log.tensorboard, got no cutlayer_loggers, "
-        "tensorboardX; pip install 'cutlayer[tensorboard]', or in a checkout 'plugins/loggers[tensorboard]'"
+        "tensorboardX; pip install 'cutlayer[tensorboard]', or in a checkout pip install "
+        "'./plugins/loggers[tensorboard]'"
     )
 
 

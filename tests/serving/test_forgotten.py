@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import csv, parquet
 
-from cutlayer import batches
+import cutlayer_batches as batches
 from cutlayer.accounting import log_of_run
 from cutlayer.config import IdConfig, TableConfig
 from cutlayer.config.load import load_closed_job

@@ -40,17 +40,17 @@ def missing_of(extra: str) -> list[str]:
 def remedy_of(extra: str) -> str:
     """The command that installs an extra; one of a package of this repository is installed from a checkout too.
 
-    >>> remedy_of("sql"), remedy_of("serve")
-    ("pip install 'cutlayer[sql]'", "pip install 'cutlayer[serve]', or in a checkout 'plugins/serve[http]'")
+    >>> remedy_of("sql")
+    "pip install 'cutlayer[sql]'"
     >>> remedy_of("mlflow")
-    "pip install 'cutlayer[mlflow]', or in a checkout 'plugins/loggers[mlflow]'"
+    "pip install 'cutlayer[mlflow]', or in a checkout pip install './plugins/loggers[mlflow]'"
     """
     command, package = f"pip install 'cutlayer[{extra}]'", EXTRAS[extra][0]
     folder = package.removeprefix("cutlayer_")
     if folder == package:
         return command
     own = {"serve": "[http]", "nvflare": "", "sweep": ""}.get(extra, f"[{extra}]")
-    return f"{command}, or in a checkout 'plugins/{folder}{own}'"
+    return f"{command}, or in a checkout pip install './plugins/{folder}{own}'"
 
 
 def check_extra(extra: str, purpose: str = "") -> None:

@@ -68,14 +68,11 @@ class StrongProbe(HistoryAttack):
         known, labels = seen_labels(view, knowledge, seen)
         if len(torch.unique(labels)) < 2:
             raise NotApplicable.expected(f"{view.target}s of known rows of two labels", f"{len(labels)} of one label")
-        kinds = _regressors if view.task.kind == "regression" else _classifiers
-        read = {
-            name: _read(model, inputs, known, labels, view.task)
-            for name, model in kinds(*_kernel(inputs[known.numpy()])).items()
-        }
+        models = _models(view.task, *_kernel(inputs[known.numpy()]))
+        read = {name: _read(model, inputs, known, labels, view.task) for name, model in models.items()}
         for name, blocks in both_messages(view).items():
             x = np.concatenate(blocks, axis=1)
-            read[name] = _read(_regressors(*_kernel(x[known.numpy()]))["trees"], x, known, labels, view.task)
+            read[name] = _read(_models(view.task, *_kernel(x[known.numpy()]))["trees"], x, known, labels, view.task)
         unknown = seen & ~knowledge.known_among(view.rows)
         return run_scores(view, read.pop("neighbours"), unknown, **read)
 
@@ -89,29 +86,20 @@ def _kernel(x: npt.NDArray[np.float64]) -> tuple[int, Nystroem]:
     return min(NEIGHBOURS, len(x)), Nystroem(gamma=1 / width, n_components=min(COMPONENTS, len(x)), random_state=0)
 
 
-def _classifiers(neighbours: int, kernel: Nystroem) -> dict[str, Any]:
-    from sklearn.ensemble import ExtraTreesClassifier
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.neighbors import KNeighborsClassifier
+def _models(task: Task, neighbours: int, kernel: Nystroem) -> dict[str, Any]:
+    """Estimators by name, of values or of classes."""
+    from sklearn import ensemble, linear_model, neighbors
     from sklearn.pipeline import make_pipeline
 
+    nearest, trees = neighbors.KNeighborsClassifier, ensemble.ExtraTreesClassifier
+    linear = linear_model.LogisticRegression(C=10.0, max_iter=300)
+    if task.kind == "regression":
+        nearest, trees = neighbors.KNeighborsRegressor, ensemble.ExtraTreesRegressor
+        linear = linear_model.RidgeCV(PENALTIES)
     return {
-        "neighbours": KNeighborsClassifier(neighbours, weights="distance"),
-        "trees": ExtraTreesClassifier(TREES, min_samples_leaf=2, random_state=0),
-        "rbf": make_pipeline(kernel, LogisticRegression(C=10.0, max_iter=300)),
-    }
-
-
-def _regressors(neighbours: int, kernel: Nystroem) -> dict[str, Any]:
-    from sklearn.ensemble import ExtraTreesRegressor
-    from sklearn.linear_model import RidgeCV
-    from sklearn.neighbors import KNeighborsRegressor
-    from sklearn.pipeline import make_pipeline
-
-    return {
-        "neighbours": KNeighborsRegressor(neighbours, weights="distance"),
-        "trees": ExtraTreesRegressor(TREES, min_samples_leaf=2, random_state=0),
-        "rbf": make_pipeline(kernel, RidgeCV(PENALTIES)),
+        "neighbours": nearest(neighbours, weights="distance"),
+        "trees": trees(TREES, min_samples_leaf=2, random_state=0),
+        "rbf": make_pipeline(kernel, linear),
     }
 
 
