@@ -181,6 +181,8 @@ class _Sender:
         self._sent.send(nodeid)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Send a report."""
+        """Send a report; of a setup that passed nothing but its duration is ever shown."""
+        if report.when == "setup" and report.passed and self._config.option.durations is None:
+            return
         hook = self._config.hook
         self._sent.send(hook.pytest_report_to_serializable(config=self._config, report=report))

@@ -93,6 +93,7 @@ def test_the_words_of_init_are_settings_of_any_job(place, trained, configured):
     """Each is the job that `init --protect` writes, whichever of them the file has; its own is as it is."""
     graded, sketched = configured == "both", configured == "labels"
     given = {
+        "parties.bank.coverage": 0.8,
         "parties.bank.privacy": {"label_dp": {"eps": 2.0}} if graded else {"label_free": None},
         "parties.telco.privacy": {"grade_dp": {"epsilon": 4.0}} if graded else {},
         "parties.telco.fit": {"kind": "grade", "least_z": 2.0} if graded else {"kind": "sketch", "map": "rotation"},
@@ -115,6 +116,8 @@ def test_the_words_of_init_are_settings_of_any_job(place, trained, configured):
     assert labels.bottom_of("telco")["width"] == (9 if sketched else 128)
     assert not labels.parties["telco"].privacy
     assert [job.train.release for job in trained] == ["once", "once", "every_step", "every_step"]
+    interval = 0.8 if graded or sketched else 0
+    assert [job.parties["bank"].coverage for job in trained] == [interval, interval, 0, 0], "by a model fitted at once"
     assert columns.parties["telco"].privacy == {"dp_embedding": {"clip": 1.0, "epsilon": 8.0, "delta": 1e-5}}
     assert not any(each.privacy for each in (columns.parties["bank"], *nothing.parties.values()))
 

@@ -419,6 +419,13 @@ def test_receipts_that_are_not_the_partners_are_refused(place: Place) -> None:
     assert "an acknowledgement of job" in refusal(lambda r: r["approval"].update(job="0" * 32))
     assert "an acknowledgement between" in refusal(lambda r: r["approval"].update(party="../x"))
     assert "a signed record in" in refusal(lambda r: r["approval"].update(request="../../x"))
+    # Text of the partner's choice: what the bank would sign as well, and a line that its ledger would show.
+    for words in ("that telco owes nothing", "rows of telco; epsilon 0", "rows of telco\n"):
+        assert "a signed record in" in refusal(lambda r, words=words: r["approval"].update(what=words))
+    for key in ("deleted", "remains"):
+        assert "a signed record in" in refusal(
+            lambda r, key=key: r["approval"].update({key: ["x\nall runs: epsilon 0"]})
+        )
     assert "a signed receipt of a partner" in refusal(lambda r: r["approval"].update(party="bank"))
     assert "the signature cannot be read" in refusal(lambda r: r.update(signature="?"))
     assert len(raw["approval"]["rows"]) == 64

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from cutlayer.channel.approvals import Signed, Statement
+from cutlayer.channel.codec import printable_name
 from cutlayer.errors import NotApproved
 from cutlayer.storage.durable import make_folder, write_whole
 
@@ -29,6 +31,11 @@ REMAINS = (
 """What no deletion undoes."""
 
 
+_PARTY = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"
+_Line = Annotated[str, Field(max_length=300), AfterValidator(printable_name)]
+"""Text of a partner that is shown on one line: it forges no line of a ledger."""
+
+
 class Deletion(Statement):
     """What a party states that it deleted.
 
@@ -42,11 +49,12 @@ class Deletion(Statement):
 
     kind = "acknowledgement"
 
-    what: str = Field(max_length=200)
+    # The other parties sign it as well, in the receipts that answer: it can say nothing but whose rows they are.
+    what: str = Field(pattern=rf"^(rows|all) of {_PARTY}(, {_PARTY})*$")
     rows: str = Field(pattern=r"^[0-9a-f]{64}$")
     request: str = Field(default="", pattern=r"^([0-9a-f]{64})?$")
-    deleted: tuple[str, ...]
-    remains: tuple[str, ...]
+    deleted: tuple[_Line, ...]
+    remains: tuple[_Line, ...]
 
     @property
     def summary(self) -> str:

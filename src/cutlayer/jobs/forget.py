@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from cutlayer.accounting import log_of_run
+from cutlayer.channel.contract import printable
 from cutlayer.channel.receipts import REMAINS, Deletion
 from cutlayer.config import Job
 from cutlayer.config.ids import ROW_NUMBER
@@ -108,7 +109,7 @@ class Deleting:
             what=mark.what,
             rows=mark.rows,
             request=request,
-            deleted=mark.deleted or (),
+            deleted=tuple(map(printable, mark.deleted or ())),
             remains=REMAINS,
             time=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -64,7 +65,7 @@ class Mean:
         """
         if self.half_width is None or self.seeds < MIN_SEEDS:
             return None
-        return self.half_width * (self.seeds / seeds) ** 0.5 * quantile_of(seeds) / quantile_of(self.seeds)
+        return self.half_width * math.sqrt(self.seeds / seeds) * quantile_of(seeds) / quantile_of(self.seeds)
 
 
 def mean_of(values: Iterable[float | None]) -> Mean | None:

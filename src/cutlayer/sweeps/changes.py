@@ -106,6 +106,7 @@ class JobChanges:
             yield ("train", key), REMOVED
         if self.base.fits_top:  # by no gradient
             yield ("model", "top"), REMOVED
+            yield ("parties", self.base.active, "coverage"), REMOVED
 
     def label_free(self, width: int, *, intervals: bool = False) -> Iterator[Change]:
         """Changes to a single release of a sketch, of which no message depends on a label, and to the best model of it.
@@ -144,6 +145,8 @@ class JobChanges:
         yield ("model", "bottom"), {name: dict(bottom) if name in job.passives else own for name in job.parties}
         if fitted:
             yield ("model", "top"), dict(job.model.top) if job.fits_top else {"kind": "auto"}
+        if coverage := job.parties[job.active].coverage:
+            yield ("parties", job.active, "coverage"), coverage
         yield ("train", "release"), "once"
 
 
