@@ -1,7 +1,7 @@
 """`pytest --forks 3`: tests in three processes that are forked when all is imported and collected, which happens once.
 
-Each process takes the next files that belong together until there are none. A process that dies ends the run, which
-fails and names the test.
+Each process takes the next files that belong together until there are none. Where a process dies, its test fails and
+so do those that it had taken, and the others go on: `--last-failed` then runs each test that did not run.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _gather(session: pytest.Session, workers: list[_Worker]) -> None:
     running: dict[Any, _Worker] = {worker.results: worker for worker in workers}
     while running:
         ready = wait([*running], _PATIENCE)
-        for worker in [running[results] for results in ready] or filter(_has_died, running.values()):
+        for worker in [running[results] for results in ready] or [*filter(_has_died, running.values())]:
             try:
                 sent = worker.results.recv() if ready else None
             except EOFError:
@@ -117,11 +117,12 @@ def _gather(session: pytest.Session, workers: list[_Worker]) -> None:
                     del running[worker.results]
                 continue
             if sent is None:
+                del running[worker.results]
                 report = _failure(worker.test, "the process that ran this test died")
             else:
                 report = hook.pytest_report_from_serializable(config=session.config, data=sent)
             hook.pytest_runtest_logreport(report=report)
-            if sent is None or session.shouldfail:
+            if session.shouldfail:
                 raise session.Failed(session.shouldfail)
     for test in left:
         hook.pytest_runtest_logreport(report=_failure(test, "no process ran this test"))
@@ -180,6 +181,8 @@ class _Sender:
         self._sent.send(nodeid)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Send a report."""
+        """Send a report; of a setup that passed nothing but its duration is ever shown."""
+        if report.when == "setup" and report.passed and self._config.option.durations is None:
+            return
         hook = self._config.hook
         self._sent.send(hook.pytest_report_to_serializable(config=self._config, report=report))

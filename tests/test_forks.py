@@ -30,7 +30,7 @@ def test_wrong():
 """,
     "test_b.py": "import pytest\ndef test_right(): pass\n@pytest.mark.skip\ndef test_skipped(): pass\n",
 }
-DYING = "import os\ndef test_dying(): os._exit(0)\n"
+DYING = "import os\ndef test_dying(): os._exit(0)\ndef test_after(): pass\n"
 ENDING = "_items = forks._items\nforks._items = lambda *given: iter([*_items(*given)][:1])\n"
 
 
@@ -54,10 +54,13 @@ def test_what_all_processes_ran_is_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_process_that_dies_fails_its_test(tmp_path: Path) -> None:
-    code, said = ran(tmp_path, {**FILES, "test_c.py": DYING})
+def test_a_process_that_dies_fails_what_it_had_taken_and_the_others_go_on(tmp_path: Path) -> None:
+    code, said = ran(tmp_path, {"test_a.py": DYING, "test_b.py": FILES["test_b.py"], "test_c.py": FILES["test_b.py"]})
     assert code == 1, said
-    assert re.search(r"FAILED .*test_c\.py::test_dying - the process that ran this test died", said), said
+    assert re.search(r"FAILED .*test_a\.py::test_dying - the process that ran this test died", said), said
+    # What `make failed` runs again, alone: all that did not run, and nothing less.
+    assert re.search(r"FAILED .*test_a\.py::test_after - no process ran this test", said), said
+    assert "2 failed, 2 passed, 2 skipped in" in said, said
 
 
 @pytest.mark.slow

@@ -122,6 +122,21 @@ def test_labels_are_drawn_for_the_rows_of_each_partner(place, folder):
         assert load_job(folder / "job.yaml").parties["bank"].privacy == {"label_dp": {"eps": epsilon}}
 
 
+def test_rows_without_a_label_are_not_drawn(place, folder):
+    """Of 18,000 rows of which a tenth has a label, so many are drawn, which are few."""
+    write_many(folder, 18_000, range(18_000))
+    head, *rows = (folder / "bank.csv").read_text().splitlines()
+    at = head.replace('"', "").split(",").index("default")
+    for number in range(1_800, len(rows)):
+        fields = rows[number].split(",")
+        rows[number] = ",".join([*fields[:at], "", *fields[at + 1 :]])
+    (folder / "bank.csv").write_text("\n".join([head, *rows]) + "\n")
+    result = place.call("init", folder, "--yes")
+    assert "left out: 16,200 of 18,000 rows" in result.out
+    assert "protected: labels alone (so few drawn labels cost accuracy)" in result.out
+    assert load_job(folder / "job.yaml").parties["bank"].privacy == {"label_free": None}
+
+
 def test_the_label_owner_sees_what_its_drawn_labels_are_worth_before_a_partner_is_there(place, folder):
     write_many(folder, 3_000, range(3_000))
     assert place.call("init", folder, "--protect", "both", "--apart", "--yes").code == 0
@@ -280,6 +295,9 @@ def test_names_are_those_of_the_certificate(place, folder):
     assert (job.federation, job.active, job.identities["lender"]) == ("loans", "lender", "spiffe://loans/lender")
     private = folder / "lender.yaml"
     assert place.call("check", folder / "job.yaml", "--as", "lender", "--local", private).code == 0
+    partners = ["--partner-name", "lender", "--yes", "--overwrite"]
+    result = place.call("init", folder, *partners)
+    assert (result.code, "of which 'lender' is that of the certificate in keys" in result.error) == (2, True)
     (keys / "lender.pem").write_text("no certificate")
     result = place.call("init", folder, *options, "--overwrite")
     assert (result.code, "keys/lender.pem" in result.error) == (2, True)
@@ -303,7 +321,7 @@ def test_a_partner_of_a_narrow_release_is_shown_the_width_that_it_needs(place, f
         (["--partner-name", "job"], "expected other names than job, whose private file were job.yaml"),
         (["--partner-name", "tel co"], "--partner-name: expected a party name of letters"),
         (["--partner-name", "telco", "--partner-name", "telco"], "expected a name of its own for each partner"),
-        (["--partner-name", "bank"], "expected a file name of its own for each party's table, got bank, bank"),
+        (["--partner-name", "bank"], "expected a name of its own for each party, got bank, bank"),
         (["--partner-name", "telco", "--width", "shop=9"], "--width of partners whose tables are not here, got shop"),
         (["--partner-name", "telco", "--width", "telco=x"], "expected --width as NAME=COLUMNS, 1 to 4096 columns"),
         (["--as", "telco"], "job.yaml: cannot be read"),

@@ -278,7 +278,7 @@ OF_ALL = (
     "tests/docs/test_reference_pages.py",
     "tests/estimator/test_job.py::test_every_protection_has_its_settings_in_the_package",
 )
-LONG = ("succeeds_undefended", "lowers_its_attacks", "is_at_chance_on_random_labels")
+LONG = ("succeeds_undefended", "lowers_its_attacks", "withstands_adaptive", "is_at_chance_on_random_labels")
 """Checks of the suite that take seconds; the tests above have run them."""
 
 

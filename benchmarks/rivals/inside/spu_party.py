@@ -142,8 +142,8 @@ def network(device: Device, own: Array, labels: Array, train: Array, settings: d
             return [each - rate * slope for each, slope in zip(now, jax.grad(loss)(now, part, truth), strict=True)]
 
         # A loop, since steps written out one by one take SPU minutes to compile.
-        trained: list[Array] = jax.lax.fori_loop(0, len(x) // size, step, list(weights))
-        return trained
+        after: list[Array] = jax.lax.fori_loop(0, len(x) // size, step, list(weights))
+        return after
 
     names, draw = [], np.random.default_rng(settings["seed"])
     for at, (enter, leave) in enumerate(pairwise(widths)):

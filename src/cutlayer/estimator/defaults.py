@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from cutlayer.config import FrozenModel, LabelFreeConfig
@@ -86,11 +86,10 @@ def with_defaults(
         return _released_once(estimator, tables, active, names)
     chosen = GradesChoice("labels")
     if word != "labels":
-        shares = (estimator.test, estimator.validation)
-        held = [
-            float(share) for share in shares if isinstance(share, Real) and 0 <= float(share) < 1
-        ]  # others: refused
-        rows = int((1 - sum(held)) * sum(counts))
+        shares = (
+            share for share in (estimator.test, estimator.validation) if isinstance(share, int | float | np.number)
+        )
+        rows = int((1 - sum(float(share) for share in shares if 0 <= share < 1)) * sum(counts))  # others are refused
         refused = "weights are for labels that are not drawn" if weighted or estimator.class_weight is not None else ""
         chosen = choose_grades(kind, counts, rows, protect=word, refused=refused)
     filled = _released_once(estimator, tables, active, names, graded=chosen.epsilon is not None)

@@ -322,7 +322,8 @@ def grades_of(job: FirstJob) -> GradesChoice:
         counts = [*label_of(job).classes.values()]
         # Each partner fits to the labels of its own rows.
         met = overlap.fewest if job.rows == "all" else overlap.common
-        rows = int((1 - split.test - split.validation) * (met if job.partners else overlap.rows))
+        labelled = sum(counts) / max(sum(counts) + job.unlabelled, 1)  # others are left out of the run
+        rows = int((1 - split.test - split.validation) * labelled * (met if job.partners else overlap.rows))
     return choose_grades(task, counts, rows, protect=job.protect, refused=refused)
 
 
@@ -335,7 +336,8 @@ def files_of(job: FirstJob, folder: Path) -> dict[str, dict[str, Any]]:
     tables = {table.path.name: table.party for table in (job.owner, *job.partners)}
     names = [*tables.values(), *job.elsewhere]
     if len(set(names)) < len(names):
-        raise ConfigError.expected("a file name of its own for each party's table", ", ".join(names), "rename one")
+        stated = "" if job.owner.named is None else f", of which {names[0]!r} is that of the certificate in keys"
+        raise ConfigError.expected("a name of its own for each party", f"{', '.join(names)}{stated}", "rename a table")
     if job.apart and "job" in names:
         raise ConfigError.expected("other names than job, whose private file were job.yaml", "job", "rename it")
     labels = grades_of(job).epsilon if job.protect == "both" else None

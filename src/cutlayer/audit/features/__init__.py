@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -89,14 +88,12 @@ def audit_features(
                 Need.CANDIDATE_ROWS: of_models,
             }
             once = Phase.RELEASE in jobs[name].phases_of(party)
-            # Without noise further releases of a row say no more, and no release of this run compares with them.
-            is_baseline = Phase.RELEASE in job.phases_of(party) and not (once or jobs[name].parties[party].privacy)
             for attack in _attacks_on(jobs[name], party, name, attacks):
                 if not in_default(attack, job, party, once=once):
                     continue
                 about = {"run": name, "party": party, "attack": attack.name, "knowledge": sorted(attack.needs)}
                 with audit.skipping(party, [attack]):
-                    for given in islice(_granted(attack.needs, cases), 1 if is_baseline else None):
+                    for given in _granted(attack.needs, cases):
                         is_compared = name == RunKind.THIS_RUN and attack.needs == {Need.AUXILIARY_FEATURES}
                         case = other_columns.held_with(given) if is_compared and attack.reads_own else given
                         results = measure(attack(case.view, case.knowledge, seed), case, about)
@@ -107,7 +104,8 @@ def audit_features(
 def _as_trained(job: Job, run: Job) -> Job:
     """The job with the training and the models of one of its runs: an alternative may release grades.
 
-    The undefended baseline of a party that releases once releases in every step, and has none of its protections.
+    The undefended baseline of a party that releases once releases in every step. It has none of the protections for
+    which further releases are attacked, and no release of this run compares with those.
     """
     changes = {
         name: {"privacy": run.parties[name].privacy}
