@@ -204,6 +204,26 @@ def test_init_writes_further_labels_of_one_task(place: Place) -> None:
     assert "no column 'nowhere' in bank.csv" in place.call(*named, "--further-label", "nowhere", "--overwrite").error
 
 
+def test_the_positive_class_is_one_of_all_labels(place: Place) -> None:
+    """Else a run failed when its first label was trained, and all partners had left."""
+    prepare(place)
+    own = csv.read_csv("bank.csv").drop_columns(["amount"])
+    own = own.append_column("answer", pa.array(["Ja", "nein", "nein"] * 100))
+    csv.write_csv(own.append_column("again", pa.array(["nein", "Ja", "Ja"] * 100)), "bank.csv")
+    named = ("init", place.folder, "--labels", "bank.csv", "--label", "answer", "--yes", "--overwrite")
+    for further, positive in (("again", "Ja"), ("upgraded", None)):
+        assert place.call(*named, "--further-label", further).code == 0
+        job = load_job(place.folder / "job.yaml")
+        assert job.parties["bank"].positive == positive
+    stated = place.call(*named, "--further-label", "upgraded", "--positive", "Ja")
+    assert "expected --positive with a class of upgraded too, got 'Ja'; write two jobs" in stated.error
+    text = (place.folder / "job.yaml").read_text()
+    (place.folder / "job.yaml").write_text(text.replace("label: answer", "label: answer\n    positive: Ja"))
+    refused = place.call("run", "job.yaml")
+    assert (refused.code, "positive as one of the labels 0, 1, got 'Ja'" in refused.error) == (2, True)
+    assert not list((place.folder / "runs").glob("*/checkpoint"))
+
+
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"further_labels": ["churned"]}, "apart from label, id, weight, exposure and train.split.by, each once"),
     ({"further_labels": ["id"]}, "apart from label, id"),

@@ -136,10 +136,12 @@ def completed(
     """
     from cutlayer.cli.questions import one_row_an_id, positive_class, rows_of
     from cutlayer.jobs.column_guesses import repeated_ids
-    from cutlayer.jobs.first_job import label_of, matched
+    from cutlayer.jobs.first_job import have_class, label_of, matched
 
     profile = label_of(job)
     chosen_class = positive_class(profile.classes or {}, positive, asking=asking)
+    if positive is None and not asking and not have_class(job, chosen_class):
+        chosen_class = None  # a job has one for all of its labels
     job = replace(job, unlabelled=profile.missing, split_by=split_by, positive=chosen_class)
     profile = profile if chosen_class is None else label_of(job)
     partners = tuple(one_row_an_id(table, job.ids[table.path.name], asking=asking) for table in job.partners)

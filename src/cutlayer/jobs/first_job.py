@@ -301,10 +301,18 @@ def check_further_labels(job: FirstJob, stated: TaskKind | Target | None) -> Non
         if (of_other := task_of(other)) != task:
             got = f"{task} of {job.label}, {of_other} of {name}"
             raise ConfigError.expected("labels of one task", got, "state --task if that is wrong, or write two jobs")
+        if job.positive is not None and not have_class(replace(job, further_labels=(name,)), job.positive):
+            raise ConfigError.expected(f"--positive with a class of {name} too", repr(job.positive), "write two jobs")
         if missing := job.unlabelled + label_of(other).missing:
             raise ConfigError.expected(
                 f"a row of {file} with every label", f"{missing:,} without one", "write two jobs"
             )
+
+
+def have_class(job: FirstJob, name: str | None) -> bool:
+    """Whether all further labels have a class of this name; also where it is `None`."""
+    there = [label for label in job.further_labels if label in job.owner.columns]  # others are refused
+    return name is None or all(name in (label_of(replace(job, label=label)).classes or {}) for label in there)
 
 
 def grades_of(job: FirstJob) -> GradesChoice:

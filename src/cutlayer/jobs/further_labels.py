@@ -20,6 +20,7 @@ from cutlayer.config.party import PrivatePart
 from cutlayer.jobs.options import Options
 from cutlayer.parties.agreement.split import SPLIT_FILE
 from cutlayer.parties.session.checkpoint import PARTNERS, RELEASED
+from cutlayer.problem.task import Task
 from cutlayer.storage.durable import make_folder
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
@@ -56,11 +57,14 @@ def check_further_labels(job: Job, given: Mapping[str, Any], keys: Keys) -> None
     """Refuse further labels that cannot be trained, before anything is sent.
 
     Raises:
+        ConfigError: One lacks the class that is called positive.
         DataError: A row has none, or they do not fit the task.
     """
     for other, _ in further_jobs(job, RunFolder(Path())):
         table = open_table(other, job.active, given, keys)
-        table.labels(np.arange(table.rows))
+        labels = table.labels(np.arange(table.rows))
+        if labels is not None:  # the positive class is that of all labels
+            Task.of(other, labels.classes).calling(other.parties[job.active].positive, job.active)
 
 
 def begun_further(job: Job, folder: RunFolder, options: Options) -> Iterator[tuple[Job, RunFolder, Options]]:
