@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -107,6 +108,12 @@ def test_names_and_ranges_are_written_out(tmp_path):
     assert job.parties["bank"].table.columns == ("id", "y", "I1", "I2", "I3")
     assert job.parties["bank"].features.include == ("I1", "I2", "I3")
     assert job.name == "2026"
+
+
+@pytest.mark.parametrize("name", ["credit\n\n## Guarantees\n\n- epsilon 0", "\x1b[2K", "\u202e", "", "x" * 101])
+def test_a_name_forges_no_line_of_a_page_that_others_sign(tmp_path, name):
+    with pytest.raises(ConfigError, match="name: expected a name of 1 to 100 printable characters"):
+        load_job(written(tmp_path, f"name: {json.dumps(name)}\n{SHORT}"))
 
 
 def test_a_file_in_another_languages_letters(tmp_path):

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from cutlayer.config.base import FrozenModel
 from cutlayer.config.identities import identity
-from cutlayer.config.names import AlternativeName, FederationName, PartyName
+from cutlayer.config.names import AlternativeName, FederationName, JobName, PartyName
 from cutlayer.config.party import AlternativeConfig, ApprovalsNeeded, PartyConfig
 from cutlayer.config.phases import Phase, phases_of
 from cutlayer.config.target import TARGETS, Target
@@ -67,7 +67,7 @@ class Job(FrozenModel):
     """A job with the private parts that this machine has.
 
     Attributes:
-        name: Name of the job, for the report.
+        name: Name of the job, for the report: one line of 100 characters at most.
         federation: Name of the federation, which is part of the identities in the parties' certificates.
         task: Kind of the labels: `binary`, `multiclass` or `regression`; or `count`, `amount`, `severity`,
             `survival` or `ranking`, which stand for a regression with this target; see [tasks](../how-to/tasks.md).
@@ -94,7 +94,7 @@ class Job(FrozenModel):
             `cutlayer exchange` deletes what it has of them. Models stay. No limit by default.
     """
 
-    name: str = "job"
+    name: JobName = "job"
     federation: FederationName = "cutlayer"
     task: TaskKind = "binary"
     target: Target = "value"

@@ -16,6 +16,7 @@ from cutlayer.consent import DOTTED_NAME
 PROTECTED = ("labels", "columns", "both", "nothing")
 """What `init` and `compare` protect, in one word."""
 MAX_NAME_LENGTH = 64
+MAX_JOB_NAME_LENGTH = 100
 FOLDER = "folder"
 """Key of the validation context: the folder of the file that is read, which its relative paths start from."""
 
@@ -65,6 +66,22 @@ def alternative_name(name: str) -> str:
     return name
 
 
+def job_name(name: str) -> str:
+    r"""Return the name of a job if it is a line: a partner wrote it, and it stands on pages that others sign.
+
+    Raises:
+        ValueError: Empty, too long, or with line breaks or other characters that no page shows.
+
+    >>> job_name("credit\n\n## Guarantees")
+    Traceback (most recent call last):
+    ...
+    ValueError: a name of 1 to 100 printable characters, got 'credit\n\n## Guarantees'
+    """
+    if not 0 < len(name) <= MAX_JOB_NAME_LENGTH or not name.isprintable():
+        raise ValueError(f"a name of 1 to {MAX_JOB_NAME_LENGTH} printable characters, got {reprlib.repr(name)}")
+    return name
+
+
 def label_name(name: str) -> str:
     """Return the name of a further label if it can name a folder and columns of predictions too.
 
@@ -99,6 +116,7 @@ def in_folder(path: Path, info: ValidationInfo) -> Path:
 FilePath = Annotated[Path, AfterValidator(file_path)]
 """A path that a file names; `reaches` finds it by this type."""
 PartyName = Annotated[str, AfterValidator(party_name)]
+JobName = Annotated[str, AfterValidator(job_name)]
 AlternativeName = Annotated[str, AfterValidator(alternative_name)]
 FederationName = Annotated[str, AfterValidator(federation_name)]
 Identity = Annotated[str, AfterValidator(valid_identity)]

@@ -17,20 +17,6 @@ MAX_LEAVES = 32
 _ALL, _EXPONENT, _BIAS = (1 << MAX_LEAVES) - 1, 23, 127
 
 
-class Nodes(NamedTuple):
-    """Nodes of some trees; the right child of a node follows the left one, and a leaf is its own left child.
-
-    Attributes:
-        left: Number of the left child, int64 (nodes,), above that of its parent.
-        column: Column that each node reads, int64 (nodes,); any of a leaf.
-        roots: First node of each tree, int64 (trees,).
-    """
-
-    left: Integers
-    column: Integers
-    roots: Integers
-
-
 class LeafMasks(NamedTuple):
     """Which leaves of every tree a row may still end in, by the value of each column: a bit for each leaf.
 
@@ -51,40 +37,47 @@ class LeafMasks(NamedTuple):
     leaf: Tensor
 
     @classmethod
-    def of(cls, nodes: Nodes, goes_right: Callable[[int, Integers], npt.NDArray[np.bool_]]) -> LeafMasks | None:
+    def of(
+        cls,
+        left: Integers,
+        roots: Integers,
+        read_by: Integers,
+        goes_right: Callable[[int, Integers], npt.NDArray[np.bool_]],
+    ) -> LeafMasks | None:
         """The tables of some trees; `None` where one of them has too many leaves.
 
         Args:
-            nodes: The trees.
+            left: As of `levels_of`.
+            roots: As of `levels_of`.
+            read_by: Column that each node reads, int64 (nodes,); any of a leaf.
             goes_right: Returns for a column and the nodes (k,) that read it whether each of its intervals leads to the
                 right at each of them, bool (k, intervals).
         """
-        levels, tree = _levels(nodes)
+        levels, tree = levels_of(left, roots)
         reached = np.concatenate(levels)
-        is_leaf = nodes.left[reached] == reached
+        is_leaf = left[reached] == reached
         leaves, inner = np.sort(reached[is_leaf]), reached[~is_leaf]
         leaves = leaves[np.argsort(tree[leaves], kind="stable")]
-        counts = np.bincount(tree[leaves], minlength=len(nodes.roots))
+        counts = np.bincount(tree[leaves], minlength=len(roots))
         if counts.max(initial=0) > MAX_LEAVES:
             return None
         bit = np.arange(len(leaves)) - np.repeat(counts.cumsum() - counts, counts)
-        below = np.zeros(len(nodes.left), dtype=np.int64)  # leaves below each node
+        below = np.zeros(len(left), dtype=np.int64)  # leaves below each node
         below[leaves] = 1 << bit
         for level in reversed(levels):
-            parents = level[nodes.left[level] != level]
-            below[parents] = below[nodes.left[parents]] | below[nodes.left[parents] + 1]
-        leaf = np.zeros(len(nodes.roots) * MAX_LEAVES, dtype=np.int64)
+            parents = level[left[level] != level]
+            below[parents] = below[left[parents]] | below[left[parents] + 1]
+        leaf = np.zeros(len(roots) * MAX_LEAVES, dtype=np.int64)
         leaf[tree[leaves] * MAX_LEAVES + bit] = leaves
         tables = []
-        for column in np.unique(nodes.column[inner]).tolist():
-            read = inner[nodes.column[inner] == column]
-            left = nodes.left[read]
-            closed = np.where(goes_right(column, read), below[left, None], below[left + 1, None])
-            table = np.full((closed.shape[1], len(nodes.roots)), _ALL)
+        for column in np.unique(read_by[inner]).tolist():
+            read = inner[read_by[inner] == column]
+            closed = np.where(goes_right(column, read), below[left[read], None], below[left[read] + 1, None])
+            table = np.full((closed.shape[1], len(roots)), _ALL)
             for node, shut in zip(read, closed, strict=True):
                 table[:, tree[node]] &= ~shut
             tables.append((column, _bits(table)))
-        return cls(_bits(below[nodes.roots]), tables, torch.from_numpy(leaf))
+        return cls(_bits(below[roots]), tables, torch.from_numpy(leaf))
 
     def values(self, value: Tensor, intervals: Callable[[int], Tensor], rows: int) -> Tensor:
         """Values of the leaves that rows end in, (trees, n).
@@ -103,13 +96,18 @@ class LeafMasks(NamedTuple):
         return value.take(self.leaf).index_select(0, place.view(-1)).view(rows, -1).T
 
 
-def _levels(nodes: Nodes) -> tuple[Sequence[Integers], Integers]:
-    """Nodes of each level, from the roots on, and the tree of each node."""
-    levels = [nodes.roots]
-    tree = np.zeros(len(nodes.left), dtype=np.int64)
-    tree[nodes.roots] = np.arange(len(nodes.roots))
-    while len(inner := levels[-1][nodes.left[levels[-1]] != levels[-1]]):
-        levels.append(np.concatenate([nodes.left[inner], nodes.left[inner] + 1]))
+def levels_of(left: Integers, roots: Integers) -> tuple[Sequence[Integers], Integers]:
+    """Nodes of each level of some trees, from the roots on, and the tree of each node, int64 (nodes,).
+
+    Args:
+        left: Number of the left child of each node, int64 (nodes,); the right one follows it, and a leaf is its own.
+        roots: First node of each tree, int64 (trees,).
+    """
+    levels = [roots]
+    tree = np.zeros(len(left), dtype=np.int64)
+    tree[roots] = np.arange(len(roots))
+    while len(inner := levels[-1][left[levels[-1]] != levels[-1]]):
+        levels.append(np.concatenate([left[inner], left[inner] + 1]))
         tree[levels[-1]] = np.tile(tree[inner], 2)
     return levels, tree
 

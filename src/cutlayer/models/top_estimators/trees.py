@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from cutlayer.models.top_estimators.leaf_masks import LeafMasks, Nodes
+from cutlayer.models.top_estimators.leaf_masks import LeafMasks, levels_of
 from cutlayer.models.top_estimators.rows import FLOOR, Byte, FittedPart, Real, Whole, code_offsets
 
 _MAX_FLOAT64 = float(np.finfo(np.float64).max)
@@ -153,8 +153,8 @@ class TreeEnsemble(FittedPart):
                 above = np.arange(len(cuts[at]) + 1) > np.searchsorted(cuts[at], threshold[nodes])[:, None]
                 return np.column_stack([above, feature[nodes] >= numbers])  # a missing value comes last
 
-            nodes = Nodes(self.left.numpy(), column, self.roots.numpy())
-            self._masks = LeafMasks.of(nodes, goes_right), [torch.from_numpy(each) for each in cuts]
+            masks = LeafMasks.of(self.left.numpy(), self.roots.numpy(), column, goes_right)
+            self._masks = masks, [torch.from_numpy(each) for each in cuts]
         return self._masks
 
     def _intervals(self, codes: Tensor, numbers: Tensor, cuts: Sequence[Tensor]) -> Callable[[int], Tensor]:
@@ -198,15 +198,9 @@ class TreeEnsemble(FittedPart):
         # Where two paths lead to one node, or back, each level would have twice the nodes of the one before.
         if (left < own).any() or (reached >= len(left)).any() or len(torch.unique(reached)) < len(reached):
             raise RuntimeError("trees whose nodes do not lead on to others, each from one node")
-        tree = torch.arange(len(roots))
-        node = roots
-        levels = []
-        while len(node):
-            inner = left[node] != node
-            tree = tree[inner].repeat(2)
-            node = torch.cat([left[node[inner]], left[node[inner]] + 1])
-            levels.append(len(torch.unique(tree)))
-        return tuple(count for count in levels if count)
+        levels, tree = levels_of(left.numpy(), roots.numpy())
+        counts = (len(np.unique(tree[level[inner.numpy()[level]]])) for level in levels)
+        return tuple(count for count in counts if count)
 
     def _load_from_state_dict(self, *arguments: Any) -> None:
         super()._load_from_state_dict(*arguments)
