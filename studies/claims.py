@@ -14,14 +14,14 @@ LEVEL = 0.01
 MIN_SPREAD_SEEDS = 5
 """Seeds from which on a spread says that a claim cannot be settled."""
 MAX_STUDY_SEEDS = 20
-"""Seeds that no setting of a study is run beyond."""
+"""Seeds beyond which a claim is given up: a limit that was set, and that no result gives."""
 RULES = (
     "A claim **holds** where the whole 95 % interval lies on its side of the limit, and **does not hold here** where "
     "the whole interval lies on the other side. It is **at the limit** where the whole interval lies within "
     f"{LEVEL:g} of the limit: more seeds would settle a difference that nobody would act on. Otherwise it is **open**, "
     "with the number of seeds at which the same mean and the same spread would settle it. It **cannot be settled "
-    f"here** where {MIN_SPREAD_SEEDS} seeds or more were run and that number is over {MAX_STUDY_SEEDS}, the most that "
-    "any setting is run with. A claim of several parts holds where all of them hold, and does not hold where one of "
+    f"here** where {MIN_SPREAD_SEEDS} seeds or more were run and that number is over {MAX_STUDY_SEEDS}, a limit "
+    "that we set. A claim of several parts holds where all of them hold, and does not hold where one of "
     "them does not. Intervals are Student's t over the seeds, without correction for the number of parts or claims; "
     "differences are paired by seed. A dash marks a claim for which no paper has a figure."
 )

@@ -54,7 +54,7 @@ def write_index(records: Path, pages: Path) -> Path:
         "to act on, on whichever side it is.",
         folded(_at_the_limit(judged)),
         "## What the seeds here do not resolve",
-        f"No setting is run with more than {MAX_STUDY_SEEDS} seeds. These claims have {MIN_SPREAD_SEEDS} or more, and "
+        f"We set {MAX_STUDY_SEEDS} seeds as the limit. These claims have {MIN_SPREAD_SEEDS} or more, and "
         f"differ from their limit by less than {MAX_STUDY_SEEDS} of the same spread would settle (95 % interval, "
         "Student's t). *Difference* is that of the mean from the limit, *resolved* the smallest that would be settled, "
         "*needed* the seeds at which this mean and spread would be. Both are estimates from the seeds run.",
