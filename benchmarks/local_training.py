@@ -6,8 +6,10 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 import time
+import weakref
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -109,6 +111,7 @@ def split_side(path: str, batch_size: int, audit: str = "never") -> Callable[[],
         train_together(job, folder, tables, Keys(scratch, bytes(32)), clock, data=scratch / "data")
         return clock.seconds[0]
 
+    weakref.finalize(once, shutil.rmtree, scratch, ignore_errors=True)
     return once
 
 
@@ -123,6 +126,7 @@ def whole_side(path: str, batch_size: int, audit: str = "never", depth: str = "f
         execute(job, scratch / f"run-{next(runs)}", Options(Keys(scratch, bytes(32))), Progress())
         return time.perf_counter() - began
 
+    weakref.finalize(once, shutil.rmtree, scratch, ignore_errors=True)
     return once
 
 
