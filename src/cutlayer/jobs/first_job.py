@@ -181,8 +181,9 @@ def overlap_of(job: FirstJob) -> Overlap:
 
     partners = [party for party in digests if party != name]
     common = held(partners)
-    fewest = min((int(held([party]).sum()) for party in partners), default=len(common))
-    return Overlap(len(common), int(common.sum()), isinstance(own, DistinctIds), fewest)
+    met = int(common.sum())
+    fewest = min(int(held([party]).sum()) for party in partners) if len(partners) > 1 else met
+    return Overlap(len(common), met, isinstance(own, DistinctIds), fewest)
 
 
 def _id_tables(job: FirstJob) -> dict[str, PartyTable]:
