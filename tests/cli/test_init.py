@@ -13,6 +13,7 @@ from pyarrow import csv
 
 from cutlayer.attacks import column_attacks
 from cutlayer.config.load import load_closed_job, load_job, load_private_part
+from cutlayer.jobs import first_job
 from cutlayer.jobs.private_part import MAX_SKETCH
 from tests.cli.jobs import write_tables
 
@@ -108,6 +109,16 @@ def test_enough_rows_protect_both_by_grades(place, folder, rows, epsilon, option
     assert f"the labels of the training rows of bank, towards telco: epsilon {epsilon:g} per row" in printed
     assert "columns of telco bank learns what the guarantee of telco allows, whatever it knows" in printed
     assert re.search(rf"labels drawn at {epsilon:g} are worth [\d,]+ rows to telco, which costs", printed)
+
+
+def test_the_ids_of_the_tables_are_matched_once(place, folder, monkeypatch):
+    """The overlap decides the rows, the grades and their epsilon; with millions of rows it takes a minute."""
+    write_many(folder, 12_000, range(12_000))
+    matches = []
+    overlap_of = first_job.overlap_of
+    monkeypatch.setattr(first_job, "overlap_of", lambda job: matches.append(job) or overlap_of(job))
+    assert "columns, of which a partner releases a drawn grade" in place.call("init", folder, "--yes").out
+    assert len(matches) == 1
 
 
 def test_labels_are_drawn_for_the_rows_of_each_partner(place, folder):

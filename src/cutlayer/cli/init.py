@@ -153,11 +153,11 @@ def completed(
     usable = overlap.rows if which == "all" else overlap.common
     if usable < PARTS:
         raise DataError.expected("three rows or more, to train, choose and test a model on", usable)
-    job = replace(job, rows=which, repeats=which == "all" and overlap.repeats)
+    job = replace(job, rows=which, repeats=which == "all" and overlap.repeats, overlap=overlap)
     if overlap.repeats and which == "common":
         file = job.owner.path.name
         repeated[file] = repeated_ids(job.owner, job.ids[file])
-        job = replace(job, first_rows=job.first_rows | {file})
+        job = replace(job, first_rows=job.first_rows | {file}, overlap=None)  # each id counts once now
     return job, [*_facts(job, overlap, profile), *(f"warning {each}" for each in repeated.values() if each)]
 
 

@@ -93,6 +93,7 @@ class FirstJob:
         unlabelled: Number of the owner's rows without a label, which the job leaves out.
         further_labels: Further label columns of the same task.
         federation: Name of the federation, as the owner's certificate has it; `None` for the default.
+        overlap: How the ids of the tables meet, where they have been matched: with millions of rows it takes a minute.
     """
 
     owner: TableSummary
@@ -113,6 +114,7 @@ class FirstJob:
     unlabelled: int = 0
     further_labels: tuple[str, ...] = ()
     federation: str | None = None
+    overlap: Overlap | None = None
 
     @property
     def has_features(self) -> bool:
@@ -327,7 +329,7 @@ def grades_of(job: FirstJob) -> GradesChoice:
     elif task not in NUMBERS and job.repeats:
         refused = "rows that share an id have no grade of their own"
     elif task not in NUMBERS:
-        overlap, split = overlap_of(job), SplitConfig()
+        overlap, split = job.overlap or overlap_of(job), SplitConfig()
         counts = [*label_of(job).classes.values()]
         # Each partner fits to the labels of its own rows.
         met = overlap.fewest if job.rows == "all" else overlap.common
