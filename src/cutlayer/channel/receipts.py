@@ -16,6 +16,7 @@ from pydantic import AfterValidator, Field
 
 from cutlayer.channel.approvals import Signed, Statement
 from cutlayer.channel.codec import printable_name
+from cutlayer.config.identities import NAME
 from cutlayer.errors import NotApproved
 from cutlayer.storage.durable import make_folder, write_whole
 
@@ -31,7 +32,6 @@ REMAINS = (
 """What no deletion undoes."""
 
 
-_PARTY = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"
 _Line = Annotated[str, Field(max_length=300), AfterValidator(printable_name)]
 """Text of a partner that is shown on one line: it forges no line of a ledger."""
 
@@ -50,7 +50,7 @@ class Deletion(Statement):
     kind = "acknowledgement"
 
     # The other parties sign it as well, in the receipts that answer: it can say nothing but whose rows they are.
-    what: str = Field(pattern=rf"^(rows|all) of {_PARTY}(, {_PARTY})*$")
+    what: str = Field(pattern=rf"^(rows|all) of {NAME}(, {NAME})*$")
     rows: str = Field(pattern=r"^[0-9a-f]{64}$")
     request: str = Field(default="", pattern=r"^([0-9a-f]{64})?$")
     deleted: tuple[_Line, ...]

@@ -75,7 +75,8 @@ def init(
     Example: cutlayer init data --labels bank.csv --label default --protect labels --yes
     """
     from cutlayer.cli.first_files import write_first, write_partner
-    from cutlayer.cli.questions import AUTO, first_answers, partner_names, second_column, task_kind
+    from cutlayer.cli.questions import first_answers, partner_names, second_column, task_kind
+    from cutlayer.config.names import AUTO
     from cutlayer.jobs.first_job import check_further_labels, grades_of
     from cutlayer.jobs.found_tables import find_tables
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import typer
 
 from cutlayer.cli.app import complain
-from cutlayer.config.names import PROTECTED
+from cutlayer.config.names import AUTO, PROTECTED
 from cutlayer.errors import ConfigError, CutlayerError, DataError
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 EVENT_NAMES = re.compile(r"(^|_)(event|death|dead|died|status|churn(ed)?|observed|failure|failed)($|_)", re.I)
 """Names of columns that state whether an event happened."""
-AUTO = "auto"
-"""Labels and columns by grades where the rows suffice, else labels alone: what `init` protects by default."""
 TEXT = "text"
 _A = TypeVar("_A")
 

@@ -7,7 +7,8 @@ import re
 SCHEME, COMMON_NAME = "spiffe://", "cn:"
 
 _FEDERATION = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62})")
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"
+"""Pattern of the name of a party in an identity."""
 
 
 def federation_name(name: str) -> str:
@@ -60,4 +61,4 @@ def is_name(text: str) -> bool:
     >>> is_name("site-1"), is_name("a/b")
     (True, False)
     """
-    return _NAME.fullmatch(text) is not None
+    return re.fullmatch(NAME, text) is not None

@@ -15,6 +15,8 @@ from cutlayer.consent import DOTTED_NAME
 
 PROTECTED = ("labels", "columns", "both", "nothing")
 """What `init` and `compare` protect, in one word."""
+AUTO = "auto"
+"""In place of such a word, and the default: labels and columns by grades where the rows suffice, else labels alone."""
 MAX_NAME_LENGTH = 64
 MAX_JOB_NAME_LENGTH = 100
 FOLDER = "folder"

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from cutlayer.config import FrozenModel, LabelFreeConfig
-from cutlayer.config.names import PROTECTED
+from cutlayer.config.names import AUTO, PROTECTED
 from cutlayer.config.target import NUMBERS
 from cutlayer.errors import ConfigError
 from cutlayer.estimator.privacy import CONFIGS, Protections
@@ -19,7 +19,6 @@ from cutlayer.jobs.grades_choice import GradesChoice, choose_grades
 from cutlayer.jobs.private_part import column_protection, number_section, sketch_section, sketch_width
 from cutlayer.protections.label_dp import LabelDPConfig
 
-AUTO = "auto"
 _STEPS = {"epochs": "auto", "batch_size": "auto", "lr": 1e-3, "optimizer": None, "patience": None}
 """Settings of training by steps, with their defaults."""
 _IN_FULL = ("release", "protections", "bottom")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
+from cutlayer.config.names import AUTO
 from cutlayer.config.target import NUMBERS
 from cutlayer.kernels.noise.informative_rows import ENOUGH, FEW, informative_rows
 
@@ -37,7 +38,7 @@ class GradesChoice(NamedTuple):
 
 
 def choose_grades(
-    task: str, counts: Sequence[int], rows: int, *, protect: str = "auto", refused: str = ""
+    task: str, counts: Sequence[int], rows: int, *, protect: str = AUTO, refused: str = ""
 ) -> GradesChoice:
     """What is protected: labels and columns by grades, if they lose next to nothing; else labels alone.
 

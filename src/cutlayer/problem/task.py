@@ -107,6 +107,11 @@ class Task:
             raise ConfigError.expected(f"{where} as one of the labels {', '.join(self.classes)}", repr(positive), near)
         return replace(self, positive=self.classes.index(positive))
 
+    @property
+    def positive_class(self) -> str | None:
+        """Name of the class that a binary task calls positive; `None` of other tasks."""
+        return self.classes[self.positive] if self.kind == "binary" else None
+
     def positives(self, ones: int, rows: int) -> int:
         """Rows of the class that a binary task calls positive, where so many of them have code 1; else as given."""
         return rows - ones if self.positive == 0 else ones

@@ -53,7 +53,7 @@ def write_provenance(
         predicted=datetime.now(UTC).isoformat(timespec="seconds"),
         round=round,
         rows=rows,
-        positive=task.classes[task.positive] if task.kind == "binary" else None,
+        positive=task.positive_class,
         contributed=dict(contributed),
         absent=tuple(absent),
         warnings=tuple(warnings),

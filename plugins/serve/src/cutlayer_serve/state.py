@@ -105,7 +105,7 @@ def described_for(model: ServedModel, general: Mapping[str, Any]) -> dict[str, A
 def schema_of(model: ServedModel) -> dict[str, Any]:
     """The columns of the active party that a request may give, and their kinds."""
     encoder, task = model.trained.model.encoder, model.task
-    positive = {"positive": task.classes[task.positive]} if task.kind == "binary" else {}
+    positive = {"positive": task.positive_class} if task.kind == "binary" else {}
     return {
         "version": model.version,
         "party": model.active,
