@@ -26,7 +26,9 @@ def sides_of(side: AligningSide, table: PartyTable) -> tuple[AligningSide, ...]:
         return (side,)
     cores = max(1, (side.alignment.processes or usable_cores()) // len(side.ports))
     folder = side.alignment.folder
-    alignments = {peer: replace(side.alignment, processes=cores, folder=folder and folder / peer) for peer in side.ports}
+    alignments = {
+        peer: replace(side.alignment, processes=cores, folder=folder and folder / peer) for peer in side.ports
+    }
     return tuple(
         replace(side, table=table.ids_for(peer), ports={peer: port}, alignment=alignments[peer])
         for peer, port in side.ports.items()

@@ -150,9 +150,7 @@ def recorded_active(
     """
     if any(aligned.positions is None for aligned in each):
         return None
-    links = tuple(
-        link for side, aligned in zip(sides, each, strict=True) for link in _links_of(side, aligned, stated)
-    )
+    links = tuple(link for side, aligned in zip(sides, each, strict=True) for link in _links_of(side, aligned, stated))
     return _record(sides[0], sides[0].name, tuple(stated), links, all_rows=sides[0].all_rows)
 
 

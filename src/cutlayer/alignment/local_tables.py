@@ -27,7 +27,9 @@ def check_ids(tables: Mapping[str, PartyTable]) -> None:
         pairs = [{owner: tables[owner].ids_for(name), name: tables[name]} for name in tables if name != owner]
     for each in pairs:
         kinds = {name: table.id_kind for name, table in each.items()}
-        examples = {name: tables[name].id_example for name in each} if owner is None and len({*kinds.values()}) > 1 else {}
+        examples = (
+            {name: tables[name].id_example for name in each} if owner is None and len({*kinds.values()}) > 1 else {}
+        )
         check_id_kinds(kinds, {name: table.rows for name, table in each.items()}, examples)
         check_id_rules({name: table.id_rule for name, table in each.items()})
 
