@@ -62,7 +62,7 @@ def _as_received(run: Run, job: Job, party: str, followed: FollowedEpoch) -> Sen
     bottom = Run(job, run.folder, origin=run.origin).bottom(party)
     if kept is None or not isinstance(bottom, GradeBottom):
         return None
-    (tensors, plain), train = kept, run.held.split(party, run.split).part("train")
+    (tensors, plain), train = kept, run.held.split(party, run.split, job.train).part("train")
     at = torch.searchsorted(train, run.held.own_numbers(party, rows))
     with torch.no_grad():
         scores = bottom.scores(*run.stores[party].gather(rows), tensors["folds"][at].long())
