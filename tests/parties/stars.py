@@ -14,7 +14,10 @@ from tests.parties.runs import ACTIVE, PASSIVES, UNAUDITED, raw_job
 TELCO, LAND = PASSIVES[:2]
 NAMES = (ACTIVE, TELCO, LAND)
 PHONES, PARCELS, LOANS = 150, 90, 400
-PARTNER_IDS: dict[str, Any] = {TELCO: "phone", LAND: {"column": ["district", "parcel"], "normalise": ["lower", "strip"]}}
+PARTNER_IDS: dict[str, Any] = {
+    TELCO: "phone",
+    LAND: {"column": ["district", "parcel"], "normalise": ["lower", "strip"]},
+}
 
 
 def star(seed: int = 0, loans: int = LOANS) -> dict[str, pa.Table]:

@@ -220,6 +220,13 @@ class HeldRows:
         placed[there] = released[numbers[there]]
         return placed
 
+    def repeated_ids(self, rows: Tensor) -> Tensor | None:
+        """Number of the id of each of some rows that all parties have, int64 (m,); `None` where no id has several."""
+        for numbers in (self._numbers(name) for name in self.by_party):
+            if len(first_places(numbers)) < np.count_nonzero(numbers >= 0):
+                return torch.from_numpy(numbers)[rows]
+        return None
+
     def count(self, name: str, rows: int) -> int:
         """Number of a party's rows that belong to any of the active party's (n)."""
         return int(self._numbers(name).max()) + 1 if name in self.by_party else rows

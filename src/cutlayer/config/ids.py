@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from cutlayer.config.base import FrozenModel
+from cutlayer.config.phases import Phase
 from cutlayer.config.wording import near_miss
 
 if TYPE_CHECKING:
@@ -165,9 +166,15 @@ def partner_ids_faults(case: Case) -> Iterator[str]:
 
 
 def repeated_ids_faults(case: Case) -> Iterator[str]:
-    """No protection acts on gradients by the labels of rows where a partner's row has several of them."""
+    """No protection acts on gradients by the labels of rows where a partner's row has several of them.
+
+    Labels are drawn for grades alone, where one of each id is sent.
+    """
     job, config = case.job, case.job.parties[case.job.active].id
-    repeated = job.draws_batches and config is not None and config.duplicates == "keep"
-    for acting in case.acting(job.active, "cut_gradient", "gradient_out") if repeated else ():
+    repeated = config is not None and config.duplicates == "keep"
+    if repeated and "label_dp" in job.parties[job.active].protections and Phase.LABELS not in job.phases:
+        wanted = f"expected no parties.{job.active}.privacy.label_dp with id.duplicates: keep, but for grades"
+        yield f"{wanted}, for which one label of each id is drawn, got it; leave it out, or let a partner grade rows"
+    for acting in case.acting(job.active, "cut_gradient", "gradient_out") if repeated and job.draws_batches else ():
         wanted = f"expected no parties.{job.active}.privacy.{acting} with id.duplicates: keep, where one gradient has"
         yield f"{wanted} several rows' labels, got one; write train.release: once, or duplicates: first"
