@@ -128,12 +128,19 @@ class IdConfig(FrozenModel):
         return self.column if plain else dump(self)
 
 
+def columns_of(partner_ids: Mapping[str, IdConfig]) -> tuple[str, ...]:
+    """Names of the columns that refer to rows of partners, each once."""
+    return tuple(dict.fromkeys(name for ids in partner_ids.values() for name in ids.columns))
+
+
 def stated_rows_faults(case: Case) -> Iterator[str]:
     """A number of rows is stated only where the alignment does not show every row."""
     for name, party in case.job.parties.items():
-        if case.job.alignment == "plain" and party.id is not None and party.id.pad_to is not None:
-            wanted = f"expected no parties.{name}.id.pad_to with alignment plain, which shows every row"
-            yield f"{wanted}, got {party.id.pad_to}; write alignment: psi"
+        named = {"id": party.id, **{f"partner_ids.{of}": ids for of, ids in party.partner_ids.items()}}
+        for key, ids in named.items() if case.job.alignment == "plain" else ():
+            if ids is not None and ids.pad_to is not None:
+                wanted = f"expected no parties.{name}.{key}.pad_to with alignment plain, which shows every row"
+                yield f"{wanted}, got {ids.pad_to}; write alignment: psi"
 
 
 def partner_ids_faults(case: Case) -> Iterator[str]:
