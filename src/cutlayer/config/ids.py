@@ -9,6 +9,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 
 from cutlayer.config.base import FrozenModel
 from cutlayer.config.phases import Phase
+from cutlayer.config.wording import near_miss
 
 if TYPE_CHECKING:
     from cutlayer.config.case import Case
@@ -133,6 +134,28 @@ def stated_rows_faults(case: Case) -> Iterator[str]:
         if case.job.alignment == "plain" and party.id is not None and party.id.pad_to is not None:
             wanted = f"expected no parties.{name}.id.pad_to with alignment plain, which shows every row"
             yield f"{wanted}, got {party.id.pad_to}; write alignment: psi"
+
+
+def partner_ids_faults(case: Case) -> Iterator[str]:
+    """Columns that refer to partners' rows are for a label owner who trains alone, on all of its rows."""
+    job, owner = case.job, case.job.parties[case.job.active]
+    where = f"parties.{job.active}"
+    for name, ids in owner.partner_ids.items():
+        if name not in job.passives:
+            yield f"{where}.partner_ids.{name}: no passive party of that name{near_miss(name, [*job.passives])}"
+        if len(ids.keys) > 1 or ROW_NUMBER in ids.columns or ids.model_fields_set & {"duplicates", "by"}:
+            wanted = f"expected columns of a single key at {where}.partner_ids.{name}, with normalise and pad_to alone"
+            yield f"{wanted}, got more; several rows may have one value"
+    if not owner.partner_ids:
+        return
+    if owner.id is None or owner.id.duplicates == "keep" or len(owner.id.keys) > 1 or ROW_NUMBER in owner.id.columns:
+        wanted = f"expected {where}.id of a column, or several, that differ in every row, with partner_ids"
+        yield f"{wanted}, got another id; name the rows by it, and the partners' rows by partner_ids"
+    if job.rows != "all":
+        yield f"expected rows: all with {where}.partner_ids, got {job.rows}; a row may lack a partner"
+    if odd := [name for name in job.passives if job.train.release_of(name) != "once"]:
+        wanted = f"expected train.release: once with {where}.partner_ids, where a partner's row is in many batches"
+        yield f"{wanted}, got gradients to {', '.join(odd)}; write train.release: once"
 
 
 def repeated_ids_faults(case: Case) -> Iterator[str]:
