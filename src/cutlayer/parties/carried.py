@@ -38,7 +38,7 @@ def carried(
     bands: int,
     of: Literal["labels", "columns"] = "labels",
 ) -> Carried:
-    """What drawn grades carry of each column: of each frequent value, and of the parts that `cuts_of` makes of a number.
+    """What drawn grades carry of each column: of each frequent value, and of each part of a number (`cuts_of`).
 
     The attributes are of the encoded columns; an image has none. Of an attribute a and a grade g the information is
     exactly that of the table of both, the noise included, not an estimate by a model.
