@@ -234,6 +234,14 @@ def test_forgotten_rows_leave_the_run_that_never_had_them(
     }, "what was spent stays spent"
 
 
+def test_a_run_that_is_elsewhere_is_named_since_it_stays(place: Place) -> None:
+    job, elsewhere = lay_out(place.folder / "world", "bank", "telco"), place.folder / "elsewhere"
+    assert place.call("run", job, "--out", elsewhere).code == 0
+    done = place.call("forget", job, "--rows", listed(job.parent, (77,)), "--json").document()
+    assert done["not_deleted"] == [f"the run in {elsewhere}, where --run looks"]
+    assert (elsewhere / "job.yaml").exists()
+
+
 def test_a_partner_that_is_forgotten_leaves_the_run_that_never_had_it(place: Place) -> None:
     world, never = place.folder / "world", place.folder / "never"
     assert place.call("run", lay_out(world, "bank", "telco", "shop")).code == 0

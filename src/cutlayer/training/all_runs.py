@@ -121,6 +121,7 @@ class AllRuns:
             count=len(words),
             plan=_digest(planned),
             ledger=ledger,
+            folder=str(self.marker.absolute().parents[2]),
         )
 
         def check(sharing: list[RunLine]) -> None:
