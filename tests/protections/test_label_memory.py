@@ -156,7 +156,7 @@ def test_another_eps_or_number_of_classes_has_draws_and_a_memory_of_its_own(tmp_
 
 
 def test_a_row_is_forgotten_in_every_memory_and_not_in_that_of_the_present_settings_alone(tmp_path):
-    """With the secret, a memory tells the label of each row that it has: also one of an epsilon that nobody draws at."""
+    """With the secret, a memory tells the label of each row that it has, whatever is drawn now."""
     ids, y, _, _ = rows(count=50)
     for run, (eps, classes) in enumerate([(1.0, 2), (2.0, 2), (1.0, 3)]):
         train(tmp_path, str(run), y, ids, eps=eps, classes=classes)
