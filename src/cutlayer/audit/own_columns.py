@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from cutlayer.alignment.held_rows import ALL_HAVE_ALL, HeldRows
 from cutlayer.attacks.label.base import Scores
 from cutlayer.audit.leak import leak_of
 from cutlayer.data.store import Store
@@ -88,9 +89,16 @@ def sparse_columns(store: Store, rows: Tensor) -> sparse.csr_matrix:
 
 
 def predict_from_columns(
-    stores: Sequence[Store], training: Tensor, truth: Tensor, classes: int, seed: int, *, trees: bool = True
+    stores: Sequence[Store],
+    training: Tensor,
+    truth: Tensor,
+    classes: int,
+    seed: int,
+    *,
+    trees: bool = True,
+    held: HeldRows = ALL_HAVE_ALL,
 ) -> OwnColumns:
-    """Fit a linear model and boosted trees on all labels, and predict every row by models that did not see it.
+    """Fit a linear model and boosted trees on all labels, and predict every row by models that did not see its id.
 
     This is what an organisation with its own labels for all of its rows would reach from its own columns: what an
     attack on messages reads beyond it was learned from the messages. The better of both models is taken.
@@ -102,10 +110,13 @@ def predict_from_columns(
         classes: Number of classes, 2 for a binary task, 0 for regression.
         seed: Seed of the draw of rows and folds.
         trees: Whether to fit the trees, which take most of the time.
+        held: Which of the rows each passive party has: no fold divides the rows of an id.
     """
     generator = np.random.default_rng([seed, RandomStream.OWN_COLUMNS])
     rows = training[torch.from_numpy(np.sort(generator.permutation(len(training))[:MAX_ROWS]))]
-    fold = generator.integers(FOLDS, size=len(rows))
+    ids = held.repeated_ids(rows)
+    drawn = generator.integers(FOLDS, size=len(rows) if ids is None else int(ids.max()) + 1)
+    fold = drawn if ids is None else drawn[ids.numpy()]
     actual = (truth[rows].long() if classes else truth[rows].double()).numpy()
 
     linear = _CrossFit(partial(_by_line, joined_columns(stores, rows), actual, classes), actual, fold, classes)

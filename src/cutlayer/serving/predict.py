@@ -249,7 +249,12 @@ def _tables(
     )
     return {
         name: new_table(
-            name, tables[name], job.parties[name].id, models.encoders.get(name), forgotten_by(folder.path, name)
+            name,
+            tables[name],
+            job.parties[name].id,
+            models.encoders.get(name),
+            forgotten_by(folder.path, name),
+            job.parties[name].partner_ids,
         )
         for name in names
     }

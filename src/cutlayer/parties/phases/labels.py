@@ -66,7 +66,7 @@ def _labels_of(side: ActiveSide, name: str) -> Tensor:
     drawn = side.setup.drawn
     if name in held.by_party:
         drawn = rows_of(drawn, torch.from_numpy(held.places(name)))
-    return rows_of(drawn, held.split(name, side.split).part("train")).to(torch.uint8)
+    return rows_of(drawn, held.split(name, side.split, side.job.train).part("train")).to(torch.uint8)
 
 
 def _check_worth(side: ActiveSide, name: str, labels: Tensor, epsilon: float, classes: int) -> None:
