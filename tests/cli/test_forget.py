@@ -234,6 +234,14 @@ def test_forgotten_rows_leave_the_run_that_never_had_them(
     }, "what was spent stays spent"
 
 
+def test_a_run_that_is_elsewhere_is_named_since_it_stays(place: Place) -> None:
+    job, elsewhere = lay_out(place.folder / "world", "bank", "telco"), place.folder / "elsewhere"
+    assert place.call("run", job, "--out", elsewhere).code == 0
+    done = place.call("forget", job, "--rows", listed(job.parent, (77,)), "--json").document()
+    assert done["not_deleted"] == [f"the run in {elsewhere}, where --run looks"]
+    assert (elsewhere / "job.yaml").exists()
+
+
 def test_a_forgotten_id_takes_all_rows_of_it(place: Place) -> None:
     """Two rows of the bank for each third customer: the choices and draws of the other ids stay as they were."""
     for name, without in (("world", ()), ("never", (77, 99))):

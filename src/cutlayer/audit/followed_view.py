@@ -54,7 +54,7 @@ def _sent_labels(run: Run, job: Job, party: str, followed: FollowedEpoch) -> Sen
     if not reads_labels(job, party):
         return None
     sent = (_as_received if party in run.stores else _as_sent)(run, job, party, followed)
-    return None if sent is None else sent._replace(repeated=run.held.repeated_ids(sent.rows) is not None)
+    return None if sent is None else sent._replace(repeated=run.held.shared([party]) is not None)
 
 
 def _as_received(run: Run, job: Job, party: str, followed: FollowedEpoch) -> SentLabels | None:

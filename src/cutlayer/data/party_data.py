@@ -27,7 +27,7 @@ from cutlayer.data.encoding import Encoder, chosen_kind
 from cutlayer.data.faults import fault
 from cutlayer.data.feature_columns import feature_names, without_nan
 from cutlayer.data.forgotten import FORGOTTEN, ForgottenRows
-from cutlayer.data.ids import Digests, spellings
+from cutlayer.data.ids import Digests, as_values, plain_digests, spellings
 from cutlayer.data.labels import Labels, check_training_labels, encode_labels
 from cutlayer.data.packed import packed
 from cutlayer.data.prepared import ENCODER, Prepared, reusable_store
@@ -187,6 +187,16 @@ class PartyTable:
             return [*spellings(self.ids(rows)).items()]
         keys = zip(self._id.keys, self._table_ids.keys or (self.digests,), strict=True)
         return [(key.rule, digests[rows][has_key(digests[rows])]) for key, digests in keys]
+
+    def spelled(self, digests: Digests) -> Digests:
+        """Digests of ids of this table, uint8 (m, 16), and those of the same ids as a job with another rule has them.
+
+        Whole numbers are the same by every rule.
+        """
+        if self.id_kind != "text" or self.keys:
+            return digests
+        rows = np.flatnonzero(np.isin(as_values(self.digests), as_values(digests)))
+        return np.concatenate([digests, plain_digests(self.ids(rows))])
 
     @property
     def identified(self) -> Identified:
