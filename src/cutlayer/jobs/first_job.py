@@ -186,7 +186,7 @@ def overlap_of(job: FirstJob) -> Overlap:
     tables, name = _id_tables(job), job.owner.party
     if job.referring:
         _, in_run = all_positions(name, {}, tables)
-        met = [int((numbers >= 0).sum()) for numbers in in_run.by_party.values()]
+        met = [len(ids) for ids in in_run.ids.values()]  # each row of a partner has one drawn label
         return Overlap(tables[name].rows, int(in_run.by_all().sum()), False, min(met))
     identified = {name: table.identified for name, table in tables.items()}
     own = identified[name]
@@ -343,8 +343,6 @@ def grades_of(job: FirstJob) -> GradesChoice:
     refused, task, counts, rows = "", task_of(job), list[int](), 0
     if job.further_labels:
         refused = "grades are of one label"
-    elif job.referring:
-        refused = "the rows refer to each partner's by a column of its own"
     elif task not in NUMBERS:
         overlap, split = job.overlap or overlap_of(job), SplitConfig()
         counts = [*label_of(job).classes.values()]
