@@ -17,6 +17,7 @@ from cutlayer.config.phases import reads_labels
 from cutlayer.kernels.noise.informative_rows import true_shares
 from cutlayer.kernels.rows.grade_columns import grades_of_columns
 from cutlayer.models.grade import GradeBottom
+from cutlayer.parties.phases.labels import OF_PARTY
 from cutlayer.parties.session.checkpoint import DRAWN, SENT, Checkpoints, State
 from cutlayer.training.comparisons import compared_job
 from cutlayer.training.trained import Run
@@ -64,7 +65,10 @@ def _as_received(run: Run, job: Job, party: str, followed: FollowedEpoch) -> Sen
     if kept is None or not isinstance(bottom, GradeBottom):
         return None
     (tensors, plain), train = kept, run.held.split(party, run.split, job.train).part("train")
-    at = torch.searchsorted(train, run.held.own_numbers(party, rows))
+    own = run.held.own_numbers(party, rows)
+    at = torch.searchsorted(train, own).clamp_max(len(train) - 1)
+    known = train[at] == own  # else the party's row does not train
+    rows, at = rows[known], at[known]
     with torch.no_grad():
         scores = bottom.scores(*run.stores[party].gather(rows), tensors["folds"][at].long())
     return SentLabels(rows, tensors["labels"][at].long(), float(plain["epsilon"]), int(plain["classes"]), scores)
@@ -80,8 +84,11 @@ def _as_sent(run: Run, job: Job, party: str, followed: FollowedEpoch) -> SentLab
         return None
     (tensors, plain), rows = kept, followed.rows
     epsilon, classes = float(plain["epsilon"]), int(plain["classes"])
-    labels = tensors["labels"][torch.searchsorted(run.split.part("train"), rows)].long()
-    scores = _scores_by_grade(followed.embeddings[party], labels, epsilon, classes, run.task.kind)
+    sent = tensors.get(OF_PARTY + party, tensors["labels"])
+    labels = sent[torch.searchsorted(run.split.part("train"), rows)].long()
+    known = labels >= 0
+    rows, labels = rows[known], labels[known]
+    scores = _scores_by_grade(followed.embeddings[party][known], labels, epsilon, classes, run.task.kind)
     return SentLabels(rows, labels, epsilon, classes, scores)
 
 

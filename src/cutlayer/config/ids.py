@@ -160,6 +160,8 @@ def partner_ids_faults(case: Case) -> Iterator[str]:
         yield f"{wanted}, got another id; name the rows by it, and the partners' rows by partner_ids"
     if job.rows != "all":
         yield f"expected rows: all with {where}.partner_ids, got {job.rows}; a row may lack a partner"
+    if "undefended" in job.compare and "label_free" in owner.privacy:
+        yield f"expected no compare: undefended with {where}.partner_ids, got it; it trains end to end: leave it out"
     if odd := [name for name in job.passives if job.train.release_of(name) != "once"]:
         wanted = f"expected train.release: once with {where}.partner_ids, where a partner's row is in many batches"
         yield f"{wanted}, got gradients to {', '.join(odd)}; write train.release: once"

@@ -15,6 +15,7 @@ from cutlayer.errors import ConfigError, PeerLost, ProtocolError
 from cutlayer.kernels.noise.informative_rows import FEW, worth_of_drawn
 from cutlayer.models.bottom_fits import label_epsilon_of
 from cutlayer.models.bottom_fits.base import DrawnLabels
+from cutlayer.parties.label_rows import label_rows
 from cutlayer.parties.session.checkpoint import DRAWN, SENT
 from cutlayer.protections.label_dp import LabelDP
 from cutlayer.storage.row_tensors import rows_of
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from cutlayer.parties.phases.active_side import ActiveSide
     from cutlayer.parties.phases.passive_side import PassiveSide
 
+OF_PARTY = "labels of "
+"""Before the name of a party in the record of what was sent: its label for each training row of the label owner."""
 MAX_CLASSES = 256
 """Maximum number of classes: a drawn label is one byte."""
 
@@ -43,33 +46,49 @@ def lead(side: ActiveSide) -> Generator[Port, Message, None]:
         got = "no label_dp" if epsilon is None else f"{classes} classes"
         raise ConfigError.expected(wanted, got, "write privacy: {label_dp: {eps: 1.0}}")
     readers = [name for name in side.ports if reads_labels(side.job, name) and name not in side.presence.left]
+    labels = {name: _labels_of(side, name) for name in readers}
     try:
-        for name in readers:
-            _check_worth(side, name, _labels_of(side, name), float(epsilon), classes)
+        for name, (of_party, known) in labels.items():
+            _check_worth(side, name, of_party, int(known.sum()), float(epsilon), classes)
     except ConfigError:
         side.state.charge()
         raise
     about = {"epsilon": float(epsilon), "classes": classes}
-    drawn = rows_of(side.setup.drawn, side.split.part("train")).to(torch.uint8)
-    side.checkpoints.keep(SENT, ({"labels": drawn}, about))
+    drawn = {"labels": rows_of(side.setup.drawn, side.split.part("train")).to(torch.uint8)}
+    referred = [name for name in readers if name in side.passives.held.ids]
+    drawn |= {OF_PARTY + name: _by_row(side, name, labels[name][0]) for name in referred}
+    side.checkpoints.keep(SENT, (drawn, about))
     for name in readers:
         try:
-            send_in_chunks(side.ports[name], Kind.LABELS, "labels", _labels_of(side, name), about)
+            send_in_chunks(side.ports[name], Kind.LABELS, "labels", labels[name][0], about)
         except PeerLost as lost:
             side.presence.leave(name, lost)
     yield from ()
 
 
-def _labels_of(side: ActiveSide, name: str) -> Tensor:
-    """The drawn labels of a party's training rows, uint8 (t,)."""
-    held = side.passives.held
-    drawn = side.setup.drawn
+def _labels_of(side: ActiveSide, name: str) -> tuple[Tensor, Tensor]:
+    """The drawn labels of a party's training rows, uint8 (t,), and whether each is of a row that has it, bool (t,)."""
+    held, drawn = side.passives.held, side.setup.drawn
+    train = held.split(name, side.split, side.job.train).part("train")
+    known = torch.ones(len(train), dtype=torch.bool)
+    if name in held.ids:
+        numbers, ids = held.by_party[name], held.ids[name]
+        rows, refers = label_rows(numbers, ids, side.split.train, train.numpy(), side.local.secret)
+        return rows_of(drawn, torch.from_numpy(rows)).to(torch.uint8), torch.from_numpy(refers)
     if name in held.by_party:
         drawn = rows_of(drawn, torch.from_numpy(held.places(name)))
-    return rows_of(drawn, held.split(name, side.split, side.job.train).part("train")).to(torch.uint8)
+    return rows_of(drawn, train).to(torch.uint8), known
 
 
-def _check_worth(side: ActiveSide, name: str, labels: Tensor, epsilon: float, classes: int) -> None:
+def _by_row(side: ActiveSide, name: str, labels: Tensor) -> Tensor:
+    """The label that a party was sent for its row of each training row, int16 (t,); -1 where it was sent none."""
+    held = side.passives.held
+    own = torch.full((len(held.ids[name]) + 1,), -1, dtype=torch.int16)  # the last is of rows that it lacks
+    own[held.split(name, side.split, side.job.train).part("train")] = labels.to(torch.int16)
+    return own[held.own_numbers(name, side.split.part("train"))]
+
+
+def _check_worth(side: ActiveSide, name: str, labels: Tensor, known: int, epsilon: float, classes: int) -> None:
     """Refuse labels of which a partner would learn too little.
 
     Their worth is that of the drawn ones, so that a refusal reveals nothing more.
@@ -78,11 +97,11 @@ def _check_worth(side: ActiveSide, name: str, labels: Tensor, epsilon: float, cl
         ConfigError: They are worth fewer informative rows than the job asks for.
     """
     shares = (torch.bincount(labels.long(), minlength=classes).double() / max(len(labels), 1)).tolist()
-    worth = worth_of_drawn(shares, len(labels), epsilon, are_numbers=side.job.task == "regression")
+    worth = worth_of_drawn(shares, known, epsilon, are_numbers=side.job.task == "regression")
     least = int(side.job.bottom_of(name).get("least_rows", FEW))
     if worth < least:
         wanted = f"drawn labels worth {least:,} rows or more to {name}"
-        got = f"about {worth:,.0f} by {len(labels):,} training rows at label epsilon {epsilon:g}"
+        got = f"about {worth:,.0f} by {known:,} training rows at label epsilon {epsilon:g}"
         remedy = f"raise label_dp.eps, take more rows, or write model.bottom.{name}: {{kind: grade, least_rows: 0}}"
         raise ConfigError.expected(wanted, got, remedy)
 
