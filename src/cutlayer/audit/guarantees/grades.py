@@ -70,7 +70,7 @@ class _LabelReader(VoteReader):
         if message.kind is not Kind.LABELS:
             return
         held, split = parties.active.passives.held, parties.active.split
-        rows, drawn = held.split(PASSIVE, split).part("train"), message.tensors["labels"].long()
+        rows, drawn = held.split(PASSIVE, split, parties.active.job.train).part("train"), message.tensors["labels"].long()
         truth = parties.active.setup.truth
         truth = (truth[held.places(PASSIVE)] if held.by_party else truth)[rows].long()
         self.truth[rows] = torch.where(truth < 2, truth, -1)

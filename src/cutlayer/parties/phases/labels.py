@@ -13,6 +13,8 @@ from cutlayer.channel.receiving import receive_chunks, send_in_chunks
 from cutlayer.config.phases import reads_labels
 from cutlayer.errors import ConfigError, PeerLost, ProtocolError
 from cutlayer.kernels.noise.informative_rows import FEW, worth_of_drawn
+from cutlayer.kernels.noise.one_of_each import one_of_each
+from cutlayer.kernels.noise.randomized_response import randomized_response
 from cutlayer.models.bottom_fits.base import DrawnLabels
 from cutlayer.parties.session.checkpoint import DRAWN, SENT
 from cutlayer.protections.label_dp import LabelDP
@@ -42,30 +44,45 @@ def lead(side: ActiveSide) -> Generator[Port, Message, None]:
         got = "no label_dp" if epsilon is None else f"{classes} classes"
         raise ConfigError.expected(wanted, got, "write privacy: {label_dp: {eps: 1.0}}")
     readers = [name for name in side.ports if reads_labels(side.job, name) and name not in side.presence.left]
+    labels = {name: _labels_of(side, name, classes) for name in readers}
     try:
-        for name in readers:
-            _check_worth(side, name, _labels_of(side, name), float(epsilon), classes)
+        for name, (drawn, known) in labels.items():
+            _check_worth(side, name, drawn[known], float(epsilon), classes)
     except ConfigError:
         side.state.charge()
         raise
     about = {"epsilon": float(epsilon), "classes": classes}
-    drawn = rows_of(side.setup.drawn, side.split.part("train")).to(torch.uint8)
-    side.checkpoints.keep(SENT, ({"labels": drawn}, about))
-    for name in readers:
+    side.checkpoints.keep(SENT, ({name: drawn for name, (drawn, _) in labels.items()}, about))
+    for name, (drawn, _) in labels.items():
         try:
-            send_in_chunks(side.ports[name], Kind.LABELS, "labels", _labels_of(side, name), about)
+            send_in_chunks(side.ports[name], Kind.LABELS, "labels", drawn, about)
         except PeerLost as lost:
             side.presence.leave(name, lost)
     yield from ()
 
 
-def _labels_of(side: ActiveSide, name: str) -> Tensor:
-    """The drawn labels of a party's training rows, uint8 (t,)."""
-    held = side.passives.held
-    drawn = side.setup.drawn
-    if name in held.by_party:
-        drawn = rows_of(drawn, torch.from_numpy(held.places(name)))
-    return rows_of(drawn, held.split(name, side.split, side.job.train).part("train")).to(torch.uint8)
+def _labels_of(side: ActiveSide, name: str, classes: int) -> tuple[Tensor, Tensor]:
+    """The drawn labels of a party's training rows, uint8 (t,), and which are of training rows here, bool (t,).
+
+    Where rows here refer to the party's by columns of their own, the draw of one of them stands for it, and a coin of
+    no label where all of them are held out: a gap would show which part they are in.
+    """
+    held, drawn, secret = side.passives.held, side.setup.drawn, side.local.secret
+    rows = held.split(name, side.split, side.job.train).part("train")
+    if name not in held.ids:
+        own = rows_of(drawn, torch.from_numpy(held.places(name))) if name in held.by_party else drawn
+        return rows_of(own, rows).to(torch.uint8), torch.ones(len(rows), dtype=torch.bool)
+    numbers = torch.from_numpy(held.by_party[name])
+    referring = ((drawn >= 0) & torch.isin(numbers, rows)).nonzero().flatten()
+    referring = referring[numbers[referring].argsort(stable=True)]
+    digests = side.prepared.digests[referring.numpy()]
+    chosen = referring[torch.from_numpy(one_of_each(numbers[referring].numpy(), digests, secret)[0])]
+    column = side.local.config.label or ""
+    ids = torch.from_numpy(held.ids[name])[rows]
+    labels = randomized_response(torch.zeros(len(rows), dtype=torch.int64), ids, classes, 0.0, secret, column, name)
+    at = torch.searchsorted(rows, numbers[chosen])
+    labels[at] = drawn[chosen].long()
+    return labels.to(torch.uint8), torch.zeros(len(rows), dtype=torch.bool).index_fill_(0, at, True)
 
 
 def _check_worth(side: ActiveSide, name: str, labels: Tensor, epsilon: float, classes: int) -> None:
