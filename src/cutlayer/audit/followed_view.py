@@ -53,7 +53,8 @@ def _sent_labels(run: Run, job: Job, party: str, followed: FollowedEpoch) -> Sen
     """
     if not reads_labels(job, party):
         return None
-    return (_as_received if party in run.stores else _as_sent)(run, job, party, followed)
+    sent = (_as_received if party in run.stores else _as_sent)(run, job, party, followed)
+    return None if sent is None else sent._replace(repeated=run.held.shared([party]) is not None)
 
 
 def _as_received(run: Run, job: Job, party: str, followed: FollowedEpoch) -> SentLabels | None:
@@ -62,7 +63,7 @@ def _as_received(run: Run, job: Job, party: str, followed: FollowedEpoch) -> Sen
     bottom = Run(job, run.folder, origin=run.origin).bottom(party)
     if kept is None or not isinstance(bottom, GradeBottom):
         return None
-    (tensors, plain), train = kept, run.held.split(party, run.split).part("train")
+    (tensors, plain), train = kept, run.held.split(party, run.split, job.train).part("train")
     at = torch.searchsorted(train, run.held.own_numbers(party, rows))
     with torch.no_grad():
         scores = bottom.scores(*run.stores[party].gather(rows), tensors["folds"][at].long())

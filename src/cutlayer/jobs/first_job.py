@@ -140,7 +140,7 @@ class Overlap(NamedTuple):
         rows: Number of the owner's rows.
         common: Number of those that every partner has.
         repeats: Whether an id of the owner has several rows.
-        fewest: Number of those that the partner with the fewest has.
+        fewest: Number of the owner's ids that the partner with the fewest has: each has one drawn label.
     """
 
     rows: int
@@ -176,16 +176,16 @@ def overlap_of(job: FirstJob) -> Overlap:
     digests = {party: each.digests for party, each in identified.items()}
 
     def held(parties: Iterable[str]) -> npt.NDArray[np.bool_]:
-        """Whether each row is with all of some parties."""
+        """Whether each id is with all of some parties."""
         has = np.zeros(own.rows, dtype=bool)
         has[intersect({party: digests[party] for party in (name, *parties)})[name]] = True
-        return has[own.of_rows] if isinstance(own, DistinctIds) else has
+        return has
 
     partners = [party for party in digests if party != name]
     common = held(partners)
-    met = int(common.sum())
-    fewest = min(int(held([party]).sum()) for party in partners) if len(partners) > 1 else met
-    return Overlap(len(common), met, isinstance(own, DistinctIds), fewest)
+    fewest = min(int(held([party]).sum()) for party in partners) if len(partners) > 1 else int(common.sum())
+    by_row = common[own.of_rows] if isinstance(own, DistinctIds) else common
+    return Overlap(len(by_row), int(by_row.sum()), isinstance(own, DistinctIds), fewest)
 
 
 def _id_tables(job: FirstJob) -> dict[str, PartyTable]:
@@ -319,22 +319,17 @@ def have_class(job: FirstJob, name: str | None) -> bool:
 
 
 def grades_of(job: FirstJob) -> GradesChoice:
-    """Whether the partners of a job release grades, and of one that protects what is best, which that is.
-
-    Rows that share an id have no draws of their own.
-    """
+    """Whether the partners of a job release grades, and of one that protects what is best, which that is."""
     refused, task, counts, rows = "", task_of(job), list[int](), 0
     if job.further_labels:
         refused = "grades are of one label"
-    elif task not in NUMBERS and job.repeats:
-        refused = "rows that share an id have no grade of their own"
     elif task not in NUMBERS:
         overlap, split = job.overlap or overlap_of(job), SplitConfig()
         counts = [*label_of(job).classes.values()]
-        # Each partner fits to the labels of its own rows.
+        # Each partner fits to the labels of its own rows, one of each id.
         met = overlap.fewest if job.rows == "all" else overlap.common
         labelled = sum(counts) / max(sum(counts) + job.unlabelled, 1)  # others are left out of the run
-        rows = int((1 - split.test - split.validation) * labelled * (met if job.partners else overlap.rows))
+        rows = int((1 - split.test - split.validation) * labelled * met)
     return choose_grades(task, counts, rows, protect=job.protect, refused=refused)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FITS", "Fit", "TrainingColumns", "check_columns", "check_fit", "fit_bottom", "fit_faults", "is_independent",
-    "limits_of",
+    "label_epsilon_of", "limits_of",
 ]  # fmt: skip
 
 
@@ -141,12 +142,21 @@ def grade_faults(case: Case) -> Iterator[str]:
             given = "none" if fit is None else fit.get("kind")
             wanted = f"parties.{name}.fit: {{kind: {kind}}} with model.bottom of kind grade, of: {of}"
             yield f"expected {wanted}, got {given}; write it"
+        elif case.knows(name) and case.knows(job.active) and of == "labels":
+            where, eps = f"parties.{name}.fit", (owner.privacy.get("label_dp") or {}).get("eps", 0.0)
+            if eps > label_epsilon_of(fit, where):
+                yield f"expected {where}.label_epsilon of {eps:g} or more, as label_dp states, got less; write it"
 
 
 def limits_of(raw: Mapping[str, Any] | None, where: str) -> Mapping[str, float]:
     """Limits that a party sets for what its grades carry; none of a fit without any."""
     _, settings = _section(raw, where)
     return settings.limits if isinstance(settings, GradeLimits) else {}
+
+
+def label_epsilon_of(raw: Mapping[str, Any] | None, where: str) -> float:
+    """Largest epsilon of drawn labels that a party fits its model to; no bound of a fit to no labels."""
+    return float(getattr(_section(raw, where)[1], "label_epsilon", math.inf))
 
 
 def is_independent(raw: Mapping[str, Any] | None) -> bool:

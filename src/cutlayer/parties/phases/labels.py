@@ -13,6 +13,7 @@ from cutlayer.channel.receiving import receive_chunks, send_in_chunks
 from cutlayer.config.phases import reads_labels
 from cutlayer.errors import ConfigError, PeerLost, ProtocolError
 from cutlayer.kernels.noise.informative_rows import FEW, worth_of_drawn
+from cutlayer.models.bottom_fits import label_epsilon_of
 from cutlayer.models.bottom_fits.base import DrawnLabels
 from cutlayer.parties.session.checkpoint import DRAWN, SENT
 from cutlayer.protections.label_dp import LabelDP
@@ -65,7 +66,7 @@ def _labels_of(side: ActiveSide, name: str) -> Tensor:
     drawn = side.setup.drawn
     if name in held.by_party:
         drawn = rows_of(drawn, torch.from_numpy(held.places(name)))
-    return rows_of(drawn, held.split(name, side.split).part("train")).to(torch.uint8)
+    return rows_of(drawn, held.split(name, side.split, side.job.train).part("train")).to(torch.uint8)
 
 
 def _check_worth(side: ActiveSide, name: str, labels: Tensor, epsilon: float, classes: int) -> None:
@@ -102,7 +103,12 @@ def follow(side: PassiveSide) -> Generator[Port, Message, None]:
     )
     epsilon, classes = min(stated)
     drawn = DrawnLabels(values.long(), epsilon, classes, are_numbers=side.job.task == "regression")
-    got = drawn.fault()
+    got, most = drawn.fault(), label_epsilon_of(side.job.parties[side.local.name].fit, "fit")
+    if epsilon > most:
+        # Otherwise its sender would choose what the rates of the labels are compared with.
+        remedy = "agree on one, and write fit.label_epsilon"
+        wanted = f"drawn labels from {side.port.peer} of epsilon {most:g} at most"
+        raise ProtocolError.expected(wanted, f"{epsilon:g}", remedy)
     if side.job.task == "binary" and classes != 2:
         got = f"some of {classes} classes"
     if len(stated) > 1 or len(values) != rows:
