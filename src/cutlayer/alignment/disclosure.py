@@ -133,7 +133,8 @@ class Disclosure(NamedTuple):
         own: Number of the learner's ids, or the number that it stated; `None` where the writer does not know it.
         there: Number of these ids that all of `about` have.
         absent: Number of these ids that one of `about` lacks; `None` where the writer of the record does not know it.
-        size: Size of the first of these tables, which was stated to the learner; `None` where the writer does not know it.
+        size: Size of the first of these tables, which was stated to the learner; `None` where the writer does not
+            know it.
         by_key: With several keys the number of ids that each matched.
         is_stated: Whether `own` is what the learner stated, which can be more than it has.
         at_least: Whether `there` can be more than the writer of the record knows.
