@@ -530,6 +530,16 @@ def test_no_attribute_of_a_number_that_nearly_always_is_one_value_passes_its_lim
         check_limits(carried(store, encoder, grades, 8.0, 16), {"ill": 0.5}, TELCO)
 
 
+@pytest.mark.parametrize("rows", [20, 90, 400])
+def test_a_release_of_few_rows_has_limits_too(rows: int) -> None:
+    """A label owner that aligns few rows in each of many runs would else read the attribute of all of them."""
+    column = (np.arange(rows, dtype=np.float32) % 4 == 0).astype(np.float32)[:, None]
+    encoder = Encoder(encoders=(NumberEncoder.fit("ill", column[:, 0].astype(float), NumbersConfig(), "table"),))
+    store = Store(Encoded(np.zeros((rows, 0), np.int32), column, None), encoder.columns)
+    with pytest.raises(ConfigError, match="an attribute of ill at most"):
+        check_limits(carried(store, encoder, column[:, 0].astype(np.int64), 4.0, 2), {"ill": 0.5}, TELCO)
+
+
 def test_what_is_carried_is_the_information_of_the_drawn_grade() -> None:
     """Against scikit-learn's, of as many draws."""
     rng = np.random.default_rng(0)
