@@ -67,11 +67,12 @@ def _as_received(run: Run, job: Job, party: str, followed: FollowedEpoch) -> Sen
     (tensors, plain), train = kept, run.held.split(party, run.split, job.train).part("train")
     own = run.held.own_numbers(party, rows)
     at = torch.searchsorted(train, own).clamp_max(len(train) - 1)
-    known = train[at] == own  # else the party's row does not train
-    rows, at = rows[known], at[known]
+    known = train[at] == own  # else the party's row does not train: it was sent no label of it, and no model saw it
     with torch.no_grad():
-        scores = bottom.scores(*run.stores[party].gather(rows), tensors["folds"][at].long())
-    return SentLabels(rows, tensors["labels"][at].long(), float(plain["epsilon"]), int(plain["classes"]), scores)
+        scores = bottom.scores(*run.stores[party].gather(rows), (tensors["folds"][at] * known).long())
+    return SentLabels(
+        rows, tensors["labels"][at].long().where(known, -1), float(plain["epsilon"]), int(plain["classes"]), scores
+    )
 
 
 def _as_sent(run: Run, job: Job, party: str, followed: FollowedEpoch) -> SentLabels | None:
@@ -86,9 +87,7 @@ def _as_sent(run: Run, job: Job, party: str, followed: FollowedEpoch) -> SentLab
     epsilon, classes = float(plain["epsilon"]), int(plain["classes"])
     sent = tensors.get(OF_PARTY + party, tensors["labels"])
     labels = sent[torch.searchsorted(run.split.part("train"), rows)].long()
-    known = labels >= 0
-    rows, labels = rows[known], labels[known]
-    scores = _scores_by_grade(followed.embeddings[party][known], labels, epsilon, classes, run.task.kind)
+    scores = _scores_by_grade(followed.embeddings[party], labels, epsilon, classes, run.task.kind)
     return SentLabels(rows, labels, epsilon, classes, scores)
 
 
@@ -101,7 +100,7 @@ def _scores_by_grade(grades: Tensor, labels: Tensor, epsilon: float, classes: in
 
     Args:
         grades: Released grades of the rows, (n, k).
-        labels: Drawn classes of the rows, int64 (n,).
+        labels: Drawn classes of the rows, int64 (n,); -1 for none.
         epsilon: Privacy of a draw.
         classes: Number of classes.
         kind: Kind of the task.
@@ -109,7 +108,7 @@ def _scores_by_grade(grades: Tensor, labels: Tensor, epsilon: float, classes: in
     of = grades_of_columns(grades).long()
     if kind == "regression":  # grades of numbers are in the order of the prediction, each of as many rows
         return of[:, None].double()
-    drawn = functional.one_hot(labels, classes).double()
+    drawn = functional.one_hot(labels.clamp_min(0), classes).double() * (labels >= 0)[:, None]
     counts = torch.zeros(int(of.max()) + 1, classes, dtype=torch.float64).index_add_(0, of, drawn)
     counts += drawn.mean(dim=0) * SHRUNK  # a grade of few rows says what all rows say
     rates = counts / counts.sum(dim=1, keepdim=True)
@@ -122,6 +121,7 @@ def _sent_parts(run: Run, party: str) -> tuple[Tensor, Tensor] | None:
     """As many rows as are followed, of all that a party has, and their parts; `None` where it computes the split."""
     if not run.job.train.split.is_sent:
         return None
-    held = (run.held.own_numbers(party, torch.arange(len(run.truth))) >= 0).nonzero().flatten()
+    own = run.held.own_numbers(party, torch.arange(len(run.truth)))
+    held = (own >= 0).nonzero().flatten()
     rows = draw_followed(held, run.job.parties[run.job.active].audit.followed, run.job.train.seed)
-    return rows, run.split.codes[rows].long()
+    return rows, run.held.split(party, run.split, run.job.train).codes[own[rows]].long()

@@ -55,13 +55,15 @@ def pooled(party: str, views: Sequence[HistoryView]) -> HistoryView:
 
 
 def _sent(sent: Sequence[SentLabels | None]) -> SentLabels | None:
-    """The draw that all were sent, and their models' scores combined as if columns were independent given the label."""
+    """The draws that they were sent, and their models' scores as if columns were independent given the label."""
     known = [each for each in sent if each is not None]
     if not known:
         return None
     prior = torch.stack([each.scores.mean(dim=0) for each in known]).mean(dim=0)
     scores = prior + torch.stack([each.scores - prior for each in known]).sum(dim=0)
-    return known[0]._replace(scores=scores.log_softmax(dim=1) if scores.shape[1] > 1 else scores)
+    alike = all(torch.equal(each.labels, known[0].labels) for each in known)
+    labels = known[0].labels if alike else torch.stack([each.labels for each in known], dim=1)
+    return known[0]._replace(labels=labels, scores=scores.log_softmax(dim=1) if scores.shape[1] > 1 else scores)
 
 
 def _widths(names: Sequence[str], messages: Sequence[Mapping[str, Tensor]]) -> dict[str, int]:

@@ -9,7 +9,7 @@ from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.attacks.label.base import Scores, Target
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView
 from cutlayer.kernels.noise.randomized_response import transition_matrix
-from cutlayer.lazy import Tensor, functional
+from cutlayer.lazy import Tensor, functional, torch
 
 WEIGHTS = (0.3, 0.1, 1.0, 3.0)
 """Weights of a draw beside the model's prediction where no rule gives one, of which the best is taken: of a number, and
@@ -23,7 +23,7 @@ class SentLabels(NamedTuple):
 
     Attributes:
         rows: Row numbers, int64 (n,).
-        labels: Drawn classes, int64 (n,).
+        labels: Drawn classes, int64 (n,), or (n, k) of parties who were sent those of different rows; -1 for none.
         epsilon: Privacy of a draw.
         classes: Number of classes.
         scores: Log odds (n, 1) of two classes, or log probabilities (n, classes), by models that were fitted to the
@@ -63,17 +63,23 @@ class DrawnAndModelled(HistoryAttack):
             NotApplicable: No labels were sent.
         """
         sent = view.sent_labels
+        labels = sent.labels.reshape(len(sent.labels), -1)
+        there = labels >= 0
         if view.task.kind == "regression":
-            drawn, model = _standard(sent.labels.double()), _standard(sent.scores[:, 0])
+            values = labels.double().where(there, torch.nan)
+            drawn, model = (
+                _standard(values.nanmean(1).nan_to_num(float(values.nanmean()))),
+                _standard(sent.scores[:, 0]),
+            )
             mixed = {f"{weight:g} of the draw": model + weight * drawn for weight in WEIGHTS[1:]}
             also = {"drawn": drawn, "model": model, **mixed}
             return Scores.of_rows(sent.rows, model + WEIGHTS[0] * drawn, also=also)
         if sent.classes == 2:
-            drawn = (2.0 * sent.labels.double() - 1) * sent.epsilon
+            drawn = ((2.0 * labels.double() - 1) * there).sum(1) * sent.epsilon
             model = sent.scores[:, 0]
         else:
             chances = transition_matrix(sent.epsilon, sent.classes)
-            drawn = chances.T[sent.labels].clamp_min(LEAST).log()
+            drawn = (chances.T[labels.clamp_min(0)].clamp_min(LEAST).log() * there[:, :, None]).sum(1)
             model = sent.scores.clamp_min(math.log(LEAST))
         weights = [weight for weight in WEIGHTS if weight < 1] if sent.repeated else []
         also = {f"{weight:g} of the draw": weight * drawn + model for weight in weights}
@@ -81,7 +87,7 @@ class DrawnAndModelled(HistoryAttack):
         if sent.classes > 2:
             both, model = functional.softmax(both, 1), functional.softmax(model, 1)
             also = {name: functional.softmax(mixed, 1) for name, mixed in also.items()}
-            drawn = functional.one_hot(sent.labels, sent.classes).double()
+            drawn = (functional.one_hot(labels.clamp_min(0), sent.classes) * there[:, :, None]).sum(1).double()
         also |= {"drawn": drawn, "model": model}
         return Scores.of_rows(
             sent.rows, both.contiguous(), also={name: each.contiguous() for name, each in also.items()}
