@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from cutlayer.kernels.noise.aes import derive, encrypt_blocks
 from cutlayer.kernels.rows.patterns import begins_run
+from cutlayer.storage.row_arrays import computed
 
 Rows = npt.NDArray[np.int64]
 
@@ -33,8 +34,15 @@ def one_of_each(ids: Rows, digests: npt.NDArray[np.uint8], secret: bytes) -> tup
     """
     begins = np.flatnonzero(np.diff(ids, prepend=-1))
     of_rows = np.repeat(np.arange(len(begins)), np.diff(begins, append=len(ids)))
-    every = np.arange(len(ids))
-    blocks = digests.copy()
-    blocks.view("<u8")[:, 1] ^= (every - np.maximum.accumulate(every * begins_run(digests))).astype(np.uint64)
-    words = encrypt_blocks(derive(secret, b"cutlayer row of an id"), blocks).view("<u8")[:, 0]
-    return np.lexsort((words, of_rows))[begins], of_rows
+    every, key = np.arange(len(ids)), derive(secret, b"cutlayer row of an id")
+    number = every - np.maximum.accumulate(every * begins_run(digests))
+
+    def random(part: slice) -> npt.NDArray[np.uint64]:
+        blocks = digests[part].copy()
+        blocks.view("<u8")[:, 1] ^= number[part].astype(np.uint64)
+        return encrypt_blocks(key, blocks).view("<u8")[:, 0]
+
+    words = computed(len(ids), np.uint64, random)
+    least = np.minimum.reduceat(words, begins) if len(ids) else words
+    chosen = np.flatnonzero(words == least[of_rows])
+    return chosen[np.diff(of_rows[chosen], prepend=-1) > 0], of_rows
