@@ -38,6 +38,7 @@ from cutlayer.audit.features.measures import Case, measure
 from cutlayer.audit.own_columns import predict_from_columns
 from cutlayer.kernels.noise.score_bands import bands_for, most_carried
 from cutlayer.models.bottom_fits.base import DrawnLabels
+from cutlayer.models.bottom_fits.grade import GradeFit
 from cutlayer.parties.carried import NEARLY
 from cutlayer.problem.metrics.roc import roc_auc
 from studies.provenance import provenance
@@ -114,6 +115,7 @@ def _cases() -> Iterator[tuple[int, float, str]]:
     yield from product((512,), TRUE[:2], ("rate",))
     yield from product((2048,), TRUE, ("rate",))
     yield from product((0,), (0.0, 0.5), ("rate",))
+    yield from product((512, 2048), (0.0, 0.25), ("stated",))
 
 
 def _steered(
@@ -121,8 +123,10 @@ def _steered(
 ) -> dict[str, Any]:
     """Send labels that are an attribute where it is known, and read the grades.
 
-    Labels of unknown rows are zeros, or as many ones as the partner's check of rates asks for.
+    Labels of unknown rows are zeros, or as many ones as the partner's check of rates asks for. Or they are zeros and
+    true labels that are not drawn, and the label owner states the largest epsilon that a partner takes by default.
     """
+    stated = GradeFit().label_epsilon if filled == "stated" else LABEL_EPSILON
     draw = np.random.default_rng([seed, known, int(100 * true), len(filled)])
     order = draw.permutation(rows.training)
     mine = order[: known or len(order)]
@@ -135,10 +139,10 @@ def _steered(
         share = attribute[mine].mean()
         flip = max(0.0, (low + 0.01 - share) / (1 - share), (share - high + 0.01) / share)
         sent[mine] ^= (draw.random(len(mine)) < flip) & (attribute[mine] == (share > 0.5))
-    honest = rows.drawn(rows.labels, LABEL_EPSILON, 2, f"labels {seed}")
+    honest = rows.drawn(rows.labels, LABEL_EPSILON, 2, f"labels {seed}") if filled != "stated" else rows.labels
     sent = np.where(draw.random(len(sent)) < true, honest, sent)
-    graded = rows.graded(sent, LABEL_EPSILON, EPSILONS[0], seed)
-    fault = DrawnLabels(torch.from_numpy(sent[rows.training]), LABEL_EPSILON, 2).fault()
+    graded = rows.graded(sent, stated, EPSILONS[0], seed)
+    fault = DrawnLabels(torch.from_numpy(sent[rows.training]), stated, 2).fault()
     line: dict[str, Any] = {"fault": bool(fault), "z": round(graded.z, 2)}
     reader = np.sort(mine[: known or 2048])
     line["own"] = read(with_labels(rows), attribute, reader)
@@ -298,6 +302,8 @@ def _of_chosen(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         known = "all" if not line["known"] else f"{line['known']:,}"
         kind = "others zero" if line["filled"] == "zero" else "others at random"
         kind = kind if not line["true"] else f"{line['true']:g} true"
+        if line["filled"] == "stated":
+            kind = f"{kind if line['true'] else 'others zero'}, larger epsilon stated"
         aucs, shares = ("; ".join(f"{line[f'{at:g}'][key]:.2f}" for at in EPSILONS) for key in ("auc", "carried"))
         about = f"{line['data']}, {line['attribute']} | {known} | {kind} | {line['own']:.2f} | {aucs} | {line['z']:.1f}"
         yield f"| {about} | {shares} | {', '.join(_refused(line)) or 'none'} |"

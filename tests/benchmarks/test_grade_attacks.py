@@ -48,11 +48,11 @@ def measured(part: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *cases: A
 def test_labels_that_are_an_attribute_are_read_back_and_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lines = measured("chosen", tmp_path, monkeypatch, (0, 0.0, "rate"), (100, 0.0, "zero"))
-    whole, zeros = (line for line in lines if line["attribute"].startswith("kind"))
+    lines = measured("chosen", tmp_path, monkeypatch, (0, 0.0, "rate"), (100, 0.0, "zero"), (100, 0.25, "stated"))
+    whole, zeros, stated = (line for line in lines if line["attribute"].startswith("kind"))
     assert whole["own"] < 0.6 < 0.95 < whole["8"]["auc"]
     assert whole["8"]["of"] == whole["8"]["carried"] > grade_attacks.default_limit(8.0)
-    assert (whole["fault"], zeros["fault"]) == (False, True)
+    assert (whole["fault"], zeros["fault"], stated["fault"]) == (False, True, False)
     assert "rates" in capsys.readouterr().out
 
 

@@ -168,6 +168,27 @@ def test_labels_are_counted_in_the_ledger_of_all_runs_before_they_leave(tmp_path
     assert world.total(ACTIVE) == 3.0
 
 
+@pytest.mark.filterwarnings("ignore:labels of the same rows were drawn before")
+def test_labels_of_two_jobs_add_up_at_both_sides(tmp_path: Path) -> None:
+    """Although the shared job is the same: which column the labels are, only their owner knows."""
+    world, given = World(tmp_path), tables(rows=300)
+    other = pa.array(np.where(given[ACTIVE]["bank_1"].to_numpy() > 0, "yes", "no"))
+    given[ACTIVE] = given[ACTIVE].append_column("attribute", other)
+    made = raw(eps=1.0)
+    made["parties"][ACTIVE]["features"] = {"exclude": ["label", "attribute"]}
+    jobs = []
+    for label in ("label", "attribute"):
+        made["parties"][ACTIVE]["label"] = label
+        jobs.append(validated(Job, made, ""))
+    assert jobs[0].digest() == jobs[1].digest()
+    drawn = []
+    for nth, job in enumerate([*jobs, *jobs]):
+        drawn.append(kept(world.run(job, given), "released")["released"])
+        assert (world.total(ACTIVE), world.total(TELCO)) == ((1.0, 8.0), (2.0, 16.0))[min(nth, 1)]
+    assert not torch.equal(drawn[0], drawn[1])
+    assert torch.equal(drawn[0], drawn[2])
+
+
 def test_without_noise_columns_have_no_guarantee() -> None:
     assert not [total for total in ledger_of(graded(epsilon=None)).totals if total.protects == "features"]
 
@@ -528,6 +549,16 @@ def test_no_attribute_of_a_number_that_nearly_always_is_one_value_passes_its_lim
     grades = np.where(column[:, 0] == attribute, 15, np.arange(len(column)) % 15)
     with pytest.raises(ConfigError, match=r"an attribute of ill at most, got 0\.9"):
         check_limits(carried(store, encoder, grades, 8.0, 16), {"ill": 0.5}, TELCO)
+
+
+@pytest.mark.parametrize("rows", [20, 90, 400])
+def test_a_release_of_few_rows_has_limits_too(rows: int) -> None:
+    """A label owner that aligns few rows in each of many runs would else read the attribute of all of them."""
+    column = (np.arange(rows, dtype=np.float32) % 4 == 0).astype(np.float32)[:, None]
+    encoder = Encoder(encoders=(NumberEncoder.fit("ill", column[:, 0].astype(float), NumbersConfig(), "table"),))
+    store = Store(Encoded(np.zeros((rows, 0), np.int32), column, None), encoder.columns)
+    with pytest.raises(ConfigError, match="an attribute of ill at most"):
+        check_limits(carried(store, encoder, column[:, 0].astype(np.int64), 4.0, 2), {"ill": 0.5}, TELCO)
 
 
 def test_what_is_carried_is_the_information_of_the_drawn_grade() -> None:

@@ -17,7 +17,6 @@ from cutlayer.config.phases import reads_labels
 from cutlayer.kernels.noise.informative_rows import true_shares
 from cutlayer.kernels.rows.grade_columns import grades_of_columns
 from cutlayer.models.grade import GradeBottom
-from cutlayer.parties.phases.labels import OF_PARTY
 from cutlayer.parties.session.checkpoint import DRAWN, SENT, Checkpoints, State
 from cutlayer.training.comparisons import compared_job
 from cutlayer.training.trained import Run
@@ -54,40 +53,50 @@ def _sent_labels(run: Run, job: Job, party: str, followed: FollowedEpoch) -> Sen
     """
     if not reads_labels(job, party):
         return None
-    sent = (_as_received if party in run.stores else _as_sent)(run, job, party, followed)
+    # Of a row that is held out at the party, since its part is that of another id there, no label was sent.
+    train, own = run.held.split(party, run.split, job.train).part("train"), run.held.own_numbers(party, followed.rows)
+    known = torch.isin(own, train)
+    rows, at = followed.rows[known], torch.searchsorted(train, own[known])
+    if party in run.stores:
+        sent = _as_received(run, job, party, rows, at)
+    else:
+        grades = followed.embeddings.get(party)
+        sent = _as_sent(run, job, party, None if grades is None else grades[known], rows, at)
     return None if sent is None else sent._replace(repeated=run.held.shared([party]) is not None)
 
 
-def _as_received(run: Run, job: Job, party: str, followed: FollowedEpoch) -> SentLabels | None:
-    """The labels that the party has, scored by its model."""
-    kept, rows = _kept(run, job, party, DRAWN), followed.rows
+def _as_received(run: Run, job: Job, party: str, rows: Tensor, at: Tensor) -> SentLabels | None:
+    """The labels that the party has, scored by its model.
+
+    Args:
+        run: The run.
+        job: As of `_sent_labels`.
+        party: Name of the party.
+        rows: Rows of which it was sent a label, int64 (n,).
+        at: Which of its training rows they are, int64 (n,).
+    """
+    kept = _kept(run, job, party, DRAWN)
     bottom = Run(job, run.folder, origin=run.origin).bottom(party)
     if kept is None or not isinstance(bottom, GradeBottom):
         return None
-    (tensors, plain), train = kept, run.held.split(party, run.split, job.train).part("train")
-    own = run.held.own_numbers(party, rows)
-    at = torch.searchsorted(train, own).clamp_max(len(train) - 1)
-    known = train[at] == own  # else the party's row does not train: it was sent no label of it, and no model saw it
+    tensors, plain = kept
     with torch.no_grad():
-        scores = bottom.scores(*run.stores[party].gather(rows), (tensors["folds"][at] * known).long())
-    return SentLabels(
-        rows, tensors["labels"][at].long().where(known, -1), float(plain["epsilon"]), int(plain["classes"]), scores
-    )
+        scores = bottom.scores(*run.stores[party].gather(rows), tensors["folds"][at].long())
+    return SentLabels(rows, tensors["labels"][at].long(), float(plain["epsilon"]), int(plain["classes"]), scores)
 
 
-def _as_sent(run: Run, job: Job, party: str, followed: FollowedEpoch) -> SentLabels | None:
-    """The labels that the label owner sent to a party whose model is elsewhere.
+def _as_sent(run: Run, job: Job, party: str, grades: Tensor | None, rows: Tensor, at: Tensor) -> SentLabels | None:
+    """The labels that the label owner sent to a party whose model is elsewhere; arguments as of `_as_received`.
 
-    The grades that it received stand for the model, with the classes that were drawn for the rows of each.
+    The grades of the rows, (n, k), which it received, stand for the model, with the classes that were drawn for the
+    rows of each.
     """
     kept = _kept(run, job, job.active, SENT)
-    if kept is None or party not in followed.embeddings:
+    if kept is None or grades is None or party not in kept[0]:
         return None
-    (tensors, plain), rows = kept, followed.rows
-    epsilon, classes = float(plain["epsilon"]), int(plain["classes"])
-    sent = tensors.get(OF_PARTY + party, tensors["labels"])
-    labels = sent[torch.searchsorted(run.split.part("train"), rows)].long()
-    scores = _scores_by_grade(followed.embeddings[party], labels, epsilon, classes, run.task.kind)
+    tensors, plain = kept
+    epsilon, classes, labels = float(plain["epsilon"]), int(plain["classes"]), tensors[party][at].long()
+    scores = _scores_by_grade(grades, labels, epsilon, classes, run.task.kind)
     return SentLabels(rows, labels, epsilon, classes, scores)
 
 
@@ -100,7 +109,7 @@ def _scores_by_grade(grades: Tensor, labels: Tensor, epsilon: float, classes: in
 
     Args:
         grades: Released grades of the rows, (n, k).
-        labels: Drawn classes of the rows, int64 (n,); -1 for none.
+        labels: Drawn classes of the rows, int64 (n,).
         epsilon: Privacy of a draw.
         classes: Number of classes.
         kind: Kind of the task.
@@ -108,7 +117,7 @@ def _scores_by_grade(grades: Tensor, labels: Tensor, epsilon: float, classes: in
     of = grades_of_columns(grades).long()
     if kind == "regression":  # grades of numbers are in the order of the prediction, each of as many rows
         return of[:, None].double()
-    drawn = functional.one_hot(labels.clamp_min(0), classes).double() * (labels >= 0)[:, None]
+    drawn = functional.one_hot(labels, classes).double()
     counts = torch.zeros(int(of.max()) + 1, classes, dtype=torch.float64).index_add_(0, of, drawn)
     counts += drawn.mean(dim=0) * SHRUNK  # a grade of few rows says what all rows say
     rates = counts / counts.sum(dim=1, keepdim=True)
@@ -121,7 +130,6 @@ def _sent_parts(run: Run, party: str) -> tuple[Tensor, Tensor] | None:
     """As many rows as are followed, of all that a party has, and their parts; `None` where it computes the split."""
     if not run.job.train.split.is_sent:
         return None
-    own = run.held.own_numbers(party, torch.arange(len(run.truth)))
-    held = (own >= 0).nonzero().flatten()
+    held = (run.held.own_numbers(party, torch.arange(len(run.truth))) >= 0).nonzero().flatten()
     rows = draw_followed(held, run.job.parties[run.job.active].audit.followed, run.job.train.seed)
-    return rows, run.held.split(party, run.split, run.job.train).codes[own[rows]].long()
+    return rows, run.split.codes[rows].long()

@@ -109,7 +109,7 @@ def predict_from_columns(
         classes: Number of classes, 2 for a binary task, 0 for regression.
         seed: Seed of the draw of rows and folds.
         trees: Whether to fit the trees, which take most of the time.
-        ids: Number of the id of each row of the common order, int64 (n,), where some have several: no fold divides them.
+        ids: Number of the id of each row of the common order, int64 (n,), where some repeat: no fold divides them.
     """
     generator = np.random.default_rng([seed, RandomStream.OWN_COLUMNS])
     rows = training[torch.from_numpy(np.sort(generator.permutation(len(training))[:MAX_ROWS]))]

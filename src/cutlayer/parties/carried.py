@@ -18,8 +18,9 @@ from cutlayer.errors import ConfigError
 from cutlayer.kernels.noise.score_bands import bits, channel, information, most_carried
 from cutlayer.storage.row_arrays import chunks_of
 
-LEAST = 50
-"""Least number of rows that have an attribute, and that lack it: of fewer, chance alone carries a few per cent."""
+LEAST, LEAST_SHARE = 50, 0.1
+"""Least number of rows that have an attribute, and that lack it, and their share of few rows: of fewer, chance alone
+carries much. A release of few rows has attributes all the same, or small ones would pass every limit one by one."""
 NEARLY = 0.95
 """Part of what a draw can carry of an attribute from which on grades look as if they were made of that attribute."""
 _LEVELS = np.array([0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.97, 0.99])
@@ -53,9 +54,10 @@ def carried(
     """
     noise = channel(epsilon, bands)
     sizes = np.bincount(grades, minlength=bands).astype(np.float64)
+    least = min(LEAST, max(1.0, LEAST_SHARE * sizes.sum()))
     best: dict[str, CarriedAttribute] = {}
     for column, attribute, counts in _attributes(store, encoder, grades, bands):
-        if not LEAST <= counts.sum() <= sizes.sum() - LEAST:
+        if not least <= counts.sum() <= sizes.sum() - least:
             continue
         share = counts.sum() / sizes.sum()
         known = information(noise.T @ np.stack([sizes - counts, counts], axis=1))

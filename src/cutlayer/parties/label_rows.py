@@ -9,10 +9,16 @@ from cutlayer.data.align import Positions
 from cutlayer.data.ids import Digests
 from cutlayer.kernels.noise.aes import derive, encrypt_blocks
 from cutlayer.kernels.noise.one_of_each import one_of_each
+from cutlayer.storage.row_arrays import gathered
 
 
 def label_rows(
-    numbers: Positions, ids: Digests, training: Positions, own_training: Positions, secret: bytes
+    numbers: Positions,
+    ids: Digests,
+    digests: Digests,
+    training: Positions,
+    own_training: Positions,
+    secret: bytes,
 ) -> tuple[Positions, npt.NDArray[np.bool_]]:
     """The label owner's training row whose drawn label stands for each training row of a partner.
 
@@ -24,6 +30,7 @@ def label_rows(
     Args:
         numbers: The partner's own number of each row, int64 (n,); -1 of a row that it lacks.
         ids: Ids of the partner's rows, uint8 (m, 16).
+        digests: Ids of the label owner's rows, uint8 (n, 16).
         training: Training rows of the label owner, int64 (t,), one or more.
         own_training: Training rows of the partner, by its own numbers, int64 (u,).
         secret: Secret of the label owner.
@@ -34,7 +41,7 @@ def label_rows(
     own = numbers[training]
     order = np.argsort(own, kind="stable")
     order = order[np.searchsorted(own[order], 0) :]
-    chosen, _ = one_of_each(own[order], ids[own[order]], secret)
+    chosen, _ = one_of_each(own[order], gathered(digests, training[order]), secret)
     row = np.full(len(ids), -1, dtype=np.int64)
     row[own[order[chosen]]] = training[order[chosen]]
     words = encrypt_blocks(derive(secret, b"cutlayer row of no id"), ids[own_training]).view("<u8")[:, 0]

@@ -23,7 +23,7 @@ class SentLabels(NamedTuple):
 
     Attributes:
         rows: Row numbers, int64 (n,).
-        labels: Drawn classes, int64 (n,), or (n, k) of parties who were sent those of different rows; -1 for none.
+        labels: Drawn classes, int64 (n,).
         epsilon: Privacy of a draw.
         classes: Number of classes.
         scores: Log odds (n, 1) of two classes, or log probabilities (n, classes), by models that were fitted to the
@@ -37,6 +37,18 @@ class SentLabels(NamedTuple):
     classes: int
     scores: Tensor
     repeated: bool = False
+
+    def among(self, rows: Tensor) -> SentLabels:
+        """Of some of the rows alone, int64 (m,), ascending."""
+        at = torch.isin(self.rows, rows)
+        return self._replace(rows=self.rows[at], labels=self.labels[at], scores=self.scores[at])
+
+    @property
+    def evidence(self) -> Tensor:
+        """What a draw says of its class: log odds of two classes, (n, 1), or log likelihoods, (n, classes)."""
+        if self.classes == 2:
+            return (2.0 * self.labels.double() - 1)[:, None] * self.epsilon
+        return transition_matrix(self.epsilon, self.classes).T[self.labels].clamp_min(LEAST).log()
 
 
 class DrawnAndModelled(HistoryAttack):
@@ -63,31 +75,24 @@ class DrawnAndModelled(HistoryAttack):
             NotApplicable: No labels were sent.
         """
         sent = view.sent_labels
-        labels = sent.labels.reshape(len(sent.labels), -1)
-        there = labels >= 0
         if view.task.kind == "regression":
-            values = labels.double().where(there, torch.nan)
-            drawn, model = (
-                _standard(values.nanmean(1).nan_to_num(float(values.nanmean()))),
-                _standard(sent.scores[:, 0]),
-            )
+            drawn, model = _standard(sent.labels.double()), _standard(sent.scores[:, 0])
             mixed = {f"{weight:g} of the draw": model + weight * drawn for weight in WEIGHTS[1:]}
             also = {"drawn": drawn, "model": model, **mixed}
             return Scores.of_rows(sent.rows, model + WEIGHTS[0] * drawn, also=also)
+        drawn = sent.evidence
+        model = sent.scores
         if sent.classes == 2:
-            drawn = ((2.0 * labels.double() - 1) * there).sum(1) * sent.epsilon
-            model = sent.scores[:, 0]
+            drawn, model = drawn[:, 0], model[:, 0]
         else:
-            chances = transition_matrix(sent.epsilon, sent.classes)
-            drawn = (chances.T[labels.clamp_min(0)].clamp_min(LEAST).log() * there[:, :, None]).sum(1)
-            model = sent.scores.clamp_min(math.log(LEAST))
+            model = model.clamp_min(math.log(LEAST))
         weights = [weight for weight in WEIGHTS if weight < 1] if sent.repeated else []
         also = {f"{weight:g} of the draw": weight * drawn + model for weight in weights}
         both = drawn + model
         if sent.classes > 2:
             both, model = functional.softmax(both, 1), functional.softmax(model, 1)
             also = {name: functional.softmax(mixed, 1) for name, mixed in also.items()}
-            drawn = (functional.one_hot(labels.clamp_min(0), sent.classes) * there[:, :, None]).sum(1).double()
+            drawn = functional.one_hot(sent.labels, sent.classes).double()
         also |= {"drawn": drawn, "model": model}
         return Scores.of_rows(
             sent.rows, both.contiguous(), also={name: each.contiguous() for name, each in also.items()}

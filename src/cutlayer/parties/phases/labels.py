@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from cutlayer.parties.phases.active_side import ActiveSide
     from cutlayer.parties.phases.passive_side import PassiveSide
 
-OF_PARTY = "labels of "
-"""Before the name of a party in the record of what was sent: its label for each training row of the label owner."""
 MAX_CLASSES = 256
 """Maximum number of classes: a drawn label is one byte."""
 
@@ -54,13 +52,10 @@ def lead(side: ActiveSide) -> Generator[Port, Message, None]:
         side.state.charge()
         raise
     about = {"epsilon": float(epsilon), "classes": classes}
-    drawn = {"labels": rows_of(side.setup.drawn, side.split.part("train")).to(torch.uint8)}
-    referred = [name for name in readers if name in side.passives.held.ids]
-    drawn |= {OF_PARTY + name: _by_row(side, name, labels[name][0]) for name in referred}
-    side.checkpoints.keep(SENT, (drawn, about))
-    for name in readers:
+    side.checkpoints.keep(SENT, ({name: of_party for name, (of_party, _) in labels.items()}, about))
+    for name, (of_party, _) in labels.items():
         try:
-            send_in_chunks(side.ports[name], Kind.LABELS, "labels", labels[name][0], about)
+            send_in_chunks(side.ports[name], Kind.LABELS, "labels", of_party, about)
         except PeerLost as lost:
             side.presence.leave(name, lost)
     yield from ()
@@ -72,20 +67,12 @@ def _labels_of(side: ActiveSide, name: str) -> tuple[Tensor, Tensor]:
     train = held.split(name, side.split, side.job.train).part("train")
     known = torch.ones(len(train), dtype=torch.bool)
     if name in held.ids:
-        numbers, ids = held.by_party[name], held.ids[name]
-        rows, refers = label_rows(numbers, ids, side.split.train, train.numpy(), side.local.secret)
+        of_party, digests, secret = (held.by_party[name], held.ids[name]), side.prepared.digests, side.local.secret
+        rows, refers = label_rows(*of_party, digests, side.split.train, train.numpy(), secret)
         return rows_of(drawn, torch.from_numpy(rows)).to(torch.uint8), torch.from_numpy(refers)
     if name in held.by_party:
         drawn = rows_of(drawn, torch.from_numpy(held.places(name)))
     return rows_of(drawn, train).to(torch.uint8), known
-
-
-def _by_row(side: ActiveSide, name: str, labels: Tensor) -> Tensor:
-    """The label that a party was sent for its row of each training row, int16 (t,); -1 where it was sent none."""
-    held = side.passives.held
-    own = torch.full((len(held.ids[name]) + 1,), -1, dtype=torch.int16)  # the last is of rows that it lacks
-    own[held.split(name, side.split, side.job.train).part("train")] = labels.to(torch.int16)
-    return own[held.own_numbers(name, side.split.part("train"))]
 
 
 def _check_worth(side: ActiveSide, name: str, labels: Tensor, known: int, epsilon: float, classes: int) -> None:
