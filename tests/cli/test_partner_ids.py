@@ -171,7 +171,7 @@ def test_forgotten_rows_of_the_label_owner_and_of_a_partner(place: Place) -> Non
     assert summary.data.held[TELCO] == sum(held[row] and keys[row] != phone for row in left)
     job = load_job(place.file)
     done = predict(job, RunFolder(before), place.folder / "old.parquet", Request())
-    kept = [row for row in map(int, tested) if by_loan[row] != phone and row != int(tested[0])]
+    kept = [row for row in tested if by_loan[int(row)] != phone and row != tested[0]]
     assert parquet.read_table(place.folder / "old.parquet").column(0).to_pylist() == kept
     assert done.forgotten == {"bank": len(tested) - len(kept)}
 
