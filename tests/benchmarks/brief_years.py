@@ -21,7 +21,12 @@ from tests.cli.jobs import share_engine
 from tests.prepared import prepare
 
 GRADE = "fit: {kind: grade}"
-IMPORTED = ("cutlayer.cli.exchange", "cutlayer.cli.exchange_steps", "cutlayer.cli.ledger", "cutlayer.serving.provenance")
+IMPORTED = (
+    "cutlayer.cli.exchange",
+    "cutlayer.cli.exchange_steps",
+    "cutlayer.cli.ledger",
+    "cutlayer.serving.provenance",
+)
 """What the commands of a month import besides those of other tests: a process of its own would find it out."""
 
 
