@@ -161,6 +161,27 @@ def test_a_changed_label_is_refused_only_where_it_was_drawn_for(tmp_path: Path) 
     assert world.total(ACTIVE) == 1.0
 
 
+def test_later_rows_of_an_id_leave_it_its_draw(tmp_path: Path) -> None:
+    """Where they are chosen, with another label: `keep` sends what was sent, and `refuse` says so."""
+    world, given = World(tmp_path), loans(300)
+    jobs = []
+    for choice in ("keep", "refuse"):
+        made = graded(eps=1.0).model_dump(mode="json", exclude_unset=True)
+        made["parties"][ACTIVE]["privacy"] = {"label_dp": {"eps": 1.0, "changed_labels": choice}}
+        jobs.append(validated(Job, made, ""))
+    first = kept(world.run(jobs[0], given), "drawn")["labels"]
+    later = {**given, ACTIVE: pa.concat_tables([given[ACTIVE], *[_all_flipped(given[ACTIVE])] * 3])}
+    assert torch.equal(kept(world.run(jobs[0], later), "drawn")["labels"], first)
+    assert world.total(ACTIVE) == 1.0
+    with pytest.raises(DataError, match="another label in"):
+        world.run(jobs[1], later)
+
+
+def _all_flipped(table: pa.Table) -> pa.Table:
+    labels = table["label"].to_numpy()
+    return table.set_column(2, "label", pa.array(np.where(labels == "bad", "good", "bad")))
+
+
 def test_a_kill_at_any_time_resumes_to_the_same_draws(tmp_path: Path) -> None:
     given, job = loans(200), graded()
     whole = tmp_path / "whole", run(job, given, tmp_path / "whole")
