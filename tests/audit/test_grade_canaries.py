@@ -19,9 +19,11 @@ KEY = bytes(range(32))
 ROWS = 4000
 
 
-def played(game: Game, label: float = 1.0, grade: float = 4.0, classes: int = 2, repeats: int = 1) -> GameResult:
+def played(
+    game: Game, label: float = 1.0, grade: float = 4.0, classes: int = 2, repeats: int = 1, **more: bool
+) -> GameResult:
     privacy = {"label_dp": {"eps": label}}, {"grade_dp": {"epsilon": grade}}
-    return label_game(*grade_votes(game, *privacy, classes, ROWS, KEY, repeats))
+    return label_game(*grade_votes(game, *privacy, classes, ROWS, KEY, repeats, **more))
 
 
 @pytest.mark.parametrize(("epsilon", "classes"), [(1.0, 2), (2.0, 4)])

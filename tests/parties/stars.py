@@ -87,3 +87,19 @@ def held_by(given: dict[str, pa.Table], partner: str) -> list[bool]:
     """Whether the partner has the row of each loan."""
     there = set(keys_of(given, partner, of=partner))
     return [key in there for key in keys_of(given, partner)]
+
+
+def raw_graded_star() -> dict[str, Any]:
+    """The job of such tables in which each partner releases a grade of each row, of labels that were drawn."""
+    made = raw_star(privacy={"label_dp": {"eps": 3.0}})
+    fit = {"kind": "grade", "candidates": ["linear"], "folds": 2, "least_z": 0, "limits": {"other": 1.0}}
+    made["model"]["bottom"] = {ACTIVE: {"kind": "auto"}}
+    for name in (TELCO, LAND):
+        made["model"]["bottom"][name] = {"kind": "grade", "grades": 4, "least_rows": 0}
+        made["parties"][name] |= {"fit": fit, "privacy": {"grade_dp": {"epsilon": 8.0}}}
+    return made
+
+
+def graded_star(made: dict[str, Any] | None = None) -> Job:
+    """A job as `raw_graded_star` makes it, validated."""
+    return validated(Job, made or raw_graded_star(), "")

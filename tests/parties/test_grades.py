@@ -168,6 +168,27 @@ def test_labels_are_counted_in_the_ledger_of_all_runs_before_they_leave(tmp_path
     assert world.total(ACTIVE) == 3.0
 
 
+@pytest.mark.filterwarnings("ignore:labels of the same rows were drawn before")
+def test_labels_of_two_jobs_add_up_at_both_sides(tmp_path: Path) -> None:
+    """Although the shared job is the same: which column the labels are, only their owner knows."""
+    world, given = World(tmp_path), tables(rows=300)
+    other = pa.array(np.where(given[ACTIVE]["bank_1"].to_numpy() > 0, "yes", "no"))
+    given[ACTIVE] = given[ACTIVE].append_column("attribute", other)
+    made = raw(eps=1.0)
+    made["parties"][ACTIVE]["features"] = {"exclude": ["label", "attribute"]}
+    jobs = []
+    for label in ("label", "attribute"):
+        made["parties"][ACTIVE]["label"] = label
+        jobs.append(validated(Job, made, ""))
+    assert jobs[0].digest() == jobs[1].digest()
+    drawn = []
+    for nth, job in enumerate([*jobs, *jobs]):
+        drawn.append(kept(world.run(job, given), "released")["released"])
+        assert (world.total(ACTIVE), world.total(TELCO)) == ((1.0, 8.0), (2.0, 16.0))[min(nth, 1)]
+    assert not torch.equal(drawn[0], drawn[1])
+    assert torch.equal(drawn[0], drawn[2])
+
+
 def test_without_noise_columns_have_no_guarantee() -> None:
     assert not [total for total in ledger_of(graded(epsilon=None)).totals if total.protects == "features"]
 

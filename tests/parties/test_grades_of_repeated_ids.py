@@ -22,9 +22,11 @@ from cutlayer.kernels.rows.grade_columns import grades_of_columns
 from cutlayer.serving.predict import Request, predict
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
+from cutlayer.training.tables import open_table
 from tests.parties.interruptions import assert_equal, left_at_renames
 from tests.parties.runs import ACTIVE, KEY, record, run
-from tests.parties.test_grades import TELCO, kept, raw
+from tests.parties.stars import LAND, raw_star, star
+from tests.parties.test_grades import FIT, GRADE, TELCO, kept, raw
 from tests.training.test_all_runs import World
 
 CUSTOMERS = 900
@@ -90,6 +92,10 @@ def _labels_sent(given: Mapping[str, Any], folder: Path, monkeypatch: pytest.Mon
     messages = record(monkeypatch)
     run(graded(), given, folder)
     return sent(messages)
+
+
+def _sent_to(messages: Any, name: str) -> Tensor:
+    return sent([each for each in messages if each.receiver == name])
 
 
 def test_no_message_depends_on_the_label_of_a_row_that_is_not_chosen(
@@ -201,6 +207,36 @@ def test_the_audit_reads_the_labels_of_all_rows_of_an_id(tmp_path: Path) -> None
     assert {"0.3 of the draw", "0.1 of the draw"} < leak.other_aucs.keys()
     assert 0.75 < leak.leak < 0.97  # at an epsilon of 4 the label of a row that it was drawn for is read at .99
     assert leak.leak > leak.other_aucs["model"] + 0.03
+
+
+def of_star(**options: Any) -> Job:
+    bottom = {ACTIVE: {"kind": "auto"}, TELCO: GRADE, LAND: GRADE}
+    made = raw_star(privacy={"label_dp": {"eps": 3.0}}, bottom=bottom, **options)
+    for name in (TELCO, LAND):
+        made["parties"][name] |= {"fit": FIT | {"limits": {"other": 1.0}}, "privacy": {"grade_dp": {"epsilon": 8.0}}}
+    job = validated(Job, made, "")
+    check_job(job)
+    return job
+
+
+def test_ids_for_each_partner_have_one_label_each_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No label of a held-out row has a part in what is sent, and of the rows of a telephone one has."""
+    given, messages = star(loans=900), record(monkeypatch)
+    split = run(of_star(), given, tmp_path / "run").active.split
+    before = {name: _sent_to(messages, name) for name in (TELCO, LAND)}
+    owner = open_table(of_star(), ACTIVE, given)
+    order = np.argsort([digest.tobytes() for digest in owner.digests], kind="stable")  # the order of the run
+    labels = given[ACTIVE]["label"].to_numpy()
+    flipped = np.where(labels == "bad", "good", "bad")
+    training = np.zeros(len(labels), dtype=bool)
+    training[order[split.train]] = True
+    for name, rows in (("held out", ~training), ("all", training | ~training)):
+        messages.clear()
+        changed = given[ACTIVE].set_column(5, "label", pa.array(np.where(rows, flipped, labels)))
+        run(of_star(), {**given, ACTIVE: changed}, tmp_path / name)
+        for partner, sent_before in before.items():
+            differ = float((_sent_to(messages, partner) != sent_before).double().mean())
+            assert differ == 0 if name == "held out" else 0.6 < differ < 1
 
 
 def test_labels_of_repeated_ids_are_drawn_for_grades_alone() -> None:

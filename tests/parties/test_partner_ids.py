@@ -274,7 +274,7 @@ def test_jobs_that_are_refused(change: Callable[[dict[str, Any]], None], message
 def test_a_partner_with_such_columns_is_refused() -> None:
     made = raw_star()
     made["parties"][TELCO]["partner_ids"] = {LAND: "number"}
-    with pytest.raises(ConfigError, match="no parties.telco.partner_ids.*only its rows refer to those of others"):
+    with pytest.raises(ConfigError, match=r"no parties.telco.partner_ids.*only its rows refer to those of others"):
         open_table(validated(Job, made, ""), TELCO, GIVEN)
 
 

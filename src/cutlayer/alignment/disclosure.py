@@ -80,6 +80,9 @@ class AlignmentRecord(FrozenModel):
         return tuple(disclosure for link in self.links for disclosure in self._of_link(link))
 
     def _of_link(self, link: LinkIds) -> Iterator[Disclosure]:
+        if self.method == "agreed":
+            yield from self._agreed_before(link)
+            return
         own, ids, is_stated = link.active.known, link.passive.known, link.passive.rows is None
         by_key = link.by_key if self.keys > 1 else ()
         known = link.run if link.common is None else link.common
@@ -107,6 +110,18 @@ class AlignmentRecord(FrozenModel):
             every = (self.active, *others)
             yield Disclosure(link.party, every, ids, link.run, ids - link.run, link.active, is_stated=is_stated)
 
+    def _agreed_before(self, link: LinkIds) -> Iterator[Disclosure]:
+        """What is sure of an alignment before the run: the run has the rows that it chose, and no size of a table.
+
+        In a run on all rows of the active party, which it is who knows them, those that a partner lacks are among them.
+        """
+        known = link.run if link.common is None else link.common
+        absent = link.active.known - known if self.rows == "all" else 0
+        own, least = (link.active.known, False) if absent else (None, True)
+        yield Disclosure(self.active, (link.party,), own, known, absent or None, None, at_least=least)
+        others = () if self.rows == "all" else tuple(name for name in self.passives if name != link.party)
+        yield Disclosure(link.party, (self.active, *others), None, link.run, None, None, at_least=True)
+
 
 class Disclosure(NamedTuple):
     """Which of its own ids one party learned to be, and not to be, in the tables of others.
@@ -115,10 +130,11 @@ class Disclosure(NamedTuple):
         learner: The party that learned it.
         about: The parties whose tables it is about. Of an id that is not in all of them it does not learn which lacks
             it.
-        own: Number of the learner's ids, or the number that it stated.
+        own: Number of the learner's ids, or the number that it stated; `None` where the writer does not know it.
         there: Number of these ids that all of `about` have.
         absent: Number of these ids that one of `about` lacks; `None` where the writer of the record does not know it.
-        size: Size of the first of these tables, which was stated to the learner.
+        size: Size of the first of these tables, which was stated to the learner; `None` where the writer does not
+            know it.
         by_key: With several keys the number of ids that each matched.
         is_stated: Whether `own` is what the learner stated, which can be more than it has.
         at_least: Whether `there` can be more than the writer of the record knows.
@@ -128,10 +144,10 @@ class Disclosure(NamedTuple):
 
     learner: str
     about: tuple[str, ...]
-    own: int
+    own: int | None
     there: int
     absent: int | None
-    size: TableSize
+    size: TableSize | None
     by_key: tuple[int, ...] = ()
     is_stated: bool = False
     at_least: bool = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -220,11 +220,15 @@ class HeldRows:
         placed[there] = released[numbers[there]]
         return placed
 
-    def repeated_ids(self, rows: Tensor) -> Tensor | None:
-        """Number of the id of each of some rows that all parties have, int64 (m,); `None` where no id has several."""
-        for numbers in (self._numbers(name) for name in self.by_party):
+    def shared(self, names: Iterable[str]) -> Tensor | None:
+        """Own number of each row at the first of some parties of which a row belongs to several, int64 (n,).
+
+        Returns:
+            `None` where each row of theirs belongs to one.
+        """
+        for numbers in (self._numbers(name) for name in names if name in self.by_party):
             if len(first_places(numbers)) < np.count_nonzero(numbers >= 0):
-                return torch.from_numpy(numbers)[rows]
+                return torch.from_numpy(numbers)
         return None
 
     def count(self, name: str, rows: int) -> int:

@@ -12,7 +12,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from cutlayer.alignment.held_rows import ALL_HAVE_ALL, HeldRows
 from cutlayer.attacks.label.base import Scores
 from cutlayer.audit.leak import leak_of
 from cutlayer.data.store import Store
@@ -96,7 +95,7 @@ def predict_from_columns(
     seed: int,
     *,
     trees: bool = True,
-    held: HeldRows = ALL_HAVE_ALL,
+    ids: Tensor | None = None,
 ) -> OwnColumns:
     """Fit a linear model and boosted trees on all labels, and predict every row by models that did not see its id.
 
@@ -110,13 +109,12 @@ def predict_from_columns(
         classes: Number of classes, 2 for a binary task, 0 for regression.
         seed: Seed of the draw of rows and folds.
         trees: Whether to fit the trees, which take most of the time.
-        held: Which of the rows each passive party has: no fold divides the rows of an id.
+        ids: Number of the id of each row of the common order, int64 (n,), where some repeat: no fold divides them.
     """
     generator = np.random.default_rng([seed, RandomStream.OWN_COLUMNS])
     rows = training[torch.from_numpy(np.sort(generator.permutation(len(training))[:MAX_ROWS]))]
-    ids = held.repeated_ids(rows)
     drawn = generator.integers(FOLDS, size=len(rows) if ids is None else int(ids.max()) + 1)
-    fold = drawn if ids is None else drawn[ids.numpy()]
+    fold = drawn if ids is None else drawn[ids[rows].numpy()]
     actual = (truth[rows].long() if classes else truth[rows].double()).numpy()
 
     linear = _CrossFit(partial(_by_line, joined_columns(stores, rows), actual, classes), actual, fold, classes)

@@ -128,12 +128,19 @@ class IdConfig(FrozenModel):
         return self.column if plain else dump(self)
 
 
+def columns_of(partner_ids: Mapping[str, IdConfig]) -> tuple[str, ...]:
+    """Names of the columns that refer to rows of partners, each once."""
+    return tuple(dict.fromkeys(name for ids in partner_ids.values() for name in ids.columns))
+
+
 def stated_rows_faults(case: Case) -> Iterator[str]:
     """A number of rows is stated only where the alignment does not show every row."""
     for name, party in case.job.parties.items():
-        if case.job.alignment == "plain" and party.id is not None and party.id.pad_to is not None:
-            wanted = f"expected no parties.{name}.id.pad_to with alignment plain, which shows every row"
-            yield f"{wanted}, got {party.id.pad_to}; write alignment: psi"
+        named = {"id": party.id, **{f"partner_ids.{of}": ids for of, ids in party.partner_ids.items()}}
+        for key, ids in named.items() if case.job.alignment == "plain" else ():
+            if ids is not None and ids.pad_to is not None:
+                wanted = f"expected no parties.{name}.{key}.pad_to with alignment plain, which shows every row"
+                yield f"{wanted}, got {ids.pad_to}; write alignment: psi"
 
 
 def partner_ids_faults(case: Case) -> Iterator[str]:
@@ -153,6 +160,8 @@ def partner_ids_faults(case: Case) -> Iterator[str]:
         yield f"{wanted}, got another id; name the rows by it, and the partners' rows by partner_ids"
     if job.rows != "all":
         yield f"expected rows: all with {where}.partner_ids, got {job.rows}; a row may lack a partner"
+    if "undefended" in job.compare and "label_free" in owner.privacy:
+        yield f"expected no compare: undefended with {where}.partner_ids, got it; it trains end to end: leave it out"
     if odd := [name for name in job.passives if job.train.release_of(name) != "once"]:
         wanted = f"expected train.release: once with {where}.partner_ids, where a partner's row is in many batches"
         yield f"{wanted}, got gradients to {', '.join(odd)}; write train.release: once"

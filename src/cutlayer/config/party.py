@@ -164,9 +164,8 @@ class PrivatePart(FrozenModel):
     Attributes:
         table: File of the party's rows.
         id: Name of the id column, or `@row` for row numbers; or columns with the normal form of their values.
-        partner_ids: Columns by which rows refer to those of a passive party, by its name, at the active party: `id` alone
-            has to be different in every row. A party without an entry has the rows of `id`. A row without a value lacks
-            the party. None is a feature, unless `features.include` names it.
+        partner_ids: Columns by which rows refer to those of a passive party, by its name, at the active party; see
+            [ids for each partner](../how-to/align.md#ids-for-each-partner).
         label: Name of the label column, at the active party.
         further_labels: Names of further label columns of the same task, at the active party. A model is trained for
             each on the same releases, and none of them is a feature.

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cutlayer.config import FeaturesConfig, IdConfig
+from cutlayer.config.ids import columns_of
 from cutlayer.config.job import TaskKind
 from cutlayer.config.target import SECONDS, Target
 from cutlayer.data.align import Positions, checked_positions, order_digest
@@ -126,7 +127,8 @@ class PartyTable:
         self._ids = id_columns(
             self._source, self._id, label, ("weight", weight), (SECONDS.get(target, "exposure"), second)
         )
-        self._partners = dict(partner_ids or {})
+        self._partners = partner_ids or {}
+        self._partner_columns = columns_of(self._partners)
         for name in self._partner_columns:
             self._source.require(name)
         self._task = task
@@ -470,11 +472,10 @@ class PartyTable:
         reserved = {
             name for name in (*self._ids, self.label, self.weight, self.second, self.split_by) if name is not None
         }
-        named = () if isinstance(features.include, str) else features.include
-        reserved |= {*self._further, *(self._partner_columns.keys() - {*named})}
-        names = feature_names(self._source.names, features, self.where, reserved)
-        texts = dict.fromkeys((*features.categorical, *features.vocabulary))
-        categorical = tuple(name for name in texts if name in set(names))
+        reserved |= {*self._further}
+        names = feature_names(self._source.names, features, self.where, reserved, self._partner_columns)
+        named = dict.fromkeys((*features.categorical, *features.vocabulary))
+        categorical = tuple(name for name in named if name in set(names))
         return features.model_copy(update={"include": names or "none", "exclude": (), "categorical": categorical})
 
     def _wanted(self) -> tuple[list[str], tuple[str, ...]]:
@@ -485,11 +486,6 @@ class PartyTable:
             reserved.append(self._id.by)
         wanted = [*dict.fromkeys(name for name in (*reserved, *features) if name is not None)]
         return wanted or list(self._source.names[:1]), (*self._features.categorical, *self._ids, *self._partner_columns)
-
-    @property
-    def _partner_columns(self) -> dict[str, None]:
-        """Names of the columns that refer to rows of partners, in the order of the job."""
-        return dict.fromkeys(name for rule in self._partners.values() for name in rule.columns)
 
     def _fingerprint(self, digests: Digests, training: npt.NDArray[np.int64]) -> str:
         """Digest of all inputs of the encoded store."""

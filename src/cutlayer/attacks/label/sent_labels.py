@@ -9,7 +9,7 @@ from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.attacks.label.base import Scores, Target
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView
 from cutlayer.kernels.noise.randomized_response import transition_matrix
-from cutlayer.lazy import Tensor, functional
+from cutlayer.lazy import Tensor, functional, torch
 
 WEIGHTS = (0.3, 0.1, 1.0, 3.0)
 """Weights of a draw beside the model's prediction where no rule gives one, of which the best is taken: of a number, and
@@ -37,6 +37,18 @@ class SentLabels(NamedTuple):
     classes: int
     scores: Tensor
     repeated: bool = False
+
+    def among(self, rows: Tensor) -> SentLabels:
+        """Of some of the rows alone, int64 (m,), ascending."""
+        at = torch.isin(self.rows, rows)
+        return self._replace(rows=self.rows[at], labels=self.labels[at], scores=self.scores[at])
+
+    @property
+    def evidence(self) -> Tensor:
+        """What a draw says of its class: log odds of two classes, (n, 1), or log likelihoods, (n, classes)."""
+        if self.classes == 2:
+            return (2.0 * self.labels.double() - 1)[:, None] * self.epsilon
+        return transition_matrix(self.epsilon, self.classes).T[self.labels].clamp_min(LEAST).log()
 
 
 class DrawnAndModelled(HistoryAttack):
@@ -68,13 +80,12 @@ class DrawnAndModelled(HistoryAttack):
             mixed = {f"{weight:g} of the draw": model + weight * drawn for weight in WEIGHTS[1:]}
             also = {"drawn": drawn, "model": model, **mixed}
             return Scores.of_rows(sent.rows, model + WEIGHTS[0] * drawn, also=also)
+        drawn = sent.evidence
+        model = sent.scores
         if sent.classes == 2:
-            drawn = (2.0 * sent.labels.double() - 1) * sent.epsilon
-            model = sent.scores[:, 0]
+            drawn, model = drawn[:, 0], model[:, 0]
         else:
-            chances = transition_matrix(sent.epsilon, sent.classes)
-            drawn = chances.T[sent.labels].clamp_min(LEAST).log()
-            model = sent.scores.clamp_min(math.log(LEAST))
+            model = model.clamp_min(math.log(LEAST))
         weights = [weight for weight in WEIGHTS if weight < 1] if sent.repeated else []
         also = {f"{weight:g} of the draw": weight * drawn + model for weight in weights}
         both = drawn + model

@@ -150,7 +150,8 @@ class OtherColumns:
         fitted = torch.cat([rows, others])[:MAX_ROWS]
         classes = 2 if run.task.kind == "binary" else len(run.task.classes)
         stores = [run.stores[name] for name in run.job.parties if name in run.stores]
-        model = predict_from_columns(stores, fitted, run.actual, classes, run.job.train.seed, held=self._held)
+        ids = self._held.shared([self._party])
+        model = predict_from_columns(stores, fitted, run.actual, classes, run.job.train.seed, ids=ids)
         order = model.rows.argsort()
         scores = model.scores[order[torch.searchsorted(model.rows[order], rows)]].clamp_min(LEAST)
         return (scores[:, 1:] - scores[:, :1] if classes == 2 else scores).float()

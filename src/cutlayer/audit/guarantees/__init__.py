@@ -64,9 +64,9 @@ def _tests(job: Job, folder: RunFolder, entry: Entry, canaries: int) -> list[Gua
     if isinstance(event, RandomizedResponse):
         privacy = {entry.protection: job.parties[entry.party].privacy[entry.protection]}
         if any(grades_rows(job, name) for name in job.passives):
-            ids = job.parties[entry.party].id
-            repeats = REPEATS if ids is not None and ids.duplicates == "keep" else 1
-            votes = grade_votes("labels", privacy, {}, event.classes, canaries, key, repeats)
+            ids, referring = job.parties[entry.party].id, bool(job.parties[entry.party].partner_ids)
+            repeats = REPEATS if referring or (ids is not None and ids.duplicates == "keep") else 1
+            votes = grade_votes("labels", privacy, {}, event.classes, canaries, key, repeats, referring=referring)
         else:
             votes = label_votes(privacy, event.classes, job.train.max_epochs, canaries, key)
         outcome = label_game(*votes)

@@ -15,7 +15,7 @@ from cutlayer.config import Job, validated
 from cutlayer.parties.passive import PassiveParty
 
 ACTIVE, PASSIVE = "active", "passive"
-ID = "id"
+ID, ROW = "id", "row"
 LABEL = "label"
 GROUP = "group"
 SIDE = "side"
@@ -38,6 +38,7 @@ def canary_job(
     fit: Mapping[str, Any] | None = None,
     top: Mapping[str, Any] = MappingProxyType({"kind": "mlp", "hidden": []}),
     repeats: int = 1,
+    referring: bool = False,
 ) -> Job:
     """A job of two parties with a linear top model, in which only the passive party has features.
 
@@ -52,11 +53,12 @@ def canary_job(
         fit: Its fit.
         top: Section of the top model.
         repeats: Number of the active party's rows of each canary.
+        referring: Whether these refer to the canary's row by a column of their own.
     """
     common: dict[str, Any] = {"id": ID, "audit": {"every": "never"}}
     owner = {"role": "active", "label": LABEL, "features": {"include": "none"}, "privacy": dict(labels or {})}
     if repeats > 1:
-        owner["id"] = {"column": ID, "duplicates": "keep"}
+        owner |= {"id": ROW, "partner_ids": {party: ID}} if referring else {"id": {"column": ID, "duplicates": "keep"}}
     passive = {"role": "passive", "privacy": dict(features or {}), "fit": fit}
     raw = {
         "task": "binary" if classes == 2 else "multiclass",
@@ -79,8 +81,9 @@ def labelled_tables(
 ) -> dict[str, pa.Table]:
     """Tables of canaries with labels, of several rows of the active party each, and with columns of the passive one."""
     ids = [f"canary {number}" for number in range(len(labels))]
+    rows = range(len(ids) * repeats)
     return {
-        ACTIVE: pa.table({ID: ids * repeats, LABEL: [f"{label:06d}" for label in labels] * repeats}),
+        ACTIVE: pa.table({ROW: rows, ID: ids * repeats, LABEL: [f"{label:06d}" for label in labels] * repeats}),
         PASSIVE: pa.table({ID: ids, **columns}),
     }
 

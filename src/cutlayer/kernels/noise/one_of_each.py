@@ -6,6 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cutlayer.kernels.noise.aes import derive, encrypt_blocks
+from cutlayer.kernels.rows.patterns import begins_run
+from cutlayer.storage.row_arrays import computed
 
 Rows = npt.NDArray[np.int64]
 
@@ -13,13 +15,13 @@ Rows = npt.NDArray[np.int64]
 def one_of_each(ids: Rows, digests: npt.NDArray[np.uint8], secret: bytes) -> tuple[Rows, Rows]:
     """Draw one row of each id, each of its rows with the same probability.
 
-    The randomness of a row is AES-256 of its id's digest and its number among the rows of this id. The row with the
-    smallest is chosen: a further row, after the others, changes the choice only where it is chosen itself. No label has
-    a part in it, nor any other id, so that the choice is the same in each training on the same rows.
+    The randomness of a row is AES-256 of its digest, and of its number among the rows with this digest. The row with
+    the smallest is chosen: a further row, after the others, changes the choice only where it is chosen itself. No label
+    has a part in it, nor any other id, so that the choice is the same in each training on the same rows.
 
     Args:
         ids: Number of each row's id, int64 (n,); rows of one id follow each other.
-        digests: Digest of each row's id, uint8 (n, 16).
+        digests: Digest of each row, uint8 (n, 16): that of its id, or of one of its own.
         secret: 16 bytes or more that stay with the owner of the rows.
 
     Returns:
@@ -32,7 +34,15 @@ def one_of_each(ids: Rows, digests: npt.NDArray[np.uint8], secret: bytes) -> tup
     """
     begins = np.flatnonzero(np.diff(ids, prepend=-1))
     of_rows = np.repeat(np.arange(len(begins)), np.diff(begins, append=len(ids)))
-    blocks = digests.copy()
-    blocks.view("<u8")[:, 1] ^= (np.arange(len(ids)) - begins[of_rows]).astype(np.uint64)
-    words = encrypt_blocks(derive(secret, b"cutlayer row of an id"), blocks).view("<u8")[:, 0]
-    return np.lexsort((words, of_rows))[begins], of_rows
+    every, key = np.arange(len(ids)), derive(secret, b"cutlayer row of an id")
+    number = every - np.maximum.accumulate(every * begins_run(digests))
+
+    def random(part: slice) -> npt.NDArray[np.uint64]:
+        blocks = digests[part].copy()
+        blocks.view("<u8")[:, 1] ^= number[part].astype(np.uint64)
+        return encrypt_blocks(key, blocks).view("<u8")[:, 0]
+
+    words = computed(len(ids), np.uint64, random)
+    least = np.minimum.reduceat(words, begins) if len(ids) else words
+    chosen = np.flatnonzero(words == least[of_rows])
+    return chosen[np.diff(of_rows[chosen], prepend=-1) > 0], of_rows
