@@ -127,6 +127,25 @@ def test_survival_is_ranked_and_has_probabilities_that_fall(place: Place) -> Non
     assert (np.diff(falling[order], axis=0) <= 1e-12).all()  # a greater hazard survives less
 
 
+def test_new_rows_need_no_column_of_the_label_that_has_a_format(place: Place) -> None:
+    write(place)
+    head, *lines = (place.folder / "bank.csv").read_text().splitlines()
+    words = [f"{line[:-1]}{'ja' if line[-1] == '1' else 'nein'}" for line in lines]
+    (place.folder / "bank.csv").write_text("\n".join([head, *words]) + "\n")
+    task = ("--label", "days", "--task", "survival", "--event", "died")
+    made = place.call("init", ".", *task, "--yes", "--overwrite")
+    assert made.code == 0, made.err
+    assert "died: {boolean: [ja, nein]}" in place.file.read_text()
+    assert place.call("run", place.file, "--json").code == 0
+    new = "\n".join(["id,own,claims,years", *(line.rsplit(",", 2)[0] for line in lines[:7])])
+    (place.folder / "new.csv").write_text(f"{new}\n")
+    told = place.call(
+        "predict", place.run_folder, "--out", "s.csv", "--data", "bank=new.csv", "--data", "telco=telco.csv"
+    )
+    assert told.code == 0, told.err
+    assert len((place.folder / "s.csv").read_text().splitlines()) == 8
+
+
 REFUSED = {
     "no event": ({"task": "survival", "label": "days", "exposure": None}, "parties.bank.event with task survival"),
     "exposure of a value": ({"task": "regression"}, "parties.bank.exposure with task count or amount alone"),

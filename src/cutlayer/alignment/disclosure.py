@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from cutlayer.config import FrozenModel
@@ -60,6 +60,7 @@ class AlignmentRecord(FrozenModel):
         active: Name of the active party.
         passives: Names of all passive parties.
         keys: Number of keys that identify a row.
+        referring: Whether rows of the active party refer to those of each partner by ids of their own.
         crossed: Whether ids crossed between processes; in one process nothing left the machine.
         links: The active party's with each passive party; of a passive party its own.
     """
@@ -69,6 +70,7 @@ class AlignmentRecord(FrozenModel):
     active: str
     passives: tuple[str, ...]
     keys: int = 1
+    referring: bool = False
     crossed: bool = True
     links: tuple[LinkIds, ...]
 
@@ -80,6 +82,9 @@ class AlignmentRecord(FrozenModel):
         return tuple(disclosure for link in self.links for disclosure in self._of_link(link))
 
     def _of_link(self, link: LinkIds) -> Iterator[Disclosure]:
+        if self.method == "agreed":
+            yield from self._agreed_before(link)
+            return
         own, ids, is_stated = link.active.known, link.passive.known, link.passive.rows is None
         by_key = link.by_key if self.keys > 1 else ()
         known = link.run if link.common is None else link.common
@@ -107,6 +112,18 @@ class AlignmentRecord(FrozenModel):
             every = (self.active, *others)
             yield Disclosure(link.party, every, ids, link.run, ids - link.run, link.active, is_stated=is_stated)
 
+    def _agreed_before(self, link: LinkIds) -> Iterator[Disclosure]:
+        """What is sure of an alignment before the run: the run has the rows that it chose, and no size of a table.
+
+        In a run on all rows of the active party, which it is who knows them, those that a partner lacks are among them.
+        """
+        known = link.run if link.common is None else link.common
+        absent = link.active.known - known if self.rows == "all" else 0
+        own, least = (link.active.known, False) if absent else (None, True)
+        yield Disclosure(self.active, (link.party,), own, known, absent or None, None, at_least=least)
+        others = () if self.rows == "all" else tuple(name for name in self.passives if name != link.party)
+        yield Disclosure(link.party, (self.active, *others), None, link.run, None, None, at_least=True)
+
 
 class Disclosure(NamedTuple):
     """Which of its own ids one party learned to be, and not to be, in the tables of others.
@@ -115,10 +132,11 @@ class Disclosure(NamedTuple):
         learner: The party that learned it.
         about: The parties whose tables it is about. Of an id that is not in all of them it does not learn which lacks
             it.
-        own: Number of the learner's ids, or the number that it stated.
+        own: Number of the learner's ids, or the number that it stated; `None` where the writer does not know it.
         there: Number of these ids that all of `about` have.
         absent: Number of these ids that one of `about` lacks; `None` where the writer of the record does not know it.
-        size: Size of the first of these tables, which was stated to the learner.
+        size: Size of the first of these tables, which was stated to the learner; `None` where the writer does not
+            know it.
         by_key: With several keys the number of ids that each matched.
         is_stated: Whether `own` is what the learner stated, which can be more than it has.
         at_least: Whether `there` can be more than the writer of the record knows.
@@ -128,41 +146,46 @@ class Disclosure(NamedTuple):
 
     learner: str
     about: tuple[str, ...]
-    own: int
+    own: int | None
     there: int
     absent: int | None
-    size: TableSize
+    size: TableSize | None
     by_key: tuple[int, ...] = ()
     is_stated: bool = False
     at_least: bool = False
     guessable: int | None = None
 
 
-def recorded_active(side: AligningSide, aligned: CommonRows, stated: int) -> AlignmentRecord | None:
+def recorded_active(
+    sides: Sequence[AligningSide], each: Sequence[CommonRows], stated: Mapping[str, int], *, referring: bool
+) -> AlignmentRecord | None:
     """The record of the active party; `None` of an alignment that did not name the rows.
 
     Args:
-        side: The active party's side.
-        aligned: What it learned, of its different ids.
-        stated: Number of rows that it stated.
+        sides: The active party's side with all partners, or with each.
+        each: What it learned at each, of its different ids.
+        stated: Number of rows that it stated to each partner.
+        referring: Whether it has ids of their own for the partners' rows.
     """
-    if aligned.positions is None:
+    if any(aligned.positions is None for aligned in each):
         return None
-    run, several = len(aligned.positions), len(side.ports) > 1
-    pairwise = side.all_rows or side.alignment.method != "agreed" or not several
-    common = {peer: aligned.sizes[peer] if pairwise else None for peer in side.ports}
-    links = tuple(
-        LinkIds(
+    links = tuple(link for side, aligned in zip(sides, each, strict=True) for link in _links_of(side, aligned, stated))
+    found = _record(sides[0], sides[0].name, tuple(stated), links, all_rows=sides[0].all_rows)
+    return found.model_copy(update={"referring": referring})
+
+
+def _links_of(side: AligningSide, aligned: CommonRows, stated: Mapping[str, int]) -> Iterator[LinkIds]:
+    pairwise = side.all_rows or side.alignment.method != "agreed" or len(side.ports) == 1
+    for peer in side.ports:
+        common = aligned.sizes[peer] if pairwise else None
+        yield LinkIds(
             party=peer,
-            active=TableSize(rows=side.table.rows, stated=stated),
+            active=TableSize(rows=side.table.rows, stated=stated[peer]),
             passive=_stated(side, peer),
-            common=common[peer],
-            run=(common[peer] or 0) if side.all_rows else run,
+            common=common,
+            run=(common or 0) if side.all_rows else len(aligned.positions if aligned.positions is not None else ()),
             by_key=aligned.by_key.get(peer, ()),
         )
-        for peer in side.ports
-    )
-    return _record(side, side.name, tuple(side.ports), links, all_rows=side.all_rows)
 
 
 def recorded_passive(

@@ -79,6 +79,7 @@ def init(
     from cutlayer.config.names import AUTO
     from cutlayer.jobs.first_job import check_further_labels, grades_of
     from cutlayer.jobs.found_tables import find_tables
+    from cutlayer.results.provenance import is_predictions
 
     if not folder.is_dir():
         got = f"{folder}, which is a file" if folder.exists() else f"{folder}, which does not exist"
@@ -101,6 +102,8 @@ def init(
     job = replace(job, second=second_column(job, event, exposure, group, asking=asking))
     split_by = split_by or (job.second if job.task == "ranking" else None)
     job, lines = completed(job, split_by, positive, rows, asking=asking)
+    predictions = sorted(path.name for path in folder.iterdir() if path.name not in named and is_predictions(path))
+    lines += [f"left out: {file}, which holds predictions of a run" for file in predictions]
     check_further_labels(job, None if task is None else job.task)
     if job.protect in (AUTO, "both"):
         grades = grades_of(job)
@@ -180,7 +183,11 @@ def _facts(job: FirstJob, overlap: Overlap, label: ColumnProfile) -> Iterator[st
 
     labels = " and ".join((job.label, *job.further_labels))
     yield f"task: {job.task}, of {labels} in {job.owner.path.name}{_task_note(job)}"
-    if len({*job.ids.values()}) > 1:
+    for file, column in job.referring.items():
+        yield f"ids: {column} of {job.owner.path.name} refers to {job.ids[file]} of {file}"
+    if job.referring:
+        yield f"ids: {job.ids[job.owner.path.name]} names the rows of {job.owner.path.name}"
+    elif len({*job.ids.values()}) > 1:
         yield "ids: " + ", ".join(f"{column} of {file}" for file, column in job.ids.items())
     which = f"all {overlap.rows:,} of {job.owner.party}" if job.rows == "all" else "those that all parties have"
     met = f"{overlap.common:,} of {overlap.rows:,} are with every party"

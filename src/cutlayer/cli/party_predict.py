@@ -128,7 +128,7 @@ def new_rows(private: PrivateFile, data: Path | None) -> TableConfig:
         ConfigError: Neither names one.
     """
     if data is not None:
-        return table_like(private.table, data)
+        return table_like(private, data)
     if private.table is None:
         raise ConfigError.expected("a table of new rows", "none", "name one with --data, or in the party file")
     return private.table

@@ -13,7 +13,7 @@ from cutlayer.cli.verb import verb
 from cutlayer.errors import ConfigError
 
 if TYPE_CHECKING:
-    from cutlayer.config import Job, TableConfig
+    from cutlayer.config import Job, PrivatePart, TableConfig
     from cutlayer.serving.predict import Predicted
 
 
@@ -77,25 +77,29 @@ def tables_of(job: Job, options: list[str] | tuple[()]) -> dict[str, TableConfig
             raise ConfigError(f"--data: no party is called {name!r}{near_miss(name, [*job.parties])}")
         if name in tables:
             raise ConfigError.expected(f"--data for {name} once", "it twice", "give one file")
-        tables[name] = table_like(job.parties[name].table, remote_path(path) if is_address(path) else Path(path))
+        tables[name] = table_like(job.parties[name], remote_path(path) if is_address(path) else Path(path))
     return tables
 
 
-def table_like(trained: TableConfig | None, path: Path) -> TableConfig:
-    """The table at a path, with the settings of another where it is of the same format.
+def table_like(part: PrivatePart | None, path: Path) -> TableConfig:
+    """The table of new rows at a path, with the settings of the training's where it is of the same format.
 
     Args:
-        trained: Table that the job was trained on, if it was a file.
+        part: Private part of the party, whose table may be of the training; `None` for no settings.
         path: Path of the new table.
     """
     from cutlayer.config import TableConfig, validated
     from cutlayer.data.sources.csv import unusual_delimiter
     from cutlayer.data.sources.csv_layout import DELIMITERS
 
+    trained = None if part is None else part.table
     same = trained is not None and trained.path.suffixes == path.suffixes
     settings = trained.model_dump(exclude={"path"}, exclude_defaults=True) if same and trained is not None else {}
     if trained is not None and trained.aggregate is not None:  # of every format: the models know its results alone
         settings["aggregate"] = trained.aggregate
+    elif part is not None and settings.get("formats"):  # new rows need not have columns that are no features
+        unread = {part.label, part.second, part.weight, *part.further_labels, *part.features.exclude}
+        settings["formats"] = {name: form for name, form in settings["formats"].items() if name not in unread}
     if settings.get("delimiter") in (None, *DELIMITERS) and path.is_file():
         # No option states it, and new rows need not be separated as those of the training.
         settings["delimiter"] = unusual_delimiter(path)

@@ -14,7 +14,7 @@ _HOW = {
     "plain": "Rows were matched by digests: whoever gets the digest of an id recognises the id if it can guess it.",
     "agreed": (
         "The rows were agreed before the run, by the file of `cutlayer align` or as tables of the same ids. This run "
-        "sent a digest of their order and no id; the numbers are what that showed of these rows."
+        "sent a digest of their order and no id. What the alignment showed of other ids is not in its record."
     ),
     "row numbers": "Rows were matched by their numbers: no id crossed, and only the number of rows was compared.",
 }
@@ -77,7 +77,8 @@ def _which(record: AlignmentRecord, known: list[Disclosure]) -> str:
     of_active = first.learner == record.active
     least = "at least " * any(each.at_least for each in known)
     there = _range([each.there for each in known])
-    own = f"{_range([each.own for each in known])}{' stated' * any(each.is_stated for each in known)} ids"
+    sizes = [each.own for each in known if each.own is not None]
+    own = f"{_range(sizes)} {'stated ' * any(each.is_stated for each in known)}ids" if sizes else "ids"
     others = first.about[0] if len(first.about) == 1 else "all others"
     has = "have" if len(first.about) > 1 else "has"
     if len(known) == 1:
@@ -109,6 +110,8 @@ def _lead(record: AlignmentRecord) -> str:
     if record.method == "row numbers":
         return how
     whose = f"The run is on {'all rows of ' + record.active if record.rows == 'all' else 'the rows that all have'}."
+    if record.referring:
+        whose += " These refer to each partner's rows by columns of their own: how many to one, nobody was sent."
     if record.crossed:
         return f"{how} {whose}"
     method = {"psi": "private set intersection", "plain": "digests"}[record.method]
@@ -122,7 +125,9 @@ def learned(known: Disclosure) -> str:
     """What one party learned of its own ids, as a sentence."""
     where = f"the table of {known.about[0]}" if len(known.about) == 1 else f"the tables of {' and '.join(known.about)}"
     there = f"{'at least ' * known.at_least}{count(known.there)}"
-    ids = f"the {count(known.own)} ids that it stated" if known.is_stated else f"its {count(known.own)} ids"
+    ids = "its ids"
+    if known.own is not None:
+        ids = f"the {count(known.own)} ids that it stated" if known.is_stated else f"its {count(known.own)} ids"
     if len(known.about) > 1:
         found = f"{known.learner} learned that {there} of {ids} are in {where}"
         return f"{found}. Of the others it did not learn who lacks them."
@@ -131,7 +136,8 @@ def learned(known: Disclosure) -> str:
 
 
 def _further(known: Disclosure) -> Iterator[str]:
-    yield f"the size stated to it is {_size(known.size)}"
+    if known.size is not None:
+        yield f"the size stated to it is {_size(known.size)}"
     yield from _besides(known)
 
 
@@ -145,7 +151,9 @@ def _absent(known: Disclosure) -> str:
     return f"{'up to ' * (known.is_stated and known.absent > 0)}{count(known.absent)}"
 
 
-def _size(size: TableSize) -> str:
+def _size(size: TableSize | None) -> str:
+    if size is None:
+        return "not known here"
     if size.rows is None:
         return f"{count(size.stated)} ids, which may be padded"
     padded = f", of which {count(size.stated - size.rows)} are padding" if size.stated > size.rows else ""
