@@ -13,15 +13,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import torch
+from scipy.optimize import brentq
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 
@@ -36,8 +39,9 @@ from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge
 from cutlayer.audit.features.measures import Case, measure
 from cutlayer.audit.own_columns import predict_from_columns
-from cutlayer.kernels.noise.score_bands import bands_for, most_carried
+from cutlayer.kernels.noise.score_bands import bands_for, information, most_carried
 from cutlayer.models.bottom_fits.base import DrawnLabels
+from cutlayer.models.grade import GradeBottomConfig
 from cutlayer.parties.carried import NEARLY
 from cutlayer.problem.metrics.roc import roc_auc
 from studies.provenance import provenance
@@ -114,6 +118,8 @@ def _cases() -> Iterator[tuple[int, float, str]]:
     yield from product((512,), TRUE[:2], ("rate",))
     yield from product((2048,), TRUE, ("rate",))
     yield from product((0,), (0.0, 0.5), ("rate",))
+    yield from product((512, 2048), (0.0, 0.25), ("stated",))
+    yield from product((2048,), (0.5, 0.85, 0.95, 1.0), ("true",))
 
 
 def _steered(
@@ -121,8 +127,12 @@ def _steered(
 ) -> dict[str, Any]:
     """Send labels that are an attribute where it is known, and read the grades.
 
-    Labels of unknown rows are zeros, or as many ones as the partner's check of rates asks for.
+    Labels of unknown rows are zeros, or as many ones as the partner's check of rates asks for. Or they are zeros and
+    true labels that are not drawn, and the label owner states the largest epsilon that a partner takes by default. Or
+    all but some of the known rows have their true labels, at that epsilon, to stay below a limit.
     """
+    is_drawn = filled in ("zero", "rate")
+    stated = LABEL_EPSILON if is_drawn else GradeBottomConfig().label_epsilon
     draw = np.random.default_rng([seed, known, int(100 * true), len(filled)])
     order = draw.permutation(rows.training)
     mine = order[: known or len(order)]
@@ -135,10 +145,13 @@ def _steered(
         share = attribute[mine].mean()
         flip = max(0.0, (low + 0.01 - share) / (1 - share), (share - high + 0.01) / share)
         sent[mine] ^= (draw.random(len(mine)) < flip) & (attribute[mine] == (share > 0.5))
-    honest = rows.drawn(rows.labels, LABEL_EPSILON, 2, f"labels {seed}")
-    sent = np.where(draw.random(len(sent)) < true, honest, sent)
-    graded = rows.graded(sent, LABEL_EPSILON, EPSILONS[0], seed)
-    fault = DrawnLabels(torch.from_numpy(sent[rows.training]), LABEL_EPSILON, 2).fault()
+    honest = rows.drawn(rows.labels, LABEL_EPSILON, 2, f"labels {seed}") if is_drawn else rows.labels
+    is_true = draw.random(len(sent)) < true
+    if filled == "true":
+        is_true[np.setdiff1d(np.arange(len(sent)), mine)] = True
+    sent = np.where(is_true, honest, sent)
+    graded = rows.graded(sent, stated, EPSILONS[0], seed)
+    fault = DrawnLabels(torch.from_numpy(sent[rows.training]), stated, 2).fault()
     line: dict[str, Any] = {"fault": bool(fault), "z": round(graded.z, 2)}
     reader = np.sort(mine[: known or 2048])
     line["own"] = read(with_labels(rows), attribute, reader)
@@ -279,6 +292,8 @@ def page(lines: Sequence[Mapping[str, Any]]) -> str:
         [
             *_of_chosen(of["chosen"]),
             "",
+            *_of_limits(),
+            "",
             *_of_honest(lines_of(HONEST_RUNS)),
             "",
             *_of_reads(of["reads"]),
@@ -298,9 +313,35 @@ def _of_chosen(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         known = "all" if not line["known"] else f"{line['known']:,}"
         kind = "others zero" if line["filled"] == "zero" else "others at random"
         kind = kind if not line["true"] else f"{line['true']:g} true"
+        if line["filled"] in ("stated", "true"):
+            kind = f"{kind if line['true'] else 'others zero'}{', others true' * (line['filled'] == 'true')}, epsilon 4"
         aucs, shares = ("; ".join(f"{line[f'{at:g}'][key]:.2f}" for at in EPSILONS) for key in ("auc", "carried"))
         about = f"{line['data']}, {line['attribute']} | {known} | {kind} | {line['own']:.2f} | {aucs} | {line['z']:.1f}"
         yield f"| {about} | {shares} | {', '.join(_refused(line)) or 'none'} |"
+
+
+def auc_of(share: float, rows: float) -> float:
+    """AUC between normal scores that carry a share of an attribute's entropy, which a share of the rows has.
+
+    No grade of that information tells much more: a search over draws of twelve values found .01 at most.
+    """
+    prior, scores = np.array([1 - rows, rows]), np.linspace(-8, 16, 4001)
+    entropy = -float(prior @ np.log2(prior))
+
+    def beyond(distance: float) -> float:
+        densities = np.exp(-np.square(scores[:, None] - np.array([0.0, distance])) / 2) * prior
+        return information(densities) / entropy - share
+
+    return NormalDist().cdf(brentq(beyond, 1e-6, 8) / math.sqrt(2))
+
+
+def _of_limits() -> Iterator[str]:
+    """What a limit lets through, by the grade alone."""
+    shares = (0.02, 0.05, 0.1, 0.15, 0.3)
+    yield "| share of the rows | " + " | ".join(f"{share:g}" for share in shares) + " |"
+    yield "|---" * (1 + len(shares)) + "|"
+    for rows in (0.5, 0.1):
+        yield f"| {rows:g} | " + " | ".join(f"{auc_of(share, rows):.2f}" for share in shares) + " |"
 
 
 def _refused(line: Mapping[str, Any]) -> Iterator[str]:

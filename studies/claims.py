@@ -23,7 +23,9 @@ RULES = (
     f"here** where {MIN_SPREAD_SEEDS} seeds or more were run and that number is over {MAX_STUDY_SEEDS}, a limit "
     "that we set. A claim of several parts holds where all of them hold, and does not hold where one of "
     "them does not. Intervals are Student's t over the seeds, without correction for the number of parts or claims; "
-    "differences are paired by seed. A dash marks a claim for which no paper has a figure."
+    "differences are paired by seed. Where settings have unequal seeds, most further ones were run because a claim was "
+    "open: that choice favours a verdict, and no interval is corrected for it. A dash marks a claim for which no paper "
+    "has a figure."
 )
 NOT_TRIED = "not tried"
 """What a paper says where it did not measure the same."""

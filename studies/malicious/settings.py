@@ -83,7 +83,7 @@ PROBED_SEEDS: Mapping[str, int] = dict.fromkeys(OF_LABELS, 5) | {"iso_noise 12":
 FRESH, FIRST_FRESH, TIMES_FRESH = "fresh", 181, 5
 """Honest trainings with other seeds, of which alarms alone are read: their first one, and their number over that of the
 others. The guards' limits were set after a look at smaller ones."""
-FEW_SEEDS = {FEW: DEFENDED_SEEDS, BLURRED: DEFENDED_SEEDS, "chosen labels": 5, URVFL: 3, LINEAR_URVFL: 3}
+FEW_SEEDS = {FEW: DEFENDED_SEEDS, BLURRED: DEFENDED_SEEDS, "chosen labels": 5, URVFL: 5, LINEAR_URVFL: 5}
 
 
 @dataclass(frozen=True)

@@ -201,8 +201,7 @@ def test_the_latest_row_of_an_id_is_taken_by_a_column() -> None:
     ("changes", "message"),
     [
         ({"rows": "common"}, "id.duplicates: keep at the active party of a job with rows: all, got it at bank"),
-        ({"split": {"stratify": True}, "privacy": {}}, "a split by_id and no label_dp with id.duplicates: keep"),
-        ({"privacy": {"label_dp": {"eps": 1.0}}}, "no label_dp with id.duplicates: keep, got label_dp"),
+        ({"split": {"stratify": True}, "privacy": {}}, "a split by_id with id.duplicates: keep, got one by a column"),
     ],
 )
 def test_jobs_that_repeats_do_not_fit_are_refused(changes: dict[str, Any], message: str) -> None:

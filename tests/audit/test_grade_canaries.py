@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 from torch import Tensor
 
 from cutlayer.accounting import RandomizedGrade, RandomizedResponse
 from cutlayer.audit.empirical import GameResult, label_game
 from cutlayer.audit.guarantees.grades import Game, grade_votes
+from cutlayer.parties.active_setup import ActiveSetup
 from cutlayer.protections import grade_dp
 from cutlayer.protections.label_dp import LabelDP
 
@@ -17,9 +19,11 @@ KEY = bytes(range(32))
 ROWS = 4000
 
 
-def played(game: Game, label: float = 1.0, grade: float = 4.0, classes: int = 2) -> GameResult:
+def played(
+    game: Game, label: float = 1.0, grade: float = 4.0, classes: int = 2, repeats: int = 1, **more: bool
+) -> GameResult:
     privacy = {"label_dp": {"eps": label}}, {"grade_dp": {"epsilon": grade}}
-    return label_game(*grade_votes(game, *privacy, classes, ROWS, KEY))
+    return label_game(*grade_votes(game, *privacy, classes, ROWS, KEY, repeats, **more))
 
 
 @pytest.mark.parametrize(("epsilon", "classes"), [(1.0, 2), (2.0, 4)])
@@ -54,3 +58,24 @@ def test_grades_of_too_little_noise_exceed_epsilon(factor: float, monkeypatch: p
 def test_labels_that_are_not_drawn_exceed_epsilon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LabelDP, "labels", lambda self, y, ids: y.clone())
     assert played("labels").lower_bound > 5.0
+
+
+@pytest.mark.parametrize(("epsilon", "classes"), [(1.0, 2), (2.0, 4)])
+def test_the_label_of_all_rows_of_an_id_stays_under_epsilon(epsilon: float, classes: int) -> None:
+    """Neighbours that differ in the labels of all three rows of an id at once."""
+    outcome = played("labels", epsilon, classes=classes, repeats=3)
+    assert 0.7 * epsilon < outcome.lower_bound < epsilon
+
+
+def test_a_draw_of_each_row_of_an_id_would_exceed_epsilon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A majority of three draws tells the label of all rows at more than the epsilon of one."""
+
+    def majority(self: ActiveSetup, training: Tensor, digests: Any, ids: Tensor) -> Tensor:
+        other = torch.from_numpy(digests) ^ torch.arange(3, dtype=torch.uint8).repeat(len(ids))[: len(ids), None]
+        self.state.sent["labels"] = len(training)
+        drawn = self.state.chain.labels(training, other)
+        votes = torch.zeros(int(ids.max()) + 1, dtype=torch.int64).index_add_(0, ids, 2 * drawn - 1)
+        return (votes[ids] > 0).long()
+
+    monkeypatch.setattr(ActiveSetup, "_drawn", majority)
+    assert played("labels", 1.0, repeats=3).lower_bound > 1.0

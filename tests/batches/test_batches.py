@@ -221,6 +221,18 @@ def test_what_a_partner_signs_is_checked_too(run: Path, tmp_path: Path, monkeypa
         batches.check_release(tmp_path / "out", run, ACTIVE, local=local(run, ACTIVE), plaintext=True)
 
 
+def test_the_file_that_is_checked_is_the_one_of_its_name(run: Path, tmp_path: Path) -> None:
+    """The engine reads names as patterns: `p[1].parquet` would stand for an empty `p1.parquet`."""
+
+    def write_patterns(out: Path, rows: pa.Table) -> None:
+        parquet.write_table(pa.concat_tables([rows] * 2), out / "p[1].parquet")
+        parquet.write_table(rows.slice(0, 0), out / "p1.parquet")
+
+    made = batches.releaser(run, TELCO)(table(run, TELCO).slice(0, 1))
+    with pytest.raises(DataError, match="every id once"), begin(run, tmp_path / "out") as opened:
+        write_patterns(opened.out, made)
+
+
 def test_a_release_that_fails_is_neither_counted_nor_can_it_be_sent(run: Path, tmp_path: Path) -> None:
     before = verify(trail(run)).lines if trail(run).exists() else 0
     whole = table(run, TELCO)

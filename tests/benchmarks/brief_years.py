@@ -1,61 +1,61 @@
-"""The scripted year by files and by TLS, one after the other: `python -m tests.benchmarks.brief_years`, prints JSON.
+"""Disturbed years by files and by TLS, and the undisturbed year of both, in a process that has computed nothing.
 
-A process of its own: it forks, which a process with threads of other tests must not. Both share what it imports, and
-grades are fitted by the linear candidate alone: what is fitted is no subject of theirs.
+It forks, which a process with threads of other tests must not. Grades are fitted by the linear candidate alone: what is
+fitted is no subject of theirs.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmarks import year
-from tests.models.estimator_rows import few_strengths
+from tests.cli.jobs import share_engine
+from tests.prepared import prepare
 
 GRADE = "fit: {kind: grade}"
 IMPORTED = (
     "cutlayer.cli.exchange",
     "cutlayer.cli.exchange_steps",
     "cutlayer.cli.ledger",
-    "cutlayer.jobs.align",
-    "cutlayer.jobs.party",
-    "cutlayer.report.build",
-    "cutlayer.report.html",
-    "cutlayer.report.passive.build",
-    "cutlayer.report.passive.page",
-    "cutlayer.serving.between",
-    "cutlayer.serving.by_file",
-    "duckdb",
-    "encodings.idna",
-    "encodings.unicode_escape",
-    "encodings.utf_8_sig",
-    "grpc._channel",
-    "grpc._server",
-    "grpc._utilities",
-    "importlib.readers",
-    "jinja2",
-    "rbcl",
-    "sklearn.linear_model",
-    "torch.utils._device",
-    "typer._adapters",
-    "typer._click.decorators",
+    "cutlayer.serving.provenance",
 )
-"""What the commands of a month import, as far as it is not imported here: a process of its own would find it out."""
+"""What the commands of a month import besides those of other tests: a process of its own would find it out."""
 
 
-def main() -> None:
-    """Run a month of each kind, with one kill of each command, and print what was left."""
+def write_outcomes(file: Path) -> None:
+    """Run a month of each kind, with one kill of each command, and write what was left as JSON."""
     brief = year.PRIVATE[year.TELCO].replace(GRADE, "fit: {kind: grade, candidates: [linear], folds: 2}")
     assert brief != year.PRIVATE[year.TELCO]
     year.PRIVATE[year.TELCO] = brief
     year.WAIT = 3  # for a partner that was killed, and comes in the next turn
-    few_strengths(pytest.MonkeyPatch())
-    year._imported_by_a_month = lambda _place: [*IMPORTED]
-    year.import_ahead()
-    years = (year.both_years(200, 1, 1, 1, tls=tls) for tls in (False, True))
-    print(json.dumps([year.outcome(*pair) for pair in years]))
+    share_engine(pytest.MonkeyPatch())
+    for name in IMPORTED:
+        import_module(name)
+    prepare()
+    file.write_text(json.dumps([*outcomes(200, months=1, seed=1)]))
 
 
-if __name__ == "__main__":
-    main()
+def outcomes(rows: int, months: int, seed: int) -> Iterator[dict[str, Any]]:
+    """What the year by files, and that by TLS, each disturbed, left, beside the undisturbed one by files.
+
+    Draws are the same however files travel, and so are scores and ledgers: one undisturbed year is enough for both.
+    """
+    with tempfile.TemporaryDirectory() as place:
+        (made := Path(place) / "made").mkdir()
+        year.organise(made, rows, months)
+
+        def left(name: str, kills: int, *, tls: bool) -> year.Year:
+            base = Path(shutil.copytree(made, Path(place) / name))
+            return year.run_year(base, months=months, kills=kills, seed=seed, tls=tls)
+
+        undisturbed = left("undisturbed", 0, tls=False)
+        for name in ("files", "tls"):
+            yield year.outcome(undisturbed, left(name, 1, tls=name == "tls"))

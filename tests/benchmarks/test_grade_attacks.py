@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -48,12 +49,26 @@ def measured(part: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *cases: A
 def test_labels_that_are_an_attribute_are_read_back_and_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lines = measured("chosen", tmp_path, monkeypatch, (0, 0.0, "rate"), (100, 0.0, "zero"))
-    whole, zeros = (line for line in lines if line["attribute"].startswith("kind"))
+    lines = measured("chosen", tmp_path, monkeypatch, (0, 0.0, "rate"), (100, 0.0, "zero"), (100, 0.25, "stated"))
+    whole, zeros, stated = (line for line in lines if line["attribute"].startswith("kind"))
     assert whole["own"] < 0.6 < 0.95 < whole["8"]["auc"]
     assert whole["8"]["of"] == whole["8"]["carried"] > grade_attacks.default_limit(8.0)
-    assert (whole["fault"], zeros["fault"]) == (False, True)
+    assert (whole["fault"], zeros["fault"], stated["fault"]) == (False, True, False)
     assert "rates" in capsys.readouterr().out
+
+
+def test_what_a_limit_lets_through() -> None:
+    """The AUC of normal scores, of which the information is computed by another way: by draws."""
+    draw = np.random.default_rng(0)
+    for share, rows in ((0.15, 0.5), (0.05, 0.1)):
+        distance = NormalDist().inv_cdf(grade_attacks.auc_of(share, rows)) * np.sqrt(2)
+        attribute = draw.random(400_000) < rows
+        scores = draw.normal(size=len(attribute)) + distance * attribute
+        ratio = np.exp(distance * scores - distance**2 / 2)
+        posterior = rows * ratio / (rows * ratio + 1 - rows)
+        left = -(posterior * np.log2(posterior) + (1 - posterior) * np.log2(1 - posterior)).mean()
+        entropy = -(rows * np.log2(rows) + (1 - rows) * np.log2(1 - rows))
+        assert 1 - left / entropy == pytest.approx(share, abs=0.004)
 
 
 def test_reads_are_more_with_grades_than_without(

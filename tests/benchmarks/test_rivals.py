@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import socket
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,7 @@ import pytest
 import torch
 from torch import nn
 
-from benchmarks import real_divisions, single_releases
+from benchmarks import real_divisions, single_releases, tasks
 from benchmarks.rivals.page import page
 from benchmarks.rivals.relay import Relay
 from benchmarks.rivals.systems import first_gradients, not_split_by, turns
@@ -123,7 +125,7 @@ def test_the_table_names_what_was_read_and_leaves_out_what_was_not() -> None:
         {**about, "system": "open", "auc": 0.9, "bytes": 2_000_000, "labels": 1.0, "columns": _read(0.5)},
         {**about, "system": "shares", "auc": 0.8, "bytes": 0, "output": _read(0.1)},
     ]
-    rows = page(lines).splitlines()
+    rows = [line for line in page(lines).splitlines() if line.startswith("|")]
     assert rows[2] == "| open | 1 | 0.900 | – | 2.0 | 1.0 | 2.00 | 1.000 | 0.500 (0.900) | – |"
     assert rows[3] == "| shares | 1 | 0.800 | – | 2.0 | 1.0 | – | – | – | 0.100 (0.900) |"
 
@@ -137,9 +139,31 @@ def test_a_system_is_compared_with_grades_on_the_same_rows() -> None:
         for seed, auc in enumerate(each)
         if auc is not None
     ]
-    rows = page(lines).splitlines()
+    rows = [line for line in page(lines).splitlines() if line.startswith("|")]
     assert rows[3].startswith("| other | 2 | 0.840 ± 0.635 | -0.010 ± 0.000 |")  # rows that are hard are so for both
     assert rows[4].startswith("| half | 1 | 0.700 | -0.100 |")
+
+
+def test_lines_of_counts_and_survival_are_written_with_the_commit_once_all_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, lines = (
+        tmp_path / "tasks.jsonl",
+        [{"data": "flchain", "integrated_brier": 0.1}, {"data": "randhie", "d2": 0.2}],
+    )
+    monkeypatch.setattr(tasks, "provenance", lambda: {"commit": "abc", "host": "a machine"})
+    monkeypatch.setattr(tasks, "measured", lambda other, folder: iter(lines))
+    tasks.main(["--other", "python", "--results", str(path)])
+    assert [json.loads(line) for line in path.read_text().splitlines()] == [{**line, "commit": "abc"} for line in lines]
+
+    def interrupted(other: str, folder: Path) -> Iterator[dict[str, object]]:
+        yield lines[0]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tasks, "measured", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        tasks.main(["--other", "python", "--results", str(path)])
+    assert len(path.read_text().splitlines()) == 2  # a run that fails leaves what was there
 
 
 def _read(r2: float) -> dict[str, float]:

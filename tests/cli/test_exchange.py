@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import csv, parquet
+from safetensors.torch import load_file
 
 from cutlayer.accounting import log_of_run
 from cutlayer.serving import prediction_release
@@ -218,6 +219,29 @@ def test_a_year_of_one_command(graded: Place) -> None:
     assert {each["waiting_for"].split("/")[1] for each in august.values()} == {"predict-2~august"}
     runs = place.call("ledger", ".cutlayer", "--json").document()["runs"]
     assert [(run["party"], run["runs_on_these_rows"]) for run in runs] == [("bank", 2), ("telco", 2)] * 2
+
+
+def test_customers_with_several_rows(graded: Place) -> None:
+    """One drawn label and one grade of each id cross, and each row of the bank is scored."""
+    place = graded
+    private = {**PRIVATE["bank"], "id": {"column": "id", "duplicates": "keep"}}
+    (place.folder / "bank.yaml").write_text(as_yaml({**private, "privacy": {"label_dp": {"eps": 3.0}}}))
+    write_tables(place.folder, "-june", 1000)
+    for stem in ("", "-june"):
+        rows = csv.read_csv(place.folder / f"bank{stem}.csv")
+        csv.write_csv(pa.concat_tables([rows, rows.slice(0, 150)]), place.folder / f"bank{stem}.csv")
+    until_done(place)
+    kept = load_file(place.folder / "runs" / "job-telco-1" / "checkpoint" / "telco" / "drawn.safetensors")["labels"]
+    assert 120 < len(kept) < 240
+    june = ("--round", "june", "--data")
+    for _ in range(3):
+        start(place, "telco", *june, "telco-june.csv")
+        said = start(place, "bank", *june, "bank-june.csv", "--out", "june.parquet")
+    assert (said["state"], said["rows"]) == ("done", 450)
+    scored = parquet.read_table(place.folder / "june.parquet")
+    assert [int(own) for own in scored["id"].to_pylist()] == csv.read_csv(place.folder / "bank-june.csv")[
+        "id"
+    ].to_pylist()
 
 
 def test_a_month_by_hand_finds_the_latest_version(graded: Place) -> None:

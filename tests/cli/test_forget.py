@@ -246,6 +246,32 @@ def test_a_table_of_forgotten_rows_alone_is_refused_with_that_reason(world: Path
     assert "expected rows to predict at bank, got 1, all of them that were forgotten" in told.err
 
 
+def test_a_run_that_is_elsewhere_is_named_since_it_stays(place: Place) -> None:
+    job, elsewhere = lay_out(place.folder / "world", "bank", "telco"), place.folder / "elsewhere"
+    assert place.call("run", job, "--out", elsewhere).code == 0
+    done = place.call("forget", job, "--rows", listed(job.parent, (77,)), "--json").document()
+    assert done["not_deleted"] == [f"the run in {elsewhere}, where --run looks"]
+    assert (elsewhere / "job.yaml").exists()
+
+
+def test_a_forgotten_id_takes_all_rows_of_it(place: Place) -> None:
+    """Two rows of the bank for each third customer: the choices and draws of the other ids stay as they were."""
+    for name, without in (("world", ()), ("never", (77, 99))):
+        job = lay_out(place.folder / name, "bank", "telco", without=without)
+        document = job_of("bank", "telco")
+        document["parties"]["bank"]["id"] = {"column": "id", "duplicates": "keep"}
+        job.write_text(as_yaml(document))
+        rows = table_of("bank", without)
+        more = rows.filter(pa.array(rows["id"].to_numpy() % 3 == 0))
+        csv.write_csv(pa.concat_tables([rows, more]), job.parent / "bank.csv")
+        assert place.call("run", job).code == 0
+    world, never = place.folder / "world", place.folder / "never"
+    done = place.call("forget", world / "job.yaml", "--rows", listed(world, (77, 99)), "--json")
+    assert json.loads(done.out)["left_out"] == {"bank": 3, "telco": 2}
+    same(world / "runs" / "job", never / "runs" / "job")
+    assert contents(never / ".cutlayer" / "bank.key.labels") == contents(world / ".cutlayer" / "bank.key.labels")
+
+
 def test_a_partner_that_is_forgotten_leaves_the_run_that_never_had_it(place: Place) -> None:
     world, never = place.folder / "world", place.folder / "never"
     assert place.call("run", lay_out(world, "bank", "telco", "shop")).code == 0

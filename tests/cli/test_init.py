@@ -82,15 +82,22 @@ def write_many(folder, rows, ids):
     csv.write_csv(pa.table({"id": [*range(rows)], "calls": [row % 7 for row in range(rows)]}), folder / "telco.csv")
 
 
-def test_rows_that_share_an_id_are_not_graded(place, folder):
-    """Their labels cannot be drawn: `check` would refuse the job."""
-    write_many(folder, 3_000, (row // 2 for row in range(3_000)))
+def test_of_rows_that_share_an_id_one_counts(place, folder):
+    """36,000 rows of 12,000 ids have 12,000 drawn labels, which are worth as much as those of as many rows."""
+    write_many(folder, 36_000, (row // 3 for row in range(36_000)))
     named = ("--labels", "bank.csv", "--label", "default", "--id", "id", "--rows", "all")
-    result = place.call("init", folder, "--protect", "both", *named, "--yes")
+    result = place.call("init", folder, *named, "--yes")
     assert result.code == 0
-    assert "by noise instead of grades (rows that share an id have no grade of their own)" in result.out
-    assert "grade" not in (folder / "job.yaml").read_text()
-    assert place.call("check", folder / "job.yaml").code == 0
+    assert "protected: labels, which are drawn, and columns" in result.out
+    owner = load_job(folder / "job.yaml").parties["bank"]
+    assert (owner.privacy, owner.id.duplicates) == ({"label_dp": {"eps": 1.0}}, "keep")
+    printed = place.call("check", folder / "job.yaml")
+    assert printed.code == 0
+    worth = re.search(r"labels drawn at 1 are worth ([\d,]+) rows to telco", " ".join(printed.out.split()))
+    assert 1000 < int(worth[1].replace(",", "")) < 2000
+    assert place.call("init", folder, *named, "--apart", "--overwrite", "--yes").code == 0
+    half = place.call("check", folder / "job.yaml", "--as", "bank", "--local", folder / "bank.yaml")
+    assert re.search(r"labels drawn at 1 are worth [12],\d\d\d rows to telco.*, if all rows train", half.out)
 
 
 @pytest.mark.parametrize(("rows", "epsilon", "options"), [(12_000, 1.0, []), (3_000, 2.0, ["--protect", "both"])])

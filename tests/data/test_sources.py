@@ -182,14 +182,14 @@ def test_a_short_file_unpacks_to_no_more_than_memory_allows(
     tmp_path: Path, ending: str, pack: Callable[[bytes], bytes]
 ) -> None:
     path = written(
-        tmp_path, pack(b"id,x\n" + b"".join(b"%d,%09000d\n" % (n, 0) for n in range(8_000))), f"t.csv{ending}"
+        tmp_path, pack(b"id,x\n" + b"".join(b"%d,%09000d\n" % (n, 0) for n in range(2_000))), f"t.csv{ending}"
     )
     assert path.stat().st_size < 1 << 20
     with pytest.raises(
-        DataError, match=r"at most 67 MB once it is fetched and unpacked, got more; raise the party's memory"
+        DataError, match=r"at most 17 MB once it is fetched and unpacked, got more; raise the party's memory"
     ):
-        open_source(TableConfig(path=path), "bank", memory=1 << 20).read(["x"])
-    assert open_source(TableConfig(path=path), "bank", memory=2 << 20).read(["x"]).num_rows == 8_000
+        open_source(TableConfig(path=path), "bank", memory=1 << 18).read(["x"])
+    assert open_source(TableConfig(path=path), "bank", memory=1 << 19).read(["x"]).num_rows == 2_000
 
 
 def test_a_line_without_end_takes_no_memory(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from ruamel.yaml import YAML
 
@@ -50,6 +51,22 @@ def test_a_row_of_the_office_serves_the_flights_of_its_hour(tables: Path, cutlay
     assert code == 0
     data = found["data"]
     assert data["train"] + data["validation"] + data["test"] == 800
-    known = (tables / "weather-by-flight.csv").read_text(encoding="utf-8").count("\n") - 1
-    assert data["held"] == {"weather": known}
-    assert known < 800, "no flight of the sample lacks the weather"
+    assert data["held"] == {"weather": _known(tables, "weather.csv", "origin", "time_hour")}
+    assert data["held"]["weather"] < 800, "no flight of the sample lacks the weather"
+
+
+def test_each_partner_has_its_own_file_and_the_airline_two_keys(tables: Path, cutlayer: Callable) -> None:
+    shutil.copyfile(EXAMPLE / "three.yaml", tables / "three.yaml")
+    code, found = cutlayer("check", tables / "three.yaml")
+    assert code == 0
+    known = {"weather": _known(tables, "weather.csv", "origin", "time_hour")}
+    known["registry"] = _known(tables, "planes.csv", "tailnum")
+    assert found["lacking"] == {name: 800 - rows for name, rows in known.items()}
+    assert [party["rows"] for party in found["parties"]] == [800, 26_115, 3322]
+
+
+def _known(tables: Path, file: str, *key: str) -> int:
+    """Number of flights whose row a partner has."""
+    own = set(pd.read_csv(tables / file)[[*key]].itertuples(index=False, name=None))
+    flights = pd.read_csv(tables / "flights.csv", dtype={"tailnum": str})
+    return sum(row in own for row in flights[[*key]].itertuples(index=False, name=None))

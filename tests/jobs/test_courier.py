@@ -524,7 +524,9 @@ def test_an_exchange_goes_on_with_the_same_inputs_alone(monkeypatch: pytest.Monk
 
     def begun(job: Job = JOB, purpose: Purpose = Purpose.ALIGN, rows: int = 5, first: int = 0, keys: int = 0) -> None:
         digests = np.arange(first, first + 80, dtype=np.uint8).reshape(5, 16)
-        table: Any = SimpleNamespace(digests=digests, keys=(digests + 1,) * bool(keys), stated_rows=rows)
+        table: Any = SimpleNamespace(
+            digests=digests, keys=(digests + 1,) * bool(keys), stated_rows=rows, partner_ids={}
+        )
         if keys == 2:
             table.keys = (digests + 2,)
         alignment = Alignment(purpose=purpose, folder=Path("progress"))

@@ -92,7 +92,14 @@ def test_the_wheel_of_a_plugin_holds_its_package_in_the_version_of_the_core(
 ) -> None:
     source = ROOT / "plugins" / plugin / "src"
     build(source.parent, tmp_path, "wheel")
-    inside = {name for name in files(tmp_path) if ".dist-info/" not in name}
+    inside, others = set(), {}
+    for name, size in files(tmp_path).items():
+        if ".dist-info/" in name:
+            others[Path(name).name] = size
+        else:
+            inside.add(name)
+    assert others["LICENSE"] == (ROOT / "LICENSE").stat().st_size
+    assert (source.parent / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
     assert inside == {path.relative_to(source).as_posix() for path in source.rglob("*.*") if path.suffix != ".pyc"}
     assert version(tmp_path) == version(dist)
 

@@ -22,7 +22,11 @@ from torch import Tensor
 from cutlayer.channel import Kind, Message
 from cutlayer.channel.compression import GradeBytes
 from cutlayer.channel.parcel import ParcelWriter
-from cutlayer.config import Job, LimitsConfig, validated
+from cutlayer.config import Job, LimitsConfig, NumbersConfig, validated
+from cutlayer.data.encoded import Encoded
+from cutlayer.data.encoding import Encoder
+from cutlayer.data.numbers import NumberEncoder
+from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError, PeerLost, ProtocolError
 from cutlayer.jobs.audit import audit_again
 from cutlayer.jobs.check import check_job
@@ -31,6 +35,8 @@ from cutlayer.jobs.options import Options, Progress
 from cutlayer.kernels.noise.label_levels import levels_for
 from cutlayer.kernels.noise.score_bands import channel, information
 from cutlayer.kernels.rows.grade_columns import columns_of_grades, grades_of_columns
+from cutlayer.models.bottom_fits.base import DrawnLabels
+from cutlayer.parties.carried import carried, check_limits
 from cutlayer.parties.faults import At
 from cutlayer.results.leaks import LeakResult
 from cutlayer.serving import Serving
@@ -160,6 +166,27 @@ def test_labels_are_counted_in_the_ledger_of_all_runs_before_they_leave(tmp_path
     with pytest.warns(UserWarning, match="labels of the same rows were drawn before"):
         world.run(graded(eps=2.0), tables(rows=300))
     assert world.total(ACTIVE) == 3.0
+
+
+@pytest.mark.filterwarnings("ignore:labels of the same rows were drawn before")
+def test_labels_of_two_jobs_add_up_at_both_sides(tmp_path: Path) -> None:
+    """Although the shared job is the same: which column the labels are, only their owner knows."""
+    world, given = World(tmp_path), tables(rows=300)
+    other = pa.array(np.where(given[ACTIVE]["bank_1"].to_numpy() > 0, "yes", "no"))
+    given[ACTIVE] = given[ACTIVE].append_column("attribute", other)
+    made = raw(eps=1.0)
+    made["parties"][ACTIVE]["features"] = {"exclude": ["label", "attribute"]}
+    jobs = []
+    for label in ("label", "attribute"):
+        made["parties"][ACTIVE]["label"] = label
+        jobs.append(validated(Job, made, ""))
+    assert jobs[0].digest() == jobs[1].digest()
+    drawn = []
+    for nth, job in enumerate([*jobs, *jobs]):
+        drawn.append(kept(world.run(job, given), "released")["released"])
+        assert (world.total(ACTIVE), world.total(TELCO)) == ((1.0, 8.0), (2.0, 16.0))[min(nth, 1)]
+    assert not torch.equal(drawn[0], drawn[1])
+    assert torch.equal(drawn[0], drawn[2])
 
 
 def test_without_noise_columns_have_no_guarantee() -> None:
@@ -404,6 +431,24 @@ def test_labels_of_no_draw_of_the_task_are_refused(
         run(graded(), tables(rows=300), tmp_path)
 
 
+def test_a_label_owner_does_not_choose_the_epsilon_that_its_labels_are_compared_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It sends an attribute of few rows, and states an epsilon of which every rate is a rate of draws."""
+    attribute = torch.zeros(180, dtype=torch.uint8)
+    attribute[:5] = 1
+    assert DrawnLabels(attribute, 1.0, 2).fault()
+    assert not DrawnLabels(attribute, 50.0, 2).fault()
+    tamper(monkeypatch, Kind.LABELS, with_fields(epsilon=50.0))
+    with pytest.raises(ProtocolError, match="drawn labels from bank of epsilon 4 at most, got 50"):
+        run(graded(), tables(rows=300), tmp_path / "default")
+    monkeypatch.undo()
+    agreed = graded(bottom=GRADE | {"label_epsilon": 3.0})
+    tamper(monkeypatch, Kind.LABELS, with_fields(epsilon=3.5))
+    with pytest.raises(ProtocolError, match=r"of epsilon 3 at most, got 3.5; agree on one"):
+        run(agreed, tables(rows=300), tmp_path / "agreed")
+
+
 def test_levels_of_a_number_are_in_the_ledger_of_its_run(tmp_path: Path) -> None:
     job = graded(task="regression", eps=4.0)
     outcome = run(job, tables("regression", rows=300), tmp_path).active
@@ -486,6 +531,38 @@ def test_an_attribute_that_no_threshold_tells_is_carried(tmp_path: Path) -> None
         run(graded(fit), given, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("values", "attribute"),
+    [
+        ([0.0] * 92 + [1.0] * 8, 1.0),  # a flag
+        ([0.0] * 95 + [1.0] * 2 + [2.0] * 2 + [7.0], 7.0),  # a count
+        ([-1.0] * 4 + [0.0] * 93 + [1.0] * 3, 1.0),
+        ([0.0] * 50 + [1.0] + [2.0] * 49, 1.0),  # between two frequent values
+        ([0.0] * 5 + [1.0] * 95, 0.0),
+    ],
+)
+def test_no_attribute_of_a_number_that_nearly_always_is_one_value_passes_its_limit(
+    values: list[float], attribute: float
+) -> None:
+    """Grades that are nothing but the attribute, of a column of which every decile is the same."""
+    column = np.array(values * 80, dtype=np.float32)[:, None]
+    encoder = Encoder(encoders=(NumberEncoder.fit("ill", column[:, 0].astype(float), NumbersConfig(), "table"),))
+    store = Store(Encoded(np.zeros((len(column), 0), np.int32), column, None), encoder.columns)
+    grades = np.where(column[:, 0] == attribute, 15, np.arange(len(column)) % 15)
+    with pytest.raises(ConfigError, match=r"an attribute of ill at most, got 0\.9"):
+        check_limits(carried(store, encoder, grades, 8.0, 16), {"ill": 0.5}, TELCO)
+
+
+@pytest.mark.parametrize("rows", [20, 90, 400])
+def test_a_release_of_few_rows_has_limits_too(rows: int) -> None:
+    """A label owner that aligns few rows in each of many runs would else read the attribute of all of them."""
+    column = (np.arange(rows, dtype=np.float32) % 4 == 0).astype(np.float32)[:, None]
+    encoder = Encoder(encoders=(NumberEncoder.fit("ill", column[:, 0].astype(float), NumbersConfig(), "table"),))
+    store = Store(Encoded(np.zeros((rows, 0), np.int32), column, None), encoder.columns)
+    with pytest.raises(ConfigError, match="an attribute of ill at most"):
+        check_limits(carried(store, encoder, column[:, 0].astype(np.int64), 4.0, 2), {"ill": 0.5}, TELCO)
+
+
 def test_what_is_carried_is_the_information_of_the_drawn_grade() -> None:
     """Against scikit-learn's, of as many draws."""
     rng = np.random.default_rng(0)
@@ -514,6 +591,7 @@ FAULTY: list[tuple[Any, str]] = [
     (lambda made: made["parties"][ACTIVE]["privacy"]["label_dp"].update(range=[0, 1]), "label_dp.range with classes"),
     (_ungraded, "{kind: grade} with grade_dp, got linear"),
     (lambda made: made["model"]["bottom"].update({TELCO: {"kind": "grade", "grades": 17}}), "less than or equal"),
+    (lambda made: made["parties"][ACTIVE]["privacy"]["label_dp"].update(eps=5.0), "label_epsilon of 5 or more"),
 ]
 
 

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from safetensors import safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 from cutlayer.errors import CheckpointError, DataError, RunFolderError
 from cutlayer.problem.task import Task
@@ -153,6 +153,34 @@ def test_another_eps_or_number_of_classes_has_draws_and_a_memory_of_its_own(tmp_
     first, _ = train(tmp_path, "a", y, ids)
     second, _ = train(tmp_path, "b", corrected, ids, **other)
     assert precision(first, second, changed) < 0.2
+
+
+def test_a_row_is_forgotten_in_every_memory_and_not_in_that_of_the_present_settings_alone(tmp_path):
+    """With the secret, a memory tells the label of each row that it has, whatever is drawn now."""
+    ids, y, _, _ = rows(count=50)
+    for run, (eps, classes) in enumerate([(1.0, 2), (2.0, 2), (1.0, 3)]):
+        train(tmp_path, str(run), y, ids, eps=eps, classes=classes)
+    assert memory(tmp_path, "any").forget(ids[:3]) == ()
+    for run, (eps, classes) in enumerate([(1.0, 2), (2.0, 2), (1.0, 3)]):
+        kept = load_file(next((tmp_path / "bank.key.labels").glob(f"{which(eps, classes)}-0.safetensors")))
+        assert len(kept["ids"]) == 47
+        changed = torch.cat([1 - y[:3], y[3:]])
+        train(tmp_path, f"later {run}", changed, ids, eps=eps, classes=classes)  # as if never drawn
+
+
+def test_a_memory_that_does_not_state_what_it_is_of_is_named_and_stays(tmp_path, monkeypatch):
+    ids, y, _, _ = rows(count=50)
+    with monkeypatch.context() as earlier:
+        earlier.setattr(label_memory, "astuple", lambda of: ("other", of.eps, of.classes))
+        train(tmp_path, "a", y, ids)
+    (name,) = memory(tmp_path, "any").forget(ids[:3])
+    assert name.endswith("-0.safetensors")
+    train(tmp_path, "b", y, ids)  # which states it
+    assert memory(tmp_path, "any").forget(ids[:3]) == ()
+
+
+def which(eps, classes):
+    return memory("", "")._which(Drawn(context(classes).label_column, eps, classes))
 
 
 def test_another_label_column_has_a_memory_and_draws_of_its_own(tmp_path):

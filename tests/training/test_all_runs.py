@@ -27,6 +27,7 @@ from cutlayer.accounting import (
 from cutlayer.accounting.run_store import NAME, RunLine, RunStore, row_words, rows_digest
 from cutlayer.cli.app import _run
 from cutlayer.config import BudgetConfig, Job, SplitConfig, validated
+from cutlayer.data.ids import plain_digests, spellings
 from cutlayer.errors import BudgetExceeded, CheckpointError, ConfigError
 from cutlayer.protections import REGISTRY
 from cutlayer.training.all_runs import (
@@ -124,6 +125,42 @@ def test_a_sum_is_of_runs_of_which_each_covers_itself() -> None:
         assert (total.delta, total.epsilon) == (delta, Composition.of([twice]).epsilon(delta))
 
 
+def test_another_rule_for_ids_makes_no_other_rows_of_them(world: World) -> None:
+    """A partner that is asked to write `id.normalise` otherwise has the sum of both runs, and its budget stops it."""
+
+    def spelled(rule: str, seed: int, budget: float = 100.0) -> Job:
+        raw = raw_job(audit={"every": "never"}, epochs=1, batch_size=96, seed=seed)
+        limit = {"epsilon": budget, "over": "all_runs"}
+        raw["parties"][TELCO] |= {"privacy": {"noisy": {"multiplier": 4.0}, "budget": limit}}
+        for party in raw["parties"].values():
+            party["id"] = {"column": "id", "normalise": rule}
+        return validated(Job, raw, "")
+
+    given = {
+        name: table.set_column(0, "id", pa.array([f"Mr {row}" for row in table["id"].to_pylist()]))
+        for name, table in GIVEN.items()
+    }
+    world.run(spelled("strip", 0), given)
+    once = world.total(TELCO)
+    assert once is not None
+    with pytest.raises(BudgetExceeded, match="over 2 runs"):
+        world.run(spelled("lower", 1, budget=1.01 * once), given)
+    world.run(spelled("lower", 1), given)
+    assert world.total(TELCO) > 1.2 * once  # type: ignore[operator]
+    assert len({line.count for line in world.lines(TELCO)}) == 1
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("AB", " ab "), ("007", "7"), ("+49 89 1234567", "004989-1234567"), ("7.0", "7"), ("é", "É")]
+)
+def test_ids_that_some_rule_takes_for_one_have_a_form_in_common(one: str, other: str) -> None:
+    def words(text: str) -> set[bytes]:
+        every = [*spellings(pa.array([text])).values(), plain_digests(pa.array([text]))]
+        return {each.tobytes() for each in every}
+
+    assert words(one) & words(other)
+
+
 def test_a_budget_of_all_runs_is_of_every_asset_and_receiver_at_its_own_delta() -> None:
     lines = [line_of(run, DRAWN, replace(NOISY, towards=(TELCO, "shop"), delta=0.5)) for run in "ab"]
     noise = Composition.of([replace(NOISY.event, releases=ReleasePlan(6))])
@@ -156,7 +193,9 @@ def test_a_run_that_exceeds_its_plan_is_counted_beyond_it_once(tmp_path: Path, m
     monkeypatch.setattr("cutlayer.training.all_runs.planned_entries", lambda *_: (DRAWN, NOISY, STEPS))
     chain: Any = SimpleNamespace(budget=None)
     for start in range(2):
-        run = AllRuns(job(), ACTIVE, chain, RunStore(tmp_path / NAME), tmp_path / "mark.json", "run", "s")
+        run = AllRuns(
+            job(), ACTIVE, chain, RunStore(tmp_path / NAME), tmp_path / "a" / "b" / "c.json", "run", "s", np.copy
+        )
         run.exceed(2, 4)
         assert len(RunStore(tmp_path / NAME).lines()) == start, "it names no rows before it is set up"
         run.set_up(np.ones((1, 16), np.uint8), lambda: "draws")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from cutlayer.alignment.agreed_rows import agreed_rows
-from cutlayer.alignment.held_rows import HeldRows
 from cutlayer.alignment.intersection import Alignment, Purpose
 from cutlayer.config import Job
 from cutlayer.data.party_data import PartyTable
@@ -36,5 +35,4 @@ def agreed_alignment(
         what = "which rows each partner has, with rows: all" if names_rows else "which row is which, with several keys"
         raise ConfigError.expected(f"the file that says {what}", "none", remedy)
     agreed = agreed_rows(rows, table, job.passives if names_rows else ())
-    held = HeldRows(agreed.held)
-    return Alignment("agreed", purpose, agreed=agreed.positions, held=held, agreed_ids=agreed.ids, pilot=pilot)
+    return Alignment("agreed", purpose, agreed=agreed.positions, held=agreed.held, agreed_ids=agreed.ids, pilot=pilot)

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
+from cutlayer.alignment.held_rows import ALL_HAVE_ALL, HeldRows
 from cutlayer.data.align import Positions, checked_positions, intersect
 from cutlayer.data.ids import DIGEST_BYTES, Digests
 from cutlayer.data.party_data import PartyTable
@@ -26,13 +28,12 @@ class AgreedRows(NamedTuple):
 
     Attributes:
         positions: Row numbers in the party's table, in the common order, int64 (n,); `None` for all rows.
-        held: The row of each other party that belongs to each of these, by its own number, int64 (n,); -1 where it has
-            none; empty where all have all.
+        held: The row of each other party that belongs to each of these.
         ids: With several keys the ids of these rows that all parties know, uint8 (n, 16).
     """
 
     positions: Positions | None
-    held: Mapping[str, Positions]
+    held: HeldRows = ALL_HAVE_ALL
     ids: Digests | None = None
 
 
@@ -50,7 +51,7 @@ def agreed_rows(path: Path | None, table: PartyTable, peers: Sequence[str] = ())
         AlignmentError: It is of another table.
     """
     if path is None:
-        return AgreedRows(None, {})
+        return AgreedRows(None)
     try:
         text = csv.ConvertOptions(column_types={"id": pa.string(), COMMON_ID: pa.string()})  # an id may be 03141828
         read = csv.read_csv(path, convert_options=text)
@@ -68,9 +69,21 @@ def agreed_rows(path: Path | None, table: PartyTable, peers: Sequence[str] = ())
         )
     if common is not None:
         intersect({str(path): common})  # which refuses an id that repeats
+    return AgreedRows(positions, _held(table, positions, has), common)
+
+
+def _held(table: PartyTable, positions: Positions, has: Mapping[str, npt.NDArray[np.bool_]]) -> HeldRows:
+    """The row of each other party that belongs to each row, by which of them have one, bool (n,)."""
+    if table.partner_ids:
+        ids = {peer: table.ids_for(peer) for peer in has}
+        common = {}
+        for peer, there in has.items():
+            named = np.unique(ids[peer].of_rows[positions[there]])
+            named = named[named >= 0]
+            common[peer] = named[intersect({peer: ids[peer].digests[named]})[peer]]
+        return HeldRows.of_ids(ids, common, positions)
     is_new = begins_run(table.digests[positions])
-    held = {peer: np.where(there, (there & is_new).cumsum() - 1, -1) for peer, there in has.items()}
-    return AgreedRows(positions, held, common)
+    return HeldRows({peer: np.where(there, (there & is_new).cumsum() - 1, -1) for peer, there in has.items()})
 
 
 def _ids(column: pa.ChunkedArray) -> Digests:

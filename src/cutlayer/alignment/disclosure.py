@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from cutlayer.config import FrozenModel
@@ -60,6 +60,7 @@ class AlignmentRecord(FrozenModel):
         active: Name of the active party.
         passives: Names of all passive parties.
         keys: Number of keys that identify a row.
+        referring: Whether rows of the active party refer to those of each partner by ids of their own.
         crossed: Whether ids crossed between processes; in one process nothing left the machine.
         links: The active party's with each passive party; of a passive party its own.
     """
@@ -69,6 +70,7 @@ class AlignmentRecord(FrozenModel):
     active: str
     passives: tuple[str, ...]
     keys: int = 1
+    referring: bool = False
     crossed: bool = True
     links: tuple[LinkIds, ...]
 
@@ -154,31 +156,36 @@ class Disclosure(NamedTuple):
     guessable: int | None = None
 
 
-def recorded_active(side: AligningSide, aligned: CommonRows, stated: int) -> AlignmentRecord | None:
+def recorded_active(
+    sides: Sequence[AligningSide], each: Sequence[CommonRows], stated: Mapping[str, int], *, referring: bool
+) -> AlignmentRecord | None:
     """The record of the active party; `None` of an alignment that did not name the rows.
 
     Args:
-        side: The active party's side.
-        aligned: What it learned, of its different ids.
-        stated: Number of rows that it stated.
+        sides: The active party's side with all partners, or with each.
+        each: What it learned at each, of its different ids.
+        stated: Number of rows that it stated to each partner.
+        referring: Whether it has ids of their own for the partners' rows.
     """
-    if aligned.positions is None:
+    if any(aligned.positions is None for aligned in each):
         return None
-    run, several = len(aligned.positions), len(side.ports) > 1
-    pairwise = side.all_rows or side.alignment.method != "agreed" or not several
-    common = {peer: aligned.sizes[peer] if pairwise else None for peer in side.ports}
-    links = tuple(
-        LinkIds(
+    links = tuple(link for side, aligned in zip(sides, each, strict=True) for link in _links_of(side, aligned, stated))
+    found = _record(sides[0], sides[0].name, tuple(stated), links, all_rows=sides[0].all_rows)
+    return found.model_copy(update={"referring": referring})
+
+
+def _links_of(side: AligningSide, aligned: CommonRows, stated: Mapping[str, int]) -> Iterator[LinkIds]:
+    pairwise = side.all_rows or side.alignment.method != "agreed" or len(side.ports) == 1
+    for peer in side.ports:
+        common = aligned.sizes[peer] if pairwise else None
+        yield LinkIds(
             party=peer,
-            active=TableSize(rows=side.table.rows, stated=stated),
+            active=TableSize(rows=side.table.rows, stated=stated[peer]),
             passive=_stated(side, peer),
-            common=common[peer],
-            run=(common[peer] or 0) if side.all_rows else run,
+            common=common,
+            run=(common or 0) if side.all_rows else len(aligned.positions if aligned.positions is not None else ()),
             by_key=aligned.by_key.get(peer, ()),
         )
-        for peer in side.ports
-    )
-    return _record(side, side.name, tuple(side.ports), links, all_rows=side.all_rows)
 
 
 def recorded_passive(

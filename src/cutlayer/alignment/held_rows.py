@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,11 +15,11 @@ import torch
 from torch import Tensor
 
 from cutlayer.channel import rows_digest
-from cutlayer.config import Job
+from cutlayer.config import Job, TrainConfig
 from cutlayer.data.align import Positions
 from cutlayer.data.distinct_ids import DistinctIds, Identified
 from cutlayer.data.ids import Digests
-from cutlayer.data.split import Split
+from cutlayer.data.split import Split, rows_by_id
 from cutlayer.data.store import Store
 from cutlayer.storage.durable import make_folder
 from cutlayer.storage.row_arrays import chosen, chunks_of, gathered, row_array
@@ -26,8 +27,8 @@ from cutlayer.storage.row_tensors import filled_rows
 from cutlayer.storage.tensor_file import stored_tensors, write_tensors
 
 HELD_FILE = "held.safetensors"
-WHOLE = "whole/"
-"""Before the name of a party: its own numbers of all its rows, of which it released some alone."""
+WHOLE, IDS = "whole/", "ids/"
+"""Before the name of a party: its own numbers of all its rows, of which it released some alone; its ids of its rows."""
 EVERY = slice(None)
 
 
@@ -93,18 +94,20 @@ class PartOfBatch:
 class HeldRows:
     """The row of each passive party that belongs to each of the active party's rows.
 
-    Where ids repeat at the active party, a passive party's row belongs to several of its rows. A passive party knows
-    its own rows alone, in the order of the active party's.
+    Where ids repeat at the active party, or columns of its own refer to a passive party's rows, a row of these belongs
+    to several of its rows. A passive party knows its own rows alone, in the order of their ids.
 
     Attributes:
         by_party: A party's own number of each of the active party's rows, int64 (n,), by name; -1 of a row that it
             lacks. A party without an entry has all rows, with the same numbers.
         whole: The same before a pilot, of the parties that release some of their rows alone: `by_party` has -1 in all
             others of these.
+        ids: Ids of a party's own rows in their order, uint8 (m, 16), by name, where these are not the active party's.
     """
 
     by_party: Mapping[str, Positions] = field(default_factory=dict)
     whole: Mapping[str, Positions] = field(default_factory=dict)
+    ids: Mapping[str, Digests] = field(default_factory=dict)
 
     @classmethod
     def of_places(cls, places: Mapping[str, Positions], rows: int) -> HeldRows:
@@ -116,6 +119,24 @@ class HeldRows:
             for start, end in chunks_of(len(held)):
                 by_party[name][held[start:end]] = np.arange(start, end)
         return cls(by_party)
+
+    @classmethod
+    def of_ids(
+        cls, ids: Mapping[str, DistinctIds], common: Mapping[str, Positions], rows: Positions | slice = EVERY
+    ) -> HeldRows:
+        """From the ids by which the active party's rows refer to those of each party.
+
+        Args:
+            ids: The active party's different ids for each party, by name.
+            common: Numbers of the ids that the party has, ascending by digest, int64 (m,).
+            rows: Row numbers in the active party's table, in the common order, int64 (n,); all by default.
+        """
+        by_party = {}
+        for name, of_party in ids.items():
+            number = np.full(of_party.rows + 1, -1)  # the last is of rows without an id
+            number[common[name]] = np.arange(len(common[name]))
+            by_party[name] = number[of_party.of_rows[rows]]
+        return cls(by_party, ids={name: of_party.digests[common[name]] for name, of_party in ids.items()})
 
     def numbered(self, stores: Mapping[str, Store]) -> dict[str, Store]:
         """The rows of each party's store under the active party's numbers; rows that a party lacks read as zeros."""
@@ -155,7 +176,7 @@ class HeldRows:
         """
         whole = self.by_party.get(name, np.arange(rows))
         part = np.where(np.isin(whole, released), whole, -1)
-        return HeldRows({**self.by_party, name: part}, {**self.whole, name: whole})
+        return replace(self, by_party={**self.by_party, name: part}, whole={**self.whole, name: whole})
 
     def released(self, name: str) -> Tensor | None:
         """A party's own numbers of the rows that it releases in a pilot, int64 (m,), ascending; `None` for all."""
@@ -174,13 +195,32 @@ class HeldRows:
 
     def digests(self, name: str, digests: Digests) -> Digests:
         """The digests (m, 16) of a party's rows, from those of all rows, (n, 16)."""
+        if name in self.ids:
+            return self.ids[name]
         return gathered(digests, self.places(name)) if name in self.by_party else digests
 
-    def split(self, name: str, split: Split) -> Split:
-        """The split as a party sees it: the parts of its rows, by its own row numbers."""
+    def split(self, name: str, split: Split, train: TrainConfig) -> Split:
+        """The split as a party sees it: the parts of its rows, by its own row numbers.
+
+        Rows of several parts can have one row of a party, whose part is then drawn from its own id.
+        """
+        if name in self.ids:
+            return rows_by_id(self.ids[name], train.split, train.seed)
         if name not in self.by_party:
             return split
         return Split.from_codes(torch.from_numpy(gathered(split.codes.numpy(), self.places(name))))
+
+    def trained(self, name: str, split: Split, own: Split) -> int:
+        """Number of training rows of a party to which a training row of the active party belongs.
+
+        Args:
+            name: Name of the party.
+            split: The active party's split.
+            own: The party's split, by its own numbers.
+        """
+        if name not in self.ids:
+            return len(own.train)
+        return int(np.isin(own.train, self.by_party[name][split.train]).sum())
 
     def scattered(self, name: str, released: Tensor, missing: float = math.nan) -> Tensor:
         """A party's releases (m, width) by the active party's rows, (n, width); `missing` of a row that it lacks."""
@@ -191,6 +231,17 @@ class HeldRows:
         there = numbers >= 0
         placed[there] = released[numbers[there]]
         return placed
+
+    def shared(self, names: Iterable[str]) -> Tensor | None:
+        """Own number of each row at the first of some parties of which a row belongs to several, int64 (n,).
+
+        Returns:
+            `None` where each row of theirs belongs to one.
+        """
+        for numbers in (self._numbers(name) for name in names if name in self.by_party):
+            if len(first_places(numbers)) < np.count_nonzero(numbers >= 0):
+                return torch.from_numpy(numbers)
+        return None
 
     def count(self, name: str, rows: int) -> int:
         """Number of a party's rows that belong to any of the active party's (n)."""
@@ -224,22 +275,20 @@ def first_places(numbers: Positions) -> Positions:
     """Where each of a party's own numbers is first.
 
     Args:
-        numbers: Own numbers, int64 (n,): -1 of a row that the party lacks, and the others ascending.
+        numbers: Own numbers, int64 (n,): -1 of a row that the party lacks; of the others each up to the largest.
 
     Returns:
-        Places, int64 (m,), ascending.
+        Place of each own number, int64 (m,).
 
-    >>> first_places(np.array([-1, 0, 0, -1, 1])).tolist()
-    [1, 4]
+    >>> first_places(np.array([-1, 1, 0, -1, 1])).tolist()
+    [2, 1]
     """
-    there = chosen(len(numbers), np.int64, lambda part: part.start + np.flatnonzero(numbers[part] >= 0))
-
-    def first(part: slice) -> Positions:
-        before = numbers[there[part.start - 1]] if part.start else -1
-        places: Positions = there[part][np.diff(numbers[there[part]], prepend=before) > 0]
-        return places
-
-    return chosen(len(there), np.int64, first)
+    places = row_array(int(numbers.max(initial=-1)) + 1, np.int64)
+    for start, end in reversed([*chunks_of(len(numbers))]):  # of several places the first is written last
+        part = numbers[start:end]
+        there = np.flatnonzero(part >= 0)[::-1]
+        places[part[there]] = start + there
+    return places
 
 
 def store_held(folder: Path, held: HeldRows) -> None:
@@ -250,7 +299,9 @@ def store_held(folder: Path, held: HeldRows) -> None:
         held: Which of its rows each passive party has.
     """
     make_folder(folder)
-    arrays = {**held.by_party, **{WHOLE + name: rows for name, rows in held.whole.items()}}
+    arrays: dict[str, npt.NDArray[Any]] = {**held.by_party}
+    arrays |= {WHOLE + name: rows for name, rows in held.whole.items()}
+    arrays |= {IDS + name: ids for name, ids in held.ids.items()}
     write_tensors(folder / HELD_FILE, {name: torch.from_numpy(rows) for name, rows in arrays.items()}, {})
 
 
@@ -262,8 +313,11 @@ def read_held(folder: Path) -> HeldRows:
     """
     tensors = stored_tensors(folder / HELD_FILE, "the record of the rows of each party")
     arrays = {name: numbers.numpy() for name, numbers in tensors.items()}
-    whole = {name.removeprefix(WHOLE): rows for name, rows in arrays.items() if name.startswith(WHOLE)}
-    return HeldRows({name: rows for name, rows in arrays.items() if not name.startswith(WHOLE)}, whole)
+    whole, ids = (
+        {name.removeprefix(kind): rows for name, rows in arrays.items() if name.startswith(kind)}
+        for kind in (WHOLE, IDS)
+    )
+    return HeldRows({name: rows for name, rows in arrays.items() if "/" not in name}, whole, ids)
 
 
 def held_of_run(job: Job, folder: Path) -> HeldRows:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -25,6 +25,8 @@ from cutlayer.data.ids import DIGEST_BYTES
 from cutlayer.data.row_keys import has_key, match_keys
 from cutlayer.errors import ProtocolError
 from cutlayer.workers import Workers
+
+Part = TypeVar("Part")
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,7 @@ def rounds_active(side: AligningSide) -> Generator[Port, Message, dict[str, Matc
     """
     with Workers(side.alignment.processes) as workers:
         links = {peer: replace(side, ports={peer: port}) for peer, port in side.ports.items()}
-        return (yield from _together({peer: _rounds_with(link, workers) for peer, link in links.items()}))
+        return (yield from in_turns({peer: _rounds_with(link, workers) for peer, link in links.items()}))
 
 
 def _rounds_with(side: AligningSide, workers: Workers) -> Generator[Port, Message, Matched]:
@@ -147,9 +149,9 @@ def _rounds_with(side: AligningSide, workers: Workers) -> Generator[Port, Messag
     return Matched(mine, np.arange(len(mine)), len(mine), tuple(left.by_key))
 
 
-def _together(parts: Mapping[str, Generator[Port, Message, Matched]]) -> Generator[Port, Message, dict[str, Matched]]:
+def in_turns(parts: Mapping[str, Generator[Port, Message, Part]]) -> Generator[Port, Message, dict[str, Part]]:
     """Run a part for each peer, in turns: each sends before any is waited for, so that the peers work at one time."""
-    ended: dict[str, Matched] = {}
+    ended: dict[str, Part] = {}
     waiting: dict[str, Port] = {}
 
     def go_on(peer: str, message: Message | None) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from cutlayer.data.align import Positions, check_id_kinds, check_id_rules, intersect_each
+from cutlayer.data.align import Positions, check_id_kinds, check_id_rules, intersect, intersect_each
+from cutlayer.data.distinct_ids import Identified
 from cutlayer.data.ids import Digests
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.row_keys import KeyMatches, joined_ids, match_keys
@@ -20,10 +21,17 @@ def check_ids(tables: Mapping[str, PartyTable]) -> None:
     Raises:
         AlignmentError: Kinds or rules differ, or row numbers are used on tables of different lengths.
     """
-    kinds = {name: table.id_kind for name, table in tables.items()}
-    examples = {name: table.id_example for name, table in tables.items()} if len(set(kinds.values())) > 1 else {}
-    check_id_kinds(kinds, {name: table.rows for name, table in tables.items()}, examples)
-    check_id_rules({name: table.id_rule for name, table in tables.items()})
+    owner = next((name for name, table in tables.items() if table.partner_ids), None)
+    pairs: list[dict[str, Identified]] = [{**tables}]
+    if owner is not None:
+        pairs = [{owner: tables[owner].ids_for(name), name: tables[name]} for name in tables if name != owner]
+    for each in pairs:
+        kinds = {name: table.id_kind for name, table in each.items()}
+        examples = (
+            {name: tables[name].id_example for name in each} if owner is None and len({*kinds.values()}) > 1 else {}
+        )
+        check_id_kinds(kinds, {name: table.rows for name, table in each.items()}, examples)
+        check_id_rules({name: table.id_rule for name, table in each.items()})
 
 
 def matched_ids(first: str, tables: Mapping[str, PartyTable]) -> tuple[dict[str, Digests], Mapping[str, KeyMatches]]:
@@ -51,7 +59,7 @@ def all_positions(
 
     Args:
         first: The party.
-        ids: What `matched_ids` returned.
+        ids: What `matched_ids` returned; not used where the party has ids for each of the others.
         tables: Tables by party.
 
     Returns:
@@ -63,7 +71,15 @@ def all_positions(
     """
     from cutlayer.alignment.held_rows import HeldRows
 
-    identified = tables[first].identified
+    owner = tables[first]
+    if owner.partner_ids:
+        positions, common = intersect({first: owner.digests}), {}
+        by_partner = {name: owner.ids_for(name) for name in tables if name != first}
+        for name, of_partner in by_partner.items():
+            found = intersect({first: of_partner.digests, name: tables[name].digests})
+            common[name], positions[name] = found[first], found[name]
+        return positions, HeldRows.of_ids(by_partner, common, positions[first])
+    identified = owner.identified
     positions, places = intersect_each(first, ids)
     held = HeldRows.of_places(places, identified.rows)
     positions[first], held = held.in_table(identified, positions[first])

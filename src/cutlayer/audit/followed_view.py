@@ -53,34 +53,50 @@ def _sent_labels(run: Run, job: Job, party: str, followed: FollowedEpoch) -> Sen
     """
     if not reads_labels(job, party):
         return None
-    return (_as_received if party in run.stores else _as_sent)(run, job, party, followed)
+    # Of a row that is held out at the party, since its part is that of another id there, no label was sent.
+    train, own = run.held.split(party, run.split, job.train).part("train"), run.held.own_numbers(party, followed.rows)
+    known = torch.isin(own, train)
+    rows, at = followed.rows[known], torch.searchsorted(train, own[known])
+    if party in run.stores:
+        sent = _as_received(run, job, party, rows, at)
+    else:
+        grades = followed.embeddings.get(party)
+        sent = _as_sent(run, job, party, None if grades is None else grades[known], rows, at)
+    return None if sent is None else sent._replace(repeated=run.held.shared([party]) is not None)
 
 
-def _as_received(run: Run, job: Job, party: str, followed: FollowedEpoch) -> SentLabels | None:
-    """The labels that the party has, scored by its model."""
-    kept, rows = _kept(run, job, party, DRAWN), followed.rows
+def _as_received(run: Run, job: Job, party: str, rows: Tensor, at: Tensor) -> SentLabels | None:
+    """The labels that the party has, scored by its model.
+
+    Args:
+        run: The run.
+        job: As of `_sent_labels`.
+        party: Name of the party.
+        rows: Rows of which it was sent a label, int64 (n,).
+        at: Which of its training rows they are, int64 (n,).
+    """
+    kept = _kept(run, job, party, DRAWN)
     bottom = Run(job, run.folder, origin=run.origin).bottom(party)
     if kept is None or not isinstance(bottom, GradeBottom):
         return None
-    (tensors, plain), train = kept, run.held.split(party, run.split).part("train")
-    at = torch.searchsorted(train, run.held.own_numbers(party, rows))
+    tensors, plain = kept
     with torch.no_grad():
         scores = bottom.scores(*run.stores[party].gather(rows), tensors["folds"][at].long())
     return SentLabels(rows, tensors["labels"][at].long(), float(plain["epsilon"]), int(plain["classes"]), scores)
 
 
-def _as_sent(run: Run, job: Job, party: str, followed: FollowedEpoch) -> SentLabels | None:
-    """The labels that the label owner sent to a party whose model is elsewhere.
+def _as_sent(run: Run, job: Job, party: str, grades: Tensor | None, rows: Tensor, at: Tensor) -> SentLabels | None:
+    """The labels that the label owner sent to a party whose model is elsewhere; arguments as of `_as_received`.
 
-    The grades that it received stand for the model, with the classes that were drawn for the rows of each.
+    The grades of the rows, (n, k), which it received, stand for the model, with the classes that were drawn for the
+    rows of each.
     """
     kept = _kept(run, job, job.active, SENT)
-    if kept is None or party not in followed.embeddings:
+    if kept is None or grades is None or party not in kept[0]:
         return None
-    (tensors, plain), rows = kept, followed.rows
-    epsilon, classes = float(plain["epsilon"]), int(plain["classes"])
-    labels = tensors["labels"][torch.searchsorted(run.split.part("train"), rows)].long()
-    scores = _scores_by_grade(followed.embeddings[party], labels, epsilon, classes, run.task.kind)
+    tensors, plain = kept
+    epsilon, classes, labels = float(plain["epsilon"]), int(plain["classes"]), tensors[party][at].long()
+    scores = _scores_by_grade(grades, labels, epsilon, classes, run.task.kind)
     return SentLabels(rows, labels, epsilon, classes, scores)
 
 

@@ -261,6 +261,7 @@ def own_columns(run: Run) -> dict[str, OwnColumns]:
             classes,
             seed,
             trees=trees,
+            ids=run.held.shared(parties),
         )
         for name, parties in owners.items()
         if run.stores.keys() >= {*parties} - ({run.job.active} if name == EVERY else set())

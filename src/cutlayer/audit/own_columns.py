@@ -88,9 +88,16 @@ def sparse_columns(store: Store, rows: Tensor) -> sparse.csr_matrix:
 
 
 def predict_from_columns(
-    stores: Sequence[Store], training: Tensor, truth: Tensor, classes: int, seed: int, *, trees: bool = True
+    stores: Sequence[Store],
+    training: Tensor,
+    truth: Tensor,
+    classes: int,
+    seed: int,
+    *,
+    trees: bool = True,
+    ids: Tensor | None = None,
 ) -> OwnColumns:
-    """Fit a linear model and boosted trees on all labels, and predict every row by models that did not see it.
+    """Fit a linear model and boosted trees on all labels, and predict every row by models that did not see its id.
 
     This is what an organisation with its own labels for all of its rows would reach from its own columns: what an
     attack on messages reads beyond it was learned from the messages. The better of both models is taken.
@@ -102,10 +109,12 @@ def predict_from_columns(
         classes: Number of classes, 2 for a binary task, 0 for regression.
         seed: Seed of the draw of rows and folds.
         trees: Whether to fit the trees, which take most of the time.
+        ids: Number of the id of each row of the common order, int64 (n,), where some repeat: no fold divides them.
     """
     generator = np.random.default_rng([seed, RandomStream.OWN_COLUMNS])
     rows = training[torch.from_numpy(np.sort(generator.permutation(len(training))[:MAX_ROWS]))]
-    fold = generator.integers(FOLDS, size=len(rows))
+    drawn = generator.integers(FOLDS, size=len(rows) if ids is None else int(ids.max()) + 1)
+    fold = drawn if ids is None else drawn[ids[rows].numpy()]
     actual = (truth[rows].long() if classes else truth[rows].double()).numpy()
 
     linear = _CrossFit(partial(_by_line, joined_columns(stores, rows), actual, classes), actual, fold, classes)

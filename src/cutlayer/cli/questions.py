@@ -74,16 +74,19 @@ def first_answers(
     asking: bool,
 ) -> FirstJob:
     """The job, from the options, then from the questions on a terminal, then from guesses."""
-    from cutlayer.jobs.column_guesses import candidates, guess, id_columns
+    from cutlayer.jobs.column_guesses import candidates, guess
     from cutlayer.jobs.first_job import FirstJob
+    from cutlayer.jobs.guessed_star import Identified, identified
 
     names = {table.path.name: table for table in tables}
-    ids = _guessed(lambda: id_columns(tables, keys), {name: names[name].columns[0] for name in names}, asking=asking)
+    known = owner or (_owner_of(names, label) if label else None)
+    unknown = Identified({name: names[name].columns[0] for name in names})
+    ids, referring = _guessed(lambda: identified(tables, keys, known), unknown, asking=asking)
     first = _owner_of(names, label)
     if not (owner or label):
         first = _guessed(lambda: guess(tables, ids)[0].path.name, first, asking=asking)
     chosen = names[choice("Which table has the labels?", list(names), owner, first, asking=asking and len(names) > 1)]
-    ids = _asked_ids(tables, ids) if asking and not keys else ids
+    ids = _asked_ids(tables, ids) if asking and not keys and not referring else ids
     likely = candidates(chosen, ids[chosen.path.name])
     if label in chosen.columns and chosen.distinct[label] < 2:
         from cutlayer.data.labels import MISSING_LABELS
@@ -98,11 +101,13 @@ def first_answers(
     protect = choice("What has to stay private?", (AUTO, *PROTECTED), protect, AUTO, asking=asking)
     if apart is None:
         apart = asking and typer.confirm("Does each organisation run its own part?", default=False)
-    as_they_are = {ids[chosen.path.name], *(name for name in (label, *further_labels) if chosen.has_classes(name))}
+    columns = {ids[chosen.path.name], *referring.values()}
+    as_they_are = {*columns, *(name for name in (label, *further_labels) if chosen.has_classes(name))}
     chosen = with_formats(chosen, as_they_are, asking=asking)
     taking_part = tuple(with_formats(names[name], {ids[name]}, asking=asking) for name in listed)
     ids = {table.path.name: ids[table.path.name] for table in (chosen, *taking_part)}
-    return FirstJob(chosen, taking_part, label, ids, protect, apart, elsewhere, further_labels=tuple(further_labels))  # type: ignore[arg-type]
+    job = FirstJob(chosen, taking_part, label, ids, protect, apart, elsewhere, further_labels=tuple(further_labels))  # type: ignore[arg-type]
+    return replace(job, referring={name: referring[name] for name in listed if name in referring})
 
 
 def with_formats(table: TableSummary, as_they_are: set[str], *, asking: bool) -> TableSummary:
@@ -235,6 +240,12 @@ def rows_of(job: FirstJob, overlap: Overlap, option: str | None) -> Literal["com
     """
     from cutlayer.jobs.first_job import releases_once
 
+    if job.referring:
+        if option == "common" or not (releases_once(job) or job.protect == AUTO):
+            got = "--rows common" if option == "common" else f"--protect {job.protect}"
+            remedy = f"leave it out: {', '.join(job.referring.values())} refer to partners, who release each row once"
+            raise ConfigError.expected("--rows all and --protect labels or both", got, remedy)
+        return "all"
     partial = bool(job.elsewhere) or overlap.common < overlap.rows or overlap.repeats
     if option is None:
         return "all" if partial and (job.has_features or releases_once(job)) else "common"

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from cutlayer.config.base import FrozenModel
+from cutlayer.config.phases import Phase
+from cutlayer.config.wording import near_miss
 
 if TYPE_CHECKING:
     from cutlayer.config.case import Case
@@ -126,18 +128,55 @@ class IdConfig(FrozenModel):
         return self.column if plain else dump(self)
 
 
+def columns_of(partner_ids: Mapping[str, IdConfig]) -> tuple[str, ...]:
+    """Names of the columns that refer to rows of partners, each once."""
+    return tuple(dict.fromkeys(name for ids in partner_ids.values() for name in ids.columns))
+
+
 def stated_rows_faults(case: Case) -> Iterator[str]:
     """A number of rows is stated only where the alignment does not show every row."""
     for name, party in case.job.parties.items():
-        if case.job.alignment == "plain" and party.id is not None and party.id.pad_to is not None:
-            wanted = f"expected no parties.{name}.id.pad_to with alignment plain, which shows every row"
-            yield f"{wanted}, got {party.id.pad_to}; write alignment: psi"
+        named = {"id": party.id, **{f"partner_ids.{of}": ids for of, ids in party.partner_ids.items()}}
+        for key, ids in named.items() if case.job.alignment == "plain" else ():
+            if ids is not None and ids.pad_to is not None:
+                wanted = f"expected no parties.{name}.{key}.pad_to with alignment plain, which shows every row"
+                yield f"{wanted}, got {ids.pad_to}; write alignment: psi"
+
+
+def partner_ids_faults(case: Case) -> Iterator[str]:
+    """Columns that refer to partners' rows are for a label owner who trains alone, on all of its rows."""
+    job, owner = case.job, case.job.parties[case.job.active]
+    where = f"parties.{job.active}"
+    for name, ids in owner.partner_ids.items():
+        if name not in job.passives:
+            yield f"{where}.partner_ids.{name}: no passive party of that name{near_miss(name, [*job.passives])}"
+        if len(ids.keys) > 1 or ROW_NUMBER in ids.columns or ids.model_fields_set & {"duplicates", "by"}:
+            wanted = f"expected columns of a single key at {where}.partner_ids.{name}, with normalise and pad_to alone"
+            yield f"{wanted}, got more; several rows may have one value"
+    if not owner.partner_ids:
+        return
+    if owner.id is None or owner.id.duplicates == "keep" or len(owner.id.keys) > 1 or ROW_NUMBER in owner.id.columns:
+        wanted = f"expected {where}.id of a column, or several, that differ in every row, with partner_ids"
+        yield f"{wanted}, got another id; name the rows by it, and the partners' rows by partner_ids"
+    if job.rows != "all":
+        yield f"expected rows: all with {where}.partner_ids, got {job.rows}; a row may lack a partner"
+    if "undefended" in job.compare and "label_free" in owner.privacy:
+        yield f"expected no compare: undefended with {where}.partner_ids, got it; it trains end to end: leave it out"
+    if odd := [name for name in job.passives if job.train.release_of(name) != "once"]:
+        wanted = f"expected train.release: once with {where}.partner_ids, where a partner's row is in many batches"
+        yield f"{wanted}, got gradients to {', '.join(odd)}; write train.release: once"
 
 
 def repeated_ids_faults(case: Case) -> Iterator[str]:
-    """No protection acts on gradients by the labels of rows where a partner's row has several of them."""
+    """No protection acts on gradients by the labels of rows where a partner's row has several of them.
+
+    Labels are drawn for grades alone, where one of each id is sent.
+    """
     job, config = case.job, case.job.parties[case.job.active].id
-    repeated = job.draws_batches and config is not None and config.duplicates == "keep"
-    for acting in case.acting(job.active, "cut_gradient", "gradient_out") if repeated else ():
+    repeated = config is not None and config.duplicates == "keep"
+    if repeated and "label_dp" in job.parties[job.active].protections and Phase.LABELS not in job.phases:
+        wanted = f"expected no parties.{job.active}.privacy.label_dp with id.duplicates: keep, but for grades"
+        yield f"{wanted}, for which one label of each id is drawn, got it; leave it out, or let a partner grade rows"
+    for acting in case.acting(job.active, "cut_gradient", "gradient_out") if repeated and job.draws_batches else ():
         wanted = f"expected no parties.{job.active}.privacy.{acting} with id.duplicates: keep, where one gradient has"
         yield f"{wanted} several rows' labels, got one; write train.release: once, or duplicates: first"

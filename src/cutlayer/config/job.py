@@ -163,9 +163,8 @@ class Job(FrozenModel):
                 )
             if party.report.subgroups:
                 yield "no report.subgroups with id.duplicates: keep, got some; a group is of ids"
-            if self.train.split.is_sent or "label_dp" in party.protections:
-                got = "label_dp" if "label_dp" in party.protections else "a split by a column or by the labels"
-                yield f"a split by_id and no label_dp with id.duplicates: keep, got {got}"
+            if self.train.split.is_sent:
+                yield "a split by_id with id.duplicates: keep, got one by a column or by the labels"
 
     def _faults_of_all_rows(self) -> Iterator[str]:
         """All rows need batches and parts of the split that no other row moves, and messages of a party's own rows."""

@@ -13,7 +13,7 @@ from cutlayer.config.guard import GuardConfig
 from cutlayer.config.ids import IdConfig
 from cutlayer.config.limits import LimitsConfig
 from cutlayer.config.log import LogConfig
-from cutlayer.config.names import FilePath, Identity, ModuleName, label_name
+from cutlayer.config.names import FilePath, Identity, ModuleName, PartyName, label_name
 from cutlayer.config.phases import Phase
 from cutlayer.config.protect_labels import PROTECT_LABELS, expanded
 from cutlayer.config.serve import ServeConfig
@@ -164,6 +164,8 @@ class PrivatePart(FrozenModel):
     Attributes:
         table: File of the party's rows.
         id: Name of the id column, or `@row` for row numbers; or columns with the normal form of their values.
+        partner_ids: Columns by which rows refer to those of a passive party, by its name, at the active party; see
+            [ids for each partner](../how-to/align.md#ids-for-each-partner).
         label: Name of the label column, at the active party.
         further_labels: Names of further label columns of the same task, at the active party. A model is trained for
             each on the same releases, and none of them is a feature.
@@ -200,6 +202,7 @@ class PrivatePart(FrozenModel):
 
     table: TableConfig | None = None
     id: IdConfig | None = None
+    partner_ids: Mapping[PartyName, IdConfig] = Field(default_factory=dict)
     label: str | None = None
     further_labels: tuple[Annotated[str, AfterValidator(label_name)], ...] = ()
     unlabelled: Literal["refuse", "drop"] = "refuse"

@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from cutlayer.data.faults import fault
 from cutlayer.data.ids import Digests, as_values
 
 Positions = npt.NDArray[np.int64]
@@ -30,7 +31,7 @@ class Identified(Protocol):
 
 @dataclass
 class DistinctIds:
-    """The different ids of a table.
+    """The different ids of a table, or of a partner's rows to which the rows of a table refer.
 
     Attributes:
         where: Name of the data, for messages.
@@ -38,7 +39,7 @@ class DistinctIds:
         id_kind: As in `PartyTable`.
         id_rule: As in `PartyTable`.
         stated_rows: Number of ids that is stated to other parties: how often they repeat is not in it.
-        of_rows: Number of the id of each row of the table, int64 (n,).
+        of_rows: Number of the id of each row of the table, int64 (n,); -1 of a row without one.
         keys: Always empty: with several keys no id repeats.
     """
 
@@ -51,16 +52,26 @@ class DistinctIds:
     keys: tuple[Digests, ...] = ()
 
     @classmethod
-    def of(cls, table: Identified, *, padded: bool) -> DistinctIds:
-        """The different ids of a table.
+    def of(cls, where: str, digests: Digests, kind: str, rule: str, stated: int | None = None) -> DistinctIds:
+        """The different ids of the rows of a table.
 
         Args:
-            table: The table.
-            padded: Whether the number of rows that it states is one that was chosen, which stays.
+            where: Name of the data, for messages.
+            digests: Digests of the rows' ids, uint8 (n, 16); zeros of a row without one.
+            kind: Kind of the ids.
+            rule: Normal form of the ids.
+            stated: Number of ids to state, where one was chosen.
+
+        Raises:
+            DataError: No row has an id, or more are different than are to be stated.
         """
-        _, first, of_rows = np.unique(as_values(table.digests), return_index=True, return_inverse=True)
-        stated = table.stated_rows if padded else len(first)
-        return cls(table.where, table.digests[first], table.id_kind, table.id_rule, stated, of_rows.astype(np.int64))
+        there = np.flatnonzero(digests.any(axis=1))
+        if not len(there):
+            raise fault(where, "an id in some row", "none", "name another column")
+        _, first, numbers = np.unique(as_values(digests[there]), return_index=True, return_inverse=True)
+        of_rows = np.full(len(digests), -1, dtype=np.int64)
+        of_rows[there] = numbers
+        return cls(where, digests[there[first]], kind, rule, checked_stated(where, stated, len(first)), of_rows)
 
     @property
     def rows(self) -> int:
@@ -81,3 +92,15 @@ class DistinctIds:
         places = place[self.of_rows]
         rows = np.argsort(places, kind="stable")
         return rows, places[rows]
+
+
+def checked_stated(where: str, stated: int | None, rows: int) -> int:
+    """The number of rows to state: `id.pad_to`, or that of a table.
+
+    Raises:
+        DataError: It is smaller than the table.
+    """
+    if stated is not None and stated < rows:
+        wanted = f"id.pad_to of at least the {rows:,} rows of the table"
+        raise fault(where, wanted, f"{stated:,}", "a number of rows to state can only be larger")
+    return rows if stated is None else stated

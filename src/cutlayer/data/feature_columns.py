@@ -53,7 +53,11 @@ def is_coded_text(kind: pa.DataType) -> bool:
 
 
 def feature_names(
-    known: Sequence[str], features: FeaturesConfig, where: str, reserved: Collection[str] = ()
+    known: Sequence[str],
+    features: FeaturesConfig,
+    where: str,
+    reserved: Collection[str] = (),
+    unless_named: Collection[str] = (),
 ) -> tuple[str, ...]:
     """Names of the feature columns, in the table's order.
 
@@ -65,6 +69,7 @@ def feature_names(
         features: Columns that the user asked for.
         where: Name of the data, for error messages.
         reserved: Id and label, which are never features.
+        unless_named: Columns that are features only where `features.include` names them.
 
     Raises:
         DataError: A name is not in the table or is reserved, or nothing is left although `include` is not `none`.
@@ -80,7 +85,7 @@ def feature_names(
     if features.include == "none":
         return ()
     every = [name for name in known if not _INDEX.fullmatch(name)] if features.include == "all" else named
-    left_out = {*features.exclude, *reserved}
+    left_out = {*features.exclude, *reserved, *({*unless_named} - {*named})}
     chosen = {name for name in every if name not in left_out}
     if not chosen:
         raise fault(where, "a feature column", "none besides id and label", "features.include: none if that is meant")

@@ -250,6 +250,16 @@ def spellings(column: pa.ChunkedArray | pa.Array) -> dict[Rule, Digests]:
     return found
 
 
+def plain_digests(column: pa.ChunkedArray | pa.Array) -> Digests:
+    """Digests of ids (n,) in a form that they have whatever the rule that a job compares them by, uint8 (n, 16).
+
+    >>> (plain_digests(pa.array(["007", "Ab "])) == plain_digests(pa.array(["+7", "ab"]))).all()
+    np.True_
+    """
+    text = _bare_telephone(canonical_ids(column, "ids", "lower", may_miss=True))
+    return digests_of(_bare_integer(text).drop_null())
+
+
 def _bare_telephone(text: pa.ChunkedArray) -> pa.ChunkedArray:
     """Telephone numbers as + and up to 15 digits (ITU-T E.164); other texts as others."""
     return pc.replace_substring_regex(pc.replace_substring_regex(text, _PUNCTUATION, ""), "^00", "+")

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cutlayer.config import FeaturesConfig, IdConfig
+from cutlayer.config.ids import columns_of
 from cutlayer.config.job import TaskKind
 from cutlayer.config.target import SECONDS, Target
 from cutlayer.data.align import Positions, checked_positions, order_digest
@@ -20,18 +21,18 @@ from cutlayer.data.arrivals import Arrivals
 from cutlayer.data.column_note import ColumnNote
 from cutlayer.data.column_sums import ColumnSums
 from cutlayer.data.digest_shares import has_duplicates
-from cutlayer.data.distinct_ids import DistinctIds, Identified
+from cutlayer.data.distinct_ids import DistinctIds, Identified, checked_stated
 from cutlayer.data.encoded import Encoded, collected
 from cutlayer.data.encoding import Encoder, chosen_kind
 from cutlayer.data.faults import fault
 from cutlayer.data.feature_columns import feature_names, without_nan
 from cutlayer.data.forgotten import FORGOTTEN, ForgottenRows
-from cutlayer.data.ids import Digests, spellings
+from cutlayer.data.ids import Digests, as_values, plain_digests, spellings
 from cutlayer.data.labels import Labels, check_training_labels, encode_labels
 from cutlayer.data.packed import packed
 from cutlayer.data.prepared import ENCODER, Prepared, reusable_store
 from cutlayer.data.profile import ColumnProfile, column_notes, column_profiles, unseen_notes
-from cutlayer.data.row_keys import has_key
+from cutlayer.data.row_keys import RowKeys, has_key
 from cutlayer.data.sources import open_source
 from cutlayer.data.sources.aggregated import AggregatedSource
 from cutlayer.data.store import Store, write_store
@@ -55,6 +56,7 @@ class PartyTable:
         where: Party and file, for messages.
         digests: Digests of the ids in the table's own order, uint8 (n, 16); of several keys, of a row's first one.
         keys: Of several keys the digest of every row, uint8 (n, 16), zeros where a row does not have it; else empty.
+        partner_ids: The different ids by which the rows refer to those of each partner that has ids of its own here.
         id_kind: `integer`, `text`, or `row` where row numbers are the ids; of several keys that of each. Parties must
             agree.
         id_rule: Normal form of the ids, as `IdConfig.rule`; parties must agree.
@@ -84,6 +86,7 @@ class PartyTable:
         target: Target = "value",
         second: str | None = None,
         further_labels: Sequence[str] = (),
+        partner_ids: Mapping[str, IdConfig] | None = None,
         drop_unlabelled: bool = False,
         repeated_ids: str = "",
         forgotten: ForgottenRows | None = None,
@@ -108,6 +111,7 @@ class PartyTable:
             target: What the numbers of a regression are.
             second: Name of the second column of the label, at the active party: exposures, events or groups.
             further_labels: Names of further label columns, at the active party; none is a feature.
+            partner_ids: Columns that refer to the rows of a passive party, by its name, at the active party.
             drop_unlabelled: Whether rows without a label are no rows of the table.
             repeated_ids: What to advise where ids repeat; how to state a rule for them by default.
             forgotten: Rows that the party has forgotten, which are no rows of the table.
@@ -123,6 +127,10 @@ class PartyTable:
         self._ids = id_columns(
             self._source, self._id, label, ("weight", weight), (SECONDS.get(target, "exposure"), second)
         )
+        self._partners = partner_ids or {}
+        self._partner_columns = columns_of(self._partners)
+        for name in self._partner_columns:
+            self._source.require(name)
         self._task = task
         self._encoder = encoder
         self._features = self._resolved(features or FeaturesConfig())
@@ -153,7 +161,13 @@ class PartyTable:
         self.id_rule = self._id.rule if self._id is not None and self._ids else ""
         self.labels_digest = b"" if self._ids or label is None else self._table.digest(label)
         self._rows = len(self.digests)
-        self.stated_rows = self._stated()
+        self.stated_rows = checked_stated(self.where, self._id.pad_to if self._id else None, self._rows)
+        self.partner_ids = {name: self._referring(name, rule) for name, rule in self._partners.items()}
+
+    def _referring(self, partner: str, rule: IdConfig) -> DistinctIds:
+        where = f"{self.where}: partner_ids.{partner}"
+        found = RowKeys(self._table.batches(rule.columns), rule, where, may_miss=True)
+        return DistinctIds.of(where, found.digests[0], found.kind, rule.rule, rule.pad_to)
 
     def among(self, forgotten: ForgottenRows) -> npt.NDArray[np.bool_]:
         """Whether each row of the table was forgotten, (n,), by any of its keys; a row number is no id of a person."""
@@ -174,12 +188,27 @@ class PartyTable:
         keys = zip(self._id.keys, self._table_ids.keys or (self.digests,), strict=True)
         return [(key.rule, digests[rows][has_key(digests[rows])]) for key, digests in keys]
 
+    def spelled(self, digests: Digests) -> Digests:
+        """Digests of ids of this table, uint8 (m, 16), and those of the same ids as a job with another rule has them.
+
+        Whole numbers are the same by every rule.
+        """
+        if self.id_kind != "text" or self.keys:
+            return digests
+        rows = np.flatnonzero(np.isin(as_values(self.digests), as_values(digests)))
+        return np.concatenate([digests, plain_digests(self.ids(rows))])
+
     @property
     def identified(self) -> Identified:
         """The different ids, for an alignment: this table, unless ids repeat in it."""
         if self._id is None or self._id.duplicates != "keep" or not has_duplicates(self.digests):
             return self
-        return DistinctIds.of(self, padded=self._id.pad_to is not None)
+        return DistinctIds.of(self.where, self.digests, self.id_kind, self.id_rule, self._id.pad_to)
+
+    def ids_for(self, partner: str) -> DistinctIds:
+        """The different ids by which the rows refer to those of a partner."""
+        own = self.where, self.digests, self.id_kind, self.id_rule, self.stated_rows
+        return self.partner_ids.get(partner) or DistinctIds.of(*own)
 
     def id_texts(self) -> pa.ChunkedArray:
         """Canonical texts of the ids in the table's own order, `large_string` (n,); an id of several columns as one."""
@@ -432,13 +461,6 @@ class PartyTable:
             raise fault(f"{self.where}: label {label!r}", "a label in some row", "none", "name another column")
         return rows
 
-    def _stated(self) -> int:
-        pad_to = self._id.pad_to if self._id is not None else None
-        if pad_to is not None and pad_to < self._rows:
-            wanted = f"id.pad_to of at least the {self._rows:,} rows of the table"
-            raise fault(self.where, wanted, f"{pad_to:,}", "a number of rows to state can only be larger")
-        return self._rows if pad_to is None else pad_to
-
     def _resolved(self, features: FeaturesConfig) -> FeaturesConfig:
         """The same settings with names written out, so that they do not depend on further columns of the table."""
         if self._encoder:
@@ -450,7 +472,8 @@ class PartyTable:
         reserved = {
             name for name in (*self._ids, self.label, self.weight, self.second, self.split_by) if name is not None
         }
-        names = feature_names(self._source.names, features, self.where, {*reserved, *self._further})
+        reserved |= {*self._further}
+        names = feature_names(self._source.names, features, self.where, reserved, self._partner_columns)
         named = dict.fromkeys((*features.categorical, *features.vocabulary))
         categorical = tuple(name for name in named if name in set(names))
         return features.model_copy(update={"include": names or "none", "exclude": (), "categorical": categorical})
@@ -458,11 +481,11 @@ class PartyTable:
     def _wanted(self) -> tuple[list[str], tuple[str, ...]]:
         """Names of the columns to read, and of those among them that stay text."""
         features = () if self._features.include == "none" else self._features.include
-        reserved = [*self._ids, self.label, self.weight, self.second, self.split_by]
+        reserved = [*self._ids, *self._partner_columns, self.label, self.weight, self.second, self.split_by]
         if self._id is not None and not self._source.ordered:  # a second query might have another order
             reserved.append(self._id.by)
         wanted = [*dict.fromkeys(name for name in (*reserved, *features) if name is not None)]
-        return wanted or list(self._source.names[:1]), (*self._features.categorical, *self._ids)
+        return wanted or list(self._source.names[:1]), (*self._features.categorical, *self._ids, *self._partner_columns)
 
     def _fingerprint(self, digests: Digests, training: npt.NDArray[np.int64]) -> str:
         """Digest of all inputs of the encoded store."""

@@ -37,23 +37,24 @@ class RowKeys:
         chunks: The id columns, batch after batch.
         ids: Columns and rules of the keys.
         where: Name of the data, for messages.
+        may_miss: Whether a row may lack the only key.
 
     Attributes:
         digests: Of each key the digest of every row, uint8 (n, 16); zeros where the row does not have it.
         kind: The kind of each key's values, `integer` or `text`, as one text; empty for a key that no row has.
 
     Raises:
-        DataError: A value is of another type, or not of the form that its rule wants; a row lacks the only key.
+        DataError: A value is of another type, or not of the form that its rule wants; or a row lacks the only key.
     """
 
-    def __init__(self, chunks: Iterator[pa.Table], ids: IdConfig, where: str) -> None:
+    def __init__(self, chunks: Iterator[pa.Table], ids: IdConfig, where: str, *, may_miss: bool = False) -> None:
         growing = [GrowingRows() for _ in ids.keys]
         kinds: list[set[str]] = [set() for _ in ids.keys]
         first = 0
         for chunk in chunks:
             place = f"{where} (rows counted from row {first})" if first else where
             for number, key in enumerate(ids.keys):
-                text = id_texts(chunk, key, place, may_miss=len(ids.keys) > 1)
+                text = id_texts(chunk, key, place, may_miss=may_miss or len(ids.keys) > 1)
                 if text.null_count < len(text):
                     kinds[number].add("text" if len(key.columns) > 1 else kind_of(text))
                 growing[number].add(_key_digests(text, number))

@@ -21,7 +21,7 @@ from cutlayer.channel.address import check_loopback
 from cutlayer.channel.receiving import receive, send_done
 from cutlayer.config import FeaturesConfig, Job
 from cutlayer.config.case import Case
-from cutlayer.config.ids import stated_rows_faults
+from cutlayer.config.ids import partner_ids_faults, stated_rows_faults
 from cutlayer.data.align import Positions, nothing_in_common, order_digest
 from cutlayer.data.forgotten import ForgottenRows
 from cutlayer.data.ids import Digests
@@ -104,7 +104,7 @@ def align_party(
         NothingInCommon: No row is common to all.
         CutlayerError: Bad input, here or at a peer.
     """
-    for fault in stated_rows_faults(Case(job)):
+    for fault in (*stated_rows_faults(Case(job)), *partner_ids_faults(Case(job))):
         raise ConfigError(fault)
     check_purpose(job, purpose)
     unfinished = out.with_name(f"{out.name}.progress")
@@ -115,7 +115,8 @@ def align_party(
         raise ConfigError.expected(f"parties.{name}.table", "none", "name the party's file")
     forgotten = None if secret is None else ForgottenRows(secret)
     none = FeaturesConfig(include="none")
-    table = PartyTable(name, party.table, party.id, features=none, forgotten=forgotten)
+    referring = party.partner_ids
+    table = PartyTable(name, party.table, party.id, features=none, partner_ids=referring, forgotten=forgotten)
     if table.keys and not purpose.reveals_to_passive:
         remedy = "leave the option out, or ask for one key at a time"
         wanted = "an alignment that both sides learn, with several keys: rows of one key leave the round of the next"
@@ -198,8 +199,10 @@ def _exchange(
 
 def inputs_of(job: Job, table: PartyTable, alignment: Alignment) -> str:
     """All that this party's messages in an exchange depend on besides those of the others."""
-    ids = np.concatenate([table.digests, *table.keys], axis=1)
-    return " ".join((job.digest(), alignment.purpose.value, str(table.stated_rows), order_digest(ids).hex()))
+    of_partners = [ids.digests[ids.of_rows] * (ids.of_rows >= 0)[:, None] for ids in table.partner_ids.values()]
+    ids = np.concatenate([table.digests, *table.keys, *of_partners], axis=1)
+    stated = [table.stated_rows, *(each.stated_rows for each in table.partner_ids.values())]
+    return " ".join((job.digest(), alignment.purpose.value, *map(str, stated), order_digest(ids).hex()))
 
 
 Party = Generator[Port, Message, Agreement]

@@ -12,6 +12,7 @@ from typing import Any
 from cutlayer.channel.approvals import Approvals, SignedApproval
 from cutlayer.channel.security import Security
 from cutlayer.config import FrozenModel, Job, PrivatePart
+from cutlayer.config.ids import columns_of
 from cutlayer.config.load import load_closed_job
 from cutlayer.config.phases import Phase, grades_rows, reads_labels
 from cutlayer.config.serve import ServeConfig
@@ -164,9 +165,11 @@ def _columns(job: Job, name: str, run: Path | None) -> Mapping[str, tuple[str, .
     used["id"] = id_columns(source, party.id, party.label, ("weight", party.weight))
     if run is None:
         reserved = {column for columns in used.values() for column in columns}
-        used["feature"] = feature_names(source.names, party.features, source.where, reserved)
+        referring = columns_of(party.partner_ids)
+        used["feature"] = feature_names(source.names, party.features, source.where, reserved, referring)
     elif (encoder := RunFolder(run).data(name) / "encoder.json").exists():
         used["feature"] = tuple(Encoder.from_json(encoder.read_bytes(), str(encoder)).names)
+    used |= {f"id for {partner}": ids.columns for partner, ids in party.partner_ids.items()}
     return {use: tuple(sorted(columns)) for use, columns in sorted(used.items()) if columns}
 
 

@@ -14,7 +14,7 @@ from cutlayer.config import Job
 from cutlayer.config.aggregate import aggregate_faults
 from cutlayer.config.case import Case, Rules
 from cutlayer.config.guard import guard_faults
-from cutlayer.config.ids import repeated_ids_faults, stated_rows_faults
+from cutlayer.config.ids import partner_ids_faults, repeated_ids_faults, stated_rows_faults
 from cutlayer.config.log import log_faults
 from cutlayer.config.party import label_free_faults
 from cutlayer.config.target import further_label_faults, target_faults
@@ -106,6 +106,7 @@ RULES: tuple[Rules, ...] = (
     aggregate_faults,
     stated_rows_faults,
     repeated_ids_faults,
+    partner_ids_faults,
     _device_faults,
     malicious_faults,
     guard_faults,

@@ -33,12 +33,12 @@ def id_columns(tables: Sequence[TableSummary], named: Sequence[str] = ()) -> dic
     """
     if named:
         return {table.path.name: _first_named(table, named) for table in tables}
-    for alike in (str, _letters):  # the same name, then the same letters: Customer No and customer_no
+    for alike in (str, letters):  # the same name, then the same letters: Customer No and customer_no
         if (found := _alike(tables, alike, lambda table, name: table.distinct[name] == table.rows)) is not None:
             return found
     if (found := _equal_values(tables)) is not None:
         return found
-    for alike in (str, _letters):
+    for alike in (str, letters):
         found = _alike(tables, alike, lambda table, name: bool(table.distinct[name] > 1 and ID_NAMES.search(name)))
         if found is not None and sum(has_many_rows(table, found[table.path.name]) for table in tables) <= 1:
             return found
@@ -99,7 +99,7 @@ def repeated_ids(table: TableSummary, key: str) -> str:
 
 def _equal_values(tables: Sequence[TableSummary]) -> dict[str, str] | None:
     """The columns whose values meet, whatever their names: half of those of the shorter table, or more."""
-    first, *others = [_unique_columns(table) for table in tables]
+    first, *others = [unique_columns(table) for table in tables]
     for name in sorted(first, key=lambda name: not ID_NAMES.search(name)):  # before a number of the row, say
         found = {tables[0].path.name: name}
         values = first[name]
@@ -113,7 +113,7 @@ def _equal_values(tables: Sequence[TableSummary]) -> dict[str, str] | None:
     return None
 
 
-def _unique_columns(table: TableSummary) -> dict[str, pa.ChunkedArray]:
+def unique_columns(table: TableSummary) -> dict[str, pa.ChunkedArray]:
     """Columns whose values are all different, as text, by name; no fractions, which identify nothing."""
     source = open_source(table.config, table.path.name, table.path.name)
     names = [name for name in table.columns if table.distinct[name] == table.rows]
@@ -121,7 +121,8 @@ def _unique_columns(table: TableSummary) -> dict[str, pa.ChunkedArray]:
     return {name: column.cast(pa.string()) for name, column in columns.items() if not pa.types.is_floating(column.type)}
 
 
-def _letters(name: str) -> str:
+def letters(name: str) -> str:
+    """A name without its signs, in small letters."""
     return re.sub(r"[\W_]+", "", name).lower()
 
 

@@ -14,9 +14,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cutlayer.alignment.local_tables import all_positions
 from cutlayer.config import FeaturesConfig, IdConfig, Job, SplitConfig, near_miss
 from cutlayer.config.base import validated
 from cutlayer.config.job import TaskKind
+from cutlayer.config.party import PrivatePart
 from cutlayer.config.target import NUMBERS, SECONDS, TARGETS, Target
 from cutlayer.data.align import intersect
 from cutlayer.data.classes import class_rows, spelt_differently
@@ -93,6 +95,8 @@ class FirstJob:
         unlabelled: Number of the owner's rows without a label, which the job leaves out.
         further_labels: Further label columns of the same task.
         federation: Name of the federation, as the owner's certificate has it; `None` for the default.
+        referring: Column of the owner's table that refers to the rows of a partner, by the name of the partner's file;
+            empty where all tables have one id.
         overlap: How the ids of the tables meet, where they have been matched: with millions of rows it takes a minute.
     """
 
@@ -114,6 +118,7 @@ class FirstJob:
     unlabelled: int = 0
     further_labels: tuple[str, ...] = ()
     federation: str | None = None
+    referring: Mapping[str, str] = field(default_factory=dict)
     overlap: Overlap | None = None
 
     @property
@@ -124,11 +129,19 @@ class FirstJob:
     @property
     def reserved(self) -> set[str | None]:
         """Columns of the owner's table that are no features: id, those of the labels, and that of the split."""
-        return {self.ids[self.owner.path.name], self.label, *self.further_labels, self.second, self.split_by}
+        own = {self.ids[self.owner.path.name], *self.referring.values()}
+        return {*own, self.label, *self.further_labels, self.second, self.split_by}
+
+    @property
+    def partner_ids(self) -> dict[str, Any]:
+        """How the owner's rows refer to those of each partner, as a section of the job."""
+        rule = {"normalise": "integer"} if self.whole_ids else {}
+        files = {table.path.name: table.party for table in self.partners}
+        return {files[file]: {"column": name, **rule} if rule else name for file, name in self.referring.items()}
 
     def id_of(self, table: TableSummary, **rules: Any) -> dict[str, Any]:
         """How a table's rows are identified, as a section of the job."""
-        rules |= {"normalise": "integer"} if self.whole_ids else {}
+        rules |= {"normalise": "integer"} if self.whole_ids and not (self.referring and table is self.owner) else {}
         rules |= {"duplicates": "first"} if table.path.name in self.first_rows else {}
         return {"column": self.ids[table.path.name], **rules}
 
@@ -140,7 +153,7 @@ class Overlap(NamedTuple):
         rows: Number of the owner's rows.
         common: Number of those that every partner has.
         repeats: Whether an id of the owner has several rows.
-        fewest: Number of those that the partner with the fewest has.
+        fewest: Number of the owner's ids that the partner with the fewest has: each has one drawn label.
     """
 
     rows: int
@@ -170,30 +183,37 @@ def overlap_of(job: FirstJob) -> Overlap:
     Raises:
         DataError: The ids of a table are not in order, or no row is with every party.
     """
-    identified = {name: table.identified for name, table in _id_tables(job).items()}
-    name = job.owner.party
+    tables, name = _id_tables(job), job.owner.party
+    if job.referring:
+        _, in_run = all_positions(name, {}, tables)
+        met = [len(ids) for ids in in_run.ids.values()]  # each row of a partner has one drawn label
+        return Overlap(tables[name].rows, int(in_run.by_all().sum()), False, min(met))
+    identified = {name: table.identified for name, table in tables.items()}
     own = identified[name]
     digests = {party: each.digests for party, each in identified.items()}
 
     def held(parties: Iterable[str]) -> npt.NDArray[np.bool_]:
-        """Whether each row is with all of some parties."""
+        """Whether each id is with all of some parties."""
         has = np.zeros(own.rows, dtype=bool)
         has[intersect({party: digests[party] for party in (name, *parties)})[name]] = True
-        return has[own.of_rows] if isinstance(own, DistinctIds) else has
+        return has
 
     partners = [party for party in digests if party != name]
     common = held(partners)
-    met = int(common.sum())
-    fewest = min(int(held([party]).sum()) for party in partners) if len(partners) > 1 else met
-    return Overlap(len(common), met, isinstance(own, DistinctIds), fewest)
+    fewest = min(int(held([party]).sum()) for party in partners) if len(partners) > 1 else int(common.sum())
+    by_row = common[own.of_rows] if isinstance(own, DistinctIds) else common
+    return Overlap(len(by_row), int(by_row.sum()), isinstance(own, DistinctIds), fewest)
 
 
 def _id_tables(job: FirstJob) -> dict[str, PartyTable]:
     """The tables with their ids alone, by party."""
     tables = {}
     for table in (job.owner, *job.partners):
-        ids = IdConfig(**job.id_of(table, duplicates="keep" if table is job.owner else "refuse"))
-        tables[table.party] = PartyTable(table.party, table.config, ids, features=FeaturesConfig(include="none"))
+        keeps, none = table is job.owner and not job.referring, FeaturesConfig(include="none")
+        ids = IdConfig(**job.id_of(table, duplicates="keep" if keeps else "refuse"))
+        refers = {"partner_ids": job.partner_ids if table is job.owner else {}}
+        partner_ids = validated(PrivatePart, refers, "").partner_ids
+        tables[table.party] = PartyTable(table.party, table.config, ids, features=none, partner_ids=partner_ids)
     return tables
 
 
@@ -319,22 +339,17 @@ def have_class(job: FirstJob, name: str | None) -> bool:
 
 
 def grades_of(job: FirstJob) -> GradesChoice:
-    """Whether the partners of a job release grades, and of one that protects what is best, which that is.
-
-    Rows that share an id have no draws of their own.
-    """
+    """Whether the partners of a job release grades, and of one that protects what is best, which that is."""
     refused, task, counts, rows = "", task_of(job), list[int](), 0
     if job.further_labels:
         refused = "grades are of one label"
-    elif task not in NUMBERS and job.repeats:
-        refused = "rows that share an id have no grade of their own"
     elif task not in NUMBERS:
         overlap, split = job.overlap or overlap_of(job), SplitConfig()
         counts = [*label_of(job).classes.values()]
-        # Each partner fits to the labels of its own rows.
+        # Each partner fits to the labels of its own rows, one of each id.
         met = overlap.fewest if job.rows == "all" else overlap.common
         labelled = sum(counts) / max(sum(counts) + job.unlabelled, 1)  # others are left out of the run
-        rows = int((1 - split.test - split.validation) * labelled * (met if job.partners else overlap.rows))
+        rows = int((1 - split.test - split.validation) * labelled * met)
     return choose_grades(task, counts, rows, protect=job.protect, refused=refused)
 
 
@@ -371,7 +386,7 @@ def files_of(job: FirstJob, folder: Path) -> dict[str, dict[str, Any]]:
         shared["parties"][name] |= section
     # Where nobody else has a row, the undefended baseline, which is trained by steps, reads own columns alone.
     trains_by_steps = job.rows == "common" or job.has_features
-    trains_by_steps = trains_by_steps and task_of(job) not in TARGETS
+    trains_by_steps = trains_by_steps and task_of(job) not in TARGETS and not job.referring
     compare = [*(["undefended"] if trains_by_steps else []), *(["alone"] if job.has_features else [])]
     if compare:
         shared["compare"] = compare
@@ -385,8 +400,9 @@ def _model(job: FirstJob, labels: float | None, owner: str) -> dict[str, Any]:
         return {"model": {"bottom": {"kind": "tabular"}}} if job.rows == "all" else {}
     widths = {table.party: sketch_width(table, job.ids[table.path.name]) for table in job.partners}
     bottoms: dict[str, Any] = {owner: {"kind": "auto"}}
+    graded = {"kind": "grade", "label_epsilon": labels}
     for name, width in {**widths, **job.elsewhere}.items():
-        bottoms[name] = {"kind": "linear", "width": width} if labels is None else {"kind": "grade"}
+        bottoms[name] = {"kind": "linear", "width": width} if labels is None else graded
     return {"model": {"bottom": bottoms, "top": {"kind": "auto"}}, "train": {"release": "once"}}
 
 
@@ -430,7 +446,9 @@ def _ids(job: FirstJob, table: TableSummary, **rules: Any) -> Any:
 def _owner(job: FirstJob, folder: Path, labels: float | None) -> dict[str, Any]:
     """The private part of the owner of the labels."""
     repeats = {"duplicates": "keep"} if job.repeats else {}
-    section = {**table_section(job.owner, folder), "id": _ids(job, job.owner, **repeats), "label": job.label}
+    section = {**table_section(job.owner, folder), "id": _ids(job, job.owner, **repeats)}
+    section |= {"partner_ids": job.partner_ids} if job.referring else {}
+    section["label"] = job.label
     if job.further_labels:
         section["further_labels"] = [*job.further_labels]
     if job.second is not None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cutlayer.accounting import Total
-from cutlayer.alignment.local_tables import all_positions, check_ids, matched_ids
+from cutlayer.alignment.local_tables import check_ids, matched_ids
 from cutlayer.config import FrozenModel, Job
 from cutlayer.config.device import Precision
 from cutlayer.config.load import with_device
@@ -23,9 +23,9 @@ from cutlayer.data.prepared import Prepared
 from cutlayer.data.profile import ColumnProfile
 from cutlayer.data.split import Split, check_filled
 from cutlayer.errors import DataError
-from cutlayer.jobs.cautions import cautions_of, notes_of, readable_columns, worth_of_labels
+from cutlayer.jobs.cautions import cautions_of, notes_of, readable_columns, shared_rows, worth_of_labels
 from cutlayer.jobs.check import check_job
-from cutlayer.jobs.matching import KeyForecast, by_key, common_positions, lacking
+from cutlayer.jobs.matching import KeyForecast, by_key, lacking, positions_of_run
 from cutlayer.kernels.rows.packed_rows import row_bytes
 from cutlayer.lazy import Tensor, nn, torch
 from cutlayer.models import imports_of, resolved_section, suits_rare_categories
@@ -199,7 +199,6 @@ def with_chosen_devices(job: Job, given: Mapping[str, Any]) -> Job:
 
 
 def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets: Path | None) -> Forecast:
-    from cutlayer.alignment.held_rows import ALL_HAVE_ALL
     from cutlayer.parties.compute.device import chosen_device
 
     profiles = tuple(
@@ -211,10 +210,7 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
     )
     read_bytes = sum(table.bytes for table in tables.values())  # before `prepare` lets the rows of files go
     ids, matches = matched_ids(job.active, tables)
-    common = common_positions(ids, tables)
-    positions, held = common, ALL_HAVE_ALL
-    if job.rows == "all":
-        positions, held = all_positions(job.active, ids, tables)
+    positions, held, common = positions_of_run(job, ids, tables)
     all_runs = tuple(
         total
         for name, table in (tables.items() if secrets is not None else ())
@@ -225,7 +221,7 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
     schedule = schedule_of(job, split.train, lambda: owner.digests[trained], owner.identified.stated_rows)
     with tempfile.TemporaryDirectory() as scratch:
         prepared = {
-            name: table.prepare(positions[name], held.split(name, split).train, Path(scratch) / name)
+            name: table.prepare(positions[name], held.split(name, split, job.train).train, Path(scratch) / name)
             for name, table in tables.items()
         }
         if (known := prepared[job.active]).labels is not None:
@@ -239,7 +235,7 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
     operations = 6.0 * products * schedule.batch_size  # two for each product, and twice as many backwards
     held_out = len(split.validation) or len(split.test)
     counts = (len(split.train), held_out, len(positions[job.active]))
-    parts = {name: held.split(name, split) for name in job.parties}
+    parts = {name: held.split(name, split, job.train) for name in job.parties}
     parties = tuple(
         _party_forecast(job, name, tables, prepared, model, parts, len(positions[name])) for name in job.parties
     )
@@ -249,14 +245,14 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
     graded = [_graded_numbers(job, party, parts[party.name]) for party in parties]
     ledger = ledger_of(job)
     rows = {party.name: party.rows for party in parties}
-    trained_rows = {name: len(part.train) for name, part in parts.items()}
+    trained_rows = {name: held.trained(name, split, part) for name, part in parts.items()}
     classes = [n for each in profiles for n in each.classes.values()]
     drawn, few = worth_of_labels(job, trained_rows, classes, profiles)
     tested = len(split.test) or held_out
     cautions = cautions_of(job, rows, counts[2], counts[0], tested, profiles, ledger, (drawn, few))
     return Forecast(
         rows=len(positions[job.active]),
-        common=len(common[job.active]),
+        common=common,
         train=len(split.train),
         validation=len(split.validation),
         test=len(split.test),
@@ -278,13 +274,13 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
         guarantees=tuple(f"{entry.protection}: {entry.statement}" for entry in ledger.entries),
         readable={name: readable_columns(job, name) for name in job.passives},
         notes=(*notes_of(job), *[f"label_dp: {drawn}"] * bool(drawn and not few)),
-        warnings=(*copies, *unseen, *cautions),
+        warnings=(*copies, *unseen, *cautions, *shared_rows(job, held, split)),
         columns=profiles,
         totals=ledger.totals,
         all_runs=all_runs,
         imports=imports_of(job),
         keys=by_key(job, matches),
-        lacking=lacking(job, ids, len(common[job.active]), held),
+        lacking=lacking(job, ids, common, held),
     )
 
 
@@ -317,7 +313,7 @@ def _check_fits(job: Job, prepared: Mapping[str, Prepared], held: HeldRows, spli
 
     for name, data in prepared.items():
         if data.store is not None:
-            train = held.split(name, split).part("train")
+            train = held.split(name, split, job.train).part("train")
             columns = TrainingColumns(data.store.columns.inputs, train, data.store.gather)
             check_columns(job.parties[name].fit, columns, f"parties.{name}.fit")
 

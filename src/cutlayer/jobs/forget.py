@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from cutlayer.accounting import log_of_run
+from cutlayer.accounting.run_store import NAME, RunStore
 from cutlayer.channel.contract import printable
 from cutlayer.channel.receipts import REMAINS, Deletion
 from cutlayer.config import Job
@@ -26,12 +27,9 @@ from cutlayer.config.load import load_closed_job
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import CheckpointError, ConfigError, CutlayerError, RunFolderError
 from cutlayer.jobs.exchange import RECORD, close_without, result_of
-from cutlayer.protections import build_chain
-from cutlayer.protections.label_dp import LabelDP
 from cutlayer.protections.label_memory.memory import LabelMemory
 from cutlayer.results.provenance import Provenance, beside
 from cutlayer.storage.durable import locked
-from cutlayer.training.all_runs import drawn_by
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.forgetting import Forgetting
 from cutlayer.training.keys import Keys, label_folder, load_or_make
@@ -125,20 +123,16 @@ class Deleting:
         party = self.job.parties[name]
         secret = load_or_make(self.keys.secret_of(name, party))
         forgotten = self.keys.forgotten(name, party)
-        forgotten.add(listed.by_rule(np.arange(listed.rows)))
+        forgotten.add(stated := listed.by_rule(np.arange(listed.rows)))
         table = open_table(self.job, name, {})
         gone = table.among(forgotten)
-        forgotten.add(table.by_rule(np.flatnonzero(gone)))  # as the table writes them
+        forgotten.add(spelled := table.by_rule(np.flatnonzero(gone)))  # as the table writes them
         self.left_out[name] = int(gone.sum())
-        chain = build_chain(name, party.role, party.privacy, f"parties.{name}.privacy")
-        drawing = next((each.settings for each in chain.protections if isinstance(each, LabelDP)), None)
-        if drawing is None:
-            return
+        # Not those of this job alone: another epsilon has a memory of its own, in which the secret reads each label.
+        every = [digests for _, digests in (*stated, *spelled)]
         path = self.keys.secret_of(name, party)
-        labels = table.labels(np.arange(table.rows))
-        if labels is not None:
-            memory = LabelMemory(label_folder(path), path, secret)
-            memory.forget(torch.from_numpy(listed.digests), drawn_by(drawing, party.label or "", labels))
+        stay = LabelMemory(label_folder(path), path, secret).forget(torch.from_numpy(np.concatenate(every)))
+        self.others += [f"labels drawn by an earlier version in {each}" for each in stay]
 
     def _runs(self) -> Iterator[Path]:
         """The run folders of the job with a part of these parties; those of other jobs are noted."""
@@ -153,6 +147,16 @@ class Deleting:
                 yield folder
             else:
                 self.others.append(f"the run of another job in {folder.relative_to(self.base.parent)}")
+        self.others += sorted({f"the run in {path}, where --run looks" for path in self._elsewhere()})
+
+    def _elsewhere(self) -> Iterator[Path]:
+        """Folders of runs of these parties that are not beside the others, by the ledgers of all runs."""
+        beside = self.base.parent.absolute()
+        for name in self.names:
+            with suppress(CheckpointError):
+                lines = RunStore(self.keys.secret_of(name, self.job.parties[name]).parent / NAME).lines()
+                folders = (Path(line.folder) for line in lines if line.party == name and line.folder)
+                yield from (path for path in folders if beside not in path.parents and (path / "job.yaml").exists())
 
     def _is_of_job(self, path: Path) -> bool:
         try:

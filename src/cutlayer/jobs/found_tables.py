@@ -27,7 +27,7 @@ from cutlayer.jobs.file_formats import file_formats, is_plain_comma
 from cutlayer.models.bottom_fits.sketch import SketchFit
 from cutlayer.results.provenance import is_predictions
 
-_ROW_NAMES = re.compile(r"(^|[_ .-])(id|key|uuid|guid|nr|no|number)$|[a-z](Id|ID|Key|Nr|No)$", re.ASCII)
+ROW_NAMES = re.compile(r"(^|[_ .-])(id|key|uuid|guid|nr|no|number)$|[a-z](Id|ID|Key|Nr|No)$", re.ASCII)
 """Names of columns whose whole numbers identify rows, where all of them differ."""
 MAX_CLASSES = 10
 """Number of different values up to which numbers are taken for classes."""
@@ -243,7 +243,7 @@ def _identifying(name: str, column: pa.ChunkedArray, distinct: int) -> str | Non
         ends = pc.min_max(column).as_py()
         if ends["max"] - ends["min"] + 1 == distinct:
             return "it numbers the rows"
-        if _ROW_NAMES.search(name):
+        if ROW_NAMES.search(name):
             return "all values differ"
     return None
 

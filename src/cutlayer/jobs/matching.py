@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from cutlayer.alignment.local_tables import all_positions
 from cutlayer.config import FrozenModel, Job
 from cutlayer.data.align import Positions, intersect
 from cutlayer.data.id_examples import with_examples
@@ -67,9 +68,21 @@ def lacking(job: Job, ids: Mapping[str, Digests], common: int, held: HeldRows) -
     return {name: len(mine) - len(found[name]) for name, found in both.items()}
 
 
-def common_positions(ids: Mapping[str, Digests], tables: Mapping[str, PartyTable]) -> dict[str, Positions]:
-    """Row numbers of the common rows in each table; an error shows ids, since all tables are here."""
+def positions_of_run(
+    job: Job, ids: Mapping[str, Digests], tables: Mapping[str, PartyTable]
+) -> tuple[dict[str, Positions], HeldRows, int]:
+    """Row numbers of the run's rows in each table, which each party has, and how many all have.
+
+    Raises:
+        NothingInCommon: There is none; it shows ids, since all tables are here.
+    """
+    from cutlayer.alignment.held_rows import ALL_HAVE_ALL
+
     try:
-        return intersect(ids)
+        if job.rows == "all":
+            positions, held = all_positions(job.active, ids, tables)
+            return positions, held, int(held.by_all().sum())
+        positions = intersect(ids)
     except NothingInCommon as failure:
         raise with_examples(failure, tables) from None
+    return positions, ALL_HAVE_ALL, len(positions[job.active])

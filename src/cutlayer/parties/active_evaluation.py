@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Mapping, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from cutlayer.alignment.held_rows import PartOfBatch, first_places
+from cutlayer.alignment.held_rows import PartOfBatch
 from cutlayer.channel import Kind, Message, Port, rows_digest
 from cutlayer.data.align import Positions
 from cutlayer.data.batches import evaluation_batches
@@ -17,7 +18,6 @@ from cutlayer.parties.active_setup import ActiveSetup
 from cutlayer.parties.session.local import EVALUATION_ROWS
 from cutlayer.parties.session.passives import Passives
 from cutlayer.protections.contract.views import ActiveView, Mode
-from cutlayer.storage.row_arrays import gathered
 from cutlayer.storage.row_tensors import empty_rows
 
 Evaluated = tuple[Mapping[str, float], Mapping[Names, Tensor]]
@@ -84,8 +84,8 @@ class OwnRows:
     """
 
     def __init__(self, numbers: Positions, held_out: Tensor) -> None:
-        own = gathered(numbers, held_out.numpy())
-        self._rows = torch.from_numpy(gathered(own, first_places(own)))
+        own = numbers[held_out.numpy()]
+        self._rows = torch.from_numpy(np.unique(own[own >= 0]))
         self._first = self._asked = 0
         self._sent: Tensor | None = None
 

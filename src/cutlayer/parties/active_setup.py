@@ -11,9 +11,11 @@ from torch import Tensor, nn
 from cutlayer.channel import Port
 from cutlayer.config import Job
 from cutlayer.config.phases import Phase
+from cutlayer.data.ids import Digests
 from cutlayer.data.prepared import Prepared
 from cutlayer.data.split import Split
 from cutlayer.errors import ConfigError, DataError
+from cutlayer.kernels.noise.one_of_each import one_of_each
 from cutlayer.models import Inputs, TopModel, bottom_of, top_of
 from cutlayer.parties.compute.groups import check_bottom, check_top
 from cutlayer.parties.session.local import Local
@@ -149,8 +151,8 @@ class ActiveSetup:
         # Twice: the hook `labels` needs its protections set up, and protections such as DIMIP need the labels that it
         # returned. The release log is opened the second time: an account on disk means that labels were drawn.
         chain.setup(context)
-        ids = torch.from_numpy(gathered(local.draw_ids(prepared.digests), self._split.train))
-        drawn = chain.labels(training, ids)
+        digests = gathered(local.draw_ids(prepared.digests), self._split.train)
+        drawn = self._drawn(training, digests, None if self.groups is None else prepared.groups[train])
         local.table.check_training(drawn, None if self.weights is None else rows_of(self.weights, train))
         self.drawn = scattered(drawn.to(self.truth.dtype), train, len(self.truth), -1)
         # Drawn labels that were sent protect the labels. What is trained after the last message is of the true ones.
@@ -161,12 +163,29 @@ class ActiveSetup:
         if self._job.train.class_weight == "balanced":
             self.training_loss = self.training_loss.balanced(training if alone else drawn)
         self.training_loss = self.training_loss.on(local.device)
-        self.state.sent["labels"] = len(train)
         self.fingerprint = local.draw_fingerprint(chain.draws, prepared.order_digest, self.truth)
         # For all runs: draws that are remembered do not depend on which rows are common.
         self.draws = local.draw_fingerprint(
             chain.draws, prepared.order_digest if None in chain.draws else b"", self.truth
         )
+
+    def _drawn(self, training: Tensor, digests: Digests, ids: Tensor | None) -> Tensor:
+        """Labels of the training rows as they are drawn; of several rows of one id, the label of one of them.
+
+        A partner's row has so one drawn label at most, however many rows its id has here.
+
+        Args:
+            training: True labels, (t,).
+            digests: Digests of the ids, uint8 (t, 16).
+            ids: Number of each row's id, int64 (t,); `None` where no id repeats.
+        """
+        chain, sent = self.state.chain, self.state.sent
+        sent["labels"] = len(training)
+        if ids is None or not chain.acts_at("labels"):
+            return chain.labels(training, torch.from_numpy(digests))
+        chosen, of_rows = (torch.from_numpy(each) for each in one_of_each(ids.numpy(), digests, self._local.secret))
+        sent["labels"] = len(chosen)
+        return chain.labels(rows_of(training, chosen), torch.from_numpy(digests)[chosen])[of_rows]
 
     def own_embedding(self, rows: Tensor) -> dict[str, Tensor]:
         """This party's own embedding of rows, int64 (n,), by its name; nothing if it has no columns."""

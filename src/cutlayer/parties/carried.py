@@ -18,11 +18,15 @@ from cutlayer.errors import ConfigError
 from cutlayer.kernels.noise.score_bands import bits, channel, information, most_carried
 from cutlayer.storage.row_arrays import chunks_of
 
-LEAST = 50
-"""Least number of rows that have an attribute, and that lack it: of fewer, chance alone carries a few per cent."""
+LEAST, LEAST_SHARE = 50, 0.1
+"""Least number of rows that have an attribute, and that lack it, and their share of few rows: of fewer, chance alone
+carries much. A release of few rows has attributes all the same, or small ones would pass every limit one by one."""
 NEARLY = 0.95
 """Part of what a draw can carry of an attribute from which on grades look as if they were made of that attribute."""
-_DECILES = np.linspace(0.1, 0.9, 9)
+_LEVELS = np.array([0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.97, 0.99])
+"""Shares of the rows at which a number is divided: deciles, and what lies far out."""
+_FREQUENT = 0.002
+"""Share of the rows from which on a value of a number is an attribute of its own, as one of a category is."""
 _SAMPLED = 1 << 17
 """Rows that the thresholds of numbers are taken from."""
 
@@ -35,7 +39,7 @@ def carried(
     bands: int,
     of: Literal["labels", "columns"] = "labels",
 ) -> Carried:
-    """What drawn grades carry of each column: of each frequent value, and of each decile of a number.
+    """What drawn grades carry of each column: of each frequent value, and of each part of a number (`cuts_of`).
 
     The attributes are of the encoded columns; an image has none. Of an attribute a and a grade g the information is
     exactly that of the table of both, the noise included, not an estimate by a model.
@@ -50,9 +54,10 @@ def carried(
     """
     noise = channel(epsilon, bands)
     sizes = np.bincount(grades, minlength=bands).astype(np.float64)
+    least = min(LEAST, max(1.0, LEAST_SHARE * sizes.sum()))
     best: dict[str, CarriedAttribute] = {}
     for column, attribute, counts in _attributes(store, encoder, grades, bands):
-        if not LEAST <= counts.sum() <= sizes.sum() - LEAST:
+        if not least <= counts.sum() <= sizes.sum() - least:
             continue
         share = counts.sum() / sizes.sum()
         known = information(noise.T @ np.stack([sizes - counts, counts], axis=1))
@@ -108,8 +113,7 @@ def _attributes(
     categories, numbers = encoder.categories, encoder.numbers
     some = np.linspace(0, store.rows - 1, min(store.rows, _SAMPLED)).astype(np.int64)
     sampled = store.gather(torch.from_numpy(some))[1].numpy()
-    cuts = [np.unique(np.quantile(sampled[:, at], _DECILES)) for at in range(len(numbers))]
-    cuts = [cut[cut > sampled[:, at].min()] for at, cut in enumerate(cuts)]
+    cuts = [cuts_of(sampled[:, at]) for at in range(len(numbers))]
     of_codes = [np.zeros((encoder.cardinality, bands)) for encoder in categories]
     above = [np.zeros((len(cut) + 1, bands)) for cut in cuts]
     for start, end in chunks_of(store.rows):
@@ -129,6 +133,27 @@ def _attributes(
         for at in range(len(cut)):
             share = upper[at + 1].sum() / max(table.sum(), 1)
             yield number.name, f"{number.name} in its upper {share:.0%}", upper[at + 1]
+
+
+def cuts_of(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Where a number is divided into parts: at quantiles, and before and after each frequent value.
+
+    Of a number that nearly always is one value, such as a flag or a count, most quantiles are that value: only by the
+    values themselves the few other rows are an attribute.
+
+    Args:
+        values: (n,), n > 0.
+
+    Returns:
+        Least value of each part but the first, ascending, (cuts,).
+
+    >>> cuts_of(np.array([0.0] * 95 + [1.0] * 3 + [5.0] * 2, np.float32)).tolist()
+    [1.0, 5.0]
+    """
+    distinct, counts = np.unique(values, return_counts=True)
+    frequent = np.flatnonzero(counts >= _FREQUENT * len(values))
+    at = np.r_[np.searchsorted(distinct, np.quantile(values, _LEVELS)), frequent, frequent + 1]
+    return distinct[np.unique(at[(at > 0) & (at < len(distinct))])]
 
 
 def _count(table: npt.NDArray[np.float64], lines: npt.NDArray[np.integer], grades: npt.NDArray[np.int64]) -> None:

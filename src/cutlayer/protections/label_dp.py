@@ -83,9 +83,11 @@ class LabelDP(LabelProtection[LabelDPConfig]):
     loss.
 
     Guarantee: eps-label differential privacy per row for the whole run, however many epochs, while the secret stays
-    with the label's owner. Neighbours differ in one row's label; all else is post-processing. Over several trainings it
-    holds for each row's first label with `refuse` and `keep`. With `redraw` it holds for all its labels, at the sum of
-    the eps. Trainings that did not end, and drew other labels, are counted in the next.
+    with the label's owner. Neighbours differ in one row's label; all else is post-processing. Where several rows have
+    one id, one of them is drawn (`kernels.noise.one_of_each`), and neighbours differ in the labels of all of them, and
+    in how many there are, if one is left: the drawn label of an id is a mixture of draws of eps. Over several trainings
+    it holds for each row's first label with `refuse` and `keep`. With `redraw` it holds for all its labels, at the sum
+    of the eps. Trainings that did not end, and drew other labels, are counted in the next.
 
     Args:
         settings: A `LabelDPConfig`, or its eps alone.

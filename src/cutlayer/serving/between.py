@@ -99,8 +99,16 @@ class PredictionSide:
         """
         model = PartyModel.load(job, folder, party)
         features = FeaturesConfig(include="none") if model.encoder is None else None
-        ids = job.parties[party].id
-        rows = PartyTable(party, table, id=ids, features=features, encoder=model.encoder, forgotten=forgotten)
+        private = job.parties[party]
+        rows = PartyTable(
+            party,
+            table,
+            id=private.id,
+            features=features,
+            encoder=model.encoder,
+            partner_ids=private.partner_ids,
+            forgotten=forgotten,
+        )
         further = further_models(job, folder) if party == job.active else {}
         drift, alignment = PartyDrift.of(job, folder, party), Alignment(job.alignment, Purpose.PREDICT)
         return cls(job, model, rows, drift, limits, alignment, max_drift, further)

@@ -57,6 +57,7 @@ def new_table(
     ids: IdConfig | None,
     encoder: Encoder | None,
     forgotten: ForgottenRows | None = None,
+    partner_ids: Mapping[str, IdConfig] | None = None,
 ) -> PartyTable:
     """Open a party's table of rows to predict, in which an id stands once, unless the job keeps all rows of one.
 
@@ -66,16 +67,26 @@ def new_table(
         ids: What identifies a row in the job; `None` where row numbers do.
         encoder: Encoder of the run; `None` for a party that has no features.
         forgotten: Rows that the party has forgotten, which are no rows of the table.
+        partner_ids: Columns that refer to the rows of a passive party, by its name.
 
     Raises:
         DataError: The table cannot be read, lacks a column, or an id is missing or repeats.
     """
     features = None if encoder is not None else FeaturesConfig(include="none")
-    if ids is None or len(ids.keys) > 1:
-        once = ids and ids.model_copy(update={"duplicates": "refuse", "by": None, "pad_to": None})
-        return PartyTable(party, table, once, features=features, encoder=encoder, memory=MEMORY, forgotten=forgotten)
-    every = ids.model_copy(update={"duplicates": "keep", "by": None, "pad_to": None})
-    opened = PartyTable(party, table, every, features=features, encoder=encoder, memory=MEMORY, forgotten=forgotten)
+    several = ids is None or len(ids.keys) > 1
+    how = {"duplicates": "refuse" if several else "keep", "by": None, "pad_to": None}
+    opened = PartyTable(
+        party,
+        table,
+        ids and ids.model_copy(update=how),
+        features=features,
+        encoder=encoder,
+        memory=MEMORY,
+        partner_ids=partner_ids,
+        forgotten=forgotten,
+    )
+    if ids is None or several:
+        return opened
     if ids.duplicates != "keep" and has_duplicates(opened.digests):
         repeated = opened.ids(np.setdiff1d(np.arange(opened.rows), first_rows(opened.digests, drop=True)))
         got = f"{repeated[0].as_py()!r} and others in {len(repeated):,} rows"

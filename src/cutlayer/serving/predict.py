@@ -249,7 +249,12 @@ def _tables(
     )
     return {
         name: new_table(
-            name, tables[name], job.parties[name].id, models.encoders.get(name), forgotten_by(folder.path, name)
+            name,
+            tables[name],
+            job.parties[name].id,
+            models.encoders.get(name),
+            forgotten_by(folder.path, name),
+            job.parties[name].partner_ids,
         )
         for name in names
     }
@@ -261,7 +266,9 @@ def _test_rows(job: Job, folder: RunFolder, needed: Sequence[str]) -> RowsToPred
     truth, _ = read_truth(folder.transcript(job.active))
     split = split_of_run(job, folder.path, job.active, len(truth))
     chosen, ids = split.part("test" if len(split.test) else "validation"), reported_ids(folder)
-    gone = _forgotten(job, folder, ids)  # of an older copy of the folder: the run would have gone with them
+    gone = _forgotten(
+        job, folder, ids, held, chosen
+    )  # of an older copy of the folder: the run would have gone with them
     chosen, ids = chosen[torch.from_numpy(~gone)], ids.filter(pa.array(~gone))
     stores, places, digests = {}, {}, {}
     for name in needed:
@@ -275,8 +282,10 @@ def _test_rows(job: Job, folder: RunFolder, needed: Sequence[str]) -> RowsToPred
     return RowsToPredict(ids, stores, HeldRows(places), {}, digests, forgotten=forgotten)
 
 
-def _forgotten(job: Job, folder: RunFolder, ids: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
-    """Which rows any party has forgotten, (n,), by the ids (n,) of the active party.
+def _forgotten(
+    job: Job, folder: RunFolder, ids: pa.ChunkedArray, held: HeldRows, rows: Tensor
+) -> npt.NDArray[np.bool_]:
+    """Which rows any party has forgotten, (n,), by the ids (n,) of the active party; `rows` are their numbers.
 
     Raises:
         ConfigError: They are of several columns, which the run has as one text.
@@ -286,6 +295,11 @@ def _forgotten(job: Job, folder: RunFolder, ids: pa.ChunkedArray) -> npt.NDArray
     for name in job.parties:
         forgotten = forgotten_by(folder.path, name)
         if forgotten is None or not forgotten.path.exists() or rule is None or rule.column == ROW_NUMBER:
+            continue
+        if name in held.ids:
+            numbers = held.own_numbers(name, rows).numpy()
+            of_party = job.parties[job.active].partner_ids.get(name, rule)
+            gone |= (numbers >= 0) & forgotten.among(held.ids[name], of_party.rule)[numbers]
             continue
         if len(rule.columns) > 1:
             raise ConfigError.expected("tables to predict (--data), since rows were forgotten", "none")

@@ -141,7 +141,7 @@ class JobChanges:
         for name in self.base.passives:
             yield ("parties", name, "fit"), {"kind": "grade"}
             yield ("parties", name, "privacy", "grade_dp"), {"epsilon": epsilon}
-        yield from self._once({"kind": "grade"})
+        yield from self._once({"kind": "grade", "label_epsilon": label})
 
     def _once(self, bottom: Mapping[str, Any]) -> Iterator[Change]:
         """Changes to a single release by a bottom model of each partner, and to the best model of it."""

@@ -45,6 +45,7 @@ class AllRuns:
         marker: File of the run folder that names the run's line.
         run: Name of the run, the same after a resume.
         source: Digest of the party's secret.
+        spelled: Digests of ids, and those that they have in a job which compares them by another rule.
     """
 
     job: Job
@@ -54,6 +55,7 @@ class AllRuns:
     marker: Path
     run: str
     source: str
+    spelled: Callable[[Digests], Digests]
     _digests: Digests | None = field(default=None, init=False)
     _draws: Callable[[], str] = field(default=str, init=False)
     _charged: bool = field(default=False, init=False)
@@ -111,16 +113,18 @@ class AllRuns:
         return Ledger(tuple(_drawn(entry, self._draws()) for entry in entries))
 
     def _add(self, digests: Digests, planned: Ledger, ledger: Ledger, *, beyond_plan: bool) -> None:
-        words = row_words(digests)
+        # Otherwise another `id.normalise` would make other rows of them, whose costs nobody adds.
+        words = row_words(self.spelled(digests))
         line = RunLine(
             run=self.run,
             party=self.name,
             job=self.job.name,
             source=self.source,
             rows=rows_digest(words),
-            count=len(words),
+            count=len(digests),
             plan=_digest(planned),
             ledger=ledger,
+            folder=str(self.marker.absolute().parents[2]),
         )
 
         def check(sharing: list[RunLine]) -> None:
@@ -131,13 +135,21 @@ class AllRuns:
 
 
 def all_runs_of(
-    job: Job, name: str, chain: Chain, folder: Path, party_folder: Path, secret: bytes, noise_key: bytes
+    job: Job,
+    name: str,
+    table: PartyTable,
+    chain: Chain,
+    folder: Path,
+    party_folder: Path,
+    secret: bytes,
+    noise_key: bytes,
 ) -> AllRuns:
     """The charge of one run of a party.
 
     Args:
         job: Job with the party's private part.
         name: Name of the party.
+        table: Rows of the party.
         chain: Protections of the party.
         folder: Folder of the party's secret, which holds the ledger.
         party_folder: The party's folder in the run folder.
@@ -145,7 +157,8 @@ def all_runs_of(
         noise_key: Key of this run's noise, which names the run.
     """
     run = derive(noise_key, b"ledger of all runs", size=8).hex()
-    return AllRuns(job, name, chain, RunStore(folder / NAME), party_folder / MARKER, run, new_source(secret))
+    store, marker, source = RunStore(folder / NAME), party_folder / MARKER, new_source(secret)
+    return AllRuns(job, name, chain, store, marker, run, source, table.spelled)
 
 
 def restate_draws(
@@ -297,7 +310,7 @@ def forecast_all_runs(job: Job, name: str, folder: Path, table: PartyTable, posi
         DataError: The labels do not fit the task.
     """
     digests = gathered(table.digests, positions)
-    words, chain = row_words(digests), chain_of(job, name)
+    words, chain = row_words(table.spelled(digests)), chain_of(job, name)
     path = job.parties[name].secret or folder / f"{name}.key"
     sharing = RunStore(path.parent / NAME).sharing_rows(words)
     earlier = of_party(name, sharing)
@@ -314,7 +327,7 @@ def forecast_all_runs(job: Job, name: str, folder: Path, table: PartyTable, posi
         entries = tuple(_drawn(_of_classes(entry, len(labels.classes)), draws) for entry in entries)
     ledger = Ledger(entries)
     source = new_source(secret) if secret else ""
-    line = RunLine("", name, job.name, source, rows_digest(words), len(words), _digest(ledger), ledger)
+    line = RunLine("", name, job.name, source, rows_digest(words), len(digests), _digest(ledger), ledger)
     _check_with(line, sharing, job, chain.budget)
     if earlier:
         yield from sum_of([*earlier, line]).totals

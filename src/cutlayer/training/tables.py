@@ -25,7 +25,7 @@ _HOLDS = "only the active party holds labels"
 _OF_ACTIVE = dict.fromkeys(
     ("label", "further_labels", "positive", "exposure", "event", "group", "coverage", "unlabelled"), _HOLDS
 )
-_OF_ACTIVE["weight"] = "only the active party weighs rows"
+_OF_ACTIVE |= {"weight": "only the active party weighs rows", "partner_ids": "only its rows refer to those of others"}
 """Keys of the active party alone, with the remedy."""
 
 
@@ -82,7 +82,7 @@ def open_table(
         raise ConfigError.expected(f"parties.{name}.label", "none", "name the column that holds the labels")
     if party.role == "passive":
         for key, remedy in _OF_ACTIVE.items():
-            if (value := getattr(party, key)) != PartyConfig.model_fields[key].default:
+            if (value := getattr(party, key)) != PartyConfig.model_fields[key].get_default(call_default_factory=True):
                 raise ConfigError.expected(f"no parties.{name}.{key}", value, remedy)
     split_by = job.train.split.by if party.role == "active" else None
     table = PartyTable(
@@ -96,6 +96,7 @@ def open_table(
         target=job.target,
         second=party.second,
         further_labels=party.further_labels,
+        partner_ids=party.partner_ids,
         memory=in_bytes(party.memory),
         split_by=split_by,
         drop_unlabelled=party.unlabelled == "drop",

@@ -175,7 +175,7 @@ def local_side(
         label_memory=None if keys.supplied and (keys.simulated or not table.labels_digest) else memory,
         resume=resume,
         releases=secret_path.with_name(f"{secret_path.name}.releases") if counted else None,
-        all_runs=all_runs_of(job, name, chain, secret_path.parent, party_folder, secret, noise_key)
+        all_runs=all_runs_of(job, name, table, chain, secret_path.parent, party_folder, secret, noise_key)
         if counted
         else None,
         forget_peer_progress=forget_peer_progress,

@@ -23,6 +23,7 @@ from cutlayer.channel.parcel import Head, Parcel, ParcelWriter
 from cutlayer.channel.security import Security
 from cutlayer.config import Job
 from cutlayer.config.load import load_closed_job, load_private_part, with_private_part
+from cutlayer.data.engine import pattern_of
 from cutlayer.data.forgotten import FORGOTTEN, ForgottenRows
 from cutlayer.data.ids import canonical_ids, digests_of
 from cutlayer.errors import ConfigError, DataError, ProtocolError, RunFolderError
@@ -297,7 +298,7 @@ def _check_ids(files: Sequence[Path], rows: int, part: OwnPart | None = None, ag
     with tempfile.TemporaryDirectory(prefix=".cutlayer-") as place, duckdb.connect() as database:
         for name, value in (("memory_limit", _MEMORY), ("temp_directory", place), ("threads", "1")):
             database.execute(f"SET {name} = '{value}'")
-        names = [str(path) for path in files]
+        names = [pattern_of(path) for path in files]  # the engine would take some names for those of other files
         # The ids of a share of the hashes at a time: those of all rows may be more than memory.
         count = max(1, -(-rows // _ROWS))
         shares = [f"(FROM read_parquet(?) WHERE hash({ID}) % {count} = {share})" for share in range(count)]

@@ -67,6 +67,8 @@ class ServedModel:
         self.passives = tuple(name for _, name in self.passive_indices)
         self.widths = dict(widths)
         self.tags = {name: trained.tag(name) for name in self.passives}
+        if trained.job.parties[self.active].partner_ids:
+            raise ConfigError.expected("one id for all partners, to serve", "partner_ids", "use cutlayer predict")
         self.id_rule = _checked_rule(trained.job.parties[self.active].id)
         self.absent = _checked_absent(config.absent, self.top, self.active in self.parties)
         self.required = _checked_required(config.required, self.passives)

@@ -51,16 +51,26 @@ def pooled(party: str, views: Sequence[HistoryView]) -> HistoryView:
     own = {number: torch.cat([_scaled(view.own_embeddings[number]) for view in views], dim=1) for number in common}
     columns = [view.columns for view in views if view.columns is not None]
     joined = sparse.hstack(columns).tocsr() if len(columns) == len(views) else None
-    return HistoryView(party, first.task, epochs, own, joined, sent=_sent([view.sent for view in views]))
+    sent = _sent([view.sent for view in views], are_numbers=first.task.kind == "regression")
+    return HistoryView(party, first.task, epochs, own, joined, sent=sent)
 
 
-def _sent(sent: Sequence[SentLabels | None]) -> SentLabels | None:
-    """The draw that all were sent, and their models' scores combined as if columns were independent given the label."""
-    known = [each for each in sent if each is not None]
-    if not known:
+def _sent(sent: Sequence[SentLabels | None], *, are_numbers: bool) -> SentLabels | None:
+    """The draws of all, and their models' scores combined as if columns were independent given the label.
+
+    A draw that was sent to some of them alone, of rows that have ids of their own there, is part of the scores.
+    """
+    held = [each for each in sent if each is not None]
+    if not held:
         return None
+    rows = held[0].rows
+    for each in held[1:]:
+        rows = rows[torch.isin(rows, each.rows)]
+    known = [each.among(rows) for each in held]
+    others = [each for each in known[1:] if not torch.equal(each.labels, known[0].labels)]
     prior = torch.stack([each.scores.mean(dim=0) for each in known]).mean(dim=0)
     scores = prior + torch.stack([each.scores - prior for each in known]).sum(dim=0)
+    scores = scores + sum(each.evidence for each in others if not are_numbers)
     return known[0]._replace(scores=scores.log_softmax(dim=1) if scores.shape[1] > 1 else scores)
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from cutlayer.alignment.held_rows import held_of_run
+from cutlayer.alignment.held_rows import PartOfBatch, held_of_run
 from cutlayer.attacks.feature.base import FeatureAttack, encoded_matrix
 from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.audit.features.measures import Case, measure
@@ -57,19 +57,36 @@ class OtherColumns:
         """A case in which the attacker also has its own columns, labels and the other parties' releases.
 
         It is that of a party that releases grades: a grade adds to what is known of a row. Elsewhere, and where the
-        attacker's columns are not here, the case as it is.
+        attacker's columns are not here, the case as it is. Of several rows of one id it has the mean and the number.
         """
         run, active = self._run, self._job.active
         if run is None or not grades_rows(self._job, self._party) or active not in self._stores:
             return case
-        rows = self._common(case.view.rows)
+        rows, part = self._every(case.view.rows)
         labels = rows_of(first_column(run.truth), rows)
         parts = [functional.one_hot(labels.long(), len(run.task.classes)) if run.task.classes else labels[:, None]]
         parts.append(encoded_matrix(self._stores[active].columns, *self._stores[active].gather(rows)))
         kept = Checkpoints(self._folder.path / "checkpoint" / active, active, self._job.digest()).kept(RELEASED)
         released = {} if kept is None else kept[0]
         parts += [released[name][rows].nan_to_num(0.0) for name in released if name != self._party]
-        return replace(case, view=replace(case.view, own=torch.cat([part.float() for part in parts], dim=1)))
+        own = torch.cat([each.float() for each in parts], dim=1)
+        if part is not None and part.owner is not None:
+            count = part.summed(torch.ones(len(rows), 1))
+            own = torch.cat([part.summed(own) / count, count.log()], dim=1)
+        own = own if part is None else own[torch.searchsorted(part.rows, case.view.rows)]
+        return replace(case, view=replace(case.view, own=own))
+
+    def _every(self, rows: Tensor) -> tuple[Tensor, PartOfBatch | None]:
+        """All rows of the common order that belong to some rows of the party, and which; `None` where they are these.
+
+        Args:
+            rows: The party's own numbers, int64 (m,), different.
+        """
+        if self._party not in self._held.by_party:
+            return rows, None
+        numbers = torch.from_numpy(self._held.by_party[self._party])
+        every = torch.isin(numbers, rows).nonzero().flatten()
+        return every, PartOfBatch.of(numbers[every])
 
     def compared(
         self, results: Iterable[FeatureResult], attack: FeatureAttack[object], case: Case
@@ -133,7 +150,8 @@ class OtherColumns:
         fitted = torch.cat([rows, others])[:MAX_ROWS]
         classes = 2 if run.task.kind == "binary" else len(run.task.classes)
         stores = [run.stores[name] for name in run.job.parties if name in run.stores]
-        model = predict_from_columns(stores, fitted, run.actual, classes, run.job.train.seed)
+        ids = self._held.shared([self._party])
+        model = predict_from_columns(stores, fitted, run.actual, classes, run.job.train.seed, ids=ids)
         order = model.rows.argsort()
         scores = model.scores[order[torch.searchsorted(model.rows[order], rows)]].clamp_min(LEAST)
         return (scores[:, 1:] - scores[:, :1] if classes == 2 else scores).float()

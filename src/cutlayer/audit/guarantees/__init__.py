@@ -24,6 +24,8 @@ CANARIES = 50_000
 MIN_CANARIES = 400
 MAX_UPDATE_CANARIES = 8192
 """Maximum number of canaries against DP-SGD, whose cost grows with the square of their number."""
+REPEATS = 3
+"""Number of rows of a canary whose label owner has several rows of an id."""
 
 _EASY = 4.0
 """Label epsilon of the canaries whose grades are read: a model of them has to tell two values apart."""
@@ -62,7 +64,9 @@ def _tests(job: Job, folder: RunFolder, entry: Entry, canaries: int) -> list[Gua
     if isinstance(event, RandomizedResponse):
         privacy = {entry.protection: job.parties[entry.party].privacy[entry.protection]}
         if any(grades_rows(job, name) for name in job.passives):
-            votes = grade_votes("labels", privacy, {}, event.classes, canaries, key)
+            ids, referring = job.parties[entry.party].id, bool(job.parties[entry.party].partner_ids)
+            repeats = REPEATS if referring or (ids is not None and ids.duplicates == "keep") else 1
+            votes = grade_votes("labels", privacy, {}, event.classes, canaries, key, repeats, referring=referring)
         else:
             votes = label_votes(privacy, event.classes, job.train.max_epochs, canaries, key)
         outcome = label_game(*votes)

@@ -15,7 +15,7 @@ from cutlayer.config import Job, validated
 from cutlayer.parties.passive import PassiveParty
 
 ACTIVE, PASSIVE = "active", "passive"
-ID = "id"
+ID, ROW = "id", "row"
 LABEL = "label"
 GROUP = "group"
 SIDE = "side"
@@ -37,6 +37,8 @@ def canary_job(
     features: Mapping[str, Any] | None = None,
     fit: Mapping[str, Any] | None = None,
     top: Mapping[str, Any] = MappingProxyType({"kind": "mlp", "hidden": []}),
+    repeats: int = 1,
+    referring: bool = False,
 ) -> Job:
     """A job of two parties with a linear top model, in which only the passive party has features.
 
@@ -50,15 +52,20 @@ def canary_job(
         features: Protections of the passive party.
         fit: Its fit.
         top: Section of the top model.
+        repeats: Number of the active party's rows of each canary.
+        referring: Whether these refer to the canary's row by a column of their own.
     """
     common: dict[str, Any] = {"id": ID, "audit": {"every": "never"}}
     owner = {"role": "active", "label": LABEL, "features": {"include": "none"}, "privacy": dict(labels or {})}
+    if repeats > 1:
+        owner |= {"id": ROW, "partner_ids": {party: ID}} if referring else {"id": {"column": ID, "duplicates": "keep"}}
     passive = {"role": "passive", "privacy": dict(features or {}), "fit": fit}
     raw = {
         "task": "binary" if classes == 2 else "multiclass",
         "parties": {active: common | owner, party: common | passive},
         "model": {"bottom": dict(bottom), "top": dict(top)},
         "train": {**train, "threads": 1, "seed": 0, "early_stop": None},
+        "rows": "common" if repeats == 1 else "all",
     }
     return validated(Job, raw, "canaries")
 
@@ -69,11 +76,14 @@ def fair_coins(count: int, key: bytes) -> list[int]:
     return torch.randint(2, (count,), generator=generator).tolist()
 
 
-def labelled_tables(labels: Sequence[int], **columns: Sequence[str] | Sequence[float]) -> dict[str, pa.Table]:
-    """Tables of canaries with labels, and with columns of the passive party."""
+def labelled_tables(
+    labels: Sequence[int], repeats: int = 1, **columns: Sequence[str] | Sequence[float]
+) -> dict[str, pa.Table]:
+    """Tables of canaries with labels, of several rows of the active party each, and with columns of the passive one."""
     ids = [f"canary {number}" for number in range(len(labels))]
+    rows = range(len(ids) * repeats)
     return {
-        ACTIVE: pa.table({ID: ids, LABEL: [f"{label:06d}" for label in labels]}),
+        ACTIVE: pa.table({ROW: rows, ID: ids * repeats, LABEL: [f"{label:06d}" for label in labels] * repeats}),
         PASSIVE: pa.table({ID: ids, **columns}),
     }
 

@@ -28,7 +28,15 @@ Game = Literal["labels", "grades"]
 
 
 def grade_votes(
-    game: Game, labels: Mapping[str, Any], grades: Mapping[str, Any], classes: int, canaries: int, key: bytes
+    game: Game,
+    labels: Mapping[str, Any],
+    grades: Mapping[str, Any],
+    classes: int,
+    canaries: int,
+    key: bytes,
+    repeats: int = 1,
+    *,
+    referring: bool = False,
 ) -> tuple[Tensor, Tensor, int]:
     """Train on canaries whose secret is a fair coin, their label and their columns alike, and read what was sent.
 
@@ -39,6 +47,8 @@ def grade_votes(
         classes: Number of classes of the task.
         canaries: Number of rows.
         key: 32 bytes that replace all keys and secrets.
+        repeats: Number of the label owner's rows of each canary: all of them have its label.
+        referring: Whether these refer to the canary's row by a column of their own.
 
     Returns:
         For each canary that was sent: the number of messages that speak for the second value minus that for the first,
@@ -48,9 +58,9 @@ def grade_votes(
         NotApplicable: The partner's models give both values of its column the same grade.
     """
     labels_of_rows = coin_labels(canaries, classes, key)
-    tables = labelled_tables(labels_of_rows, **{SIDE: [f"side {min(label, 1)}" for label in labels_of_rows]})
+    tables = labelled_tables(labels_of_rows, repeats, **{SIDE: [f"side {min(label, 1)}" for label in labels_of_rows]})
     reader = (_LabelReader if game == "labels" else _GradeReader)(len(labels_of_rows))
-    train_on_canaries(_job(labels, grades, classes), tables, key, reader)
+    train_on_canaries(_job(labels, grades, classes, repeats, referring=referring), tables, key, reader)
     if not reader.used.any():
         raise NotApplicable.expected("drawn labels that tell both values of a canary apart", "the same grade of both")
     chosen = (reader.used > 0) & (reader.truth >= 0)
@@ -62,8 +72,11 @@ class _LabelReader(VoteReader):
         """Read the drawn labels of the training rows."""
         if message.kind is not Kind.LABELS:
             return
-        rows, drawn = parties.active.split.part("train"), message.tensors["labels"].long()
-        truth = parties.active.setup.truth[rows].long()
+        held, split = parties.active.passives.held, parties.active.split
+        rows = held.split(PASSIVE, split, parties.active.job.train).part("train")
+        drawn = message.tensors["labels"].long()
+        truth = parties.active.setup.truth
+        truth = (truth[held.places(PASSIVE)] if held.by_party else truth)[rows].long()
         self.truth[rows] = torch.where(truth < 2, truth, -1)
         self.votes[rows] += (drawn == 1).long() - (drawn == 0).long()
         self.used[rows] += 1
@@ -92,12 +105,11 @@ class _GradeReader(VoteReader):
         self.used[rows] += apart
 
 
-def _job(labels: Mapping[str, Any], grades: Mapping[str, Any], classes: int) -> Job:
+def _job(labels: Mapping[str, Any], grades: Mapping[str, Any], classes: int, repeats: int, *, referring: bool) -> Job:
     # Canaries carry nothing but their secret, which no limit is meant for.
     fit = {"kind": "grade", "candidates": ["linear"], "folds": 2, "least_z": 0, "limits": {"other": 1.0}}
     bottoms = {ACTIVE: {"kind": "auto"}, PASSIVE: {"kind": "grade", "least_rows": 0}}
     train = {"release": "once", "split": {"test": 0.1, "validation": 0.0}}
     top = {"kind": "linear", "folds": 1}
-    return canary_job(
-        ACTIVE, PASSIVE, bottoms, train, classes=classes, labels=labels, features=grades, fit=fit, top=top
-    )
+    about: Mapping[str, Any] = {"labels": labels, "features": grades, "repeats": repeats, "referring": referring}
+    return canary_job(ACTIVE, PASSIVE, bottoms, train, classes=classes, fit=fit, top=top, **about)

@@ -9,6 +9,7 @@ from cutlayer.config import FrozenModel, near_miss, validated
 from cutlayer.config.case import Case
 from cutlayer.config.phases import Phase, grades_rows, reads_labels
 from cutlayer.errors import ConfigError
+from cutlayer.kernels.noise.informative_rows import MAX_EPSILON
 from cutlayer.models import BOTTOMS
 from cutlayer.models.bottom_fits import catalogue
 from cutlayer.models.bottom_fits.base import Fit, GradeLimits, TrainingColumns
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FITS", "Fit", "TrainingColumns", "check_columns", "check_fit", "fit_bottom", "fit_faults", "is_independent",
-    "limits_of",
+    "label_epsilon_of", "limits_of",
 ]  # fmt: skip
 
 
@@ -141,12 +142,21 @@ def grade_faults(case: Case) -> Iterator[str]:
             given = "none" if fit is None else fit.get("kind")
             wanted = f"parties.{name}.fit: {{kind: {kind}}} with model.bottom of kind grade, of: {of}"
             yield f"expected {wanted}, got {given}; write it"
+        drawn = (owner.privacy.get("label_dp") or {}).get("eps", 0.0) if case.knows(job.active) else 0.0
+        if name in labelled and drawn > label_epsilon_of(job.bottom_of(name)):
+            wanted = f"expected model.bottom.{name}.label_epsilon of {drawn:g} or more, as label_dp states"
+            yield f"{wanted}, got less; write it"
 
 
 def limits_of(raw: Mapping[str, Any] | None, where: str) -> Mapping[str, float]:
     """Limits that a party sets for what its grades carry; none of a fit without any."""
     _, settings = _section(raw, where)
     return settings.limits if isinstance(settings, GradeLimits) else {}
+
+
+def label_epsilon_of(bottom: Mapping[str, Any]) -> float:
+    """Largest epsilon of drawn labels on which all parties agree for a partner, by its bottom model."""
+    return float(bottom.get("label_epsilon", MAX_EPSILON))
 
 
 def is_independent(raw: Mapping[str, Any] | None) -> bool:

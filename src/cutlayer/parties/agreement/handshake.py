@@ -8,11 +8,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from cutlayer.alignment.common_rows import CommonRows, rows_active, rows_passive
+from cutlayer.alignment.by_partner import aligned_sides, sides_of
+from cutlayer.alignment.common_rows import CommonRows, rows_passive
 from cutlayer.alignment.disclosure import AlignmentRecord, recorded_active, recorded_passive
 from cutlayer.alignment.held_rows import ALL_HAVE_ALL, HeldRows
 from cutlayer.alignment.intersection import Alignment
-from cutlayer.alignment.points import AligningSide, SentAhead, send_ahead
+from cutlayer.alignment.points import AligningSide, send_ahead
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.receiving import receive
 from cutlayer.config import Job, LimitsConfig
@@ -229,45 +230,42 @@ def agree_active(
     rows, latest = dict[str, int](), dict[str, Point]()
     # An alignment is of different ids: how many rows an id has here is not stated to any peer.
     identified = table if alignment.method == "agreed" else table.identified
-    sent = _sent_ahead(job, identified, name, ports, limits, alignment) if alignment.ahead else None
+    whole = AligningSide(name, identified, ports, rows, limits, alignment, all_rows=job.rows == "all")
+    sides = sides_of(whole, table)
+    if alignment.ahead:
+        sides = tuple(_sent_ahead(job, side) for side in sides)
+    ids = {peer: side.table for side in sides for peer in side.ports}
     for peer, port in ports.items():
         theirs = yield from receive(port, Kind.HELLO)
-        check_hello(hello(job, identified, START, alignment), theirs, limits)
+        check_hello(hello(job, ids[peer], START, alignment), theirs, limits)
         rows[peer] = int(theirs.fields["rows"])
         latest[peer] = int(theirs.fields["resume"]), int(theirs.fields["step"])
     # Before anything is sent, so that no party acts on a start that another party cannot make. A party that takes no
     # part in the epochs is not sent the epoch to start at, which can depend on labels.
     alone = Phase.LEAVE in job.phases
     start = max(saved, default=START) if alone else _common_start(saved, latest)
-    mine = hello(job, identified, START if alone else start, alignment)
-    for port in ports.values() if not alignment.ahead else ():
-        port.send(Kind.HELLO, fields=mine)
-    side = AligningSide(name, identified, ports, rows, limits, alignment, all_rows=job.rows == "all", sent=sent)
-    aligned = yield from rows_active(side)
-    record = recorded_active(side, aligned, int(mine["rows"]))
-    if aligned.positions is not None:
-        positions, held = aligned.held.in_table(identified, aligned.positions)
-        aligned = replace(aligned, positions=positions, held=held)
-    return Agreement(aligned, start, rows, int(mine["rows"]), record)
+    mine = {peer: hello(job, ids[peer], START if alone else start, alignment) for peer in ports}
+    for peer, port in ports.items() if not alignment.ahead else ():
+        port.send(Kind.HELLO, fields=mine[peer])
+    sides = tuple(replace(side, rows={peer: rows[peer] for peer in side.ports}) for side in sides)
+    aligned, each = yield from aligned_sides(sides, table)
+    stated = {peer: int(fields["rows"]) for peer, fields in mine.items()}
+    record = recorded_active(sides, each, stated, referring=bool(table.partner_ids))
+    of_steps = table.rows if table.partner_ids else stated[next(iter(ports))]
+    return Agreement(aligned, start, rows, of_steps, record)
 
 
-def _sent_ahead(
-    job: Job,
-    table: Identified,
-    name: str,
-    ports: Mapping[str, Port],
-    limits: LimitsConfig,
-    alignment: Alignment,
-) -> SentAhead | None:
+def _sent_ahead(job: Job, side: AligningSide) -> AligningSide:
     """Send the hello, and the points of a single key, before anything has come: no training begins by this agreement.
 
     A peer's hello is checked before its points are used, and before it learns which rows are common.
     """
-    for port in ports.values():
+    table, alignment = side.table, side.alignment
+    for port in side.ports.values():
         port.send(Kind.HELLO, fields=hello(job, table, START, alignment))
     if alignment.method != "psi" or table.id_kind == "row" or table.keys:
-        return None
-    return send_ahead(AligningSide(name, table, ports, {}, limits, alignment))
+        return side
+    return replace(side, sent=send_ahead(side))
 
 
 def _common_start(saved: Sequence[Point], latest: Mapping[str, Point]) -> Point:

@@ -81,7 +81,7 @@ def split_at_active(
     elif local.all_runs is not None:
         local.all_runs.charge_split(digests)
     for port in ports:
-        send_in_chunks(port, Kind.SPLIT, "parts", held.split(port.peer, split).codes)
+        send_in_chunks(port, Kind.SPLIT, "parts", held.split(port.peer, split, job.train).codes)
     return split
 
 

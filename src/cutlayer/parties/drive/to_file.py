@@ -118,10 +118,10 @@ def absent(port: Port, side: ActiveSide) -> Asker:
     The true statements are in its own file, and are compared when that is read.
     """
     job, local = side.job, side.local
-    port.send(Kind.HELLO, fields=hello(job, local.table, START, local.alignment))
+    ids = local.table.ids_for(port.me) if local.table.partner_ids else local.table
+    port.send(Kind.HELLO, fields=hello(job, ids, START, local.alignment))
     yield from receive(port, Kind.HELLO)
-    ids = side.agreement.row_ids(local.table)
-    order = order_digest(side.passives.held.digests(port.me, ids)).hex()
+    order = order_digest(side.passives.held.digests(port.me, side.agreement.row_ids(local.table))).hex()
     width = stated_width(job.bottom_of(port.me)) or 1
     port.send(Kind.READY, fields={"order": order, "width": width, "pilot": ANY_KEY if local.alignment.pilot else ""})
 

@@ -13,7 +13,9 @@ from cutlayer.channel.receiving import receive_chunks, send_in_chunks
 from cutlayer.config.phases import reads_labels
 from cutlayer.errors import ConfigError, PeerLost, ProtocolError
 from cutlayer.kernels.noise.informative_rows import FEW, worth_of_drawn
+from cutlayer.models.bottom_fits import label_epsilon_of
 from cutlayer.models.bottom_fits.base import DrawnLabels
+from cutlayer.parties.label_rows import label_rows
 from cutlayer.parties.session.checkpoint import DRAWN, SENT
 from cutlayer.protections.label_dp import LabelDP
 from cutlayer.storage.row_tensors import rows_of
@@ -42,33 +44,38 @@ def lead(side: ActiveSide) -> Generator[Port, Message, None]:
         got = "no label_dp" if epsilon is None else f"{classes} classes"
         raise ConfigError.expected(wanted, got, "write privacy: {label_dp: {eps: 1.0}}")
     readers = [name for name in side.ports if reads_labels(side.job, name) and name not in side.presence.left]
+    labels = {name: _labels_of(side, name) for name in readers}
     try:
-        for name in readers:
-            _check_worth(side, name, _labels_of(side, name), float(epsilon), classes)
+        for name, (of_party, known) in labels.items():
+            _check_worth(side, name, of_party, int(known.sum()), float(epsilon), classes)
     except ConfigError:
         side.state.charge()
         raise
     about = {"epsilon": float(epsilon), "classes": classes}
-    drawn = rows_of(side.setup.drawn, side.split.part("train")).to(torch.uint8)
-    side.checkpoints.keep(SENT, ({"labels": drawn}, about))
-    for name in readers:
+    side.checkpoints.keep(SENT, ({name: of_party for name, (of_party, _) in labels.items()}, about))
+    for name, (of_party, _) in labels.items():
         try:
-            send_in_chunks(side.ports[name], Kind.LABELS, "labels", _labels_of(side, name), about)
+            send_in_chunks(side.ports[name], Kind.LABELS, "labels", of_party, about)
         except PeerLost as lost:
             side.presence.leave(name, lost)
     yield from ()
 
 
-def _labels_of(side: ActiveSide, name: str) -> Tensor:
-    """The drawn labels of a party's training rows, uint8 (t,)."""
-    held = side.passives.held
-    drawn = side.setup.drawn
+def _labels_of(side: ActiveSide, name: str) -> tuple[Tensor, Tensor]:
+    """The drawn labels of a party's training rows, uint8 (t,), and whether each is of a row that has it, bool (t,)."""
+    held, drawn = side.passives.held, side.setup.drawn
+    train = held.split(name, side.split, side.job.train).part("train")
+    known = torch.ones(len(train), dtype=torch.bool)
+    if name in held.ids:
+        of_party, digests, secret = (held.by_party[name], held.ids[name]), side.prepared.digests, side.local.secret
+        rows, refers = label_rows(*of_party, digests, side.split.train, train.numpy(), secret)
+        return rows_of(drawn, torch.from_numpy(rows)).to(torch.uint8), torch.from_numpy(refers)
     if name in held.by_party:
         drawn = rows_of(drawn, torch.from_numpy(held.places(name)))
-    return rows_of(drawn, held.split(name, side.split).part("train")).to(torch.uint8)
+    return rows_of(drawn, train).to(torch.uint8), known
 
 
-def _check_worth(side: ActiveSide, name: str, labels: Tensor, epsilon: float, classes: int) -> None:
+def _check_worth(side: ActiveSide, name: str, labels: Tensor, known: int, epsilon: float, classes: int) -> None:
     """Refuse labels of which a partner would learn too little.
 
     Their worth is that of the drawn ones, so that a refusal reveals nothing more.
@@ -77,11 +84,11 @@ def _check_worth(side: ActiveSide, name: str, labels: Tensor, epsilon: float, cl
         ConfigError: They are worth fewer informative rows than the job asks for.
     """
     shares = (torch.bincount(labels.long(), minlength=classes).double() / max(len(labels), 1)).tolist()
-    worth = worth_of_drawn(shares, len(labels), epsilon, are_numbers=side.job.task == "regression")
+    worth = worth_of_drawn(shares, known, epsilon, are_numbers=side.job.task == "regression")
     least = int(side.job.bottom_of(name).get("least_rows", FEW))
     if worth < least:
         wanted = f"drawn labels worth {least:,} rows or more to {name}"
-        got = f"about {worth:,.0f} by {len(labels):,} training rows at label epsilon {epsilon:g}"
+        got = f"about {worth:,.0f} by {known:,} training rows at label epsilon {epsilon:g}"
         remedy = f"raise label_dp.eps, take more rows, or write model.bottom.{name}: {{kind: grade, least_rows: 0}}"
         raise ConfigError.expected(wanted, got, remedy)
 
@@ -102,7 +109,12 @@ def follow(side: PassiveSide) -> Generator[Port, Message, None]:
     )
     epsilon, classes = min(stated)
     drawn = DrawnLabels(values.long(), epsilon, classes, are_numbers=side.job.task == "regression")
-    got = drawn.fault()
+    got, most = drawn.fault(), label_epsilon_of(side.job.bottom_of(side.local.name))
+    if epsilon > most:
+        # Otherwise its sender would choose what the rates of the labels are compared with.
+        remedy = f"agree on one, and write model.bottom.{side.local.name}.label_epsilon"
+        wanted = f"drawn labels from {side.port.peer} of epsilon {most:g} at most"
+        raise ProtocolError.expected(wanted, f"{epsilon:g}", remedy)
     if side.job.task == "binary" and classes != 2:
         got = f"some of {classes} classes"
     if len(stated) > 1 or len(values) != rows:

@@ -70,7 +70,7 @@ def lead(side: ActiveSide) -> Generator[Port, Message, None]:
     missing = math.nan if Phase.FIT in side.job.phases else 0.0
     names = [*passives.released]
     for name in names:
-        limit, split = side.local.config.limits.embedding_norm, passives.held.split(name, side.split)
+        limit, split = side.local.config.limits.embedding_norm, passives.held.split(name, side.split, side.job.train)
         pilot = passives.held.released(name)
         try:
             released = yield from ask_for_release(side.ports[name], split, passives.widths[name], limit, pilot)

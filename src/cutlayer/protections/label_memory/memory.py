@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -26,6 +27,7 @@ from cutlayer.protections.label_memory.words import (
     unknown,
 )
 from cutlayer.storage.durable import locked, make_folder, replace_whole, write_whole
+from cutlayer.storage.json_values import parse_json
 from cutlayer.storage.row_arrays import chunks_of, computed, joined_rows
 from cutlayer.storage.row_tensors import copied
 
@@ -156,7 +158,7 @@ class LabelMemory:
             path = self._path(which, generation)
             if begun is not None and not path.exists():
                 raise CheckpointError.expected(f"the label memory {path}", "none", "restore it from a backup")
-            known_ids, known_labels, memory, named = self._read(path)
+            known_ids, known_labels, memory, named, stated = self._read(path)
             tag = self._classes_tag(classes, drawn) if classes else named
             if begun is not None and name != memory:
                 wanted = f"the label memory {path} that the run was begun with"
@@ -171,33 +173,41 @@ class LabelMemory:
             if count:
                 self._check(count, len(codes), choice, drawn, begun is not None)
                 old = self._old_codes(codes, digests, drawn, changed, where, known_labels)
-            if named != tag or any((where[start:end] < 0).any() for start, end in chunks_of(len(where))):
+            if (named, stated) != (tag, drawn) or any(
+                (where[start:end] < 0).any() for start, end in chunks_of(len(where))
+            ):
                 fresh = [unknown(words, where) for words in (ids, labels)]
                 both = joined_rows([known_ids, fresh[0]]), joined_rows([known_labels, fresh[1]])
-                self._write(path, *both, memory, tag)
+                self._write(path, *both, memory, tag, drawn)
             # After the memory: a record without its memory would refuse the resume of a run that died in between.
             if begun is None:
                 self._record.note_draws(which, generation, memory)
             unfinished = self._unfinished(which, generation)
         return Recalled(old, memory, generation, count, which, unfinished)
 
-    def forget(self, digests: Tensor, drawn: Drawn) -> None:
-        """Remove rows from all generations; the others are as if these had never been drawn.
+    def forget(self, digests: Tensor) -> tuple[str, ...]:
+        """Remove rows from all memories under the secret, whatever labels they are of; as if these were never drawn.
 
         Args:
-            digests: Digests of the row ids, uint8 (n, 16).
-            drawn: The inputs of the draws apart from the row.
+            digests: Digests of the row ids, uint8 (n, 16), as any job compares them.
+
+        Returns:
+            Names of the files of earlier versions, which do not state what they are of and stay as they are.
 
         Raises:
-            CheckpointError: The memory is damaged.
+            CheckpointError: A memory is damaged.
         """
-        paths = [*self.folder.glob(f"{self._which(drawn)}-*.safetensors")]
-        with self._locked() if paths else nullcontext():
-            gone = self._words(digests, drawn)
-            for path in paths:
-                ids, labels, memory, tag = self._read(path)
-                left = ~np.isin(ids, gone)
-                self._write(path, ids[left], labels[left], memory, tag)
+        stay = []
+        with self._locked() if self.folder.exists() else nullcontext():
+            for path in sorted(self.folder.glob("*.safetensors")):
+                ids, labels, memory, tag, drawn = self._read(path)
+                if drawn is None or path.stem.rpartition("-")[0] != self._which(drawn):
+                    stay.append(path.name)
+                    continue
+                left = ~np.isin(ids, self._words(digests, drawn))
+                if not left.all():
+                    self._write(path, ids[left], labels[left], memory, tag, drawn)
+        return tuple(stay)
 
     def latest(self, drawn: Drawn, choice: Choice) -> str | None:
         """Name of the draws that a new training repeats; `None` where it makes new ones.
@@ -319,32 +329,39 @@ class LabelMemory:
     def _path(self, which: str, generation: int) -> Path:
         return self.folder / f"{which}-{generation}.safetensors"
 
-    def _read(self, path: Path) -> tuple[Words, Words, str, str]:
-        """Ids, sorted, their labels, the name of the memory, and the digest of the classes, empty where it has none.
+    def _read(self, path: Path) -> tuple[Words, Words, str, str, Drawn | None]:
+        """Ids, sorted, their labels, the name of the memory, the digest of the classes, and what the draws are of.
 
-        Where there is no memory, there are no ids, and the name is a new one.
+        The digest is empty, and the latter `None`, where the file does not have them. Where there is no memory, there
+        are no ids, and the name is a new one.
         """
         from safetensors import SafetensorError, safe_open
 
         if not path.exists():
             name = secrets.token_hex(8) if self._named else derive(self._secret, path.stem.encode(), size=8).hex()
-            return np.zeros(0, np.uint64), np.zeros(0, np.uint64), name, ""
+            return np.zeros(0, np.uint64), np.zeros(0, np.uint64), name, "", None
         try:
             with safe_open(path, framework="pt") as file:  # which maps the file: NumPy's tensors would be copies
                 header = file.metadata()
                 ids, labels = (file.get_tensor(name).numpy() for name in ("ids", "labels"))
             checked, memory = header["check"], header["memory"]
+            of = Drawn(*parse_json(header["of"])) if "of" in header else None
         except (OSError, SafetensorError, KeyError, TypeError, ValueError):
             raise damaged(path) from None
         if checked != self._tag(ids, labels, memory):
             raise damaged(path)
-        return ids, labels, memory, str(header.get("classes", ""))
+        return ids, labels, memory, str(header.get("classes", "")), of
 
-    def _write(self, path: Path, ids: Words, labels: Words, memory: str, classes: str) -> None:
+    def _write(self, path: Path, ids: Words, labels: Words, memory: str, classes: str, of: Drawn) -> None:
         from cutlayer.storage.tensor_file import stream_tensors
 
         ids, labels = sorted_pairs(ids, labels)
-        header = {"check": self._tag(ids, labels, memory), "memory": memory, "classes": classes}
+        header = {
+            "check": self._tag(ids, labels, memory),
+            "memory": memory,
+            "classes": classes,
+            "of": json.dumps(astuple(of)),
+        }
         tensors = {"ids": torch.from_numpy(ids), "labels": torch.from_numpy(labels)}
         replace_whole(path, lambda partial: stream_tensors(partial, tensors, header))
 

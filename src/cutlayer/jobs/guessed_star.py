@@ -1,0 +1,97 @@
+"""Guesses of the columns by which one table refers to the rows of each other one, where no id is in all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cutlayer.data.feature_columns import is_text
+from cutlayer.data.sources import open_source
+from cutlayer.errors import DataError
+from cutlayer.jobs.column_guesses import ID_NAMES, LABEL_NAMES, id_columns, letters, unique_columns
+from cutlayer.jobs.found_tables import ROW_NAMES, TableSummary
+
+MIN_MET = 0.5
+"""Share of the different values of a column that a table has to have, for the column to refer to its rows."""
+
+
+class Identified(NamedTuple):
+    """How the rows of tables are identified.
+
+    Attributes:
+        ids: The column that identifies a row in each table, by the name of its file.
+        referring: The column of the label owner's table that refers to the rows of each other one, by the name of its
+            file; empty where the id is that of all tables.
+    """
+
+    ids: dict[str, str]
+    referring: Mapping[str, str] = {}
+
+
+def identified(tables: Sequence[TableSummary], named: Sequence[str], owner: str | None) -> Identified:
+    """One id for all tables; or, if there is none, one for each, to which columns of the owner's table refer.
+
+    Args:
+        tables: Tables of all parties.
+        named: Names of the id column, as `id_columns` takes them.
+        owner: File of the table with the labels; guessed without one.
+
+    Raises:
+        ConfigError: A table has no column of these names.
+        DataError: Neither is there.
+    """
+    try:
+        return Identified(id_columns(tables, named))
+    except DataError:
+        likely = [table for table in tables if any(map(LABEL_NAMES.search, table.columns))]
+        for table in likely if owner is None else [table for table in tables if table.path.name == owner]:
+            others = [other for other in tables if other is not table]
+            found = {other.path.name: _referring(table, other) for other in others}
+            if others and all(found.values()):
+                pairs = {file: pair for file, pair in found.items() if pair is not None}
+                ids = {file: column for file, (_, column) in pairs.items()}
+                referring = {file: column for file, (column, _) in pairs.items()}
+                return Identified({table.path.name: _own_id(table, referring.values()), **ids}, referring)
+        raise
+
+
+def _called_id(name: str) -> bool:
+    return bool(ID_NAMES.search(name) or ROW_NAMES.search(name))
+
+
+def _own_id(table: TableSummary, referring: Iterable[str]) -> str:
+    """The column that names the rows of the label owner's table.
+
+    Raises:
+        DataError: No column differs in every row.
+    """
+    names = [*unique_columns(table)]
+    if not names:
+        got = f"{', '.join(referring)} for the partners alone"
+        remedy = "number the rows: predictions are named by it"
+        raise DataError.expected(f"a column of {table.path.name} whose values are all different", got, remedy)
+    return next((name for name in names if ID_NAMES.search(name)), names[0])
+
+
+def _referring(owner: TableSummary, other: TableSummary) -> tuple[str, str] | None:
+    """The column of the owner's table that refers to the rows of another one, and the id of these; `None` for none.
+
+    A column of numbers has to be called like the id, or one of them an id: small whole numbers are in many columns.
+    """
+    source, ids = open_source(owner.config, owner.path.name, owner.path.name), unique_columns(other)
+    best: tuple[tuple[bool, int], tuple[str, str]] | None = None
+    for name in owner.columns:
+        column = source.read([name]).column(name)
+        if name in owner.left_out or pa.types.is_floating(column.type) or owner.distinct[name] < 2:
+            continue
+        values = pc.unique(column.drop_null()).cast(pa.string())
+        for key, of_other in ids.items():
+            alike = letters(name) == letters(key)
+            called = alike or is_text(column.type) or _called_id(name) or _called_id(key)
+            met = int(pc.sum(pc.is_in(values, of_other)).as_py() or 0)
+            if called and met >= MIN_MET * len(values) and (best is None or (alike, met) > best[0]):
+                best = (alike, met), (name, key)
+    return None if best is None else best[1]

@@ -1,0 +1,26 @@
+"""What every process computes at its first call, computed once before processes are forked."""
+
+from __future__ import annotations
+
+import gc
+
+from cutlayer.cli.app import _command
+from cutlayer.report.html import environment
+from cutlayer.training.process import _openblas_with_scipy
+
+TEMPLATES = ("report.html.j2", "page.html.j2")
+
+
+def prepare() -> None:
+    """Read the signatures of all verbs, compile the templates of reports, and look for libraries of linear algebra.
+
+    To do so takes a party that is forked as long as its part of a small job. What is imported and computed by now is
+    hidden from the garbage collector: a full collection of a forked process would else copy the pages of all objects
+    that it looks at, which takes longer still.
+    """
+    _command()
+    for template in TEMPLATES:
+        environment("cutlayer.report").get_template(template)
+    _openblas_with_scipy()
+    gc.collect()
+    gc.freeze()
