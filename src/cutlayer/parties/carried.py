@@ -153,7 +153,8 @@ def cuts_of(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     distinct, counts = np.unique(values, return_counts=True)
     frequent = np.flatnonzero(counts >= _FREQUENT * len(values))
     at = np.r_[np.searchsorted(distinct, np.quantile(values, _LEVELS)), frequent, frequent + 1]
-    return distinct[np.unique(at[(at > 0) & (at < len(distinct))])]
+    cuts: npt.NDArray[np.float32] = distinct[np.unique(at[(at > 0) & (at < len(distinct))])]
+    return cuts
 
 
 def _count(table: npt.NDArray[np.float64], lines: npt.NDArray[np.integer], grades: npt.NDArray[np.int64]) -> None:
