@@ -127,8 +127,9 @@ def _attributes(
         for code in np.flatnonzero(table.sum(axis=1)):
             yield category.name, f"{category.name} = {_value(category, int(code))}", table[code]
     for number, cut, table in zip(numbers, cuts, above, strict=True):
+        ends = [f"{end:.4g}" for end in number.restored(cut)]
         for at in range(1, len(cut)):  # what a threshold cannot say: a value of a few, or numbers in the middle
-            yield number.name, f"{number.name} in its part {at + 1} of {len(cut) + 1}", table[at]
+            yield number.name, f"{number.name} from {ends[at - 1]} to below {ends[at]}", table[at]
         upper = table[::-1].cumsum(axis=0)[::-1]
         for at in range(len(cut)):
             share = upper[at + 1].sum() / max(table.sum(), 1)
@@ -153,7 +154,8 @@ def cuts_of(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     distinct, counts = np.unique(values, return_counts=True)
     frequent = np.flatnonzero(counts >= _FREQUENT * len(values))
     at = np.r_[np.searchsorted(distinct, np.quantile(values, _LEVELS)), frequent, frequent + 1]
-    return distinct[np.unique(at[(at > 0) & (at < len(distinct))])]
+    cuts: npt.NDArray[np.float32] = distinct[np.unique(at[(at > 0) & (at < len(distinct))])]
+    return cuts
 
 
 def _count(table: npt.NDArray[np.float64], lines: npt.NDArray[np.integer], grades: npt.NDArray[np.int64]) -> None:
