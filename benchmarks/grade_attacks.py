@@ -41,7 +41,7 @@ from cutlayer.audit.features.measures import Case, measure
 from cutlayer.audit.own_columns import predict_from_columns
 from cutlayer.kernels.noise.score_bands import bands_for, information, most_carried
 from cutlayer.models.bottom_fits.base import DrawnLabels
-from cutlayer.models.bottom_fits.grade import GradeFit
+from cutlayer.models.grade import GradeBottomConfig
 from cutlayer.parties.carried import NEARLY
 from cutlayer.problem.metrics.roc import roc_auc
 from studies.provenance import provenance
@@ -132,7 +132,7 @@ def _steered(
     all but some of the known rows have their true labels, at that epsilon, to stay below a limit.
     """
     is_drawn = filled in ("zero", "rate")
-    stated = LABEL_EPSILON if is_drawn else GradeFit().label_epsilon
+    stated = LABEL_EPSILON if is_drawn else GradeBottomConfig().label_epsilon
     draw = np.random.default_rng([seed, known, int(100 * true), len(filled)])
     order = draw.permutation(rows.training)
     mine = order[: known or len(order)]

@@ -126,7 +126,7 @@ def test_a_release_leaves_once_all_have_signed_and_the_trail_says_so(apart: Worl
     trail = apart.file("telco", ".cutlayer/telco.key.trail")
     starts = apart.place.call("trail", "show", trail, "--json").document()["starts"]
     assert [len(start["about"]["approvals"]) for start in starts] == [1, 2, 3]
-    assert starts[-1]["about"]["approvals"][1].startswith("telco approved, number 1, page ")
+    assert starts[-1]["about"]["approvals"][1].startswith("telco approved, number 1, digest ")
     assert "approval: telco approved, number 1" in apart.place.call("trail", "show", trail).out
     run = apart.file("telco", "runs/job-telco")
     again = ("release", "--run", run, "--out", apart.file("telco", "new.release"))

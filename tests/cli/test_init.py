@@ -15,6 +15,7 @@ from cutlayer.attacks import column_attacks
 from cutlayer.config.load import load_closed_job, load_job, load_private_part
 from cutlayer.jobs import first_job
 from cutlayer.jobs.private_part import MAX_SKETCH
+from cutlayer.results.provenance import Provenance, beside
 from tests.cli.jobs import write_tables
 
 
@@ -294,6 +295,24 @@ def test_each_organisation_writes_its_files_from_its_own_table(place, folder, pr
     private = load_private_part(theirs / "telco.yaml")
     assert bool(private.privacy) == (protect in ("columns", "both"))
     assert (private.fit is not None) == (protect in ("labels", "both"))
+
+
+def test_predictions_of_a_run_are_no_partner(place, folder):
+    """They are computed from the labels: with them as columns a model would be measured far too well."""
+    scores = folder / "scores.csv"
+    csv.write_csv(csv.read_csv(folder / "telco.csv"), scores)
+    made = {"job": "job", "run": "job", "training": "t", "predicted": "2026-11-30T00:00:00+00:00"}
+    Provenance(**made, rows=1, contributed={"bank": 1}).write(beside(scores))
+    result = place.call("init", folder, "--yes")
+    assert result.code == 0, result.err
+    assert "left out: scores.csv, which holds predictions of a run" in result.out
+    assert load_job(folder / "job.yaml").passives == ("telco",)
+    named = ("--labels", "bank.csv", "--partner", "scores.csv", "--yes", "--overwrite")
+    assert place.call("init", folder, *named).code == 0
+    assert load_job(folder / "job.yaml").passives == ("scores",)
+    beside(scores).write_text("{}")
+    assert place.call("init", folder, "--yes", "--overwrite").code == 0
+    assert load_job(folder / "job.yaml").passives == ("scores", "telco")
 
 
 def test_names_are_those_of_the_certificate(place, folder):

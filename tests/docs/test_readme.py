@@ -115,7 +115,7 @@ def test_the_job_checks_runs_and_can_be_audited(
     audit_briefly(monkeypatch)
     (text,) = [item.text for item in blocks(README, "yaml")]
     text = text.replace("seed: 7", "seed: 7, epochs: 2")
-    text = text.replace("telco: {kind: grade}", "telco: {kind: grade, least_rows: 0}")  # of few rows, whose draws
+    text = text.replace("telco: {kind: grade,", "telco: {kind: grade, least_rows: 0,")  # of few rows, whose draws
     # One secret of some hundred refuses what is so little.
     text = text.replace("fit: {kind: grade}", "fit: {kind: grade, least_z: 0, limits: {other: 1.0}}")
     (tables / "job.yaml").write_text(text)

@@ -444,8 +444,10 @@ def test_a_label_owner_does_not_choose_the_epsilon_that_its_labels_are_compared_
     with pytest.raises(ProtocolError, match="drawn labels from bank of epsilon 4 at most, got 50"):
         run(graded(), tables(rows=300), tmp_path / "default")
     monkeypatch.undo()
-    with pytest.raises(ProtocolError, match="of epsilon 1 at most, got 3; agree on one"):
-        run(graded({"label_epsilon": 1.0}), tables(rows=300), tmp_path / "agreed")
+    agreed = graded(bottom=GRADE | {"label_epsilon": 3.0})
+    tamper(monkeypatch, Kind.LABELS, with_fields(epsilon=3.5))
+    with pytest.raises(ProtocolError, match=r"of epsilon 3 at most, got 3.5; agree on one"):
+        run(agreed, tables(rows=300), tmp_path / "agreed")
 
 
 def test_levels_of_a_number_are_in_the_ledger_of_its_run(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,15 @@ def _labels_sent(given: Mapping[str, Any], folder: Path, monkeypatch: pytest.Mon
     return sent(messages)
 
 
+def _flipped(given: Mapping[str, pa.Table], nth: int) -> dict[str, pa.Table]:
+    """The tables with the other label in the nth row of each customer."""
+    ids, labels = (given[ACTIVE][name].to_numpy() for name in ("id", "label"))
+    number = np.array([np.count_nonzero(ids[:row] == own) for row, own in enumerate(ids)])
+    other = np.where(labels == "bad", "good", "bad")
+    changed = pa.array(np.where(number == nth, other, labels))
+    return {**given, ACTIVE: given[ACTIVE].set_column(2, "label", changed)}
+
+
 def _sent_to(messages: Any, name: str) -> Tensor:
     return sent([each for each in messages if each.receiver == name])
 
@@ -103,17 +113,8 @@ def test_no_message_depends_on_the_label_of_a_row_that_is_not_chosen(
 ) -> None:
     """Of each customer one row at most moves what is sent; which one it is, no label decides."""
     before, moved = sent(whole[2]), torch.zeros(len(sent(whole[2])), dtype=torch.long)
-    number = np.empty(len(GIVEN[ACTIVE]), dtype=np.int64)
-    ids = GIVEN[ACTIVE]["id"].to_numpy()
-    for row, own in enumerate(ids):
-        number[row] = np.count_nonzero(ids[:row] == own)
     for nth in range(3):
-        flipped = [
-            ("good" if label == "bad" else "bad") if at == nth else label
-            for at, label in zip(number, GIVEN[ACTIVE]["label"].to_pylist(), strict=True)
-        ]
-        changed = GIVEN[ACTIVE].set_column(2, "label", pa.array(flipped))
-        found = _labels_sent({**GIVEN, ACTIVE: changed}, tmp_path / str(nth), monkeypatch)
+        found = _labels_sent(_flipped(GIVEN, nth), tmp_path / str(nth), monkeypatch)
         moved += (found != before).long()
     assert int(moved.max()) == 1
     assert float((moved == 1).double().mean()) > 0.85  # a flip of a label is undone by its draw now and then
@@ -144,20 +145,41 @@ def test_repeated_ids_do_not_average_the_draws_of_a_grade(tmp_path: Path, monkey
 
 
 def test_a_changed_label_is_refused_only_where_it_was_drawn_for(tmp_path: Path) -> None:
+    """Of each customer that is trained on, exactly one row is remembered."""
     world, job, given = World(tmp_path), graded(eps=1.0), loans(300)
     world.run(job, given)
-    labels, refused = given[ACTIVE]["label"].to_pylist(), 0
-    ids = given[ACTIVE]["id"].to_numpy()
-    (rows,) = np.nonzero(ids == next(own for own in ids if np.count_nonzero(ids == own) == 3))
-    for row in rows:
-        changed = [("good" if label == "bad" else "bad") if at == row else label for at, label in enumerate(labels)]
-        try:
-            world.run(job, {**given, ACTIVE: given[ACTIVE].set_column(2, "label", pa.array(changed))})
-        except DataError as refusal:
-            assert "another label in 1 of" in str(refusal)
-            refused += 1
-    assert refused <= 1  # none if the customer is tested
+    changed = []
+    for nth in range(3):
+        with pytest.raises(DataError, match=r"as it was when it was drawn for, got another label in") as refusal:
+            world.run(job, _flipped(given, nth))
+        said = re.search(r"another label in (\d+) of (\d+) rows", str(refusal.value))
+        assert said is not None
+        changed.append((int(said[1]), int(said[2])))
+    customers = len(set(given[ACTIVE]["id"].to_pylist()))
+    assert sum(rows for rows, _ in changed) == changed[0][1] < customers
+    assert all(rows > 0.05 * customers for rows, _ in changed)
     assert world.total(ACTIVE) == 1.0
+
+
+def test_later_rows_of_an_id_leave_it_its_draw(tmp_path: Path) -> None:
+    """Where they are chosen, with another label: `keep` sends what was sent, and `refuse` says so."""
+    world, given = World(tmp_path), loans(300)
+    jobs = []
+    for choice in ("keep", "refuse"):
+        made = graded(eps=1.0).model_dump(mode="json", exclude_unset=True)
+        made["parties"][ACTIVE]["privacy"] = {"label_dp": {"eps": 1.0, "changed_labels": choice}}
+        jobs.append(validated(Job, made, ""))
+    first = kept(world.run(jobs[0], given), "drawn")["labels"]
+    later = {**given, ACTIVE: pa.concat_tables([given[ACTIVE], *[_all_flipped(given[ACTIVE])] * 3])}
+    assert torch.equal(kept(world.run(jobs[0], later), "drawn")["labels"], first)
+    assert world.total(ACTIVE) == 1.0
+    with pytest.raises(DataError, match="another label in"):
+        world.run(jobs[1], later)
+
+
+def _all_flipped(table: pa.Table) -> pa.Table:
+    labels = table["label"].to_numpy()
+    return table.set_column(2, "label", pa.array(np.where(labels == "bad", "good", "bad")))
 
 
 def test_a_kill_at_any_time_resumes_to_the_same_draws(tmp_path: Path) -> None:
@@ -244,5 +266,5 @@ def test_labels_of_repeated_ids_are_drawn_for_grades_alone() -> None:
     made["parties"][ACTIVE]["id"] = {"column": "id", "duplicates": "keep"}
     made["parties"][TELCO] = {"role": "passive", "id": "id", "fit": {"kind": "sketch"}}
     made["model"]["bottom"][TELCO] = {"kind": "linear", "width": 4}
-    with pytest.raises(ConfigError, match="no parties.bank.privacy.label_dp with id.duplicates: keep, but for grades"):
+    with pytest.raises(ConfigError, match=r"no parties\.bank\.privacy\.label_dp with id\.duplicates: keep, but for"):
         check_job(validated(Job, made, ""))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,22 +17,33 @@ from pyarrow import parquet
 from cutlayer.alignment.intersection import Alignment, Purpose
 from cutlayer.channel import Kind, Message, link
 from cutlayer.config import Job, LimitsConfig, validated
+from cutlayer.config.serve import ServeConfig
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import AlignmentError, ConfigError, DataError
+from cutlayer.jobs.align import found_rows
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.forecast import forecast
+from cutlayer.jobs.links import LinkOptions
 from cutlayer.jobs.options import Options, Progress
+from cutlayer.jobs.party import run_party
+from cutlayer.jobs.release_file import release_training
 from cutlayer.parties.agreement.handshake import Agreement, Saved, agree_active, agree_passive
 from cutlayer.parties.agreement.partners import Partners
 from cutlayer.parties.drive.drive import drive_together
 from cutlayer.parties.session.checkpoint import RELEASED, Checkpoints
+from cutlayer.report.alignment import disclosed
+from cutlayer.serving.between import PredictionSide, answer, ask
 from cutlayer.serving.predict import Request, predict
+from cutlayer.serving.prediction_release import Serving
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.held_out_predictions import predictions_path
 from cutlayer.training.keys import Keys
 from cutlayer.training.tables import open_table
 from cutlayer.training.together import Trained
+from cutlayer_serve.served_model import ServedModel
+from cutlayer_serve.trained_party import TrainedParty
+from tests.channel.certificates import FEDERATION, Federation
 from tests.parties.interruptions import halves, history, left_at_renames
 from tests.parties.processes import fork, lay_out
 from tests.parties.runs import ACTIVE, KEY, record, run
@@ -92,11 +104,11 @@ def test_a_partner_is_stated_the_number_of_different_ids_and_no_more(method: str
     assert stated == {name: len({*keys_of(GIVEN, name)} - {None}) for name in (TELCO, LAND)}
     record_ = found[ACTIVE].record
     assert record_ is not None
-    for disclosed in record_.disclosures:
-        partner = next(iter({disclosed.learner, *disclosed.about} - {ACTIVE}))
+    for known in record_.disclosures:
+        partner = next(iter({known.learner, *known.about} - {ACTIVE}))
         ids, own = {*keys_of(GIVEN, partner)} - {None}, keys_of(GIVEN, partner, of=partner)
-        wanted = (len(ids), len(ids & {*own})) if disclosed.learner == ACTIVE else (len(own), len(ids & {*own}))
-        assert (disclosed.own, disclosed.there) == wanted
+        wanted = (len(ids), len(ids & {*own})) if known.learner == ACTIVE else (len(own), len(ids & {*own}))
+        assert (known.own, known.there) == wanted
 
 
 def test_how_often_and_which_rows_refer_to_a_partners_row_changes_no_message(tmp_path: Path) -> None:
@@ -188,9 +200,13 @@ def test_a_run_that_dies_at_any_file_is_resumed_to_the_same_end(whole: tuple[Pat
 
 @pytest.mark.parametrize("method", ["psi", "plain"])
 def test_processes_have_the_same_run(method: str, whole: tuple[Path, Trained], tmp_path: Path) -> None:
-    made = raw_star() | ({"alignment": "plain"} if method == "plain" else {})
-    sites = lay_out(tmp_path, made, GIVEN)
-    processes = {name: fork(site) for name, site in sites.items()}
+    """By private set intersection over TLS, and by a plain comparison without."""
+    made = raw_star() | {"alignment": method, "federation": FEDERATION}
+    sites = lay_out(tmp_path / "sites", made, GIVEN)
+    federation = Federation(tmp_path / "keys", TELCO, LAND)
+    for name, site in sites.items() if method == "psi" else ():
+        shutil.copytree(federation.base / name, site.folder / "keys")
+    processes = {name: fork(site, tls=method == "psi") for name, site in sites.items()}
     assert {name: process.wait() for name, process in processes.items()} == dict.fromkeys(NAMES, 0)
     for name, site in sites.items():
         one = validated(Job, made, "")
@@ -238,6 +254,11 @@ def test_the_forecast_counts_the_rows_of_each_partner(tmp_path: Path) -> None:
     assert found.lacking == {name: LOANS - sum(held_by(GIVEN, name)) for name in (TELCO, LAND)}
     assert found.common == sum(map(all, zip(held_by(GIVEN, TELCO), held_by(GIVEN, LAND), strict=True)))
     assert found.rows == LOANS
+    shared = [each for each in found.warnings if each.startswith("train.split: ")]
+    assert [each.split(" share its row")[0].split(" with ")[1] for each in shared] == [TELCO, LAND]
+    made["train"]["split"] = {"by": "amount", "public": True}
+    made["parties"][ACTIVE]["features"] = {"include": "none"}
+    assert not [each for each in forecast(validated(Job, made, "")).warnings if "share its row" in each]
 
 
 def without(key: str) -> Callable[[dict[str, Any]], None]:
@@ -347,3 +368,78 @@ def test_a_network_on_the_releases(tmp_path: Path) -> None:
     outcome = run(star_job(top={"kind": "mlp", "hidden": [4]}), GIVEN, tmp_path).active
     assert np.isfinite(outcome.metrics["auc"])
     assert outcome.held == {name: sum(held_by(GIVEN, name)) for name in (TELCO, LAND)}
+
+
+@pytest.fixture(scope="module")
+def by_file(whole: tuple[Path, Trained], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run of the label owner by the files of `cutlayer align` and of the partners' releases."""
+    folder = tmp_path_factory.mktemp("files")
+    federation = Federation(folder / "keys", TELCO, LAND)
+    opened, found, _ = agreed(GIVEN, "psi")
+    for name, table in opened.items():
+        found_rows(name, table, found[name], folder / f"{name}.csv")
+    options = Options(Keys(folder, KEY), tables=GIVEN)
+    releases = tuple(folder / f"{name}.release" for name in (TELCO, LAND))
+    for name, release in zip((TELCO, LAND), releases, strict=True):
+        links = LinkOptions(security=federation.security(name), rows=folder / f"{name}.csv")
+        release_training(JOB, name, release, folder / name, options, links)
+    links = LinkOptions(security=federation.security(ACTIVE), releases=releases, rows=folder / f"{ACTIVE}.csv")
+    run_party(JOB, ACTIVE, folder / ACTIVE, options, Progress(), links)
+    return folder
+
+
+def test_a_run_by_files_of_aligned_rows_is_that_of_one_process(by_file: Path, whole: tuple[Path, Trained]) -> None:
+    assert history(by_file / ACTIVE) == history(whole[0])
+    summary = RunFolder(by_file / ACTIVE).summary
+    assert summary.data.held == whole[1].active.held
+    record_ = summary.data.alignment
+    assert record_ is not None
+    assert (record_.method, record_.referring) == ("agreed", True)
+    assert "These refer to each partner's rows by columns of their own" in disclosed(record_)[0]
+
+
+def test_a_pilot_releases_some_rows_of_each_partner(tmp_path: Path) -> None:
+    outcome = run(JOB, GIVEN, tmp_path, pilot=40)
+    stored = Checkpoints(tmp_path / "checkpoint" / ACTIVE, ACTIVE, JOB.digest()).kept(RELEASED)
+    assert stored is not None
+    for name in (TELCO, LAND):
+        there = ~stored[0][name].isnan().all(dim=1)
+        assert len(torch.unique(stored[0][name][there], dim=0)) == 40
+        assert int(there.sum()) > 40
+    assert outcome.active.held.keys() == {TELCO, LAND}
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """A finished run with the parts of all parties."""
+    folder = tmp_path_factory.mktemp("ended")
+    execute(JOB, folder / "run", Options(Keys(folder / "keys", KEY), tables=GIVEN), Progress())
+    return RunFolder(folder / "run")
+
+
+def test_new_rows_are_predicted_between_organisations_as_by_one(ended: RunFolder, tmp_path: Path) -> None:
+    """Over connections, aligned by private set intersection with each partner."""
+    new = star(1)
+    limits, sides = LimitsConfig(), dict[str, PredictionSide]()
+    for name in NAMES:
+        sides[name] = PredictionSide.open(JOB, ended, name, new[name], limits)
+    ends = {name: link(ACTIVE, name, "new rows") for name in JOB.passives}
+    parties: dict[str, Any] = {ACTIVE: ask(sides[ACTIVE], {name: pair[0] for name, pair in ends.items()})}
+    for name, (_, there) in ends.items():
+        parties[name] = answer(sides[name], Serving(JOB, ended, name, sides[name].width, KEY), there)
+    done = drive_together(parties)
+    predicted = done[ACTIVE]
+    assert predicted.ids.to_pylist() == new[ACTIVE]["id"].to_pylist()
+    for name in (TELCO, LAND):
+        assert predicted.present[name].tolist() == held_by(new, name)
+        assert done[name] == len({*keys_of(new, name)} & {*keys_of(new, name, of=name)}), "each row is released once"
+    predict(JOB, ended, tmp_path / "here.parquet", Request(tables=new, key=KEY))
+    here = parquet.read_table(tmp_path / "here.parquet")
+    assert here["id"].to_pylist() == predicted.ids.to_pylist()
+    chance = predicted.logits.flatten().double().sigmoid()
+    assert here.column(1).to_pylist() == pytest.approx(chance.tolist(), abs=1e-6)
+
+
+def test_a_service_that_is_asked_by_one_id_is_refused(ended: RunFolder) -> None:
+    with pytest.raises(ConfigError, match="one id for all partners, to serve, got partner_ids; use cutlayer predict"):
+        ServedModel(TrainedParty.open(ended.path, ACTIVE), ServeConfig())

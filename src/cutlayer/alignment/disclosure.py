@@ -60,6 +60,7 @@ class AlignmentRecord(FrozenModel):
         active: Name of the active party.
         passives: Names of all passive parties.
         keys: Number of keys that identify a row.
+        referring: Whether rows of the active party refer to those of each partner by ids of their own.
         crossed: Whether ids crossed between processes; in one process nothing left the machine.
         links: The active party's with each passive party; of a passive party its own.
     """
@@ -69,6 +70,7 @@ class AlignmentRecord(FrozenModel):
     active: str
     passives: tuple[str, ...]
     keys: int = 1
+    referring: bool = False
     crossed: bool = True
     links: tuple[LinkIds, ...]
 
@@ -155,7 +157,7 @@ class Disclosure(NamedTuple):
 
 
 def recorded_active(
-    sides: Sequence[AligningSide], each: Sequence[CommonRows], stated: Mapping[str, int]
+    sides: Sequence[AligningSide], each: Sequence[CommonRows], stated: Mapping[str, int], *, referring: bool
 ) -> AlignmentRecord | None:
     """The record of the active party; `None` of an alignment that did not name the rows.
 
@@ -163,11 +165,13 @@ def recorded_active(
         sides: The active party's side with all partners, or with each.
         each: What it learned at each, of its different ids.
         stated: Number of rows that it stated to each partner.
+        referring: Whether it has ids of their own for the partners' rows.
     """
     if any(aligned.positions is None for aligned in each):
         return None
     links = tuple(link for side, aligned in zip(sides, each, strict=True) for link in _links_of(side, aligned, stated))
-    return _record(sides[0], sides[0].name, tuple(stated), links, all_rows=sides[0].all_rows)
+    found = _record(sides[0], sides[0].name, tuple(stated), links, all_rows=sides[0].all_rows)
+    return found.model_copy(update={"referring": referring})
 
 
 def _links_of(side: AligningSide, aligned: CommonRows, stated: Mapping[str, int]) -> Iterator[LinkIds]:

@@ -210,6 +210,18 @@ class HeldRows:
             return split
         return Split.from_codes(torch.from_numpy(gathered(split.codes.numpy(), self.places(name))))
 
+    def trained(self, name: str, split: Split, own: Split) -> int:
+        """Number of training rows of a party to which a training row of the active party belongs.
+
+        Args:
+            name: Name of the party.
+            split: The active party's split.
+            own: The party's split, by its own numbers.
+        """
+        if name not in self.ids:
+            return len(own.train)
+        return int(np.isin(own.train, self.by_party[name][split.train]).sum())
+
     def scattered(self, name: str, released: Tensor, missing: float = math.nan) -> Tensor:
         """A party's releases (m, width) by the active party's rows, (n, width); `missing` of a row that it lacks."""
         if name not in self.by_party:

@@ -79,7 +79,7 @@ class Approval(Statement):
     @property
     def summary(self) -> str:
         """The record on a line."""
-        return f"{self.party} {self.state}, number {self.number}, page {self.page[:16]}, {self.time}"
+        return f"{self.party} {self.state}, number {self.number}, digest {self.page[:16]}, {self.time}"
 
 
 S = TypeVar("S", bound=Statement)

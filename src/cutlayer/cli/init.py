@@ -79,6 +79,7 @@ def init(
     from cutlayer.config.names import AUTO
     from cutlayer.jobs.first_job import check_further_labels, grades_of
     from cutlayer.jobs.found_tables import find_tables
+    from cutlayer.results.provenance import is_predictions
 
     if not folder.is_dir():
         got = f"{folder}, which is a file" if folder.exists() else f"{folder}, which does not exist"
@@ -101,6 +102,8 @@ def init(
     job = replace(job, second=second_column(job, event, exposure, group, asking=asking))
     split_by = split_by or (job.second if job.task == "ranking" else None)
     job, lines = completed(job, split_by, positive, rows, asking=asking)
+    predictions = sorted(path.name for path in folder.iterdir() if path.name not in named and is_predictions(path))
+    lines += [f"left out: {file}, which holds predictions of a run" for file in predictions]
     check_further_labels(job, None if task is None else job.task)
     if job.protect in (AUTO, "both"):
         grades = grades_of(job)

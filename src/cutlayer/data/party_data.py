@@ -161,7 +161,7 @@ class PartyTable:
         self.id_rule = self._id.rule if self._id is not None and self._ids else ""
         self.labels_digest = b"" if self._ids or label is None else self._table.digest(label)
         self._rows = len(self.digests)
-        self.stated_rows = checked_stated(self.where, self._id and self._id.pad_to, self._rows)
+        self.stated_rows = checked_stated(self.where, self._id.pad_to if self._id else None, self._rows)
         self.partner_ids = {name: self._referring(name, rule) for name, rule in self._partners.items()}
 
     def _referring(self, partner: str, rule: IdConfig) -> DistinctIds:

@@ -201,7 +201,7 @@ def inputs_of(job: Job, table: PartyTable, alignment: Alignment) -> str:
     """All that this party's messages in an exchange depend on besides those of the others."""
     of_partners = [ids.digests[ids.of_rows] * (ids.of_rows >= 0)[:, None] for ids in table.partner_ids.values()]
     ids = np.concatenate([table.digests, *table.keys, *of_partners], axis=1)
-    stated = (each.stated_rows for each in (table, *table.partner_ids.values()))
+    stated = [table.stated_rows, *(each.stated_rows for each in table.partner_ids.values())]
     return " ".join((job.digest(), alignment.purpose.value, *map(str, stated), order_digest(ids).hex()))
 
 

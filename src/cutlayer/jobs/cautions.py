@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from cutlayer.accounting import Ledger
 from cutlayer.config import Job
@@ -17,6 +20,12 @@ from cutlayer.protections.contract.base import Asset
 from cutlayer.report.carried import CELLS
 from cutlayer.training.run_ledger import chain_of, ledger_of
 
+if TYPE_CHECKING:
+    from cutlayer.alignment.held_rows import HeldRows
+    from cutlayer.data.split import Split
+
+MANY_SHARED = 0.5
+"""Share of test rows whose row of a partner trains too, above which a test says little of rows of others."""
 FEW_ROWS = 1000
 DISCLOSING = 3.0
 """Label epsilon from which a draw keeps 95 % of binary labels."""
@@ -183,6 +192,19 @@ def worth_of_labels(
         f"{', and more to the others' if fewest != graded else ''}, which costs a model of them "
         f"about {strong:.3f} of an AUC of {AUCS[0]:g}, {weak:.3f} of one of {AUCS[1]:g}{remedy if few else ''}"
     ), few
+
+
+def shared_rows(job: Job, held: HeldRows, split: Split) -> Iterator[str]:
+    """Partners whose rows serve test rows and training rows alike, unless the split is by a column."""
+    for name in held.ids if job.train.split.by is None else ():
+        own = held.by_party[name]
+        tested = own[split.test][own[split.test] >= 0]
+        share = float(np.isin(tested, own[split.train]).mean()) if len(tested) else 0.0
+        if share > MANY_SHARED:
+            yield (
+                f"train.split: {share:.0%} of the test rows with {name} share its row with a training row. If new rows "
+                "will be of others, such as later ones, train.split.by a date tests on these"
+            )
 
 
 def _of_drawn_labels(job: Job, drawn: tuple[str, bool]) -> Iterator[str]:

@@ -23,7 +23,7 @@ from cutlayer.data.prepared import Prepared
 from cutlayer.data.profile import ColumnProfile
 from cutlayer.data.split import Split, check_filled
 from cutlayer.errors import DataError
-from cutlayer.jobs.cautions import cautions_of, notes_of, readable_columns, worth_of_labels
+from cutlayer.jobs.cautions import cautions_of, notes_of, readable_columns, shared_rows, worth_of_labels
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.matching import KeyForecast, by_key, lacking, positions_of_run
 from cutlayer.kernels.rows.packed_rows import row_bytes
@@ -245,7 +245,7 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
     graded = [_graded_numbers(job, party, parts[party.name]) for party in parties]
     ledger = ledger_of(job)
     rows = {party.name: party.rows for party in parties}
-    trained_rows = {name: len(part.train) for name, part in parts.items()}
+    trained_rows = {name: held.trained(name, split, part) for name, part in parts.items()}
     classes = [n for each in profiles for n in each.classes.values()]
     drawn, few = worth_of_labels(job, trained_rows, classes, profiles)
     tested = len(split.test) or held_out
@@ -274,7 +274,7 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
         guarantees=tuple(f"{entry.protection}: {entry.statement}" for entry in ledger.entries),
         readable={name: readable_columns(job, name) for name in job.passives},
         notes=(*notes_of(job), *[f"label_dp: {drawn}"] * bool(drawn and not few)),
-        warnings=(*copies, *unseen, *cautions),
+        warnings=(*copies, *unseen, *cautions, *shared_rows(job, held, split)),
         columns=profiles,
         totals=ledger.totals,
         all_runs=all_runs,

@@ -25,6 +25,7 @@ from cutlayer.data.sources.csv_layout import uncompressed_name
 from cutlayer.errors import DataError
 from cutlayer.jobs.file_formats import file_formats, is_plain_comma
 from cutlayer.models.bottom_fits.sketch import SketchFit
+from cutlayer.results.provenance import is_predictions
 
 ROW_NAMES = re.compile(r"(^|[_ .-])(id|key|uuid|guid|nr|no|number)$|[a-z](Id|ID|Key|Nr|No)$", re.ASCII)
 """Names of columns whose whole numbers identify rows, where all of them differ."""
@@ -126,7 +127,7 @@ def plain_name(text: str) -> str:
 
 
 def find_tables(folder: Path, named: Collection[str] = (), least: int = 2) -> tuple[TableSummary, ...]:
-    """The tables of a folder, by name.
+    """The tables of a folder, by name; without predictions of a run, which are computed from labels.
 
     Args:
         folder: The folder.
@@ -140,6 +141,7 @@ def find_tables(folder: Path, named: Collection[str] = (), least: int = 2) -> tu
     files = sorted(path for path in folder.iterdir() if path.is_file() and uncompressed_name(path).endswith(endings))
     if len({*named}) >= least and {*named} <= {path.name for path in files}:
         files = [path for path in files if path.name in named]
+    files = [path for path in files if path.name in named or not is_predictions(path)]
     try:
         tables = tuple(read_table(path) for path in files)
     except DataError as failure:

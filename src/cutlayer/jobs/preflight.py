@@ -97,7 +97,8 @@ def _columns(job: Job, name: str, columns: list[PreflightCheck], cautions: list[
     rare_are_odd = not suits_rare_categories(job.bottom_of(name))
     profiles = table.profiles(name, rare_are_odd=rare_are_odd, positive=job.parties[name].positive)
     counts = [count for column in profiles for count in column.classes.values()]
-    drawn, few = worth_of_labels(job, dict.fromkeys(job.parties, table.identified.rows), counts, profiles)
+    rows = {of: (table.ids_for(of) if table.partner_ids else table.identified).rows for of in job.parties}
+    drawn, few = worth_of_labels(job, rows, counts, profiles)
     cautions += [PreflightCheck("label_dp", f"{drawn}, if all rows train", caution=few)] * bool(drawn)
     for column in profiles:
         if column.role == "label":

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from cutlayer.config import FrozenModel
 from cutlayer.kernels.noise.aes import encrypt_blocks
+from cutlayer.kernels.noise.informative_rows import MAX_EPSILON
 from cutlayer.kernels.rows.grade_columns import columns_of_grades
 from cutlayer.lazy import Tensor, nn, torch
 from cutlayer.models.base import BottomModel
@@ -36,12 +37,15 @@ class GradeBottomConfig(FrozenModel):
         of: What they are of. `labels`: drawn labels, by `fit: {kind: grade}`. `columns`: the party's columns alone, by
             `fit: {kind: cells}`, for which it is sent no label.
         least_rows: Number of informative rows that the drawn labels must be worth before they are sent; 0 sends any.
+        label_epsilon: Largest epsilon of the drawn labels, on which all parties agree. The label owner states one with
+            its labels, and by a larger one they could be anything: the partner refuses them.
     """
 
     kind: Literal["grade"] = "grade"
     grades: int = Field(default=16, ge=2, le=16, strict=True)
     of: Literal["labels", "columns"] = "labels"
     least_rows: int = Field(default=200, ge=0, strict=True)
+    label_epsilon: float = Field(default=MAX_EPSILON, ge=0)
 
 
 class GradeBottom(BottomModel):

@@ -110,6 +110,8 @@ def _lead(record: AlignmentRecord) -> str:
     if record.method == "row numbers":
         return how
     whose = f"The run is on {'all rows of ' + record.active if record.rows == 'all' else 'the rows that all have'}."
+    if record.referring:
+        whose += " These refer to each partner's rows by columns of their own: how many to one, nobody was sent."
     if record.crossed:
         return f"{how} {whose}"
     method = {"psi": "private set intersection", "plain": "digests"}[record.method]

@@ -49,3 +49,12 @@ class Provenance(Document):
 def beside(scores: Path) -> Path:
     """The path of the file beside a file of predictions."""
     return scores.with_name(f"{scores.name}.json")
+
+
+def is_predictions(path: Path) -> bool:
+    """Whether a file holds predictions of a run, by the file beside it: what they are computed from has labels."""
+    try:
+        Provenance.model_validate_json(beside(path).read_bytes())
+    except (OSError, ValueError):
+        return False
+    return True

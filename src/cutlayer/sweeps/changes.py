@@ -68,7 +68,13 @@ class JobChanges:
 
         Args:
             what: `labels`, `columns`, `both` or `nothing`.
+
+        Raises:
+            ConfigError: It is trained by steps, and the task is not.
         """
+        if what in ("columns", "nothing") and self.base.target != "value":
+            remedy = "the others are trained by steps, which no such task is"
+            raise ConfigError.expected(f"labels or both with task {self.base.target}", what, remedy)
         base, changes = self.base, [*self.without_defence()]
         kinds = {(base.parties[name].fit or {}).get("kind") for name in base.passives}
         label = (base.parties[base.active].privacy.get("label_dp") or {}).get("eps", 1.0)
@@ -135,7 +141,7 @@ class JobChanges:
         for name in self.base.passives:
             yield ("parties", name, "fit"), {"kind": "grade"}
             yield ("parties", name, "privacy", "grade_dp"), {"epsilon": epsilon}
-        yield from self._once({"kind": "grade"})
+        yield from self._once({"kind": "grade", "label_epsilon": label})
 
     def _once(self, bottom: Mapping[str, Any]) -> Iterator[Change]:
         """Changes to a single release by a bottom model of each partner, and to the best model of it."""

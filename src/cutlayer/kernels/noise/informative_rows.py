@@ -10,6 +10,9 @@ from cutlayer.kernels.noise.randomized_response import drawn_rate
 
 ENOUGH, FEW = 1000, 200
 """Informative rows from which a model loses little by the noise of its labels, and below which it learns little."""
+MAX_EPSILON = 4.0
+"""Largest epsilon of drawn labels that a partner takes, unless the parties agree on another: above it hardly one is
+another than the true one."""
 _LOSS = 9.0
 """What the loss of AUC is times the distance of the classes, for each 1 / m that the draw adds: fitted to 108 cases of
 ten labels (docs/results/grades.md)."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ from cutlayer.config import FrozenModel, near_miss, validated
 from cutlayer.config.case import Case
 from cutlayer.config.phases import Phase, grades_rows, reads_labels
 from cutlayer.errors import ConfigError
+from cutlayer.kernels.noise.informative_rows import MAX_EPSILON
 from cutlayer.models import BOTTOMS
 from cutlayer.models.bottom_fits import catalogue
 from cutlayer.models.bottom_fits.base import Fit, GradeLimits, TrainingColumns
@@ -142,10 +142,10 @@ def grade_faults(case: Case) -> Iterator[str]:
             given = "none" if fit is None else fit.get("kind")
             wanted = f"parties.{name}.fit: {{kind: {kind}}} with model.bottom of kind grade, of: {of}"
             yield f"expected {wanted}, got {given}; write it"
-        elif case.knows(name) and case.knows(job.active) and of == "labels":
-            where, eps = f"parties.{name}.fit", (owner.privacy.get("label_dp") or {}).get("eps", 0.0)
-            if eps > label_epsilon_of(fit, where):
-                yield f"expected {where}.label_epsilon of {eps:g} or more, as label_dp states, got less; write it"
+        drawn = (owner.privacy.get("label_dp") or {}).get("eps", 0.0) if case.knows(job.active) else 0.0
+        if name in labelled and drawn > label_epsilon_of(job.bottom_of(name)):
+            wanted = f"expected model.bottom.{name}.label_epsilon of {drawn:g} or more, as label_dp states"
+            yield f"{wanted}, got less; write it"
 
 
 def limits_of(raw: Mapping[str, Any] | None, where: str) -> Mapping[str, float]:
@@ -154,9 +154,9 @@ def limits_of(raw: Mapping[str, Any] | None, where: str) -> Mapping[str, float]:
     return settings.limits if isinstance(settings, GradeLimits) else {}
 
 
-def label_epsilon_of(raw: Mapping[str, Any] | None, where: str) -> float:
-    """Largest epsilon of drawn labels that a party fits its model to; no bound of a fit to no labels."""
-    return float(getattr(_section(raw, where)[1], "label_epsilon", math.inf))
+def label_epsilon_of(bottom: Mapping[str, Any]) -> float:
+    """Largest epsilon of drawn labels on which all parties agree for a partner, by its bottom model."""
+    return float(bottom.get("label_epsilon", MAX_EPSILON))
 
 
 def is_independent(raw: Mapping[str, Any] | None) -> bool:

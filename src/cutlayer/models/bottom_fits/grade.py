@@ -57,8 +57,6 @@ class GradeFit(GradeLimits):
             the drawn labels are worth 16,000 informative rows.
         least_z: By how many standard errors the scores must rank the drawn labels better than chance. Below, the grades
             would carry little of use to the label owner, and the labels may be none: they are refused.
-        label_epsilon: Largest label epsilon that is taken: that on which both sides agreed. The label owner states it
-            with its labels, and labels of a large one can be anything.
     """
 
     kind: Literal["grade"] = "grade"
@@ -67,7 +65,6 @@ class GradeFit(GradeLimits):
     )
     folds: int | None = Field(default=None, ge=2, le=20, strict=True)
     least_z: float = Field(default=3.0, ge=0)
-    label_epsilon: float = Field(default=4.0, ge=0)
 
 
 def fit_grade(settings: GradeFit, bottom: BottomModel, columns: TrainingColumns) -> tuple[float, ...]:

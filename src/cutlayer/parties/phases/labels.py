@@ -109,10 +109,10 @@ def follow(side: PassiveSide) -> Generator[Port, Message, None]:
     )
     epsilon, classes = min(stated)
     drawn = DrawnLabels(values.long(), epsilon, classes, are_numbers=side.job.task == "regression")
-    got, most = drawn.fault(), label_epsilon_of(side.job.parties[side.local.name].fit, "fit")
+    got, most = drawn.fault(), label_epsilon_of(side.job.bottom_of(side.local.name))
     if epsilon > most:
         # Otherwise its sender would choose what the rates of the labels are compared with.
-        remedy = "agree on one, and write fit.label_epsilon"
+        remedy = f"agree on one, and write model.bottom.{side.local.name}.label_epsilon"
         wanted = f"drawn labels from {side.port.peer} of epsilon {most:g} at most"
         raise ProtocolError.expected(wanted, f"{epsilon:g}", remedy)
     if side.job.task == "binary" and classes != 2:
