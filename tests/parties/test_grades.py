@@ -22,7 +22,8 @@ from torch import Tensor
 from cutlayer.channel import Kind, Message
 from cutlayer.channel.compression import GradeBytes
 from cutlayer.channel.parcel import ParcelWriter
-from cutlayer.config import Job, LimitsConfig, NumbersConfig, validated
+from cutlayer.config import CategoriesConfig, Job, LimitsConfig, NumbersConfig, validated
+from cutlayer.data.categories import FIRST, CategoryEncoder
 from cutlayer.data.encoded import Encoded
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.ids import row_digests
@@ -585,6 +586,20 @@ def test_no_attribute_of_a_number_that_nearly_always_is_one_value_passes_its_lim
     grades = np.where(column[:, 0] == attribute, 15, np.arange(len(column)) % 15)
     with pytest.raises(ConfigError, match=r"an attribute of ill at most, got 0\.9"):
         check_limits(carried(store, encoder, grades, 8.0, 16), {"ill": 0.5}, TELCO)
+
+
+def test_a_set_of_rare_values_is_an_attribute_and_chance_tells_none() -> None:
+    """Labels by a set of codes of which each is rare: no value alone has the rows of an attribute."""
+    draw = np.random.default_rng(0)
+    codes = draw.integers(400, size=4000)
+    category = CategoryEncoder.stated("icd", [f"C{code}" for code in range(400)], CategoriesConfig())
+    encoded = Encoded((codes[:, None] + FIRST).astype(np.int32), np.zeros((len(codes), 0), np.float32), None)
+    encoder = Encoder(encoders=(category,))
+    store = Store(encoded, encoder.columns)
+    grades = np.where(codes < 60, 15, draw.integers(15, size=len(codes)))
+    with pytest.raises(ConfigError, match=r"an attribute of icd at most, got 0\.[89]\d of icd in a set of its values"):
+        check_limits(carried(store, encoder, grades, 8.0, 16), {"icd": 0.5}, TELCO)
+    check_limits(carried(store, encoder, draw.integers(16, size=len(codes)), 8.0, 16), {"icd": 0.03}, TELCO)
 
 
 @pytest.mark.parametrize("rows", [20, 90, 400])
