@@ -184,7 +184,8 @@ def page(lines: Sequence[Mapping[str, Any]]) -> str:
     out = [f"| release | {' | '.join(names)} |", "|---" * (1 + len(names)) + "|"]
     own = [grades.mean_of([{"own": line["own"]} for line in fronts if line["front"] == name]) for name in names]
     out.append(f"| own columns | {' | '.join(grades.rounded(each['own']) for each in own)} |")
-    for release in dict.fromkeys(line["release"] for line in fronts):
+    measured = {line["release"] for line in fronts}
+    for release in (name for name, _ in releases() if name in measured):
         cells = [release]
         for name in names:
             some = [line for line in fronts if (line["front"], line["release"]) == (name, release)]
