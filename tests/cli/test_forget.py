@@ -234,6 +234,18 @@ def test_forgotten_rows_leave_the_run_that_never_had_them(
     }, "what was spent stays spent"
 
 
+def test_a_table_of_forgotten_rows_alone_is_refused_with_that_reason(world: Path, place: Place) -> None:
+    assert place.call("forget", world / "job.yaml", "--rows", listed(world, [ROWS - 1]), "--json").code == 0
+    for name in ("bank", "telco"):
+        head, *lines = (world / f"{name}.csv").read_text().splitlines()
+        [gone] = [line for line in lines if line.startswith(f"{ROWS - 1},")]
+        (world / f"gone-{name}.csv").write_text(f"{head}\n{gone}\n")
+    new = [part for name in ("bank", "telco") for part in ("--data", f"{name}={world / f'gone-{name}.csv'}")]
+    told = place.call("predict", world / "runs" / "job", "--out", world / "none.csv", *new)
+    assert told.code == 2
+    assert "expected rows to predict at bank, got 1, all of them that were forgotten" in told.err
+
+
 def test_a_run_that_is_elsewhere_is_named_since_it_stays(place: Place) -> None:
     job, elsewhere = lay_out(place.folder / "world", "bank", "telco"), place.folder / "elsewhere"
     assert place.call("run", job, "--out", elsewhere).code == 0

@@ -146,6 +146,14 @@ def test_new_rows_need_no_column_of_the_label_that_has_a_format(place: Place) ->
     assert len((place.folder / "s.csv").read_text().splitlines()) == 8
 
 
+@pytest.mark.parametrize("what", ["columns", "nothing"])
+def test_what_is_trained_by_steps_is_not_compared_with_counts(place: Place, what: str) -> None:
+    write(place)
+    place.write(job(privacy={"label_free": None}))
+    told = place.call("compare", place.file, "--protect", "labels", "--protect", what, "--seeds", "2")
+    assert (told.code, f"expected labels or both with task count, got {what}" in told.err) == (2, True), told.err
+
+
 REFUSED = {
     "no event": ({"task": "survival", "label": "days", "exposure": None}, "parties.bank.event with task survival"),
     "exposure of a value": ({"task": "regression"}, "parties.bank.exposure with task count or amount alone"),

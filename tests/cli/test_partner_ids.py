@@ -63,6 +63,19 @@ def test_init_finds_the_column_that_refers_to_each_partner(place: Place, folder:
     assert f"{found['lacking']['telco']:,} of these 1,500 rows are not at telco" in told
 
 
+@pytest.mark.parametrize("written", ["+4930{:07d}", "4930{:07d}"])
+def test_telephone_numbers_refer_to_those_of_another_name(place: Place, folder: Path, written: str) -> None:
+    """As a feature either is a number, and the first of them with a fraction."""
+    draw = np.random.default_rng(0)
+    phones = [written.format(each) for each in draw.choice(9_000_000, 1500, replace=False)]
+    bank = csv.read_csv(folder / "bank.csv").set_column(1, "phone", pa.array(phones))
+    telco = pa.table({"msisdn": [*phones[::2], written.format(1)], "calls": draw.normal(size=751)})
+    write(folder, {"bank": bank, TELCO: telco})
+    result = place.call("init", folder, "--yes")
+    assert "ids: phone of bank.csv refers to msisdn of telco.csv" in result.out, result
+    assert place.call("check", folder / "job.yaml", "--json").document()["lacking"]["telco"] == 750
+
+
 @pytest.mark.parametrize("apart", ["--apart", "--together"])
 def test_grades_of_enough_rows_that_are_referred_to(place: Place, folder: Path, apart: str) -> None:
     draw = np.random.default_rng(0)
@@ -71,11 +84,13 @@ def test_grades_of_enough_rows_that_are_referred_to(place: Place, folder: Path, 
     label = np.where(draw.random(20_000) < 0.5, "yes", "no")
     csv.write_csv(pa.table({**bank, "amount": draw.normal(size=20_000), "default": label}), folder / "bank.csv")
     csv.write_csv(pa.table({"phone_no": phones, "calls": draw.normal(size=20_000)}), folder / "telco.csv")
-    named = ("--labels", "bank.csv", "--partner", "telco.csv", "--yes", apart)
-    csv.write_csv(pa.table({"id": bank["phone"].astype(str), "x": phones}), folder / "land.csv")
+    named = ("--labels", "bank.csv", "--partner", "telco.csv", "--partner", "land.csv", "--yes", apart)
+    csv.write_csv(pa.table({"id": bank["phone"].astype(str), "x": draw.normal(size=20_000)}), folder / "land.csv")
     assert place.call("init", folder, *named).code == 0
     text = (folder / ("bank.yaml" if apart == "--apart" else "job.yaml")).read_text()
     assert "label_dp: {eps: 1.0}" in text
+    text = (folder / "job.yaml").read_text()
+    assert text.count("{kind: grade, label_epsilon: 1.0}") == 2  # and no alias of YAML
 
 
 @pytest.mark.parametrize(

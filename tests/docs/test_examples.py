@@ -9,27 +9,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from ruamel.yaml import YAML
-from safetensors.torch import load_file
 
 from cutlayer.config.load import load_job, load_private_part, with_private_part
 from cutlayer.consent import allowed
 from cutlayer.jobs.check import check_job
 from cutlayer.models import modules_of
-from cutlayer.parties.session.checkpoint import Checkpoints
 from tests.cli.jobs import audit_briefly
 from tests.docs.reading import PAGES, ROOT, Block, block, blocks
 
 HOW_TO = ROOT / "docs" / "how-to"
-JOB = """
-parties:
-  bank:
-    {role: active, table: bank.csv, id: customer, label: default, privacy: {label_dp: {eps: 1.0}, max_norm: },
-     audit: {attacks: [norm]}}
-  telco: {role: passive, table: telco.parquet, id: customer}
-train: {epochs: 3, seed: 5}
-"""
 EVERY_YAML = [example for page in PAGES for example in blocks(page, "yaml")]
 
 
@@ -111,33 +100,6 @@ def test_a_gate_stops_a_build(tables: Path, cutlayer: Callable, monkeypatch: pyt
     assert '<failure type="GateFailed"' in (leaks / "gates.xml").read_text(encoding="utf-8")
     assert cutlayer("audit", leaks, "--fail-above", "1.0")[0] == 0
     assert "<failure" not in (leaks / "gates.xml").read_text(encoding="utf-8")
-
-
-def test_a_resumed_run_ends_as_an_uninterrupted_one(
-    tables: Path, monkeypatch: pytest.MonkeyPatch, cutlayer: Callable
-) -> None:
-    (tables / "job.yaml").write_text(JOB, encoding="utf-8")
-    (tables / "noise.key").write_bytes(bytes(32))
-    (tables / "noise.key").chmod(0o600)
-    run = ("run", tables / "job.yaml", "--key", tables / "noise.key")
-    assert cutlayer(*run, "--out", tables / "whole")[0] == 0
-    commit = Checkpoints.commit
-
-    def commit_and_stop(self: Checkpoints, epoch: int, progress: dict, *, step: int) -> None:
-        commit(self, epoch, progress, step=step)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Checkpoints, "commit", commit_and_stop)
-        assert cutlayer(*run)[0] == 130
-    code, found = cutlayer(*run)
-    assert code == 2
-    assert "--resume" in found["error"]
-    assert cutlayer(*run, "--resume")[0] == 0
-    for party in ("bank", "telco"):
-        name = f"checkpoint/{party}/epoch-0002.safetensors"
-        whole, resumed = (load_file(folder / name) for folder in (tables / "whole", tables / "runs" / "job"))
-        assert all(torch.equal(tensor, resumed[key]) for key, tensor in whole.items())
 
 
 @pytest.mark.parametrize(

@@ -16,18 +16,20 @@ import pytest
 import torch
 from ruamel.yaml import YAML
 from safetensors.torch import load_file
-from sklearn.metrics import mutual_info_score
+from sklearn.metrics import mutual_info_score, roc_auc_score
 from torch import Tensor
 
 from cutlayer.channel import Kind, Message
 from cutlayer.channel.compression import GradeBytes
 from cutlayer.channel.parcel import ParcelWriter
-from cutlayer.config import Job, LimitsConfig, NumbersConfig, validated
+from cutlayer.config import CategoriesConfig, Job, LimitsConfig, NumbersConfig, validated
+from cutlayer.data.categories import FIRST, CategoryEncoder
 from cutlayer.data.encoded import Encoded
 from cutlayer.data.encoding import Encoder
+from cutlayer.data.ids import row_digests
 from cutlayer.data.numbers import NumberEncoder
 from cutlayer.data.store import Store
-from cutlayer.errors import ConfigError, PeerLost, ProtocolError
+from cutlayer.errors import BudgetExceeded, ConfigError, PeerLost, ProtocolError
 from cutlayer.jobs.audit import audit_again
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import execute
@@ -166,6 +168,39 @@ def test_labels_are_counted_in_the_ledger_of_all_runs_before_they_leave(tmp_path
     with pytest.warns(UserWarning, match="labels of the same rows were drawn before"):
         world.run(graded(eps=2.0), tables(rows=300))
     assert world.total(ACTIVE) == 3.0
+
+
+@pytest.mark.filterwarnings("ignore:labels of the same rows were drawn before")
+def test_two_grades_can_tell_together_what_neither_does(tmp_path: Path) -> None:
+    """A label owner that sends b, and in another job a xor b: limits are of one release, a budget is of all of them."""
+    rng, rows = np.random.default_rng(0), 3000
+    a, b = rng.integers(2, size=rows), rng.integers(2, size=rows)
+    columns = {"a": a, "b": b, "c": rng.normal(size=rows)}
+    given = {TELCO: pa.table({"id": np.arange(rows), **columns})}
+    given[ACTIVE] = pa.table({"id": np.arange(rows), "own": rng.normal(size=rows), "one": b, "other": a ^ b})
+    limits = {"a": 0.1, "b": 1.0, "other": 1.0}
+    bottom = {"kind": "grade", "grades": 2, "least_rows": 0}
+    made, world, grades = raw({"candidates": ["boosting"], "limits": limits}, bottom=bottom), World(tmp_path), []
+    made["parties"][ACTIVE]["features"] = {"include": ["own"]}
+    for label in ("one", "other"):
+        made["parties"][ACTIVE]["label"] = label
+        folder = world.run(validated(Job, made, ""), given)
+        found = json.loads((folder / "checkpoint" / TELCO / "carried.json").read_text())
+        assert next(each["share"] for each in found["attributes"] if each["column"] == "a") < 0.02
+        grades.append(grades_of_columns(kept(folder, "released")["released"]).bool().numpy())
+    digests = {digest.tobytes(): row for row, digest in enumerate(row_digests(given[TELCO]["id"]))}
+    truth = a[[digests[digest.numpy().tobytes()] for digest in kept(folder, "released")["ids"]]]
+    aucs = [roc_auc_score(truth, score) for score in (*grades, grades[0] ^ grades[1])]
+    assert all(abs(auc - 0.5) < 0.05 for auc in aucs[:2])
+    assert aucs[2] > 0.97
+    made["parties"][TELCO]["privacy"]["budget"] = {"epsilon": 8.0, "over": "all_runs"}
+    (tmp_path / "bounded").mkdir()
+    bounded = World(tmp_path / "bounded")
+    made["parties"][ACTIVE]["label"] = "one"
+    bounded.run(validated(Job, made, ""), given)
+    made["parties"][ACTIVE]["label"] = "other"
+    with pytest.raises(BudgetExceeded):
+        bounded.run(validated(Job, made, ""), given)
 
 
 @pytest.mark.filterwarnings("ignore:labels of the same rows were drawn before")
@@ -527,7 +562,7 @@ def test_an_attribute_that_no_threshold_tells_is_carried(tmp_path: Path) -> None
     given = {TELCO: pa.table({"id": np.arange(900), "middle": values.astype(float), **columns})}
     given[ACTIVE] = pa.table({"id": np.arange(900), "own": rng.normal(size=900), "label": (values == 1).astype(int)})
     fit = {"candidates": ["boosting"], "limits": {"middle": 0.6}}
-    with pytest.raises(ConfigError, match=r"0.6 of an attribute of middle at most, got 0.\d\d of middle in its part 2"):
+    with pytest.raises(ConfigError, match=r"0.6 of .* middle at most, got 0.\d\d of middle from 1 to below 2"):
         run(graded(fit), given, tmp_path)
 
 
@@ -551,6 +586,20 @@ def test_no_attribute_of_a_number_that_nearly_always_is_one_value_passes_its_lim
     grades = np.where(column[:, 0] == attribute, 15, np.arange(len(column)) % 15)
     with pytest.raises(ConfigError, match=r"an attribute of ill at most, got 0\.9"):
         check_limits(carried(store, encoder, grades, 8.0, 16), {"ill": 0.5}, TELCO)
+
+
+def test_a_set_of_rare_values_is_an_attribute_and_chance_tells_none() -> None:
+    """Labels by a set of codes of which each is rare: no value alone has the rows of an attribute."""
+    draw = np.random.default_rng(0)
+    codes = draw.integers(400, size=4000)
+    category = CategoryEncoder.stated("icd", [f"C{code}" for code in range(400)], CategoriesConfig())
+    encoded = Encoded((codes[:, None] + FIRST).astype(np.int32), np.zeros((len(codes), 0), np.float32), None)
+    encoder = Encoder(encoders=(category,))
+    store = Store(encoded, encoder.columns)
+    grades = np.where(codes < 60, 15, draw.integers(15, size=len(codes)))
+    with pytest.raises(ConfigError, match=r"an attribute of icd at most, got 0\.[89]\d of icd in a set of its values"):
+        check_limits(carried(store, encoder, grades, 8.0, 16), {"icd": 0.5}, TELCO)
+    check_limits(carried(store, encoder, draw.integers(16, size=len(codes)), 8.0, 16), {"icd": 0.03}, TELCO)
 
 
 @pytest.mark.parametrize("rows", [20, 90, 400])

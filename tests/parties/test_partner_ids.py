@@ -70,7 +70,8 @@ def agreed(
     for pair in ends.values():
         for port in pair:
             port.inspect = messages.append
-    alignment, limits = Alignment(method, purpose, processes=1), LimitsConfig()
+    random = np.random.default_rng(0).bytes  # the masks of two alignments can be compared
+    alignment, limits = Alignment(method, purpose, processes=1, random=random), LimitsConfig()
     here = {name: pair[0] for name, pair in ends.items()}
     parties: dict[str, Any] = {ACTIVE: agree_active(job, opened[ACTIVE], ACTIVE, here, [], limits, alignment)}
     for name, (_, there) in ends.items():
@@ -111,35 +112,37 @@ def test_a_partner_is_stated_the_number_of_different_ids_and_no_more(method: str
         assert (known.own, known.there) == wanted
 
 
-def test_how_often_and_which_rows_refer_to_a_partners_row_changes_no_message(tmp_path: Path) -> None:
-    """Of two owners with the same different ids, one of whom has each of them in other and in more rows."""
+def repeated() -> pa.Table:
+    """The bank's loans with the same different ids, of which each is in other and in more rows, and other labels."""
     draw = np.random.default_rng(5)
-    bank = GIVEN[ACTIVE]
-    again = bank.take(pa.array(np.r_[np.arange(LOANS), draw.integers(LOANS, size=250)]))
+    again = GIVEN[ACTIVE].take(pa.array(np.r_[np.arange(LOANS), draw.integers(LOANS, size=250)]))
+    labels = again["label"].to_numpy(zero_copy_only=False)
     again = again.set_column(0, "id", pa.array(draw.permutation(len(again)) + 90_000))
-    other = again.set_column(5, "label", pa.array(draw.permutation(again["label"].to_numpy(zero_copy_only=False))))
+    return again.set_column(5, "label", pa.array(draw.permutation(labels)))
+
+
+def read(messages: list[Message]) -> list[Any]:
+    heads = [(m.kind, m.sender, m.receiver, m.step, m.rows, dict(m.fields)) for m in messages]
+    tensors = [{name: tensor.tolist() for name, tensor in m.tensors.items()} for m in messages]
+    return [*zip(heads, tensors, strict=True)]
+
+
+@pytest.mark.parametrize("method", ["psi", "plain"])
+def test_how_often_and_which_rows_refer_to_a_partners_row_changes_no_message_of_the_alignment(method: str) -> None:
+    one, other = (agreed({**GIVEN, ACTIVE: bank}, method)[2] for bank in (GIVEN[ACTIVE], repeated()))
+    assert read(one) == read(other)
+
+
+def test_how_often_and_which_rows_refer_to_a_partners_row_changes_no_message_of_a_run(tmp_path: Path) -> None:
     sent = []
-    for name, given in (("one", GIVEN), ("other", {**GIVEN, ACTIVE: other})):
+    for name, given in (("one", GIVEN), ("other", {**GIVEN, ACTIVE: repeated()})):
         with pytest.MonkeyPatch.context() as patched:
             messages = record(patched)
             run(JOB, given, tmp_path / name)
-        sent.append(
-            [
-                (
-                    m.kind,
-                    m.sender,
-                    m.receiver,
-                    m.step,
-                    m.rows,
-                    dict(m.fields),
-                    {k: t.tolist() for k, t in m.tensors.items()},
-                )
-                for m in messages
-            ]
-        )
+        sent.append(messages)
     for party in (TELCO, LAND):
-        one, two = ([m for m in each if party in m[1:3]] for each in sent)
-        assert one == two
+        one, other = ([m for m in each if party in (m.sender, m.receiver)] for each in sent)
+        assert read(one) == read(other)
 
 
 def test_a_partners_row_is_released_once_and_serves_all_rows_that_refer_to_it(whole: tuple[Path, Trained]) -> None:

@@ -120,6 +120,8 @@ def test_every_way_has_the_same_predictions(trained: tuple[Job, Path], tmp_path:
 
     async def served() -> Any:
         async with world(run, (TELCO,)) as service:
+            status = (await service.client.get("/v1/status")).json()
+            assert status["task"] == (job.task if job.target == "value" else job.target)
             rows = await service.predict(range(5))
             arrays = (await service.predict(range(5), answer="columns"))["predictions"]
             further = [arrays["further"][name] for name in columns[1:]]

@@ -22,7 +22,7 @@ def sides_of(side: AligningSide, table: PartyTable) -> tuple[AligningSide, ...]:
         side: The active party's side with all of them.
         table: Its rows.
     """
-    if not table.partner_ids:
+    if not table.partner_ids or not side.ports:
         return (side,)
     cores = max(1, (side.alignment.processes or usable_cores()) // len(side.ports))
     folder = side.alignment.folder
@@ -47,7 +47,7 @@ def aligned_sides(
     Returns:
         What it learned of its rows; and of its different ids, at each side.
     """
-    if not table.partner_ids:
+    if not table.partner_ids or not sides[0].ports:
         (side,) = sides
         found = yield from rows_active(side)
         if found.positions is None:

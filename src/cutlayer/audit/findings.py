@@ -96,7 +96,12 @@ def _no_better_than_chance(context: FindingContext) -> Iterator[Occurrence]:
         )
 
 
-@check("CL106", "warning", "nothing was audited", "choose attacks that fit the task, and audit.every: epoch or end")
+@check(
+    "CL106",
+    "warning",
+    "nothing was audited",
+    "choose attacks that fit the task, where it has some, and audit.every: epoch or end",
+)
 def _nothing(context: FindingContext) -> Iterator[Occurrence]:
     own = context.audit.runs[RunKind.THIS_RUN]
     results = (own.leaks, own.undefined, _completions(context), _features(context))

@@ -31,7 +31,7 @@ def ledger(folder: Path = Path(".cutlayer"), *, json: bool = False) -> None:
     store = RunStore(folder / NAME)
     lines = store.lines()
     if not lines:
-        remedy = "the first run of a job makes it in .cutlayer beside the job; name that folder"
+        remedy = "the first run that releases something of this party makes it in .cutlayer beside the job"
         raise ConfigError.expected(f"a ledger of all runs at {store.path}", "none", remedy)
     forgotten = list(_forgotten(folder / RECEIPTS))
     sums = [(line, store.sharing(line, lines)) for line in lines]

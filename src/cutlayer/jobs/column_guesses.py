@@ -9,11 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cutlayer.config import near_miss
-from cutlayer.data.sources import open_source
+from cutlayer.data.feature_columns import is_text
+from cutlayer.data.sources import Source, open_source
 from cutlayer.errors import ConfigError, DataError
 from cutlayer.jobs.found_tables import MAX_CLASSES, TableSummary
 
 LABEL_NAMES = re.compile(r"(^|_)(y|(label|target|outcome|default|class|churn|income)(s|e?d)?)($|_)", re.IGNORECASE)
+_SIGNED = r"^\+\d{7,}$"
 FEW_REPEATS = 0.9
 """Share of different ids in the rows of a table from which on the repeated ones are taken for accidents."""
 ID_NAMES = re.compile(r"(^|_)(id|key|uuid|customer|person|client|patient)($|_)|id$", re.IGNORECASE)
@@ -117,8 +119,17 @@ def unique_columns(table: TableSummary) -> dict[str, pa.ChunkedArray]:
     """Columns whose values are all different, as text, by name; no fractions, which identify nothing."""
     source = open_source(table.config, table.path.name, table.path.name)
     names = [name for name in table.columns if table.distinct[name] == table.rows]
-    columns = {name: source.read([name]).column(name) for name in names}
-    return {name: column.cast(pa.string()) for name, column in columns.items() if not pa.types.is_floating(column.type)}
+    columns = {name: id_values(source, name) for name in names}
+    return {name: column.cast(pa.string()) for name, column in columns.items() if column is not None}
+
+
+def id_values(source: Source, name: str) -> pa.ChunkedArray | None:
+    """Values of a column, as they would be read as ids; `None` of fractions, which identify nothing."""
+    column = source.read([name]).column(name)
+    if not pa.types.is_floating(column.type):
+        return column
+    column = source.read([name], [name]).column(name)  # +4930123456 in a CSV file is a number, but for ids
+    return column if is_text(column.type) and pc.all(pc.match_substring_regex(column, _SIGNED)).as_py() else None
 
 
 def letters(name: str) -> str:

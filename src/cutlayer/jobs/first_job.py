@@ -400,9 +400,9 @@ def _model(job: FirstJob, labels: float | None, owner: str) -> dict[str, Any]:
         return {"model": {"bottom": {"kind": "tabular"}}} if job.rows == "all" else {}
     widths = {table.party: sketch_width(table, job.ids[table.path.name]) for table in job.partners}
     bottoms: dict[str, Any] = {owner: {"kind": "auto"}}
-    graded = {"kind": "grade", "label_epsilon": labels}
     for name, width in {**widths, **job.elsewhere}.items():
-        bottoms[name] = {"kind": "linear", "width": width} if labels is None else graded
+        of_grades = {"kind": "grade", "label_epsilon": labels}
+        bottoms[name] = {"kind": "linear", "width": width} if labels is None else of_grades
     return {"model": {"bottom": bottoms, "top": {"kind": "auto"}}, "train": {"release": "once"}}
 
 

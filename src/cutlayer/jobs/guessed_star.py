@@ -11,11 +11,13 @@ import pyarrow.compute as pc
 from cutlayer.data.feature_columns import is_text
 from cutlayer.data.sources import open_source
 from cutlayer.errors import DataError
-from cutlayer.jobs.column_guesses import ID_NAMES, LABEL_NAMES, id_columns, letters, unique_columns
+from cutlayer.jobs.column_guesses import ID_NAMES, LABEL_NAMES, id_columns, id_values, letters, unique_columns
 from cutlayer.jobs.found_tables import ROW_NAMES, TableSummary
 
 MIN_MET = 0.5
 """Share of the different values of a column that a table has to have, for the column to refer to its rows."""
+_SPREAD = 20
+"""How many times the number of ids the middle half of a column of numbers is wide, for it to meet them by no chance."""
 
 
 class Identified(NamedTuple):
@@ -76,21 +78,30 @@ def _own_id(table: TableSummary, referring: Iterable[str]) -> str:
     return next((name for name in names if ID_NAMES.search(name)), names[0])
 
 
+def _is_spread(column: pa.ChunkedArray, ids: int) -> bool:
+    """Whether values are text, or numbers so far apart that hardly one would be among so many ids by chance."""
+    if not pa.types.is_integer(column.type):
+        return is_text(column.type)
+    low, high = pc.quantile(column, q=[0.25, 0.75]).to_pylist()
+    return low is not None and high - low > _SPREAD * ids
+
+
 def _referring(owner: TableSummary, other: TableSummary) -> tuple[str, str] | None:
     """The column of the owner's table that refers to the rows of another one, and the id of these; `None` for none.
 
-    A column of numbers has to be called like the id, or one of them an id: small whole numbers are in many columns.
+    A column of numbers has to be called like the id, or one of them an id, or its values lie far apart, as telephone
+    numbers do: small whole numbers are in many columns.
     """
     source, ids = open_source(owner.config, owner.path.name, owner.path.name), unique_columns(other)
     best: tuple[tuple[bool, int], tuple[str, str]] | None = None
     for name in owner.columns:
-        column = source.read([name]).column(name)
-        if name in owner.left_out or pa.types.is_floating(column.type) or owner.distinct[name] < 2:
+        column = id_values(source, name)
+        if name in owner.left_out or column is None or owner.distinct[name] < 2:
             continue
         values = pc.unique(column.drop_null()).cast(pa.string())
         for key, of_other in ids.items():
             alike = letters(name) == letters(key)
-            called = alike or is_text(column.type) or _called_id(name) or _called_id(key)
+            called = alike or _called_id(name) or _called_id(key) or _is_spread(column, len(of_other))
             met = int(pc.sum(pc.is_in(values, of_other)).as_py() or 0)
             if called and met >= MIN_MET * len(values) and (best is None or (alike, met) > best[0]):
                 best = (alike, met), (name, key)

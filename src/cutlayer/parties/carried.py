@@ -27,6 +27,8 @@ _LEVELS = np.array([0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.9
 """Shares of the rows at which a number is divided: deciles, and what lies far out."""
 _FREQUENT = 0.002
 """Share of the rows from which on a value of a number is an attribute of its own, as one of a category is."""
+_SETS = np.linspace(0.1, 0.9, 17)
+"""Shares of the rows that have a value of a set, as near as the values allow."""
 _SAMPLED = 1 << 17
 """Rows that the thresholds of numbers are taken from."""
 
@@ -39,7 +41,7 @@ def carried(
     bands: int,
     of: Literal["labels", "columns"] = "labels",
 ) -> Carried:
-    """What drawn grades carry of each column: of each frequent value, and of each part of a number (`cuts_of`).
+    """What drawn grades carry of each column: of frequent values, sets of values, and parts of numbers (`cuts_of`).
 
     The attributes are of the encoded columns; an image has none. Of an attribute a and a grade g the information is
     exactly that of the table of both, the noise included, not an estimate by a model.
@@ -114,21 +116,26 @@ def _attributes(
     some = np.linspace(0, store.rows - 1, min(store.rows, _SAMPLED)).astype(np.int64)
     sampled = store.gather(torch.from_numpy(some))[1].numpy()
     cuts = [cuts_of(sampled[:, at]) for at in range(len(numbers))]
-    of_codes = [np.zeros((encoder.cardinality, bands)) for encoder in categories]
+    of_codes = [np.zeros((2, encoder.cardinality, bands)) for encoder in categories]
     above = [np.zeros((len(cut) + 1, bands)) for cut in cuts]
     for start, end in chunks_of(store.rows):
         codes, values = (part.numpy() for part in store.gather(torch.arange(start, end)))
         grade = grades[start:end]
-        for at, table in enumerate(of_codes):
-            _count(table, codes[:, at], grade)
+        for at, halves in enumerate(of_codes):
+            for half, table in enumerate(halves):
+                _count(table, codes[half::2, at], grade[half::2])
         for at, table in enumerate(above):
             _count(table, np.searchsorted(cuts[at], values[:, at], side="right"), grade)
-    for category, table in zip(categories, of_codes, strict=True):
+    for category, halves in zip(categories, of_codes, strict=True):
+        table = halves.sum(axis=0)
         for code in np.flatnonzero(table.sum(axis=1)):
             yield category.name, f"{category.name} = {_value(category, int(code))}", table[code]
+        for counts in _told_sets(halves):
+            yield category.name, f"{category.name} in a set of its values", counts
     for number, cut, table in zip(numbers, cuts, above, strict=True):
+        ends = [f"{end:.4g}" for end in number.restored(cut)]
         for at in range(1, len(cut)):  # what a threshold cannot say: a value of a few, or numbers in the middle
-            yield number.name, f"{number.name} in its part {at + 1} of {len(cut) + 1}", table[at]
+            yield number.name, f"{number.name} from {ends[at - 1]} to below {ends[at]}", table[at]
         upper = table[::-1].cumsum(axis=0)[::-1]
         for at in range(len(cut)):
             share = upper[at + 1].sum() / max(table.sum(), 1)
@@ -153,7 +160,32 @@ def cuts_of(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     distinct, counts = np.unique(values, return_counts=True)
     frequent = np.flatnonzero(counts >= _FREQUENT * len(values))
     at = np.r_[np.searchsorted(distinct, np.quantile(values, _LEVELS)), frequent, frequent + 1]
-    return distinct[np.unique(at[(at > 0) & (at < len(distinct))])]
+    cuts: npt.NDArray[np.float32] = distinct[np.unique(at[(at > 0) & (at < len(distinct))])]
+    return cuts
+
+
+def _told_sets(halves: npt.NDArray[np.float64]) -> Iterator[npt.NDArray[np.float64]]:
+    """Rows of each grade whose value is in a set of those that grades tell best, float64 (bands,), for several sets.
+
+    No value of many that are rare is an attribute, but a label owner may choose labels by a set of them. Whether a
+    value of one half of the rows is in a set follows from the other half, so that chance tells nothing of rare values.
+
+    Args:
+        halves: Rows of each value and grade, of each half of the rows, (2, values, bands).
+    """
+    bands = halves.shape[2]
+    mean = halves.sum(axis=(0, 1)) / max(halves.sum(), 1)
+    shares = (halves + mean) / (halves.sum(axis=2) + 1)[:, :, None]  # of a value of few rows nearly those of all
+    above = shares[:, :, ::-1].cumsum(axis=2)[:, :, ::-1]
+    keys = np.concatenate([above[:, :, 1:], shares] if bands > 2 else [above[:, :, 1:]], axis=2)
+    for key in range(keys.shape[2]):
+        counts = np.zeros((len(_SETS), bands))
+        for own, other in ((0, 1), (1, 0)):
+            order = np.argsort(-keys[own, :, key], kind="stable")
+            upto = halves[own].sum(axis=1)[order].cumsum()
+            at = np.minimum(np.searchsorted(upto, _SETS * upto[-1]), len(order) - 1)
+            counts += halves[other][order].cumsum(axis=0)[at]
+        yield from counts
 
 
 def _count(table: npt.NDArray[np.float64], lines: npt.NDArray[np.integer], grades: npt.NDArray[np.int64]) -> None:

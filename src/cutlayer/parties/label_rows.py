@@ -27,6 +27,9 @@ def label_rows(
     follow of how many rows refer to each. Its labels are then as a mixture with those of all rows, which leaves the
     order of its predictions. The draws depend on ids and the secret, and on no label.
 
+    Guarantee: that of the drawn labels, for the label of each row of the label owner, whichever of them are sent, and
+    to how many partners.
+
     Args:
         numbers: The partner's own number of each row, int64 (n,); -1 of a row that it lacks.
         ids: Ids of the partner's rows, uint8 (m, 16).

@@ -84,8 +84,8 @@ class LabelDP(LabelProtection[LabelDPConfig]):
 
     Guarantee: eps-label differential privacy per row for the whole run, however many epochs, while the secret stays
     with the label's owner. Neighbours differ in one row's label; all else is post-processing. Where several rows have
-    one id, one of them is drawn (`kernels.noise.one_of_each`). Neighbours then differ in the labels of all rows of an
-    id, and in how many there are, if one is left: its label is a mixture of draws of eps. Over several trainings
+    one id, one of them is drawn (`kernels.noise.one_of_each`). Neighbours then differ in all labels of an id, and
+    in their number as long as one is left. Its label is a mixture of draws of eps. Over several trainings
     it holds for each row's first label with `refuse` and `keep`. With `redraw` it holds for all its labels, at the sum
     of the eps. Trainings that did not end, and drew other labels, are counted in the next.
 

@@ -110,6 +110,10 @@ def new_rows(
         AlignmentError: The ids are not of one kind, the tables differ in length where row numbers are the ids, or there
             is no row to predict.
     """
+    for name, table in tables.items():
+        if not table.rows and FORGOTTEN in table.left_out:
+            got = f"{table.left_out[FORGOTTEN]:,}, all of them {FORGOTTEN}"
+            raise AlignmentError.expected(f"rows to predict at {name}", got)
     check_ids(tables)
     first, *others = tables
     positions, held = all_positions(first, matched_ids(first, tables)[0], tables)

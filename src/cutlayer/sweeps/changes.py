@@ -68,7 +68,13 @@ class JobChanges:
 
         Args:
             what: `labels`, `columns`, `both` or `nothing`.
+
+        Raises:
+            ConfigError: It is trained by steps, and the task is not.
         """
+        if what in ("columns", "nothing") and self.base.target != "value":
+            remedy = "the others are trained by steps, which no such task is"
+            raise ConfigError.expected(f"labels or both with task {self.base.target}", what, remedy)
         base, changes = self.base, [*self.without_defence()]
         kinds = {(base.parties[name].fit or {}).get("kind") for name in base.passives}
         label = (base.parties[base.active].privacy.get("label_dp") or {}).get("eps", 1.0)

@@ -28,7 +28,7 @@ def state_of(versions: Versions, peers: Peers) -> dict[str, Any]:
     utility = subset.utility
     return {
         "active": model.active,
-        "task": model.task.kind,
+        "task": model.task.kind if model.task.target == "value" else model.task.target,
         "version": model.version,
         "versions": [_version(batcher, peers) for batcher in versions.loaded],
         "parties": [_party(model, name, peers) for name in model.parties],

@@ -251,8 +251,8 @@ def agree_active(
     aligned, each = yield from aligned_sides(sides, table)
     stated = {peer: int(fields["rows"]) for peer, fields in mine.items()}
     record = recorded_active(sides, each, stated, referring=bool(table.partner_ids))
-    of_steps = table.rows if table.partner_ids else stated[next(iter(ports))]
-    return Agreement(aligned, start, rows, of_steps, record)
+    of_steps = hello(job, identified, START, alignment)["rows"]
+    return Agreement(aligned, start, rows, int(of_steps), record)
 
 
 def _sent_ahead(job: Job, side: AligningSide) -> AligningSide:
