@@ -93,7 +93,8 @@ def _referring(owner: TableSummary, other: TableSummary, label: str | None) -> t
     """The column of the owner's table that refers to the rows of another one, and the id of these; `None` for none.
 
     A column of numbers has to be called like the id, or an id, or its values lie far apart, as telephone numbers do:
-    small whole numbers are in many columns. Or the other column is called an id, and half of its values are in this one.
+    small whole numbers are in many columns. Or the other column is called an id, and half of its
+    values are in this one.
     """
     source, ids = open_source(owner.config, owner.path.name, owner.path.name), unique_columns(other)
     best: tuple[tuple[bool, int], tuple[str, str]] | None = None
