@@ -91,7 +91,7 @@ def with_defaults(
         rows = int((1 - sum(float(share) for share in shares if 0 <= share < 1)) * sum(counts))  # others are refused
         refused = "weights are for labels that are not drawn" if weighted or estimator.class_weight is not None else ""
         chosen = choose_grades(kind, counts, rows, protect=word, refused=refused)
-    filled = _released_once(estimator, tables, active, names, graded=chosen.epsilon is not None)
+    filled = _released_once(estimator, tables, active, names, labels=chosen.epsilon)
     filled = filled._replace(protect=chosen.protect, reason=chosen.sentence if word != "labels" else "")
     if chosen.protect == "labels":
         return filled
@@ -135,9 +135,9 @@ def _with_columns_protected(
 
 
 def _released_once(
-    estimator: Any, tables: Mapping[str, pa.Table], active: str, names: Sequence[str], *, graded: bool = False
+    estimator: Any, tables: Mapping[str, pa.Table], active: str, names: Sequence[str], labels: float | None = None
 ) -> Defaults:
-    """What is stated, and where nothing is a single release that no label touches, or of grades."""
+    """What is stated, and where nothing is a single release that no label touches, or of labels drawn at an epsilon."""
     release = "once" if estimator.release is None else estimator.release
     when = release if isinstance(release, Mapping) else dict.fromkeys(names, release)
     once = [name for name in names if name != active and when.get(name) == "once"]
@@ -150,12 +150,14 @@ def _released_once(
         return Defaults(release, protections, estimator.bottom, estimator.top, *given)
     features, fits = given
     _check_tables(tables)
-    sketched = [name for name in once if not graded and (name not in fits or fits[name].get("kind") == "sketch")]
+    sketched = [name for name in once if labels is None and (name not in fits or fits[name].get("kind") == "sketch")]
     summaries = {name: summary_of(table, Path(name)) for name, table in tables.items()}
-    bottom: dict[str, Any] = {name: {"kind": "grade" if graded and name != active else "auto"} for name in names}
+    bottom: dict[str, Any] = {name: {"kind": "auto"} for name in names}
+    if labels is not None:
+        bottom |= {name: {"kind": "grade", "label_epsilon": labels} for name in names if name != active}
     bottom |= {name: {"kind": "linear", "width": sketch_width(summaries[name], "")} for name in sketched}
     by_default = {name: sketch_section(summaries[name], "", None) for name in sketched}
-    by_default |= {name: {"kind": "grade"} for name in once if graded}
+    by_default |= {name: {"kind": "grade"} for name in once if labels is not None}
     top = {"kind": "auto"} if all_once and estimator.top is None else estimator.top
     numbers = {name: number_section(summary, steps_on_all_rows=False) for name, summary in summaries.items()}
     for name in sketched:
