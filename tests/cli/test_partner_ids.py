@@ -234,3 +234,14 @@ def test_an_approval_names_the_columns_that_refer_to_partners(place: Place) -> N
         f"id for {TELCO}": ("phone",),
         "label": ("label",),
     }
+
+
+@pytest.mark.parametrize("what", ["columns", "nothing"])
+def test_what_is_trained_by_steps_is_not_compared(place: Place, what: str) -> None:
+    made = raw_star() | {"name": "job"}
+    write(place.folder, star())
+    for name in NAMES:
+        made["parties"][name]["table"] = f"{name}.csv"
+    (place.folder / "star.yaml").write_text(as_yaml(made))
+    told = place.call("compare", place.folder / "star.yaml", "--protect", "labels", "--protect", what, "--seeds", "2")
+    assert (told.code, f"expected labels or both with partner_ids, got {what}" in told.err) == (2, True), told.err
