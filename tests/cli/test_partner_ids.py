@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+import typer
 from pyarrow import csv, parquet
 
 from cutlayer.config.load import load_job
@@ -102,6 +104,23 @@ def test_small_numbers_refer_to_nothing_since_they_are_among_many_ids(place: Pla
     result = place.call("init", folder, "--yes", "--label", label)
     assert (result.code, "refers to" in result.out) == (2, False), result
     assert "name it with --id" in result.error
+
+
+def test_another_owner_than_the_guessed_one_is_asked_for_its_ids(
+    place: Place, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What refers to partners is of the table with the labels: telco.csv has no column of bank.csv."""
+    asked: list[str] = []
+
+    def prompt(question: str, default: str) -> str:
+        asked.append(question)
+        return "telco.csv" if "has the labels" in question else default
+
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    monkeypatch.setattr(typer, "prompt", prompt)
+    monkeypatch.setattr(typer, "confirm", lambda *_, **__: False)
+    assert "'parcel'" not in place.call("init", folder).error
+    assert any("identifies a row" in question for question in asked)
 
 
 @pytest.mark.parametrize("apart", ["--apart", "--together"])
