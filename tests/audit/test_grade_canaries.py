@@ -36,6 +36,10 @@ def test_labels_that_are_sent_stay_under_epsilon(epsilon: float, classes: int) -
     assert (test.delta, test.exceeded) == (0.0, False)
 
 
+def test_labels_of_a_larger_epsilon_that_the_job_agrees_on_are_tested() -> None:
+    assert 2.0 < played("labels", 6.0).lower_bound < 6.0
+
+
 @pytest.mark.parametrize("epsilon", [1.0, 2.0, 4.0])
 def test_grades_stay_under_epsilon(epsilon: float) -> None:
     outcome = played("grades", 4.0, epsilon)

@@ -76,6 +76,34 @@ def test_telephone_numbers_refer_to_those_of_another_name(place: Place, folder: 
     assert place.call("check", folder / "job.yaml", "--json").document()["lacking"]["telco"] == 750
 
 
+def test_texts_that_differ_in_every_row_refer_to_partners(place: Place, folder: Path) -> None:
+    """As a feature such a column is left out, since it says which row it is and nothing else."""
+    draw = np.random.default_rng(0)
+    contracts, deeds = ([f"{letter}{each:05}" for each in draw.permutation(1500)] for letter in "KD")
+    bank = csv.read_csv(folder / "bank.csv").drop_columns(["phone", "parcel"])
+    bank = bank.append_column("contract", pa.array(contracts)).append_column("deed", pa.array(deeds))
+    telco = pa.table({"number": contracts[::2], "calls": draw.normal(size=750)})
+    land = pa.table({"entry": deeds[::2], "area": draw.normal(size=750)})
+    write(folder, {"bank": bank, TELCO: telco, "land": land})
+    result = place.call("init", folder, "--yes")
+    for line in ("contract of bank.csv refers to number of telco.csv", "deed of bank.csv refers to entry of land.csv"):
+        assert f"ids: {line}" in result.out, result
+
+
+@pytest.mark.parametrize("label", ["default", "loan_status"])
+def test_small_numbers_refer_to_nothing_since_they_are_among_many_ids(place: Place, folder: Path, label: str) -> None:
+    """An age, and a label that is named, are numbers of some customers too."""
+    bank = csv.read_csv(folder / "bank.csv")
+    status = pa.array([int(each == "bad") for each in bank["default"].to_pylist()])
+    bank = bank.drop_columns(["phone", "default"]).append_column(label, status)
+    bank = bank.append_column("age", pa.array(np.random.default_rng(0).integers(18, 90, size=len(bank))))
+    telco = pa.table({"customer_id": np.arange(1000), "calls": np.random.default_rng(1).normal(size=1000)})
+    write(folder, {"bank": bank, TELCO: telco})
+    result = place.call("init", folder, "--yes", "--label", label)
+    assert (result.code, "refers to" in result.out) == (2, False), result
+    assert "name it with --id" in result.error
+
+
 @pytest.mark.parametrize("apart", ["--apart", "--together"])
 def test_grades_of_enough_rows_that_are_referred_to(place: Place, folder: Path, apart: str) -> None:
     draw = np.random.default_rng(0)

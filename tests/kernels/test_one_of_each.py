@@ -55,8 +55,9 @@ def test_what_is_drawn_has_this_law(labels: Labels) -> None:
     count, eps, classes = 40_000, 1.0, 3
     sizes = np.full(count, len(labels))
     ids, own = np.repeat(np.arange(count), sizes), digests(count)
-    chosen, _ = one_of_each(ids, np.repeat(own, sizes, axis=0), SECRET)
-    codes = torch.tensor(labels).repeat(count)[torch.from_numpy(chosen)]
+    every = np.tile(np.array(labels, dtype=np.float64), count)
+    chosen, _ = one_of_each(ids, np.repeat(own, sizes, axis=0), SECRET, every)
+    codes = torch.from_numpy(every[chosen]).long()
     drawn = randomized_response(codes, torch.from_numpy(own), classes, eps, SECRET, "label")
     expected = law(labels, eps, classes)
     error = np.sqrt(expected * (1 - expected) / count)
@@ -84,3 +85,31 @@ def test_the_choice_is_of_the_secret_and_the_id_alone() -> None:
     assert (first[sizes == 1] == 0).all()
     chosen, of_rows = one_of_each(np.zeros(0, np.int64), digests(0), SECRET)
     assert len(chosen) == len(of_rows) == 0
+
+
+def labelled(labels: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The label of the chosen row of each id, by the labels of its rows, (ids, rows)."""
+    count, rows = labels.shape
+    ids, own = np.repeat(np.arange(count), rows), np.repeat(digests(count), rows, axis=0)
+    chosen, of_rows = one_of_each(ids, own, SECRET, labels.ravel())
+    assert (of_rows == ids).all()
+    assert (ids[chosen] == np.arange(count)).all()
+    return labels.ravel()[chosen]
+
+
+@pytest.mark.parametrize("values", [2, 5, 1000])
+def test_the_order_of_the_rows_of_an_id_has_no_part_in_the_label(values: int) -> None:
+    """A table of the same rows in another order is no other table, whose labels would be refused as changed."""
+    draw = np.random.default_rng(0)
+    labels = draw.integers(values, size=(2000, 4)) / 7
+    first = labelled(labels)
+    assert (labelled(draw.permuted(labels, axis=1)) == first).all()
+
+
+def test_a_further_row_anywhere_changes_the_label_only_to_its_own() -> None:
+    draw = np.random.default_rng(0)
+    labels, new = draw.normal(size=(10_000, 3)), draw.normal(size=10_000)
+    before, after = labelled(labels), labelled(np.insert(labels, 1, new, axis=1))
+    moved = before != after
+    assert (after[moved] == new[moved]).all()
+    assert 0.22 < moved.mean() < 0.28

@@ -612,6 +612,18 @@ def test_a_release_of_few_rows_has_limits_too(rows: int) -> None:
         check_limits(carried(store, encoder, column[:, 0].astype(np.int64), 4.0, 2), {"ill": 0.5}, TELCO)
 
 
+@pytest.mark.parametrize("rows", [107, 112, 123, 124])
+def test_a_limit_of_all_refuses_nothing(rows: int) -> None:
+    """Of these numbers of rows the quotient of information and entropy has a last bit more than 1."""
+    column = (np.arange(rows, dtype=np.float32) < rows // 3).astype(np.float32)[:, None]
+    column[: rows // 2] = 1.0 if rows in (107, 123) else column[: rows // 2]
+    encoder = Encoder(encoders=(NumberEncoder.fit("ill", column[:, 0].astype(float), NumbersConfig(), "table"),))
+    store = Store(Encoded(np.zeros((rows, 0), np.int32), column, None), encoder.columns)
+    found = carried(store, encoder, column[:, 0].astype(np.int64), None, 2)
+    assert found.attributes[0].share == pytest.approx(1.0)
+    check_limits(found, {"other": 1.0}, TELCO)
+
+
 def test_what_is_carried_is_the_information_of_the_drawn_grade() -> None:
     """Against scikit-learn's, of as many draws."""
     rng = np.random.default_rng(0)

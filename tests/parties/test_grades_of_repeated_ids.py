@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 import torch
 from torch import Tensor
@@ -108,16 +109,20 @@ def _sent_to(messages: Any, name: str) -> Tensor:
     return sent([each for each in messages if each.receiver == name])
 
 
-def test_no_message_depends_on_the_label_of_a_row_that_is_not_chosen(
+def _in_another_order(given: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+    table = given[ACTIVE]
+    return {**given, ACTIVE: table.take(pa.array(np.random.default_rng(1).permutation(len(table))))}
+
+
+def test_no_label_that_is_sent_depends_on_the_order_of_the_rows_or_on_held_out_labels(
     whole: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of each customer one row at most moves what is sent; which one it is, no label decides."""
-    before, moved = sent(whole[2]), torch.zeros(len(sent(whole[2])), dtype=torch.long)
-    for nth in range(3):
-        found = _labels_sent(_flipped(GIVEN, nth), tmp_path / str(nth), monkeypatch)
-        moved += (found != before).long()
-    assert int(moved.max()) == 1
-    assert float((moved == 1).double().mean()) > 0.85  # a flip of a label is undone by its draw now and then
+    before, tested = sent(whole[2]), {row.as_py() for row in whole[1].active.ids}
+    assert torch.equal(_labels_sent(_in_another_order(GIVEN), tmp_path / "order", monkeypatch), before)
+    every, labels = _all_flipped(GIVEN[ACTIVE]), GIVEN[ACTIVE]["label"]
+    held_out = pa.array([row in tested for row in GIVEN[ACTIVE]["id"].to_pylist()])
+    other = GIVEN[ACTIVE].set_column(2, "label", pc.if_else(held_out, every["label"], labels))
+    assert torch.equal(_labels_sent({**GIVEN, ACTIVE: other}, tmp_path / "held out", monkeypatch), before)
 
 
 def test_how_often_an_id_repeats_changes_no_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,20 +149,16 @@ def test_repeated_ids_do_not_average_the_draws_of_a_grade(tmp_path: Path, monkey
     assert more.active.held == {TELCO: 50 * once.active.held[TELCO]}
 
 
-def test_a_changed_label_is_refused_only_where_it_was_drawn_for(tmp_path: Path) -> None:
-    """Of each customer that is trained on, exactly one row is remembered."""
+def test_rows_in_another_order_are_drawn_alike_and_a_changed_label_is_refused(tmp_path: Path) -> None:
+    """Of each customer that is trained on, one label is remembered."""
     world, job, given = World(tmp_path), graded(eps=1.0), loans(300)
     world.run(job, given)
-    changed = []
-    for nth in range(3):
-        with pytest.raises(DataError, match=r"as it was when it was drawn for, got another label in") as refusal:
-            world.run(job, _flipped(given, nth))
-        said = re.search(r"another label in (\d+) of (\d+) rows", str(refusal.value))
-        assert said is not None
-        changed.append((int(said[1]), int(said[2])))
-    customers = len(set(given[ACTIVE]["id"].to_pylist()))
-    assert sum(rows for rows, _ in changed) == changed[0][1] < customers
-    assert all(rows > 0.05 * customers for rows, _ in changed)
+    world.run(job, _in_another_order(given))
+    with pytest.raises(DataError, match=r"as it was when it was drawn for, got another label in") as refusal:
+        world.run(job, _flipped(given, 0))
+    said = re.search(r"another label in (\d+) of (\d+) rows", str(refusal.value))
+    assert said is not None
+    assert 0.3 * int(said[2]) < int(said[1]) < int(said[2]) < len(set(given[ACTIVE]["id"].to_pylist()))
     assert world.total(ACTIVE) == 1.0
 
 

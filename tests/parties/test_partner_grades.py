@@ -15,6 +15,7 @@ from cutlayer.audit.empirical import label_game
 from cutlayer.audit.guarantees.grades import grade_votes
 from cutlayer.channel import Kind
 from cutlayer.errors import ConfigError
+from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.parties.label_rows import label_rows
@@ -92,6 +93,15 @@ def test_one_label_and_one_grade_of_each_row_of_a_partner_cross(whole: Any) -> N
         assert 0 < len(sent(messages, name)) == train < common
     (evidence,) = (each for each in trained.active.evidence if each.protection == "label_dp")
     assert evidence.metrics["rows"] == len(trained.active.split.train)
+
+
+def test_a_pilot_sends_the_labels_of_all_rows(whole: Any, tmp_path: Path) -> None:
+    """Those that a partner does not release train its model too, by labels of rows that refer to them."""
+    with pytest.MonkeyPatch.context() as patched:
+        messages = record(patched)
+        run(JOB, GIVEN, tmp_path, pilot=40)
+    for name in (TELCO, LAND):
+        assert torch.equal(sent(messages, name), sent(whole[2], name))
 
 
 def test_it_adds_to_the_label_owners_columns(tmp_path: Path) -> None:
@@ -177,6 +187,20 @@ def test_the_label_of_all_rows_that_refer_to_one_stays_under_epsilon(epsilon: fl
     """Of three rows, whose labels are a fair coin for all, one draw is sent."""
     votes = grade_votes("labels", {"label_dp": {"eps": epsilon}}, {}, classes, 4000, KEY, 3, referring=True)
     assert 0.6 * epsilon < label_game(*votes).lower_bound < epsilon
+
+
+def test_the_undefended_baseline_is_refused_since_it_trains_by_steps() -> None:
+    made = raw_graded_star() | {"compare": ["undefended"]}
+    with pytest.raises(ConfigError, match="expected no compare: undefended with parties"):
+        check_job(graded_star(made))
+
+
+@pytest.mark.parametrize("epsilon", ["1.0", None])
+def test_an_epsilon_that_is_no_number_is_refused_as_such(epsilon: Any) -> None:
+    made = raw_graded_star()
+    made["parties"][ACTIVE]["privacy"]["label_dp"]["eps"] = epsilon
+    with pytest.raises(ConfigError, match=r"label_dp.eps: expected a number, got"):
+        check_job(graded_star(made))
 
 
 def test_too_few_labels_are_refused_by_those_that_refer_to_a_row(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from pyarrow import parquet
 
 from cutlayer.alignment.intersection import Alignment, Purpose
 from cutlayer.channel import Kind, Message, link
-from cutlayer.config import Job, LimitsConfig, validated
+from cutlayer.config import IdConfig, Job, LimitsConfig, validated
 from cutlayer.config.serve import ServeConfig
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import AlignmentError, ConfigError, DataError
@@ -34,6 +34,7 @@ from cutlayer.parties.drive.drive import drive_together
 from cutlayer.parties.session.checkpoint import RELEASED, Checkpoints
 from cutlayer.report.alignment import disclosed
 from cutlayer.serving.between import PredictionSide, answer, ask
+from cutlayer.serving.new_rows import new_table
 from cutlayer.serving.predict import Request, predict
 from cutlayer.serving.prediction_release import Serving
 from cutlayer.training.folder import RunFolder
@@ -41,6 +42,7 @@ from cutlayer.training.held_out_predictions import predictions_path
 from cutlayer.training.keys import Keys
 from cutlayer.training.tables import open_table
 from cutlayer.training.together import Trained
+from cutlayer_batches import identifier
 from cutlayer_serve.served_model import ServedModel
 from cutlayer_serve.trained_party import TrainedParty
 from tests.channel.certificates import FEDERATION, Federation
@@ -248,6 +250,24 @@ def test_new_rows_with_keys_that_no_partner_has_are_answered_without_it(tmp_path
     assert (without.rows, without.absent) == (LOANS, (TELCO,))
 
 
+def test_partners_alone_predict_nothing_since_their_ids_are_of_other_things(tmp_path: Path) -> None:
+    """Both are whole numbers here: the customer 100 is not the parcel 100."""
+    made = raw_star()
+    made["parties"][ACTIVE]["features"] = {"include": "none"}
+    made["parties"][ACTIVE]["partner_ids"][LAND] = made["parties"][LAND]["id"] = "parcel"
+    job, folder = validated(Job, made, ""), RunFolder(tmp_path / "run")
+    execute(job, folder.path, Options(Keys(tmp_path / "keys", KEY), tables=GIVEN), Progress())
+    alone = {TELCO: GIVEN[TELCO], LAND: GIVEN[LAND].set_column(1, "parcel", pa.array(np.arange(71) + 100))}
+    with pytest.raises(DataError, match="a table of bank, telco, shop, got none of bank"):
+        predict(job, folder, tmp_path / "alone.parquet", Request(tables=alone, key=KEY))
+
+
+def test_new_rows_may_have_more_ids_than_the_training_stated() -> None:
+    refers = {TELCO: IdConfig(column="phone", pad_to=10)}
+    table = new_table(ACTIVE, GIVEN[ACTIVE], IdConfig(column="id"), None, partner_ids=refers)
+    assert table.ids_for(TELCO).stated_rows == len({*keys_of(GIVEN, TELCO)} - {None})
+
+
 def test_the_forecast_counts_the_rows_of_each_partner(tmp_path: Path) -> None:
     made = raw_star()
     for name in NAMES:
@@ -300,6 +320,13 @@ def test_a_partner_with_such_columns_is_refused() -> None:
     made["parties"][TELCO]["partner_ids"] = {LAND: "number"}
     with pytest.raises(ConfigError, match=r"no parties.telco.partner_ids.*only its rows refer to those of others"):
         open_table(validated(Job, made, ""), TELCO, GIVEN)
+
+
+def test_a_label_refers_to_no_partners_rows() -> None:
+    made = raw_star()
+    made["parties"][ACTIVE]["partner_ids"][TELCO] = "label"
+    with pytest.raises(DataError, match="expected columns of partner_ids that are no label, got 'label'"):
+        open_table(validated(Job, made, ""), ACTIVE, GIVEN)
 
 
 def altered(name: str, column: str, values: Any) -> dict[str, pa.Table]:
@@ -446,3 +473,5 @@ def test_new_rows_are_predicted_between_organisations_as_by_one(ended: RunFolder
 def test_a_service_that_is_asked_by_one_id_is_refused(ended: RunFolder) -> None:
     with pytest.raises(ConfigError, match="one id for all partners, to serve, got partner_ids; use cutlayer predict"):
         ServedModel(TrainedParty.open(ended.path, ACTIVE), ServeConfig())
+    with pytest.raises(ConfigError, match="one id for all partners, in batches, got partner_ids; use cutlayer predict"):
+        identifier(ended.path, ACTIVE)

@@ -26,8 +26,8 @@ from cutlayer.accounting import (
 )
 from cutlayer.accounting.run_store import NAME, RunLine, RunStore, row_words, rows_digest
 from cutlayer.cli.app import _run
-from cutlayer.config import BudgetConfig, Job, SplitConfig, validated
-from cutlayer.data.ids import plain_digests, spellings
+from cutlayer.config import BudgetConfig, IdConfig, Job, SplitConfig, validated
+from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import BudgetExceeded, CheckpointError, ConfigError
 from cutlayer.protections import REGISTRY
 from cutlayer.training.all_runs import (
@@ -150,15 +150,27 @@ def test_another_rule_for_ids_makes_no_other_rows_of_them(world: World) -> None:
     assert len({line.count for line in world.lines(TELCO)}) == 1
 
 
+@pytest.mark.parametrize("columns", [1, 2])
 @pytest.mark.parametrize(
-    ("one", "other"), [("AB", " ab "), ("007", "7"), ("+49 89 1234567", "004989-1234567"), ("7.0", "7"), ("é", "É")]
+    ("one", "other", "rule"),
+    [
+        ("AB", " ab ", "lower"),
+        ("007", "7", "integer"),
+        ("7.0", "7", "integer"),
+        ("7.0", "7.0", "integer"),
+        ("+49 89 1234567", "004989-1234567", "e164"),
+        ("é", "É", "lower"),
+    ],
 )
-def test_ids_that_some_rule_takes_for_one_have_a_form_in_common(one: str, other: str) -> None:
-    def words(text: str) -> set[bytes]:
-        every = [*spellings(pa.array([text])).values(), plain_digests(pa.array([text]))]
-        return {each.tobytes() for each in every}
-
-    assert words(one) & words(other)
+def test_ids_that_some_rule_takes_for_one_have_a_form_in_common(one: str, other: str, rule: str, columns: int) -> None:
+    """A run with the rule `strip` and one with the other are of the same row."""
+    forms = []
+    for text, rules in ((one, "strip"), (other, rule)):
+        names = tuple("ab"[:columns])
+        ids = IdConfig(column=names, normalise=(rules, *["strip"] * (columns - 1)))
+        table = PartyTable("bank", pa.table({"a": [text], "b": ["Ann"], "x": [1.0]}), ids)
+        forms.append({row.tobytes() for row in table.spelled(table.digests)})
+    assert forms[0] & forms[1]
 
 
 def test_a_budget_of_all_runs_is_of_every_asset_and_receiver_at_its_own_delta() -> None:

@@ -185,13 +185,13 @@ class HeldRows:
         numbers = self.by_party[name]
         return torch.from_numpy(np.unique(numbers[numbers >= 0]))
 
-    def _numbers(self, name: str) -> Positions:
+    def numbers(self, name: str) -> Positions:
         """A party's own number of each row, those included that it does not release."""
         return self.whole.get(name, self.by_party[name])
 
     def places(self, name: str) -> Positions:
         """The first row of the active party that each of a party's rows belongs to, int64 (m,)."""
-        return first_places(self._numbers(name))
+        return first_places(self.numbers(name))
 
     def digests(self, name: str, digests: Digests) -> Digests:
         """The digests (m, 16) of a party's rows, from those of all rows, (n, 16)."""
@@ -238,14 +238,14 @@ class HeldRows:
         Returns:
             `None` where each row of theirs belongs to one.
         """
-        for numbers in (self._numbers(name) for name in names if name in self.by_party):
+        for numbers in (self.numbers(name) for name in names if name in self.by_party):
             if len(first_places(numbers)) < np.count_nonzero(numbers >= 0):
                 return torch.from_numpy(numbers)
         return None
 
     def count(self, name: str, rows: int) -> int:
         """Number of a party's rows that belong to any of the active party's (n)."""
-        return int(self._numbers(name).max()) + 1 if name in self.by_party else rows
+        return int(self.numbers(name).max()) + 1 if name in self.by_party else rows
 
     def own_numbers(self, name: str, rows: Tensor) -> Tensor:
         """A party's own numbers of some of the active party's rows, int64 (m,)."""

@@ -81,13 +81,15 @@ def first_answers(
     names = {table.path.name: table for table in tables}
     known = owner or (_owner_of(names, label) if label else None)
     unknown = Identified({name: names[name].columns[0] for name in names})
-    ids, referring = _guessed(lambda: identified(tables, keys, known), unknown, asking=asking)
+    ids, referring = _guessed(lambda: identified(tables, keys, known, label), unknown, asking=asking)
     first = _owner_of(names, label)
     if not (owner or label):
         first = _guessed(lambda: guess(tables, ids)[0].path.name, first, asking=asking)
     chosen = names[choice("Which table has the labels?", list(names), owner, first, asking=asking and len(names) > 1)]
+    if chosen.path.name in referring:  # the answer was another table than the guess
+        ids, referring = _guessed(lambda: identified(tables, keys, chosen.path.name, label), unknown, asking=asking)
     ids = _asked_ids(tables, ids) if asking and not keys and not referring else ids
-    likely = candidates(chosen, ids[chosen.path.name])
+    likely = [name for name in candidates(chosen, ids[chosen.path.name]) if name not in referring.values()]
     if label in chosen.columns and chosen.distinct[label] < 2:
         from cutlayer.data.labels import MISSING_LABELS
 

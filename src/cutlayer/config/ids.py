@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from cutlayer.config.base import FrozenModel
-from cutlayer.config.phases import Phase
+from cutlayer.config.phases import Phase, grades_rows
 from cutlayer.config.wording import near_miss
 
 if TYPE_CHECKING:
@@ -160,7 +160,8 @@ def partner_ids_faults(case: Case) -> Iterator[str]:
         yield f"{wanted}, got another id; name the rows by it, and the partners' rows by partner_ids"
     if job.rows != "all":
         yield f"expected rows: all with {where}.partner_ids, got {job.rows}; a row may lack a partner"
-    if "undefended" in job.compare and "label_free" in owner.privacy:
+    by_steps = "label_free" in owner.privacy or any(grades_rows(job, name) for name in job.passives)
+    if "undefended" in job.compare and by_steps:
         yield f"expected no compare: undefended with {where}.partner_ids, got it; it trains end to end: leave it out"
     if odd := [name for name in job.passives if job.train.release_of(name) != "once"]:
         wanted = f"expected train.release: once with {where}.partner_ids, where a partner's row is in many batches"

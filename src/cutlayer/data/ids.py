@@ -250,14 +250,18 @@ def spellings(column: pa.ChunkedArray | pa.Array) -> dict[Rule, Digests]:
     return found
 
 
-def plain_digests(column: pa.ChunkedArray | pa.Array) -> Digests:
-    """Digests of ids (n,) in a form that they have whatever the rule that a job compares them by, uint8 (n, 16).
+def plain_digests(*columns: pa.ChunkedArray | pa.Array) -> Digests:
+    """Digests of ids in a form that they have whatever the rules that a job compares them by, uint8 (n, 16).
+
+    Args:
+        columns: The columns of the ids, (n,) each.
 
     >>> (plain_digests(pa.array(["007", "Ab "])) == plain_digests(pa.array(["+7", "ab"]))).all()
     np.True_
     """
-    text = _bare_telephone(canonical_ids(column, "ids", "lower", may_miss=True))
-    return digests_of(_bare_integer(text).drop_null())
+    each = (_bare_integer(canonical_ids(column, "ids", "lower", may_miss=True)) for column in columns)
+    plain = [_bare_integer(_bare_telephone(text)) for text in each]  # 7.0 is no telephone number, of which 70 would be
+    return digests_of(pc.binary_join_element_wise(*plain, pa.scalar(SEPARATOR, pa.large_string())).drop_null())
 
 
 def _bare_telephone(text: pa.ChunkedArray) -> pa.ChunkedArray:

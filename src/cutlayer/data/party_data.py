@@ -131,6 +131,8 @@ class PartyTable:
         self._partner_columns = columns_of(self._partners)
         for name in self._partner_columns:
             self._source.require(name)
+            if name in (label, *further_labels):
+                raise fault(self.where, "columns of partner_ids that are no label", repr(name), "name another column")
         self._task = task
         self._encoder = encoder
         self._features = self._resolved(features or FeaturesConfig())
@@ -196,7 +198,8 @@ class PartyTable:
         if self.id_kind != "text" or self.keys:
             return digests
         rows = np.flatnonzero(np.isin(as_values(self.digests), as_values(digests)))
-        return np.concatenate([digests, plain_digests(self.ids(rows))])
+        columns = (gathered_column(self._table.column(name), rows) for name in self._ids)
+        return np.concatenate([digests, plain_digests(*columns)])
 
     @property
     def identified(self) -> Identified:

@@ -33,13 +33,16 @@ class Identified(NamedTuple):
     referring: Mapping[str, str] = {}
 
 
-def identified(tables: Sequence[TableSummary], named: Sequence[str], owner: str | None) -> Identified:
+def identified(
+    tables: Sequence[TableSummary], named: Sequence[str], owner: str | None, label: str | None = None
+) -> Identified:
     """One id for all tables; or, if there is none, one for each, to which columns of the owner's table refer.
 
     Args:
         tables: Tables of all parties.
         named: Names of the id column, as `id_columns` takes them.
         owner: File of the table with the labels; guessed without one.
+        label: Name of the label column, which refers to nothing, where it is known.
 
     Raises:
         ConfigError: A table has no column of these names.
@@ -51,7 +54,7 @@ def identified(tables: Sequence[TableSummary], named: Sequence[str], owner: str 
         likely = [table for table in tables if any(map(LABEL_NAMES.search, table.columns))]
         for table in likely if owner is None else [table for table in tables if table.path.name == owner]:
             others = [other for other in tables if other is not table]
-            found = {other.path.name: _referring(table, other) for other in others}
+            found = {other.path.name: _referring(table, other, label) for other in others}
             if others and all(found.values()):
                 pairs = {file: pair for file, pair in found.items() if pair is not None}
                 ids = {file: column for file, (_, column) in pairs.items()}
@@ -86,23 +89,27 @@ def _is_spread(column: pa.ChunkedArray, ids: int) -> bool:
     return low is not None and high - low > _SPREAD * ids
 
 
-def _referring(owner: TableSummary, other: TableSummary) -> tuple[str, str] | None:
+def _referring(owner: TableSummary, other: TableSummary, label: str | None) -> tuple[str, str] | None:
     """The column of the owner's table that refers to the rows of another one, and the id of these; `None` for none.
 
-    A column of numbers has to be called like the id, or one of them an id, or its values lie far apart, as telephone
-    numbers do: small whole numbers are in many columns.
+    A column of numbers has to be called like the id, or an id, or its values lie far apart, as telephone numbers do:
+    small whole numbers are in many columns. Or the other column is called an id, and half of its
+    values are in this one.
     """
     source, ids = open_source(owner.config, owner.path.name, owner.path.name), unique_columns(other)
     best: tuple[tuple[bool, int], tuple[str, str]] | None = None
     for name in owner.columns:
         column = id_values(source, name)
-        if name in owner.left_out or column is None or owner.distinct[name] < 2:
+        if name == label or column is None or owner.distinct[name] < 2:
+            continue
+        if name in owner.left_out and not is_text(column.type):  # such as one that numbers the rows
             continue
         values = pc.unique(column.drop_null()).cast(pa.string())
         for key, of_other in ids.items():
             alike = letters(name) == letters(key)
-            called = alike or _called_id(name) or _called_id(key) or _is_spread(column, len(of_other))
             met = int(pc.sum(pc.is_in(values, of_other)).as_py() or 0)
-            if called and met >= MIN_MET * len(values) and (best is None or (alike, met) > best[0]):
+            refers = alike or _called_id(name) or _is_spread(column, len(of_other))
+            refers = refers or (_called_id(key) and met >= MIN_MET * len(of_other))  # unlike an age among many ids
+            if refers and met >= MIN_MET * len(values) and (best is None or (alike, met) > best[0]):
                 best = (alike, met), (name, key)
     return None if best is None else best[1]

@@ -64,7 +64,8 @@ def carried(
         share = counts.sum() / sizes.sum()
         known = information(noise.T @ np.stack([sizes - counts, counts], axis=1))
         entropy = -share * np.log2(share) - (1 - share) * np.log2(1 - share)
-        found = CarriedAttribute(column=column, attribute=attribute, rows=share, bits=known, share=known / entropy)
+        part = min(known / entropy, 1.0)  # a last bit more would exceed a limit of 1
+        found = CarriedAttribute(column=column, attribute=attribute, rows=share, bits=known, share=part)
         if column not in best or found.share > best[column].share:
             best[column] = found
     ordered = tuple(sorted(best.values(), key=lambda each: -each.share))

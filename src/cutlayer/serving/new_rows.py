@@ -82,7 +82,7 @@ def new_table(
         features=features,
         encoder=encoder,
         memory=MEMORY,
-        partner_ids=partner_ids,
+        partner_ids={name: rule.model_copy(update={"pad_to": None}) for name, rule in (partner_ids or {}).items()},
         forgotten=forgotten,
     )
     if ids is None or several:

@@ -240,10 +240,12 @@ def _tables(
             raise ConfigError(f"no party is called {name!r}{near_miss(name, [*job.parties])}")
         if name in absent:
             raise ConfigError.expected(f"no table of {name}, which is absent", "one", "leave one of the two out")
-    missing = [name for name in needed if name not in tables]
+    # With ids for partners the rows of the active party alone say which of theirs belong together.
+    every = {**dict.fromkeys([job.active] if job.parties[job.active].partner_ids else []), **dict.fromkeys(needed)}
+    missing = [name for name in every if name not in tables]
     if missing:
         remedy = "" if missing == [job.active] else "or name who is absent"
-        raise DataError.expected(f"a table of {', '.join(needed)}", f"none of {', '.join(missing)}", remedy)
+        raise DataError.expected(f"a table of {', '.join(every)}", f"none of {', '.join(missing)}", remedy)
     names = sorted(
         (name for name in tables if name in needed or name == job.active), key=lambda name: name != job.active
     )

@@ -91,7 +91,7 @@ class OwnPart:
             rest: Further arguments of the class.
 
         Raises:
-            ConfigError: Rows are identified by their numbers, or by several keys.
+            ConfigError: Rows are identified by their numbers, by several keys, or for each partner.
             RunFolderError: It is of another training.
         """
         job, folder, model = part_at(run, party)
@@ -102,6 +102,8 @@ class OwnPart:
         if ids is None or len(ids.keys) > 1 or "@row" in ids.columns:
             got = "row numbers" if ids is None or len(ids.keys) == 1 else "several keys"
             raise ConfigError.expected("an id column, by which rows of a batch are known", got, "use cutlayer predict")
+        if job.parties[party].partner_ids:
+            raise ConfigError.expected("one id for all partners, in batches", "partner_ids", "use cutlayer predict")
         return cls(job, folder, model, *rest)
 
     @property

@@ -66,6 +66,8 @@ def _sent(sent: Sequence[SentLabels | None], *, are_numbers: bool) -> SentLabels
     rows = held[0].rows
     for each in held[1:]:
         rows = rows[torch.isin(rows, each.rows)]
+    if not len(rows):  # each row is held out at one of them, in a small audit
+        return None
     known = [each.among(rows) for each in held]
     others = [each for each in known[1:] if not torch.equal(each.labels, known[0].labels)]
     prior = torch.stack([each.scores.mean(dim=0) for each in known]).mean(dim=0)

@@ -108,7 +108,8 @@ class _GradeReader(VoteReader):
 def _job(labels: Mapping[str, Any], grades: Mapping[str, Any], classes: int, repeats: int, *, referring: bool) -> Job:
     # Canaries carry nothing but their secret, which no limit is meant for.
     fit = {"kind": "grade", "candidates": ["linear"], "folds": 2, "least_z": 0, "limits": {"other": 1.0}}
-    bottoms = {ACTIVE: {"kind": "auto"}, PASSIVE: {"kind": "grade", "least_rows": 0}}
+    graded = {"kind": "grade", "least_rows": 0, "label_epsilon": labels["label_dp"]["eps"]}
+    bottoms = {ACTIVE: {"kind": "auto"}, PASSIVE: graded}
     train = {"release": "once", "split": {"test": 0.1, "validation": 0.0}}
     top = {"kind": "linear", "folds": 1}
     about: Mapping[str, Any] = {"labels": labels, "features": grades, "repeats": repeats, "referring": referring}

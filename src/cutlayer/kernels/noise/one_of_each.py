@@ -12,17 +12,20 @@ from cutlayer.storage.row_arrays import computed
 Rows = npt.NDArray[np.int64]
 
 
-def one_of_each(ids: Rows, digests: npt.NDArray[np.uint8], secret: bytes) -> tuple[Rows, Rows]:
+def one_of_each(
+    ids: Rows, digests: npt.NDArray[np.uint8], secret: bytes, labels: npt.NDArray[np.float64] | None = None
+) -> tuple[Rows, Rows]:
     """Draw one row of each id, each of its rows with the same probability.
 
-    The randomness of a row is AES-256 of its digest, and of its number among the rows with this digest. The row with
-    the smallest is chosen: a further row, after the others, changes the choice only where it is chosen itself. No label
-    has a part in it, nor any other id, so that the choice is the same in each training on the same rows.
+    The randomness of a row is AES-256 of its digest, of its label, and of its number among the rows with both. The row
+    with the smallest is chosen: a further row changes the choice only where it is chosen itself. No other id has a part
+    in it, nor the order of the rows, so that the label is the same in each training on the same rows.
 
     Args:
-        ids: Number of each row's id, int64 (n,); rows of one id follow each other.
-        digests: Digest of each row, uint8 (n, 16): that of its id, or of one of its own.
+        ids: Number of each row's id, int64 (n,), ascending.
+        digests: Digest of each row, uint8 (n, 16): that of its id; or of one of its own, without labels.
         secret: 16 bytes or more that stay with the owner of the rows.
+        labels: Label of each row, (n,), which tells rows with one digest apart.
 
     Returns:
         The chosen rows, int64 (u,), in the order of the ids, and which of them stands for each row, int64 (n,).
@@ -35,14 +38,17 @@ def one_of_each(ids: Rows, digests: npt.NDArray[np.uint8], secret: bytes) -> tup
     begins = np.flatnonzero(np.diff(ids, prepend=-1))
     of_rows = np.repeat(np.arange(len(begins)), np.diff(begins, append=len(ids)))
     every, key = np.arange(len(ids)), derive(secret, b"cutlayer row of an id")
-    number = every - np.maximum.accumulate(every * begins_run(digests))
+    order = every if labels is None else np.lexsort((labels, ids))  # the rows of an id stay where they are together
+    told = np.zeros(len(ids)) if labels is None else labels[order]
+    number = every - np.maximum.accumulate(every * (begins_run(digests) | (np.diff(told, prepend=np.nan) != 0)))
 
     def random(part: slice) -> npt.NDArray[np.uint64]:
         blocks = digests[part].copy()
+        blocks.view("<u8")[:, 0] ^= told[part].view("<u8")
         blocks.view("<u8")[:, 1] ^= number[part].astype(np.uint64)
         return encrypt_blocks(key, blocks).view("<u8")[:, 0]
 
     words = computed(len(ids), np.uint64, random)
     least = np.minimum.reduceat(words, begins) if len(ids) else words
     chosen = np.flatnonzero(words == least[of_rows])
-    return chosen[np.diff(of_rows[chosen], prepend=-1) > 0], of_rows
+    return order[chosen[np.diff(of_rows[chosen], prepend=-1) > 0]], of_rows

@@ -142,7 +142,9 @@ def grade_faults(case: Case) -> Iterator[str]:
             given = "none" if fit is None else fit.get("kind")
             wanted = f"parties.{name}.fit: {{kind: {kind}}} with model.bottom of kind grade, of: {of}"
             yield f"expected {wanted}, got {given}; write it"
-        drawn = (owner.privacy.get("label_dp") or {}).get("eps", 0.0) if case.knows(job.active) else 0.0
+        drawn = (owner.privacy.get("label_dp") or {}).get("eps") if case.knows(job.active) else None
+        if not isinstance(drawn, int | float):  # what is no number is refused by the protection
+            continue
         if name in labelled and drawn > label_epsilon_of(job.bottom_of(name)):
             wanted = f"expected model.bottom.{name}.label_epsilon of {drawn:g} or more, as label_dp states"
             yield f"{wanted}, got less; write it"
