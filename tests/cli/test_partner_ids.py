@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+import typer
 from pyarrow import csv, parquet
 
 from cutlayer.config.load import load_job
@@ -102,6 +104,23 @@ def test_small_numbers_refer_to_nothing_since_they_are_among_many_ids(place: Pla
     result = place.call("init", folder, "--yes", "--label", label)
     assert (result.code, "refers to" in result.out) == (2, False), result
     assert "name it with --id" in result.error
+
+
+def test_another_owner_than_the_guessed_one_is_asked_for_its_ids(
+    place: Place, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What refers to partners is of the table with the labels: telco.csv has no column of bank.csv."""
+    asked: list[str] = []
+
+    def prompt(question: str, default: str) -> str:
+        asked.append(question)
+        return "telco.csv" if "has the labels" in question else default
+
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    monkeypatch.setattr(typer, "prompt", prompt)
+    monkeypatch.setattr(typer, "confirm", lambda *_, **__: False)
+    assert "'parcel'" not in place.call("init", folder).error
+    assert any("identifies a row" in question for question in asked)
 
 
 @pytest.mark.parametrize("apart", ["--apart", "--together"])
@@ -234,3 +253,14 @@ def test_an_approval_names_the_columns_that_refer_to_partners(place: Place) -> N
         f"id for {TELCO}": ("phone",),
         "label": ("label",),
     }
+
+
+@pytest.mark.parametrize("what", ["columns", "nothing"])
+def test_what_is_trained_by_steps_is_not_compared(place: Place, what: str) -> None:
+    made = raw_star() | {"name": "job"}
+    write(place.folder, star())
+    for name in NAMES:
+        made["parties"][name]["table"] = f"{name}.csv"
+    (place.folder / "star.yaml").write_text(as_yaml(made))
+    told = place.call("compare", place.folder / "star.yaml", "--protect", "labels", "--protect", what, "--seeds", "2")
+    assert (told.code, f"expected labels or both with partner_ids, got {what}" in told.err) == (2, True), told.err

@@ -70,11 +70,13 @@ class JobChanges:
             what: `labels`, `columns`, `both` or `nothing`.
 
         Raises:
-            ConfigError: It is trained by steps, and the task is not.
+            ConfigError: It is trained by steps, and the task is not, or a partner's row is in many batches.
         """
-        if what in ("columns", "nothing") and self.base.target != "value":
-            remedy = "the others are trained by steps, which no such task is"
-            raise ConfigError.expected(f"labels or both with task {self.base.target}", what, remedy)
+        referring = "partner_ids" if self.base.parties[self.base.active].partner_ids else ""
+        of = referring or (f"task {self.base.target}" if self.base.target != "value" else "")
+        if what in ("columns", "nothing") and of:
+            remedy = "the others are trained by steps, which no such job is"
+            raise ConfigError.expected(f"labels or both with {of}", what, remedy)
         base, changes = self.base, [*self.without_defence()]
         kinds = {(base.parties[name].fit or {}).get("kind") for name in base.passives}
         label = (base.parties[base.active].privacy.get("label_dp") or {}).get("eps", 1.0)
