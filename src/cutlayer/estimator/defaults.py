@@ -16,7 +16,7 @@ from cutlayer.errors import ConfigError
 from cutlayer.estimator.privacy import CONFIGS, Protections
 from cutlayer.jobs.found_tables import summary_of
 from cutlayer.jobs.grades_choice import GradesChoice, choose_grades
-from cutlayer.jobs.private_part import column_protection, number_section, sketch_section, sketch_width
+from cutlayer.jobs.private_part import column_protection, grade_bottom, number_section, sketch_section, sketch_width
 from cutlayer.protections.label_dp import LabelDPConfig
 
 _STEPS = {"epochs": "auto", "batch_size": "auto", "lr": 1e-3, "optimizer": None, "patience": None}
@@ -154,7 +154,7 @@ def _released_once(
     summaries = {name: summary_of(table, Path(name)) for name, table in tables.items()}
     bottom: dict[str, Any] = {name: {"kind": "auto"} for name in names}
     if labels is not None:
-        bottom |= {name: {"kind": "grade", "label_epsilon": labels} for name in names if name != active}
+        bottom |= {name: grade_bottom(labels) for name in names if name != active}
     bottom |= {name: {"kind": "linear", "width": sketch_width(summaries[name], "")} for name in sketched}
     by_default = {name: sketch_section(summaries[name], "", None) for name in sketched}
     by_default |= {name: {"kind": "grade"} for name in once if labels is not None}

@@ -34,6 +34,7 @@ from cutlayer.jobs.grades_choice import GradesChoice, choose_grades
 from cutlayer.jobs.private_part import (
     Terms,
     features_section,
+    grade_bottom,
     model_columns,
     number_section,
     partner_section,
@@ -401,8 +402,7 @@ def _model(job: FirstJob, labels: float | None, owner: str) -> dict[str, Any]:
     widths = {table.party: sketch_width(table, job.ids[table.path.name]) for table in job.partners}
     bottoms: dict[str, Any] = {owner: {"kind": "auto"}}
     for name, width in {**widths, **job.elsewhere}.items():
-        of_grades = {"kind": "grade", "label_epsilon": labels}
-        bottoms[name] = {"kind": "linear", "width": width} if labels is None else of_grades
+        bottoms[name] = {"kind": "linear", "width": width} if labels is None else grade_bottom(labels)
     return {"model": {"bottom": bottoms, "top": {"kind": "auto"}}, "train": {"release": "once"}}
 
 

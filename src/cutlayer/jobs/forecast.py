@@ -219,23 +219,23 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
     split = _split(job, tables[job.active], positions[job.active])
     owner, trained = tables[job.active], positions[job.active][split.train]
     schedule = schedule_of(job, split.train, lambda: owner.digests[trained], owner.identified.stated_rows)
+    parts = {name: held.split(name, split, job.train) for name in job.parties}
     with tempfile.TemporaryDirectory() as scratch:
         prepared = {
-            name: table.prepare(positions[name], held.split(name, split, job.train).train, Path(scratch) / name)
+            name: table.prepare(positions[name], parts[name].train, Path(scratch) / name)
             for name, table in tables.items()
         }
         if (known := prepared[job.active]).labels is not None:
             train = split.part("train")
             owner.check_training(known.labels.values[train], None if known.weights is None else known.weights[train])
         copies = _label_copies(prepared, held, job.active)
-        _check_fits(job, prepared, held, split)
+        _check_fits(job, prepared, parts)
         model, seconds = _timed(job, prepared, schedule, held)
         columns = dict.fromkeys(job.parties, 0) if job.fits_top else _layer_columns(job, model)
         outputs, products = (0, 0) if job.fits_top else _layer_outputs(model)
     operations = 6.0 * products * schedule.batch_size  # two for each product, and twice as many backwards
     held_out = len(split.validation) or len(split.test)
     counts = (len(split.train), held_out, len(positions[job.active]))
-    parts = {name: held.split(name, split, job.train) for name in job.parties}
     parties = tuple(
         _party_forecast(job, name, tables, prepared, model, parts, len(positions[name])) for name in job.parties
     )
@@ -307,14 +307,13 @@ def _split(job: Job, table: PartyTable, positions: Positions) -> Split:
     return split
 
 
-def _check_fits(job: Job, prepared: Mapping[str, Prepared], held: HeldRows, split: Split) -> None:
+def _check_fits(job: Job, prepared: Mapping[str, Prepared], parts: Mapping[str, Split]) -> None:
     """Refuse columns that a party's bottom model cannot be fitted to."""
     from cutlayer.models.bottom_fits import TrainingColumns, check_columns
 
     for name, data in prepared.items():
         if data.store is not None:
-            train = held.split(name, split, job.train).part("train")
-            columns = TrainingColumns(data.store.columns.inputs, train, data.store.gather)
+            columns = TrainingColumns(data.store.columns.inputs, parts[name].part("train"), data.store.gather)
             check_columns(job.parties[name].fit, columns, f"parties.{name}.fit")
 
 

@@ -140,6 +140,11 @@ def column_protection(task: TaskKind, release: Literal["sketch", "grade"] | None
     return {"privacy": privacy, "audit": {"attacks": [*measuring]}}
 
 
+def grade_bottom(labels: float) -> dict[str, Any]:
+    """Bottom model of a partner that grades rows by labels, which are drawn at an epsilon, as a section."""
+    return {"kind": "grade", "label_epsilon": labels}
+
+
 def partner_section(table: TableSummary, key: str, ids: object, folder: Path, terms: Terms) -> dict[str, Any]:
     """The private part of a partner.
 

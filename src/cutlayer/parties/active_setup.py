@@ -183,8 +183,8 @@ class ActiveSetup:
         sent["labels"] = len(training)
         if ids is None or not chain.acts_at("labels"):
             return chain.labels(training, torch.from_numpy(digests))
-        one, labels = one_of_each, training.double().numpy()
-        chosen, of_rows = map(torch.from_numpy, one(ids.numpy(), digests, self._local.secret, labels))
+        found = one_of_each(ids.numpy(), digests, self._local.secret, training.double().numpy())
+        chosen, of_rows = (torch.from_numpy(rows) for rows in found)
         sent["labels"] = len(chosen)
         return chain.labels(rows_of(training, chosen), torch.from_numpy(digests)[chosen])[of_rows]
 

@@ -131,7 +131,7 @@ def _attributes(
         table = halves.sum(axis=0)
         for code in np.flatnonzero(table.sum(axis=1)):
             yield category.name, f"{category.name} = {_value(category, int(code))}", table[code]
-        for counts in _told_sets(halves):
+        for counts in _sets_of_values(halves):
             yield category.name, f"{category.name} in a set of its values", counts
     for number, cut, table in zip(numbers, cuts, above, strict=True):
         ends = [f"{end:.4g}" for end in number.restored(cut)]
@@ -165,7 +165,7 @@ def cuts_of(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     return cuts
 
 
-def _told_sets(halves: npt.NDArray[np.float64]) -> Iterator[npt.NDArray[np.float64]]:
+def _sets_of_values(halves: npt.NDArray[np.float64]) -> Iterator[npt.NDArray[np.float64]]:
     """Rows of each grade whose value is in a set of those that grades tell best, float64 (bands,), for several sets.
 
     No value of many that are rare is an attribute, but a label owner may choose labels by a set of them. Whether a

@@ -268,9 +268,8 @@ def _test_rows(job: Job, folder: RunFolder, needed: Sequence[str]) -> RowsToPred
     truth, _ = read_truth(folder.transcript(job.active))
     split = split_of_run(job, folder.path, job.active, len(truth))
     chosen, ids = split.part("test" if len(split.test) else "validation"), reported_ids(folder)
-    gone = _forgotten(
-        job, folder, ids, held, chosen
-    )  # of an older copy of the folder: the run would have gone with them
+    # Of an older copy of the folder: the run would have gone with them.
+    gone = _forgotten(job, folder, ids, held, chosen)
     chosen, ids = chosen[torch.from_numpy(~gone)], ids.filter(pa.array(~gone))
     stores, places, digests = {}, {}, {}
     for name in needed:

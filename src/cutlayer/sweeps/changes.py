@@ -14,6 +14,7 @@ from cutlayer.config.party import LABEL_FREE
 from cutlayer.config.phases import grades_rows
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.further_labels import of_first_label
+from cutlayer.jobs.private_part import grade_bottom
 from cutlayer.protections import REGISTRY
 from cutlayer.protections.contract.base import Asset
 
@@ -143,7 +144,7 @@ class JobChanges:
         for name in self.base.passives:
             yield ("parties", name, "fit"), {"kind": "grade"}
             yield ("parties", name, "privacy", "grade_dp"), {"epsilon": epsilon}
-        yield from self._once({"kind": "grade", "label_epsilon": label})
+        yield from self._once(grade_bottom(label))
 
     def _once(self, bottom: Mapping[str, Any]) -> Iterator[Change]:
         """Changes to a single release by a bottom model of each partner, and to the best model of it."""

@@ -39,12 +39,12 @@ def one_of_each(
     of_rows = np.repeat(np.arange(len(begins)), np.diff(begins, append=len(ids)))
     every, key = np.arange(len(ids)), derive(secret, b"cutlayer row of an id")
     order = every if labels is None else np.lexsort((labels, ids))  # the rows of an id stay where they are together
-    told = np.zeros(len(ids)) if labels is None else labels[order]
-    number = every - np.maximum.accumulate(every * (begins_run(digests) | (np.diff(told, prepend=np.nan) != 0)))
+    values = np.zeros(len(ids)) if labels is None else labels[order]
+    number = every - np.maximum.accumulate(every * (begins_run(digests) | (np.diff(values, prepend=np.nan) != 0)))
 
     def random(part: slice) -> npt.NDArray[np.uint64]:
         blocks = digests[part].copy()
-        blocks.view("<u8")[:, 0] ^= told[part].view("<u8")
+        blocks.view("<u8")[:, 0] ^= values[part].view("<u8")
         blocks.view("<u8")[:, 1] ^= number[part].astype(np.uint64)
         return encrypt_blocks(key, blocks).view("<u8")[:, 0]
 

@@ -67,8 +67,14 @@ def _labels_of(side: ActiveSide, name: str) -> tuple[Tensor, Tensor]:
     train = held.split(name, side.split, side.job.train).part("train")
     known = torch.ones(len(train), dtype=torch.bool)
     if name in held.ids:
-        of_party, digests, secret = (held.numbers(name), held.ids[name]), side.prepared.digests, side.local.secret
-        rows, refers = label_rows(*of_party, digests, side.split.train, train.numpy(), secret)
+        rows, refers = label_rows(
+            held.numbers(name),
+            held.ids[name],
+            side.prepared.digests,
+            side.split.train,
+            train.numpy(),
+            side.local.secret,
+        )
         return rows_of(drawn, torch.from_numpy(rows)).to(torch.uint8), torch.from_numpy(refers)
     if name in held.by_party:
         drawn = rows_of(drawn, torch.from_numpy(held.places(name)))
