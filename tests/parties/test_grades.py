@@ -620,9 +620,7 @@ def test_a_set_of_intervals_is_an_attribute_and_chance_tells_none(whole: bool) -
     member = (age // 8) % 2 == 0
     encoder, store = _numbers(age=age)
     grades = np.where(member, draw.integers(8, size=len(age)), 8 + draw.integers(8, size=len(age)))
-    with pytest.raises(
-        ConfigError, match=r"attribute of age at most, got 0\.[89]\d of age in a set of inter"
-    ):
+    with pytest.raises(ConfigError, match=r"attribute of age at most, got 0\.[89]\d of age in a set of inter"):
         check_limits(carried(store, encoder, grades, 8.0, 16), {"age": 0.8}, TELCO)
     check_limits(carried(store, encoder, draw.integers(16, size=len(age)), 8.0, 16), {"age": 0.03}, TELCO)
 
