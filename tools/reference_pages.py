@@ -36,6 +36,7 @@ from cutlayer.models.sections import BottomKind, TopKind
 from cutlayer.protections import REGISTRY
 from cutlayer.protections.contract.base import Asset, Protection
 from cutlayer.protections.contract.hooks import HOOKS
+from cutlayer.results.run_files import CHANGED
 from tests.conformance.table import PROTECTIONS
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -111,7 +112,7 @@ def findings() -> str:
     """Codes, severities, titles and remedies of all findings."""
     rows = (
         f"| [{check.code}](#{check.code.lower()}) | {check.severity} | {check.title} | {cell(check.remedy)} |"
-        for check in CHECKS
+        for check in (*CHECKS, CHANGED)
     )
     return "\n".join(["| code | severity | title | remedy |", "|---|---|---|---|", *rows])
 

@@ -16,6 +16,7 @@ from cutlayer.report.sections.protections import REPRODUCIBLE
 from cutlayer.results.audit import UNMEASURED_BY_PASSIVE
 from cutlayer.results.passive import PassiveReport
 from cutlayer.results.privacy_card import AttackEvidence, PrivacyCard
+from cutlayer.results.run_files import files_statement
 
 
 def passive_card(report: PassiveReport) -> PrivacyCard:
@@ -40,6 +41,7 @@ def passive_card(report: PassiveReport) -> PrivacyCard:
         fields=fields_of(facts),
         registry=registry_of(facts),
         not_shown=(
+            f"Files of the run: {files_statement(report.files)}.",
             *([REPRODUCIBLE] * report.reproducible_noise),
             *NOT_SHOWN,
             *([FORGOT.format(party=report.party)] * (FORGOTTEN in report.rows.left_out)),

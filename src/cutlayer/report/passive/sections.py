@@ -39,6 +39,7 @@ from cutlayer.results.audit import UNMEASURED_BY_PASSIVE
 from cutlayer.results.features import ColumnValue, FeatureResult
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.passive import MessageCount, PartReleases, PassiveReport
+from cutlayer.results.run_files import files_statement
 
 RUN_AUDIT = "`cutlayer audit {folder} --attack inversion` attacks what was recorded"
 _LAST_START = "The run was resumed: messages are those of its last start. `cutlayer trail show` has all of them."
@@ -70,7 +71,7 @@ def passive_sections(report: PassiveReport) -> tuple[Section, ...]:
 def _findings(report: PassiveReport) -> Section | None:
     if not report.findings:
         return None
-    text = f"{times(len(report.findings), 'finding')} about columns of {report.party}."
+    text = f"{times(len(report.findings), 'finding')} about columns of {report.party}, or files of the run."
     blocks = (Findings(report.findings),)
     return Section("findings", "Findings", blocks, blocks, "Findings", (Answer("Findings", text),))
 
@@ -298,6 +299,7 @@ def _unmeasured(report: PassiveReport) -> Section:
 def _job(report: PassiveReport) -> Section:
     facts = (
         ("Run folder", report.folder),
+        ("Its files", files_statement(report.files)),
         ("Job digest", report.job_digest),
         ("Training", f"{report.training}, in the trails and model cards of its parties"),
         ("Ended", date(report.created)),
