@@ -242,7 +242,7 @@ BRIEF = (
 )
 """Folders in which fitted models are no subject: they try fewer strengths of the regularisation, trees and steps.
 
-Nor are the repetitions of an audit, but in `audit`.
+Nor are the repetitions of an audit, but in `audit`, and the masks of ids, but in `alignment`.
 """
 
 
@@ -310,6 +310,7 @@ def _briefly(request: pytest.FixtureRequest) -> Iterator[None]:
     if not any(request.path.is_relative_to(TESTS / folder) for folder in BRIEF):
         yield
         return
+    from tests.alignment.quick_masks import mask_quickly
     from tests.cli.jobs import audit_briefly, share_engine
     from tests.models.estimator_rows import fit_briefly
     from tests.parties.row_checks import check_each_architecture_once
@@ -320,6 +321,8 @@ def _briefly(request: pytest.FixtureRequest) -> Iterator[None]:
         check_each_architecture_once(patched)
         if not request.path.is_relative_to(TESTS / "audit"):
             audit_briefly(patched)
+        if not request.path.is_relative_to(TESTS / "alignment"):
+            mask_quickly(patched)
         yield
 
 
