@@ -311,13 +311,14 @@ def _briefly(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
         return
     from tests.alignment.quick_masks import mask_quickly
-    from tests.cli.jobs import audit_briefly, share_engine
+    from tests.cli.jobs import audit_briefly, share_engine, write_jobs_once
     from tests.models.estimator_rows import fit_briefly
     from tests.parties.row_checks import check_each_architecture_once
 
     with pytest.MonkeyPatch.context() as patched:
         fit_briefly(patched)
         share_engine(patched)
+        write_jobs_once(patched)
         check_each_architecture_once(patched)
         if not request.path.is_relative_to(TESTS / "audit"):
             audit_briefly(patched)
