@@ -18,7 +18,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from cutlayer import CutlayerError, VerticalClassifier, VerticalRegressor
 from cutlayer.estimator.single_table import column_numbers
-from cutlayer.protections.dp_embedding.dp_embedding import DPEmbeddingConfig
+from cutlayer.protections.dp_embedding import DPEmbeddingConfig
 from tests.estimator.tables import classifier, tables
 
 FAST: dict[str, Any] = {
