@@ -24,6 +24,7 @@ def test_verbs_are_compared_with_an_import(monkeypatch: pytest.MonkeyPatch) -> N
     for verb in found.verbs:
         assert 0 < verb.lowest <= verb.ratio <= verb.highest
         assert 0 < verb.cpu_lowest <= verb.cpu_ratio <= verb.cpu_highest
+        assert verb.cpu_ratio > 1  # of the verb's time over that of a small import
         assert (found.import_seconds > 0, found.import_cpu_seconds > 0, verb.seconds > 0) == (True, True, True)
 
 

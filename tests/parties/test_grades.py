@@ -16,7 +16,7 @@ import pytest
 import torch
 from ruamel.yaml import YAML
 from safetensors.torch import load_file
-from sklearn.metrics import mutual_info_score, roc_auc_score
+from sklearn.metrics import mutual_info_score
 from torch import Tensor
 
 from cutlayer.channel import Kind, Message
@@ -26,10 +26,9 @@ from cutlayer.config import CategoriesConfig, Job, LimitsConfig, NumbersConfig, 
 from cutlayer.data.categories import FIRST, CategoryEncoder
 from cutlayer.data.encoded import Encoded
 from cutlayer.data.encoding import Encoder
-from cutlayer.data.ids import row_digests
 from cutlayer.data.numbers import NumberEncoder
 from cutlayer.data.store import Store
-from cutlayer.errors import BudgetExceeded, ConfigError, PeerLost, ProtocolError
+from cutlayer.errors import ConfigError, PeerLost, ProtocolError
 from cutlayer.jobs.audit import audit_again
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import execute
@@ -168,39 +167,6 @@ def test_labels_are_counted_in_the_ledger_of_all_runs_before_they_leave(tmp_path
     with pytest.warns(UserWarning, match="labels of the same rows were drawn before"):
         world.run(graded(eps=2.0), tables(rows=300))
     assert world.total(ACTIVE) == 3.0
-
-
-@pytest.mark.filterwarnings("ignore:labels of the same rows were drawn before")
-def test_two_grades_can_tell_together_what_neither_does(tmp_path: Path) -> None:
-    """A label owner that sends b, and in another job a xor b: limits are of one release, a budget is of all of them."""
-    rng, rows = np.random.default_rng(0), 3000
-    a, b = rng.integers(2, size=rows), rng.integers(2, size=rows)
-    columns = {"a": a, "b": b, "c": rng.normal(size=rows)}
-    given = {TELCO: pa.table({"id": np.arange(rows), **columns})}
-    given[ACTIVE] = pa.table({"id": np.arange(rows), "own": rng.normal(size=rows), "one": b, "other": a ^ b})
-    limits = {"a": 0.1, "b": 1.0, "other": 1.0}
-    bottom = {"kind": "grade", "grades": 2, "least_rows": 0}
-    made, world, grades = raw({"candidates": ["boosting"], "limits": limits}, bottom=bottom), World(tmp_path), []
-    made["parties"][ACTIVE]["features"] = {"include": ["own"]}
-    for label in ("one", "other"):
-        made["parties"][ACTIVE]["label"] = label
-        folder = world.run(validated(Job, made, ""), given)
-        found = json.loads((folder / "checkpoint" / TELCO / "carried.json").read_text())
-        assert next(each["share"] for each in found["attributes"] if each["column"] == "a") < 0.02
-        grades.append(grades_of_columns(kept(folder, "released")["released"]).bool().numpy())
-    digests = {digest.tobytes(): row for row, digest in enumerate(row_digests(given[TELCO]["id"]))}
-    truth = a[[digests[digest.numpy().tobytes()] for digest in kept(folder, "released")["ids"]]]
-    aucs = [roc_auc_score(truth, score) for score in (*grades, grades[0] ^ grades[1])]
-    assert all(abs(auc - 0.5) < 0.05 for auc in aucs[:2])
-    assert aucs[2] > 0.97
-    made["parties"][TELCO]["privacy"]["budget"] = {"epsilon": 8.0, "over": "all_runs"}
-    (tmp_path / "bounded").mkdir()
-    bounded = World(tmp_path / "bounded")
-    made["parties"][ACTIVE]["label"] = "one"
-    bounded.run(validated(Job, made, ""), given)
-    made["parties"][ACTIVE]["label"] = "other"
-    with pytest.raises(BudgetExceeded):
-        bounded.run(validated(Job, made, ""), given)
 
 
 @pytest.mark.filterwarnings("ignore:labels of the same rows were drawn before")
