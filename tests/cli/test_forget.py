@@ -39,6 +39,7 @@ LISTS: Mapping[str, Collection[int]] = {"a row": (77,), "one in a hundred": (77,
 DATED = {
     "all_runs.json",
     "committed.json",
+    "files.json",
     "store.json",
     "history.jsonl",
     "job.yaml",
@@ -47,7 +48,7 @@ DATED = {
     "secret.path",
     "release_log.json",
 }
-"""Files that hold a time, a path, or a digest of the table's file."""
+"""Files that hold a time, a path, or a digest of the table's file or of one of these."""
 LOGS = {".jsonl"}
 COUNTED = re.compile(rb'\\"entries\\": \d+|"checksum": "\w+"')
 """Lines of the log of releases, which also counts a training that was killed, and the checksum of a state with them."""

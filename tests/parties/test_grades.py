@@ -568,6 +568,38 @@ def test_a_set_of_rare_values_is_an_attribute_and_chance_tells_none() -> None:
     check_limits(carried(store, encoder, draw.integers(16, size=len(codes)), 8.0, 16), {"icd": 0.03}, TELCO)
 
 
+def _numbers(**columns: Any) -> tuple[Encoder, Store]:
+    """Columns of numbers by name, as they are encoded."""
+    values = np.stack([np.asarray(column, np.float32) for column in columns.values()], axis=1)
+    fitted = (
+        NumberEncoder.fit(name, np.asarray(each, float), NumbersConfig(), "table") for name, each in columns.items()
+    )
+    encoder = Encoder(encoders=tuple(fitted))
+    return encoder, Store(Encoded(np.zeros((len(values), 0), np.int32), values, None), encoder.columns)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_set_of_intervals_is_an_attribute_and_chance_tells_none(whole: bool) -> None:
+    """Labels by every other part of a number: of no threshold and no part grades carry much."""
+    draw = np.random.default_rng(0)
+    age = draw.integers(18, 80, 8000) if whole else draw.uniform(18, 80, 8000)
+    member = (age // 8) % 2 == 0
+    encoder, store = _numbers(age=age)
+    grades = np.where(member, draw.integers(8, size=len(age)), 8 + draw.integers(8, size=len(age)))
+    with pytest.raises(ConfigError, match=r"attribute of age at most, got 0\.[89]\d of age in a set of inter"):
+        check_limits(carried(store, encoder, grades, 8.0, 16), {"age": 0.8}, TELCO)
+    check_limits(carried(store, encoder, draw.integers(16, size=len(age)), 8.0, 16), {"age": 0.03}, TELCO)
+
+
+def test_no_limit_is_of_an_attribute_of_two_columns() -> None:
+    """The page for both sides says so: grades of whether two flags are equal carry nothing of either."""
+    draw = np.random.default_rng(0)
+    first, second = draw.integers(2, size=(2, 8000))
+    encoder, store = _numbers(first=first, second=second)
+    found = carried(store, encoder, (first == second).astype(np.int64), 8.0, 2)
+    assert max(each.share for each in found.attributes) < 0.01
+
+
 @pytest.mark.parametrize("rows", [20, 90, 400])
 def test_a_release_of_few_rows_has_limits_too(rows: int) -> None:
     """A label owner that aligns few rows in each of many runs would else read the attribute of all of them."""

@@ -28,6 +28,8 @@ MOST_ADDED, LITTLE_ADDED = 0.5, 0.1
 tell nearly all. Honest labels add up to .35 on four of five tables, attacking ones more (docs/results/grades.md)."""
 _LEVELS = np.array([0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.97, 0.99])
 """Shares of the rows at which a number is divided: deciles, and what lies far out."""
+_FINE = np.r_[_LEVELS, np.arange(1, 64) / 64]
+"""Shares of the rows at which a number is divided into the parts that sets are made of."""
 _FREQUENT = 0.002
 """Share of the rows from which on a value of a number is an attribute of its own, as one of a category is."""
 _SETS = np.linspace(0.1, 0.9, 17)
@@ -48,7 +50,9 @@ def carried(
     bands: int,
     of: Literal["labels", "columns"] = "labels",
 ) -> Carried:
-    """What drawn grades carry of each column: of frequent values, sets of values, and parts of numbers (`cuts_of`).
+    """What drawn grades carry of each column: of frequent values, parts of numbers (`cuts_of`), and sets of both.
+
+    What two columns say only together is not computed.
 
     The attributes are of the encoded columns; an image has none. Of an attribute a and a grade g the information is
     exactly that of the table of both, the noise included, not an estimate by a model.
@@ -172,8 +176,9 @@ def attributes_of(
     some = some if rows is None else rows[some]
     sampled = store.gather(torch.from_numpy(some))[1].numpy()
     cuts = [cuts_of(sampled[:, at]) for at in range(len(numbers))]
+    fine = [cuts_of(sampled[:, at], _FINE) for at in range(len(numbers))]
     of_codes = [np.zeros((2, encoder.cardinality, bands)) for encoder in categories]
-    above = [np.zeros((len(cut) + 1, bands)) for cut in cuts]
+    of_parts = [np.zeros((2, len(cut) + 1, bands)) for cut in fine]
     for start, end in chunks_of(count):
         at_once = torch.arange(start, end) if rows is None else torch.from_numpy(rows[start:end])
         codes, values = (part.numpy() for part in store.gather(at_once))
@@ -181,15 +186,18 @@ def attributes_of(
         for at, halves in enumerate(of_codes):
             for half, table in enumerate(halves):
                 _count(table, codes[half::2, at], grade[half::2])
-        for at, table in enumerate(above):
-            _count(table, np.searchsorted(cuts[at], values[:, at], side="right"), grade)
+        for at, halves in enumerate(of_parts):
+            part = np.searchsorted(fine[at], values[:, at], side="right")
+            for half, table in enumerate(halves):
+                _count(table, part[half::2], grade[half::2])
     for category, halves in zip(categories, of_codes, strict=True):
         table = halves.sum(axis=0)
         for code in np.flatnonzero(table.sum(axis=1)):
             yield category.name, f"{category.name} = {_value(category, int(code))}", table[code]
         for counts in _sets_of_values(halves):
             yield category.name, f"{category.name} in a set of its values", counts
-    for number, cut, table in zip(numbers, cuts, above, strict=True):
+    for number, cut, parts, halves in zip(numbers, cuts, fine, of_parts, strict=True):
+        table = np.add.reduceat(halves.sum(axis=0), np.r_[0, np.searchsorted(parts, cut) + 1], axis=0)
         ends = [f"{end:.4g}" for end in number.restored(cut)]
         for at in range(1, len(cut)):  # what a threshold cannot say: a value of a few, or numbers in the middle
             yield number.name, f"{number.name} from {ends[at - 1]} to below {ends[at]}", table[at]
@@ -197,9 +205,11 @@ def attributes_of(
         for at in range(len(cut)):
             share = upper[at + 1].sum() / max(table.sum(), 1)
             yield number.name, f"{number.name} in its upper {share:.0%}", upper[at + 1]
+        for counts in _sets_of_values(halves):  # what no one part tells: ages of every other decade
+            yield number.name, f"{number.name} in a set of intervals", counts
 
 
-def cuts_of(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+def cuts_of(values: npt.NDArray[np.float32], levels: npt.NDArray[np.float64] = _LEVELS) -> npt.NDArray[np.float32]:
     """Where a number is divided into parts: at quantiles, and before and after each frequent value.
 
     Of a number that nearly always is one value, such as a flag or a count, most quantiles are that value: only by the
@@ -207,6 +217,7 @@ def cuts_of(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
 
     Args:
         values: (n,), n > 0.
+        levels: Shares of the rows at which it is divided.
 
     Returns:
         Least value of each part but the first, ascending, (cuts,).
@@ -216,7 +227,7 @@ def cuts_of(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     """
     distinct, counts = np.unique(values, return_counts=True)
     frequent = np.flatnonzero(counts >= _FREQUENT * len(values))
-    at = np.r_[np.searchsorted(distinct, np.quantile(values, _LEVELS)), frequent, frequent + 1]
+    at = np.r_[np.searchsorted(distinct, np.quantile(values, levels)), frequent, frequent + 1]
     cuts: npt.NDArray[np.float32] = distinct[np.unique(at[(at > 0) & (at < len(distinct))])]
     return cuts
 
@@ -224,8 +235,9 @@ def cuts_of(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
 def _sets_of_values(halves: Floats) -> Iterator[Floats]:
     """Rows of each grade whose value is in a set of those that grades tell best, float64 (bands,), for several sets.
 
-    No value of many that are rare is an attribute, but a label owner may choose labels by a set of them. Whether a
-    value of one half of the rows is in a set follows from the other half, so that chance tells nothing of rare values.
+    No value of many that are rare is an attribute, but a label owner may choose labels by a set of them, or by every
+    other part of a number. Whether a value of one half of the rows is in a set follows from the other half, so that
+    chance tells nothing of rare values.
 
     Args:
         halves: Rows of each value and grade, of each half of the rows, (2, values, bands).

@@ -21,10 +21,10 @@ CELLS = (
 SHOWN = 5
 """Number of columns in sight; all others are folded."""
 _HOW = (
-    "Computed from the columns and the grades before anything was sent, for each value and decile of each column. The "
-    "share is of what there is to know of the attribute (its entropy): 100 % where a grade tells it for certain. It "
-    "is of one drawn grade, then of all that the party released of the same rows. Who knows more of a row can read "
-    "more: see the attacks."
+    "Computed from the columns and the grades before anything was sent, for frequent values, sets of values and parts "
+    "of each column by itself: what two columns say only together has no line. The share is of what there is to know "
+    "of the attribute (its entropy): 100 % where a grade tells it for certain. It is of one drawn grade, then of all "
+    "that the party released of the same rows. Who knows more of a row can read more: see the attacks."
 )
 
 
@@ -77,15 +77,16 @@ def _sentences(party: str, found: Carried) -> Iterator[str]:
     """What crosses of a row in all, the attribute of which most does, and what cells are."""
     what = "cell" if found.of == "columns" else "grade"
     noise = "sent as it is" if found.epsilon is None else f"drawn at epsilon {amount(found.epsilon)}"
-    yield f"A {what} of {party} is one of {count(found.grades)}, {noise}: {found.bits:.1f} bits of a row at most."
+    most = f"{found.bits:.1f} bits of a row at most, on average"
+    yield f"A {what} of {party} is one of {count(found.grades)}, {noise}: {most}."
     if found.attributes:
-        most = found.attributes[0]
-        yield f"It carries most of {most.attribute}: {share(max(most.share, 0), 1)} of what there is to know of it."
+        first = found.attributes[0]
+        yield f"It carries most of {first.attribute}: {share(max(first.share, 0), 1)} of what there is to know of it."
     if found.former and found.together:
-        most, others = found.together[0], count(found.former)
+        joint, others = found.together[0], count(found.former)
         yield (
-            f"With the grades of {others} other releases of the same rows it carries most of {most.attribute}: "
-            f"{share(most.share, 1)}, beyond what chance does."
+            f"With the grades of {others} other releases of the same rows it carries most of {joint.attribute}: "
+            f"{share(joint.share, 1)}, beyond what chance does."
         )
     if found.unknown:
         yield (

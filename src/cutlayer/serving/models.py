@@ -24,6 +24,7 @@ from cutlayer.models import BottomModel, TopModel, bottom_of, top_of
 from cutlayer.parties.session.checkpoint import RELEASED, TABLE, Checkpoints, State
 from cutlayer.problem.task import Task
 from cutlayer.storage.row_arrays import chunks_of, gathered, row_array
+from cutlayer.training.file_digests import warn_of_changes
 from cutlayer.training.finetuning import checked_absent
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.model_record import ModelRecord, record_path
@@ -68,7 +69,10 @@ class PartyModel:
             raise ConfigError.expected(f"a full run in {folder.path}", got, "predict with a run of the whole job")
         with torch.random.fork_rng(devices=[]):  # the initial weights are drawn, then replaced
             encoder, bottom = _bottom(job, folder, party, state)
-            return cls(record, encoder, bottom, _top(job, record, state))
+            loaded = cls(record, encoder, bottom, _top(job, record, state))
+        weights = (f"checkpoint/{party}/{part}" for part in ("best*", "epoch*", "model.json"))
+        warn_of_changes(folder.path, *weights, f"data/{party}/encoder.json")
+        return loaded
 
     @property
     def bottom_model(self) -> BottomModel:

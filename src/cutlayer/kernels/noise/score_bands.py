@@ -129,7 +129,7 @@ def merged(joint: Floats, epsilon: float | None, bands: int) -> npt.NDArray[np.i
 def bits(epsilon: float | None, shares: Floats) -> float:
     """Information, in bits, that a drawn band carries of the band, by the share of the rows in each.
 
-    No attack learns more of a row's columns from its release: the band is a function of them.
+    No attack learns more of a row's columns from its release, on average over rows: the band is a function of them.
 
     >>> bits(None, np.full(16, 1 / 16))
     4.0
