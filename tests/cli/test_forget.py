@@ -24,6 +24,7 @@ from cutlayer.config import Job, validated
 from cutlayer.data.carried import Carried
 from cutlayer.data.ids import row_digests
 from cutlayer.jobs import forget as forgetting
+from cutlayer.parties.grade_memory import GradeMemory
 from cutlayer.parties.session.local import Local
 from cutlayer.training.forgetting import Forgetting
 from cutlayer.training.keys import Keys
@@ -227,8 +228,11 @@ def test_forgotten_rows_leave_the_run_that_never_had_them(
         "what files hold is looked for"
     )
     before = place.call("ledger", world / ".cutlayer", "--json").document()
+    grades, gone = GradeMemory(world / ".cutlayer" / "telco.key.grades"), row_digests(pa.array(sorted(rows)))
+    assert grades.others("", gone)[0] or max(rows) < ROWS // 5
     done = place.call("forget", world / "job.yaml", "--rows", listed(world, rows), "--json")
     assert done.code == 0, done
+    assert not grades.others("", gone)[0]
     within = sum(row >= ROWS // 5 for row in rows)
     assert json.loads(done.out)["left_out"] == {"bank": len(rows), "telco": within}
     never = without(rows)

@@ -337,6 +337,14 @@ def test_two_labels_of_one_job_that_tell_an_attribute_together_are_refused(place
     assert "of an attribute of a at most with those of 1 other releases" in refused.err
     sent = place.folder / "runs" / "job" / "labels" / "upgraded" / "checkpoint" / "telco" / "released.safetensors"
     assert not sent.exists()
+    allowed = graded("upgraded")
+    allowed["model"]["bottom"]["telco"]["grades"] = 2
+    place.write(allowed)
+    assert place.call("run", "job.yaml", "--out", "runs/read").code == 0
+    report = place.call("report", "runs/read/labels/upgraded", "--json").document()
+    reads = {each["release"]: each["columns"] for each in report["features"] if each["metric"] == "r2"}
+    shares = [next(read["value"] for read in columns if read["column"] == "a") for columns in reads.values()]
+    assert shares[0] < 0.1 < 0.8 < shares[1], "the audit reads a by the grades of both labels"
     place.write(graded("amount", limits={"a": 0.3, "other": 1.0}))
     assert "0.3 of an attribute of a at most" in place.call("run", "job.yaml", "--out", "runs/more").err
 

@@ -168,7 +168,7 @@ class PrivatePart(FrozenModel):
             [ids for each partner](../how-to/align.md#ids-for-each-partner).
         label: Name of the label column, at the active party.
         further_labels: Names of further label columns of the same task, at the active party. A model is trained for
-            each on the same releases, and none of them is a feature.
+            each, on the same releases or on grades of its own, and none of them is a feature.
         unlabelled: Rule for rows without a label, at the active party: `refuse` the table, or `drop` them.
         positive: The label that a binary task calls positive, at the active party; `None` for the greater one.
         weight: Name of the column of the rows' weights in the loss, at the active party.

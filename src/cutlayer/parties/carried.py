@@ -25,7 +25,7 @@ NEARLY = 0.95
 """Part of what a draw can carry of an attribute from which on grades look as if they were made of that attribute."""
 MOST_ADDED, LITTLE_ADDED = 0.5, 0.1
 """Part of an attribute that several grades may tell by default besides what the best of them does; a tenth where they
-tell nearly all. Honest labels add up to .4 (docs/results/grades.md), those that divide an attribute up to all."""
+tell nearly all. Honest labels add up to .35 on seven of eight tables, attacking ones more (docs/results/grades.md)."""
 _LEVELS = np.array([0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.97, 0.99])
 """Shares of the rows at which a number is divided: deciles, and what lies far out."""
 _FINE = np.r_[_LEVELS, np.arange(1, 64) / 64]
