@@ -124,7 +124,7 @@ def _only_release(job: Job, folder: RunFolder, party: str) -> Release:
 
 def _of_all_labels(job: Job, folder: RunFolder, party: str, release: Release) -> Iterator[Release]:
     """The grades of the same rows for other labels of the job, beside those of this one; the others are read by id."""
-    if Phase.LABELS not in job.phases:
+    if Phase.LABELS not in job.phases or job.bottom_of(party)["kind"] != "grade":  # only those hold their ids
         return
     whole = folder.path.parents[1] if folder.path.parent.name == "labels" else folder.path
     places = (place / "checkpoint" / party / RELEASED for place in (whole, *sorted(whole.glob("labels/*"))))
