@@ -27,7 +27,7 @@ from cutlayer.protections.contract.chain import Chain
 from cutlayer.protections.contract.keyed_noise import Noise
 from cutlayer.protections.contract.views import Mode, PassiveView
 from cutlayer.training.process import keep_freed_memory
-from studies.adaptive_embedding.protection import privacy_of
+from studies.embedding_noise import privacy_of
 
 PEER, BATCH, WIDTH, CLASSES, ROWS = "active", 128, 64, 10, 5_000
 IMAGE = (3, 32, 16)
@@ -166,7 +166,7 @@ def _side(build_bottom: Callable[[], BottomModel], options: Mapping[str, Any] | 
 
 
 def _chain(options: Mapping[str, Any] | None) -> Chain:
-    with allowed("studies"):
+    with allowed("cutlayer_adaptive"):
         chain = Chain("passive", [build(name, noise, "privacy") for name, noise in privacy_of(options).items()])
     context = Context(
         party="passive",

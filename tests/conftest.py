@@ -224,6 +224,7 @@ LONGEST = (
 
 BRIEF = (
     "accounting",
+    "adaptive",
     "alignment",
     "audit",
     "batches",

@@ -110,9 +110,11 @@ def guarantees() -> str:
 
 def findings() -> str:
     """Codes, severities, titles and remedies of all findings."""
+    found = [*((check.code, check.severity, check.title, check.remedy) for check in CHECKS)]
+    found.append((CHANGED.code, CHANGED.severity, CHANGED.title, CHANGED.remedy))
     rows = (
-        f"| [{check.code}](#{check.code.lower()}) | {check.severity} | {check.title} | {cell(check.remedy)} |"
-        for check in (*CHECKS, CHANGED)
+        f"| [{code}](#{code.lower()}) | {severity} | {title} | {cell(remedy)} |"
+        for code, severity, title, remedy in found
     )
     return "\n".join(["| code | severity | title | remedy |", "|---|---|---|---|", *rows])
 

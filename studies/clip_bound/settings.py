@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from cutlayer.config import Job, validated
-from studies.adaptive_embedding.protection import privacy_of
+from studies.embedding_noise import privacy_of
 from studies.feature_privacy.settings import (
     ADJUST,
     DATA_SETS,

@@ -8,10 +8,10 @@ from typing import Any
 
 from cutlayer.results.run import RunKind
 from cutlayer.training.folder import RunFolder
-from studies.adaptive_embedding.adjust import AdjustConfig
-from studies.adaptive_embedding.protection import noise_of
+from cutlayer_adaptive.adjust import AdjustConfig
 from studies.clip_bound.page import clip_bound_page
 from studies.clip_bound.settings import CIFAR, FUZZIFIER, GROUPS, LARGE, MNIST, THRESHOLD, job_of, setting_of
+from studies.embedding_noise import noise_of
 from studies.feature_privacy.diagnostics import embedding_values, gradient_values
 from studies.feature_privacy.settings import DELTA, EPOCHS
 from studies.page import Page

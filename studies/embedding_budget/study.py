@@ -11,7 +11,6 @@ from cutlayer.config import Job, validated
 from cutlayer.kernels.noise.gaussian_mechanism import best_auc
 from cutlayer.results.run import RunKind
 from cutlayer.training.folder import RunFolder
-from studies.adaptive_embedding.protection import privacy_of
 from studies.datasets import adult
 from studies.embedding_budget.claims import (
     DELTA,
@@ -29,6 +28,7 @@ from studies.embedding_budget.claims import (
     widths,
 )
 from studies.embedding_budget.page import budget_page
+from studies.embedding_noise import privacy_of
 from studies.image_halves import ImageHalves
 from studies.page import Page
 from studies.results import Results

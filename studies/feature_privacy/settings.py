@@ -16,8 +16,8 @@ from scipy.io import loadmat
 from cutlayer.config import Job, TableConfig, validated
 from cutlayer.data.sources import open_source
 from cutlayer.kernels.noise import gaussian_mechanism as gaussian
-from studies.adaptive_embedding.protection import privacy_of
 from studies.datasets import ADULT_TABLE, existing, handwritten
+from studies.embedding_noise import privacy_of
 from studies.image_halves import IMAGE, LABEL, read_images
 
 EPOCHS, DELTA = 20, 1e-2

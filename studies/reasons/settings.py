@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from cutlayer.config import Job, validated
-from studies.adaptive_embedding.protection import ADAPTIVE
 from studies.clip_bound.settings import FUZZIFIER, THRESHOLD
 from studies.datasets import avazu, criteo, with_audit, with_epochs, with_linear_top, with_more_steps, with_positives
 from studies.departures.claims import MULTI_HEAD, rate_setting
 from studies.departures.study import IMAGES as DEPARTED
 from studies.departures.study import variant
+from studies.embedding_noise import ADAPTIVE
 from studies.feature_privacy.settings import ADJUST, DATA_SETS, FULL, VANILLA
 from studies.forward_leakage.study import BALANCED_EPOCHS, SHARES, dcor_settings
 from studies.gradient_leakage.study import noise_settings

@@ -16,7 +16,7 @@ from cutlayer.kernels.rows import row_norms
 from cutlayer.protections.nopeek import NoPeek
 from cutlayer.training.run_ledger import ledger_after, ledger_of
 from cutlayer.training.together import Trained
-from studies.adaptive_embedding.protection import ADAPTIVE
+from studies.embedding_noise import ADAPTIVE
 from tests.parties.interruptions import Dying, assert_equal, interrupted
 from tests.parties.runs import PASSIVES, raw_job, record, run, tables
 
@@ -28,7 +28,7 @@ FULL = {"clip": 1.0, "noise_multiplier": 0.5, "estimate": {"rows": 50, "every": 
 
 @pytest.fixture(autouse=True)
 def studies_may_be_imported() -> Iterator[None]:
-    with allowed("studies"):
+    with allowed("cutlayer_adaptive"):
         yield
 
 

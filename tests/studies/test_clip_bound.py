@@ -13,12 +13,12 @@ from cutlayer.consent import allowed
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.check import check_job
 from cutlayer.problem.inputs import Inputs
-from studies.adaptive_embedding.protection import noise_of
 from studies.claims import Verdict
 from studies.clip_bound.maps import Maps
 from studies.clip_bound.page import clip_bound_page
 from studies.clip_bound.settings import FUZZIFIER, GROUPS, LARGE, SMALL, Setup, job_of, setting_of
 from studies.clip_bound.study import ClipBoundStudy
+from studies.embedding_noise import noise_of
 from studies.feature_privacy.settings import ADJUST, FULL, RESCALE, UNPROTECTED, VANILLA
 from studies.results import Results, TrialResult
 from tests.studies.written_pages import page_of
@@ -33,7 +33,7 @@ def test_jobs_are_valid_and_differ_as_their_names_say(name: str) -> None:
     assert len({setting_of(*setting) for setting in settings}) == len(settings)
     for protection, setup in settings:
         job = job_of(group, protection, setup, 2)
-        with allowed("studies"):
+        with allowed("studies", "cutlayer_adaptive"):
             check_job(job)
         assert job.train.optimizer.lr == setup.rate
         party = group.data.parties[0]

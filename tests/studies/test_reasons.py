@@ -10,9 +10,9 @@ import pytest
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.training.keys import Keys
-from studies.adaptive_embedding.protection import noise_of
 from studies.claims import Verdict
 from studies.clip_bound.settings import FUZZIFIER, THRESHOLD
+from studies.embedding_noise import noise_of
 from studies.feature_privacy.settings import ADJUST, VANILLA
 from studies.forward_leakage.study import BEST, dcor_setting
 from studies.model_completion.claims import dimip_setting

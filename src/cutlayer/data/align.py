@@ -206,7 +206,9 @@ def _order(words: npt.NDArray[np.uint64]) -> Positions:
 
     Digests with the same first word are equal rows, unless somebody made them, so that one word is sorted by.
     """
-    order = np.argsort(words[:, 0])  # not in the order of equal rows, which takes four times as long
+    order: npt.NDArray[np.int64] = np.argsort(
+        words[:, 0]
+    )  # not in the order of equal rows, which takes four times as long
     first = words[order, 0]
     run = np.r_[0, np.cumsum(first[1:] != first[:-1])] * len(words)
     order = np.sort(run + order) - run

@@ -11,11 +11,8 @@ from cutlayer.lazy import Tensor
 from cutlayer.protections.contract.base import Context
 from cutlayer.protections.contract.views import Mode, PassiveView
 from cutlayer.protections.dp_embedding import DPEmbedding, DPEmbeddingConfig
-from studies.adaptive_embedding.adjust import AdjustConfig, Adjustment
-from studies.adaptive_embedding.rescale import EstimateConfig, EstimatedScale
-
-ADAPTIVE = "studies.adaptive_embedding.protection:AdaptiveEmbedding"
-"""The protection's name in a job; its import needs consent."""
+from cutlayer_adaptive.adjust import AdjustConfig, Adjustment
+from cutlayer_adaptive.rescale import EstimateConfig, EstimatedScale
 
 
 class AdaptiveConfig(DPEmbeddingConfig):
@@ -35,11 +32,13 @@ class AdaptiveEmbedding(DPEmbedding):
 
     Reference: Mi et al. 2023 (arXiv 2308.02362), section 3.
 
-    Guarantee: that of `dp_embedding` with `adjust`; none with `estimate`.
+    Guarantee: with `adjust` alone that of `dp_embedding`, (epsilon, delta)-differential privacy of a row's features over
+    all its releases. Neighbours differ in one row, replaced. With `estimate` there is none.
     """
 
     name = "adaptive_embedding"
     config = AdaptiveConfig
+    start = AdaptiveConfig(clip=1.0, epsilon=8.0, delta=1e-5, estimate=EstimateConfig())
 
     def __init__(self, settings: AdaptiveConfig) -> None:
         super().__init__(settings)
@@ -118,16 +117,3 @@ class AdaptiveEmbedding(DPEmbedding):
             self.estimated.load_state_dict(state["estimated"])
         if self.adjustment is not None:
             self.adjustment.load_state_dict(state["adjustment"])
-
-
-def privacy_of(noise: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Section `privacy` of a party: `dp_embedding`, or `AdaptiveEmbedding` where a term of it is set."""
-    if noise is None:
-        return {}
-    return {ADAPTIVE if noise.keys() & {"estimate", "adjust"} else DPEmbedding.name: noise}
-
-
-def noise_of(protections: Mapping[str, Mapping[str, Any] | None]) -> dict[str, Any] | None:
-    """The settings that `privacy_of` made a section of; `None` without noise."""
-    noise = [protections[name] for name in (ADAPTIVE, DPEmbedding.name) if name in protections]
-    return dict(noise[0] or {}) if noise else None

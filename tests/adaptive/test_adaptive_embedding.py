@@ -13,11 +13,13 @@ from cutlayer.consent import allowed
 from cutlayer.errors import ConfigError
 from cutlayer.protections import build_chain
 from cutlayer.protections.contract.views import Mode, PassiveView
-from studies.adaptive_embedding.adjust import AdjustConfig
-from studies.adaptive_embedding.contrastive import contrastive_loss
-from studies.adaptive_embedding.fuzzy_c_means import fuzzy_c_means
-from studies.adaptive_embedding.protection import ADAPTIVE
-from studies.adaptive_embedding.rescale import EstimateConfig
+from cutlayer.testing import check_protection
+from cutlayer_adaptive.adjust import AdjustConfig
+from cutlayer_adaptive.contrastive import contrastive_loss
+from cutlayer_adaptive.fuzzy_c_means import fuzzy_c_means
+from cutlayer_adaptive.protection import AdaptiveEmbedding
+from cutlayer_adaptive.rescale import EstimateConfig
+from studies.embedding_noise import ADAPTIVE
 from tests.protections.setup import protection, resume, saved
 
 N, WIDTH, CLIP, TAIL = 60, 8, 1.5, 0.05
@@ -28,7 +30,7 @@ TABLE = torch.randn(100, WIDTH, generator=torch.Generator().manual_seed(4)) * 0.
 
 
 def passive(options):
-    with allowed("studies"):
+    with allowed("cutlayer_adaptive"):
         return protection(ADAPTIVE, options, task=None, party="telco", peers=("bank",))
 
 
@@ -65,7 +67,7 @@ def test_what_the_authors_claim_is_stated_for_what_they_claim_it(per, words):
 
 def test_no_budget_counts_an_estimated_scale():
     options = {"clip": CLIP, "epsilon": 2.0, "delta": 1e-5, "estimate": {}}
-    with allowed("studies"):
+    with allowed("cutlayer_adaptive"):
         chain = build_chain("telco", "passive", {ADAPTIVE: options, "budget": {"epsilon": 8.0}}, "p")
     with pytest.raises(ConfigError, match="whose cost can be counted"):
         chain.account(ReleasePlan(training=3))
@@ -331,3 +333,13 @@ def test_a_resume_goes_on_from_the_estimate_and_the_centres():
     assert terms[0] == terms[1]
     assert whole.metrics() == again.metrics()
     assert whole.state_dict()["adjustment"]["rows"] == again.state_dict()["adjustment"]["rows"] == 2 * N
+
+
+def test_it_conforms():
+    noisy = {"clip": 1.0, "epsilon": 1.0, "delta": 1e-5}
+    check_protection(
+        AdaptiveEmbedding,
+        {**noisy, "adjust": {"classes": 2}},
+        lowers=[("spectral", "embedding", 0.6), ("probe", "embedding", 0.6)],
+        refused=[{}, {**noisy, "estimate": {"tail": 1.0}}, {**noisy, "adjust": {"classes": 1}}],
+    )

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from cutlayer.errors import DataError
-from studies.adaptive_embedding import contrastive
-from studies.adaptive_embedding.contrastive import contrastive_loss
+from cutlayer_adaptive import contrastive
+from cutlayer_adaptive.contrastive import contrastive_loss
 
 
 def double_loop(rows, labels, temperature):
