@@ -5,13 +5,25 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from cutlayer.models.bottom_fits import fit_bottom
 from cutlayer.models.bottom_fits.base import DrawnLabels
-from cutlayer.models.bottom_fits.grade import MAX_TREES, MIN_STEPS, ROWS_A_GRADE, GradeFit, _fits, _folds, borders_of
+from cutlayer.models.bottom_fits.grade import (
+    MAX_TREES,
+    MIN_STEPS,
+    ROWS_A_GRADE,
+    GradeFit,
+    _chosen,
+    _fits,
+    _folds,
+    borders_of,
+)
 from cutlayer.models.grade import GradeBottom
+from cutlayer.models.top_estimators.rows import FitRows, FittedPart
 from tests.models.fitted_columns import CODES, DIGESTS, NUMBERS, TRAINING, bottom_of, columns
 
 
@@ -95,3 +107,27 @@ def test_fits_in_threads_are_the_same_to_the_bit(monkeypatch: pytest.MonkeyPatch
         made.append(fitted(DRAWN["two classes"]).state_dict())
     assert made[0].keys() == made[1].keys()
     assert all(made[0][name].equal(made[1][name]) for name in made[0])
+
+
+class _Stated(FittedPart):
+    """Predicts the chance of class 1 that a column states."""
+
+    kind = "stated"
+
+    def __init__(self, column: int) -> None:
+        super().__init__()
+        self.column = column
+
+    def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
+        chance = numbers[:, self.column].double()
+        return torch.stack([1 - chance, chance], dim=1).log()
+
+
+@pytest.mark.parametrize(("weight", "chosen"), [(0.5, [0, 1]), (0.84, [0]), (0.16, [1])])
+def test_of_part_of_the_rows_a_candidate_needs_a_quarter_of_the_weight(weight: float, chosen: list[int]) -> None:
+    draw = np.random.default_rng(0)
+    chances = draw.uniform(0.05, 0.95, size=(60_000, 2))
+    labels = (draw.random(len(chances)) < chances @ [weight, 1 - weight]).astype(np.int64)
+    rows = FitRows(np.zeros((len(labels), 0), np.int64), chances.astype(np.float32), (), labels, 2)
+    fits = [lambda rows, seed, column=column: _Stated(column) for column in range(2)]
+    assert _chosen(fits, rows, draw.integers(2, size=len(labels)), 0.8, 0) == chosen

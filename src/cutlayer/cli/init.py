@@ -108,7 +108,8 @@ def init(
     if job.protect in (AUTO, "both"):
         grades = grades_of(job)
         job = replace(job, protect=grades.protect)
-        lines.append(f"protected: {grades.sentence}")
+        several = "; each label by draws and grades of its own, whose costs add up" * bool(job.further_labels)
+        lines.append(f"protected: {grades.sentence}{several * (grades.epsilon is not None)}")
     document, written = write_first(job, folder, overwrite=overwrite)
     answer(json, document, *written, *lines, "next:", *(f"  {command}" for command in document["next"]))
 

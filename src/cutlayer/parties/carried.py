@@ -142,7 +142,7 @@ def default_of(alone: float) -> float:
     >>> [round(default_of(alone), 2) for alone in (0.0, 0.3, 0.45, 0.9)]
     [0.5, 0.8, 0.95, 1.0]
     """
-    return min(alone + MOST_ADDED, max(NEARLY, alone + LITTLE_ADDED))
+    return round(min(alone + MOST_ADDED, max(NEARLY, alone + LITTLE_ADDED)), 2)
 
 
 def _check(
