@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from hypothesis.errors import Unsatisfiable
 
 from cutlayer.config import CallerConfig, validated
-from cutlayer.errors import ConfigError
+from cutlayer.errors import ConfigError, DataError
 from cutlayer_serve.audit_log import read_log
 from cutlayer_serve.body import parsed
 from cutlayer_serve.callers import Caller, Refused
 from cutlayer_serve.process import audit_path
-from cutlayer_serve.schema import PredictRequest
+from cutlayer_serve.schema import PredictRequest, digests_of
 from cutlayer_serve.trained_party import TrainedParty
 from tests.serving.world import ACTIVE, ROWS, World, world
 
@@ -87,6 +87,12 @@ def test_bad_requests_get_a_message(plain: Path) -> None:
             assert "'Café-1\\u202e'" in refused, "as it is written, but what reverses the text"
 
     asyncio.run(check())
+
+
+@pytest.mark.parametrize("ids", [(1, 1), ("7", " 7")])
+def test_an_id_twice_has_a_remedy_of_a_caller_and_not_of_a_table(ids: tuple[str | int, ...]) -> None:
+    with pytest.raises(DataError, match="every id once, got 1 different ones of 2; ask for each once, in one spelling"):
+        digests_of(ids)
 
 
 WORDS = {

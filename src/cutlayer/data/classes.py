@@ -11,8 +11,8 @@ from cutlayer.data.feature_columns import category_text, decoded, without_nan
 
 SHOWN = 10
 """Classes that are listed; of more, their number is stated."""
-_NO = "no,n,false,0,nein,non,negative,neg,good,paid,fully paid,current,stayed,healthy"
-_YES = "yes,y,true,1,ja,oui,positive,pos,bad,charged_off,charged off,default,churned"
+_NO = "no,n,false,f,0,nein,non,nee,nej,off,falsch,faux,não,nie,negative,neg,good,paid,fully paid,current,stayed,healthy"
+_YES = "yes,y,true,t,1,ja,j,oui,o,on,wahr,vrai,sí,si,sim,tak,positive,pos,bad,charged_off,charged off,default,churned"
 _NEGATIVE, _POSITIVE = frozenset(_NO.split(",")), frozenset(_YES.split(","))
 
 

@@ -60,15 +60,7 @@ def row_digests(column: pa.ChunkedArray | pa.Array, where: str = "ids") -> Diges
     >>> row_digests(pa.array([7]))[0, :4].tolist() == row_digests(pa.array([" 7"]))[0, :4].tolist()
     True
     """
-    return distinct_digests(canonical_ids(column, where), where)
-
-
-def distinct_digests(text: pa.ChunkedArray, where: str) -> Digests:
-    """Digests of canonical texts (n,), uint8 (n, 16).
-
-    Raises:
-        DataError: One repeats.
-    """
+    text = canonical_ids(column, where)
     digests = digests_of(text)
     if has_duplicates(digests):
         raise duplicates(text, where)

@@ -11,7 +11,8 @@ from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr
 
 from cutlayer.config import FrozenModel
 from cutlayer.config.ids import Rule
-from cutlayer.data.ids import DIGEST_BYTES, Digests, canonical_ids, distinct_digests, joined_digests
+from cutlayer.data.ids import DIGEST_BYTES, Digests, canonical_ids, joined_digests
+from cutlayer.data.ids import digests_of as table_digests
 from cutlayer.errors import DataError
 
 # Whole numbers first: of ids that are numbers no text is tried, which takes a third of the time.
@@ -167,9 +168,13 @@ def digests_of(ids: tuple[str | int, ...], rule: Rule = "strip") -> Digests:
         return np.frombuffer(bytearray(hashed), dtype=np.uint8).reshape(-1, DIGEST_BYTES)
     try:
         text = canonical_ids(pa.array(texts, pa.large_string()), "ids", rule)
-        return distinct_digests(text, "ids").reshape(-1, DIGEST_BYTES)
     except (UnicodeError, pa.ArrowException):
         raise DataError.expected("ids of valid Unicode", "other text") from None
+    distinct = len(text.unique())
+    if distinct < len(text):  # the remedies of a table are no help to a caller
+        got = f"{distinct:,} different ones of {len(text):,}"
+        raise DataError.expected("every id once", got, "ask for each once, in one spelling")
+    return table_digests(text).reshape(-1, DIGEST_BYTES)
 
 
 def checked_columns(request: PredictRequest) -> Mapping[str, tuple[Any, ...]] | None:
