@@ -24,7 +24,7 @@ import cutlayer.audit.findings  # noqa: F401 (registers the checks)
 from cutlayer.accounting.events import Event
 from cutlayer.attacks import REGISTRY as ATTACKS
 from cutlayer.audit.checks import CHECKS
-from cutlayer.channel.kinds import MEANINGS, Kind
+from cutlayer.channel.kinds import Kind
 from cutlayer.channel.message import SHAPES
 from cutlayer.cli.list_ import Catalogue, entries
 from cutlayer.cli.verb import entries_of
@@ -36,6 +36,7 @@ from cutlayer.models.sections import BottomKind, TopKind
 from cutlayer.protections import REGISTRY
 from cutlayer.protections.contract.base import Asset, Protection
 from cutlayer.protections.contract.hooks import HOOKS
+from cutlayer.results.run_files import CHANGED
 from tests.conformance.table import PROTECTIONS
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -111,7 +112,7 @@ def findings() -> str:
     """Codes, severities, titles and remedies of all findings."""
     rows = (
         f"| [{check.code}](#{check.code.lower()}) | {check.severity} | {check.title} | {cell(check.remedy)} |"
-        for check in CHECKS
+        for check in (*CHECKS, CHANGED)
     )
     return "\n".join(["| code | severity | title | remedy |", "|---|---|---|---|", *rows])
 
@@ -123,7 +124,7 @@ def messages() -> str:
         shape = SHAPES[kind]
         tensors = (f"`{name}` {str(dtype).removeprefix('torch.')}" for name, (dtype, _) in shape.tensors.items())
         content = ", ".join([*tensors, *(f"`{name}`" for name in shape.fields)])
-        lines.append(f"| `{kind}` | {MEANINGS[kind]} | {content or 'nothing more'} |")
+        lines.append(f"| `{kind}` | {kind.meaning} | {content or 'nothing more'} |")
     return "\n".join(lines)
 
 

@@ -82,9 +82,10 @@ def test_an_event_of_the_ledger_that_no_protection_states(place, finished, event
     assert "summary.json is damaged" in result.document()["error"]
 
 
-def test_a_run_without_its_headline_metric_is_audited_again(place, finished):
+def test_a_run_without_its_headline_metric_is_audited_again_and_reported_as_changed(place, finished):
     spoil(finished / "summary.json", ("utility", "rows", 0, "metrics"), {})
-    assert place.call("audit", finished, "--attack", "norm", "--json").code == 0
+    result = place.call("audit", finished, "--attack", "norm", "--json")
+    assert (result.code, result.document()["files"]["changed"]) == (1, ["summary.json"])
 
 
 def test_a_baseline_without_its_audit_stops_the_resume(place):
@@ -104,7 +105,7 @@ def test_a_job_with_other_content(place, finished, content):
     (finished / "job.yaml").write_bytes(content)
     assert "job.yaml" in place.call("audit", finished).error
     result = place.call("report", finished)
-    assert result.code == (2 if content == NOT_TEXT else 0), "the report shows the text as it is"
+    assert result.code == (2 if content == NOT_TEXT else 1), "the text is shown as it is, and was changed"
 
 
 def test_an_encoder_that_is_no_text(place, finished):

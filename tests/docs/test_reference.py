@@ -10,6 +10,7 @@ from cutlayer.channel.message import Kind
 from cutlayer.config import PartyConfig, PrivateFile
 from cutlayer.protections import REGISTRY as PROTECTIONS
 from cutlayer.protections.contract.hooks import HOOKS
+from cutlayer.results.run_files import CHANGED
 from tests.docs.reading import ROOT, shown, table_rows
 
 DOCS = ROOT / "docs"
@@ -53,7 +54,7 @@ def test_every_message_is_described() -> None:
 
 
 def test_every_finding_is_described() -> None:
-    checks = findings.CHECKS
+    checks = (*findings.CHECKS, CHANGED)
     page = text_of("reference/findings.md")
     described = {(key[1:6], *cells[:2]) for key, cells in cells_of("reference/findings.md").items()}
     assert described == {(check.code, check.severity, check.title) for check in checks}

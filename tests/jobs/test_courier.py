@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import tracemalloc
@@ -29,6 +30,7 @@ from cutlayer.accounting import Ledger
 from cutlayer.alignment.agreed_rows import agreed_rows
 from cutlayer.alignment.intersection import Alignment, Purpose
 from cutlayer.channel.parcel import Head, Parcel, ParcelWriter
+from cutlayer.channel.tls.names import identity_of, key_fingerprint
 from cutlayer.channel.tls.signing import check_signature
 from cutlayer.channel.trail import verify
 from cutlayer.config import Job, TableConfig, validated
@@ -44,7 +46,7 @@ from cutlayer.errors import (
     TrustError,
 )
 from cutlayer.jobs import align as aligning
-from cutlayer.jobs.audit import audit_passive_again
+from cutlayer.jobs.audit import audit_again, audit_passive_again
 from cutlayer.jobs.courier import check_by_courier, open_releases
 from cutlayer.jobs.exchange import Waiting
 from cutlayer.jobs.links import LinkOptions
@@ -52,15 +54,22 @@ from cutlayer.jobs.options import Options, Progress
 from cutlayer.jobs.party import run_party
 from cutlayer.jobs.release_file import release_training
 from cutlayer.parties.drive.by_links import driven
+from cutlayer.report.build import build
 from cutlayer.report.passive.build import build_passive
 from cutlayer.report.passive.page import passive_html, passive_markdown
+from cutlayer.report.sections.run import job as job_section
+from cutlayer.results.report import Report
+from cutlayer.results.run_files import files_statement
 from cutlayer.serving.between import PredictionSide, ask
 from cutlayer.serving.by_file import release_prediction, with_agreed_rows
+from cutlayer.serving.models import PartyModel
 from cutlayer.serving.prediction_release import Serving
 from cutlayer.storage.durable import locked
+from cutlayer.training.file_digests import FILES, FileDigests, warn_of_changes
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.held_out_predictions import predictions_path
 from cutlayer.training.keys import Keys
+from cutlayer.training.process import one_blas_thread
 from tests.channel.certificates import Federation
 from tests.parties.interruptions import halves, history
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, raw_job, run, tables
@@ -503,6 +512,22 @@ def test_a_replaced_file_gets_no_second_answer(tmp_path: Path, federation: Feder
     assert sorted(path.name for path in (tmp_path / "exchange").iterdir()) == before
 
 
+def test_a_bank_that_begins_again_is_refused_with_a_remedy_that_works(tmp_path: Path, federation: Federation) -> None:
+    """The remedy at the bank alone, another folder and record, leaves partners with the record of before."""
+    courier = Courier(tmp_path, federation)
+    for name in (*NAMES, ACTIVE):
+        courier.step(name)
+    for folder in (tmp_path / "exchange", tmp_path / f"{ACTIVE}-aligned.csv.progress"):
+        shutil.rmtree(folder)
+    courier.step(ACTIVE)
+    for name in (TELCO, SHOP):
+        with pytest.raises(ProtocolError, match=r"began again, remove .* and repeat the command") as refusal:
+            courier.step(name)
+        named = str(refusal.value).rsplit("remove ", 1)[1].removesuffix(" and repeat the command")
+        shutil.rmtree(named)
+    assert courier.all()[ACTIVE].common is not None
+
+
 def test_another_table_or_a_moved_file_is_refused(tmp_path: Path, federation: Federation) -> None:
     courier = Courier(tmp_path, federation)
     for name in (*NAMES, ACTIVE):
@@ -732,3 +757,102 @@ def test_a_file_of_many_frames_takes_no_memory_for_each(tmp_path: Path, monkeypa
     finally:
         tracemalloc.stop()
     assert most < 2**20, "all of them take twice as much"
+
+
+def test_a_report_names_the_files_that_are_not_as_the_run_wrote_them_and_who_signed(
+    released: Path, led: Path, federation: Federation, tmp_path: Path
+) -> None:
+    for folder, name in ((led, ACTIVE), (released / TELCO, TELCO)):
+        copied = tmp_path / name
+        shutil.copytree(folder, copied)
+        report = build if name == ACTIVE else build_passive
+        files = report(copied).files
+        assert files is not None
+        assert files.changed == files.absent == ()
+        certificate = federation.security(name).credentials.current().certificate
+        assert (files.signer, files.key) == (identity_of(certificate), key_fingerprint(certificate.public_key()))
+        assert files.key in (_job_section(report(copied)) if name == ACTIVE else passive_html(report(copied)))
+        stated = (copied / "audit.json").read_text()
+        (copied / "audit.json").write_text(stated.replace('"schema_version": 5', '"schema_version":  5'))
+        ledger = copied / "ledger.json"
+        ledger.unlink() if name == ACTIVE else ledger.write_text(ledger.read_text() + "\n")
+        changed = report(copied)
+        assert changed.failed
+        assert changed.findings[0].code == "CL124"
+        assert changed.findings[0].severity == "error"
+        assert changed.findings[0].detail.startswith("not as the run wrote it: audit.json")
+        assert ("ledger.json" in changed.findings[0].detail) == (name == TELCO)
+        assert changed.files is not None
+        assert changed.files.absent == (("ledger.json",) if name == ACTIVE else ())
+
+
+def _job_section(report: Report) -> str:
+    return str(job_section(report).blocks[0])
+
+
+def test_a_signature_of_other_digests_is_refused(led: Path, tmp_path: Path) -> None:
+    copied = tmp_path / "run"
+    shutil.copytree(led, copied)
+    digests = json.loads((copied / FILES).read_text())
+    (copied / "audit.json").write_text((copied / "audit.json").read_text() + "\n")
+    digests["files"]["audit.json"] = hashlib.sha256((copied / "audit.json").read_bytes()).hexdigest()
+    (copied / FILES).write_text(json.dumps(digests))
+    with pytest.raises(TrustError, match=r"expected a signature of the content of .*files\.json, got another"):
+        build(copied)
+    digests["chain"] = "no certificate"
+    (copied / FILES).write_text(json.dumps(digests))
+    with pytest.raises(TrustError, match="expected a signature of the content"):
+        build(copied)
+    digests["chain"] = digests["signature"] = ""
+    (copied / FILES).write_text(json.dumps(digests))
+    files = build(copied).files
+    assert files is not None
+    assert not files.changed
+    assert "whoever changed a file could also" in files_statement(files)
+    (copied / FILES).unlink()
+    assert "no digests" in _job_section(build(copied))
+
+
+def test_an_audit_again_restores_a_forged_figure_and_another_audit_is_said_to_be_unsigned(
+    led: Path, tmp_path: Path
+) -> None:
+    copied = tmp_path / "run"
+    shutil.copytree(led, copied)
+    forged = json.loads((copied / "audit.json").read_text())
+    forged["runs"]["this run"]["baselines"][0]["own_columns"] = 0.5
+    (copied / "audit.json").write_text(json.dumps(forged))
+    assert build(copied).failed
+    with pytest.warns(UserWarning, match=r"not as the run wrote it: audit\.json \(CL124\)"):
+        warn_of_changes(copied)
+    with one_blas_thread():
+        audit_again(RunFolder.open(copied))
+    files = build(copied).files
+    assert files is not None
+    assert not files.changed
+    assert not files.audited
+    audit_again(RunFolder.open(copied), fail_above=0.9)
+    report = build(copied)
+    assert report.files is not None
+    assert report.files.audited == ("audit.json",)
+    assert not report.files.changed
+    assert "audit.json of a later audit; digests of the run signed by" in files_statement(report.files)
+
+
+def test_digests_read_no_file_outside_of_the_run_folder(led: Path, tmp_path: Path) -> None:
+    copied, outside = tmp_path / "run", tmp_path / "outside"
+    shutil.copytree(led, copied)
+    outside.write_text("secret")
+    digests = FileDigests(files={"../outside": hashlib.sha256(b"secret").hexdigest(), str(outside): ""})
+    digests.write(copied / FILES)
+    files = build(copied).files
+    assert files is not None
+    assert (files.same, files.absent) == (0, ("../outside", str(outside)))
+
+
+def test_a_prediction_says_that_a_model_was_changed(led: Path, tmp_path: Path) -> None:
+    copied = tmp_path / "run"
+    shutil.copytree(led, copied)
+    model = copied / "checkpoint" / ACTIVE / "model.json"
+    model.write_text(model.read_text() + "\n")
+    with pytest.warns(UserWarning, match=rf"not as the run wrote it: checkpoint/{ACTIVE}/model\.json"):
+        PartyModel.load(JOB, RunFolder.open(copied), ACTIVE)

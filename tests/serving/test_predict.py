@@ -311,7 +311,7 @@ def test_parts_of_two_trainings_are_refused(plain: Trained, noisy: Trained, tmp_
     with pytest.raises(CutlayerError, match="telco's part of a finished run"):
         Models.load(job, mixed)
     shutil.copytree(noisy[1].path / "checkpoint" / "telco", mixed.path / "checkpoint" / "telco")
-    with pytest.raises(CutlayerError, match="parts of one training"):
+    with pytest.warns(UserWarning, match="telco.*CL124"), pytest.raises(CutlayerError, match="parts of one training"):
         Models.load(job, mixed)
 
 

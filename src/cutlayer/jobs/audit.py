@@ -37,6 +37,7 @@ from cutlayer.results.summary import Summary
 from cutlayer.storage.row_arrays import give_back_memory
 from cutlayer.storage.row_tensors import first_column
 from cutlayer.training.comparisons import compared_job
+from cutlayer.training.file_digests import note_audited
 from cutlayer.training.folder import OUTCOME, RunFolder
 from cutlayer.training.malicious_runs import attacked_labels
 from cutlayer.training.process import run_threads
@@ -212,6 +213,7 @@ def audit_again(
     if attacks:
         _check_some_ran(again, attacks)
     again.write(folder.path / "audit.json")
+    note_audited(folder.path, "audit.json")
 
 
 def _check_some_ran(audit: Audit, attacks: Sequence[str]) -> None:
@@ -273,6 +275,7 @@ def audit_passive_again(
         again = audit_passive(with_attacks(job, attacks), folder)
     tested = before.guarantees if guarantees is None else tuple(guarantees)
     again.model_copy(update={"guarantees": tested}).write(folder.path / "audit.json")
+    note_audited(folder.path, "audit.json")
 
 
 @contextmanager

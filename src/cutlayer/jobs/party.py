@@ -90,7 +90,7 @@ def run_party(job: Job, name: str, out: Path, options: Options, progress: Progre
     table = open_table(job, name, options.tables, options.keys)
     check_further_labels(job, options.tables, options.keys)
     with (
-        RunFolder.new_or_resumed(out, job, resume=options.resume) as folder,
+        RunFolder.new_or_resumed(out, job, resume=options.resume, security=links.security) as folder,
         run_threads(job.train.threads, job.train.batch_size, processes=len(job.parties)) as threads,
     ):
         part = _PartyRun(Execution(job, folder, options, threads, progress), name, links)

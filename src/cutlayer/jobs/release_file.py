@@ -168,7 +168,7 @@ def _opened(
     table = open_table(job, name, options.tables, options.keys)
     alignment = agreed_alignment(job, name, links.rows, table, pilot=options.pilot)
     with (
-        RunFolder.new_or_resumed(folder, job, resume=options.resume) as run,
+        RunFolder.new_or_resumed(folder, job, resume=options.resume, security=links.security) as run,
         run_threads(job.train.threads, job.train.batch_size),
     ):
         local = local_side(job, name, run, run.path / "data", options.keys, table, resume=options.resume)

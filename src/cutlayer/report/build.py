@@ -13,6 +13,7 @@ from cutlayer.report.run_columns import columns_of
 from cutlayer.results.audit import Conclusions
 from cutlayer.results.report import FurtherLabel, Report
 from cutlayer.results.run import EpochResult, RunKind
+from cutlayer.training.file_digests import compared
 from cutlayer.training.folder import RunFolder
 
 
@@ -23,7 +24,7 @@ def build(path: Path) -> Report:
         RunFolderError: The run has not ended, or a file of it is damaged.
     """
     folder = RunFolder.open(path)
-    summary, audit = folder.summary, folder.audit
+    summary, audit, files = folder.summary, folder.audit, compared(path)
     return Report(
         **dict(summary.model_copy(update={"run": summary.run.model_copy(update={"folder": str(path)})})),
         history=tuple(epoch for label in audit.runs for epoch in _history(folder, label)),
@@ -31,7 +32,9 @@ def build(path: Path) -> Report:
         baselines=audit.runs[RunKind.THIS_RUN].baselines,
         curves=audit.runs[RunKind.THIS_RUN].curves,
         layers=tuple(layer for run in audit.runs.values() for layer in run.layers),
-        **{name: getattr(audit, name) for name in Conclusions.model_fields},
+        **{name: getattr(audit, name) for name in Conclusions.model_fields if name != "findings"},
+        findings=(*(files.findings if files else ()), *audit.findings),
+        files=files,
         limits=tuple(
             f"{label}: {attack.label}: {attack.reason}"
             for label, run in audit.runs.items()

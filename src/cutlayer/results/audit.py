@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 from cutlayer.config import FrozenModel
@@ -13,6 +13,7 @@ from cutlayer.results.finding import Finding, Gate
 from cutlayer.results.guarantee import GuaranteeTest
 from cutlayer.results.leaks import Attacker, Attempt, Baseline, LabelCurve, LayerLeak, LeakResult
 from cutlayer.results.malicious import MaliciousResult
+from cutlayer.results.run_files import CHANGED
 
 
 class SkippedAttack(Attacker):
@@ -94,8 +95,8 @@ class Conclusions(FrozenModel):
 
     @property
     def failed(self) -> bool:
-        """Whether a gate failed, or a guarantee that was tested does not hold."""
-        return any(not gate.passed for gate in self.gates) or any(test.exceeded for test in self.guarantees)
+        """Whether a gate failed, a guarantee that was tested does not hold, or a file of the run was changed."""
+        return any(not gate.passed for gate in self.gates) or _do_not_hold(self.guarantees, self.findings)
 
 
 class Audit(Document, Conclusions):
@@ -136,5 +137,9 @@ class PassiveAudit(Document):
 
     @property
     def failed(self) -> bool:
-        """Whether a guarantee that was tested does not hold."""
-        return any(test.exceeded for test in self.guarantees)
+        """Whether a guarantee that was tested does not hold, or a file of the run was changed."""
+        return _do_not_hold(self.guarantees, self.findings)
+
+
+def _do_not_hold(guarantees: Iterable[GuaranteeTest], findings: Iterable[Finding]) -> bool:
+    return any(test.exceeded for test in guarantees) or any(finding.code == CHANGED.code for finding in findings)

@@ -18,6 +18,7 @@ from cutlayer.results.document import Document
 from cutlayer.results.number import Number
 from cutlayer.results.privacy_card import PartyColumns
 from cutlayer.results.protection import ProtectionResult
+from cutlayer.results.run_files import RunFiles
 
 
 class MessageCount(FrozenModel):
@@ -143,6 +144,7 @@ class PassiveReport(PassiveRun, PassiveAudit):
         ledger: Its own part of the ledger.
         columns: Its columns that went in.
         carried: What its grades carry of its columns, by its name; empty where it released none.
+        files: Whether its files are as the run wrote them; `None` where nothing says so.
     """
 
     title: ClassVar[str] = "a passive party's report"
@@ -153,3 +155,4 @@ class PassiveReport(PassiveRun, PassiveAudit):
     ledger: Ledger
     columns: PartyColumns
     carried: Mapping[str, Carried] = Field(default_factory=dict)
+    files: RunFiles | None = None

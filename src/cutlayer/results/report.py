@@ -13,6 +13,7 @@ from cutlayer.results.leaks import Baseline, LabelCurve, LayerLeak, LeakResult
 from cutlayer.results.number import Bounded, Number
 from cutlayer.results.privacy_card import PartyColumns
 from cutlayer.results.run import EpochResult
+from cutlayer.results.run_files import RunFiles
 from cutlayer.results.summary import Summary
 from cutlayer.results.utility import Gain
 
@@ -51,6 +52,7 @@ class Report(Summary, Conclusions):
         carried: What the grades of each party carry of its columns, by party; of those that released some.
         further_labels: The models of further labels on the same releases.
         job: The job as run, YAML.
+        files: Whether its files are as the run wrote them; `None` where nothing says so.
     """
 
     title: ClassVar[str] = "a report"
@@ -65,8 +67,9 @@ class Report(Summary, Conclusions):
     carried: Mapping[str, Carried] = Field(default_factory=dict)
     further_labels: tuple[FurtherLabel, ...] = ()
     job: str = ""
+    files: RunFiles | None = None
 
     @property
     def any_failed(self) -> bool:
-        """Whether a gate failed of any label, or a guarantee that was tested does not hold."""
+        """Whether it failed, or the model of a further label."""
         return self.failed or any(further.failed for further in self.further_labels)

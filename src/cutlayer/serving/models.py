@@ -15,6 +15,7 @@ from torch import Tensor
 
 from cutlayer.accounting.row_draws import VALUES
 from cutlayer.config import Job
+from cutlayer.config.phases import Phase
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.ids import DIGEST_BYTES, Digests
 from cutlayer.data.store import Store
@@ -23,6 +24,7 @@ from cutlayer.models import BottomModel, TopModel, bottom_of, top_of
 from cutlayer.parties.session.checkpoint import RELEASED, TABLE, Checkpoints, State
 from cutlayer.problem.task import Task
 from cutlayer.storage.row_arrays import chunks_of, gathered, row_array
+from cutlayer.training.file_digests import warn_of_changes
 from cutlayer.training.finetuning import checked_absent
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.model_record import ModelRecord, record_path
@@ -67,7 +69,10 @@ class PartyModel:
             raise ConfigError.expected(f"a full run in {folder.path}", got, "predict with a run of the whole job")
         with torch.random.fork_rng(devices=[]):  # the initial weights are drawn, then replaced
             encoder, bottom = _bottom(job, folder, party, state)
-            return cls(record, encoder, bottom, _top(job, record, state))
+            loaded = cls(record, encoder, bottom, _top(job, record, state))
+        weights = (f"checkpoint/{party}/{part}" for part in ("best*", "epoch*", "model.json"))
+        warn_of_changes(folder.path, *weights, f"data/{party}/encoder.json")
+        return loaded
 
     @property
     def bottom_model(self) -> BottomModel:
@@ -107,11 +112,13 @@ class PartyModel:
 def further_models(job: Job, folder: RunFolder) -> dict[str, PartyModel]:
     """The label owner's model of each further label of a run, by its name: of the same releases and encoded columns.
 
+    Labels that have grades of their own are predicted by their own folders.
+
     Raises:
         RunFolderError: A label has no trained model, or one of another training.
     """
-    parts = {}
-    for label in job.parties[job.active].further_labels:
+    parts = dict[str, PartyModel]()
+    for label in job.parties[job.active].further_labels if Phase.LABELS not in job.phases else ():
         place = folder.of_label(label)
         parts[label] = PartyModel.load(job, place, job.active)
         of_party = (Path("checkpoint") / job.active / RELEASED, Path("data") / job.active / "encoder.json")

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic_core import to_json
 
@@ -25,8 +25,12 @@ from cutlayer.results.summary import Summary
 from cutlayer.storage.checksum import seal, unseal
 from cutlayer.storage.durable import append_line, locked, make_folder, write_whole
 from cutlayer.storage.json_values import parse_json
+from cutlayer.training.file_digests import write_digests
 from cutlayer.training.forgetting import check_not_forgetting
 from cutlayer.training.latest import latest
+
+if TYPE_CHECKING:
+    from cutlayer.channel.security import Security
 
 _JOB = "job.yaml"
 _HISTORY = "history.jsonl"
@@ -72,8 +76,12 @@ class RunFolder:
 
     @classmethod
     @contextmanager
-    def new_or_resumed(cls, path: Path, job: Job, *, resume: bool) -> Iterator[RunFolder]:
+    def new_or_resumed(
+        cls, path: Path, job: Job, *, resume: bool, security: Security | None = None
+    ) -> Iterator[RunFolder]:
         """Create the folder of a job or open it to resume, lock it, and write the job into it.
+
+        At the end of the run digests of its files are written, signed by the certificate of `security`.
 
         If the run fails before an epoch was saved and before a release that costs privacy, the folder is removed. After
         such a release it stays, and the error says so: without its noise key the rows would be released with new noise.
@@ -91,6 +99,8 @@ class RunFolder:
             try:
                 folder.write_job(job)
                 yield folder
+                if folder.ended or folder.of_passive:
+                    write_digests(path, security)
             except BaseException as failure:
                 if folder.released and not folder.committed:
                     failure.add_note(

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import base64
+
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
 
 from cutlayer.channel.tls.files import Loaded, out_of_date, signed_by
-from cutlayer.channel.tls.names import identity_of
+from cutlayer.channel.tls.names import identity_of, key_fingerprint
 from cutlayer.errors import TrustError
 
 _PADDING = padding.PSS(padding.MGF1(hashes.SHA256()), padding.PSS.DIGEST_LENGTH)
+_CHANGED = "it was changed; ask for it again"
 MAX_CERTIFICATES = 8
 """Maximum number of certificates between a signature and an authority."""
 
@@ -62,7 +65,29 @@ def check_signature(chain: bytes, signature: bytes, content: bytes, loaded: Load
             whose = stated if each is certificate else f"an authority of {stated}"
             raise TrustError(f"{where}: the certificate of {whose} is {reason}; ask for a file under a new one")
     if not _fits(certificate, signature, content):
-        raise TrustError.expected(f"{where}: a signature of its content", "another", "it was changed; ask for it again")
+        raise TrustError.expected(f"{where}: a signature of its content", "another", _CHANGED)
+
+
+def signer_of(chain: bytes, signature: str, content: bytes, where: str) -> tuple[str, str]:
+    """Identity and key of whoever signed some bytes, by its own certificate: the key's fingerprint is to be compared.
+
+    Args:
+        chain: Certificate of the signer first, in PEM; no authority is asked.
+        signature: The signature in base64.
+        content: What was signed.
+        where: Name of the file, for the message.
+
+    Raises:
+        TrustError: The certificate cannot be read, or the signature is of other bytes.
+    """
+    try:
+        certificate = x509.load_pem_x509_certificates(chain)[0]
+        fits = _fits(certificate, base64.b64decode(signature, validate=True), content)
+    except (ValueError, UnsupportedAlgorithm, x509.InvalidVersion):
+        fits = False
+    if not fits:
+        raise TrustError.expected(f"a signature of the content of {where}", "another", _CHANGED)
+    return identity_of(certificate), key_fingerprint(certificate.public_key())
 
 
 def _fits(certificate: x509.Certificate, signature: bytes, content: bytes) -> bool:

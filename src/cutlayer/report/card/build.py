@@ -20,6 +20,7 @@ from cutlayer.report.sections.malicious import sentences
 from cutlayer.report.sections.protections import REPRODUCIBLE, label_free_parties
 from cutlayer.report.sections.scope import untried
 from cutlayer.results.privacy_card import PrivacyCard
+from cutlayer.results.run_files import files_statement
 from cutlayer.training.folder import RunFolder
 
 
@@ -60,5 +61,5 @@ def build_card(path: Path) -> PrivacyCard:
         subgroups=subgroups,
         fields=fields_of(facts),
         registry=registry_of(facts),
-        not_shown=(*supplied, *NOT_SHOWN, *missing, *forgotten),
+        not_shown=(f"Files of the run: {files_statement(report.files)}.", *supplied, *NOT_SHOWN, *missing, *forgotten),
     )

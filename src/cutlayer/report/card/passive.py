@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 from cutlayer.data.forgotten import FORGOTTEN
 from cutlayer.report.alignment import disclosed
-from cutlayer.report.card.facts import TRUST, account_facts, attack_facts, exposure, totals_without_theorem
+from cutlayer.report.card.facts import DRAWN, TRUST, account_facts, attack_facts, exposure, totals_without_theorem
 from cutlayer.report.card.fields import FORGOT, NOT_SHOWN, fields_of, registry_of
 from cutlayer.report.evidence import feature_evidence, learns_of, ranked
 from cutlayer.report.passive.headline import passive_headline
@@ -16,6 +16,7 @@ from cutlayer.report.sections.protections import REPRODUCIBLE
 from cutlayer.results.audit import UNMEASURED_BY_PASSIVE
 from cutlayer.results.passive import PassiveReport
 from cutlayer.results.privacy_card import AttackEvidence, PrivacyCard
+from cutlayer.results.run_files import files_statement
 
 
 def passive_card(report: PassiveReport) -> PrivacyCard:
@@ -40,6 +41,7 @@ def passive_card(report: PassiveReport) -> PrivacyCard:
         fields=fields_of(facts),
         registry=registry_of(facts),
         not_shown=(
+            f"Files of the run: {files_statement(report.files)}.",
             *([REPRODUCIBLE] * report.reproducible_noise),
             *NOT_SHOWN,
             *([FORGOT.format(party=report.party)] * (FORGOTTEN in report.rows.left_out)),
@@ -56,7 +58,8 @@ def _facts(report: PassiveReport, evidence: Sequence[AttackEvidence]) -> SimpleN
     training = next(part.rows for part in report.releases if part.part == "training")
     unprotected = totals_without_theorem(report.ledger.totals)
     gradients = any(message.kind == "gradient" and message.received for message in report.messages)
-    back = "gradients of its embeddings" if gradients else "no gradients"
+    drawn = f"{DRAWN} and " * any(message.kind == "labels" and message.received for message in report.messages)
+    back = "gradients of its embeddings" if gradients else f"{drawn}no gradients"
     parts = ", ".join(f"{count(part.rows)} {part.part}" for part in report.releases)
     ratio = f"{count(training)} training rows to {count(report.parameters)} parameters"
     passives = "; ".join(f"{name} has features and a bottom model" for name in report.passives)

@@ -13,6 +13,7 @@ from cutlayer.report.carried import carried_of
 from cutlayer.results.audit import PassiveAudit
 from cutlayer.results.passive import PassiveReport, PassiveRun
 from cutlayer.results.privacy_card import PartyColumns
+from cutlayer.training.file_digests import compared
 from cutlayer.training.folder import OUTCOME, RunFolder
 
 
@@ -29,6 +30,7 @@ def build_passive(path: Path) -> PassiveReport:
     if run.party not in job.passives:
         wanted = f"a passive party of the job ({', '.join(job.passives)}) in {path / OUTCOME}"
         raise RunFolderError.expected(wanted, ascii(run.party[:80]), PassiveRun.remedy)
+    files = compared(path)
     audit = PassiveAudit.read(path / "audit.json")
     encoder = folder.data(run.party) / "encoder.json"
     used = Encoder.from_json(encoder.read_bytes(), str(encoder)).names if encoder.exists() else None
@@ -38,7 +40,8 @@ def build_passive(path: Path) -> PassiveReport:
         features=audit.features,
         skipped=audit.skipped,
         guarantees=audit.guarantees,
-        findings=audit.findings,
+        findings=(*(files.findings if files else ()), *audit.findings),
+        files=files,
         folder=str(path),
         asked=tuple(attack.name for attack in resolve(catalogue, job.task, "passive").features),
         ledger=Ledger.from_json(folder.read_json("ledger.json")),

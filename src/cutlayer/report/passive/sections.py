@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from cutlayer.channel.kinds import MEANINGS, Kind
+from cutlayer.channel.kinds import Kind, meaning_of
 from cutlayer.config.aggregate import UNDATED
 from cutlayer.report.alignment import alignment_section
 from cutlayer.report.carried import carried_section
@@ -39,6 +39,7 @@ from cutlayer.results.audit import UNMEASURED_BY_PASSIVE
 from cutlayer.results.features import ColumnValue, FeatureResult
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.passive import MessageCount, PartReleases, PassiveReport
+from cutlayer.results.run_files import files_statement
 
 RUN_AUDIT = "`cutlayer audit {folder} --attack inversion` attacks what was recorded"
 _LAST_START = "The run was resumed: messages are those of its last start. `cutlayer trail show` has all of them."
@@ -70,7 +71,7 @@ def passive_sections(report: PassiveReport) -> tuple[Section, ...]:
 def _findings(report: PassiveReport) -> Section | None:
     if not report.findings:
         return None
-    text = f"{times(len(report.findings), 'finding')} about columns of {report.party}."
+    text = f"{times(len(report.findings), 'finding')} about columns of {report.party}, or files of the run."
     blocks = (Findings(report.findings),)
     return Section("findings", "Findings", blocks, blocks, "Findings", (Answer("Findings", text),))
 
@@ -132,7 +133,7 @@ def _messages(messages: Sequence[MessageCount], direction: str) -> Table:
         (number("Messages"), lambda message: count(message.sent if sent else message.received)),
         (number("Rows"), lambda message: count(message.rows) if message.rows else "none"),
         (number("Bytes"), lambda message: size(message.bytes_sent if sent else message.bytes_received)),
-        (Column("What it is", "statement"), lambda message: MEANINGS.get(message.kind, "unknown to this version")),
+        (Column("What it is", "statement"), lambda message: meaning_of(message.kind)),
     ]
     if not sent:
         del columns[2]
@@ -298,6 +299,7 @@ def _unmeasured(report: PassiveReport) -> Section:
 def _job(report: PassiveReport) -> Section:
     facts = (
         ("Run folder", report.folder),
+        ("Its files", files_statement(report.files)),
         ("Job digest", report.job_digest),
         ("Training", f"{report.training}, in the trails and model cards of its parties"),
         ("Ended", date(report.created)),

@@ -9,6 +9,7 @@ from cutlayer.report.section import Block, Code, Column, Facts, Fold, Paragraph,
 from cutlayer.report.sections.columns import columns_table
 from cutlayer.results.report import Report
 from cutlayer.results.run import RunInfo, TaskInfo
+from cutlayer.results.run_files import files_statement
 
 _IN_ONE_PROCESS = (
     "All parties ran in one process: ids and order are how it matches their rows, and left no machine. Between "
@@ -118,6 +119,7 @@ def job(report: Report) -> Section:
     facts = (
         ("Run", run.id),
         ("Folder", run.folder),
+        ("Its files", files_statement(report.files)),
         ("Job digest", run.job_digest),
         *((("Training", f"{run.training}, in the trails and model cards of its parties"),) if run.training else ()),
         ("Started", run.created),

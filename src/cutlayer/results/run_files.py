@@ -1,0 +1,57 @@
+"""Whether the files of a run folder are those that the run wrote."""
+
+from __future__ import annotations
+
+from cutlayer.config import FrozenModel
+from cutlayer.results.finding import Finding
+
+CHANGED = Finding(
+    code="CL124",
+    severity="error",
+    title="a file of the run was changed",
+    detail="",
+    remedy="ask for the folder again; cutlayer audit computes audit.json anew, of transcripts that are as they were",
+    owner="",
+)
+
+
+class RunFiles(FrozenModel):
+    """The files of a run, compared with the digests that the run wrote at its end.
+
+    Attributes:
+        same: Number of files with the digest of the run.
+        changed: Names of those with another one.
+        absent: Names of those that are not there, or cannot be read.
+        audited: Names of those that a later audit replaced, whose digests nobody signed.
+        signer: Identity that the certificate of the signature states; empty where the digests are unsigned.
+        key: Fingerprint of the key that signed.
+    """
+
+    same: int
+    changed: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
+    audited: tuple[str, ...] = ()
+    signer: str = ""
+    key: str = ""
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """CL124 where a file was changed."""
+        detail = f"not as the run wrote it: {_named(self.changed)}"
+        return (CHANGED.model_copy(update={"detail": detail}),) if self.changed else ()
+
+
+def files_statement(files: RunFiles | None) -> str:
+    """What the digests of a run show, and who could have made them."""
+    if files is None:
+        return "no digests: what was changed since cannot be known"
+    parts = {"changed": files.changed, "missing or unreadable": files.absent, "of a later audit": files.audited}
+    listed = "".join(f", {_named(names)} {what}" for what, names in parts.items() if names)
+    by = f"digests of the run signed by {files.signer} with the key {files.key}, to be compared with that party's"
+    unsigned = "digests unsigned, so that whoever changed a file could also have changed its digest"
+    return f"{files.same:,} as the run wrote them{listed}; {by if files.signer else unsigned}"
+
+
+def _named(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
+    return f"{', '.join(ascii(name)[1:-1] for name in names[:3])}{more}"
