@@ -160,7 +160,7 @@ def _gains(below: Numbers, whole: Numbers, least: int) -> Numbers:
     """
     (sums, sizes), (total, count) = below, whole[:, :, None]
     above = count - sizes
-    gains: npt.NDArray[np.float32] = np.square(sums - sizes * (total / np.maximum(count, 1)))
+    gains: Numbers = np.square(sums - sizes * (total / np.maximum(count, 1)))
     gains *= count / np.maximum(sizes * above, 1)
     gains[np.minimum(sizes, above) < least] = -np.inf
     return gains
