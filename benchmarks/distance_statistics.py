@@ -8,8 +8,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from cutlayer.kernels.dependence.distance_statistics import distance_mean_and_variance, distance_statistics
 from cutlayer.kernels.dependence.pairwise import tile_size
+from studies.adaptive_embedding.distance_statistics import distance_mean_and_variance, distance_statistics
 
 
 def sample(n: int, width: int) -> Tensor:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from cutlayer.consent import allowed
 from cutlayer.models import BottomModel, Inputs
 from cutlayer.models.cnn import CnnBottom, CnnBottomConfig
 from cutlayer.models.resnet18 import ResNet18Bottom, ResNet18BottomConfig
@@ -26,6 +27,7 @@ from cutlayer.protections.contract.chain import Chain
 from cutlayer.protections.contract.keyed_noise import Noise
 from cutlayer.protections.contract.views import Mode, PassiveView
 from cutlayer.training.process import keep_freed_memory
+from studies.adaptive_embedding.protection import privacy_of
 
 PEER, BATCH, WIDTH, CLASSES, ROWS = "active", 128, 64, 10, 5_000
 IMAGE = (3, 32, 16)
@@ -34,7 +36,7 @@ NOISE: Mapping[str, Any] = {"clip": 1.0, "noise_multiplier": 1.0}
 VARIANTS: Mapping[str, Mapping[str, Any] | None] = {
     "undefended": None,
     "noise": NOISE,
-    "rescale": {**NOISE, "rescale": "paper"},
+    "rescale": {**NOISE, "estimate": {}},
     "adjust": {**NOISE, "adjust": {"classes": CLASSES}},
     "adjust, 1 round": {**NOISE, "adjust": {"classes": CLASSES, "rounds": 1}},
 }
@@ -164,7 +166,8 @@ def _side(build_bottom: Callable[[], BottomModel], options: Mapping[str, Any] | 
 
 
 def _chain(options: Mapping[str, Any] | None) -> Chain:
-    chain = Chain("passive", [] if options is None else [build("dp_embedding", options, "privacy")])
+    with allowed("studies"):
+        chain = Chain("passive", [build(name, noise, "privacy") for name, noise in privacy_of(options).items()])
     context = Context(
         party="passive",
         peers=(PEER,),

@@ -1,7 +1,8 @@
 """The job that `init` writes, on CSV tables of any length: the forecast of `check`, the run, and boosting too.
 
 `python -m benchmarks.first_job_scale --rows 1000000` makes a bank's table of 7 columns and a telco's of 13, and calls
-the command line as a user does, each verb in a process of its own.
+the command line as a user does, each verb in a process of its own. With `--rows 4000 --numbers 396` the telco has 400
+columns besides its ids.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ print(json.dumps({"auc": roc_auc_score(label[:test], model.decision_function(col
 """
 
 
-def make_tables(folder: Path, rows: int, seed: int = 0) -> None:
+def make_tables(folder: Path, rows: int, seed: int = 0, numbers: int = 8) -> None:
     """Write `bank.csv`, with the labels, and `telco.csv`, whose rows are in another order, a million rows at a time."""
     draw = np.random.default_rng(seed)
     ids = draw.permutation(rows) + 10 * rows
     for start in range(0, rows, _BLOCK):
-        bank, telco = _drawn(draw, ids[start : start + _BLOCK])
+        bank, telco = _drawn(draw, ids[start : start + _BLOCK], numbers)
         shuffled = telco.sample(frac=1, random_state=seed)
         for name, table in {"bank": bank, "telco": shuffled}.items():
             with (folder / f"{name}.csv").open("ab") as file:
@@ -53,7 +54,9 @@ def make_tables(folder: Path, rows: int, seed: int = 0) -> None:
                 csv.write_csv(pa.Table.from_pandas(table, preserve_index=False), file, options)
 
 
-def _drawn(draw: np.random.Generator, ids: npt.NDArray[np.int64]) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _drawn(
+    draw: np.random.Generator, ids: npt.NDArray[np.int64], numbers: int = 8
+) -> tuple[pd.DataFrame, pd.DataFrame]:
     rows = len(ids)
     bank: dict[str, Any] = {
         "id": ids,
@@ -63,7 +66,7 @@ def _drawn(draw: np.random.Generator, ids: npt.NDArray[np.int64]) -> tuple[pd.Da
         "balance": np.round(draw.normal(0, 1000, rows), 2),
         "tenure": draw.integers(0, 40, rows),
     }
-    telco: dict[str, Any] = {"id": ids, **{f"n{n}": np.round(draw.normal(size=rows), 4) for n in range(8)}}
+    telco: dict[str, Any] = {"id": ids, **{f"n{n}": np.round(draw.normal(size=rows), 4) for n in range(numbers)}}
     telco |= {
         "plan": draw.choice(["S", "M", "L", "XL"], rows),
         "region": draw.choice([f"r{n}" for n in range(20)], rows),
@@ -94,17 +97,18 @@ def timed(folder: Path, *command: str) -> dict[str, Any]:
     }
 
 
-def measure(rows: int, *, protect: str = "labels", boosting: bool = True) -> dict[str, Any]:
+def measure(rows: int, *, numbers: int = 8, protect: str = "labels", boosting: bool = True) -> dict[str, Any]:
     """One line: the forecast, the run with its audit and baselines, and boosting of all columns in one place.
 
     Args:
         rows: Number of rows of both tables.
+        numbers: Number of normal numbers among the telco's columns, 4 or more; the label depends on four.
         protect: What `init` protects: `labels` by a sketch, `both` by grades.
         boosting: Whether to fit boosting too.
     """
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        make_tables(folder, rows)
+        make_tables(folder, rows, numbers=numbers)
         cutlayer = ("-m", "cutlayer")
         timed(folder, *cutlayer, "init", ".", "--protect", protect, "--yes", "--json")
         forecast = timed(folder, *cutlayer, "check", "job.yaml", "--json")["printed"]
@@ -113,6 +117,7 @@ def measure(rows: int, *, protect: str = "labels", boosting: bool = True) -> dic
         pooled = {share: timed(folder, "-c", _BOOSTING, ".", str(share)) for share in shares}
     return {
         "rows": rows,
+        "numbers": numbers,
         "protect": protect,
         "forecast_mb": forecast["memory_bytes"] / 1e6,
         "forecast_seconds": forecast["seconds_per_epoch"],
@@ -126,6 +131,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Print a line as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--numbers", type=int, default=8)
     parser.add_argument("--protect", choices=("labels", "both"), default="labels")
     parser.add_argument("--no-boosting", action="store_false", dest="boosting")
     print(json.dumps(measure(**vars(parser.parse_args(arguments))), indent=1))

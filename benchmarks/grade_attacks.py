@@ -3,7 +3,7 @@
 - `chosen`: labels that are an attribute of the partner's, whole and mixed with true ones.
 - `reads`: the best guess of the partner's columns, by known rows: from the bank's columns and labels, from grades, from
   several refits, from the ideal output, and from what another partner has; and which rows were in the fit.
-- `jobs`, `members`: see `benchmarks.grade_jobs`.
+- `jobs`, `members`: see `benchmarks.grade_jobs`; `together`: see `benchmarks.grade_together`.
 
 Results are appended to a file, one line for each case; what is there is not measured again. Which honest grades the
 default limit refuses is counted from the results of `python -m benchmarks grades`.
@@ -250,14 +250,14 @@ def _membership(rows: Rows, graded: Graded, seed: int) -> dict[str, float]:
 
 
 Part = tuple[Callable[[str, Path, int, set[str], int], Iterator[dict[str, Any]]], Sequence[str]]
-PARTS = ("chosen", "reads", "jobs", "members")
+PARTS = ("chosen", "reads", "jobs", "members", "together")
 
 
 def _parts() -> Mapping[str, Part]:
     """How each part is measured, and on which data sets."""
-    from benchmarks import grade_jobs
+    from benchmarks import grade_jobs, grade_together
 
-    measures = (chosen, reads, grade_jobs.jobs, grade_jobs.members)
+    measures = (chosen, reads, grade_jobs.jobs, grade_jobs.members, grade_together.together)
     return {part: (measure, CHOSEN) for part, measure in zip(PARTS, measures, strict=True)}
 
 
@@ -286,6 +286,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def page(lines: Sequence[Mapping[str, Any]]) -> str:
     """The tables of all parts, as Markdown."""
     from benchmarks.grade_jobs import of_jobs, of_members
+    from benchmarks.grade_together import of_together
 
     of = {part: [line for line in lines if line["part"] == part] for part in PARTS}
     return "\n".join(
@@ -301,6 +302,8 @@ def page(lines: Sequence[Mapping[str, Any]]) -> str:
             *of_jobs(of["jobs"]),
             "",
             *of_members(of["members"]),
+            "",
+            *of_together(of["together"]),
             "",
         ]
     )

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 from cutlayer.audit.leak import BEST_ASSIGNMENT
 from cutlayer.config import Job, near_miss
+from cutlayer.consent import allowed
 from cutlayer.errors import ConfigError, LockHeld
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
@@ -201,11 +202,12 @@ def run_trial(study: Study, trial: Trial, work: Path, progress: Progress) -> dic
     """Run the trial's job and read the study's values from its run folder, which is then removed."""
     shutil.rmtree(work, ignore_errors=True)
     keys = Keys(work.parent / "keys", study_key(trial.job), simulated=True)
-    folder = execute(trial.job, work, Options(keys, tables=trial.tables), progress)
+    with allowed("studies"):  # a study may have models and protections of its own
+        folder = execute(trial.job, work, Options(keys, tables=trial.tables), progress)
+        measured = study.measure(trial, folder)
     summary, audit = folder.summary, folder.audit.runs[RunKind.THIS_RUN]
     leaks = worst_leaks(audit.leaks)
     layers = {f"{layer.party}/{layer.layer}": _worst(layer) for layer in audit.layers}
-    measured = study.measure(trial, folder)
     shutil.rmtree(work)
     return {
         "group": trial.group,

@@ -13,17 +13,6 @@ import pytest
 from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 
 CHROMIUM = shutil.which("chromium")
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-dev-shm-usage",
-    "--enable-logging=stderr",
-]
 HEIGHT = 844
 SCHEMES: dict[Literal["light", "dark"], dict[str, Any]] = {
     "light": {},

@@ -242,7 +242,7 @@ BRIEF = (
 )
 """Folders in which fitted models are no subject: they try fewer strengths of the regularisation, trees and steps.
 
-Nor are the repetitions of an audit, but in `audit`.
+Nor are the repetitions of an audit, but in `audit`, and the masks of ids, but in `alignment`.
 """
 
 
@@ -304,20 +304,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def _briefly(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Most of a small run's time goes into a choice of strengths, which `models` tests, its audit, and the start of an
-    engine for each of its tables, which `data` tests.
+    """Most of a small run's time goes into a choice of strengths, which `models` tests, its audit, the start of an
+    engine for each of its tables, which `data` tests, and the check of its bottom models, which `models` tests too.
     """
     if not any(request.path.is_relative_to(TESTS / folder) for folder in BRIEF):
         yield
         return
-    from tests.cli.jobs import audit_briefly, share_engine
+    from tests.alignment.quick_masks import mask_quickly
+    from tests.cli.jobs import audit_briefly, share_engine, write_jobs_once
     from tests.models.estimator_rows import fit_briefly
+    from tests.parties.row_checks import check_each_architecture_once
 
     with pytest.MonkeyPatch.context() as patched:
         fit_briefly(patched)
         share_engine(patched)
+        write_jobs_once(patched)
+        check_each_architecture_once(patched)
         if not request.path.is_relative_to(TESTS / "audit"):
             audit_briefly(patched)
+        if not request.path.is_relative_to(TESTS / "alignment"):
+            mask_quickly(patched)
         yield
 
 

@@ -8,7 +8,8 @@ from cutlayer.cli.app import _command
 from cutlayer.report.html import environment
 from cutlayer.training.process import _openblas_with_scipy
 
-TEMPLATES = ("report.html.j2", "page.html.j2")
+TEMPLATES = ("blocks.html.j2", "report.html.j2", "page.html.j2")
+"""Those of pages, and what both import when they are rendered."""
 
 
 def prepare() -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.optim import optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from cutlayer.kernels.dependence import distance_correlation, distance_statistics, pairwise
+from cutlayer.kernels.dependence import distance_correlation, pairwise
 from cutlayer.parties.compute import resident
 
 ELSEWHERE = torch.device("meta")
@@ -138,7 +138,6 @@ def pretending() -> Iterator[torch.device]:
         # Elsewhere its factors stay on the device, and then it rounds in another order than on the CPU.
         mock.patch.object(distance_correlation, "reads_freely", return_value=True),
         mock.patch.object(distance_correlation, "tile_size", return_value=pairwise.tile_size(CPU)),
-        mock.patch.object(distance_statistics, "tile_size", return_value=pairwise.tile_size(CPU)),
         mock.patch.object(torch, "tensor", _tensor),
         mock.patch.object(resident, "free_bytes", return_value=1 << 40),
         _Pretending(),

@@ -24,7 +24,7 @@ import cutlayer.audit.findings  # noqa: F401 (registers the checks)
 from cutlayer.accounting.events import Event
 from cutlayer.attacks import REGISTRY as ATTACKS
 from cutlayer.audit.checks import CHECKS
-from cutlayer.channel.kinds import MEANINGS, Kind
+from cutlayer.channel.kinds import Kind
 from cutlayer.channel.message import SHAPES
 from cutlayer.cli.list_ import Catalogue, entries
 from cutlayer.cli.verb import entries_of
@@ -124,7 +124,7 @@ def messages() -> str:
         shape = SHAPES[kind]
         tensors = (f"`{name}` {str(dtype).removeprefix('torch.')}" for name, (dtype, _) in shape.tensors.items())
         content = ", ".join([*tensors, *(f"`{name}`" for name in shape.fields)])
-        lines.append(f"| `{kind}` | {MEANINGS[kind]} | {content or 'nothing more'} |")
+        lines.append(f"| `{kind}` | {kind.meaning} | {content or 'nothing more'} |")
     return "\n".join(lines)
 
 

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from cutlayer.config import Job, validated
+from studies.adaptive_embedding.protection import privacy_of
 from studies.feature_privacy.settings import (
     ADJUST,
     DATA_SETS,
@@ -113,7 +114,7 @@ def job_of(group: Group, name: str, setup: Setup, seed: int) -> Job:
         own = raw["parties"][party]
         own["audit"] = {**own["audit"], "attacks": (), **({"rows": RECORDED} if group.images else {})}
         if name != UNPROTECTED:
-            own["privacy"] = {"dp_embedding": _protection(data, name, setup)}
+            own["privacy"] = privacy_of(_protection(data, name, setup))
     raw["parties"][OWNER]["audit"] = {"every": "never"}
     return validated(Job, raw, "study")
 
@@ -122,7 +123,7 @@ def _protection(data: DataSet, name: str, setup: Setup) -> Mapping[str, Any]:
     section: dict[str, Any] = {"clip": setup.clip, "epsilon": data.epsilon, "delta": DELTA}
     section |= {"per": "release", "calibration": "classical"}
     if name in (RESCALE, FULL):
-        section |= {"rescale": "paper", "estimate": {"every": 1}}
+        section["estimate"] = {"every": 1}
     if name in (ADJUST, FULL):
         section["adjust"] = {"classes": data.classes, "fuzzifier": FUZZIFIER, "threshold": THRESHOLD}
     return section

@@ -6,18 +6,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from cutlayer.consent import allowed
-from cutlayer.jobs.options import Progress
-from cutlayer.protections.dp_embedding.adjust import AdjustConfig
 from cutlayer.results.run import RunKind
 from cutlayer.training.folder import RunFolder
+from studies.adaptive_embedding.adjust import AdjustConfig
+from studies.adaptive_embedding.protection import noise_of
 from studies.clip_bound.page import clip_bound_page
 from studies.clip_bound.settings import CIFAR, FUZZIFIER, GROUPS, LARGE, MNIST, THRESHOLD, job_of, setting_of
 from studies.feature_privacy.diagnostics import embedding_values, gradient_values
 from studies.feature_privacy.settings import DELTA, EPOCHS
 from studies.page import Page
 from studies.results import Results
-from studies.trials import Study, Trial, run_trial
+from studies.trials import Study, Trial
 
 
 class ClipBoundStudy(Study):
@@ -27,11 +26,11 @@ class ClipBoundStudy(Study):
     title = "Rescaling of private embeddings and the bound C"
     source = "Mi et al. 2023 (arXiv 2308.02362)"
     advice = (
-        "Choose C near the norm of the embeddings and a learning rate that trains. `rescale: paper` gains much where C "
-        "is above that norm and the rate is low, as on the digits and on all of MNIST however its images are cut, and "
-        "loses behind a linear cut with a small C or at a higher rate. On the digits, Adult and CIFAR-10 a smaller C "
-        "without rescaling predicts about as well and keeps its guarantee; on MNIST it predicts far worse. On the "
-        "digits a higher rate predicts far better than either."
+        "Choose C near the norm of the embeddings and a learning rate that trains. The estimated scale gains much "
+        "where C is above that norm and the rate is low, as on the digits and on all of MNIST however its images are "
+        "cut, and loses behind a linear cut with a small C or at a higher rate. On the digits, Adult and CIFAR-10 a "
+        "smaller C without rescaling predicts about as well and keeps its guarantee; on MNIST it predicts far "
+        "worse. On the digits a higher rate predicts far better than either."
     )
     settings = (
         "[Private embeddings as published](feature-privacy.md) trains with a linear cut, C 1, Adam 1e-3 and a hidden "
@@ -67,11 +66,6 @@ class ClipBoundStudy(Study):
                     job = job_of(group, protection, setup, seed)
                     yield Trial(name, setting_of(protection, setup), seed, job, tables)
 
-    def train(self, trial: Trial, work: Path, progress: Progress) -> dict[str, Any]:
-        """A run of the job; the network of the images is the study's own."""
-        with allowed("studies.clip_bound.maps"):
-            return run_trial(self, trial, work, progress)
-
     def measure(self, trial: Trial, folder: RunFolder) -> dict[str, Any]:
         """Accuracy, and the diagnostics of the first passive party's embeddings and of its clusters of gradients."""
         data = GROUPS[trial.group].data
@@ -79,7 +73,7 @@ class ClipBoundStudy(Study):
         accuracy = {row.name: row.metrics["accuracy"] for row in folder.summary.utility.rows}
         clusters = AdjustConfig(classes=data.classes, fuzzifier=FUZZIFIER, threshold=THRESHOLD)
         values = gradient_values(trial.job, folder, party, clusters)
-        noise = trial.job.parties[party].protections.get("dp_embedding")
+        noise = noise_of(trial.job.parties[party].protections)
         if noise is not None:
             values |= embedding_values(trial.job, folder, party, noise["clip"])
         epochs = [record["metrics"]["accuracy"] for record in folder.history()]

@@ -11,6 +11,7 @@ from cutlayer.config import Job, validated
 from cutlayer.kernels.noise.gaussian_mechanism import best_auc
 from cutlayer.results.run import RunKind
 from cutlayer.training.folder import RunFolder
+from studies.adaptive_embedding.protection import privacy_of
 from studies.datasets import adult
 from studies.embedding_budget.claims import (
     DELTA,
@@ -67,7 +68,7 @@ class EmbeddingBudgetStudy(Study):
         "components need a `linear` bottom model, over the columns or the pixels. Every passive party of a training "
         f"has the same protection; each party has its own total, for its own rows, at delta {DELTA:g}. Rows are "
         "clipped to norm 1, or scaled to it (`rescale: sphere`).\n\n"
-        "Three ways to spend a total: the *paper's form* (`rescale: paper`) with its noise set as if all releases of "
+        "Three ways to spend a total: the *paper's form* (an estimated scale) with its noise set as if all releases of "
         "the run together cost the total; *per epoch*, ours with `rescale: sphere` and `per: run`; *once*, ours with "
         "`release: once` and a bottom model that each party fits in advance (`pca`: principal components of its own "
         f"columns; `gradients`: fitted to the task gradients of the first {WARM_UP} epochs, in which "
@@ -136,10 +137,10 @@ def _trials(group: str, seed: int, tables: Mapping[str, Any]) -> Iterator[Trial]
     fits = {fit.name: fit for fit in FITS}
     for total in TOTALS:
         for method in METHODS:
-            rescale = "paper" if method == PAPER_FORM else "sphere"
-            noise = {"clip": 1.0, "epsilon": total, "delta": DELTA, "rescale": rescale}
+            form: dict[str, Any] = {"estimate": {}} if method == PAPER_FORM else {"rescale": "sphere"}
+            noise = {"clip": 1.0, "epsilon": total, "delta": DELTA, **form}
             for width in widths(group, method):
-                job = _job(group, seed, width, {"dp_embedding": noise}, fits.get(method))
+                job = _job(group, seed, width, privacy_of(noise), fits.get(method))
                 yield Trial(group, budgeted(method, total, width), seed, job, tables)
 
 

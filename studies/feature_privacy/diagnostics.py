@@ -12,13 +12,14 @@ from torch import Tensor
 from cutlayer.channel.transcript import Step, read_epochs
 from cutlayer.config import Job
 from cutlayer.data.streams import RandomStream
-from cutlayer.kernels.dependence.distance_statistics import distance_statistics, largest_distance
 from cutlayer.kernels.rows.row_norms import clip_rows, rows_to_norm
-from cutlayer.protections.dp_embedding.adjust import AdjustConfig, pseudo_labels
-from cutlayer.protections.dp_embedding.rescale import EstimateConfig
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.recorder import read_truth
 from cutlayer.training.trained import Run
+from studies.adaptive_embedding.adjust import AdjustConfig, pseudo_labels
+from studies.adaptive_embedding.distance_statistics import distance_statistics, largest_distance
+from studies.adaptive_embedding.protection import noise_of
+from studies.adaptive_embedding.rescale import EstimateConfig
 
 BATCH = 512
 """Number of rows whose pairwise distances are measured."""
@@ -46,7 +47,7 @@ def embedding_values(job: Job, folder: RunFolder, party: str, clip: float) -> Di
     """
     run = Run(job, folder)
     labels, training, store, bottom = run.truth, run.training, run.stores[party], run.bottom(party)
-    rescale = (job.parties[party].protections["dp_embedding"] or {}).get("rescale", "off")
+    rescale = (noise_of(job.parties[party].protections) or {}).get("rescale", "off")
 
     def embed(rows: Tensor) -> Tensor:
         with torch.no_grad():

@@ -16,6 +16,7 @@ from scipy.io import loadmat
 from cutlayer.config import Job, TableConfig, validated
 from cutlayer.data.sources import open_source
 from cutlayer.kernels.noise import gaussian_mechanism as gaussian
+from studies.adaptive_embedding.protection import privacy_of
 from studies.datasets import ADULT_TABLE, existing, handwritten
 from studies.image_halves import IMAGE, LABEL, read_images
 
@@ -93,10 +94,9 @@ class DataSet:
         once = setting == ONCE
         attacks = ["inversion"] * (setting in INVERTED) + ["membership"] * (setting in SHADOWED)
         audit = {"attacks": attacks, "every": "end", "rows": _RECORDED, "max_megabytes": 2048}
-        noise = self.protection(setting)
         passive = {
             "role": "passive",
-            "privacy": {} if noise is None else {"dp_embedding": noise},
+            "privacy": privacy_of(self.protection(setting)),
             "audit": audit,
             **({"features": {"numbers": self.numbers}} if self.numbers else {}),
             **({"fit": {"kind": "gradients"}} if once else {}),
@@ -119,7 +119,7 @@ class DataSet:
         return validated(Job, raw, "study")
 
     def protection(self, setting: str) -> dict[str, Any] | None:
-        """Section `dp_embedding` of both passive parties; `None` without protection."""
+        """Settings of the noise of both passive parties; `None` without protection."""
         if setting == UNPROTECTED:
             return None
         if setting in LARGE:
@@ -129,7 +129,7 @@ class DataSet:
             return self.protection(VANILLA)
         if setting in (PER_RUN, ONCE):
             return {"clip": CLIP, "epsilon": self.total, "delta": DELTA, "rescale": "sphere"}
-        rescale = {"rescale": "paper"} if setting in (RESCALE, FULL) else {}
+        rescale: dict[str, Any] = {"estimate": {}} if setting in (RESCALE, FULL) else {}
         stop = {"stop": STOP} if setting == STOPPED else {}
         adjust = {"adjust": {"classes": self.classes, **stop}} if setting in (ADJUST, FULL, STOPPED) else {}
         papers = {"epsilon": self.epsilon, "delta": DELTA, "per": "release", "calibration": "classical"}

@@ -13,10 +13,10 @@ from torch import Tensor
 from cutlayer.jobs.options import Progress
 from cutlayer.parties.session.observer import EpochRecord
 from cutlayer.problem.task import Task
-from cutlayer.protections.dp_embedding.adjust import AdjustConfig
 from cutlayer.results.features import FeatureResult
 from cutlayer.results.run import RunKind
 from cutlayer.training.folder import RunFolder
+from studies.adaptive_embedding.adjust import AdjustConfig
 from studies.feature_privacy.claims import FIRST, LAST, MEAN, ONLY, TOGETHER
 from studies.feature_privacy.diagnostics import embedding_values, gradient_values
 from studies.feature_privacy.page import feature_privacy_page

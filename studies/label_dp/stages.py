@@ -19,11 +19,11 @@ from torch.nn import functional
 from cutlayer.config import Job
 from cutlayer.data.batches import Schedule
 from cutlayer.kernels.fits.forward_correction import likelihood_loss
-from cutlayer.kernels.noise.prior_response import likely_classes, randomized_response_with_prior
 from cutlayer.parties.drive.random_state import starting_key
 from cutlayer.parties.stopping import EarlyStopping
 from cutlayer.training.joint import JointModel, fit
 from cutlayer.training.process import run_threads
+from studies.label_dp.prior_response import likely_classes, randomized_response_with_prior
 from studies.label_dp.redrawing import Pooled, pooled
 from studies.trials import study_key
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from cutlayer.config import Job
-from cutlayer.protections.dp_embedding.adjust import AdjustConfig
 from cutlayer.training.folder import RunFolder
+from studies.adaptive_embedding.adjust import AdjustConfig
 from studies.clip_bound.settings import FUZZIFIER, THRESHOLD
 from studies.feature_privacy.diagnostics import embedding_values, gradient_values
 from studies.feature_privacy.settings import CLIP

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cutlayer.config import Job, validated
+from studies.adaptive_embedding.protection import ADAPTIVE
 from studies.clip_bound.settings import FUZZIFIER, THRESHOLD
 from studies.datasets import avazu, criteo, with_audit, with_epochs, with_linear_top, with_more_steps, with_positives
 from studies.departures.claims import MULTI_HEAD, rate_setting
@@ -93,7 +94,7 @@ def masked(seed: int, setting: str) -> Job:
     """
     raw = _attacked(ADJUSTED.job(setting, seed)).model_dump()
     for party in ADJUSTED.parties if setting == ADJUST else ():
-        noise = raw["parties"][party]["privacy"]["dp_embedding"]
+        noise = raw["parties"][party]["privacy"][ADAPTIVE]
         noise["adjust"] |= {"fuzzifier": FUZZIFIER, "threshold": THRESHOLD}
     return validated(Job, raw, "study")
 

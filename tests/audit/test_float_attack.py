@@ -14,8 +14,8 @@ from cutlayer.kernels.noise import lattice
 from cutlayer.kernels.noise.aes import standard_normal
 from cutlayer.kernels.noise.lattice import lattice_step
 from cutlayer.kernels.rows.row_norms import clip_rows
+from cutlayer.protections import dp_embedding
 from cutlayer.protections.contract.views import PassiveView
-from cutlayer.protections.dp_embedding import dp_embedding
 from tests.parties.runs import PASSIVES, raw_job, record, run, tables
 from tests.protections.float_attack import impossible
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks import grade_attacks, grade_jobs, graded_rows
+from benchmarks import grade_attacks, grade_jobs, grade_together, graded_rows
 from benchmarks.utility.datasets import DataSet
 from cutlayer.attacks.feature import best_guess
 from cutlayer.models.bottom_fits.grade import GradeFit
@@ -28,7 +28,7 @@ def _brief(monkeypatch: pytest.MonkeyPatch) -> None:
     def brief(**_: Any) -> GradeFit:
         return GradeFit(candidates=("linear",), folds=2, least_z=0)
 
-    for module in (grade_attacks, grade_jobs):
+    for module in (grade_attacks, grade_jobs, grade_together):
         monkeypatch.setattr(module, "labelled", lambda name, folder: data)
     monkeypatch.setattr(graded_rows, "GradeFit", brief)
     monkeypatch.setitem(best_guess.FOREST, "n_estimators", 30)
@@ -103,3 +103,25 @@ def test_a_model_that_knows_its_rows_by_heart_is_told_and_a_fit_out_of_fold_is_n
     known = grade_jobs._ratios(inside + 0.1 * draw.normal(size=inside.shape), inside)
     assert known["auc"] > 0.99
     assert known["found"] > 0.9
+
+
+def test_two_labels_tell_together_what_neither_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    draw = np.random.default_rng(0)
+    partner = pd.DataFrame(
+        {name: draw.choice(["a", "b"], 3000) for name in ("one", "two")} | {"y": draw.normal(size=3000)}
+    )
+    bank = pd.DataFrame({"x": draw.normal(size=3000)})
+    data = DataSet("binary", bank, partner, (partner["y"] + bank["x"] > 0).to_numpy().astype(int))
+    monkeypatch.setattr(grade_together, "labelled", lambda name, folder: data)
+    monkeypatch.setattr(grade_together, "LABEL_EPSILON", 8.0)
+    monkeypatch.setattr(grade_together, "KNOWN", 1000)
+    monkeypatch.setattr(graded_rows, "GradeFit", lambda **_: GradeFit(candidates=("boosting",), folds=2, least_z=0))
+    at_8, at_4 = measured("together", tmp_path, monkeypatch)
+    for line in (at_8, at_4):
+        assert max(line["read"][:2]) < 0.9 < line["read"][2]
+        assert line["chosen"]["refused_together"]
+        assert line["chosen"]["added"] > line["refits"]["added"]
+        assert not line["refits"]["refused_together"]
+    assert " (refused) |" in capsys.readouterr().out

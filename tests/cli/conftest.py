@@ -9,7 +9,7 @@ import pytest
 
 from cutlayer.cli.app import _run
 from tests.cli.jobs import JOB as SMALL
-from tests.cli.jobs import Place, as_yaml, audit_briefly, changed, share_engine, write_tables
+from tests.cli.jobs import Place, as_yaml, audit_briefly, changed, share_engine, write_jobs_once, write_tables
 from tests.models.estimator_rows import fit_briefly
 
 
@@ -22,6 +22,7 @@ def place(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     audit_briefly(monkeypatch)
     fit_briefly(monkeypatch)
     share_engine(monkeypatch)
+    write_jobs_once(monkeypatch)
     return Place(tmp_path, capsys)
 
 

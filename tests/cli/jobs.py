@@ -21,7 +21,9 @@ from cutlayer.attacks.feature.decoder import DecoderTraining, fit_decoder
 from cutlayer.attacks.label import drawn_labels, feature_prior, probe, strong_probe
 from cutlayer.attacks.label.co_training import Trees, boosted
 from cutlayer.audit import known_labels, own_columns
+from cutlayer.audit.features import measures
 from cutlayer.cli.app import _run
+from cutlayer.config import load
 
 ROWS = 200
 BRIEF = {"attacks": ["norm"]}
@@ -118,7 +120,7 @@ class Place:
 
 def audit_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Attack with fewer numbers of known labels, drawn twice in place of three times, with fewer trees and folds, and
-    with smaller networks that are trained for fewer epochs.
+    with smaller networks that are trained for fewer epochs; intervals are of fewer resamples.
 
     All results are there, sooner: most of the time of an audit of 200 rows goes into these repetitions, which
     `tests/audit` tests.
@@ -132,6 +134,19 @@ def audit_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own_columns, "TREES", 10)
     monkeypatch.setattr(feature_prior, "FOLDS", 2)
     monkeypatch.setattr(fit_decoder, "__defaults__", (DecoderTraining(epochs=20, hidden=32),))
+    monkeypatch.setattr(measures, "REPEATS", 200)
+
+
+def write_jobs_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that a run has written is text from then on: the serialiser takes a tenth of the time of a small run."""
+    write = load.as_yaml
+
+    def once(values: object, yaml: YAML | None = None, *, flow: bool | None = False) -> str:
+        if yaml is not None or flow is not False:
+            return write(values, yaml, flow=flow)
+        return _written(repr(values), _Held(values), _Held(write))
+
+    monkeypatch.setattr(load, "as_yaml", once)
 
 
 def share_engine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,6 +190,12 @@ class _Held:
     """A value that all others equal, so that only what it stands beside is the key of a cache."""
 
     value: Any = field(compare=False)
+
+
+@cache
+def _written(_key: str, held: _Held, write: _Held) -> str:
+    text: str = write.value(held.value)
+    return text
 
 
 @cache

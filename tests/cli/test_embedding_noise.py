@@ -25,12 +25,6 @@ def test_the_cost_per_release_adds_up(place):
     assert total["epsilon"] > 40
 
 
-def test_check_says_that_the_papers_form_guarantees_nothing(place):
-    place.change({TELCO: {"dp_embedding": {**NOISE, "rescale": "paper"}}})
-    result = " ".join(place.call("check", place.file).out.split())
-    assert "the features of telco, towards bank: no formal guarantee: embeddings are scaled by a factor" in result
-
-
 def test_bad_noise_is_an_error_that_names_its_place(place):
     place.change({TELCO: {"dp_embedding": {"clip": 0.0, "epsilon": 8.0, "delta": 1.0}}})
     found = place.call("check", place.file)

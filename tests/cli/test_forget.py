@@ -21,6 +21,7 @@ from cutlayer.accounting.release_log import ReleaseLog
 from cutlayer.channel.receipts import Receipt
 from cutlayer.channel.trail import verify
 from cutlayer.config import Job, validated
+from cutlayer.data.carried import Carried
 from cutlayer.data.ids import row_digests
 from cutlayer.jobs import forget as forgetting
 from cutlayer.parties.session.local import Local
@@ -37,6 +38,7 @@ LISTS: Mapping[str, Collection[int]] = {"a row": (77,), "one in a hundred": (77,
 DATED = {
     "all_runs.json",
     "committed.json",
+    "files.json",
     "store.json",
     "history.jsonl",
     "job.yaml",
@@ -45,7 +47,7 @@ DATED = {
     "secret.path",
     "release_log.json",
 }
-"""Files that hold a time, a path, or a digest of the table's file."""
+"""Files that hold a time, a path, or a digest of the table's file or of one of these."""
 LOGS = {".jsonl"}
 COUNTED = re.compile(rb'\\"entries\\": \d+|"checksum": "\w+"')
 """Lines of the log of releases, which also counts a training that was killed, and the checksum of a state with them."""
@@ -114,7 +116,16 @@ def listed(folder: Path, rows: Collection[int]) -> Path:
 def contents(folder: Path, ignored: Collection[str] = DATED | REPORTS) -> dict[str, bytes]:
     # A log of releases in the folder names its place.
     files = (path for path in folder.rglob("*") if path.is_file() and not {path.name, path.suffix} & {*ignored, *LOGS})
-    return {str(path.relative_to(folder)): COUNTED.sub(b"", path.read_bytes()) for path in files}
+    return {str(path.relative_to(folder)): _content(path) for path in files}
+
+
+def _content(path: Path) -> bytes:
+    """A file without counts, and what grades carry without the earlier releases, which the partner remembers."""
+    content = COUNTED.sub(b"", path.read_bytes())
+    if path.name != "carried.json":
+        return content
+    found = Carried.model_validate_json(content)
+    return found.model_copy(update={"former": 0, "together": ()}).model_dump_json().encode()
 
 
 def same(one: Path, other: Path, random: Collection[str] = ()) -> None:

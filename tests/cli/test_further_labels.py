@@ -14,8 +14,14 @@ from sklearn.metrics import roc_auc_score
 from sklearn.multioutput import MultiOutputClassifier
 
 from cutlayer import VerticalClassifier
+from cutlayer.config import Job
 from cutlayer.config.load import load_job
+from cutlayer.data.carried import Carried
+from cutlayer.errors import PeerLost
+from cutlayer.jobs import execute
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.sweeps.changes import JobChanges
+from cutlayer.training.keys import Keys
 from cutlayer_sweep.variants import Variants
 from tests.cli.jobs import Place, as_yaml
 from tests.parties.runs import raw_job
@@ -256,15 +262,124 @@ def test_labels_that_a_message_depends_on_have_jobs_of_their_own(place: Place) -
     job = family("upgraded")
     place.write({**job, "model": {**job["model"], "top": {"kind": "mlp"}}})
     place.refused("expected a top model that is fitted at once with parties.bank.further_labels")
-    job["parties"]["bank"]["privacy"] = {"label_dp": {"eps": 1.0}}
-    job["model"]["bottom"]["telco"] = {"kind": "grade", "least_rows": 0}
-    job["parties"]["telco"] |= {"fit": {"kind": "grade"}, "privacy": {"grade_dp": {"epsilon": 8.0}}}
-    place.write(job)
-    place.refused("grades by drawn labels", "write a job for each label")
     job = family()
     job["parties"]["telco"]["further_labels"] = ["calls"]
     place.write(job)
     place.refused("only the active party holds labels", verbs=("run",))
+
+
+def graded(*further: str, label: str = "churned", **fit: Any) -> dict[str, Any]:
+    job = family(*further, label=label)
+    job["parties"]["bank"]["privacy"] = {"label_dp": {"eps": 3.0}}
+    job["parties"]["bank"]["audit"] = {"attacks": ["sent_labels"]}
+    job["model"]["bottom"]["telco"] = {"kind": "grade", "least_rows": 0}
+    fits = {"kind": "grade", "candidates": ["boosting"], "folds": 2, "least_z": 0, "limits": {"other": 1.0}, **fit}
+    job["parties"]["telco"] |= {"fit": fits, "privacy": {"grade_dp": {"epsilon": 8.0}}}
+    return job
+
+
+def test_each_label_with_grades_has_a_run_of_its_own_in_one_job(place: Place) -> None:
+    """What it costs adds up in all ledgers and in the forecast; the attacks read the grades of both labels."""
+    prepare(place)
+    place.write(graded("upgraded"))
+    forecast = place.call("check", "job.yaml", "--json").document()
+    assert [total["epsilon"] for total in forecast["totals"]] == [6.0, 16.0]
+    done = place.call("run", "job.yaml", "--json").document()
+    assert [total["epsilon"] for total in done["ledger"]["totals"]] == [6.0, 16.0]
+    (further,) = done["further_labels"]
+    assert further["label"] == "upgraded"
+    assert further["value"] > 0.6
+    runs = place.call("ledger", ".cutlayer", "--json").document()["runs"]
+    totals = {run["party"]: [total["epsilon"] for total in run["all_runs"]] for run in runs}
+    assert totals == {"bank": [6.0], "telco": [16.0]}
+    other = place.folder / "runs" / "job" / "labels" / "upgraded"
+    found = Carried.model_validate_json((other / "checkpoint" / "telco" / "carried.json").read_text())
+    assert (found.former, found.unknown) == (1, 0)
+    report = place.call("report", str(other), "--json").document()
+    assert [total["epsilon"] for total in report["ledger"]["totals"]] == [3.0, 8.0]
+    assert {each["release"] for each in report["features"]} >= {"the only release", "the releases of 2 labels"}
+    assert "the formal cost is that of all labels" in (place.folder / "runs/job/report.html").read_text().lower()
+    for folder in ("runs/job", str(other)):
+        assert place.call("predict", folder, "--out", f"{Path(folder).name}.csv").code == 0
+    again = place.call("run", "job.yaml", "--resume", "--json").document()
+    assert again["further_labels"] == done["further_labels"]
+
+
+def test_a_run_that_is_killed_in_a_further_label_goes_on_there(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare(place)
+    place.write(graded("upgraded"))
+    whole = execute.execute
+
+    def fails(job: Job, *arguments: Any) -> Any:
+        if job.parties["bank"].label == "upgraded":
+            raise PeerLost("telco", "killed")
+        return whole(job, *arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(execute, "execute", fails)
+        with pytest.raises(PeerLost):
+            whole(load_job(place.file), Path("runs/job"), Options(keys=Keys(Path(".cutlayer"))), Progress())
+    assert not Path("runs/job/labels/upgraded").exists()
+    assert place.call("run", "job.yaml", "--resume").code == 0
+    assert Path("runs/job/labels/upgraded/summary.json").exists()
+
+
+def test_two_labels_of_one_job_that_tell_an_attribute_together_are_refused(place: Place) -> None:
+    """Labels b, which the partner lets pass, and a xor b; and a third label that is a column with a limit."""
+    prepare(place)
+    draw = np.random.default_rng(0)
+    a, b, ids = draw.integers(2, size=2000), draw.integers(2, size=2000), np.arange(2000)
+    labels = {"churned": b, "upgraded": a ^ b, "amount": (draw.random(2000) < 0.98) == a}
+    csv.write_csv(pa.table({"id": ids, "age": draw.normal(size=2000), **labels}), place.folder / "bank.csv")
+    csv.write_csv(pa.table({"id": ids, "a": a, "b": b, "c": draw.normal(size=2000)}), place.folder / "telco.csv")
+    place.write(graded("upgraded", limits={"b": 1.0}))
+    refused = place.call("run", "job.yaml")
+    assert "of an attribute of a at most with those of 1 other releases" in refused.err
+    sent = place.folder / "runs" / "job" / "labels" / "upgraded" / "checkpoint" / "telco" / "released.safetensors"
+    assert not sent.exists()
+    place.write(graded("amount", limits={"a": 0.3, "other": 1.0}))
+    assert "0.3 of an attribute of a at most" in place.call("run", "job.yaml", "--out", "runs/more").err
+
+
+def test_labels_with_grades_are_of_one_process(place: Place) -> None:
+    prepare(place)
+    job = graded("upgraded")
+    place.write(job)
+    private = {key: value for key, value in job["parties"]["bank"].items() if key != "role"}
+    (place.folder / "bank.yaml").write_text(as_yaml(private))
+    job["parties"] = {name: {"role": party["role"]} for name, party in job["parties"].items()}
+    (place.folder / "shared.yaml").write_text(as_yaml(job))
+    named = ("--as", "bank", "--local", "bank.yaml", "--plaintext")
+    for verb in (("party", "shared.yaml", *named), ("exchange", "shared.yaml", "--folder", "post", *named)):
+        refused = place.call(*verb)
+        assert "expected all parties in one process with parties.bank.further_labels and grades" in refused.error
+    budget = graded("upgraded")
+    budget["parties"]["telco"]["privacy"]["budget"] = {"epsilon": 8.0}
+    place.write(budget)
+    place.refused("parties.telco.privacy.budget over all_runs with parties.bank.further_labels", verbs=("run", "check"))
+    budget["parties"]["telco"]["privacy"]["budget"] |= {"over": "all_runs"}
+    place.write(budget)
+    assert "expected all runs on the same rows to cost epsilon 8 at most" in place.call("run", "job.yaml").err
+
+
+def test_init_writes_grades_for_several_labels_of_one_process(place: Place) -> None:
+    draw, rows = np.random.default_rng(0), 30_000
+    hidden, ids = draw.normal(size=rows), np.arange(rows)
+    labels = {"churned": (hidden > 0).astype(int), "upgraded": (hidden > 0.8).astype(int)}
+    csv.write_csv(pa.table({"id": ids, "age": draw.normal(size=rows), **labels}), place.folder / "bank.csv")
+    csv.write_csv(pa.table({"id": ids, "calls": hidden}), place.folder / "telco.csv")
+    named = ("init", ".", "--labels", "bank.csv", "--partner", "telco.csv", "--label", "churned", "--yes")
+    alone = place.call(*named, "--overwrite")
+    assert load_job(place.file).parties["bank"].protections == {"label_dp": {"eps": 0.5}}
+    made = place.call(*named, "--further-label", "upgraded", "--overwrite")
+    assert "each label by draws and grades of its own" in made.out
+    assert "each label" not in alone.out
+    job = load_job(place.file)
+    assert job.parties["bank"].protections == {"label_dp": {"eps": 1.0}}  # what the rarer label needs
+    assert (job.parties["telco"].fit or {})["kind"] == "grade"
+    assert place.call("check", "job.yaml").code == 0
+    apart = place.call(*named, "--further-label", "upgraded", "--apart", "--overwrite")
+    assert "grades of several labels are for one process" in apart.out
 
 
 def test_scikit_learn_fits_an_estimator_for_each_column_of_labels() -> None:

@@ -234,6 +234,27 @@ def test_what_check_would_refuse_is_refused_before(place: Place, folder: Path, c
     assert phrase in refused(place, folder, "--id", "id")
 
 
+@pytest.mark.parametrize("side", ["owner", "partner"])
+def test_a_measured_number_is_no_id_where_an_id_is_missing(place: Place, folder: Path, side: str) -> None:
+    """Measured numbers are all different, ids of which some are missing are not."""
+    measured = {"length": [0.1 + row / 7 for row in range(ROWS)]}
+    gaps = [None if row == 3 else 100 + 7 * row for row in range(ROWS)]
+    theirs = folder.parent / "theirs"
+    theirs.mkdir()
+    if side == "owner":
+        write_csv(folder / "bank.csv", {**measured, **bank(), "id": gaps})
+        result = place.call("init", folder, "--partner-name", "telco", "--yes")
+        assert result.code == 2
+    else:
+        printed = place.call("init", folder, "--partner-name", "telco", "--yes").out
+        assert "ids: id of bank.csv" in printed
+        (theirs / "job.yaml").write_text((folder / "job.yaml").read_text())
+        write_csv(theirs / "telco.csv", {**measured, **telco(), "id": gaps})
+        assert "id: id of telco.csv" in place.call("init", theirs, "--as", "telco", "--yes").out
+        result = place.call("check", theirs / "job.yaml", "--as", "telco", "--local", theirs / "telco.yaml")
+    assert "expected an id in every row, got none in 1 row" in result.out + result.err
+
+
 def test_infinite_numbers_are_missing_and_named(place: Place, folder: Path) -> None:
     write_csv(folder / "telco.csv", telco(ratio=["inf" if row == 3 else row / 3 for row in range(ROWS)]))
     line = "warning ratio of telco.csv: infinite numbers are taken for missing (numbers.infinite)"

@@ -15,6 +15,7 @@ from tests.cli.jobs import JOB, as_yaml, changed
 from tests.cli.test_options import ALL_VERBS
 
 HEAVY = "cryptography dp_accounting duckdb fsspec grpc jinja2 numpy optuna pandas pyarrow ruamel scipy sklearn torch"
+HEAVY += " cutlayer.config.base"  # the models of a job, which are made when they are imported
 START = f"""
 import contextlib, io, sys
 

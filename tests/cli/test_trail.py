@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from cutlayer.channel.kinds import MEANINGS
-from cutlayer.channel.message import Kind, Message
+from cutlayer.channel.kinds import Kind, meaning_of
+from cutlayer.channel.message import Message
 from cutlayer.channel.trail import Trail
 from tests.channel.test_trail import TAMPERINGS, write
 
 
 def test_every_kind_of_message_is_explained():
-    assert MEANINGS.keys() == set(Kind)
+    assert all(kind.meaning and meaning_of(kind.value) == kind.meaning for kind in Kind)
+    assert meaning_of("hail") == "unknown to this version"
 
 
 def test_an_intact_trail(place):

@@ -19,7 +19,7 @@ def _smaller_models() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(strong_probe, "TREES", 20)
         patched.setattr(probe, "FOLDS", 2)
-        patched.setattr(gradient_match, "ROUNDS", 150)
+        patched.setattr(gradient_match, "ROUNDS", 100)
         patched.setattr(exact, "STEPS", 400)
         patched.setitem(best_guess.FOREST, "n_estimators", 20)
         patched.setattr(best_guess, "BOOSTED", best_guess.BOOSTED._replace(trees=10))

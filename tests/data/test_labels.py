@@ -88,7 +88,12 @@ MANY = np.linspace(0, 1, 300)
         (MANY, "multiclass", "300 different numbers (0, "),
         (["1", "2"], "regression", "expected numbers for task regression, got string"),
         ([True, False], "regression", "got bool"),
-        ([1.0, float("inf")], "regression", "finite labels, got inf in row 1"),
+        ([1.0, float("inf")], "regression", "finite labels, got inf in row 1 (counted from 0); fix"),
+        (
+            [1.0, 1e300],
+            "regression",
+            "finite labels, got 1e+300 in row 1 (counted from 0), beyond the 3.4e+38 of float32",
+        ),
         ([[1], [2]], "binary", "numbers, text or booleans, got list"),
     ],
 )

@@ -20,7 +20,8 @@ from cutlayer.errors import BudgetExceeded, ConfigError
 from cutlayer.jobs.check import check_job
 from cutlayer.parties.session.plan import plan_of
 from cutlayer.protections import REGISTRY
-from cutlayer.protections.dp_embedding.dp_embedding import DPEmbeddingConfig
+from cutlayer.protections.dp_embedding import DPEmbeddingConfig
+from cutlayer.protections.nopeek import NoPeekConfig
 from cutlayer.serving import Serving
 from tests.estimator.tables import classifier, regressor, tables
 from tests.serving.runs import fixed
@@ -115,8 +116,7 @@ def test_without_planned_predictions_a_counted_party_refuses() -> None:
 
 
 def test_a_party_that_counts_nothing_predicts_without_a_plan() -> None:
-    paper = DPEmbeddingConfig(clip=1.0, epsilon=8.0, delta=1e-5, rescale="paper")
-    for model in (classifier().fit(X, Y), noisy(0, paper)):
+    for model in (classifier().fit(X, Y), noisy(0, NoPeekConfig(alpha=0.1))):
         for _ in range(3):
             model.predict(X)
 

@@ -11,7 +11,7 @@ import pytest
 
 from cutlayer import CutlayerError, VerticalClassifier, VerticalRegressor
 from cutlayer.errors import BudgetExceeded, CheckpointError
-from cutlayer.protections.dp_embedding.dp_embedding import DPEmbeddingConfig
+from cutlayer.protections.dp_embedding import DPEmbeddingConfig
 from cutlayer.serving.predict import Request, predict
 from tests.estimator.tables import SMALL, classifier, regressor, tables
 

@@ -18,7 +18,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from cutlayer import CutlayerError, VerticalClassifier, VerticalRegressor
 from cutlayer.estimator.single_table import column_numbers
-from cutlayer.protections.dp_embedding.dp_embedding import DPEmbeddingConfig
+from cutlayer.protections.dp_embedding import DPEmbeddingConfig
 from tests.estimator.tables import classifier, tables
 
 FAST: dict[str, Any] = {
@@ -35,7 +35,8 @@ FAST: dict[str, Any] = {
 }
 
 LEARNING = ("_train", "_classes")
-"""Parts of the names of checks of what was learned; all others see as much of a model of one epoch."""
+"""Parts of the names of checks of what was learned; all others see as much of a model of one epoch of few steps."""
+FEW_STEPS = {"epochs": 1, "batch_size": "auto"}
 
 
 def unmet(_: Any) -> dict[str, str]:
@@ -48,7 +49,7 @@ def unmet(_: Any) -> dict[str, str]:
 def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
     """All but `unmet`; scikit-learn skips the one for other arrays itself, unless SCIPY_ARRAY_API is set."""
     if not any(word in check.func.__name__ for word in LEARNING):
-        estimator = clone(estimator).set_params(epochs=1)
+        estimator = clone(estimator).set_params(**FEW_STEPS)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # as the checks' own runner does
         check(estimator)

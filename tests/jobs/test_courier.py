@@ -512,6 +512,22 @@ def test_a_replaced_file_gets_no_second_answer(tmp_path: Path, federation: Feder
     assert sorted(path.name for path in (tmp_path / "exchange").iterdir()) == before
 
 
+def test_a_bank_that_begins_again_is_refused_with_a_remedy_that_works(tmp_path: Path, federation: Federation) -> None:
+    """The remedy at the bank alone, another folder and record, leaves partners with the record of before."""
+    courier = Courier(tmp_path, federation)
+    for name in (*NAMES, ACTIVE):
+        courier.step(name)
+    for folder in (tmp_path / "exchange", tmp_path / f"{ACTIVE}-aligned.csv.progress"):
+        shutil.rmtree(folder)
+    courier.step(ACTIVE)
+    for name in (TELCO, SHOP):
+        with pytest.raises(ProtocolError, match=r"began again, remove .* and repeat the command") as refusal:
+            courier.step(name)
+        named = str(refusal.value).rsplit("remove ", 1)[1].removesuffix(" and repeat the command")
+        shutil.rmtree(named)
+    assert courier.all()[ACTIVE].common is not None
+
+
 def test_another_table_or_a_moved_file_is_refused(tmp_path: Path, federation: Federation) -> None:
     courier = Courier(tmp_path, federation)
     for name in (*NAMES, ACTIVE):

@@ -196,7 +196,7 @@ def test_private_noise_is_the_same_mechanism_in_mixed_precision(tmp_path: Path) 
         "dp_bottom": {"clip": 1.0, "noise_multiplier": 1.0},
     }
     released = []
-    from cutlayer.protections.dp_embedding.dp_embedding import DPEmbedding
+    from cutlayer.protections.dp_embedding import DPEmbedding
 
     hook = DPEmbedding.embedding_out
     with pytest.MonkeyPatch.context() as patched:

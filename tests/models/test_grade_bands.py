@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from cutlayer.models.bottom_fits import fit_bottom
 from cutlayer.models.bottom_fits.base import DrawnLabels
@@ -15,12 +17,14 @@ from cutlayer.models.bottom_fits.grade import (
     MIN_STEPS,
     ROWS_A_GRADE,
     GradeFit,
+    _chosen,
     _fits,
     _folds,
     borders_of,
     ranking_z,
 )
 from cutlayer.models.grade import GradeBottom
+from cutlayer.models.top_estimators.rows import FitRows, FittedPart
 from tests.models.fitted_columns import CODES, DIGESTS, NUMBERS, TRAINING, bottom_of, columns
 
 
@@ -116,3 +120,27 @@ def test_of_many_classes_the_best_by_chance_is_corrected() -> None:
     assert sum(z > 1.64 for z in found) < 25
     labels = torch.randint(40, (8000,), generator=generator)
     assert ranking_z(torch.nn.functional.one_hot(labels).double(), labels, 40) > 20, "what is certain stays so"
+
+
+class _Stated(FittedPart):
+    """Predicts the chance of class 1 that a column states."""
+
+    kind = "stated"
+
+    def __init__(self, column: int) -> None:
+        super().__init__()
+        self.column = column
+
+    def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
+        chance = numbers[:, self.column].double()
+        return torch.stack([1 - chance, chance], dim=1).log()
+
+
+@pytest.mark.parametrize(("weight", "chosen"), [(0.5, [0, 1]), (0.84, [0]), (0.16, [1])])
+def test_of_part_of_the_rows_a_candidate_needs_a_quarter_of_the_weight(weight: float, chosen: list[int]) -> None:
+    draw = np.random.default_rng(0)
+    chances = draw.uniform(0.05, 0.95, size=(60_000, 2))
+    labels = (draw.random(len(chances)) < chances @ [weight, 1 - weight]).astype(np.int64)
+    rows = FitRows(np.zeros((len(labels), 0), np.int64), chances.astype(np.float32), (), labels, 2)
+    fits = [lambda rows, seed, column=column: _Stated(column) for column in range(2)]
+    assert _chosen(fits, rows, draw.integers(2, size=len(labels)), 0.8, 0) == chosen

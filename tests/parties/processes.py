@@ -20,6 +20,7 @@ from ruamel.yaml import YAML
 
 from cutlayer import cli
 from cutlayer.models import modules_of
+from tests.alignment.quick_masks import mask_quickly, masks_are_quick
 from tests.cli.jobs import audit_briefly
 from tests.models.estimator_rows import fit_briefly, fits_are_brief
 from tests.parties.runs import ACTIVE, KEY
@@ -78,6 +79,7 @@ IMPORTED = (
     "sklearn.neighbors",
     "sklearn.pipeline",
     "sklearn.preprocessing",
+    "tests.alignment.quick_masks",
     "tests.cli.jobs",
     "tests.models.estimator_rows",
     "tests.parties.runs",
@@ -140,7 +142,8 @@ class Forked:
 
     def __init__(self, work: Callable[..., None], *args: Any, errors: Path | None = None) -> None:
         self._errors = errors
-        self._process = forkserver.Process(target=_as_briefly, args=(fits_are_brief(), work, *args), daemon=True)
+        given = (fits_are_brief(), masks_are_quick(), work, *args)
+        self._process = forkserver.Process(target=_as_briefly, args=given, daemon=True)
         self._process.start()
 
     @property
@@ -166,8 +169,10 @@ class Forked:
         return int(self._process.exitcode)
 
 
-def _as_briefly(brief: bool, work: Callable[..., None], *args: Any) -> None:
-    """Models are fitted as in the process that asks, whose results are compared with this one's."""
+def _as_briefly(brief: bool, quick: bool, work: Callable[..., None], *args: Any) -> None:
+    """Models are fitted, and ids masked, as in the process that asks, whose results are compared with this one's."""
+    if quick:
+        mask_quickly(pytest.MonkeyPatch())
     if brief:
         fit_briefly(pytest.MonkeyPatch())
         audit_briefly(pytest.MonkeyPatch())

@@ -13,11 +13,10 @@ from torch import Tensor
 
 from cutlayer.config import Job, validated
 from cutlayer.errors import ConfigError, NotApplied
-from cutlayer.jobs.check import check_job
 from cutlayer.parties.passive_step import PassiveStep
 from cutlayer.parties.session.plan import plan_of
 from cutlayer.protections.contract.views import PassiveView
-from cutlayer.protections.dp_embedding.dp_embedding import DPEmbedding
+from cutlayer.protections.dp_embedding import DPEmbedding
 from cutlayer.training.run_ledger import ledger_of
 from tests.parties.interruptions import Dying, assert_equal, halves, interrupted
 from tests.parties.noisy import gaussian_epsilon
@@ -84,13 +83,6 @@ def test_a_step_past_the_chain_is_not_applied(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("cutlayer.parties.phases.passive_side.PassiveStep", Bypassing)
     with pytest.raises(NotApplied, match=f"dp_bottom of telco covered 0 of {EPOCHS * STEPS}"):
         run(JOB, GIVEN, tmp_path)
-
-
-@pytest.mark.parametrize("term", [{"adjust": {"classes": 2, "threshold": 0.0}}, {"rescale": "paper"}])
-def test_a_term_over_several_rows_is_refused(term: dict[str, Any]) -> None:
-    """Before the run: once it had begun, rows of the first batch were released."""
-    with pytest.raises(ConfigError, match="of dp_embedding without dp_bottom"):
-        check_job(job(dp_bottom=BOTTOM, dp_embedding={**EMBEDDING, **term}))
 
 
 def test_a_term_that_a_protection_has_in_a_step_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,23 +11,25 @@ import torch
 
 from cutlayer.channel import Kind
 from cutlayer.config import Job, validated
+from cutlayer.consent import allowed
 from cutlayer.kernels.rows import row_norms
-from cutlayer.protections.dp_embedding import dp_embedding
+from cutlayer.protections.nopeek import NoPeek
 from cutlayer.training.run_ledger import ledger_after, ledger_of
 from cutlayer.training.together import Trained
+from studies.adaptive_embedding.protection import ADAPTIVE
 from tests.parties.interruptions import Dying, assert_equal, interrupted
 from tests.parties.runs import PASSIVES, raw_job, record, run, tables
 
 TELCO = PASSIVES[0]
 GIVEN = tables()
 NOISE = {"clip": 1.0, "epsilon": 8.0, "delta": 1e-5}
-FULL = {
-    "clip": 1.0,
-    "noise_multiplier": 0.5,
-    "rescale": "paper",
-    "estimate": {"rows": 50, "every": 3},
-    "adjust": {"classes": 2},
-}
+FULL = {"clip": 1.0, "noise_multiplier": 0.5, "estimate": {"rows": 50, "every": 3}, "adjust": {"classes": 2}}
+
+
+@pytest.fixture(autouse=True)
+def studies_may_be_imported() -> Iterator[None]:
+    with allowed("studies"):
+        yield
 
 
 def job(privacy: Mapping[str, Any], **options: Any) -> Job:
@@ -62,13 +64,13 @@ def test_twenty_epochs_spend_the_whole_budget_and_no_more(tmp_path: Path) -> Non
 
 
 def test_the_papers_form_has_no_total(tmp_path: Path) -> None:
-    whole = job({"dp_embedding": FULL})
+    whole = job({ADAPTIVE: FULL})
     (total,) = ledger_after(whole, run(whole, GIVEN, tmp_path).active).totals
     assert total.epsilon is None
     assert "estimated from other rows" in total.why
 
 
-@pytest.mark.parametrize("privacy", [{"dp_embedding": NOISE}, {"dp_embedding": FULL, "nopeek": {"alpha": 0.3}}])
+@pytest.mark.parametrize("privacy", [{"dp_embedding": NOISE}, {ADAPTIVE: FULL, "nopeek": {"alpha": 0.3}}])
 def test_a_resume_repeats_noise_estimates_and_terms(tmp_path: Path, privacy: Mapping[str, Any]) -> None:
     whole = job(privacy, epochs=3, audit={"attacks": ["norm"]})
     done = run(whole, GIVEN, tmp_path / "a")
@@ -95,7 +97,7 @@ ADJUST = {"clip": 1.0, "noise_multiplier": 0.5, "adjust": {"classes": 2, "thresh
     ("plain", "privacy"),
     [
         ({}, {"nopeek": {"alpha": 5.0}}),
-        ({"dp_embedding": {**ADJUST, "adjust": None}}, {"dp_embedding": ADJUST}),
+        ({ADAPTIVE: {**ADJUST, "adjust": None}}, {ADAPTIVE: ADJUST}),
     ],
 )
 def test_local_terms_reach_the_bottom_model(
@@ -121,14 +123,14 @@ def test_the_protections_of_features_work_on_every_task(tmp_path: Path) -> None:
 
 def test_inputs_of_a_batch_are_numbers_and_categories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    real = dp_embedding.DPEmbedding.local_loss
+    real = NoPeek.local_loss
 
     def keep(self: Any, view: Any) -> Any:
         seen.append(view.inputs(view.rows))
         return real(self, view)
 
-    monkeypatch.setattr(dp_embedding.DPEmbedding, "local_loss", keep)
-    trained({"dp_embedding": NOISE}, tmp_path)
+    monkeypatch.setattr(NoPeek, "local_loss", keep)
+    trained({"nopeek": {"alpha": 0.1}}, tmp_path)
     numbers, hot = seen[0][:, :3], seen[0][:, 3:]
     assert seen[0].shape == (48, 3 + 6)  # four values, a code for missing and one for unknown
     assert bool((hot.sum(1) == 1).all())

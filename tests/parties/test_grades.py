@@ -16,7 +16,7 @@ import pytest
 import torch
 from ruamel.yaml import YAML
 from safetensors.torch import load_file
-from sklearn.metrics import mutual_info_score, roc_auc_score
+from sklearn.metrics import mutual_info_score
 from torch import Tensor
 
 from cutlayer.channel import Kind, Message
@@ -26,10 +26,9 @@ from cutlayer.config import CategoriesConfig, Job, LimitsConfig, NumbersConfig, 
 from cutlayer.data.categories import FIRST, CategoryEncoder
 from cutlayer.data.encoded import Encoded
 from cutlayer.data.encoding import Encoder
-from cutlayer.data.ids import row_digests
 from cutlayer.data.numbers import NumberEncoder
 from cutlayer.data.store import Store
-from cutlayer.errors import BudgetExceeded, ConfigError, PeerLost, ProtocolError
+from cutlayer.errors import ConfigError, PeerLost, ProtocolError
 from cutlayer.jobs.audit import audit_again
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import execute
@@ -168,39 +167,6 @@ def test_labels_are_counted_in_the_ledger_of_all_runs_before_they_leave(tmp_path
     with pytest.warns(UserWarning, match="labels of the same rows were drawn before"):
         world.run(graded(eps=2.0), tables(rows=300))
     assert world.total(ACTIVE) == 3.0
-
-
-@pytest.mark.filterwarnings("ignore:labels of the same rows were drawn before")
-def test_two_grades_can_tell_together_what_neither_does(tmp_path: Path) -> None:
-    """A label owner that sends b, and in another job a xor b: limits are of one release, a budget is of all of them."""
-    rng, rows = np.random.default_rng(0), 3000
-    a, b = rng.integers(2, size=rows), rng.integers(2, size=rows)
-    columns = {"a": a, "b": b, "c": rng.normal(size=rows)}
-    given = {TELCO: pa.table({"id": np.arange(rows), **columns})}
-    given[ACTIVE] = pa.table({"id": np.arange(rows), "own": rng.normal(size=rows), "one": b, "other": a ^ b})
-    limits = {"a": 0.1, "b": 1.0, "other": 1.0}
-    bottom = {"kind": "grade", "grades": 2, "least_rows": 0}
-    made, world, grades = raw({"candidates": ["boosting"], "limits": limits}, bottom=bottom), World(tmp_path), []
-    made["parties"][ACTIVE]["features"] = {"include": ["own"]}
-    for label in ("one", "other"):
-        made["parties"][ACTIVE]["label"] = label
-        folder = world.run(validated(Job, made, ""), given)
-        found = json.loads((folder / "checkpoint" / TELCO / "carried.json").read_text())
-        assert next(each["share"] for each in found["attributes"] if each["column"] == "a") < 0.02
-        grades.append(grades_of_columns(kept(folder, "released")["released"]).bool().numpy())
-    digests = {digest.tobytes(): row for row, digest in enumerate(row_digests(given[TELCO]["id"]))}
-    truth = a[[digests[digest.numpy().tobytes()] for digest in kept(folder, "released")["ids"]]]
-    aucs = [roc_auc_score(truth, score) for score in (*grades, grades[0] ^ grades[1])]
-    assert all(abs(auc - 0.5) < 0.05 for auc in aucs[:2])
-    assert aucs[2] > 0.97
-    made["parties"][TELCO]["privacy"]["budget"] = {"epsilon": 8.0, "over": "all_runs"}
-    (tmp_path / "bounded").mkdir()
-    bounded = World(tmp_path / "bounded")
-    made["parties"][ACTIVE]["label"] = "one"
-    bounded.run(validated(Job, made, ""), given)
-    made["parties"][ACTIVE]["label"] = "other"
-    with pytest.raises(BudgetExceeded):
-        bounded.run(validated(Job, made, ""), given)
 
 
 @pytest.mark.filterwarnings("ignore:labels of the same rows were drawn before")
@@ -600,6 +566,38 @@ def test_a_set_of_rare_values_is_an_attribute_and_chance_tells_none() -> None:
     with pytest.raises(ConfigError, match=r"an attribute of icd at most, got 0\.[89]\d of icd in a set of its values"):
         check_limits(carried(store, encoder, grades, 8.0, 16), {"icd": 0.5}, TELCO)
     check_limits(carried(store, encoder, draw.integers(16, size=len(codes)), 8.0, 16), {"icd": 0.03}, TELCO)
+
+
+def _numbers(**columns: Any) -> tuple[Encoder, Store]:
+    """Columns of numbers by name, as they are encoded."""
+    values = np.stack([np.asarray(column, np.float32) for column in columns.values()], axis=1)
+    fitted = (
+        NumberEncoder.fit(name, np.asarray(each, float), NumbersConfig(), "table") for name, each in columns.items()
+    )
+    encoder = Encoder(encoders=tuple(fitted))
+    return encoder, Store(Encoded(np.zeros((len(values), 0), np.int32), values, None), encoder.columns)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_set_of_intervals_is_an_attribute_and_chance_tells_none(whole: bool) -> None:
+    """Labels by every other part of a number: of no threshold and no part grades carry much."""
+    draw = np.random.default_rng(0)
+    age = draw.integers(18, 80, 8000) if whole else draw.uniform(18, 80, 8000)
+    member = (age // 8) % 2 == 0
+    encoder, store = _numbers(age=age)
+    grades = np.where(member, draw.integers(8, size=len(age)), 8 + draw.integers(8, size=len(age)))
+    with pytest.raises(ConfigError, match=r"attribute of age at most, got 0\.[89]\d of age in a set of inter"):
+        check_limits(carried(store, encoder, grades, 8.0, 16), {"age": 0.8}, TELCO)
+    check_limits(carried(store, encoder, draw.integers(16, size=len(age)), 8.0, 16), {"age": 0.03}, TELCO)
+
+
+def test_no_limit_is_of_an_attribute_of_two_columns() -> None:
+    """The page for both sides says so: grades of whether two flags are equal carry nothing of either."""
+    draw = np.random.default_rng(0)
+    first, second = draw.integers(2, size=(2, 8000))
+    encoder, store = _numbers(first=first, second=second)
+    found = carried(store, encoder, (first == second).astype(np.int64), 8.0, 2)
+    assert max(each.share for each in found.attributes) < 0.01
 
 
 @pytest.mark.parametrize("rows", [20, 90, 400])

@@ -46,7 +46,7 @@ def job_of(
 JOBS: dict[str, Job] = {
     "shared": job_of(
         {"label_dp": {"eps": 1.0}, "dcor": {"alpha": 0.01, "form": "whitened"}, "marvell": {"sum_kl": 1.0}},
-        {"dp_embedding": {**NOISE, "rescale": "paper", "adjust": {"classes": 2}}},
+        {"dp_embedding": {**NOISE, "rescale": "sphere"}},
         {"nopeek": {"alpha": 0.1}},
         audit={"attacks": ["norm"]},
     ),

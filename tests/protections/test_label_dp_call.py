@@ -125,27 +125,6 @@ def test_the_settings_still_build_it():
     )
 
 
-def test_a_prior_limits_the_draws_to_likely_classes_and_more_of_them_are_right():
-    codes, draw = np.arange(N) % 10, np.random.default_rng(0)
-    likely = draw.permuted(np.tile(np.arange(10), (N, 1)), axis=1)[:, 0]  # right for one row in ten
-    guess = np.where(draw.random(N) < 0.6, codes, likely)
-    prior = np.full((N, 10), 0.04)
-    prior[np.arange(N), guess] = 0.64
-    labels, ids = np.eye(10)[codes], np.arange(N)
-    drawn = LabelDP(1.0, KEY)(labels, ids, prior)
-    assert np.array_equal(drawn, LabelDP(1.0, KEY)(labels, ids, prior))
-    assert np.array_equal(drawn.argmax(1), guess), "at eps 1 the share 0.64 alone is right more often than any draw"
-    right = [(LabelDP(2.5, KEY)(labels, ids, p).argmax(1) == codes).mean() for p in (None, prior)]
-    assert right[1] > right[0] + 0.03
-    assert not np.array_equal(LabelDP(2.5, KEY)(labels, ids, np.ones((N, 10))), LabelDP(2.5, KEY)(labels, ids))
-
-
-@pytest.mark.parametrize("prior", [np.ones((3, 2)), np.ones(4), -np.ones((4, 2)), np.full((4, 2), np.nan)])
-def test_a_prior_that_does_not_fit_is_refused(prior):
-    with pytest.raises(DataError, match=r"expected (a prior|priors)"):
-        LabelDP(1.0)(np.array([0, 1, 1, 0]), prior=prior)
-
-
 def test_eps_is_named_as_in_mindspore_or_given_first() -> None:
     labels = np.arange(N) % 2
     assert np.array_equal(LabelDP(eps=1.0, key=KEY)(labels, np.arange(N)), LabelDP(1.0, KEY)(labels, np.arange(N)))

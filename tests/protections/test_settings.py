@@ -11,8 +11,6 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from cutlayer.protections import REGISTRY
-from cutlayer.protections.dp_embedding.adjust import AdjustConfig
-from cutlayer.protections.dp_embedding.rescale import EstimateConfig
 
 ABOVE_0, BELOW_1 = math.ulp(0.0), math.nextafter(1.0, 0.0)
 # setting: values at the ends that are accepted, values just outside that are refused
@@ -34,16 +32,6 @@ RANGES = {
     "dp_embedding.delta": ([ABOVE_0, BELOW_1], [0.0, 1.0]),
     "dp_embedding.noise_multiplier": ([ABOVE_0], [0.0]),
     "dp_embedding.scale": ([ABOVE_0], [0.0]),
-    "embedding_adjust.threshold": ([0.0, BELOW_1], [-ABOVE_0, 1.0]),
-    "embedding_adjust.weight": ([ABOVE_0], [0.0]),
-    "embedding_adjust.temperature": ([ABOVE_0], [0.0]),
-    "embedding_adjust.fuzzifier": ([math.nextafter(1.0, 2.0)], [1.0]),
-    "embedding_adjust.rounds": ([1], [0]),
-    "embedding_adjust.stop": ([0.0, BELOW_1], [-ABOVE_0, 1.0]),
-    "embedding_rescale.tail": ([ABOVE_0, BELOW_1], [0.0, 1.0]),
-    "embedding_rescale.rows": ([2], [1]),
-    "embedding_rescale.every": ([1], [0]),
-    "embedding_rescale.weight": ([0.0], [-ABOVE_0]),
     "gradient_compression.keep": ([0.0, 1.0], [-ABOVE_0, math.nextafter(1.0, 2.0)]),
     "iso_noise.ratio": ([ABOVE_0], [0.0]),
     "label_dp.eps": ([0.0], [-ABOVE_0]),
@@ -68,16 +56,6 @@ DEFAULTS = {
     "dimip.predictor_steps": 1,
     "dimip.hidden": 64,
     "dimip.lr": 0.01,
-    "embedding_adjust.threshold": 0.7,
-    "embedding_adjust.weight": 0.1,
-    "embedding_adjust.temperature": 0.5,
-    "embedding_adjust.fuzzifier": 1.1,
-    "embedding_adjust.rounds": 20,
-    "embedding_adjust.stop": None,
-    "embedding_rescale.tail": 0.01,
-    "embedding_rescale.rows": 128,
-    "embedding_rescale.every": 10,
-    "embedding_rescale.weight": 0.1,
     "ppdl.epsilon": 1.8,
     "ppdl.gamma": 0.001,
     "ppdl.tau": 0.0001,
@@ -86,7 +64,6 @@ DEFAULTS = {
 
 def settings() -> dict[str, FieldInfo]:
     configs = {name: protection.config for name, protection in REGISTRY.items()}
-    configs |= {"embedding_adjust": AdjustConfig, "embedding_rescale": EstimateConfig}
     return {f"{name}.{key}": field for name, config in configs.items() for key, field in config.model_fields.items()}
 
 

@@ -30,6 +30,7 @@ from cutlayer.jobs.party import run_party
 from cutlayer.report.build import build
 from cutlayer.report.card import PrivacyCard, annex_html, annex_markdown, build_card
 from cutlayer.report.card.facts import card_facts
+from cutlayer.report.card.passive import passive_card
 from cutlayer.report.card.small_groups import MIN_ROWS, shown_groups
 from cutlayer.report.card.subgroups import subgroups_of
 from cutlayer.report.evidence import evidence_of, learns_of
@@ -41,6 +42,7 @@ from cutlayer.report.sections.scope import untried
 from cutlayer.report.sections.words import TERMS
 from cutlayer.report.story import print_story
 from cutlayer.results.leaks import Baseline
+from cutlayer.results.passive import MessageCount
 from cutlayer.results.privacy_card import AttackEvidence
 from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind
@@ -48,6 +50,7 @@ from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.tables import open_table
 from tests import browser
+from tests.report.passive_samples import passive_report
 from tests.report.samples import binary, hostile, multiclass, regression
 from tests.serving.world import ACTIVE, train
 
@@ -252,6 +255,7 @@ def test_what_nothing_protects_is_named_beside_what_a_protection_covers_without_
     [
         ({}, "receives no cut gradients, since"),
         ({"gradient": (0, 640)}, "receives cut gradients in the warm-up epochs"),
+        ({"labels": (0, 640)}, "receives a drawn label of each training row, once, and no cut gradients, since"),
     ],
 )
 def test_a_party_that_releases_once_is_sent_gradients_in_warm_up_epochs(
@@ -260,6 +264,13 @@ def test_a_party_that_releases_once_is_sent_gradients_in_warm_up_epochs(
     report = Report.model_validate(binary())
     parties = [party.model_copy(update={"released_once": True, "traffic": traffic}) for party in report.parties]
     assert words in card_facts(report.model_copy(update={"parties": parties}), (), (), ()).trust
+
+
+@pytest.mark.parametrize("sent", [True, False])
+def test_the_annex_of_a_partner_says_whether_it_was_sent_drawn_labels(sent: bool) -> None:
+    labels = MessageCount(kind="labels", sent=0, rows=0, bytes_sent=0, received=int(sent), bytes_received=640)
+    page = annex_markdown(passive_card(passive_report(messages=(labels,))))
+    assert ("telco receives a drawn label of each training row, once, and no gradients" in page) is sent
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def found(columns: int = 7, **changes: object) -> Carried:
 def test_the_worst_attribute_is_in_sight_and_the_rest_is_folded() -> None:
     report = passive_report(carried={"telco": found()})
     for page in (passive_html(report), annex_html(passive_card(report)), annex_markdown(passive_card(report))):
-        assert "A grade of telco is one of 16, drawn at epsilon 8: 3.7 bits of a row at most." in page
+        assert "A grade of telco is one of 16, drawn at epsilon 8: 3.7 bits of a row at most, on average." in page
         assert "66.0\u00a0%" in page
     section = carried_section(report.carried)
     assert section is not None

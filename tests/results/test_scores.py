@@ -51,7 +51,7 @@ def _as_csv(table: pa.Table) -> pa.Table:
     "ids",
     [
         pa.array([7, -1, 2**62, 0, 5]),
-        pa.array(["007", 'a "b", c', "=1+1", "two\nlines", "Zoë"]),
+        pa.array(["007", 'a "b", c', "1=1", "two\nlines", "Zoë"]),
         pa.array(["1", "2", "3", "4", "5"], pa.large_string()),
     ],
     ids=["integers", "texts", "large"],
@@ -102,3 +102,18 @@ def test_another_ending_is_refused(tmp_path: Path, name: str) -> None:
 def test_a_pipe_beside_a_table_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(beside(tmp_path / "bank.csv"))
     assert not is_predictions(tmp_path / "bank.csv")
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+def test_ids_that_a_spreadsheet_would_compute_are_named_and_kept(tmp_path: Path, kind: pa.DataType) -> None:
+    """By quotes alone a formula is no text; another text would be another id."""
+    ids = pa.array(["=cmd|' /C calc'!A0", "@sum(1)", "+1+cmd", "-2+3)x", "\tx", "+49 (30) 12-3", "-7", "a=1"], kind)
+    with pytest.warns(UserWarning, match=r"scores\.csv: 5 ids can be formulas.* write \.parquet"):
+        read = write(tmp_path / "scores.csv", ids, np.zeros((8, 3)))
+    assert read["id"].to_pylist() == ids.to_pylist()
+
+
+def test_other_ids_and_parquet_have_no_such_warning(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    write(tmp_path / "scores.csv", pa.array(["+49123", "C-1", "7"]), np.zeros((3, 3)))
+    write(tmp_path / "scores.parquet", pa.array(["=1", "=2", "=3"]), np.zeros((3, 3)))
+    assert not recwarn.list

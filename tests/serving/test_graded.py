@@ -28,7 +28,8 @@ from cutlayer.kernels.rows.grade_columns import grades_of_columns
 from cutlayer.protections.grade_dp import GradeDPConfig
 from cutlayer.protections.label_dp import LabelDPConfig
 from cutlayer.serving import drift, party_drift
-from cutlayer.serving.export import export_part, load_part
+from cutlayer.serving.export import ARCHITECTURE, Architecture, export_part, load_part
+from cutlayer.serving.model_card import model_card
 from cutlayer.serving.models import Models, PartyModel, RowEmbedder
 from cutlayer.serving.predict import Request, predict
 from cutlayer.training.folder import RunFolder
@@ -84,6 +85,18 @@ def predicted(served: Path, ids: list[int], out: Path) -> dict[int, float]:
     lines = (line.split(",") for line in out.read_text().splitlines()[1:])
     every = {int(row): float(score) for row, score, *_ in lines}
     return {row: every[row] for row in ids}
+
+
+def test_an_exported_model_of_drawn_labels_says_that_it_predicts_alone(served: Path, tmp_path: Path) -> None:
+    job, folder = job_of(served)
+    cards = {}
+    for name in (TELCO, "shop"):
+        model = PartyModel.load(job, folder, name)
+        exported = export_part(job, model, tmp_path / name)
+        cards[name] = model_card(job, folder, model, Architecture.read(exported.folder / ARCHITECTURE), exported)
+    assert "its grades rank rows by the label without anybody else" in cards[TELCO]
+    assert "predicts nothing" not in cards[TELCO]
+    assert "It predicts nothing without the top model" in cards["shop"]
 
 
 def test_a_served_row_has_the_grade_of_the_training_in_one_byte(

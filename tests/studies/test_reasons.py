@@ -10,6 +10,7 @@ import pytest
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.training.keys import Keys
+from studies.adaptive_embedding.protection import noise_of
 from studies.claims import Verdict
 from studies.clip_bound.settings import FUZZIFIER, THRESHOLD
 from studies.feature_privacy.settings import ADJUST, VANILLA
@@ -51,9 +52,7 @@ def test_the_groups_with_more_steps_differ_in_the_top_model_alone() -> None:
 
 
 def test_the_mask_of_adjusting_is_that_of_the_other_study() -> None:
-    adjusting, none = (
-        masked(1, setting).parties["left"].protections["dp_embedding"] or {} for setting in (ADJUST, VANILLA)
-    )
+    adjusting, none = (noise_of(masked(1, setting).parties["left"].protections) or {} for setting in (ADJUST, VANILLA))
     assert (adjusting["adjust"]["fuzzifier"], adjusting["adjust"]["threshold"]) == (FUZZIFIER, THRESHOLD)
     assert not none.get("adjust")
 

@@ -5,6 +5,7 @@ Whoever ends before the run does is resumed.
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import random
@@ -39,6 +40,8 @@ HARMED = 2
 MAX_FAULTS = 4
 """Faults of a run, so that it ends."""
 PATIENCE = 300.0
+MISSED = 15.0
+"""Seconds for which the other still runs, from which on a party that has ended is missed."""
 _fork = multiprocessing.get_context("forkserver")
 _JOB = """federation: faults
 rows: {rows}
@@ -128,6 +131,7 @@ def _train(
     more = {ACTIVE: (), PASSIVE: through}
     running = {name: _start(base / name, name, out, more[name], resume=False) for name in PARTIES}
     until, again = time.monotonic() + PATIENCE, 0
+    ended: dict[str, float] = {}
     # A party may lose the other at the very end, when both have stopped before this loop looks again.
     while any(process.exitcode in (None, *may_end) for process in running.values()):
         victim = draw.choice(PARTIES)
@@ -141,7 +145,10 @@ def _train(
                 time.sleep(draw.random() * 0.2)
         lost = any(process.exitcode in may_end for process in running.values())
         for name, process in running.items():
-            if lost and process.exitcode in (0, *may_end):  # also one that has ended, for which the other would wait
+            # One that has ended starts again too where another resumes, which would wait for it.
+            since = ended.setdefault(name, time.monotonic()) if process.exitcode == 0 else math.inf
+            if (lost and process.exitcode in (0, *may_end)) or time.monotonic() > since + MISSED:
+                ended.pop(name, None)
                 running[name] = _start(base / name, name, out, more[name], resume=True)
                 again += 1
         if time.monotonic() > until:

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cutlayer.errors import ConfigError
+from cutlayer.kernels.rows.patterns import begins_run
 
 VALUES = 16
 """Maximum number of different values of a row, whose draws are distinguished."""
@@ -29,7 +30,9 @@ def row_pairs(digests: npt.NDArray[np.uint8], values: npt.NDArray[np.int64]) -> 
     if len(values) and not 0 <= int(values.min()) <= int(values.max()) < VALUES:
         raise ConfigError.expected(f"values from 0 to {VALUES - 1}", f"{values.min()} to {values.max()}")
     words = np.ascontiguousarray(digests[:, :8]).view("<u8")[:, 0].astype(np.uint64)
-    return np.unique(words & ~np.uint64(VALUES - 1) | values.astype(np.uint64))
+    pairs = words & ~np.uint64(VALUES - 1) | values.astype(np.uint64)
+    pairs.sort()  # np.unique takes 80 times as long for a million different values: it looks each up in a table
+    return pairs[begins_run(pairs[:, None])]
 
 
 class RowDraws:

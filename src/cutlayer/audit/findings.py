@@ -17,11 +17,11 @@ from cutlayer.parties.guards.numbers import NO_GRADIENT_REMEDY
 from cutlayer.protections import REGISTRY as PROTECTIONS
 from cutlayer.results.columns_read import is_of_columns, weakest
 from cutlayer.results.completion import CompletionResult, best
+from cutlayer.results.decimals import decimals
 from cutlayer.results.features import FeatureResult, strongest
 from cutlayer.results.finding import Finding, Severity
 from cutlayer.results.leaks import LeakResult, worst_of
 from cutlayer.results.metric_names import name_of
-from cutlayer.results.number import decimals
 from cutlayer.results.run import RunKind
 
 FEW_ROWS = 50

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ import typer
 
 from cutlayer.cli.app import answer
 from cutlayer.cli.drift import checked_limit, exit_if_drifted
-from cutlayer.cli.organisation import organisation
+from cutlayer.cli.organisation import check_scores_options, organisation
 from cutlayer.cli.report import GATE_FAILED
 from cutlayer.cli.verb import verb
 from cutlayer.config.remote import is_address, remote_path
@@ -67,14 +66,19 @@ def exchange(
     from cutlayer.jobs.exchange import Waiting
     from cutlayer.serving.party_drift import DriftOf
 
-    _check_options(setup.job.active, name, round_, out, absent, data is not None, checked_limit(max_drift) is not None)
+    limit = checked_limit(max_drift)
+    if round_ is not None:
+        check_scores_options(setup.job.active, name, out, absent)
+    elif out is not None or absent or data is not None or limit is not None:
+        wanted = "--data, --out, --absent and --max-drift with --round"
+        raise ConfigError.expected(wanted, "one alone", "name the round")
     base, keys = local.parent / "runs" / f"{job.stem}-{name}", keys_for(local.parent, key)
     connects, done = folder is None, list[str]()
     store = _address(folder, plaintext=plaintext) if folder is not None and is_address(folder) else None
     files = base.with_name(f"{base.name}.files") if folder is None or store is not None else Path(folder)
     with courier_of(setup, name, files, store) if connects or store else nullcontext() as courier:
         wait = wait if wait is not None else PATIENCE * connects
-        steps = Steps(setup, name, base, files, keys, wait, courier, max_drift)
+        steps = Steps(setup, name, base, files, keys, wait, courier, limit)
         expired = steps.expired()
         with allowed(*setup.private.allow_models):
             try:
@@ -114,24 +118,6 @@ def _address(folder: str, *, plaintext: bool) -> str:
     if plaintext and not address.startswith("memory:"):
         raise ConfigError.expected("signed files in a store", "--plaintext", "make certificates: see cutlayer keys")
     return address
-
-
-def _check_options(
-    active: str, name: str, round_: str | None, out: str | None, absent: Sequence[str] | None, *more: bool
-) -> None:
-    """Raise unless the options fit each other and the party's role; `more` are those that only a round has.
-
-    Raises:
-        ConfigError: They do not.
-    """
-    if round_ is None and (out is not None or absent or any(more)):
-        wanted = "--data, --out, --absent and --max-drift with --round"
-        raise ConfigError.expected(wanted, "one alone", "name the round")
-    if name != active and (out is not None or absent):
-        raise ConfigError.expected(f"--out and --absent at {active} alone", f"one at {name}", "leave it out")
-    if round_ is not None and name == active and out is None:
-        remedy = "name a .parquet or .csv file, or URL#TABLE"
-        raise ConfigError.expected(f"--out at {name}, which has the predictions", "none", remedy)
 
 
 def say_waiting(waiting: Waiting, *, as_json: bool, **more: Any) -> None:

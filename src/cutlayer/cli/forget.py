@@ -145,13 +145,13 @@ def _asked(job: Job, names: tuple[str, ...], rows: Path | None, party: str | Non
     from cutlayer.cli.predict import table_like
     from cutlayer.config import FeaturesConfig
     from cutlayer.data.party_data import PartyTable
-    from cutlayer.jobs.forget import check_forgets
+    from cutlayer.jobs.forget import ALL_OF, check_forgets
 
     if party is not None and party not in (job.parties if rows is None else names):
         wanted = ", ".join(job.parties if rows is None else names)
         raise ConfigError.expected(f"--party of {wanted}", party, "each party forgets rows of its own")
     if rows is None:
-        return f"all of {party}", {}
+        return ALL_OF.format(party), {}
     forgotten = {}
     for name in names if party is None else (party,):
         check_forgets(job, name)

@@ -108,7 +108,8 @@ def init(
     if job.protect in (AUTO, "both"):
         grades = grades_of(job)
         job = replace(job, protect=grades.protect)
-        lines.append(f"protected: {grades.sentence}")
+        several = "; each label by draws and grades of its own, whose costs add up" * bool(job.further_labels)
+        lines.append(f"protected: {grades.sentence}{several * (grades.epsilon is not None)}")
     document, written = write_first(job, folder, overwrite=overwrite)
     answer(json, document, *written, *lines, "next:", *(f"  {command}" for command in document["next"]))
 
@@ -187,7 +188,7 @@ def _facts(job: FirstJob, overlap: Overlap, label: ColumnProfile) -> Iterator[st
         yield f"ids: {column} of {job.owner.path.name} refers to {job.ids[file]} of {file}"
     if job.referring:
         yield f"ids: {job.ids[job.owner.path.name]} names the rows of {job.owner.path.name}"
-    elif len({*job.ids.values()}) > 1:
+    elif job.elsewhere or len({*job.ids.values()}) > 1:
         yield "ids: " + ", ".join(f"{column} of {file}" for file, column in job.ids.items())
     which = f"all {overlap.rows:,} of {job.owner.party}" if job.rows == "all" else "those that all parties have"
     met = f"{overlap.common:,} of {overlap.rows:,} are with every party"

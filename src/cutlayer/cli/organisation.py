@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -30,6 +31,19 @@ def checked_releases(job: Job, name: str, paths: list[Path] | None, rows: Path |
     if rows is not None and not paths:
         raise ConfigError.expected("--rows with --release", "--rows alone", "parties that connect align by themselves")
     return tuple(paths or ())
+
+
+def check_scores_options(active: str, name: str, out: str | None, absent: Sequence[str] | None) -> None:
+    """Raise unless the options of a prediction fit the party's role.
+
+    Raises:
+        ConfigError: The active party has no `--out`, or a passive one has it or names absent parties.
+    """
+    if name != active and (out is not None or absent):
+        raise ConfigError.expected(f"--out and --absent at {active} alone", f"one at {name}", "leave it out")
+    if name == active and out is None:
+        remedy = "name a .parquet or .csv file, or URL#TABLE"
+        raise ConfigError.expected(f"--out at {name}, which has the predictions", "none", remedy)
 
 
 class Organisation(NamedTuple):

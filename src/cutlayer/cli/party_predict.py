@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cutlayer.cli.app import answer
 from cutlayer.cli.drift import checked_limit, drift_lines, exit_if_drifted
-from cutlayer.cli.organisation import checked_releases, organisation
+from cutlayer.cli.organisation import check_scores_options, checked_releases, organisation
 from cutlayer.cli.predict import table_like
 from cutlayer.cli.verb import verb
 from cutlayer.errors import ConfigError
@@ -73,7 +73,7 @@ def party_predict(
     if links.security is None and not links.releases:
         check_loopback(address_of(checked_job))
     table = new_rows(private, data)
-    _check_options(checked_job, name, out, absent or ())
+    check_scores_options(checked_job.active, name, out, absent)
     written = destination(out, overwrite=overwrite) if out is not None else None
     if written is not None:
         tables = (each.path for each in (table, private.table) if each)
@@ -104,21 +104,6 @@ def trained_job(folder: RunFolder, job: Job) -> Job:
         wanted = f"the job that {folder.path} was trained with"
         raise ConfigError.expected(wanted, "another one", "the shared part of the job must be equal")
     return trained
-
-
-def _check_options(job: Job, name: str, out: str | None, absent: list[str] | tuple[()]) -> None:
-    """Raise unless the options fit the party's role.
-
-    Raises:
-        ConfigError: The active party has no `--out`, or a passive one has it or names absent parties.
-    """
-    if name == job.active:
-        if out is None:
-            raise ConfigError.expected(
-                f"--out at {name}, which has the predictions", "none", "name a .parquet or .csv file, or URL#TABLE"
-            )
-    elif out is not None or absent:
-        raise ConfigError.expected(f"--out and --absent at {job.active} alone", f"one at {name}", "leave it out")
 
 
 def new_rows(private: PrivateFile, data: Path | None) -> TableConfig:

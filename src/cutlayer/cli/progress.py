@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from cutlayer.jobs.options import Progress as Stages
 from cutlayer.lazy import Tensor
-from cutlayer.results.number import decimals
+from cutlayer.results.decimals import decimals
 
 if TYPE_CHECKING:
     from cutlayer.parties.session.observer import EpochRecord

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from cutlayer.channel.kinds import MEANINGS, NOTES
+from cutlayer.channel.kinds import meaning_of
 from cutlayer.cli.app import BAD_INPUT, answer, app
 from cutlayer.cli.verb import verb
 from cutlayer.report.rounding import plain, size
@@ -72,8 +72,7 @@ def _page(file: TrailFile) -> Iterator[str]:
     for receiver, entries in by_receiver.items():
         yield f"  to {receiver}:"
         for kind, count, octets in entries:
-            meaning = {**MEANINGS, **NOTES}.get(kind, "unknown to this version")
-            yield f"    {count:>9,} x {kind:<10} {size(octets):>8}  {meaning}"
+            yield f"    {count:>9,} x {kind:<10} {size(octets):>8}  {meaning_of(kind)}"
     if file.incomplete:
         yield "  the last line was cut off when the process or the machine went down"
     yield ""

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Literal, get_args
 
 from cutlayer.config.case import Case
+from cutlayer.config.party import ALL_RUNS, BUDGET
 from cutlayer.config.phases import Phase
 
 Target = Literal["value", "count", "amount", "severity", "survival", "ranking"]
@@ -21,7 +22,7 @@ _REFERENCES = ("alone", "boosting")
 
 
 def further_label_faults(case: Case) -> Iterator[str]:
-    """Further labels are for a release that no label touched, on which a top model is fitted at once for each."""
+    """Further labels are for releases, on which a top model is fitted at once for each: of grades, of its own ones."""
     job, where = case.job, f"parties.{case.job.active}.further_labels"
     owner = job.parties[job.active]
     if not (further := owner.further_labels):
@@ -37,7 +38,13 @@ def further_label_faults(case: Case) -> Iterator[str]:
         remedy = "write train.release: once and model.top: {kind: auto}"
         yield f"expected a top model that is fitted at once with {where}, got one that is trained in steps; {remedy}"
     if Phase.LABELS in job.phases:
-        yield f"expected a release without labels with {where}, got grades by drawn labels; {own}, which draws its own"
+        if case.only is not None:
+            yield f"expected all parties in one process with {where} and grades, got {case.only} alone; {own}"
+        for name, party in job.parties.items():
+            budget = party.privacy.get(BUDGET)
+            if budget is not None and budget.get("over") != ALL_RUNS:
+                wanted = f"parties.{name}.privacy.budget over all_runs with {where} and grades"
+                yield f"expected {wanted}, got a run, which each label has; write over: all_runs"
     if owner.event is not None:
         yield f"expected no {where} with task survival, whose event is of one label, got some; {own}"
     if owner.unlabelled == "drop":

@@ -186,7 +186,7 @@ def _common(words: Mapping[str, npt.NDArray[np.uint64]], repeated: dict[str, int
     """Positions of the rows that all have, ascending; rows that repeat at a party are counted in `repeated`."""
     counts = [len(rows) for rows in words.values()]
     everything = np.concatenate(list(words.values()))
-    order = np.lexsort((everything[:, 1], everything[:, 0]))
+    order = _order(everything)
     ordered = everything[order]
     starts = np.flatnonzero(begins_run(ordered))
     lengths = np.diff(np.r_[starts, len(order)])
@@ -199,6 +199,21 @@ def _common(words: Mapping[str, npt.NDArray[np.uint64]], repeated: dict[str, int
     common = starts[lengths == len(words)] if not len(twice) else starts[:0]
     positions = order[common[:, None] + np.arange(len(words))]
     return dict(zip(words, (positions - np.cumsum([0, *counts[:-1]])).T, strict=True))
+
+
+def _order(words: npt.NDArray[np.uint64]) -> Positions:
+    """The order of rows (n, 2) by both words, and of equal rows by their numbers, as `lexsort` has it.
+
+    Digests with the same first word are equal rows, unless somebody made them, so that one word is sorted by.
+    """
+    order = np.argsort(words[:, 0])  # not in the order of equal rows, which takes four times as long
+    first = words[order, 0]
+    run = np.r_[0, np.cumsum(first[1:] != first[:-1])] * len(words)
+    order = np.sort(run + order) - run
+    same = first[1:] == first[:-1]
+    if (words[order[1:][same], 1] != words[order[:-1][same], 1]).any():
+        return np.lexsort((words[:, 1], words[:, 0]))
+    return order
 
 
 def nothing_in_common(counts: Mapping[str, int]) -> NothingInCommon:

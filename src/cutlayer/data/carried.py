@@ -18,6 +18,8 @@ class CarriedAttribute(FrozenModel):
         rows: Share of the rows that have it.
         bits: Information of the drawn grade about it, in bits a row.
         share: The same over the attribute's entropy: 1 where the grade tells it exactly.
+        undrawn: Of grades together, share of the attribute of the column before they are drawn of which they add most.
+        alone: What the best of them carries of it; of a number, of any of its attributes, as `undrawn` is.
     """
 
     column: str
@@ -25,6 +27,8 @@ class CarriedAttribute(FrozenModel):
     rows: float = Field(ge=0, le=1)
     bits: float = Field(ge=-1e-9)
     share: float = Field(le=1 + 1e-9)
+    undrawn: float | None = None
+    alone: float = 0.0
 
 
 class Carried(FrozenModel):
@@ -36,6 +40,10 @@ class Carried(FrozenModel):
         epsilon: Privacy of a draw; `None` where grades are sent as they are.
         bits: Information of a drawn grade about the grade, in bits a row: no more of a row's columns is in it.
         attributes: The attribute of each column of which most is carried, the largest share first.
+        former: Number of earlier grades of the same rows that `together` is of, besides this one.
+        unknown: Number of earlier grades of the same rows that it is not of: this party has them no more, or too few
+            rows have all of so many.
+        together: As `attributes`, of all these grades together; what chance alone carries is taken off.
     """
 
     of: Literal["labels", "columns"] = "labels"
@@ -43,3 +51,6 @@ class Carried(FrozenModel):
     epsilon: float | None
     bits: float = Field(ge=-1e-9)
     attributes: tuple[CarriedAttribute, ...]
+    former: int = Field(default=0, ge=0)
+    unknown: int = Field(default=0, ge=0)
+    together: tuple[CarriedAttribute, ...] = ()

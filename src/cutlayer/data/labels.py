@@ -189,7 +189,9 @@ def _numbers(
     numbers = torch.from_numpy(read).to(torch.float32).numpy()
     wrong = np.flatnonzero(~(np.isfinite(numbers) & is_allowed(numbers)))
     if len(wrong):
-        got = f"{piece[int(wrong[0])].as_py()} in {_row(part.start + int(wrong[0]))}"
+        first = int(wrong[0])
+        beyond = ", beyond the 3.4e+38 of float32" * bool(np.isfinite(read[first]) and np.isinf(numbers[first]))
+        got = f"{piece[first].as_py()} in {_row(part.start + first)}{beyond}"
         raise fault(where, wanted, got, "fix or drop the row")
     return numbers
 

@@ -191,15 +191,24 @@ class PartyTable:
         return [(key.rule, digests[rows][has_key(digests[rows])]) for key, digests in keys]
 
     def spelled(self, digests: Digests) -> Digests:
-        """Digests of ids of this table, uint8 (m, 16), and those of the same ids as a job with another rule has them.
+        """Digests of ids of this table, uint8 (m, 16), and of the same ids as a job with another rule has them."""
+        plain = self.plain(digests)
+        return digests if plain is digests else np.concatenate([digests, plain])
+
+    def plain(self, digests: Digests) -> Digests:
+        """Digests of ids of this table as they are by whatever rule a job compares them, uint8 (m, 16).
 
         Whole numbers are the same by every rule.
         """
         if self.id_kind != "text" or self.keys:
             return digests
-        rows = np.flatnonzero(np.isin(as_values(self.digests), as_values(digests)))
+        stated = as_values(self.digests)
+        rows = np.flatnonzero(np.isin(stated, as_values(digests)))
         columns = (gathered_column(self._table.column(name), rows) for name in self._ids)
-        return np.concatenate([digests, plain_digests(*columns)])
+        order = np.argsort(stated[rows])
+        at = order[np.searchsorted(stated[rows], as_values(digests), sorter=order)]
+        every: Digests = plain_digests(*columns)[at]
+        return every
 
     @property
     def identified(self) -> Identified:

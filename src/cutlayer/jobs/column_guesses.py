@@ -36,7 +36,7 @@ def id_columns(tables: Sequence[TableSummary], named: Sequence[str] = ()) -> dic
     if named:
         return {table.path.name: _first_named(table, named) for table in tables}
     for alike in (str, letters):  # the same name, then the same letters: Customer No and customer_no
-        if (found := _alike(tables, alike, lambda table, name: table.distinct[name] == table.rows)) is not None:
+        if (found := _alike(tables, alike, _identifies)) is not None:
             return found
     if (found := _equal_values(tables)) is not None:
         return found
@@ -54,6 +54,15 @@ def id_columns(tables: Sequence[TableSummary], named: Sequence[str] = ()) -> dic
     wanted = "a column of one name in every table whose values are all different"
     remedy = "name it with --id, once for each name that it has; a partner's table has one row per id"
     raise DataError.expected(wanted, ", ".join(repeated[:3]) or "no column in common", remedy)
+
+
+def _identifies(table: TableSummary, name: str) -> bool:
+    """Whether all values are different and no measured number, which seldom repeats and identifies nothing."""
+    if table.distinct[name] < table.rows:
+        return False
+    if ID_NAMES.search(name):
+        return True
+    return id_values(open_source(table.config, table.path.name, table.path.name), name) is not None
 
 
 def _alike(

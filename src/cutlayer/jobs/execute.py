@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cutlayer.config import Job
 from cutlayer.data.id_examples import with_examples
@@ -14,6 +16,9 @@ from cutlayer.jobs.pilot import check_pilot
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.process import run_threads
 from cutlayer.training.tables import open_tables
+
+if TYPE_CHECKING:
+    from cutlayer.jobs.runs import Execution
 
 
 def execute(job: Job, out: Path, options: Options, progress: Progress) -> RunFolder:
@@ -44,6 +49,7 @@ def execute(job: Job, out: Path, options: Options, progress: Progress) -> RunFol
     from cutlayer.jobs.forecast import with_chosen_devices
     from cutlayer.jobs.runs import Execution  # with PyTorch, once nothing is wrong with job and tables
 
+    whole = job
     with (
         RunFolder.new_or_resumed(out, job, resume=options.resume) as folder,
         run_threads(job.train.threads, job.train.batch_size) as threads,
@@ -53,12 +59,30 @@ def execute(job: Job, out: Path, options: Options, progress: Progress) -> RunFol
             execution = Execution(job, folder, options, threads, progress)
             execution.run_all(tables)
             if further:
-                from cutlayer.jobs.party import train_further_labels  # with the links between organisations
-
-                train_further_labels(execution)
+                _train_further_labels(execution, whole)
         except NothingInCommon as failure:
             raise with_examples(failure, tables) from None
     return folder
+
+
+def _train_further_labels(execution: Execution, whole: Job) -> None:
+    """Train the further labels: on the releases that are there, or by a run of all parties for each.
+
+    Args:
+        execution: The run of the first label.
+        whole: Its job, as it was given.
+    """
+    from cutlayer.jobs.further_labels import further_jobs, has_grades
+    from cutlayer.jobs.party import train_further_labels  # with the links between organisations
+
+    if not has_grades(whole):
+        train_further_labels(execution)
+        return
+    for other, place in further_jobs(whole, execution.folder):
+        if not place.ended and not execution.options.pilot:
+            execution.progress.stage(f"label {other.parties[other.active].label}")
+            options = replace(execution.options, resume=(place.path / "job.yaml").exists(), forget_peer_progress=False)
+            execute(other, place.path, options, Progress())
 
 
 def _import_training(job: Job) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -341,9 +342,13 @@ def have_class(job: FirstJob, name: str | None) -> bool:
 
 def grades_of(job: FirstJob) -> GradesChoice:
     """Whether the partners of a job release grades, and of one that protects what is best, which that is."""
+    if job.further_labels and not job.apart:  # the label that is worth least
+        labels = (job.label, *job.further_labels)
+        each = (grades_of(replace(job, label=label, further_labels=())) for label in labels)
+        return max(each, key=lambda choice: math.inf if choice.epsilon is None else choice.epsilon)
     refused, task, counts, rows = "", task_of(job), list[int](), 0
     if job.further_labels:
-        refused = "grades are of one label"
+        refused = "grades of several labels are for one process"
     elif task not in NUMBERS:
         overlap, split = job.overlap or overlap_of(job), SplitConfig()
         counts = [*label_of(job).classes.values()]

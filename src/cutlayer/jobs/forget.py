@@ -32,9 +32,11 @@ from cutlayer.results.provenance import Provenance, beside
 from cutlayer.storage.durable import locked
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.forgetting import Forgetting
-from cutlayer.training.keys import Keys, label_folder, load_or_make
+from cutlayer.training.keys import Keys, grades_of, label_folder, load_or_make
 from cutlayer.training.tables import open_table
 
+ALL_OF = "all of {}"
+"""What is forgotten of a party without a list of rows, in words."""
 GONE = {"forgotten": True}
 """Result of a round whose training was forgotten."""
 
@@ -83,6 +85,9 @@ class Deleting:
             return mark
         for name, listed in forgotten.items():
             self._forget_rows(name, listed)
+        for name in self.names:  # by its own wish alone: else a partner could have what limits hold by forgotten
+            if what == ALL_OF.format(name):
+                grades_of(self.keys.secret_of(name, self.job.parties[name])).forget_job(self.job.digest())
         folders = [self.base.with_name(name) for name in mark.runs]
         for folder in folders:  # first of all: without it no folder is a run
             if folder.exists():
@@ -131,6 +136,8 @@ class Deleting:
         # Not those of this job alone: another epsilon has a memory of its own, in which the secret reads each label.
         every = [digests for _, digests in (*stated, *spelled)]
         path = self.keys.secret_of(name, party)
+        for each in (listed, table):
+            grades_of(path).forget(each.plain(each.digests if each is listed else each.digests[gone]))
         stay = LabelMemory(label_folder(path), path, secret).forget(torch.from_numpy(np.concatenate(every)))
         self.others += [f"labels drawn by an earlier version in {each}" for each in stay]
 

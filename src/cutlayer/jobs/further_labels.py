@@ -2,6 +2,8 @@
 
 Each has a run folder of its own below that of the first label, `labels/NAME`, which is that of an ordinary run of the
 label owner. No message crosses for it: the partners have left before, and nothing that they do, or see, depends on it.
+Where partners release grades of drawn labels, each label has a run of all parties there: with draws, grades and a cost
+of its own, and limits that hold over all of them.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import numpy as np
 from cutlayer.alignment.held_rows import HELD_FILE
 from cutlayer.config import Job
 from cutlayer.config.party import PrivatePart
+from cutlayer.config.phases import Phase
 from cutlayer.jobs.options import Options
 from cutlayer.parties.agreement.split import SPLIT_FILE
 from cutlayer.parties.session.checkpoint import PARTNERS, RELEASED
@@ -32,9 +35,14 @@ _NOTHING = {key: field.get_default(call_default_factory=True) for key, field in 
 """The private part of a partner, of which the label owner has nothing."""
 
 
+def has_grades(job: Job) -> bool:
+    """Whether each label is drawn and sent, and has grades of its own."""
+    return Phase.LABELS in job.phases
+
+
 def further_jobs(job: Job, folder: RunFolder) -> Iterator[tuple[Job, RunFolder]]:
-    """The job of each further label, as the label owner alone has it, with its run folder."""
-    alone = job.uncompared(dict.fromkeys(job.passives, _NOTHING))
+    """The job of each further label, with its run folder: as the label owner alone has it, but where it has grades."""
+    alone = job.uncompared({} if has_grades(job) else dict.fromkeys(job.passives, _NOTHING))
     for label in job.parties[job.active].further_labels:
         yield _of_label(alone, label), folder.of_label(label)
 

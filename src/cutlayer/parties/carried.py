@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -15,7 +15,7 @@ from cutlayer.data.categories import FIRST, CategoryEncoder
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError
-from cutlayer.kernels.noise.score_bands import bits, channel, information, most_carried
+from cutlayer.kernels.noise.score_bands import Floats, bits, channel, drawn_together, information, most_carried
 from cutlayer.storage.row_arrays import chunks_of
 
 LEAST, LEAST_SHARE = 50, 0.1
@@ -23,12 +23,21 @@ LEAST, LEAST_SHARE = 50, 0.1
 carries much. A release of few rows has attributes all the same, or small ones would pass every limit one by one."""
 NEARLY = 0.95
 """Part of what a draw can carry of an attribute from which on grades look as if they were made of that attribute."""
+MOST_ADDED, LITTLE_ADDED = 0.5, 0.1
+"""Part of an attribute that several grades may tell by default besides what the best of them does; a tenth where they
+tell nearly all. Honest labels add up to .4 (docs/results/grades.md), those that divide an attribute up to all."""
 _LEVELS = np.array([0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.97, 0.99])
 """Shares of the rows at which a number is divided: deciles, and what lies far out."""
+_FINE = np.r_[_LEVELS, np.arange(1, 64) / 64]
+"""Shares of the rows at which a number is divided into the parts that sets are made of."""
 _FREQUENT = 0.002
 """Share of the rows from which on a value of a number is an attribute of its own, as one of a category is."""
 _SETS = np.linspace(0.1, 0.9, 17)
 """Shares of the rows that have a value of a set, as near as the values allow."""
+_AXES = 8
+"""Number of axes of several releases by which sets of values are chosen."""
+FEW_BANDS = 16
+"""Maximum number of grades of one release; more are those of several together."""
 _SAMPLED = 1 << 17
 """Rows that the thresholds of numbers are taken from."""
 
@@ -41,7 +50,9 @@ def carried(
     bands: int,
     of: Literal["labels", "columns"] = "labels",
 ) -> Carried:
-    """What drawn grades carry of each column: of frequent values, sets of values, and parts of numbers (`cuts_of`).
+    """What drawn grades carry of each column: of frequent values, parts of numbers (`cuts_of`), and sets of both.
+
+    What two columns say only together is not computed.
 
     The attributes are of the encoded columns; an image has none. Of an attribute a and a grade g the information is
     exactly that of the table of both, the noise included, not an estimate by a model.
@@ -56,20 +67,38 @@ def carried(
     """
     noise = channel(epsilon, bands)
     sizes = np.bincount(grades, minlength=bands).astype(np.float64)
-    least = min(LEAST, max(1.0, LEAST_SHARE * sizes.sum()))
+    least = least_rows(sizes.sum())
     best: dict[str, CarriedAttribute] = {}
-    for column, attribute, counts in _attributes(store, encoder, grades, bands):
+    for column, attribute, counts in attributes_of(store, encoder, grades, bands):
         if not least <= counts.sum() <= sizes.sum() - least:
             continue
-        share = counts.sum() / sizes.sum()
-        known = information(noise.T @ np.stack([sizes - counts, counts], axis=1))
-        entropy = -share * np.log2(share) - (1 - share) * np.log2(1 - share)
+        known, entropy = share_of(sizes, counts, [noise])
         part = min(known / entropy, 1.0)  # a last bit more would exceed a limit of 1
-        found = CarriedAttribute(column=column, attribute=attribute, rows=share, bits=known, share=part)
+        found = CarriedAttribute(
+            column=column, attribute=attribute, rows=counts.sum() / sizes.sum(), bits=known, share=part
+        )
         if column not in best or found.share > best[column].share:
             best[column] = found
     ordered = tuple(sorted(best.values(), key=lambda each: -each.share))
     return Carried(of=of, grades=bands, epsilon=epsilon, bits=bits(epsilon, sizes / sizes.sum()), attributes=ordered)
+
+
+def least_rows(rows: float) -> float:
+    """Number of rows that must have an attribute, and that must lack it, of so many rows."""
+    return min(LEAST, max(1.0, LEAST_SHARE * rows))
+
+
+def share_of(sizes: Floats, counts: Floats, channels: Sequence[Floats]) -> tuple[float, float]:
+    """Information that drawn grades have about an attribute, and its entropy, both in bits a row.
+
+    Args:
+        sizes: Number of rows of each grade, or of the grades of each release, (bands of the first, ...).
+        counts: As `sizes`, of the rows that have the attribute.
+        channels: Channel of each release; none for the grades before they are drawn.
+    """
+    drawn = drawn_together(np.stack([sizes - counts, counts], axis=-1), channels)
+    share = counts.sum() / sizes.sum()
+    return information(drawn.reshape(-1, 2)), -share * np.log2(share) - (1 - share) * np.log2(1 - share)
 
 
 def check_names(encoder: Encoder, limits: Mapping[str, float], party: str) -> None:
@@ -98,42 +127,77 @@ def check_limits(found: Carried, limits: Mapping[str, float], party: str) -> Non
     """
     default = limits.get("other", round(NEARLY * most_carried(found.epsilon, max(found.grades, 2)), 2))
     for each in found.attributes:
-        limit = limits.get(each.column, default)
-        if each.share > limit:
-            table = "; ".join(f"{other.attribute} {other.share:.2f}" for other in found.attributes[:5])
-            wanted = f"{party}: grades that carry {limit:g} of an attribute of {each.column} at most"
-            remedy = (
-                f"lower grade_dp.epsilon or grades, leave columns that tell it out of features, or raise fit.limits "
-                f"(carried: {table}); nothing was sent"
-            )
-            raise ConfigError.expected(wanted, f"{each.share:.2f} of {each.attribute}", remedy)
+        _check(each, found.attributes, each.share, limits.get(each.column, default), party, "")
+    beside = f" with those of {found.former} other releases of these rows"
+    for each in found.together:
+        limit = limits.get(each.column, limits.get("other"))
+        # The default is of grades before they are drawn: what noise lets through depends on how they are joined.
+        share, limit = (each.share, limit) if limit is not None else (each.undrawn or 0.0, default_of(each.alone))
+        _check(each, found.together, share, limit, party, beside)
 
 
-def _attributes(
-    store: Store, encoder: Encoder, grades: npt.NDArray[np.int64], bands: int
-) -> Iterator[tuple[str, str, npt.NDArray[np.float64]]]:
-    """Each attribute of each column in words, and how many rows of each grade have it, float64 (bands,)."""
+def default_of(alone: float) -> float:
+    """Largest share that grades may carry together, before they are drawn, of what the best carries so much of alone.
+
+    >>> [round(default_of(alone), 2) for alone in (0.0, 0.3, 0.45, 0.9)]
+    [0.5, 0.8, 0.95, 1.0]
+    """
+    return round(min(alone + MOST_ADDED, max(NEARLY, alone + LITTLE_ADDED)), 2)
+
+
+def _check(
+    each: CarriedAttribute, every: Sequence[CarriedAttribute], share: float, limit: float, party: str, beside: str
+) -> None:
+    if share > limit:
+        table = "; ".join(f"{other.attribute} {other.share:.2f}" for other in every[:5])
+        wanted = f"{party}: grades that carry {limit:g} of an attribute of {each.column} at most{beside}"
+        remedy = (
+            f"lower grade_dp.epsilon or grades, leave columns that tell it out of features, or raise fit.limits "
+            f"(carried: {table}); nothing was sent"
+        )
+        raise ConfigError.expected(wanted, f"{share:.2f} of {each.attribute}", remedy)
+
+
+def attributes_of(
+    store: Store, encoder: Encoder, grades: npt.NDArray[np.int64], bands: int, rows: npt.NDArray[np.int64] | None = None
+) -> Iterator[tuple[str, str, Floats]]:
+    """Each attribute of each column in words, and how many rows of each grade have it, float64 (bands,).
+
+    Args:
+        store: Encoded columns.
+        encoder: Their encoder.
+        grades: Grade of each of the rows, int64 (m,).
+        bands: Number of grades.
+        rows: The rows, ascending, int64 (m,); all of the store by default.
+    """
     categories, numbers = encoder.categories, encoder.numbers
-    some = np.linspace(0, store.rows - 1, min(store.rows, _SAMPLED)).astype(np.int64)
+    count = len(grades)
+    some = np.linspace(0, count - 1, min(count, _SAMPLED)).astype(np.int64)
+    some = some if rows is None else rows[some]
     sampled = store.gather(torch.from_numpy(some))[1].numpy()
     cuts = [cuts_of(sampled[:, at]) for at in range(len(numbers))]
+    fine = [cuts_of(sampled[:, at], _FINE) for at in range(len(numbers))]
     of_codes = [np.zeros((2, encoder.cardinality, bands)) for encoder in categories]
-    above = [np.zeros((len(cut) + 1, bands)) for cut in cuts]
-    for start, end in chunks_of(store.rows):
-        codes, values = (part.numpy() for part in store.gather(torch.arange(start, end)))
+    of_parts = [np.zeros((2, len(cut) + 1, bands)) for cut in fine]
+    for start, end in chunks_of(count):
+        at_once = torch.arange(start, end) if rows is None else torch.from_numpy(rows[start:end])
+        codes, values = (part.numpy() for part in store.gather(at_once))
         grade = grades[start:end]
         for at, halves in enumerate(of_codes):
             for half, table in enumerate(halves):
                 _count(table, codes[half::2, at], grade[half::2])
-        for at, table in enumerate(above):
-            _count(table, np.searchsorted(cuts[at], values[:, at], side="right"), grade)
+        for at, halves in enumerate(of_parts):
+            part = np.searchsorted(fine[at], values[:, at], side="right")
+            for half, table in enumerate(halves):
+                _count(table, part[half::2], grade[half::2])
     for category, halves in zip(categories, of_codes, strict=True):
         table = halves.sum(axis=0)
         for code in np.flatnonzero(table.sum(axis=1)):
             yield category.name, f"{category.name} = {_value(category, int(code))}", table[code]
         for counts in _sets_of_values(halves):
             yield category.name, f"{category.name} in a set of its values", counts
-    for number, cut, table in zip(numbers, cuts, above, strict=True):
+    for number, cut, parts, halves in zip(numbers, cuts, fine, of_parts, strict=True):
+        table = np.add.reduceat(halves.sum(axis=0), np.r_[0, np.searchsorted(parts, cut) + 1], axis=0)
         ends = [f"{end:.4g}" for end in number.restored(cut)]
         for at in range(1, len(cut)):  # what a threshold cannot say: a value of a few, or numbers in the middle
             yield number.name, f"{number.name} from {ends[at - 1]} to below {ends[at]}", table[at]
@@ -141,9 +205,11 @@ def _attributes(
         for at in range(len(cut)):
             share = upper[at + 1].sum() / max(table.sum(), 1)
             yield number.name, f"{number.name} in its upper {share:.0%}", upper[at + 1]
+        for counts in _sets_of_values(halves):  # what no one part tells: ages of every other decade
+            yield number.name, f"{number.name} in a set of intervals", counts
 
 
-def cuts_of(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+def cuts_of(values: npt.NDArray[np.float32], levels: npt.NDArray[np.float64] = _LEVELS) -> npt.NDArray[np.float32]:
     """Where a number is divided into parts: at quantiles, and before and after each frequent value.
 
     Of a number that nearly always is one value, such as a flag or a count, most quantiles are that value: only by the
@@ -151,6 +217,7 @@ def cuts_of(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
 
     Args:
         values: (n,), n > 0.
+        levels: Shares of the rows at which it is divided.
 
     Returns:
         Least value of each part but the first, ascending, (cuts,).
@@ -160,27 +227,24 @@ def cuts_of(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     """
     distinct, counts = np.unique(values, return_counts=True)
     frequent = np.flatnonzero(counts >= _FREQUENT * len(values))
-    at = np.r_[np.searchsorted(distinct, np.quantile(values, _LEVELS)), frequent, frequent + 1]
+    at = np.r_[np.searchsorted(distinct, np.quantile(values, levels)), frequent, frequent + 1]
     cuts: npt.NDArray[np.float32] = distinct[np.unique(at[(at > 0) & (at < len(distinct))])]
     return cuts
 
 
-def _sets_of_values(halves: npt.NDArray[np.float64]) -> Iterator[npt.NDArray[np.float64]]:
+def _sets_of_values(halves: Floats) -> Iterator[Floats]:
     """Rows of each grade whose value is in a set of those that grades tell best, float64 (bands,), for several sets.
 
-    No value of many that are rare is an attribute, but a label owner may choose labels by a set of them. Whether a
-    value of one half of the rows is in a set follows from the other half, so that chance tells nothing of rare values.
+    No value of many that are rare is an attribute, but a label owner may choose labels by a set of them, or by every
+    other part of a number. Whether a value of one half of the rows is in a set follows from the other half, so that
+    chance tells nothing of rare values.
 
     Args:
         halves: Rows of each value and grade, of each half of the rows, (2, values, bands).
     """
-    bands = halves.shape[2]
-    mean = halves.sum(axis=(0, 1)) / max(halves.sum(), 1)
-    shares = (halves + mean) / (halves.sum(axis=2) + 1)[:, :, None]  # of a value of few rows nearly those of all
-    above = shares[:, :, ::-1].cumsum(axis=2)[:, :, ::-1]
-    keys = np.concatenate([above[:, :, 1:], shares] if bands > 2 else [above[:, :, 1:]], axis=2)
+    keys = _directions(halves) if halves.shape[2] > FEW_BANDS else _orders(halves)
     for key in range(keys.shape[2]):
-        counts = np.zeros((len(_SETS), bands))
+        counts = np.zeros((len(_SETS), halves.shape[2]))
         for own, other in ((0, 1), (1, 0)):
             order = np.argsort(-keys[own, :, key], kind="stable")
             upto = halves[own].sum(axis=1)[order].cumsum()
@@ -189,7 +253,31 @@ def _sets_of_values(halves: npt.NDArray[np.float64]) -> Iterator[npt.NDArray[np.
         yield from counts
 
 
-def _count(table: npt.NDArray[np.float64], lines: npt.NDArray[np.integer], grades: npt.NDArray[np.int64]) -> None:
+def _orders(halves: Floats) -> Floats:
+    """How often each value has each grade, or one from it on, of each half of the rows, (2, values, keys)."""
+    bands = halves.shape[2]
+    mean = halves.sum(axis=(0, 1)) / max(halves.sum(), 1)
+    shares = (halves + mean) / (halves.sum(axis=2) + 1)[:, :, None]  # of a value of few rows nearly those of all
+    above = shares[:, :, ::-1].cumsum(axis=2)[:, :, ::-1]
+    return np.concatenate([above[:, :, 1:], shares] if bands > 2 else [above[:, :, 1:]], axis=2)
+
+
+def _directions(halves: Floats) -> Floats:
+    """The leading axes of values by grades (correspondence analysis), of each half of the rows, (2, values, axes).
+
+    Of the grades of several releases there are too many for a key each, and they have no order.
+    """
+    mean = halves.sum(axis=(0, 1)) / max(halves.sum(), 1)
+    rows = halves.sum(axis=2, keepdims=True)
+    residuals = (halves - rows * mean) / np.sqrt(rows * mean + 1)
+    axes, both = np.random.default_rng(0).normal(size=(halves.shape[2], _AXES)), residuals.sum(axis=0)
+    for _ in range(5):
+        axes = np.linalg.qr(both.T @ (both @ axes))[0]
+    keys: Floats = residuals @ axes / np.sqrt(rows + 1)
+    return keys
+
+
+def _count(table: Floats, lines: npt.NDArray[np.integer], grades: npt.NDArray[np.int64]) -> None:
     """Add the number of rows of each line and grade to a table (lines, grades)."""
     cells = lines.astype(np.int64) * table.shape[1] + grades
     table += np.bincount(cells, minlength=table.size).reshape(table.shape)

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import nullcontext
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from cutlayer.data.batches import evaluation_batches
+from cutlayer.data.encoding import Encoder
+from cutlayer.data.ids import Digests
 from cutlayer.data.store import Store
 from cutlayer.kernels.noise.aes import derive
 from cutlayer.kernels.noise.score_bands import bands_for
 from cutlayer.models.bottom_fits import limits_of
 from cutlayer.models.grade import GradeBottom
 from cutlayer.parties.carried import carried, check_limits, check_names
+from cutlayer.parties.carried_together import Graded, with_former
+from cutlayer.parties.grade_memory import GradeMemory
 from cutlayer.parties.session.checkpoint import CARRIED, DRAWN
 from cutlayer.parties.session.local import EVALUATION_ROWS
-from cutlayer.protections.grade_dp import GradeDP
+from cutlayer.protections.grade_dp import GradeDP, name_of
 from cutlayer.storage.durable import write_whole
 from cutlayer.storage.row_arrays import chunks_of
 from cutlayer.storage.row_tensors import empty_rows, rows_of
@@ -65,14 +72,15 @@ class Grading:
         if self._drawing is not None:
             self._drawing.draw_by(key)
 
-    def fix_draws(self) -> None:
-        """Draw the grades of these models and rows by a key of theirs: of any other ones by another, independently.
+    @cached_property
+    def _drawn_by(self) -> bytes:
+        """Key of the draws of these models and rows: grades of any other ones are drawn by another, independently.
 
         Were a row drawn under one key for two grades, different draws would show that it had not the same in both.
         """
         side = self._side
         parts = rows_digest(side.setup.store), module_digest(self._bottom), bytes.fromhex(side.state.rows)
-        self._draw_by(derive(side.local.secret, b"grade draws", self.key, *parts))
+        return derive(side.local.secret, b"grade draws", self.key, *parts)
 
     def count(self, grades: Tensor) -> None:
         """Count the draws of all rows in large pieces, so that not each of their batches waits for the disk.
@@ -107,22 +115,53 @@ class Grading:
     def check(self, grades: Tensor) -> None:
         """Compute what grades carry of each column, and refuse what this party does not allow, before they are sent.
 
+        The grades that it released of the same rows in other jobs count with them. These are noted for the next one,
+        and drawn by a key of their own from then on.
+
         Raises:
             ConfigError: They carry more of a column than `fit.limits` allows.
         """
-        side, setup, name = self._side, self._side.setup, self._side.local.name
+        side, setup = self._side, self._side.setup
         # For the audit, which asks of each row what the models that were fitted without it say.
         if self._labels is not None:
             folds = self._bottom.folds(setup.ids(setup.split.part("train")), len(self._bottom.heads)).to(torch.uint8)
             side.checkpoints.keep(DRAWN, self._labels.state(folds))
-        if setup.encoder is None:
-            return
         bands = bands_for(self.epsilon, self._bottom.most)
+        own, memory = Graded(grades.numpy(), bands, self.epsilon), side.local.grades
+        with memory.locked() if memory is not None else nullcontext():
+            if setup.encoder is not None:
+                self._check(own, setup.encoder, memory)
+            self._draw_by(self._drawn_by)
+            if memory is not None:
+                side.state.charge()  # what a budget refuses is never sent
+                rows = torch.arange(setup.store.rows) if side.pilot is None else side.pilot
+                sent = own._replace(grades=rows_of(grades, rows).numpy())
+                memory.keep(name_of(self._drawn_by), side.job.digest(), self._ids(rows), sent)
+
+    def _check(self, own: Graded, encoder: Encoder, memory: GradeMemory | None) -> None:
+        side, store = self._side, self._side.setup.store
         of: Literal["labels", "columns"] = "columns" if self._labels is None else "labels"
-        found = carried(setup.store, setup.encoder, grades.numpy(), self.epsilon, bands, of)
+        found = carried(store, encoder, own.grades, self.epsilon, own.bands, of)
+        if memory is not None and side.local.all_runs is not None:
+            former, names = memory.others(name_of(self._drawn_by), self._ids(torch.arange(store.rows)))
+            unknown = side.local.all_runs.grades_apart_from(names)
+            found = with_former(found, store, encoder, own, former, unknown)
         write_whole(side.checkpoints.folder / CARRIED, found.model_dump_json(indent=1))
         # Cells follow from the columns alone: nobody's labels can have made them of one attribute.
-        check_limits(found, self._limits if self._labels is not None else {"other": 1.0, **self._limits}, name)
+        limits = self._limits if self._labels is not None else {"other": 1.0, **self._limits}
+        check_limits(found, limits, side.local.name)
+
+    def _ids(self, rows: Tensor) -> Digests:
+        return self._side.local.table.plain(self._side.setup.ids(rows).numpy())
+
+    def refuse(self) -> None:
+        """Count a refusal as a run, and note that no grades of it were sent."""
+        side, memory = self._side, self._side.local.grades
+        side.setup.charge_refusal()
+        if memory is not None and self._drawing is not None and self._drawing.draws is not None:
+            with memory.locked():
+                none = Graded(np.zeros(0, np.int64), 0, self.epsilon)
+                memory.keep(self._drawing.draws, side.job.digest(), np.zeros((0, 16), np.uint8), none)
 
 
 def grading_of(side: PassiveSide) -> Grading | None:

@@ -6,7 +6,7 @@ from cutlayer.protections.dcor import DCor, DCorConfig as DCorConfig
 from cutlayer.protections.dimip import DIMIP, DIMIPConfig as DIMIPConfig
 from cutlayer.protections.discrete_sgd import DiscreteSGD, DiscreteSGDConfig as DiscreteSGDConfig
 from cutlayer.protections.dp_bottom import DPBottom, DPBottomConfig as DPBottomConfig
-from cutlayer.protections.dp_embedding.dp_embedding import DPEmbedding, DPEmbeddingConfig as DPEmbeddingConfig
+from cutlayer.protections.dp_embedding import DPEmbedding, DPEmbeddingConfig as DPEmbeddingConfig
 from cutlayer.protections.grade_dp import GradeDP, GradeDPConfig as GradeDPConfig
 from cutlayer.protections.gradient_compression import (
     GradientCompression,

@@ -73,7 +73,7 @@ class GradeDP(FeatureProtection[GradeDPConfig]):
     @property
     def draws(self) -> str | None:
         """Name of the draws; `None` where the run's own key draws."""
-        return derive(self._key, b"name", size=16).hex() if self._key else None
+        return name_of(self._key) if self._key else None
 
     def state_dict(self) -> dict[str, Any]:
         """The key: later predictions repeat the draws."""
@@ -149,6 +149,11 @@ class GradeDP(FeatureProtection[GradeDPConfig]):
         """Rows drawn, and the share of grades that is to be expected to change; how many did is not released."""
         bands = bands_for(self.settings.epsilon, max(2, self.context.widths[self.context.party]))
         return {**self.counts, "expected_share_changed": flip_probability(self.settings.epsilon, bands)}
+
+
+def name_of(key: bytes) -> str:
+    """Name of the draws by a key, which says nothing of it."""
+    return derive(key, b"name", size=16).hex()
 
 
 def _numbered(rows: Tensor) -> Tensor:

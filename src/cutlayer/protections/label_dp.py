@@ -16,7 +16,6 @@ from cutlayer.config import FrozenModel, Job, validated
 from cutlayer.config.phases import Phase
 from cutlayer.errors import ConfigError, DataError
 from cutlayer.kernels.noise.label_levels import levels_for, rounded_levels
-from cutlayer.kernels.noise.prior_response import likely_classes, randomized_response_with_prior
 from cutlayer.kernels.noise.randomized_response import flip_probability, randomized_response, transition_matrix
 from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.contract.base import LabelProtection
@@ -78,7 +77,7 @@ class LabelDP(LabelProtection[LabelDPConfig]):
     labels, and no other use.
 
     Reference: Warner 1965, Randomized response; Ghazi et al. 2021, Deep learning with label differential privacy
-    (arXiv 2102.06062), section 1, for training on it, and algorithm 2 for a prior; MindSpore Federated's label_dp has
+    (arXiv 2102.06062), section 1, for training on it; MindSpore Federated's label_dp has
     the same probabilities but redraws in every batch. Patrini et al. 2017 (arXiv 1609.03683), section 4.2, for the
     loss.
 
@@ -188,41 +187,28 @@ class LabelDP(LabelProtection[LabelDPConfig]):
         """Independent draws of one row's label: this run's, and those of runs that did not end."""
         return 1 + (self._recalled.unfinished if self._recalled is not None else 0)
 
-    def __call__(
-        self, labels: Labels, ids: Sequence[Any] | npt.NDArray[Any] | None = None, prior: npt.ArrayLike | None = None
-    ) -> Labels:
+    def __call__(self, labels: Labels, ids: Sequence[Any] | npt.NDArray[Any] | None = None) -> Labels:
         """Protect labels outside a run.
 
         With `ids` the draw is a function of key, id, eps and label: the same ids under the same key repeat it, and all
         calls together cost eps per row. Without, every call is a fresh draw: k calls on the same rows cost k eps, and a
         majority vote over them recovers the labels.
 
-        With a prior, each label is drawn from the classes that are likely in its row (RRWithPrior, Ghazi et al. 2021,
-        algorithm 2). More labels of several classes are then right at the same eps. A prior of two classes gains
-        nothing but constants: no eps-private draw of a binary label is more informative than randomised response.
-
         Args:
             labels: Array or tensor of shape (n,) or (n, 1) with 0 and 1, or one-hot (n, classes).
             ids: n distinct row ids, integers or text.
-            prior: Probabilities (n, classes) of each row's classes before its label is seen. They must not depend on
-                these labels, not through class shares either: use public shares, or predictions of a model that was
-                trained on other rows. The same ids with another prior are another draw, and the eps of both add up.
 
         Returns:
             Protected labels of the same type, dtype and shape.
 
         Raises:
-            DataError: The labels have another form, or the ids or the prior do not fit.
+            DataError: The labels have another form, or the ids do not fit.
             ConfigError: The key is shorter than 16 bytes.
         """
         values = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
         codes, classes = _recognised(values)
         truth, digests, eps = torch.from_numpy(codes), _digests(ids, len(codes)), self.settings.eps
-        if prior is None:
-            drawn = randomized_response(truth, digests, classes, eps, self._key, "").numpy()
-        else:
-            likely = likely_classes(_checked_prior(prior, len(codes), classes), eps)
-            drawn = randomized_response_with_prior(truth, digests, likely, eps, self._key, "").numpy()
+        drawn = randomized_response(truth, digests, classes, eps, self._key, "").numpy()
         one_hot = values.ndim == 2 and values.shape[1] > 1
         out = (np.eye(classes)[drawn] if one_hot else drawn.reshape(values.shape)).astype(values.dtype)
         return torch.from_numpy(out).to(labels.device) if isinstance(labels, Tensor) else out
@@ -255,13 +241,6 @@ def _recognised(values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], int]:
     if shape[1] == 0 or not bool((values.sum(1) == 1).all()):
         raise DataError.expected(wanted, f"rows of shape {shape} that do not hold exactly one 1")
     return values.argmax(1).astype(np.int64), shape[1]
-
-
-def _checked_prior(prior: npt.ArrayLike, rows: int, classes: int) -> Tensor:
-    values = torch.from_numpy(np.array(prior, dtype=np.float64))
-    if values.shape != (rows, classes):
-        raise DataError.expected(f"a prior of shape {(rows, classes)}", f"shape {tuple(values.shape)}")
-    return values
 
 
 def _digests(ids: Sequence[Any] | npt.NDArray[Any] | None, count: int) -> Tensor:

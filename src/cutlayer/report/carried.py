@@ -21,9 +21,10 @@ CELLS = (
 SHOWN = 5
 """Number of columns in sight; all others are folded."""
 _HOW = (
-    "Computed from the columns and the grades before anything was sent, for each value and decile of each column. The "
-    "share is of what there is to know of the attribute (its entropy): 100 % where a grade tells it for certain. It "
-    "is of one drawn grade alone. Who knows more of a row can read more with it: see the attacks."
+    "Computed from the columns and the grades before anything was sent, for frequent values, sets of values and parts "
+    "of each column by itself: what two columns say only together has no line. The share is of what there is to know "
+    "of the attribute (its entropy): 100 % where a grade tells it for certain. It is of one drawn grade, then of all "
+    "that the party released of the same rows. Who knows more of a row can read more: see the attacks."
 )
 
 
@@ -63,6 +64,9 @@ def carried_section(carried: Mapping[str, Carried]) -> Section | None:
         blocks += [sentence, *some]
         if len(every) > SHOWN:
             blocks.append(Fold(f"All columns of {party}", (_table(f"All columns of {party}", every),)))
+        if found.together:
+            title = f"What {found.former + 1} releases of {party} carry together of the same rows"
+            blocks.append(_table(title, found.together))
     parties = ", ".join(carried)
     texts = (sentence for party, found in carried.items() for sentence in _sentences(party, found))
     title = f"What grades carry of the columns of {parties}"
@@ -73,10 +77,22 @@ def _sentences(party: str, found: Carried) -> Iterator[str]:
     """What crosses of a row in all, the attribute of which most does, and what cells are."""
     what = "cell" if found.of == "columns" else "grade"
     noise = "sent as it is" if found.epsilon is None else f"drawn at epsilon {amount(found.epsilon)}"
-    yield f"A {what} of {party} is one of {count(found.grades)}, {noise}: {found.bits:.1f} bits of a row at most."
+    most = f"{found.bits:.1f} bits of a row at most, on average"
+    yield f"A {what} of {party} is one of {count(found.grades)}, {noise}: {most}."
     if found.attributes:
-        most = found.attributes[0]
-        yield f"It carries most of {most.attribute}: {share(max(most.share, 0), 1)} of what there is to know of it."
+        first = found.attributes[0]
+        yield f"It carries most of {first.attribute}: {share(max(first.share, 0), 1)} of what there is to know of it."
+    if found.former and found.together:
+        joint, others = found.together[0], count(found.former)
+        yield (
+            f"With the grades of {others} other releases of the same rows it carries most of {joint.attribute}: "
+            f"{share(joint.share, 1)}, beyond what chance does."
+        )
+    if found.unknown:
+        yield (
+            f"Not in this: {count(found.unknown)} more releases of grades of the same rows, which {party} has no "
+            "longer, or which are too many. What these carry with it is not known; the epsilons add up."
+        )
     if found.of == "columns":
         yield f"{party}: {CELLS}."
 

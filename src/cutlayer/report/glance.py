@@ -15,10 +15,10 @@ from cutlayer.report.rounding import auc, bounds, interval, metric
 from cutlayer.report.section import Cell, Column, Panel, Panels, Section, Table, number, table
 from cutlayer.report.svg import padded
 from cutlayer.results.columns_read import reach
+from cutlayer.results.decimals import NOT_AVAILABLE
 from cutlayer.results.features import FeatureResult
 from cutlayer.results.leaks import LeakResult
 from cutlayer.results.metric_names import name_of
-from cutlayer.results.number import NOT_AVAILABLE
 from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind
 from cutlayer.results.utility import ModelUtility

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import datetime
 
-from cutlayer.results.number import NOT_AVAILABLE, decimals, minus
+from cutlayer.results.decimals import NOT_AVAILABLE, decimals, minus
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 

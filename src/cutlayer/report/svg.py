@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from markupsafe import Markup, escape
 
 from cutlayer.report.rounding import plain
-from cutlayer.results.number import minus
+from cutlayer.results.decimals import minus
 
 MARKERS = (
     "M-3 0a3 3 0 1 0 6 0a3 3 0 1 0 -6 0z",

@@ -6,6 +6,7 @@ So they need not fit into memory.
 from __future__ import annotations
 
 import json
+import warnings as user_warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -31,6 +32,8 @@ WARNINGS = "cutlayer.warnings"
 PIECE_ROWS = 1 << 17
 """Rows that are written at a time, a row group of a Parquet file."""
 PARQUET, CSV = ".parquet", ".csv"
+_FORMULA = r"^([=@\t\r]|[+-].*[^0-9 ().-])"
+"""Texts that a spreadsheet program computes when it opens a CSV file, quoted or not; a telephone number is harmless."""
 
 
 def score_columns(task: Task) -> tuple[str, ...]:
@@ -100,7 +103,7 @@ class ScoreWriter:
     def __init__(self, sink: _Takes, schema: pa.Schema, parties: Sequence[str]) -> None:
         self.parties = tuple(parties)
         self._lists = pa.types.is_list(schema.field(CONTRIBUTED).type)
-        self.counts = dict.fromkeys(self.parties, 0)
+        self.counts, self.formulas = dict.fromkeys(self.parties, 0), 0
         self._schema, self._sink = schema, sink
 
     def write(
@@ -113,6 +116,9 @@ class ScoreWriter:
             scores: As `scores_of`, (n, columns).
             present: Which rows each party contributed to, (n,), by name.
         """
+        text = self._schema.field(ID).type
+        if not self._lists and (pa.types.is_string(text) or pa.types.is_large_string(text)):
+            self.formulas += pc.sum(pc.match_substring_regex(ids.cast(text), _FORMULA)).as_py() or 0
         mask = np.column_stack([present[name] for name in self.parties])
         offsets = np.concatenate([[0], mask.sum(axis=1).cumsum()]).astype(np.int32)
         indices = pa.array(np.nonzero(mask)[1].astype(np.int8))
@@ -169,7 +175,13 @@ def score_file(
         if lists and warnings:
             schema = schema.with_metadata({WARNINGS: json.dumps([*warnings])})
         with (parquet.ParquetWriter if lists else csv.CSVWriter)(partial, schema) as file:
-            yield ScoreWriter(file, schema, parties)
+            yield (writer := ScoreWriter(file, schema, parties))
+        if writer.formulas:  # ids are not changed: another table is joined by them
+            user_warnings.warn(
+                f"{path.name}: {writer.formulas:,} ids can be formulas, which begin with =, +, - or @: a spreadsheet "
+                f"program that opens the file runs them; import the column as text, or write {PARQUET}",
+                stacklevel=4,
+            )
         sync_file(partial)
         partial.replace(path)
         sync_folder(path.parent)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from cutlayer.accounting.row_draws import VALUES
 from cutlayer.config import Job
+from cutlayer.config.phases import Phase
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.ids import DIGEST_BYTES, Digests
 from cutlayer.data.store import Store
@@ -111,11 +112,13 @@ class PartyModel:
 def further_models(job: Job, folder: RunFolder) -> dict[str, PartyModel]:
     """The label owner's model of each further label of a run, by its name: of the same releases and encoded columns.
 
+    Labels that have grades of their own are predicted by their own folders.
+
     Raises:
         RunFolderError: A label has no trained model, or one of another training.
     """
-    parts = {}
-    for label in job.parties[job.active].further_labels:
+    parts = dict[str, PartyModel]()
+    for label in job.parties[job.active].further_labels if Phase.LABELS not in job.phases else ():
         place = folder.of_label(label)
         parts[label] = PartyModel.load(job, place, job.active)
         of_party = (Path("checkpoint") / job.active / RELEASED, Path("data") / job.active / "encoder.json")

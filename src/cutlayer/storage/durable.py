@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 from typing import BinaryIO
 
@@ -128,8 +129,8 @@ def sync_folder(path: Path) -> None:
 
 def make_folder(path: Path, mode: int = 0o700) -> None:
     """Make a folder and those above it that are missing, and return once all of their names are on disk."""
-    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
-    for folder in reversed(missing):
+    missing = takewhile(lambda folder: not folder.exists(), (path, *path.parents))
+    for folder in reversed([*missing]):
         folder.mkdir(mode=mode, exist_ok=True)
         sync_folder(folder.parent)
 

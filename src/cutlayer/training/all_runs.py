@@ -6,7 +6,7 @@ import hashlib
 import json
 import secrets
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from cutlayer.errors import BudgetExceeded
 from cutlayer.kernels.noise.aes import derive
 from cutlayer.kernels.noise.label_levels import levels_for
 from cutlayer.protections.contract.chain import Chain
+from cutlayer.protections.grade_dp import GradeDP
 from cutlayer.protections.label_dp import LabelDP, LabelDPConfig
 from cutlayer.protections.label_memory.memory import Drawn, LabelMemory
 from cutlayer.storage.row_arrays import gathered
@@ -107,6 +108,17 @@ class AllRuns:
         entries = tuple(_extended(entry, releases, steps) for entry in planned.entries)
         if self._digests is not None:
             self._add(self._digests, planned, Ledger(entries), beyond_plan=True)
+
+    def grades_apart_from(self, known: Mapping[str, float | None]) -> int:
+        """Number of releases of drawn grades of the same rows but these, by name of the draws and epsilon."""
+        if self._digests is None:
+            return 0
+        lines = of_party(self.name, self.store.sharing_rows(row_words(self.spelled(self._digests))))
+        entries = [entry for line in lines for entry in line.ledger.entries]
+        names = {entry.fingerprint for entry in entries if isinstance(entry.event, RandomizedGrade)}
+        grades = Entry(GradeDP.name, self.name, "features", (), RandomizedGrade(1.0))
+        events = ((name, RandomizedGrade(epsilon)) for name, epsilon in known.items() if epsilon is not None)
+        return len(names - {None} - {_drawn(replace(grades, event=event), name).fingerprint for name, event in events})
 
     def _planned(self) -> Ledger:
         entries = planned_entries(self.job, self.name, self.chain)

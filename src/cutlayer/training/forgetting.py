@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import secrets
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pydantic import Field
+
+from cutlayer.config import FrozenModel
 from cutlayer.errors import RunFolderError
 from cutlayer.storage.durable import make_folder, write_whole
 from cutlayer.storage.json_values import parse_json
@@ -16,8 +17,7 @@ from cutlayer.storage.json_values import parse_json
 _SUFFIX = ".forgetting"
 
 
-@dataclass(frozen=True)
-class Forgetting:
+class Forgetting(FrozenModel):
     """What is being forgotten.
 
     Attributes:
@@ -29,7 +29,7 @@ class Forgetting:
         deleted: Names of what was deleted; `None` until all is.
     """
 
-    path: Path
+    path: Path = Field(exclude=True)
     what: str
     salt: str
     rows: str
@@ -60,14 +60,14 @@ class Forgetting:
             return begun
         names = {*runs, *(begun.runs if begun else ())}
         make_folder(path.parent)
-        return cls(path, what, salt, digest, tuple(sorted(names)))._written()
+        return cls(path=path, what=what, salt=salt, rows=digest, runs=tuple(sorted(names)))._written()
 
     def with_deleted(self, names: Iterable[str]) -> Forgetting:
         """The mark once all is deleted, on disk when this returns: what is there afterwards is new."""
-        return replace(self, deleted=tuple(sorted({*self.runs, *names})))._written()
+        return self.model_copy(update={"deleted": tuple(sorted({*self.runs, *names}))})._written()
 
     def _written(self) -> Forgetting:
-        write_whole(self.path, json.dumps({key: value for key, value in vars(self).items() if key != "path"}))
+        write_whole(self.path, self.model_dump_json())
         return self
 
     def end(self) -> None:
@@ -77,14 +77,10 @@ class Forgetting:
     @classmethod
     def _read(cls, path: Path) -> Forgetting:
         try:
-            read = parse_json(path.read_bytes())
-            what, salt, rows = (str(read[key]) for key in ("what", "salt", "rows"))
-            deleted = None if read["deleted"] is None else tuple(map(str, read["deleted"]))
-            return cls(path, what, salt, rows, tuple(map(str, read["runs"])), deleted)
-        except (OSError, ValueError, KeyError, TypeError):
-            raise RunFolderError.expected(
-                f"the mark of a forgetting in {path}", "other content", "restore it"
-            ) from None
+            return cls(**{**parse_json(path.read_bytes()), "path": path})
+        except (OSError, ValueError, TypeError):
+            wanted = f"the mark of a forgetting in {path}"
+            raise RunFolderError.expected(wanted, "other content", "restore it") from None
 
 
 def check_not_forgetting(run: Path) -> None:

@@ -9,11 +9,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cutlayer.config import PrivatePart
 from cutlayer.data.forgotten import ForgottenRows
 from cutlayer.errors import CheckpointError, ConfigError
 from cutlayer.storage.durable import make_folder, sync_file, sync_folder, write_whole
+
+if TYPE_CHECKING:
+    from cutlayer.parties.grade_memory import GradeMemory
 
 KEY_BYTES = 32
 _FINGERPRINT = b"cutlayer key"
@@ -89,6 +93,13 @@ def read_key(path: Path) -> bytes:
 def label_folder(secret: Path) -> Path:
     """Folder of the memory of the labels that were drawn under a party's secret."""
     return secret.with_name(f"{secret.name}.labels")
+
+
+def grades_of(secret: Path) -> GradeMemory:
+    """The grades that were released under a party's secret."""
+    from cutlayer.parties.grade_memory import GradeMemory
+
+    return GradeMemory(secret.with_name(f"{secret.name}.grades"))
 
 
 def note_secret(run: Path, party: str, secret: Path) -> None:

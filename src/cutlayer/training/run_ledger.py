@@ -52,6 +52,9 @@ def ledger_of(job: Job) -> Ledger:
     A run that stops early has released less. Its ledger stays that of the plan: when to stop depended on the data.
     """
     entries = [entry for name in job.parties for entry in _entries(job, name, chain_of(job, name))]
+    if Phase.LABELS in job.phases:  # each further label is drawn, and has grades of its own
+        labels = range(1 + len(job.parties[job.active].further_labels))
+        entries = [replace(entry, run=label) for label in labels for entry in entries]
     unprotected = not any(entry.protects == "labels" for entry in entries) and Phase.LEAVE not in job.phases
     return Ledger((*entries, *_label_free(job), *_split(job, "nothing protects the labels, and " * unprotected)))
 
@@ -134,6 +137,8 @@ def _entries(job: Job, name: str, chain: Chain) -> list[Entry]:
 
 
 def _after(entry: Entry, job: Job, outcome: ActiveOutcome) -> Entry:
+    if entry.run:  # of a further label, whose run has a ledger of its own
+        return entry
     if isinstance(entry.event, RandomizedResponse) and entry.party == job.active:
         classes = len(outcome.task.classes)  # a number has none: its levels are those of the plan
         draws = _draws_of(entry, outcome.evidence)

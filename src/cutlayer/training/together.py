@@ -36,6 +36,7 @@ from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import (
     Keys,
     check_same_keys,
+    grades_of,
     label_folder,
     load_or_derive_start,
     load_or_make,
@@ -175,6 +176,7 @@ def local_side(
         label_memory=None if keys.supplied and (keys.simulated or not table.labels_digest) else memory,
         resume=resume,
         releases=secret_path.with_name(f"{secret_path.name}.releases") if counted else None,
+        grades=grades_of(secret_path) if counted else None,
         all_runs=all_runs_of(job, name, table, chain, secret_path.parent, party_folder, secret, noise_key)
         if counted
         else None,

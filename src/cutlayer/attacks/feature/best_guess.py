@@ -163,20 +163,21 @@ def _linear(mine: Floats, others: Floats, targets: Tensor, entries: dict[str, sl
     rotated, sizes, directions = np.linalg.svd(x, full_matrices=False)
     centre = wanted.mean(axis=0)
     projected = rotated.T @ (wanted - centre)
-    left_out, guessed = np.empty_like(wanted), np.empty((len(others), wanted.shape[1]))
-    best = dict.fromkeys(entries, np.inf)
+    entry_of = np.zeros(wanted.shape[1], np.int64)
+    for entry, at in enumerate(entries.values()):
+        entry_of[at] = entry
+    best, chosen, left_out = np.full(len(entries), np.inf), np.zeros(len(entry_of)), np.empty_like(wanted)
     for strength in STRENGTHS:
         kept = sizes**2 / (sizes**2 + strength)
         leverage = (rotated**2 * kept).sum(axis=1) + 1 / len(x)
         fitted = rotated @ (kept[:, None] * projected) + centre
-        without = wanted - (wanted - fitted) / np.maximum(1 - leverage, 1e-6)[:, None]
-        weights = directions.T @ ((sizes / (sizes**2 + strength))[:, None] * projected)
-        for name, at in entries.items():
-            error = float(np.square(wanted[:, at] - without[:, at]).sum())
-            if error < best[name]:
-                best[name], left_out[:, at] = error, without[:, at]
-                guessed[:, at] = z @ weights[:, at] + centre[at]
-    return Guessed(torch.from_numpy(left_out), torch.from_numpy(guessed))
+        errors = (wanted - fitted) / np.maximum(1 - leverage, 1e-6)[:, None]
+        summed = np.bincount(entry_of, np.square(errors).sum(axis=0))
+        better = (summed < best)[entry_of]
+        best, chosen[better] = np.minimum(best, summed), strength
+        left_out[:, better] = wanted[:, better] - errors[:, better]
+    weights = directions.T @ (sizes[:, None] / (sizes[:, None] ** 2 + chosen) * projected)
+    return Guessed(torch.from_numpy(left_out), torch.from_numpy(z @ weights + centre))
 
 
 def _forest(mine: Floats, others: Floats, targets: Tensor, seed: int) -> Guessed:

@@ -72,9 +72,9 @@ def kernel_shares(decoded: Tensor, kernels: Tensor, targets: Tensor, slices: dic
     """
     shares = torch.zeros(targets.shape[1])
     step, missing = kernels - decoded, targets - decoded
+    gains, sizes = (step * missing).sum(dim=0), step.square().sum(dim=0)
     for entries in slices.values():
-        size = step[:, entries].square().sum().clamp_min(1e-12)
-        shares[entries] = ((step * missing)[:, entries].sum() / size).clamp(0, 1)
+        shares[entries] = (gains[entries].sum() / sizes[entries].sum().clamp_min(1e-12)).clamp(0, 1)
     return shares
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from itertools import chain
 from typing import NamedTuple
 
@@ -15,9 +16,11 @@ from cutlayer.channel.row_history import NO_STEP, read_followed
 from cutlayer.channel.transcript import Step, read_epochs
 from cutlayer.config import Job
 from cutlayer.config.phases import Phase
+from cutlayer.data.ids import as_values
 from cutlayer.data.streams import RandomStream
 from cutlayer.errors import NotApplicable
 from cutlayer.parties.session.checkpoint import RELEASED, Checkpoints
+from cutlayer.storage.tensor_file import stored_tensors
 from cutlayer.training.folder import RunFolder
 
 SIDE_BY_SIDE, MAX_WIDTH = 8, 4096
@@ -56,7 +59,8 @@ def released(job: Job, folder: RunFolder, party: str) -> list[Release]:
     up; and the embeddings of a row in several epochs may reveal more together than any one of them.
     """
     if Phase.RELEASE in job.phases_of(party):
-        return [_only_release(job, folder, party)]
+        release = _only_release(job, folder, party)
+        return [release, *_of_all_labels(job, folder, party, release)]
     epochs = read_epochs(folder.transcript(party))
     first = next(epochs, None)
     if first is None:
@@ -116,6 +120,26 @@ def _only_release(job: Job, folder: RunFolder, party: str) -> Release:
     sent = torch.nonzero(~embeddings.flatten(1)[:, 0].isnan())[:, 0]  # of a pilot some rows alone
     chosen = sent[torch.from_numpy(np.sort(generator.permutation(len(sent))[: job.parties[party].audit.most_rows]))]
     return Release("the only release", chosen, embeddings[chosen].flatten(1))
+
+
+def _of_all_labels(job: Job, folder: RunFolder, party: str, release: Release) -> Iterator[Release]:
+    """The grades of the same rows for other labels of the job, beside those of this one; the others are read by id."""
+    if Phase.LABELS not in job.phases:
+        return
+    whole = folder.path.parents[1] if folder.path.parent.name == "labels" else folder.path
+    places = (place / "checkpoint" / party / RELEASED for place in (whole, *sorted(whole.glob("labels/*"))))
+    kept = [stored_tensors(path, "a release", "released", "ids") for path in places if path.exists()]
+    if len(kept) < 2:
+        return
+    own = stored_tensors(folder.path / "checkpoint" / party / RELEASED, "a release", "ids")["ids"][release.rows]
+    beside = []
+    for each in kept:
+        ids = as_values(each["ids"].numpy())
+        order = np.argsort(ids)
+        at = order[np.searchsorted(ids, as_values(own.numpy()), sorter=order).clip(max=len(ids) - 1)]
+        there = ids[at] == as_values(own.numpy())
+        beside.append(each["released"].flatten(1)[torch.from_numpy(at)] * torch.from_numpy(there)[:, None])
+    yield Release(f"the releases of {len(kept)} labels", release.rows, torch.cat(beside, dim=1))
 
 
 def _release(name: str, steps: list[Step], party: str) -> Release:

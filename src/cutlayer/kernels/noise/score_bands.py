@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -35,6 +37,29 @@ def channel(epsilon: float | None, bands: int) -> Floats:
         return np.eye(bands)
     slope, offset = drawn_rate(epsilon, bands)
     return offset + slope * np.eye(bands)
+
+
+def channel_of_groups(epsilon: float | None, groups: npt.NDArray[np.int64]) -> Floats:
+    """Probability that a group of bands (row) is drawn as another (column), exactly: all its bands have the same.
+
+    Args:
+        epsilon: Privacy of a row's band; `None` without noise.
+        groups: Group of each band, ascending from 0 with none left out, int64 (bands,).
+    """
+    first = np.unique(groups, return_index=True)[1]
+    return (channel(epsilon, len(groups)) @ np.eye(len(first))[groups])[first]
+
+
+def drawn_together(joint: Floats, channels: Sequence[Floats]) -> Floats:
+    """A table of the bands of several releases and of values, after each release is drawn, independently.
+
+    Args:
+        joint: Weight of the bands of each release and of the values, (bands of the first, ..., of the last, values).
+        channels: Channel of each release.
+    """
+    for axis, each in enumerate(channels):
+        joint = np.moveaxis(np.tensordot(each, joint, axes=(0, axis)), 0, axis)
+    return joint
 
 
 def information(joint: Floats) -> float:
@@ -104,7 +129,7 @@ def merged(joint: Floats, epsilon: float | None, bands: int) -> npt.NDArray[np.i
 def bits(epsilon: float | None, shares: Floats) -> float:
     """Information, in bits, that a drawn band carries of the band, by the share of the rows in each.
 
-    No attack learns more of a row's columns from its release: the band is a function of them.
+    No attack learns more of a row's columns from its release, on average over rows: the band is a function of them.
 
     >>> bits(None, np.full(16, 1 / 16))
     4.0

@@ -28,10 +28,11 @@ class GradeLimits(FrozenModel):
         limits: Largest share of an attribute's entropy that drawn grades may carry, by name of its column; `other` for
             all columns that are not named. Its default is 0.95 of what the noise of the draw lets through: 0.92 at an
             epsilon of 8, 0.74 at 4. Grades that carry more look as if labels were that attribute. An attribute is a
-            value of a category, or a set of them. Of a number it is a value that 0.2 % of the rows have, or a part
-            between two deciles. It is also all from a decile on, or the outer 1 or 3 %. It is one of 50 rows, or of a
-            tenth of the rows of a run of fewer than 500. More is refused before anything is sent. Rows of later
-            predictions are graded by the same models, and are not checked.
+            value of a category. Of a number it is a value that 0.2 % of the rows have, or a part between two deciles.
+            It is also all from a decile on, or the outer 1 or 3 %. Sets of values or parts are attributes too; what
+            two columns say only together is none. It is one of 50 rows, or of a tenth of the rows of a run of fewer
+            than 500. More is refused before anything is sent. Rows of later predictions are graded by the same
+            models, and are not checked.
     """
 
     limits: Mapping[str, Annotated[float, Field(gt=0, le=1)]] = Field(default_factory=dict)

@@ -41,6 +41,9 @@ FOLDS, FEW_FOLDS = 5, 3
 """Number of folds, and that of labels of `MANY` informative rows, of which two thirds serve a model nearly as well."""
 MANY = 16_000
 """Informative rows on which candidates are chosen, where there are so many, and from which on `deep` is one."""
+MAIN_WEIGHT = 0.25
+"""Weight on part of the rows below which a candidate is left out: `deep` gains most by more rows, and the others then
+had no weight in any case that was tried."""
 DEEP: Mapping[str, float] = {"learning_rate": 0.2, "max_leaf_nodes": 31, "max_features": 0.5}
 """Trees of `deep`: an AUC of .745 in place of .723 by labels worth 42,000 rows (docs/results/first-job.md)."""
 
@@ -273,7 +276,7 @@ def _fitted(
 
 
 def _chosen(fits: Sequence[FitPart], rows: FitRows, folds: npt.NDArray[np.int64], part: float, seed: int) -> list[int]:
-    """Candidates with a weight in their average, fitted to part of the rows and weighed on the first fold of these."""
+    """Candidates with a main weight in their average, fitted to part of the rows, and weighed on their first fold."""
     from cutlayer.models.top_estimators.choice import fit_part, weights_of
 
     some = np.sort(np.random.default_rng(seed).choice(len(rows), max(1, round(part * len(rows))), replace=False))
@@ -282,7 +285,8 @@ def _chosen(fits: Sequence[FitPart], rows: FitRows, folds: npt.NDArray[np.int64]
         return [*range(len(fits))]
     train, judged = rows.take(rest), rows.take(out)
     predictions = in_threads(lambda fit: fit_part(fit, train, seed).predicted(judged), fits, AT_ONCE)
-    return [at for at, weight in enumerate(weights_of(predictions, judged)) if weight]
+    weights = weights_of(predictions, judged)
+    return [at for at, weight in enumerate(weights) if weight >= min(MAIN_WEIGHT, weights.max())]
 
 
 def _fits(settings: GradeFit, rows: int, classes: int, threads: int, *, are_many: bool) -> Sequence[FitPart]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -73,7 +73,7 @@ class EstimatorPart(FittedPart):
         self._decode()
 
     @property
-    def _format(self) -> Any:
+    def _format(self) -> _Format:
         form = next((name for name in _FORMATS if _is_of(self._model, name)), _SKOPS)
         _installed(form)
         return _FORMATS[form]
@@ -135,20 +135,13 @@ def _installed(form: str) -> Any:
         raise ConfigError.expected(f"the package {form}, which reads the fitted estimator", "none", remedy) from None
 
 
-class _Skops:
-    @staticmethod
-    def encode(model: Any) -> bytes:
-        content: bytes = _installed(_SKOPS).dumps(model)
-        return content
-
-    @staticmethod
-    def decode(content: bytes, kind: Any) -> Predictor:
-        skops = _installed(_SKOPS)
-        check_archive(content)
-        model = skops.loads(content, trusted=skops.get_untrusted_types(data=content))
-        if type(model) is not kind:
-            raise ConfigError.expected(f"an estimator of {kind.__qualname__}", type(model).__qualname__)
-        return _probabilities(model)
+def _from_skops(content: bytes, kind: Any) -> Predictor:
+    skops = _installed(_SKOPS)
+    check_archive(content)
+    model = skops.loads(content, trusted=skops.get_untrusted_types(data=content))
+    if type(model) is not kind:
+        raise ConfigError.expected(f"an estimator of {kind.__qualname__}", type(model).__qualname__)
+    return _probabilities(model)
 
 
 def _probabilities(model: Any) -> Predictor:
@@ -165,42 +158,40 @@ def _of_decisions(values: Floats) -> Floats:
     return shares
 
 
-class _XGBoost:
-    @staticmethod
-    def encode(model: Any) -> bytes:
-        return bytes(model.get_booster().save_raw("ubj"))
-
-    @staticmethod
-    def decode(content: bytes, _: Any) -> Predictor:
-        xgboost = _installed("xgboost")
-        booster = xgboost.Booster(model_file=bytearray(content))
-        return lambda matrix: booster.predict(xgboost.DMatrix(matrix))
+def _from_xgboost(content: bytes, _: Any) -> Predictor:
+    xgboost = _installed("xgboost")
+    booster = xgboost.Booster(model_file=bytearray(content))
+    return lambda matrix: booster.predict(xgboost.DMatrix(matrix))
 
 
-class _LightGBM:
-    @staticmethod
-    def encode(model: Any) -> bytes:
-        return str(model.booster_.model_to_string()).encode()
-
-    @staticmethod
-    def decode(content: bytes, _: Any) -> Predictor:
-        booster = _installed("lightgbm").Booster(model_str=content.decode())
-        return lambda matrix: booster.predict(matrix)
+def _from_lightgbm(content: bytes, _: Any) -> Predictor:
+    booster = _installed("lightgbm").Booster(model_str=content.decode())
+    return lambda matrix: booster.predict(matrix)
 
 
-class _CatBoost:
-    @staticmethod
-    def encode(model: Any) -> bytes:
-        with tempfile.TemporaryDirectory(prefix="cutlayer-catboost-") as folder:
-            model.save_model(str(Path(folder) / "model"), format="cbm")
-            return (Path(folder) / "model").read_bytes()
+def _to_catboost(model: Any) -> bytes:
+    with tempfile.TemporaryDirectory(prefix="cutlayer-catboost-") as folder:
+        model.save_model(str(Path(folder) / "model"), format="cbm")
+        return (Path(folder) / "model").read_bytes()
 
-    @staticmethod
-    def decode(content: bytes, _: Any) -> Predictor:
-        model = _installed("catboost").CatBoost().load_model(blob=content)
-        classes = model.classes_ is not None and len(model.classes_) > 0
-        return lambda matrix: model.predict(matrix, prediction_type="Probability" if classes else "RawFormulaVal")
+
+def _from_catboost(content: bytes, _: Any) -> Predictor:
+    model = _installed("catboost").CatBoost().load_model(blob=content)
+    classes = model.classes_ is not None and len(model.classes_) > 0
+    return lambda matrix: model.predict(matrix, prediction_type="Probability" if classes else "RawFormulaVal")
+
+
+class _Format(NamedTuple):
+    """How a fitted estimator becomes bytes, and how bytes predict, given the class that the job names."""
+
+    encode: Callable[[Any], bytes]
+    decode: Callable[[bytes, Any], Predictor]
 
 
 _SKOPS = "skops"
-_FORMATS: Mapping[str, Any] = {"xgboost": _XGBoost, "lightgbm": _LightGBM, "catboost": _CatBoost, _SKOPS: _Skops}
+_FORMATS: Mapping[str, _Format] = {
+    "xgboost": _Format(lambda model: bytes(model.get_booster().save_raw("ubj")), _from_xgboost),
+    "lightgbm": _Format(lambda model: str(model.booster_.model_to_string()).encode(), _from_lightgbm),
+    "catboost": _Format(_to_catboost, _from_catboost),
+    _SKOPS: _Format(lambda model: bytes(_installed(_SKOPS).dumps(model)), _from_skops),
+}

@@ -54,7 +54,7 @@ class FitRows:
     def present(self) -> Integers:
         """Codes of the classes that have a row with a weight, ascending."""
         weighted = self.targets if self.weights is None else self.targets[self.weights > 0]
-        return np.unique(weighted).astype(np.int64)
+        return np.flatnonzero(np.bincount(weighted))
 
     @property
     def positions(self) -> Tensor:

@@ -125,7 +125,7 @@ def follow(side: PassiveSide) -> Generator[Port, Message, None]:
         yield from _follow(side, grading)
     except ConfigError:
         if grading is not None:
-            side.setup.charge_refusal()
+            grading.refuse()
         raise
 
 
@@ -146,7 +146,6 @@ def _follow(side: PassiveSide, grading: Grading | None) -> Generator[Port, Messa
     if grading is not None:
         grades = grading.grades()
         grading.check(grades)
-        grading.fix_draws()
         grading.count(grades)
     released = _unreleased(setup.store.rows, setup.bottom.width, side.pilot)
     for number, (part, rows) in enumerate(release_batches(setup.split, setup.bottom.width, side.pilot)):

@@ -32,6 +32,7 @@ from cutlayer.parties.compute.device import CPU
 from cutlayer.parties.compute.readings import Readings
 from cutlayer.parties.compute.resident import Resident
 from cutlayer.parties.faults import At, Faults, no_faults
+from cutlayer.parties.grade_memory import GradeMemory
 from cutlayer.parties.session.checkpoint import Checkpoints
 from cutlayer.parties.session.plan import plan_of
 from cutlayer.protections.contract.base import Context
@@ -61,6 +62,9 @@ class RunCharge(Protocol):
     def exceed(self, releases: int, steps: int) -> None:
         """Count releases and private steps beyond the plan, before the first of them."""
 
+    def grades_apart_from(self, known: Mapping[str, float | None]) -> int:
+        """Number of releases of drawn grades of the same rows but these, by name of the draws and epsilon."""
+
 
 @dataclass(frozen=True)
 class Local:
@@ -87,6 +91,7 @@ class Local:
         wrap: Applied by a passive party that attacks to its own optimiser; what it remembers must be in the optimiser's
             state, so that a resume continues it.
         tampering: What a malicious party sends in place of its embeddings or cut gradients; `None` where it is honest.
+        grades: The grades that it released in all of its jobs; `None` as of `releases`.
         all_runs: Counts the run in the party's ledger of all runs; `None` where nothing leaves the process or the noise
             is no secret.
         device: Device that its models train on, and its protections compute on as far as they can.
@@ -112,6 +117,7 @@ class Local:
     alignment: Alignment = field(default_factory=Alignment)
     wrap: Callable[[torch.optim.Optimizer], torch.optim.Optimizer] | None = None
     tampering: Tampering | None = None
+    grades: GradeMemory | None = field(default=None, repr=False)
     all_runs: RunCharge | None = field(default=None, repr=False)
     device: torch.device = CPU
     fit: Mapping[str, Any] | None = None

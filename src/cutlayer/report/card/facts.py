@@ -18,6 +18,7 @@ from cutlayer.results.report import Report
 from cutlayer.results.run import PartyInfo, RunKind
 
 TRUST = "No party is trusted with the rows of another; parties are assumed to follow the protocol"
+DRAWN = "a drawn label of each training row, once,"
 _NONE = "none: no theorem holds for any message of this run"
 
 
@@ -250,7 +251,8 @@ def _received(party: PartyInfo) -> str:
         return "cut gradients of its embeddings"
     if _warmed_up(party):
         return "cut gradients in the warm-up epochs alone, since after them it releases each row once"
-    return "no cut gradients, since it releases each row once"
+    drawn = f"{DRAWN} and " if party.traffic.get("labels", (0, 0))[1] else ""
+    return f"{drawn}no cut gradients, since it releases each row once"
 
 
 def _warmed_up(party: PartyInfo) -> bool:

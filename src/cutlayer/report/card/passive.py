@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 from cutlayer.data.forgotten import FORGOTTEN
 from cutlayer.report.alignment import disclosed
-from cutlayer.report.card.facts import TRUST, account_facts, attack_facts, exposure, totals_without_theorem
+from cutlayer.report.card.facts import DRAWN, TRUST, account_facts, attack_facts, exposure, totals_without_theorem
 from cutlayer.report.card.fields import FORGOT, NOT_SHOWN, fields_of, registry_of
 from cutlayer.report.evidence import feature_evidence, learns_of, ranked
 from cutlayer.report.passive.headline import passive_headline
@@ -58,7 +58,8 @@ def _facts(report: PassiveReport, evidence: Sequence[AttackEvidence]) -> SimpleN
     training = next(part.rows for part in report.releases if part.part == "training")
     unprotected = totals_without_theorem(report.ledger.totals)
     gradients = any(message.kind == "gradient" and message.received for message in report.messages)
-    back = "gradients of its embeddings" if gradients else "no gradients"
+    drawn = f"{DRAWN} and " * any(message.kind == "labels" and message.received for message in report.messages)
+    back = "gradients of its embeddings" if gradients else f"{drawn}no gradients"
     parts = ", ".join(f"{count(part.rows)} {part.part}" for part in report.releases)
     ratio = f"{count(training)} training rows to {count(report.parameters)} parameters"
     passives = "; ".join(f"{name} has features and a bottom model" for name in report.passives)

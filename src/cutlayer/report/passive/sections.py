@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from cutlayer.channel.kinds import MEANINGS, Kind
+from cutlayer.channel.kinds import Kind, meaning_of
 from cutlayer.config.aggregate import UNDATED
 from cutlayer.report.alignment import alignment_section
 from cutlayer.report.carried import carried_section
@@ -133,7 +133,7 @@ def _messages(messages: Sequence[MessageCount], direction: str) -> Table:
         (number("Messages"), lambda message: count(message.sent if sent else message.received)),
         (number("Rows"), lambda message: count(message.rows) if message.rows else "none"),
         (number("Bytes"), lambda message: size(message.bytes_sent if sent else message.bytes_received)),
-        (Column("What it is", "statement"), lambda message: MEANINGS.get(message.kind, "unknown to this version")),
+        (Column("What it is", "statement"), lambda message: meaning_of(message.kind)),
     ]
     if not sent:
         del columns[2]

@@ -9,8 +9,8 @@ from cutlayer.report.rounding import count, interval, metric
 from cutlayer.report.section import Answer, Block, Cell, Column, Fold, Paragraph, Section, Table, number, table
 from cutlayer.report.sections.bars import Value, bar_charts
 from cutlayer.results.completion import CompletionResult, VariantValue, best
+from cutlayer.results.decimals import NOT_AVAILABLE
 from cutlayer.results.metric_names import name_of
-from cutlayer.results.number import NOT_AVAILABLE
 from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind
 

@@ -28,8 +28,8 @@ from cutlayer.report.section import (
     table,
 )
 from cutlayer.report.sections.scope import glossary, unmeasured
+from cutlayer.results.decimals import NOT_AVAILABLE
 from cutlayer.results.leaks import LabelCurve, LeakResult
-from cutlayer.results.number import NOT_AVAILABLE
 from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from cutlayer.report.rounding import excess, interval, metric
 from cutlayer.report.section import Answer, Cell, Paragraph, Section, Table, number, table
+from cutlayer.results.decimals import NOT_AVAILABLE
 from cutlayer.results.malicious import MaliciousResult
 from cutlayer.results.metric_names import name_of
-from cutlayer.results.number import NOT_AVAILABLE
 from cutlayer.results.report import Report
 
 _LEAD = (

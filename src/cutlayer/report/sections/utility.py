@@ -69,11 +69,13 @@ def further_labels(report: Report) -> Section | None:
         ("Gates", lambda each: "failed" if each.failed else ""),
         (Column("Report", page_only=True), lambda each: f"labels/{each.label}/report.html"),
     )
-    lead = Paragraph(
+    alone = (
         "Each was trained on the releases that this run was trained on, at the active party alone: no message crossed "
-        "for it, and no formal privacy was spent on columns again. Its folder has a report of its own.",
-        "lead",
+        "for it, and no formal privacy was spent on columns again."
     )
+    graded = "Each was drawn and sent, and has grades of its own. The formal cost is that of all labels together."
+    are_graded = any(found.of == "labels" for found in report.carried.values())
+    lead = Paragraph(f"{graded if are_graded else alone} Its folder has a report of its own.", "lead")
     return Section("further-labels", "Further labels", (lead, shown), (shown,))
 
 

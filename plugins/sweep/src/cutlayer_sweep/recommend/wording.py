@@ -12,8 +12,8 @@ from ruamel.yaml import YAML
 from cutlayer.config.load import as_yaml, dump_job, opened
 from cutlayer.report.rounding import auc, difference, excess, metric
 from cutlayer.report.section import Cell, Table, number, table
+from cutlayer.results.decimals import NOT_AVAILABLE
 from cutlayer.results.metric_names import name_of
-from cutlayer.results.number import NOT_AVAILABLE
 from cutlayer.results.seed_mean import Mean
 from cutlayer.storage.durable import write_whole
 from cutlayer.sweeps.changes import with_changes

@@ -1,4 +1,4 @@
-"""The `rescale: paper` option of `dp_embedding`: scaling by an estimate of the largest distance between rows."""
+"""The term `estimate`: scaling by an estimate of the largest distance between rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cutlayer.protections.contract.views import Mode, PassiveView
 
 
 class EstimateConfig(FrozenModel):
-    """How `rescale: paper` estimates. Keys that name an equation follow the paper; the rest is our choice.
+    """How the scale is estimated. Keys that name an equation follow the paper; the rest is our choice.
 
     Attributes:
         tail: Probability with which a distance may exceed the estimate (equation 5); its authors add it to delta.
@@ -67,7 +67,7 @@ class EstimatedScale:
 
         A factor common to both would not change it, so it is taken before the scaling.
         """
-        from cutlayer.kernels.dependence.distance_statistics import distance_mean_and_variance, normal_divergence
+        from studies.adaptive_embedding.distance_statistics import distance_mean_and_variance, normal_divergence
 
         mean, variance = distance_mean_and_variance(clipped)
         value = normal_divergence(self._mean, self._variance, mean, variance)
@@ -90,8 +90,8 @@ class EstimatedScale:
 
     def _sample(self, view: PassiveView) -> None:
         """Embed some training rows and estimate the distribution of their distances."""
-        from cutlayer.kernels.dependence.distance_statistics import distance_statistics
         from cutlayer.kernels.rows.row_norms import clip_rows
+        from studies.adaptive_embedding.distance_statistics import distance_statistics
 
         training = self._context.training
         peer = self._context.peers[0]
@@ -106,6 +106,6 @@ class EstimatedScale:
         self._distances += self._distance()
 
     def _distance(self) -> float:
-        from cutlayer.kernels.dependence.distance_statistics import largest_distance
+        from studies.adaptive_embedding.distance_statistics import largest_distance
 
         return largest_distance(self._mean, math.sqrt(self._variance), 1, self.settings.tail)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from cutlayer.errors import DataError
-from cutlayer.kernels.dependence.cluster_gain import cluster_gain
+from studies.adaptive_embedding.cluster_gain import cluster_gain
 
 
 def looped(rows, labels):

@@ -13,8 +13,8 @@ from scipy import stats
 from torch import Tensor
 
 from cutlayer.errors import DataError
-from cutlayer.kernels.dependence import distance_statistics as module
-from cutlayer.kernels.dependence.distance_statistics import (
+from studies.adaptive_embedding import distance_statistics as module
+from studies.adaptive_embedding.distance_statistics import (
     distance_mean_and_variance,
     distance_statistics,
     largest_distance,

@@ -8,21 +8,28 @@ import torch
 from scipy.spatial.distance import pdist
 from scipy.stats import norm
 
-from cutlayer.accounting import ReleasePlan
-from cutlayer.kernels.dependence.contrastive import contrastive_loss
-from cutlayer.kernels.fits.fuzzy_c_means import fuzzy_c_means
+from cutlayer.accounting import NoFormalGuarantee, ReleasePlan
+from cutlayer.consent import allowed
+from cutlayer.errors import ConfigError
+from cutlayer.protections import build_chain
 from cutlayer.protections.contract.views import Mode, PassiveView
+from studies.adaptive_embedding.adjust import AdjustConfig
+from studies.adaptive_embedding.contrastive import contrastive_loss
+from studies.adaptive_embedding.fuzzy_c_means import fuzzy_c_means
+from studies.adaptive_embedding.protection import ADAPTIVE
+from studies.adaptive_embedding.rescale import EstimateConfig
 from tests.protections.setup import protection, resume, saved
 
 N, WIDTH, CLIP, TAIL = 60, 8, 1.5, 0.05
 QUIET = {"clip": CLIP, "noise_multiplier": 1e-12}
 ESTIMATE = {"tail": TAIL, "rows": 4000, "every": 3, "weight": 0.5}
-PAPER = {**QUIET, "rescale": "paper", "estimate": ESTIMATE}
+PAPER = {**QUIET, "estimate": ESTIMATE}
 TABLE = torch.randn(100, WIDTH, generator=torch.Generator().manual_seed(4)) * 0.8
 
 
 def passive(options):
-    return protection("dp_embedding", options, task=None, party="telco", peers=("bank",))
+    with allowed("studies"):
+        return protection(ADAPTIVE, options, task=None, party="telco", peers=("bank",))
 
 
 def seen(step=0, mode=Mode.TRAIN, factor=1.0, **other):
@@ -49,9 +56,67 @@ def test_the_papers_factor_is_that_of_numpy():
 
 @pytest.mark.parametrize(("per", "words"), [("run", "for the run's together"), ("release", "for one release")])
 def test_what_the_authors_claim_is_stated_for_what_they_claim_it(per, words):
-    options = {"clip": CLIP, "epsilon": 2.0, "delta": 1e-5, "per": per, "rescale": "paper"}
+    options = {"clip": CLIP, "epsilon": 2.0, "delta": 1e-5, "per": per, "estimate": {}}
     event = passive(options).event(ReleasePlan(training=3))
+    assert isinstance(event, NoFormalGuarantee)
+    assert "estimated from other rows" in event.why
     assert event.why.endswith(f"; its authors claim epsilon 2 at delta 0.01001 {words}")
+
+
+def test_no_budget_counts_an_estimated_scale():
+    options = {"clip": CLIP, "epsilon": 2.0, "delta": 1e-5, "estimate": {}}
+    with allowed("studies"):
+        chain = build_chain("telco", "passive", {ADAPTIVE: options, "budget": {"epsilon": 8.0}}, "p")
+    with pytest.raises(ConfigError, match="whose cost can be counted"):
+        chain.account(ReleasePlan(training=3))
+
+
+@pytest.mark.parametrize(
+    ("terms", "plan", "message"),
+    [
+        ({"adjust": {"classes": 2}}, ReleasePlan(1, 1, 1, once=True), "one release"),
+        ({"adjust": {"classes": 2}}, ReleasePlan(3, bottom="private"), "adjust of .* without dp_bottom"),
+        ({"estimate": {}}, ReleasePlan(3, bottom="private"), "estimate of .* without dp_bottom"),
+    ],
+)
+def test_terms_without_a_gradient_of_each_row_are_refused(terms, plan, message):
+    """Before the run: once it had begun, rows of the first batch were released."""
+    with pytest.raises(ConfigError, match=message):
+        passive({**QUIET, "noise_multiplier": 1.0, **terms}).event(plan)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"estimate": {"tail": 1.0}}, r"estimate\.tail: expected less than 1"),
+        ({"estimate": {"rows": 1}}, r"estimate\.rows: expected"),
+        ({"estimate": {"every": 0}}, r"estimate\.every: expected"),
+        ({"estimate": {"weight": -1e-9}}, r"estimate\.weight: expected"),
+        ({"adjust": {}}, r"adjust\.classes: missing"),
+        ({"adjust": {"classes": 1}}, r"adjust\.classes: expected"),
+        ({"adjust": {"classes": 2, "threshold": 1.0}}, r"adjust\.threshold: expected less than 1"),
+        ({"adjust": {"classes": 2, "temperature": 0.0}}, r"adjust\.temperature: expected greater than 0"),
+        ({"adjust": {"classes": 2, "fuzzifier": 1.0}}, r"adjust\.fuzzifier: expected"),
+        ({"adjust": {"classes": 2, "rounds": 0}}, r"adjust\.rounds: expected"),
+        ({"adjust": {"classes": 2, "stop": 1.0}}, r"adjust\.stop: expected"),
+    ],
+)
+def test_bad_options_are_errors(options, message):
+    with pytest.raises(ConfigError, match=message):
+        passive({**QUIET, **options})
+
+
+def test_the_defaults_are_those_of_the_published_figures():
+    estimate, adjust = EstimateConfig(), AdjustConfig(classes=2)
+    assert estimate.model_dump() == {"tail": 0.01, "rows": 128, "every": 10, "weight": 0.1}
+    assert adjust.model_dump(exclude={"classes"}) == {
+        "threshold": 0.7,
+        "weight": 0.1,
+        "temperature": 0.5,
+        "fuzzifier": 1.1,
+        "rounds": 20,
+        "stop": None,
+    }
 
 
 def test_the_estimate_is_renewed_every_so_many_training_steps():
@@ -168,11 +233,11 @@ def test_the_clusters_are_updated_as_often_as_the_rounds_say(rounds):
     draw = torch.Generator().manual_seed(3)
     gradient, start = torch.randn(N, WIDTH, generator=draw), torch.randn(3, WIDTH, generator=draw).double()
     one = passive({**ADJUST, "adjust": {**TERM, "classes": 3, "threshold": 0.1, "rounds": rounds}})
-    one._adjustment._centres = start
+    one.adjustment._centres = start
     adjusted(one, gradient)
     found = fuzzy_c_means(gradient, 3, fuzzifier=2.0, tolerance=1e-3, rounds=rounds, start=start)
     assert found.rounds == rounds
-    assert torch.equal(one._adjustment._centres, found.centres)
+    assert torch.equal(one.adjustment._centres, found.centres)
 
 
 STOPPING = {**QUIET, "adjust": {**TERM, "stop": 0.05}}
@@ -211,7 +276,7 @@ def test_the_term_stops_for_good_once_the_classes_of_the_last_batches_are_lost()
     assert not any(lost[stop:])
     assert not any(terms(one, 5, shuffled=False))
     again = passive(STOPPING)
-    one._adjustment._gains = [1.0] * len(one._adjustment._gains)  # a batch later they may be above the limit again
+    one.adjustment._gains = [1.0] * len(one.adjustment._gains)  # a batch later they may be above the limit again
     resume(again, saved(one))
     assert not any(terms(again, 5, shuffled=False))
 
@@ -261,7 +326,7 @@ def test_a_resume_goes_on_from_the_estimate_and_the_centres():
     later, _ = groups(seed=5, spread=0.3)
     released = [item.embedding_out(TABLE[:N], seen(1, factor=0.3)) for item in (whole, again)]
     assert torch.equal(*released)
-    assert torch.equal(whole.state_dict()["adjustment"]["centres"]["last"], again._adjustment._centres)
+    assert torch.equal(whole.state_dict()["adjustment"]["centres"]["last"], again.adjustment._centres)
     terms = [adjusted(each, later, step=1).item() for each in (whole, again)]
     assert terms[0] == terms[1]
     assert whole.metrics() == again.metrics()

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from cutlayer.errors import DataError
-from cutlayer.kernels.dependence import contrastive
-from cutlayer.kernels.dependence.contrastive import contrastive_loss
+from studies.adaptive_embedding import contrastive
+from studies.adaptive_embedding.contrastive import contrastive_loss
 
 
 def double_loop(rows, labels, temperature):

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from cutlayer.accounting import Event, GaussianRelease, NoFormalGuarantee, ReleasePlan
-from cutlayer.errors import ConfigError
+from cutlayer.accounting import Event, GaussianRelease, ReleasePlan
 from cutlayer.kernels.noise import gaussian_mechanism
 from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.contract.base import Context, FeatureProtection
-from cutlayer.protections.contract.views import Mode, PassiveView
-from cutlayer.protections.dp_embedding.adjust import AdjustConfig, Adjustment
-from cutlayer.protections.dp_embedding.rescale import EstimateConfig, EstimatedScale
+from cutlayer.protections.contract.views import PassiveView
 from cutlayer.protections.noise_budget import NoiseBudget
 
 
@@ -30,20 +27,15 @@ class DPEmbeddingConfig(NoiseBudget):
         per: `run`: all planned releases of a row together, training epochs and evaluations. `release`: each release.
         calibration: `exact`, or `classical`: sqrt(2 ln(1.25 / delta)) / epsilon, which papers use, for one release.
         rescale: How rows are scaled to fill the ball that they are clipped to. `sphere`: every row gets norm C.
-            `public`: rows times `scale`, then clipped. `paper`: clipped rows times an estimated factor, not clipped
-            again.
+            `public`: rows times `scale`, then clipped.
         scale: Factor of `public`, which is public knowledge: never taken from the private rows.
-        estimate: Settings of the estimate of `paper`.
-        adjust: Settings of the contrastive term; none by default.
     """
 
     clip: float = Field(gt=0, strict=True, description="the norm that no row exceeds")
     per: Literal["run", "release"] = "run"
     calibration: Literal["exact", "classical"] = "exact"
-    rescale: Literal["off", "sphere", "public", "paper"] = "off"
+    rescale: Literal["off", "sphere", "public"] = "off"
     scale: float | None = Field(default=None, gt=0, strict=True)
-    estimate: EstimateConfig = Field(default_factory=EstimateConfig)
-    adjust: AdjustConfig | None = None
 
     def _faults(self) -> Iterator[str]:
         yield from super()._faults()
@@ -54,8 +46,6 @@ class DPEmbeddingConfig(NoiseBudget):
             yield "per: release with calibration classical, a formula for one release, got per: run"
         if (self.scale is not None) != (self.rescale == "public"):
             yield "a scale with rescale public, and only then, got one without the other"
-        if "estimate" in self.model_fields_set and self.rescale != "paper":
-            yield f"estimate with rescale paper alone, got it with rescale {self.rescale}"
 
     def multiplier(self, plan: ReleasePlan) -> float:
         """Standard deviation of the noise over the sensitivity, for these releases of a row."""
@@ -78,7 +68,8 @@ class DPEmbedding(FeatureProtection[DPEmbeddingConfig]):
     a resume repeats its noise, and any other gets fresh noise. A row with NaN or infinity is released as noise alone.
 
     Differs from its paper: noise is calibrated exactly and over the run (`calibration` and `per` restore the paper's),
-    and the factor of a row never depends on other rows (`rescale: paper` restores that, without a guarantee).
+    the factor of a row never depends on other rows, which would have no guarantee, and there is no term that gathers
+    the rows of a class, which gains nothing (docs/results/feature-privacy.md has both).
 
     Metrics are computed from the noisy rows, since a passive party's metrics are sent: the number of clipped rows would
     be one more release, which nothing pays for.
@@ -90,7 +81,6 @@ class DPEmbedding(FeatureProtection[DPEmbeddingConfig]):
     row, replaced. It is conditional on the bottom model and the encoding wherever these were fitted on the rows. It
     needs a bottom model that embeds every row on its own, which is tested before anything about features is sent. It
     holds for the numbers that are sent, not for real numbers alone: they are points of a lattice (`kernels.lattice`).
-    None with `rescale: paper`.
 
     Advice: a total budget is best spent on a single release (docs/results/embedding-budget.md).
     """
@@ -107,9 +97,6 @@ class DPEmbedding(FeatureProtection[DPEmbeddingConfig]):
     def __init__(self, settings: DPEmbeddingConfig) -> None:
         super().__init__(settings)
         self._sigma = 0.0
-        self._clean: Tensor | None = None
-        self._estimated = EstimatedScale(settings.estimate, settings.clip) if settings.rescale == "paper" else None
-        self._adjustment = Adjustment(settings.adjust) if settings.adjust is not None else None
 
     def setup(self, context: Context) -> None:
         """Calibrate the noise to the planned releases.
@@ -119,19 +106,13 @@ class DPEmbedding(FeatureProtection[DPEmbeddingConfig]):
         """
         super().setup(context)
         self._sigma = self._deviation(context.plan)
-        if self._estimated is not None:
-            self._estimated.setup(context)
 
     def embedding_out(self, e: Tensor, view: PassiveView) -> Tensor:
         """Bound every row of e (n, width), and add the noise."""
         from cutlayer.channel import rows_digest
         from cutlayer.kernels.noise.lattice import lattice_gaussian
 
-        bounded = self._bounded(e)
-        if view.mode is Mode.TRAIN:
-            self._clean = bounded  # with its graph, for the local loss of the same step
-        if self._estimated is not None:
-            bounded = self._estimated.scaled(bounded, view)
+        bounded = self.bounded(e, view)
         # With sigma: one draw at two scales, twice the same row, would give the row by two equations in two unknowns.
         purpose = f"dp_embedding {self._sigma.hex()} {view.mode} {view.epoch} {rows_digest(view.rows).hex()}"
         key = self.context.noise.key(hook=purpose, peer=self.context.peers[0], step=view.step, content=bounded)
@@ -147,7 +128,8 @@ class DPEmbedding(FeatureProtection[DPEmbeddingConfig]):
         lattice_step(sigma, self.settings.clip)  # refuses what has no lattice, here and not in the first step
         return sigma
 
-    def _bounded(self, e: Tensor) -> Tensor:
+    def bounded(self, e: Tensor, view: PassiveView) -> Tensor:
+        """Rows of e (n, width) at norm C at most."""
         from cutlayer.kernels.rows.row_norms import clip_rows, rows_to_norm
 
         settings = self.settings
@@ -155,70 +137,24 @@ class DPEmbedding(FeatureProtection[DPEmbeddingConfig]):
             return rows_to_norm(e, settings.clip)
         return clip_rows(e if settings.scale is None else e * settings.scale, settings.clip)
 
-    def local_loss(self, view: PassiveView) -> Tensor | None:
-        """The terms of `rescale: paper` and of `adjust`, on this step's rows before the noise."""
-        clean, self._clean = self._clean, None
-        if clean is None or view.gradient is None:
-            return None
-        term = None if self._estimated is None else self._estimated.divergence(clean)
-        adjusting = None if self._adjustment is None else self._adjustment.loss(clean, view.gradient)
-        if term is None or adjusting is None:
-            return adjusting if term is None else term
-        return term + adjusting
-
     def event(self, plan: ReleasePlan) -> Event:
         """A noisy release of every row as often as planned.
 
         Raises:
-            ConfigError: Rows are released once, so that no gradient comes back to adjust by; a term over several rows
-                together with `dp_bottom`; or clip or noise is beyond what float32 can hold.
+            ConfigError: Clip or noise is beyond what float32 can hold.
         """
-        settings = self.settings
         self._deviation(plan)
-        if plan.once and settings.adjust is not None:
-            raise ConfigError.expected("a release in every step with adjust", "one release", "leave adjust out")
-        terms = ["rescale: paper"] * (settings.rescale == "paper") + ["adjust"] * (settings.adjust is not None)
-        if plan.bottom == "private" and terms:
-            remedy = "a term over several rows has no row's gradient; leave one out"
-            raise ConfigError.expected(f"{terms[0]} of dp_embedding without dp_bottom", "both", remedy)
-        if settings.rescale == "paper":
-            claimed = ""
-            if settings.epsilon is not None and settings.delta is not None:
-                total = settings.delta + settings.estimate.tail
-                claimed = f"; its authors claim epsilon {settings.epsilon:g} at delta {total:g}"
-                claimed += " for one release" if settings.per == "release" else " for the run's together"
-            return NoFormalGuarantee(
-                "embeddings are scaled by a factor estimated from other rows, so that a row moves the scale of others, "
-                f"and rows farther apart than the estimate exceed the sensitivity that the noise is for{claimed}"
-            )
-        return GaussianRelease(settings.multiplier(plan), plan, plan.condition, delta=settings.delta)
+        return GaussianRelease(self.settings.multiplier(plan), plan, plan.condition, delta=self.settings.delta)
 
     def metrics(self) -> Mapping[str, float]:
         """The noise, and the root mean square norm of the rows below it, over C and over the norm of the noise."""
         rows, width = max(self.counts["rows"], 1), max(self.counts["width"], 1)
         noise = self._sigma**2 * width * rows
         signal = math.sqrt(max(self.counts["squares"] - noise, 0.0))
-        metrics = {
+        return {
             "rows": self.counts["rows"],
             "clip": self.settings.clip,
             "sigma": self._sigma,
             "norm_over_clip": signal / math.sqrt(rows) / self.settings.clip,
             "signal_to_noise": signal / math.sqrt(noise) if noise else 0.0,
         }
-        for part in (self._estimated, self._adjustment):
-            metrics |= part.metrics() if part is not None else {}
-        return metrics
-
-    def state_dict(self) -> dict[str, Any]:
-        """State of rescaling and adjusting, for a resume."""
-        return {
-            "estimated": self._estimated.state_dict() if self._estimated is not None else {},
-            "adjustment": self._adjustment.state_dict() if self._adjustment is not None else {},
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the state that `state_dict` returned."""
-        if self._estimated is not None:
-            self._estimated.load_state_dict(state["estimated"])
-        if self._adjustment is not None:
-            self._adjustment.load_state_dict(state["adjustment"])

@@ -1,4 +1,4 @@
-"""The `adjust` option of `dp_embedding`: a contrastive loss on rows whose returned gradients are alike."""
+"""The term `adjust`: a contrastive loss on rows whose returned gradients are alike."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 from pydantic import Field
 
 from cutlayer.config import FrozenModel
-from cutlayer.kernels.dependence.cluster_gain import cluster_gain
-from cutlayer.kernels.fits.fuzzy_c_means import fuzzy_c_means
 from cutlayer.lazy import Tensor, torch
+from studies.adaptive_embedding.cluster_gain import cluster_gain
+from studies.adaptive_embedding.fuzzy_c_means import fuzzy_c_means
 
 # A pseudo-label needs no third digit of a membership.
 _TOLERANCE = 1e-3
@@ -31,7 +31,7 @@ class AdjustConfig(FrozenModel):
             wide gradient the same membership in all clusters, which masks every row.
         rounds: Maximum number of updates of the clusters in a batch, which start from those of the batch before. With
             1 the term takes half the time, and its clusters are a little less pure.
-        stop: Mean gain of the clusters over 50 batches (`kernels.cluster_gain`) at which the term ends for the rest of
+        stop: Mean gain of the clusters over 50 batches (`cluster_gain`) at which the term ends for the rest of
             the run. 0 is that of shuffled clusters, 1 that of rows that coincide; 0.05 is a start. It never ends by
             default. `share_adjusted` is then not reported, since it would reveal where the term ended; the time of a
             step still does.
@@ -106,7 +106,7 @@ class Adjustment:
             rows: Embeddings without noise, with their graph, (n, width).
             gradient: Gradient that came back, (n, width).
         """
-        from cutlayer.kernels.dependence.contrastive import contrastive_loss
+        from studies.adaptive_embedding.contrastive import contrastive_loss
 
         if self._stopped:
             return None

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from cutlayer.errors import ConfigError, DataError
-from cutlayer.kernels.noise import prior_response as module
-from cutlayer.kernels.noise.prior_response import likely_classes, randomized_response_with_prior
 from cutlayer.kernels.noise.randomized_response import flip_threshold, transition_matrix
+from studies.label_dp import prior_response as module
+from studies.label_dp.prior_response import likely_classes, randomized_response_with_prior
 from studies.label_dp.stages import prior_likelihood
 
 SECRET = bytes(range(32))

@@ -1,0 +1,164 @@
+"""What the grades of several jobs carry together of the columns of the same rows: more than each does alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cutlayer.data.carried import Carried, CarriedAttribute
+from cutlayer.data.encoding import Encoder
+from cutlayer.data.store import Store
+from cutlayer.kernels.noise.score_bands import Floats, channel_of_groups
+from cutlayer.parties.carried import attributes_of, default_of, least_rows, share_of
+
+_CODES, _ROWS_A_CODE, _CELLS = 4096, 32, 1 << 23
+"""Maximum number of codes of all grades together: these, one for so many rows, and so many cells of all tables. Of more
+codes, neighbouring grades are one group, of which the computation is exact: grades are lumped, the draws are the same.
+"""
+_FEW, _FEWEST, _HAVE = 200, 20, 5
+"""Rows that must have grades of the same releases, or a tenth of all; that must in any case; and rows that must have an
+attribute: of fewer, chance alone carries much."""
+_DRAWS = 3
+"""Number of random attributes of each size by which it is known what chance carries."""
+
+
+class Graded(NamedTuple):
+    """Grades of one release.
+
+    Attributes:
+        grades: Grade of each row before it is drawn, int64 (n,); -1 where the release has none of it.
+        bands: Number of grades.
+        epsilon: Privacy of a draw; `None` without noise.
+    """
+
+    grades: npt.NDArray[np.int64]
+    bands: int
+    epsilon: float | None
+
+
+def with_former(
+    found: Carried, store: Store, encoder: Encoder, own: Graded, former: Sequence[Graded], unknown: int = 0
+) -> Carried:
+    """State what grades carry together with earlier grades of the same rows, which are one release with them.
+
+    A code is a grade of each release, and its channel the product of theirs. Rows that have grades of the same releases
+    are looked at by themselves, so that rows without an earlier grade hide nothing of those that have it. From a share
+    is taken what chance alone carries: that of random attributes of as many rows, as in adjusted mutual information.
+
+    Args:
+        found: What the new grades carry alone.
+        store: Encoded columns of all rows that are released.
+        encoder: Their encoder.
+        own: The new grades.
+        former: Those of earlier releases, the oldest first.
+        unknown: Number of earlier releases of the same rows whose grades this party does not have.
+
+    Reference: Vinh, Epps and Bailey 2010, Information theoretic measures for clusterings comparison (JMLR 11), for
+    the adjustment for chance.
+    """
+    of_all = np.zeros(store.rows, np.int64)
+    for nth, each in enumerate(former):
+        of_all |= (each.grades >= 0).astype(np.int64) << nth
+    patterns, counts = np.unique(of_all, return_counts=True)
+    best: dict[str, CarriedAttribute] = {}
+    most = beyond = 0
+    for pattern, rows in zip(patterns.tolist(), counts.tolist(), strict=True):
+        if not pattern or rows < max(_FEWEST, min(_FEW, 0.1 * store.rows)):
+            continue
+        at = np.flatnonzero(of_all == pattern)
+        some = [own, *(each for nth, each in enumerate(former) if pattern >> nth & 1)]
+        fit = max(2, int(math.log2(_most_codes(encoder, rows))))
+        most, beyond = max(most, min(len(some), fit) - 1), max(beyond, len(some) - fit)
+        some = [each._replace(grades=each.grades[at]) for each in some]
+        # Also each two, which so many rows have in more groups than all together.
+        every = [some[0], *some[1:][-(fit - 1) :]]
+        for releases in ([[some[0], other] for other in some[1:]] if len(some) > 2 else []) + [every]:
+            _join(best, store, encoder, releases, at)
+    together = tuple(sorted(best.values(), key=lambda each: -each.share))
+    return found.model_copy(update={"former": most, "unknown": unknown + beyond, "together": together})
+
+
+def _most_codes(encoder: Encoder, rows: int) -> int:
+    lines = sum(2 * each.cardinality for each in encoder.categories) + 64 * max(1, len(encoder.numbers))
+    return max(4, min(_CODES, rows // _ROWS_A_CODE, _CELLS // lines))
+
+
+def _join(
+    best: dict[str, CarriedAttribute],
+    store: Store,
+    encoder: Encoder,
+    releases: Sequence[Graded],
+    rows: npt.NDArray[np.int64],
+) -> None:
+    """Compute what releases of the same rows carry together, and note the attribute of each column of which most is."""
+    groups = _grouped(releases, _most_codes(encoder, len(rows)))
+    shape = tuple(int(each.max()) + 1 for each in groups)
+    parts = [each[release.grades] for each, release in zip(groups, releases, strict=True)]
+    codes = np.ravel_multi_index(tuple(parts), shape).astype(np.int64)
+    channels = [channel_of_groups(release.epsilon, each) for each, release in zip(groups, releases, strict=True)]
+    sizes = np.bincount(codes, minlength=math.prod(shape)).astype(np.float64)
+    least, by_chance = max(_HAVE, least_rows(len(rows))), [_chance(sizes, shape, each) for each in ([], channels)]
+    numbers = {each.name for each in encoder.numbers}
+    for column, attribute, counts in attributes_of(store, encoder, codes, math.prod(shape), rows):
+        have = float(counts.sum())
+        if not least <= have <= len(rows) - least:
+            continue
+        table = sizes.reshape(shape), counts.reshape(shape)
+        undrawn = _above_chance(*share_of(*table, []), by_chance[0](have))[1]
+        known = best.get(column, CarriedAttribute(column=column, attribute=attribute, rows=0.0, bits=0.0, share=-1.0))
+        if undrawn > known.share:  # a draw carries no more than what is drawn
+            bits, share = _above_chance(*share_of(*table, channels), by_chance[1](have))
+            if share > known.share:
+                update = {"attribute": attribute, "rows": have / len(rows), "bits": bits, "share": share}
+                known = known.model_copy(update=update)
+        alone = max(_alone(*table, axis) for axis in range(len(shape)))
+        before = known.undrawn or 0.0
+        if column in numbers:  # two grades that are divided elsewhere tell another threshold, and nothing else
+            known = known.model_copy(update={"undrawn": max(undrawn, before), "alone": max(alone, known.alone)})
+        elif known.undrawn is None or undrawn - default_of(alone) > before - default_of(known.alone):
+            known = known.model_copy(update={"undrawn": undrawn, "alone": alone})
+        best[column] = known
+
+
+def _alone(sizes: Floats, counts: Floats, axis: int) -> float:
+    """Share of an attribute that one of several releases carries before it is drawn."""
+    rest = tuple(each for each in range(sizes.ndim) if each != axis)
+    known, entropy = share_of(sizes.sum(axis=rest), counts.sum(axis=rest), [])
+    return float(known / entropy)
+
+
+def _above_chance(known: float, entropy: float, chance: float) -> tuple[float, float]:
+    """Bits and share that are carried beyond what chance does: all where all is carried, none where as by chance."""
+    share = float(min(max((known / entropy - chance) / (1 - chance), 0.0), 1.0))
+    return float(share * entropy), share
+
+
+def _chance(sizes: Floats, shape: tuple[int, ...], channels: Sequence[Floats]) -> Callable[[float], float]:
+    """Share that codes carry of an attribute which so many rows have at random."""
+    rows = int(sizes.sum())
+    some = np.unique(np.geomspace(max(_HAVE, least_rows(rows)), rows // 2, 12).astype(np.int64))
+    draw = np.random.default_rng(0)
+    means = []
+    for count in some.tolist():
+        drawn = draw.multivariate_hypergeometric(sizes.astype(np.int64), count, size=_DRAWS, method="marginals")
+        each = [share_of(sizes.reshape(shape), one.reshape(shape).astype(np.float64), channels) for one in drawn]
+        means.append(sum(known / entropy for known, entropy in each) / _DRAWS)
+    return lambda have: float(np.interp(np.log(min(have, rows - have)), np.log(some), means))
+
+
+def _grouped(releases: Sequence[Graded], most: int) -> list[npt.NDArray[np.int64]]:
+    """Group of each band of each release: neighbours of about as many rows, so that all codes are at most so many."""
+    counts = [each.bands for each in releases]
+    while math.prod(counts) > most and max(counts) > 2:
+        counts[counts.index(max(counts))] -= 1
+    groups = []
+    for each, count in zip(releases, counts, strict=True):
+        sizes = np.bincount(each.grades, minlength=each.bands)
+        middle = (sizes.cumsum() - sizes / 2) / max(sizes.sum(), 1)
+        wanted = np.arange(each.bands) if count == each.bands else (middle * count).astype(np.int64)
+        groups.append(np.unique(wanted, return_inverse=True)[1])
+    return groups

@@ -1,0 +1,121 @@
+"""The grades that a party has released in all of its jobs: who reads several of a row reads them together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from cutlayer.data.ids import Digests
+from cutlayer.errors import CheckpointError
+from cutlayer.parties.carried_together import Graded
+from cutlayer.storage.durable import locked, make_folder
+from cutlayer.storage.tensor_file import read_tensors, write_tensors
+
+
+class GradeMemory:
+    """A folder beside a party's secret, with a file for each release: rows, and their grades before they are drawn.
+
+    It is for its owner alone, as the columns are that grades follow from.
+
+    Args:
+        folder: The folder, made by the first release.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the memory, so that no other job of this party releases grades between a check and its note."""
+        make_folder(self.folder)
+        with locked(self.folder / "lock", "a check of grades", wait=True):
+            yield
+
+    def keep(self, name: str, job: str, digests: Digests, graded: Graded) -> None:
+        """Note a release before it is sent; on disk when this returns.
+
+        Args:
+            name: Name of its draws, the same in a run that is begun again.
+            job: Digest of the job.
+            digests: Digests of the ids, uint8 (n, 16); none where a release was refused.
+            graded: Its grades.
+        """
+        words = _words(digests)
+        order = np.argsort(words, kind="stable")
+        known = sorted(self.folder.glob(f"*-{name}.safetensors"))
+        if known and not len(words):
+            return
+        number = max((int(path.name.partition("-")[0]) for path in self.folder.glob("*-*.safetensors")), default=0) + 1
+        path = known[0] if known else self.folder / f"{number:06d}-{name}.safetensors"
+        header = {
+            "job": job,
+            "bands": f"{graded.bands}",
+            "epsilon": "" if graded.epsilon is None else graded.epsilon.hex(),
+        }
+        _write(path, words[order], graded.grades[order], header)
+
+    def others(self, name: str, digests: Digests) -> tuple[list[Graded], dict[str, float | None]]:
+        """The grades of rows in all releases but one, the oldest first, and the epsilon of every release by its name.
+
+        Args:
+            name: Name of the draws of that release.
+            digests: Digests of the ids of the rows, uint8 (n, 16).
+
+        Raises:
+            CheckpointError: A file is damaged.
+        """
+        words, found = _words(digests), list[Graded]()
+        names: dict[str, float | None] = {}
+        for path in self._files():
+            known, grades, header = _read(path)
+            epsilon = float.fromhex(header["epsilon"]) if header["epsilon"] else None
+            names[other := path.stem.partition("-")[2]] = epsilon
+            if other == name or not len(known):
+                continue
+            at = np.minimum(np.searchsorted(known, words), len(known) - 1)
+            of_rows = np.where(known[at] == words, grades[at], -1)
+            if (of_rows >= 0).any():
+                found.append(Graded(of_rows, int(header["bands"]), epsilon))
+        return found, names
+
+    def forget(self, digests: Digests) -> None:
+        """Remove rows from all releases, by the digests of their ids, uint8 (n, 16)."""
+        gone = _words(digests)
+        for path in self._files():
+            words, grades, header = _read(path)
+            stay = ~np.isin(words, gone)
+            if not stay.all():
+                _write(path, words[stay], grades[stay], header)
+
+    def forget_job(self, job: str) -> None:
+        """Remove the releases of a job, by its digest."""
+        for path in self._files():
+            if _read(path)[2]["job"] == job:
+                path.unlink()
+
+    def _files(self) -> list[Path]:
+        return sorted(self.folder.glob("*-*.safetensors"))
+
+
+def _words(digests: Digests) -> npt.NDArray[np.int64]:
+    """The first 8 bytes of each digest (n, 16), int64 (n,)."""
+    return np.ascontiguousarray(digests[:, :8]).view("<i8")[:, 0].astype(np.int64)
+
+
+def _write(path: Path, words: npt.NDArray[np.int64], grades: npt.NDArray[np.int64], header: dict[str, str]) -> None:
+    tensors = {"rows": torch.from_numpy(words), "grades": torch.from_numpy(grades.astype(np.uint8))}
+    write_tensors(path, tensors, header)
+
+
+def _read(path: Path) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], dict[str, str]]:
+    try:
+        tensors, header = read_tensors(path)
+        return tensors["rows"].numpy(), tensors["grades"].numpy().astype(np.int64), header
+    except (OSError, ValueError, KeyError) as damage:
+        remedy = "restore it from a backup, or remove it: its release then counts as one whose grades are not known"
+        raise CheckpointError(f"{path} is damaged ({damage}); {remedy}") from None

@@ -1,1 +1,0 @@
-"""Differentially private embeddings: the protection and its options."""

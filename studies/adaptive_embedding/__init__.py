@@ -1,0 +1,1 @@
+"""Adaptive feature embeddings (VFL-AFE) as published: a protection that several studies measure."""

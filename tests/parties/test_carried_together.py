@@ -1,0 +1,291 @@
+"""What the grades of several jobs carry together: limits hold across them, and the memory says which there were."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from sklearn.metrics import adjusted_mutual_info_score, mutual_info_score, roc_auc_score
+
+from cutlayer.config import CategoriesConfig, Job, NumbersConfig, validated
+from cutlayer.data.carried import Carried
+from cutlayer.data.categories import FIRST, CategoryEncoder
+from cutlayer.data.encoded import Encoded
+from cutlayer.data.encoding import Encoder
+from cutlayer.data.ids import row_digests
+from cutlayer.data.numbers import NumberEncoder
+from cutlayer.data.store import Store
+from cutlayer.errors import BudgetExceeded, CheckpointError, ConfigError
+from cutlayer.kernels.noise.randomized_response import transition_matrix
+from cutlayer.kernels.noise.score_bands import Floats, channel, channel_of_groups, drawn_together
+from cutlayer.kernels.rows.grade_columns import grades_of_columns
+from cutlayer.parties.carried import carried, check_limits
+from cutlayer.parties.carried_together import Graded, with_former
+from cutlayer.parties.grade_memory import GradeMemory
+from tests.parties.interruptions import crashes_at_rename
+from tests.parties.runs import ACTIVE
+from tests.parties.test_grades import TELCO, kept, raw
+from tests.training.test_all_runs import World
+
+pytestmark = pytest.mark.filterwarnings("ignore:labels of the same rows were drawn before")
+ROWS = 3000
+DRAW = np.random.default_rng(0)
+A, B = DRAW.integers(2, size=ROWS), DRAW.integers(2, size=ROWS)
+OWN = {"id": np.arange(ROWS), "own": DRAW.normal(size=ROWS), "one": B, "other": A ^ B}
+GIVEN = {
+    TELCO: pa.table({"id": np.arange(ROWS), "a": A, "b": B, "c": DRAW.normal(size=ROWS)}),
+    ACTIVE: pa.table(OWN),
+}
+
+
+def made(label: str, limits: Any = None, **options: Any) -> Job:
+    """A job of labels that are b, which the partner allows, or a xor b."""
+    bottom = {"kind": "grade", "grades": 2, "least_rows": 0}
+    job = raw({"candidates": ["boosting"], "limits": limits or {"b": 1.0}}, bottom=bottom, eps=4.0, **options)
+    job["parties"][ACTIVE] |= {"features": {"include": ["own"]}, "label": label}
+    return validated(Job, job, "")
+
+
+def found_in(folder: Path) -> Carried:
+    return Carried.model_validate_json((folder / "checkpoint" / TELCO / "carried.json").read_text())
+
+
+def share(found: Sequence[Any], column: str) -> float:
+    return float(next(each.share for each in found if each.column == column))
+
+
+@pytest.mark.parametrize("epsilon", [8.0, 4.0, 2.0])
+def test_two_jobs_that_tell_together_what_neither_does_are_refused(tmp_path: Path, epsilon: float) -> None:
+    """A label owner that sends b, and in another job a xor b: at the default limit, although neither carries a."""
+    world = World(tmp_path)
+    first = world.run(made("one", epsilon=epsilon), GIVEN)
+    assert share(found_in(first).attributes, "a") < 0.02
+    assert not found_in(first).together
+    with pytest.raises(
+        ConfigError, match=r"an attribute of a at most with those of 1 other releases.* got [01]\.[890]"
+    ):
+        world.run(made("other", epsilon=epsilon), GIVEN, out="refused")
+    refused = tmp_path / "refused"
+    assert share(found_in(refused).attributes, "a") < 0.02
+    assert not (refused / "checkpoint" / TELCO / "released.safetensors").exists()
+    fresh = World(tmp_path / "alone")
+    (tmp_path / "alone").mkdir()
+    assert share(found_in(fresh.run(made("other", epsilon=epsilon), GIVEN)).attributes, "a") < 0.02
+
+
+def test_the_table_is_right_of_what_two_grades_tell(tmp_path: Path) -> None:
+    """Where the partner allows it: the share stated is what both draws tell. A budget is of both jobs."""
+    world, grades, folder = World(tmp_path), [], tmp_path
+    for label in ("one", "other"):
+        folder = world.run(made(label, {"other": 1.0}), GIVEN)
+        grades.append(grades_of_columns(kept(folder, "released")["released"]).bool().numpy())
+    digests = {digest.tobytes(): row for row, digest in enumerate(row_digests(GIVEN[TELCO]["id"]))}
+    truth = A[[digests[digest.numpy().tobytes()] for digest in kept(folder, "released")["ids"]]]
+    aucs = [roc_auc_score(truth, score) for score in (*grades, grades[0] ^ grades[1])]
+    assert all(abs(auc - 0.5) < 0.05 for auc in aucs[:2])
+    assert aucs[2] > 0.97
+    found = found_in(folder)
+    assert (found.former, found.unknown) == (1, 0)
+    assert share(found.attributes, "a") < 0.02
+    drawn = mutual_info_score(truth, grades[0] ^ grades[1]) / mutual_info_score(truth, truth)
+    assert share(found.together, "a") == pytest.approx(drawn, abs=0.02)
+    privacy = {"grade_dp": {"epsilon": 8.0}, "budget": {"epsilon": 8.0, "over": "all_runs"}}
+    bounded = made("one").with_parties({TELCO: {"privacy": privacy}})
+    with pytest.raises(BudgetExceeded):
+        world.run(bounded, GIVEN)
+
+
+def test_the_same_release_is_no_second_one(tmp_path: Path) -> None:
+    """A run that is begun again, after a crash or to its end, repeats its draws: nothing new is carried."""
+    world, job = World(tmp_path), made("one")
+    for nth in (30, 34, 38):
+        crashes_at_rename(nth, partial(world.run, job, GIVEN, out=f"{nth}"), after=False)
+    for out in ("whole", "again"):
+        found = found_in(world.run(job, GIVEN, out=out))
+        assert (found.former, found.unknown, found.together) == (0, 0, ())
+    assert len(list((world.secrets / f"{TELCO}.key.grades").glob("*.safetensors"))) == 1
+
+
+def test_rows_without_an_earlier_grade_hide_nothing_of_those_that_have_it(tmp_path: Path) -> None:
+    """Of an earlier job of a quarter of the rows, a of that quarter would be read: a quarter of all there is."""
+    world = World(tmp_path)
+    some = np.sort(np.random.default_rng(1).permutation(ROWS)[: ROWS // 4])
+    world.run(made("one"), {TELCO: GIVEN[TELCO], ACTIVE: GIVEN[ACTIVE].take(some)})
+    with pytest.raises(ConfigError, match="with those of 1 other releases"):
+        world.run(made("other"), GIVEN)
+    apart = np.setdiff1d(np.arange(ROWS), some)
+    assert found_in(world.run(made("other"), {TELCO: GIVEN[TELCO], ACTIVE: GIVEN[ACTIVE].take(apart)})).former == 0
+
+
+@pytest.mark.parametrize("change", ["gone", "secret", "refused", "damaged"])
+def test_what_is_not_known_of_earlier_grades_is_said(tmp_path: Path, change: str) -> None:
+    world, limits = World(tmp_path), {"other": 1.0}
+    if change == "refused":
+        with pytest.raises(ConfigError, match="of an attribute of b at most"):
+            world.run(made("one", {"b": 0.1, "other": 1.0}), GIVEN)
+    else:
+        world.run(made("one", limits), GIVEN)
+    memory = world.secrets / f"{TELCO}.key.grades"
+    (file,) = memory.glob("*.safetensors")
+    if change == "gone":
+        file.unlink()
+    elif change == "secret":
+        (world.secrets / f"{TELCO}.key").unlink()
+    elif change == "damaged":
+        file.write_bytes(file.read_bytes()[:-1] + b"x")
+        with pytest.raises(CheckpointError, match="its release then counts as one whose grades are not known"):
+            world.run(made("other", limits), GIVEN)
+        return
+    found = found_in(world.run(made("other", limits), GIVEN))
+    assert (found.former, found.unknown) == {"gone": (0, 1), "secret": (1, 0), "refused": (0, 0)}[change]
+
+
+def test_ids_by_another_rule_are_the_same_rows(tmp_path: Path) -> None:
+    world, names = World(tmp_path), pa.array([f"Row-{row}" for row in range(ROWS)])
+    for label, rule in (("one", "none"), ("other", "lower")):
+        job = made(label, {"other": 1.0})
+        ids = {name: job.parties[name].id.model_copy(update={"normalise": rule}) for name in (ACTIVE, TELCO)}  # type: ignore[union-attr]
+        job = job.with_parties({name: {"id": each} for name, each in ids.items()})
+        given = {name: table.set_column(0, "id", names) for name, table in GIVEN.items()}
+        folder = world.run(job, given)
+    assert found_in(folder).former == 1
+    assert share(found_in(folder).together, "a") > 0.8
+
+
+def codes_store(columns: Floats) -> tuple[Store, Encoder]:
+    fits = [NumberEncoder.fit(f"n{at}", each.astype(float), NumbersConfig(), "") for at, each in enumerate(columns.T)]
+    encoder = Encoder(encoders=tuple(fits))
+    encoded = Encoded(np.zeros((len(columns), 0), np.int32), columns.astype(np.float32), None)
+    return Store(encoded, encoder.columns), encoder
+
+
+def joined(store: Store, encoder: Encoder, *releases: Graded) -> Carried:
+    own = releases[0]
+    found = carried(store, encoder, own.grades, own.epsilon, own.bands)
+    return with_former(found, store, encoder, own, releases[1:])
+
+
+@pytest.mark.parametrize("epsilons", [(8.0, 2.0), (1.0, None), (3.0, 3.0, 0.5)])
+def test_the_joint_channel_is_the_product_of_all(epsilons: tuple[float | None, ...]) -> None:
+    """Against every path of a code through every draw, added up one by one, and against PyTorch's Kronecker product."""
+    bands = (3, 4, 2)[: len(epsilons)]
+    joint = np.random.default_rng(0).random((*bands, 2))
+    each = [np.eye(k) if e is None else transition_matrix(e, k).numpy() for e, k in zip(epsilons, bands, strict=True)]
+    slow = np.zeros_like(joint)
+    for true, drawn in itertools.product(itertools.product(*map(range, bands)), repeat=2):
+        slow[drawn] += joint[true] * math.prod(m[t, d] for m, t, d in zip(each, true, drawn, strict=True))
+    fast = drawn_together(joint, [channel(e, k) for e, k in zip(epsilons, bands, strict=True)])
+    np.testing.assert_allclose(fast, slow, rtol=1e-12)
+    whole = each[0]
+    for more in each[1:]:
+        whole = np.kron(whole, more)
+    np.testing.assert_allclose(fast.reshape(-1, 2), whole.T @ joint.reshape(-1, 2), rtol=1e-12)
+    if epsilons[0] is not None:
+        wrong = drawn_together(joint, [channel(epsilons[0], bands[0]), *(np.eye(k) for k in bands[1:])])
+        assert not np.allclose(wrong, slow) or epsilons[1:] == (None,)
+
+
+def test_grades_in_groups_are_drawn_exactly_as_their_groups() -> None:
+    groups = np.array([0, 0, 0, 1, 1, 2])
+    lumped, whole = channel_of_groups(2.0, groups), channel(2.0, 6)
+    np.testing.assert_allclose(lumped.sum(axis=1), 1.0)
+    for band, group in enumerate(groups):  # whatever band of the group a row has
+        np.testing.assert_allclose([whole[band, groups == to].sum() for to in range(3)], lumped[group])
+
+
+def test_what_two_grades_carry_is_the_information_of_their_draws() -> None:
+    """By as many draws of both, with an independent implementation of the adjustment for chance."""
+    rng = np.random.default_rng(0)
+    rows, bands = 60_000, 4
+    grades = rng.integers(bands, size=(2, rows))
+    truth = (rng.random(rows) < np.array([0.1, 0.4, 0.6, 0.9])[(grades[0] * grades[1]) % bands]).astype(int)
+    store, encoder = codes_store(truth[:, None])
+    found = joined(store, encoder, *(Graded(each, bands, 3.0) for each in grades))
+    noise = channel(3.0, bands).cumsum(axis=1)
+    codes = np.array([1, bands]) @ (rng.random((2, rows, 1)) > noise[grades]).sum(axis=2)
+    assert found.together[0].share == pytest.approx(
+        adjusted_mutual_info_score(truth, codes, average_method="min"), rel=0.06
+    )
+    assert found.together[0].share > 2 * found.attributes[0].share
+
+
+@pytest.mark.parametrize("rows", [300, 2000, 30_000])
+def test_chance_carries_nothing_of_many_codes(rows: int) -> None:
+    """Three grades that have nothing to do with 60 attributes, rare and frequent: without the
+    adjustment, codes of 8 rows each carry a third of all of them."""
+    rng = np.random.default_rng(rows)
+    columns = (rng.random((rows, 60)) < np.geomspace(0.02, 0.5, 60)).astype(float)
+    store, encoder = codes_store(columns)
+    releases = [Graded(rng.integers(16, size=rows), 16, 8.0) for _ in range(3)]
+    found = joined(store, encoder, *releases)
+    assert found.former == 2
+    assert len(found.together) > 25
+    largest = {300: 0.2, 2000: 0.1, 30_000: 0.05}[rows]
+    assert max(each.share for each in found.together) < largest
+    check_limits(found.model_copy(update={"attributes": ()}), {}, TELCO)
+
+
+@pytest.mark.parametrize("others", [1, 3, 6])
+def test_further_grades_hide_nothing_of_what_two_carry(others: int) -> None:
+    """Grades of noise beside them make all codes coarser: each two are looked at besides."""
+    rng, rows = np.random.default_rng(others), 9000
+    a, b = (rng.random(rows) < 0.5).astype(int), (rng.random(rows) < 0.13).astype(int)
+    store, encoder = codes_store(np.stack([a, rng.normal(size=rows)], axis=1))
+    more = [Graded(rng.integers(16, size=rows), 16, 8.0) for _ in range(others)]
+    two = Graded(15 * (a ^ b), 16, 8.0), Graded(3 * b + 12 * (rng.random(rows) < 0.001), 16, 8.0)
+    found = joined(store, encoder, two[0], *more, two[1])
+    assert found.former == 1 + others
+    with pytest.raises(ConfigError, match=f"of n0 at most with those of {1 + others} other"):
+        check_limits(found, {}, TELCO)
+
+
+def test_a_parity_of_four_grades_is_seen() -> None:
+    rng, rows = np.random.default_rng(4), 4000
+    bits = rng.integers(2, size=(4, rows))
+    store, encoder = codes_store(np.bitwise_xor.reduce(bits)[:, None])
+    found = joined(store, encoder, *(Graded(15 * each, 16, 8.0) for each in bits))
+    assert found.together[0].share > 0.95
+    assert joined(store, encoder, *(Graded(15 * each, 16, 8.0) for each in bits[:3])).together[0].share < 0.02
+
+
+def test_a_set_of_rare_values_is_told_by_two_grades_together() -> None:
+    """No value of 400 has the rows of an attribute, and no grade alone has more of the set than of others."""
+    rng, rows = np.random.default_rng(0), 9000
+    codes = rng.integers(400, size=rows)
+    inside, b = codes % 7 < 3, rng.integers(2, size=rows)
+    category = CategoryEncoder.stated("icd", [f"C{code}" for code in range(400)], CategoriesConfig())
+    encoded = Encoded((codes[:, None] + FIRST).astype(np.int32), np.zeros((rows, 0), np.float32), None)
+    encoder = Encoder(encoders=(category,))
+    store = Store(encoded, encoder.columns)
+    releases = [Graded(8 * each + rng.integers(8, size=rows), 16, 8.0) for each in (inside ^ b, b)]
+    found = joined(store, encoder, *releases)
+    assert found.attributes[0].share < 0.1
+    assert found.together[0].attribute == "icd in a set of its values"
+    assert found.together[0].share > 0.7
+    alike = Graded(rng.integers(16, size=rows), 16, 8.0)
+    assert joined(store, encoder, alike, releases[1]).together[0].share < 0.05
+
+
+def test_rows_are_forgotten(tmp_path: Path) -> None:
+    memory, rng = GradeMemory(tmp_path / "grades"), np.random.default_rng(0)
+    digests, grades = rng.integers(256, size=(50, 16), dtype=np.uint8), rng.integers(16, size=50)
+    with memory.locked():
+        memory.keep("draws", "job", digests, Graded(grades, 16, 8.0))
+    ((known, *_), names) = memory.others("", digests[::-1])
+    assert known.grades.tolist() == grades[::-1].tolist()
+    assert names == {"draws": 8.0}
+    memory.forget(digests[:20])
+    assert memory.others("", digests)[0][0].grades.tolist() == [-1] * 20 + grades[20:].tolist()
+    assert not memory.others("draws", digests)[0]
+    assert [path.stat().st_mode & 0o077 for path in memory.folder.glob("*.safetensors")] == [0]
+    memory.forget_job("another")
+    assert memory.others("", digests)[0]
+    memory.forget_job("job")
+    assert memory.others("", digests) == ([], {})
