@@ -23,7 +23,7 @@ from pydantic.fields import FieldInfo
 import cutlayer.audit.findings  # noqa: F401 (registers the checks)
 from cutlayer.accounting.events import Event
 from cutlayer.attacks import REGISTRY as ATTACKS
-from cutlayer.audit.checks import CHECKS
+from cutlayer.audit.checks import CHECKS, Check
 from cutlayer.channel.kinds import Kind
 from cutlayer.channel.message import SHAPES
 from cutlayer.cli.list_ import Catalogue, entries
@@ -36,6 +36,7 @@ from cutlayer.models.sections import BottomKind, TopKind
 from cutlayer.protections import REGISTRY
 from cutlayer.protections.contract.base import Asset, Protection
 from cutlayer.protections.contract.hooks import HOOKS
+from cutlayer.results.finding import Finding
 from cutlayer.results.run_files import CHANGED
 from tests.conformance.table import PROTECTIONS
 
@@ -110,11 +111,10 @@ def guarantees() -> str:
 
 def findings() -> str:
     """Codes, severities, titles and remedies of all findings."""
-    found = [*((check.code, check.severity, check.title, check.remedy) for check in CHECKS)]
-    found.append((CHANGED.code, CHANGED.severity, CHANGED.title, CHANGED.remedy))
+    every: list[Check | Finding] = [*CHECKS, CHANGED]
     rows = (
-        f"| [{code}](#{code.lower()}) | {severity} | {title} | {cell(remedy)} |"
-        for code, severity, title, remedy in found
+        f"| [{check.code}](#{check.code.lower()}) | {check.severity} | {check.title} | {cell(check.remedy)} |"
+        for check in every
     )
     return "\n".join(["| code | severity | title | remedy |", "|---|---|---|---|", *rows])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import socket
 import ssl
@@ -561,3 +562,12 @@ def test_strangers_do_not_disturb_a_link(made, capfd):
         assert time.monotonic() - began < 5
         for each in idle:
             each.close()
+
+
+def test_a_pipe_is_no_certificate_and_nobody_waits_for_it(tmp_path: Path) -> None:
+    federation = Federation(tmp_path, "telco")
+    files = federation.security("telco").credentials.files
+    files.cert.unlink()
+    os.mkfifo(files.cert)
+    with pytest.raises(TrustError, match="a folder, a device or a pipe"):
+        certificate_files.load(files)

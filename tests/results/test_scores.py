@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from pyarrow import csv, parquet
 
 from cutlayer.errors import ConfigError
 from cutlayer.problem.task import Task
+from cutlayer.results.provenance import beside, is_predictions
 from cutlayer.results.scores import check_scores_path, score_columns, score_file
 
 PARTIES = ("bank", "telco", "shop-2")
@@ -95,6 +97,11 @@ def test_a_failure_leaves_the_file_that_was_there(tmp_path: Path, name: str) -> 
 def test_another_ending_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigError, match=r"a name that ends in \.parquet or \.csv for the predictions, got "):
         check_scores_path(tmp_path / name)
+
+
+def test_a_pipe_beside_a_table_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(beside(tmp_path / "bank.csv"))
+    assert not is_predictions(tmp_path / "bank.csv")
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])

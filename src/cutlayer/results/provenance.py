@@ -53,8 +53,7 @@ def beside(scores: Path) -> Path:
 
 def is_predictions(path: Path) -> bool:
     """Whether a file holds predictions of a run, by the file beside it: what they are computed from has labels."""
-    try:
-        Provenance.model_validate_json(beside(path).read_bytes())
+    try:  # the reading of a pipe need not end
+        return beside(path).is_file() and bool(Provenance.model_validate_json(beside(path).read_bytes()))
     except (OSError, ValueError):
         return False
-    return True

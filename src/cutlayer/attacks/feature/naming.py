@@ -98,7 +98,8 @@ class Names(NamedTuple):
         entries: Indices of the columns, int64 (c,).
         chosen: Indices of their candidates, int64 (c,).
         signs: Signs of these, (c,).
-        trust: Share of the likelihood that each candidate has among all of them, 0 to 1, (c,).
+        trust: Share of the likelihood that each candidate has among all of them, times that of its sign less that of
+            the other sign, 0 to 1, (c,).
     """
 
     entries: npt.NDArray[np.int64]
@@ -122,20 +123,61 @@ def assigned(table: Matrix, candidates: Matrix) -> Names:
     for _ in range(ROUNDS):
         entries, chosen = linear_sum_assignment(cost.min(axis=0))
         signs = np.where(cost[0, entries, chosen] <= cost[1, entries, chosen], 1.0, -1.0)
-        # Columns that vary more, and that are named by a closer distribution, are better to compare with.
-        weights = table.std(axis=0)[entries] / (0.05 + marginal.min(axis=0)[entries, chosen])
-        weights /= weights.sum()
-        named = across[:, chosen] * signs
-        together = np.stack([[np.abs(row[entries] - sign * named) @ weights for row in within] for sign in (1.0, -1.0)])
+        weights, named = _weights(table, marginal, entries, chosen), across[:, chosen] * signs
+        apart = [np.abs(within[:, None, entries] - sign * named) for sign in (1.0, -1.0)]
+        together = np.stack([(part * weights[:, None]).sum(axis=2) for part in apart])
         cost = marginal + _WEIGHT * together
     entries, chosen = linear_sum_assignment(cost.min(axis=0))
     signs = np.where(cost[0, entries, chosen] <= cost[1, entries, chosen], 1.0, -1.0)
+    own, other = within[np.ix_(entries, entries)], across[np.ix_(chosen, chosen)]
+    pairs = _weights(table, marginal, entries, chosen)[entries] * (np.abs(own - other) - np.abs(own + other))
+    alone = (marginal[0] - marginal[1])[entries, chosen]
+    signs, sure = _signs(signs, alone / 2, _WEIGHT / 2 * (pairs + pairs.T))
     # Of candidates that agree as well each is as likely; copies and complements of the one chosen are the same.
     least = cost.min(axis=0)[entries, chosen]
     odds = np.exp(np.minimum((least[:, None] - cost[:, entries]) / _BLUR, 1.0))
     other_one = np.abs(across[chosen]) < 0.999
     alike = (least < MAX_COST) & (np.mean(least < MAX_COST) >= MIN_NAMED)
-    return Names(entries, chosen, signs, alike / (1 + (odds * other_one).sum(axis=(0, 2))))
+    return Names(entries, chosen, signs, sure * alike / (1 + (odds * other_one).sum(axis=(0, 2))))
+
+
+def _weights(table: Matrix, marginal: Matrix, entries: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64]) -> Matrix:
+    """Weight of each named column in the comparison of correlations of each column of the table, (e, c).
+
+    Columns that vary more, and that are named by a closer distribution, are better to compare with. A column is not
+    compared with itself: that speaks for the candidate and the sign that it has, whatever these are.
+    """
+    weights = np.tile(table.std(axis=0)[entries] / (0.05 + marginal.min(axis=0)[entries, chosen]), (table.shape[1], 1))
+    weights[entries, np.arange(len(entries))] = 0
+    return np.asarray(weights / np.maximum(weights.sum(axis=1, keepdims=True), 1e-12))
+
+
+def _signs(begun: Matrix, alone: Matrix, pairs: Matrix) -> tuple[Matrix, Matrix]:
+    """Signs of least cost of all columns together, and the likelihood of each less that of the other sign, (c,) each.
+
+    Correlations tell a sign by other signs alone: columns of symmetric distributions can all have the wrong one.
+
+    Args:
+        begun: Signs to begin with, (c,).
+        alone: Half of what a positive sign costs more than a negative one, by distributions, (c,).
+        pairs: Half of what equal signs cost more than different ones, symmetric with zeros on the diagonal, (c, c).
+    """
+    sure, places = np.zeros(len(begun)), range(len(begun))
+    signs = begun
+    for index in (*places, *places):  # once to improve them all, then for the odds
+        flipped, free, cost, least, best = signs.copy(), np.ones(len(signs), dtype=bool), 0.0, np.inf, signs
+        step = index
+        while free[step]:  # those that cost least with it on the other side, one after another
+            cost -= 2 * flipped[step] * (alone[step] + pairs[step] @ flipped)
+            flipped[step] *= -1
+            free[step] = False
+            if cost < least:
+                least, best = cost, flipped.copy()
+            step = int(np.where(free, flipped * (alone + pairs @ flipped), -np.inf).argmax())
+        # Columns that go together err together: their evidence is that of one.
+        sure[index] = np.tanh(abs(least) / max(1, np.sum(best != signs)) / (2 * _BLUR))
+        signs = best if least < 0 else signs
+    return signs, sure
 
 
 def _two_valued_apart(table: Matrix, candidates: Matrix) -> Matrix:

@@ -240,6 +240,8 @@ def _revocations(
 
 
 def _read(path: Path) -> bytes:
+    if path.exists() and not path.is_file():
+        raise TrustError.expected(f"a file at {path}", "a folder, a device or a pipe, whose reading need not end")
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)

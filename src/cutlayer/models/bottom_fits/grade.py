@@ -119,7 +119,7 @@ def fit_grade(settings: GradeFit, bottom: BottomModel, columns: TrainingColumns)
 
 
 def ranking_z(scores: Tensor, labels: Tensor, classes: int, *, are_numbers: bool = False) -> float:
-    """Standard errors by which scores rank labels better than chance: of the class that they rank best, or of numbers.
+    """Standard errors by which scores rank labels better than chance: of the best class, corrected, or of numbers.
 
     Args:
         scores: float64 (n, d), one column for two classes.
@@ -129,6 +129,8 @@ def ranking_z(scores: Tensor, labels: Tensor, classes: int, *, are_numbers: bool
 
     Reference: Mann and Whitney 1947, for the error of an AUC without any relation.
     """
+    from scipy.stats import norm
+
     from cutlayer.problem.metrics.roc import roc_auc
 
     if are_numbers:
@@ -142,7 +144,8 @@ def ranking_z(scores: Tensor, labels: Tensor, classes: int, *, are_numbers: bool
             ranked = scores[:, 0 if classes == 2 else code].numpy()
             error = math.sqrt((count + others + 1) / (12 * count * others))
             best = max(best, (roc_auc(ranked, positive) - 0.5) / error)
-    return best
+    # The best of several by chance is larger: what as unlikely a single one would be, by Bonferroni.
+    return best if classes == 2 else min(best, max(0.0, float(norm.isf(min(1.0, classes * norm.sf(best))))))
 
 
 def borders_of(scores: Tensor, epsilon: float | None, most: int, seed: int, *, are_numbers: bool = False) -> Tensor:
