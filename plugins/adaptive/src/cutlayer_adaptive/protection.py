@@ -32,8 +32,8 @@ class AdaptiveEmbedding(DPEmbedding):
 
     Reference: Mi et al. 2023 (arXiv 2308.02362), section 3.
 
-    Guarantee: with `adjust` alone that of `dp_embedding`, (epsilon, delta)-differential privacy of a row's features over
-    all its releases. Neighbours differ in one row, replaced. With `estimate` there is none.
+    Guarantee: with `adjust` alone that of `dp_embedding`, (epsilon, delta)-differential privacy of a row's features
+    over all its releases. Neighbours differ in one row, replaced. With `estimate` there is none.
     """
 
     name = "adaptive_embedding"
