@@ -15,7 +15,7 @@ from cutlayer.alignment.held_rows import held_of_run
 from cutlayer.channel.row_history import NO_STEP, read_followed
 from cutlayer.channel.transcript import Step, read_epochs
 from cutlayer.config import Job
-from cutlayer.config.phases import Phase
+from cutlayer.config.phases import Phase, grades_rows
 from cutlayer.data.ids import as_values
 from cutlayer.data.streams import RandomStream
 from cutlayer.errors import NotApplicable
@@ -124,7 +124,7 @@ def _only_release(job: Job, folder: RunFolder, party: str) -> Release:
 
 def _of_all_labels(job: Job, folder: RunFolder, party: str, release: Release) -> Iterator[Release]:
     """The grades of the same rows for other labels of the job, beside those of this one; the others are read by id."""
-    if Phase.LABELS not in job.phases or job.bottom_of(party)["kind"] != "grade":  # only those hold their ids
+    if Phase.LABELS not in job.phases or not grades_rows(job, party):
         return
     whole = folder.path.parents[1] if folder.path.parent.name == "labels" else folder.path
     places = (place / "checkpoint" / party / RELEASED for place in (whole, *sorted(whole.glob("labels/*"))))
