@@ -214,7 +214,7 @@ def _order(words: npt.NDArray[np.uint64]) -> Positions:
     order = np.sort(run + order) - run
     same = first[1:] == first[:-1]
     if (words[order[1:][same], 1] != words[order[:-1][same], 1]).any():
-        return np.lexsort((words[:, 1], words[:, 0]))
+        order = np.lexsort((words[:, 1], words[:, 0]))
     return order
 
 
