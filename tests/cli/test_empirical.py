@@ -8,6 +8,7 @@ import pytest
 
 from cutlayer.protections.catalogue import DPEmbedding
 from cutlayer.results.audit import PassiveAudit
+from cutlayer.training.file_digests import write_digests
 from tests.report.passive_samples import exact, passive_run
 
 CALL = ("--empirical-epsilon", "--canaries", "2000")
@@ -64,6 +65,7 @@ def test_a_passive_party_s_own_folder_is_tested_too(place, guarded, monkeypatch)
     (guarded / "ledger.json").write_text(json.dumps(ledger))
     passive_run().write(guarded / "outcome.json")
     PassiveAudit(features=(exact(1, 2),)).write(guarded / "audit.json")
+    write_digests(guarded, None)
     result = place.call("audit", guarded, *CALL)
     assert result.code == 0
     assert "dp_embedding" in result.out
