@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -15,7 +16,7 @@ from cutlayer.data.categories import FIRST, CategoryEncoder
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError
-from cutlayer.kernels.noise.score_bands import Floats, bits, channel, drawn_together, information, most_carried
+from cutlayer.kernels.noise.score_bands import Floats, bits, channel, drawn_together, information_of_each, most_carried
 from cutlayer.storage.row_arrays import chunks_of
 
 LEAST, LEAST_SHARE = 50, 0.1
@@ -40,6 +41,8 @@ FEW_BANDS = 16
 """Maximum number of grades of one release; more are those of several together."""
 _SAMPLED = 1 << 17
 """Rows that the thresholds of numbers are taken from."""
+_CELLS = 1 << 18
+"""Cells of the tables of attributes and grades that are computed at once."""
 
 
 def carried(
@@ -69,16 +72,19 @@ def carried(
     sizes = np.bincount(grades, minlength=bands).astype(np.float64)
     least = least_rows(sizes.sum())
     best: dict[str, CarriedAttribute] = {}
-    for column, attribute, counts in attributes_of(store, encoder, grades, bands):
-        if not least <= counts.sum() <= sizes.sum() - least:
+    for column, names, counts in attributes_of(store, encoder, grades, bands):
+        have = counts.sum(axis=1)
+        some = np.flatnonzero((have >= least) & (have <= sizes.sum() - least))
+        if not len(some):
             continue
-        known, entropy = share_of(sizes, counts, [noise])
-        part = min(known / entropy, 1.0)  # a last bit more would exceed a limit of 1
-        found = CarriedAttribute(
-            column=column, attribute=attribute, rows=counts.sum() / sizes.sum(), bits=known, share=part
-        )
-        if column not in best or found.share > best[column].share:
-            best[column] = found
+        known, entropy = share_of(sizes, counts[some], [noise])
+        share = np.minimum(known / entropy, 1.0)  # a last bit more would exceed a limit of 1
+        most = int(share.argmax())
+        if column not in best or share[most] > best[column].share:
+            at = some[most]
+            best[column] = CarriedAttribute(
+                column=column, attribute=names[at], rows=have[at] / sizes.sum(), bits=known[most], share=share[most]
+            )
     ordered = tuple(sorted(best.values(), key=lambda each: -each.share))
     return Carried(of=of, grades=bands, epsilon=epsilon, bits=bits(epsilon, sizes / sizes.sum()), attributes=ordered)
 
@@ -88,17 +94,19 @@ def least_rows(rows: float) -> float:
     return min(LEAST, max(1.0, LEAST_SHARE * rows))
 
 
-def share_of(sizes: Floats, counts: Floats, channels: Sequence[Floats]) -> tuple[float, float]:
-    """Information that drawn grades have about an attribute, and its entropy, both in bits a row.
+def share_of(sizes: Floats, counts: Floats, channels: Sequence[Floats]) -> tuple[Floats, Floats]:
+    """Information that drawn grades have about attributes, and their entropies, both in bits a row, float64 (a,).
 
     Args:
         sizes: Number of rows of each grade, or of the grades of each release, (bands of the first, ...).
-        counts: As `sizes`, of the rows that have the attribute.
+        counts: As `sizes`, of the rows that have each attribute, (a, bands of the first, ...).
         channels: Channel of each release; none for the grades before they are drawn.
     """
-    drawn = drawn_together(np.stack([sizes - counts, counts], axis=-1), channels)
-    share = counts.sum() / sizes.sum()
-    return information(drawn.reshape(-1, 2)), -share * np.log2(share) - (1 - share) * np.log2(1 - share)
+    have = np.moveaxis(counts, 0, -1)
+    drawn = drawn_together(np.stack([sizes[..., None] - have, have], axis=-1), channels)
+    share = counts.reshape(len(counts), -1).sum(axis=1) / sizes.sum()
+    entropy = -share * np.log2(share) - (1 - share) * np.log2(1 - share)
+    return information_of_each(drawn.reshape(-1, len(counts), 2)), entropy
 
 
 def check_names(encoder: Encoder, limits: Mapping[str, float], party: str) -> None:
@@ -160,8 +168,8 @@ def _check(
 
 def attributes_of(
     store: Store, encoder: Encoder, grades: npt.NDArray[np.int64], bands: int, rows: npt.NDArray[np.int64] | None = None
-) -> Iterator[tuple[str, str, Floats]]:
-    """Each attribute of each column in words, and how many rows of each grade have it, float64 (bands,).
+) -> Iterator[tuple[str, list[str], Floats]]:
+    """Columns, some attributes of each in words, and how many rows of each grade have them, float64 (a, bands).
 
     Args:
         store: Encoded columns.
@@ -192,21 +200,27 @@ def attributes_of(
                 _count(table, part[half::2], grade[half::2])
     for category, halves in zip(categories, of_codes, strict=True):
         table = halves.sum(axis=0)
-        for code in np.flatnonzero(table.sum(axis=1)):
-            yield category.name, f"{category.name} = {_value(category, int(code))}", table[code]
-        for counts in _sets_of_values(halves):
-            yield category.name, f"{category.name} in a set of its values", counts
+        present, sets = np.flatnonzero(table.sum(axis=1)), _sets_of_values(halves)
+        names = [f"{category.name} = {_value(category, int(code))}" for code in present]
+        names += [f"{category.name} in a set of its values"] * len(sets)
+        yield from _some_at_once(category.name, names, np.concatenate([table[present], sets]))
     for number, cut, parts, halves in zip(numbers, cuts, fine, of_parts, strict=True):
         table = np.add.reduceat(halves.sum(axis=0), np.r_[0, np.searchsorted(parts, cut) + 1], axis=0)
         ends = [f"{end:.4g}" for end in number.restored(cut)]
-        for at in range(1, len(cut)):  # what a threshold cannot say: a value of a few, or numbers in the middle
-            yield number.name, f"{number.name} from {ends[at - 1]} to below {ends[at]}", table[at]
-        upper = table[::-1].cumsum(axis=0)[::-1]
-        for at in range(len(cut)):
-            share = upper[at + 1].sum() / max(table.sum(), 1)
-            yield number.name, f"{number.name} in its upper {share:.0%}", upper[at + 1]
-        for counts in _sets_of_values(halves):  # what no one part tells: ages of every other decade
-            yield number.name, f"{number.name} in a set of intervals", counts
+        upper, sets = table[::-1].cumsum(axis=0)[::-1][1:], _sets_of_values(halves)
+        # What a threshold cannot say: a value of a few, or numbers in the middle.
+        names = [f"{number.name} from {low} to below {high}" for low, high in pairwise(ends)]
+        names += [f"{number.name} in its upper {part:.0%}" for part in upper.sum(axis=1) / max(table.sum(), 1)]
+        # What no one part tells: ages of every other decade.
+        names += [f"{number.name} in a set of intervals"] * len(sets)
+        yield from _some_at_once(number.name, names, np.concatenate([table[1:-1], upper, sets]))
+
+
+def _some_at_once(column: str, names: list[str], counts: Floats) -> Iterator[tuple[str, list[str], Floats]]:
+    """Attributes of a column, so many at once that what is computed of them takes little memory."""
+    step = max(1, _CELLS // counts.shape[1])
+    for start in range(0, len(names), step):
+        yield column, names[start : start + step], counts[start : start + step]
 
 
 def cuts_of(values: npt.NDArray[np.float32], levels: npt.NDArray[np.float64] = _LEVELS) -> npt.NDArray[np.float32]:
@@ -232,8 +246,8 @@ def cuts_of(values: npt.NDArray[np.float32], levels: npt.NDArray[np.float64] = _
     return cuts
 
 
-def _sets_of_values(halves: Floats) -> Iterator[Floats]:
-    """Rows of each grade whose value is in a set of those that grades tell best, float64 (bands,), for several sets.
+def _sets_of_values(halves: Floats) -> Floats:
+    """Rows of each grade whose value is in a set of those that grades tell best, float64 (sets, bands).
 
     No value of many that are rare is an attribute, but a label owner may choose labels by a set of them, or by every
     other part of a number. Whether a value of one half of the rows is in a set follows from the other half, so that
@@ -243,14 +257,14 @@ def _sets_of_values(halves: Floats) -> Iterator[Floats]:
         halves: Rows of each value and grade, of each half of the rows, (2, values, bands).
     """
     keys = _directions(halves) if halves.shape[2] > FEW_BANDS else _orders(halves)
+    counts = np.zeros((keys.shape[2], len(_SETS), halves.shape[2]))
     for key in range(keys.shape[2]):
-        counts = np.zeros((len(_SETS), halves.shape[2]))
         for own, other in ((0, 1), (1, 0)):
             order = np.argsort(-keys[own, :, key], kind="stable")
             upto = halves[own].sum(axis=1)[order].cumsum()
             at = np.minimum(np.searchsorted(upto, _SETS * upto[-1]), len(order) - 1)
-            counts += halves[other][order].cumsum(axis=0)[at]
-        yield from counts
+            counts[key] += halves[other][order].cumsum(axis=0)[at]
+    return counts.reshape(-1, halves.shape[2])
 
 
 def _orders(halves: Floats) -> Floats:

@@ -103,51 +103,58 @@ def _join(
     sizes = np.bincount(codes, minlength=math.prod(shape)).astype(np.float64)
     least, by_chance = max(_HAVE, least_rows(len(rows))), [_chance(sizes, shape, each) for each in ([], channels)]
     numbers = {each.name for each in encoder.numbers}
-    for column, attribute, counts in attributes_of(store, encoder, codes, math.prod(shape), rows):
-        have = float(counts.sum())
-        if not least <= have <= len(rows) - least:
+    for column, names, counts in attributes_of(store, encoder, codes, math.prod(shape), rows):
+        have = counts.sum(axis=1)
+        some = np.flatnonzero((have >= least) & (have <= len(rows) - least))
+        if not len(some):
             continue
-        table = sizes.reshape(shape), counts.reshape(shape)
-        undrawn = _above_chance(*share_of(*table, []), by_chance[0](have))[1]
-        known = best.get(column, CarriedAttribute(column=column, attribute=attribute, rows=0.0, bits=0.0, share=-1.0))
-        if undrawn > known.share:  # a draw carries no more than what is drawn
-            bits, share = _above_chance(*share_of(*table, channels), by_chance[1](have))
+        tables, have = (sizes.reshape(shape), counts[some].reshape(-1, *shape)), have[some]
+        undrawn = _above_chance(*share_of(*tables, []), by_chance[0](have))[1]
+        known = best.get(column, CarriedAttribute(column=column, attribute=names[0], rows=0.0, bits=0.0, share=-1.0))
+        for at in np.argsort(-undrawn, kind="stable"):
+            if undrawn[at] <= known.share:  # a draw carries no more than what is drawn
+                break
+            one = share_of(tables[0], tables[1][at : at + 1], channels)
+            (bits,), (share,) = _above_chance(*one, by_chance[1](have[at : at + 1]))
             if share > known.share:
-                update = {"attribute": attribute, "rows": have / len(rows), "bits": bits, "share": share}
-                known = known.model_copy(update=update)
-        alone = max(_alone(*table, axis) for axis in range(len(shape)))
+                part = {"rows": float(have[at] / len(rows)), "bits": float(bits), "share": float(share)}
+                known = known.model_copy(update={"attribute": names[some[at]], **part})
+        alone = np.max([_alone(*tables, axis) for axis in range(len(shape))], axis=0)
         before = known.undrawn or 0.0
+        over = np.array([each - default_of(by_one) for each, by_one in zip(undrawn, alone, strict=True)])
+        most = int(over.argmax())
         if column in numbers:  # two grades that are divided elsewhere tell another threshold, and nothing else
-            known = known.model_copy(update={"undrawn": max(undrawn, before), "alone": max(alone, known.alone)})
-        elif known.undrawn is None or undrawn - default_of(alone) > before - default_of(known.alone):
-            known = known.model_copy(update={"undrawn": undrawn, "alone": alone})
+            update = {"undrawn": max(float(undrawn.max()), before), "alone": max(float(alone.max()), known.alone)}
+            known = known.model_copy(update=update)
+        elif known.undrawn is None or over[most] > before - default_of(known.alone):
+            known = known.model_copy(update={"undrawn": float(undrawn[most]), "alone": float(alone[most])})
         best[column] = known
 
 
-def _alone(sizes: Floats, counts: Floats, axis: int) -> float:
-    """Share of an attribute that one of several releases carries before it is drawn."""
+def _alone(sizes: Floats, counts: Floats, axis: int) -> Floats:
+    """Share of attributes that one of several releases carries before it is drawn, float64 (a,)."""
     rest = tuple(each for each in range(sizes.ndim) if each != axis)
-    known, entropy = share_of(sizes.sum(axis=rest), counts.sum(axis=rest), [])
-    return float(known / entropy)
+    known, entropy = share_of(sizes.sum(axis=rest), counts.sum(axis=tuple(each + 1 for each in rest)), [])
+    return known / entropy
 
 
-def _above_chance(known: float, entropy: float, chance: float) -> tuple[float, float]:
-    """Bits and share that are carried beyond what chance does: all where all is carried, none where as by chance."""
-    share = float(min(max((known / entropy - chance) / (1 - chance), 0.0), 1.0))
-    return float(share * entropy), share
+def _above_chance(known: Floats, entropy: Floats, chance: Floats) -> tuple[Floats, Floats]:
+    """Bits and shares that are carried beyond what chance does: all where all is carried, none where as by chance."""
+    share = np.clip((known / entropy - chance) / (1 - chance), 0.0, 1.0)
+    return share * entropy, share
 
 
-def _chance(sizes: Floats, shape: tuple[int, ...], channels: Sequence[Floats]) -> Callable[[float], float]:
-    """Share that codes carry of an attribute which so many rows have at random."""
+def _chance(sizes: Floats, shape: tuple[int, ...], channels: Sequence[Floats]) -> Callable[[Floats], Floats]:
+    """Share that codes carry of attributes which so many rows have at random."""
     rows = int(sizes.sum())
     some = np.unique(np.geomspace(max(_HAVE, least_rows(rows)), rows // 2, 12).astype(np.int64))
     draw = np.random.default_rng(0)
     means = []
     for count in some.tolist():
         drawn = draw.multivariate_hypergeometric(sizes.astype(np.int64), count, size=_DRAWS, method="marginals")
-        each = [share_of(sizes.reshape(shape), one.reshape(shape).astype(np.float64), channels) for one in drawn]
-        means.append(sum(known / entropy for known, entropy in each) / _DRAWS)
-    return lambda have: float(np.interp(np.log(min(have, rows - have)), np.log(some), means))
+        known, entropy = share_of(sizes.reshape(shape), drawn.reshape(-1, *shape).astype(np.float64), channels)
+        means.append(float((known / entropy).mean()))
+    return lambda have: np.interp(np.log(np.minimum(have, rows - have)), np.log(some), means)
 
 
 def _grouped(releases: Sequence[Graded], most: int) -> list[npt.NDArray[np.int64]]:

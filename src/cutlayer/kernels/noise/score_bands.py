@@ -68,10 +68,16 @@ def information(joint: Floats) -> float:
     >>> information(np.eye(2)), information(np.ones((2, 2)))
     (1.0, 0.0)
     """
-    shares = joint / joint.sum()
-    independent = shares.sum(axis=1, keepdims=True) * shares.sum(axis=0, keepdims=True)
-    some = shares > 0
-    return float((shares[some] * np.log2(shares[some] / independent[some])).sum())
+    return float(information_of_each(joint[:, None])[0])
+
+
+def information_of_each(joint: Floats) -> Floats:
+    """Mutual information, in bits, of each of several tables of weights (bands, tables, values), float64 (tables,)."""
+    shares = joint / joint.sum(axis=(0, 2), keepdims=True)
+    independent = shares.sum(axis=2, keepdims=True) * shares.sum(axis=0, keepdims=True)
+    ratio = np.divide(shares, independent, out=np.ones_like(shares), where=shares > 0)
+    found: Floats = (shares * np.log2(ratio)).sum(axis=(0, 2))
+    return found
 
 
 def most_carried(epsilon: float | None, bands: int) -> float:
