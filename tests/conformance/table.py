@@ -183,9 +183,9 @@ PROTECTIONS = {
         lowers=(("spectral", EMBEDDING, 0.6), ("probe", EMBEDDING, 0.6)),
         adaptive=(("directions", EMBEDDING, 0.57), ("few_labels", EMBEDDING, 0.57)),
         refused=({}, {"clip": 0.0, "noise_multiplier": 1.0}, {"clip": 1.0, "epsilon": 8.0}, {"clip": 1.0}),
-        reads=9,
+        reads=7,
         copies=True,
-        operations=248,
+        operations=246,
     ),
     "gradient_compression": ProtectionCase(
         {"keep": 0.02},
