@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from collections.abc import Sequence
 from functools import partial
@@ -122,6 +123,46 @@ def test_rows_without_an_earlier_grade_hide_nothing_of_those_that_have_it(tmp_pa
         world.run(made("other"), GIVEN)
     apart = np.setdiff1d(np.arange(ROWS), some)
     assert found_in(world.run(made("other"), {TELCO: GIVEN[TELCO], ACTIVE: GIVEN[ACTIVE].take(apart)})).former == 0
+
+
+def test_a_pilot_of_the_same_draws_forgets_nothing(tmp_path: Path) -> None:
+    world, limits = World(tmp_path), {"a": 0.15, "other": 1.0}
+    world.run(made("one", limits), GIVEN)
+    world.run(made("one", limits), GIVEN, out="pilot", pilot=100)
+    with pytest.raises(ConfigError, match=r"carry 0\.15 of an attribute of a at most with those of 1 other releases"):
+        world.run(made("other", limits), GIVEN)
+
+
+def test_many_jobs_of_some_rows_each_hide_nothing() -> None:
+    """Five earlier jobs of random halves: of the rows that have the same ones there are few, of each pair many."""
+    rng, rows = np.random.default_rng(0), 3000
+    a, b = rng.integers(2, size=(2, rows))
+    store, encoder = codes_store(a[:, None])
+    halves = (np.where(rng.random(rows) < 0.5, 15 * b, -1) for _ in range(5))
+    found = joined(store, encoder, Graded(15 * (a ^ b), 16, 8.0), *(Graded(each, 16, 8.0) for each in halves))
+    assert found.together[0].share > 0.9
+    with pytest.raises(ConfigError, match="an attribute of n0"):
+        check_limits(found, {}, TELCO)
+
+
+def test_no_number_of_releases_hides_the_newest() -> None:
+    """70 of hardly any rows before it, which are counted as not known."""
+    rng, rows = np.random.default_rng(0), 3000
+    a, b = rng.integers(2, size=(2, rows))
+    store, encoder = codes_store(a[:, None])
+    few = Graded(np.where(np.arange(rows) < 19, 3, -1), 16, 8.0)
+    found = joined(store, encoder, Graded(15 * (a ^ b), 16, 8.0), *[few] * 70, Graded(15 * b, 16, 8.0))
+    assert (found.former, found.unknown) == (1, 70)
+    assert found.together[0].share > 0.9
+
+
+def test_grades_under_another_name_are_not_known(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.run(made("one"), GIVEN)
+    renamed = made("other").model_dump_json(exclude_unset=True).replace(f'"{TELCO}"', '"telco2"')
+    folder = world.run(validated(Job, json.loads(renamed), ""), {"telco2": GIVEN[TELCO], ACTIVE: GIVEN[ACTIVE]})
+    found = Carried.model_validate_json((folder / "checkpoint" / "telco2" / "carried.json").read_text())
+    assert (found.former, found.unknown) == (0, 1)
 
 
 @pytest.mark.parametrize("change", ["gone", "secret", "refused", "damaged"])
@@ -285,6 +326,8 @@ def test_rows_are_forgotten(tmp_path: Path) -> None:
     assert memory.others("", digests)[0][0].grades.tolist() == [-1] * 20 + grades[20:].tolist()
     assert not memory.others("draws", digests)[0]
     assert [path.stat().st_mode & 0o077 for path in memory.folder.glob("*.safetensors")] == [0]
+    for name in ("copy-of-1.safetensors", "._000001-draws.safetensors"):  # not the party's own
+        (memory.folder / name).write_bytes(b"x")
     memory.forget_job("another")
     assert memory.others("", digests)[0]
     memory.forget_job("job")

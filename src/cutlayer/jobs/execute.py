@@ -72,17 +72,22 @@ def _train_further_labels(execution: Execution, whole: Job) -> None:
         execution: The run of the first label.
         whole: Its job, as it was given.
     """
+    from cutlayer.jobs.audit import audit_again
     from cutlayer.jobs.further_labels import further_jobs, has_grades
     from cutlayer.jobs.party import train_further_labels  # with the links between organisations
 
     if not has_grades(whole):
         train_further_labels(execution)
         return
+    complete = True
     for other, place in further_jobs(whole, execution.folder):
         if not place.ended and not execution.options.pilot:
             execution.progress.stage(f"label {other.parties[other.active].label}")
             options = replace(execution.options, resume=(place.path / "job.yaml").exists(), forget_peer_progress=False)
             execute(other, place.path, options, Progress())
+            complete = False
+    if not complete:
+        audit_again(execution.folder)  # which has the grades of all labels only now
 
 
 def _import_training(job: Job) -> None:

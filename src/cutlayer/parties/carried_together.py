@@ -22,6 +22,8 @@ codes, neighbouring grades are one group, of which the computation is exact: gra
 _FEW, _FEWEST, _HAVE = 200, 20, 5
 """Rows that must have grades of the same releases, or a tenth of all; that must in any case; and rows that must have an
 attribute: of fewer, chance alone carries much."""
+_NEWEST = 8
+"""Number of releases, the newest, that are looked at all together, by which of them a row has; all are in pairs."""
 _DRAWS = 3
 """Number of random attributes of each size by which it is known what chance carries."""
 
@@ -45,8 +47,9 @@ def with_former(
 ) -> Carried:
     """State what grades carry together with earlier grades of the same rows, which are one release with them.
 
-    A code is a grade of each release, and its channel the product of theirs. Rows that have grades of the same releases
-    are looked at by themselves, so that rows without an earlier grade hide nothing of those that have it. From a share
+    A code is a grade of each release, and its channel the product of theirs. Each earlier release is looked at with the
+    new one, by the rows that both have; then the newest all together, rows that have the same ones by themselves, so
+    that rows without an earlier grade hide nothing of those that have it. From a share
     is taken what chance alone carries: that of random attributes of as many rows, as in adjusted mutual information.
 
     Args:
@@ -60,26 +63,29 @@ def with_former(
     Reference: Vinh, Epps and Bailey 2010, Information theoretic measures for clusterings comparison (JMLR 11), for
     the adjustment for chance.
     """
-    of_all = np.zeros(store.rows, np.int64)
-    for nth, each in enumerate(former):
-        of_all |= (each.grades >= 0).astype(np.int64) << nth
-    patterns, counts = np.unique(of_all, return_counts=True)
     best: dict[str, CarriedAttribute] = {}
-    most = beyond = 0
-    for pattern, rows in zip(patterns.tolist(), counts.tolist(), strict=True):
-        if not pattern or rows < max(_FEWEST, min(_FEW, 0.1 * store.rows)):
+    least, seen, most, beyond = max(_FEWEST, min(_FEW, 0.1 * store.rows)), 0, 0, 0
+    # Each with the new one, of all rows that have both: which others a row has hides nothing of what two tell.
+    for each in former:
+        at = np.flatnonzero(each.grades >= 0)
+        if len(at) >= least:
+            seen, most = seen + 1, max(most, 1)
+            _join(best, store, encoder, [own, each], at)
+    newest = former[-_NEWEST:]
+    has = np.array([each.grades >= 0 for each in newest], np.int64).reshape(len(newest), store.rows)
+    of_all = (has << np.arange(len(newest))[:, None]).sum(axis=0)
+    patterns, counts = np.unique(of_all, return_counts=True)
+    for nth in np.argsort(-counts, kind="stable"):
+        some = [each for at, each in enumerate(newest) if patterns[nth] >> at & 1]
+        if len(some) < 2 or counts[nth] < least:
             continue
-        at = np.flatnonzero(of_all == pattern)
-        some = [own, *(each for nth, each in enumerate(former) if pattern >> nth & 1)]
-        fit = max(2, int(math.log2(_most_codes(encoder, rows))))
-        most, beyond = max(most, min(len(some), fit) - 1), max(beyond, len(some) - fit)
-        some = [each._replace(grades=each.grades[at]) for each in some]
-        # Also each two, which so many rows have in more groups than all together.
-        every = [some[0], *some[1:][-(fit - 1) :]]
-        for releases in ([[some[0], other] for other in some[1:]] if len(some) > 2 else []) + [every]:
-            _join(best, store, encoder, releases, at)
+        fit = max(2, int(math.log2(_most_codes(encoder, int(counts[nth]))))) - 1
+        most, beyond = max(most, min(len(some), fit)), max(beyond, len(some) - fit)
+        if fit > 1:
+            _join(best, store, encoder, [own, *some[-fit:]], np.flatnonzero(of_all == patterns[nth]))
     together = tuple(sorted(best.values(), key=lambda each: -each.share))
-    return found.model_copy(update={"former": most, "unknown": unknown + beyond, "together": together})
+    apart = unknown + len(former) - seen + beyond
+    return found.model_copy(update={"former": most, "unknown": apart, "together": together})
 
 
 def _most_codes(encoder: Encoder, rows: int) -> int:
@@ -95,6 +101,7 @@ def _join(
     rows: npt.NDArray[np.int64],
 ) -> None:
     """Compute what releases of the same rows carry together, and note the attribute of each column of which most is."""
+    releases = [each._replace(grades=each.grades[rows]) for each in releases]
     groups = _grouped(releases, _most_codes(encoder, len(rows)))
     shape = tuple(int(each.max()) + 1 for each in groups)
     parts = [each[release.grades] for each, release in zip(groups, releases, strict=True)]

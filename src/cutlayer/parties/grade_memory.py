@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +17,17 @@ from cutlayer.errors import CheckpointError
 from cutlayer.parties.carried_together import Graded
 from cutlayer.storage.durable import locked, make_folder
 from cutlayer.storage.tensor_file import read_tensors, write_tensors
+
+_FILE = re.compile(r"[0-9]{6}-\w+")
+"""Names of the files; others, such as copies, are none of them."""
+
+
+class _Header(NamedTuple):
+    """Digest of the job of a release, number of its grades, and privacy of a draw."""
+
+    job: str
+    bands: int
+    epsilon: float | None
 
 
 class GradeMemory:
@@ -45,19 +58,20 @@ class GradeMemory:
             digests: Digests of the ids, uint8 (n, 16); none where a release was refused.
             graded: Its grades.
         """
-        words = _words(digests)
+        words, grades, files = _words(digests), graded.grades, self._files()
+        known = [path for path in files if path.stem.partition("-")[2] == name]
+        if known:
+            # Of fewer rows than before, as in a pilot of the same draws: what was released stays released.
+            before, graded_before, header = _read(known[0])
+            if not len(words):
+                return
+            gone = np.isin(before, words)
+            words, grades = np.r_[before[~gone], words], np.r_[graded_before[~gone], grades]
         order = np.argsort(words, kind="stable")
-        known = sorted(self.folder.glob(f"*-{name}.safetensors"))
-        if known and not len(words):
-            return
-        number = max((int(path.name.partition("-")[0]) for path in self.folder.glob("*-*.safetensors")), default=0) + 1
+        number = max((int(path.name.partition("-")[0]) for path in files), default=0) + 1
         path = known[0] if known else self.folder / f"{number:06d}-{name}.safetensors"
-        header = {
-            "job": job,
-            "bands": f"{graded.bands}",
-            "epsilon": "" if graded.epsilon is None else graded.epsilon.hex(),
-        }
-        _write(path, words[order], graded.grades[order], header)
+        header = _Header(job, graded.bands, graded.epsilon)
+        _write(path, words[order], grades[order], header)
 
     def others(self, name: str, digests: Digests) -> tuple[list[Graded], dict[str, float | None]]:
         """The grades of rows in all releases but one, the oldest first, and the epsilon of every release by its name.
@@ -73,33 +87,37 @@ class GradeMemory:
         names: dict[str, float | None] = {}
         for path in self._files():
             known, grades, header = _read(path)
-            epsilon = float.fromhex(header["epsilon"]) if header["epsilon"] else None
-            names[other := path.stem.partition("-")[2]] = epsilon
+            names[other := path.stem.partition("-")[2]] = header.epsilon
             if other == name or not len(known):
                 continue
             at = np.minimum(np.searchsorted(known, words), len(known) - 1)
             of_rows = np.where(known[at] == words, grades[at], -1)
             if (of_rows >= 0).any():
-                found.append(Graded(of_rows, int(header["bands"]), epsilon))
+                found.append(Graded(of_rows, header.bands, header.epsilon))
         return found, names
 
     def forget(self, digests: Digests) -> None:
         """Remove rows from all releases, by the digests of their ids, uint8 (n, 16)."""
         gone = _words(digests)
-        for path in self._files():
-            words, grades, header = _read(path)
-            stay = ~np.isin(words, gone)
-            if not stay.all():
-                _write(path, words[stay], grades[stay], header)
+        with self._locked_if_there():
+            for path in self._files():
+                words, grades, header = _read(path)
+                stay = ~np.isin(words, gone)
+                if not stay.all():
+                    _write(path, words[stay], grades[stay], header)
 
     def forget_job(self, job: str) -> None:
         """Remove the releases of a job, by its digest."""
-        for path in self._files():
-            if _read(path)[2]["job"] == job:
-                path.unlink()
+        with self._locked_if_there():
+            for path in self._files():
+                if _read(path)[2].job == job:
+                    path.unlink()
+
+    def _locked_if_there(self) -> AbstractContextManager[None]:
+        return self.locked() if self.folder.is_dir() else nullcontext()
 
     def _files(self) -> list[Path]:
-        return sorted(self.folder.glob("*-*.safetensors"))
+        return sorted(path for path in self.folder.glob("*.safetensors") if _FILE.fullmatch(path.stem))
 
 
 def _words(digests: Digests) -> npt.NDArray[np.int64]:
@@ -107,15 +125,18 @@ def _words(digests: Digests) -> npt.NDArray[np.int64]:
     return np.ascontiguousarray(digests[:, :8]).view("<i8")[:, 0].astype(np.int64)
 
 
-def _write(path: Path, words: npt.NDArray[np.int64], grades: npt.NDArray[np.int64], header: dict[str, str]) -> None:
+def _write(path: Path, words: npt.NDArray[np.int64], grades: npt.NDArray[np.int64], header: _Header) -> None:
     tensors = {"rows": torch.from_numpy(words), "grades": torch.from_numpy(grades.astype(np.uint8))}
-    write_tensors(path, tensors, header)
+    epsilon = "" if header.epsilon is None else header.epsilon.hex()
+    write_tensors(path, tensors, {"job": header.job, "bands": f"{header.bands}", "epsilon": epsilon})
 
 
-def _read(path: Path) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], dict[str, str]]:
+def _read(path: Path) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], _Header]:
     try:
         tensors, header = read_tensors(path)
-        return tensors["rows"].numpy(), tensors["grades"].numpy().astype(np.int64), header
-    except (OSError, ValueError, KeyError) as damage:
+        epsilon = float.fromhex(header["epsilon"]) if header["epsilon"] else None
+        read = _Header(header["job"], int(header["bands"]), epsilon)
+        return tensors["rows"].numpy(), tensors["grades"].numpy().astype(np.int64), read
+    except (OSError, ValueError, KeyError, OverflowError) as damage:
         remedy = "restore it from a backup, or remove it: its release then counts as one whose grades are not known"
         raise CheckpointError(f"{path} is damaged ({damage}); {remedy}") from None

@@ -113,8 +113,10 @@ class AllRuns:
         """Number of releases of drawn grades of the same rows but these, by name of the draws and epsilon."""
         if self._digests is None:
             return 0
-        lines = of_party(self.name, self.store.sharing_rows(row_words(self.spelled(self._digests))))
-        entries = [entry for line in lines for entry in line.ledger.entries]
+        sharing = self.store.sharing_rows(row_words(self.spelled(self._digests)))
+        # As in a budget: one organisation may have another name in each job.
+        others = names_of_others(self.name, sharing, self.job.parties)
+        entries = [entry for line in sharing if line.party not in others for entry in line.ledger.entries]
         names = {entry.fingerprint for entry in entries if isinstance(entry.event, RandomizedGrade)}
         grades = Entry(GradeDP.name, self.name, "features", (), RandomizedGrade(1.0))
         events = ((name, RandomizedGrade(epsilon)) for name, epsilon in known.items() if epsilon is not None)
@@ -217,6 +219,11 @@ def of_party(name: str, lines: Iterable[RunLine]) -> list[RunLine]:
     return [line for line in lines if line.party == name]
 
 
+def names_of_others(name: str, lines: Iterable[RunLine], parties: Collection[str]) -> set[str]:
+    """Names that are of others than a party: those that a run, or the present job, has together with its own."""
+    return {*parties}.union(*(line.names for line in lines if name in line.names)) - {name}
+
+
 def under_other_names(name: str, lines: Sequence[RunLine], parties: Collection[str] = ()) -> list[RunLine]:
     """Lines of what may be the same party under another name: those of names that no run has together with its own.
 
@@ -230,7 +237,7 @@ def under_other_names(name: str, lines: Sequence[RunLine], parties: Collection[s
     Returns:
         The lines, about the same assets, as if they were of this party.
     """
-    others = {*parties}.union(*(line.names for line in lines if name in line.names))
+    others = names_of_others(name, lines, parties) | {name}
     assets = {entry.protects for line in of_party(name, lines) for entry in line.ledger.entries}
     renamed = []
     for line in lines:
