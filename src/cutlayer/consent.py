@@ -162,11 +162,13 @@ def check_links(folder: Path, *patterns: str) -> None:
 
 def entries_below(folder: Path | str) -> Iterator[os.DirEntry[str]]:
     """Yield all in a folder and in the folders below it, but nothing of what a link leads to."""
-    with suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            yield entry
-            if entry.is_dir(follow_symlinks=False):
-                yield from entries_below(entry.path)
+    pending = [os.fspath(folder)]  # not by recursion: a folder of somebody else may be as deep as it likes
+    while pending:
+        with suppress(OSError), os.scandir(pending.pop()) as entries:
+            for entry in entries:
+                yield entry
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append(entry.path)
 
 
 def check_allowed(path: str, where: str) -> None:

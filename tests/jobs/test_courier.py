@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import tracemalloc
 from collections import Counter
@@ -34,13 +35,16 @@ from cutlayer.channel.tls.names import identity_of, key_fingerprint
 from cutlayer.channel.tls.signing import check_signature
 from cutlayer.channel.trail import verify
 from cutlayer.config import Job, TableConfig, validated
+from cutlayer.config.load import load_closed_job
 from cutlayer.data.align import intersect
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import (
     AlignmentError,
+    CheckpointError,
     ConfigError,
     CutlayerError,
     LockHeld,
+    PeerLost,
     ProtocolError,
     RunFolderError,
     TrustError,
@@ -65,7 +69,8 @@ from cutlayer.serving.by_file import release_prediction, with_agreed_rows
 from cutlayer.serving.models import PartyModel
 from cutlayer.serving.prediction_release import Serving
 from cutlayer.storage.durable import locked
-from cutlayer.training.file_digests import FILES, FileDigests, warn_of_changes
+from cutlayer.training import file_digests
+from cutlayer.training.file_digests import FILES, FileDigests, compared, warn_of_changes, write_digests
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.held_out_predictions import predictions_path
 from cutlayer.training.keys import Keys
@@ -835,7 +840,125 @@ def test_an_audit_again_restores_a_forged_figure_and_another_audit_is_said_to_be
     assert report.files is not None
     assert report.files.audited == ("audit.json",)
     assert not report.files.changed
-    assert "audit.json of a later audit; digests of the run signed by" in files_statement(report.files)
+    assert report.files.same == files.same - 1
+    assert "audit.json of a later audit with an unsigned digest; digests of" in files_statement(report.files)
+
+
+def test_an_unsigned_digest_counts_for_the_audit_alone(led: Path, tmp_path: Path) -> None:
+    copied = tmp_path / "run"
+    shutil.copytree(led, copied)
+    for name in ("summary.json", "audit.json"):
+        (copied / name).write_text((copied / name).read_text() + "\n")
+    forged = {name: hashlib.sha256((copied / name).read_bytes()).hexdigest() for name in ("summary.json", "audit.json")}
+    FileDigests.read(copied / FILES).model_copy(update={"audited": forged}).write(copied / FILES)
+    files = build(copied).files
+    assert files is not None
+    assert (files.changed, files.audited) == (("summary.json",), ("audit.json",))
+
+
+def test_files_behind_a_link_to_a_folder_count_as_changed(led: Path, tmp_path: Path) -> None:
+    copied = tmp_path / "run"
+    shutil.copytree(led, copied)
+    (copied / "checkpoint").rename(copied / ".checkpoint")
+    (copied / "checkpoint").symlink_to(".checkpoint")
+    model = f"checkpoint/{ACTIVE}/model.json"
+    assert (copied / model).exists()
+    files = compared(copied)
+    assert files is not None
+    assert model in files.changed
+    assert not files.absent
+    with pytest.warns(UserWarning, match=rf"not as the run wrote it: {model}"):
+        warn_of_changes(copied, model)
+
+
+def test_files_that_vanish_while_they_are_hashed_and_deep_folders_are_no_failure(
+    led: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied = tmp_path / "run"
+    shutil.copytree(led, copied)
+    whole = file_digests._digest
+
+    def vanishing(path: Path) -> str:
+        if path.name == "ledger.json":
+            path.unlink()
+        return whole(path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(file_digests, "_digest", vanishing)
+        write_digests(copied, None)
+    names = FileDigests.read(copied / FILES).files
+    assert "ledger.json" not in names
+    assert "audit.json" in names
+    deep = copied
+    for _ in range(1200):
+        deep /= "d"
+        deep.mkdir()
+    try:
+        files = compared(copied)
+    finally:
+        os.removedirs(deep)  # which pytest does by recursion
+    assert files is not None
+    assert files.same == len(names)
+
+
+def test_a_resume_that_fails_leaves_no_digests_of_what_it_may_have_replaced(led: Path, tmp_path: Path) -> None:
+    copied = tmp_path / "run"
+    shutil.copytree(led, copied)
+    job = load_closed_job(copied / "job.yaml")
+    other = job.model_copy(update={"train": job.train.model_copy(update={"seed": 99})})
+
+    def killed() -> None:
+        raise PeerLost(TELCO, "killed")
+
+    with pytest.raises(CheckpointError), RunFolder.new_or_resumed(copied, other, resume=True):
+        pass
+    assert (copied / FILES).exists(), "the run of another job was refused, and nothing is replaced"
+    begun = RunFolder.new_or_resumed(copied, job, resume=True)
+    with pytest.raises(PeerLost), begun as folder:
+        folder.write_json("ledger.json", killed())
+    assert not (copied / FILES).exists()
+    with RunFolder.new_or_resumed(copied, job, resume=True):
+        pass
+    files = compared(copied)
+    assert files is not None
+    assert not files.changed
+
+
+def test_further_labels_have_signed_digests_of_their_own_which_the_report_of_the_run_joins(
+    released: Path, federation: Federation, tmp_path: Path
+) -> None:
+    later = pa.array([row % 3 == 0 for row in range(len(GIVEN[ACTIVE]))]).cast(pa.int8())
+    asked = replace(options(released), tables={**GIVEN, ACTIVE: GIVEN[ACTIVE].append_column("later", later)})
+    job = JOB.with_parties({ACTIVE: {"further_labels": ("later",)}})
+    out = tmp_path / "run"
+    run_party(job, ACTIVE, out, asked, Progress(), links_of(released, federation))
+    place = out / "labels" / "later"
+    names = FileDigests.read(out / FILES).files
+    assert not [name for name in names if name.startswith("labels")]
+    alone, files = compared(place), compared(out)
+    assert alone is not None
+    assert files is not None
+    assert files.same == len(names) + alone.same
+    assert files.key == alone.key
+    assert files.key
+    with one_blas_thread():
+        audit_again(RunFolder.open(place), fail_above=0.9)
+    audited = build(out).files
+    assert audited is not None
+    assert (audited.changed, audited.audited) == ((), ("labels/later/audit.json",))
+    (place / "summary.json").write_text((place / "summary.json").read_text() + "\n")
+    changed = build(out)
+    assert changed.findings[0].code == "CL124"
+    assert changed.findings[0].detail == "not as the run wrote it: labels/later/summary.json"
+    write_digests(place, None)
+    forged = compared(out)
+    assert forged is not None
+    assert (forged.changed, forged.signer, forged.key) == ((), "", "")
+    assert "or not all by one key" in files_statement(forged)
+    (place / FILES).unlink()
+    missing = compared(out)
+    assert missing is not None
+    assert missing.absent == ("labels/later/files.json",)
 
 
 def test_digests_read_no_file_outside_of_the_run_folder(led: Path, tmp_path: Path) -> None:

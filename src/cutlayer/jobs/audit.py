@@ -213,7 +213,7 @@ def audit_again(
     if attacks:
         _check_some_ran(again, attacks)
     again.write(folder.path / "audit.json")
-    note_audited(folder.path, "audit.json")
+    note_audited(folder.path)
 
 
 def _check_some_ran(audit: Audit, attacks: Sequence[str]) -> None:
@@ -275,7 +275,7 @@ def audit_passive_again(
         again = audit_passive(with_attacks(job, attacks), folder)
     tested = before.guarantees if guarantees is None else tuple(guarantees)
     again.model_copy(update={"guarantees": tested}).write(folder.path / "audit.json")
-    note_audited(folder.path, "audit.json")
+    note_audited(folder.path)
 
 
 @contextmanager

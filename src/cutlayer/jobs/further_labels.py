@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,6 +28,9 @@ from cutlayer.storage.durable import make_folder
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.tables import open_table
+
+if TYPE_CHECKING:
+    from cutlayer.channel.security import Security
 
 _CARRIED = (RELEASED, PARTNERS, HELD_FILE, SPLIT_FILE)
 """Files of the label owner's checkpoints that are of no label: what the partners released, and of which rows."""
@@ -75,18 +78,22 @@ def check_further_labels(job: Job, given: Mapping[str, Any], keys: Keys) -> None
             Task.of(other, labels.classes).calling(other.parties[job.active].positive, job.active)
 
 
-def begun_further(job: Job, folder: RunFolder, options: Options) -> Iterator[tuple[Job, RunFolder, Options]]:
+def begun_further(
+    job: Job, folder: RunFolder, options: Options, security: Security | None
+) -> Iterator[tuple[Job, RunFolder, Options]]:
     """Each further label that has no results, with its folder, which has what the partners released.
 
     Args:
         job: The job of the first label.
         folder: Its run folder, whose run has ended.
         options: How it was run.
+        security: Whose certificate signs the files of each, if there is one.
     """
     for other, place in further_jobs(job, folder):
         if place.ended:
             continue
-        with RunFolder.new_or_resumed(place.path, other, resume=(place.path / "job.yaml").exists()):
+        resume = (place.path / "job.yaml").exists()
+        with RunFolder.new_or_resumed(place.path, other, resume=resume, security=security):
             there = place.path / "checkpoint" / job.active
             make_folder(there)
             for name in _CARRIED:

@@ -18,6 +18,7 @@ from cutlayer.audit.watch import Watcher
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.address import check_loopback
 from cutlayer.channel.grpc_link import Links
+from cutlayer.channel.security import Security
 from cutlayer.config import Job
 from cutlayer.config.aggregate import undated
 from cutlayer.config.phases import Phase
@@ -103,16 +104,16 @@ def run_party(job: Job, name: str, out: Path, options: Options, progress: Progre
                 options, table = replace(options, resume=True), open_table(job, name, options.tables, options.keys)
                 part = replace(part, execution=replace(part.execution, options=options))
         if name == job.active:
-            train_further_labels(part.execution)
+            train_further_labels(part.execution, links.security)
     return folder
 
 
-def train_further_labels(execution: Execution) -> None:
+def train_further_labels(execution: Execution, security: Security | None = None) -> None:
     """Train a model for each further label of a run that has ended, at the label owner alone: no message crosses."""
     job, options = execution.job, execution.options
     if options.pilot:
         return
-    for other, folder, alone in begun_further(job, execution.folder, options):
+    for other, folder, alone in begun_further(job, execution.folder, options, security):
         execution.progress.stage(f"label {other.parties[job.active].label}")
         table = open_table(other, job.active, options.tables, options.keys)
         # A logger follows the first label: curves of others have the same names.

@@ -20,9 +20,9 @@ class RunFiles(FrozenModel):
 
     Attributes:
         same: Number of files with the digest of the run.
-        changed: Names of those with another one.
+        changed: Names of those with another one, or that a link to a folder leads to.
         absent: Names of those that are not there, or cannot be read.
-        audited: Names of those that a later audit replaced, whose digests nobody signed.
+        audited: Names of audits that a later one replaced, whose digests nobody signed; none counts in `same`.
         signer: Identity that the certificate of the signature states; empty where the digests are unsigned.
         key: Fingerprint of the key that signed.
     """
@@ -40,15 +40,26 @@ class RunFiles(FrozenModel):
         detail = f"not as the run wrote it: {_named(self.changed)}"
         return (CHANGED.model_copy(update={"detail": detail}),) if self.changed else ()
 
+    def joined(self, other: RunFiles, folder: str) -> RunFiles:
+        """These and those of a folder in this one; signed where one key signed both."""
+        update: dict[str, object] = {"same": self.same + other.same}
+        for name in ("changed", "absent", "audited"):
+            update[name] = (*getattr(self, name), *(f"{folder}/{each}" for each in getattr(other, name)))
+        return self.model_copy(update=update | ({} if other.key == self.key else {"signer": "", "key": ""}))
+
 
 def files_statement(files: RunFiles | None) -> str:
     """What the digests of a run show, and who could have made them."""
     if files is None:
         return "no digests: what was changed since cannot be known"
-    parts = {"changed": files.changed, "missing or unreadable": files.absent, "of a later audit": files.audited}
+    parts = {
+        "changed": files.changed,
+        "missing or unreadable": files.absent,
+        "of a later audit with an unsigned digest": files.audited,
+    }
     listed = "".join(f", {_named(names)} {what}" for what, names in parts.items() if names)
     by = f"digests of the run signed by {files.signer} with the key {files.key}, to be compared with that party's"
-    unsigned = "digests unsigned, so that whoever changed a file could also have changed its digest"
+    unsigned = "digests unsigned, or not all by one key: whoever changed a file could also have changed its digest"
     return f"{files.same:,} as the run wrote them{listed}; {by if files.signer else unsigned}"
 
 

@@ -11,9 +11,10 @@ import hashlib
 import json
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Mapping
+from contextlib import suppress
 from fnmatch import fnmatchcase
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, ClassVar
 
 from cutlayer.consent import entries_below
@@ -23,7 +24,9 @@ from cutlayer.results.run_files import RunFiles
 if TYPE_CHECKING:
     from cutlayer.channel.security import Security
 
-FILES = "files.json"
+FILES, AUDIT = "files.json", "audit.json"
+LABELS = "labels"
+"""Folder of the run folders of further labels, each of which has digests of its own."""
 _LATER = frozenset(
     {FILES, "run.lock", "report.json", "report.html", "gates.xml", "privacy_card.json", "privacy_annex.html"}
     | {"privacy_annex.md", "serving", "releases", "release_log.json", "all_runs.json", "secret.path"}
@@ -36,7 +39,7 @@ class FileDigests(Document):
 
     Attributes:
         files: SHA-256 of each file in hexadecimal, by its path in the folder.
-        audited: Those of files that a later audit replaced.
+        audited: That of `audit.json` where a later audit replaced it, which is not signed.
         chain: Certificate of the party and the intermediate ones, in PEM; empty where nothing is signed.
         signature: Signature of `files`, in base64.
     """
@@ -56,7 +59,7 @@ class FileDigests(Document):
 
 def write_digests(folder: Path, security: Security | None) -> None:
     """Record the files of a run that has ended, with what is below its folder."""
-    digests = FileDigests(files={name: _digest(path) for name, path in _files(folder)})
+    digests = FileDigests(files=_digests(folder))
     if security is not None:
         from cutlayer.channel.tls.signing import sign
 
@@ -66,20 +69,20 @@ def write_digests(folder: Path, security: Security | None) -> None:
     digests.write(folder / FILES)
 
 
-def note_audited(folder: Path, name: str) -> None:
-    """Record a file that an audit has written again, where the folder has digests and it differs."""
+def note_audited(folder: Path) -> None:
+    """Record the audit that was written again, where the folder has digests and it differs."""
     if (folder / FILES).exists():
-        digests, now = FileDigests.read(folder / FILES), _digest(folder / name)
-        audited = {} if digests.files.get(name) == now else {name: now}
+        digests, now = FileDigests.read(folder / FILES), _digest(folder / AUDIT)
+        audited = {} if digests.files.get(AUDIT) == now else {AUDIT: now}
         digests.model_copy(update={"audited": audited}).write(folder / FILES)
 
 
 def compared(folder: Path, *among: str) -> RunFiles | None:
-    """Compare the files of a run with their digests.
+    """Compare the files of a run, and of the runs of its further labels, with their digests.
 
     Args:
         folder: The run folder, which may come from anybody.
-        among: Patterns of the files to compare; all by default.
+        among: Patterns of the files of this run to compare; all, and those of further labels, by default.
 
     Returns:
         The result; `None` without digests.
@@ -88,6 +91,15 @@ def compared(folder: Path, *among: str) -> RunFiles | None:
         RunFolderError: The file of the digests is damaged.
         TrustError: Its certificate or signature is.
     """
+    files = _compared(folder, *among)
+    if files is not None and not among:
+        none = RunFiles(same=0, absent=(FILES,), signer=files.signer, key=files.key)
+        for place in sorted(path for path in (folder / LABELS).glob("*") if path.is_dir()):
+            files = files.joined(_compared(place) or none, f"{LABELS}/{place.name}")
+    return files
+
+
+def _compared(folder: Path, *among: str) -> RunFiles | None:
     if not (folder / FILES).exists():
         return None
     digests = FileDigests.read(folder / FILES)
@@ -96,14 +108,22 @@ def compared(folder: Path, *among: str) -> RunFiles | None:
         from cutlayer.channel.tls.signing import signer_of
 
         signer, key = signer_of(digests.chain.encode(), digests.signature, digests.content, str(folder / FILES))
-    every = {**digests.files, **digests.audited}
-    wanted = {name: every[name] for name in every if not among or any(fnmatchcase(name, each) for each in among)}
+    later = digests.audited.get(AUDIT)  # unsigned, so that one of another file counts for nothing
+    every = {*digests.files, *([AUDIT] if later else [])}
+    wanted = {name for name in every if not among or any(fnmatchcase(name, each) for each in among)}
     # By the files that are there: a name of somebody else's may lead out of the folder.
-    present = {name: path for name, path in _files(folder) if name in wanted}
-    changed = tuple(sorted(name for name, path in present.items() if _digest(path) != wanted[name]))
-    absent, audited = tuple(sorted(wanted.keys() - present.keys())), tuple(digests.audited)
-    same = len(present) - len(changed)
-    return RunFiles(same=same, changed=changed, absent=absent, audited=audited, signer=signer, key=key)
+    present = _digests(folder, wanted)
+    differing = {name for name, digest in present.items() if digest != digests.files.get(name)}
+    audited = {AUDIT} if AUDIT in differing and present[AUDIT] == later else set()
+    linked = {name for name in wanted - present.keys() if _is_reached(folder, name)}
+    return RunFiles(
+        same=len(present) - len(differing),
+        changed=tuple(sorted(differing - audited | linked)),
+        absent=tuple(sorted(wanted - present.keys() - linked)),
+        audited=tuple(audited),
+        signer=signer,
+        key=key,
+    )
 
 
 def warn_of_changes(folder: Path, *among: str) -> None:
@@ -113,13 +133,26 @@ def warn_of_changes(folder: Path, *among: str) -> None:
         warnings.warn(f"{folder}: {finding.detail} ({finding.code}); {finding.remedy}", stacklevel=2)
 
 
-def _files(folder: Path) -> Iterator[tuple[str, Path]]:
+def _digests(folder: Path, names: Container[str] | None = None) -> dict[str, str]:
+    """The digests of the files in a folder that have one of the names; of all that a run writes where `None`."""
+    found = {}
     for entry in entries_below(folder):
         path = Path(entry.path)
         name = path.relative_to(folder)
         places = {name.name, name.parts[0], *name.parts[-3:-2]}  # a party may have one of the names
-        if _LATER.isdisjoint(places) and entry.is_file() and os.access(path, os.R_OK):
-            yield name.as_posix(), path
+        if not _LATER.isdisjoint(places) or name.parts[0] == LABELS:
+            continue
+        with suppress(OSError):  # it cannot be read, or was removed meanwhile
+            if (names is None or name.as_posix() in names) and entry.is_file():
+                found[name.as_posix()] = _digest(path)
+    return found
+
+
+def _is_reached(folder: Path, name: str) -> bool:
+    """Whether there is a file for who opens it by its name: through a link to a folder, which is not scanned."""
+    path = PurePosixPath(name)
+    inside = not path.is_absolute() and ".." not in path.parts and "\0" not in name
+    return inside and os.access(folder / path, os.R_OK)
 
 
 def _digest(path: Path) -> str:

@@ -25,7 +25,7 @@ from cutlayer.results.summary import Summary
 from cutlayer.storage.checksum import seal, unseal
 from cutlayer.storage.durable import append_line, locked, make_folder, write_whole
 from cutlayer.storage.json_values import parse_json
-from cutlayer.training.file_digests import write_digests
+from cutlayer.training.file_digests import AUDIT, FILES, LABELS, write_digests
 from cutlayer.training.forgetting import check_not_forgetting
 from cutlayer.training.latest import latest
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _JOB = "job.yaml"
 _HISTORY = "history.jsonl"
 _LOCK = "run.lock"
-_SUMMARY, _AUDIT = "summary.json", "audit.json"
+_SUMMARY = "summary.json"
 OUTCOME = "outcome.json"
 """File of a passive party's part of a run between organisations."""
 _FIXED = ("id", "label", "features", "privacy", "fit", "serving")
@@ -175,6 +175,7 @@ class RunFolder:
         text = dump_job(job)
         if path.exists():
             _check_same(load_closed_job(path), job, path)
+            (self.path / FILES).unlink(missing_ok=True)  # a resume may write files, and fail before their digests
             if path.read_bytes() == text.encode():
                 return
         write_whole(path, text)
@@ -227,7 +228,7 @@ class RunFolder:
         Raises:
             RunFolderError: The run has not ended, or its file is damaged.
         """
-        path = self.path / _AUDIT
+        path = self.path / AUDIT
         audit = Audit.read(path)
         if label not in audit.runs:
             raise RunFolderError(f"{path} is damaged (runs: expected {label}); run the job again")
@@ -240,7 +241,7 @@ class RunFolder:
 
     def write_results(self, summary: Summary, audit: Audit) -> None:
         """Write the results; the summary comes last and marks the end of the run."""
-        audit.write(self.path / _AUDIT)
+        audit.write(self.path / AUDIT)
         summary.write(self.path / _SUMMARY)
 
     def write_json(self, name: str, value: Any) -> None:
@@ -303,7 +304,7 @@ class RunFolder:
 
     def of_label(self, label: str) -> RunFolder:
         """The folder of the model of a further label; its name is a `label_name`."""
-        return RunFolder(self.path / "labels" / label)
+        return RunFolder(self.path / LABELS / label)
 
     def transcript(self, party: str) -> Path:
         """Folder of a party's transcript."""
