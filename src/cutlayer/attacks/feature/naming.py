@@ -125,7 +125,7 @@ def assigned(table: Matrix, candidates: Matrix) -> Names:
         signs = np.where(cost[0, entries, chosen] <= cost[1, entries, chosen], 1.0, -1.0)
         weights, named = _weights(table, marginal, entries, chosen), across[:, chosen] * signs
         rows = [(row[entries], weight) for row, weight in zip(within, weights, strict=True)]
-        together = np.stack([[np.abs(row - sign * named) @ weight for row, weight in rows] for sign in (1.0, -1.0)])
+        together = np.stack([[np.abs(row - part) @ weight for row, weight in rows] for part in (named, -named)])
         cost = marginal + _WEIGHT * together
     entries, chosen = linear_sum_assignment(cost.min(axis=0))
     signs = np.where(cost[0, entries, chosen] <= cost[1, entries, chosen], 1.0, -1.0)
