@@ -83,6 +83,8 @@ def on_first_use(package: str, modules: Mapping[str, str]) -> tuple[Callable[[st
     """
 
     def attribute(name: str) -> Any:
+        if f".{name}" in modules.values():  # a module of the package, as if the package had imported it
+            return import_module(f".{name}", package)
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return getattr(import_module(modules[name], package), name)

@@ -39,6 +39,6 @@ else:
         "train": "OptimizerConfig SplitConfig TrainConfig",
         "wording": "near_miss",
     }
-    __getattr__, __dir__ = on_first_use(
-        __name__, {name: f".{module}" for module, names in _NAMES.items() for name in names.split()}
-    )
+    _MODULES = {name: f".{module}" for module, names in _NAMES.items() for name in names.split()}
+    __all__ = list(_MODULES)
+    __getattr__, __dir__ = on_first_use(__name__, _MODULES)

@@ -124,8 +124,8 @@ def assigned(table: Matrix, candidates: Matrix) -> Names:
         entries, chosen = linear_sum_assignment(cost.min(axis=0))
         signs = np.where(cost[0, entries, chosen] <= cost[1, entries, chosen], 1.0, -1.0)
         weights, named = _weights(table, marginal, entries, chosen), across[:, chosen] * signs
-        apart = [np.abs(within[:, None, entries] - sign * named) for sign in (1.0, -1.0)]
-        together = np.stack([(part * weights[:, None]).sum(axis=2) for part in apart])
+        rows = [(row[entries], weight) for row, weight in zip(within, weights, strict=True)]
+        together = np.stack([[np.abs(row - part) @ weight for row, weight in rows] for part in (named, -named)])
         cost = marginal + _WEIGHT * together
     entries, chosen = linear_sum_assignment(cost.min(axis=0))
     signs = np.where(cost[0, entries, chosen] <= cost[1, entries, chosen], 1.0, -1.0)
@@ -163,20 +163,25 @@ def _signs(begun: Matrix, alone: Matrix, pairs: Matrix) -> tuple[Matrix, Matrix]
         pairs: Half of what equal signs cost more than different ones, symmetric with zeros on the diagonal, (c, c).
     """
     sure, places = np.zeros(len(begun)), range(len(begun))
-    signs = begun
+    signs, linked = begun, 2 * pairs * np.outer(begun, begun)
     for index in (*places, *places):  # once to improve them all, then for the odds
-        flipped, free, cost, least, best = signs.copy(), np.ones(len(signs), dtype=bool), 0.0, np.inf, signs
-        step = index
-        while free[step]:  # those that cost least with it on the other side, one after another
-            cost -= 2 * flipped[step] * (alone[step] + pairs[step] @ flipped)
-            flipped[step] *= -1
-            free[step] = False
-            if cost < least:
-                least, best = cost, flipped.copy()
-            step = int(np.where(free, flipped * (alone + pairs @ flipped), -np.inf).argmax())
+        gains = signs * (alone + pairs @ signs)  # half of what each saves on the other side
+        step, order, saved = index, [], np.zeros(len(signs))
+        for place in places:  # those that save most with it on the other side, one after another
+            order.append(step)
+            saved[place] = gains[step]
+            gains -= linked[step]
+            gains[step] = -np.inf
+            step = int(gains.argmax())
+        costs = -2 * saved.cumsum()
+        turned = order[: int(costs.argmin()) + 1]
+        least = costs.min()
         # Columns that go together err together: their evidence is that of one.
-        sure[index] = np.tanh(abs(least) / max(1, np.sum(best != signs)) / (2 * _BLUR))
-        signs = best if least < 0 else signs
+        sure[index] = np.tanh(abs(least) / len(turned) / (2 * _BLUR))
+        if least < 0:
+            signs = signs.copy()
+            signs[turned] *= -1
+            linked = 2 * pairs * np.outer(signs, signs)
     return signs, sure
 
 
