@@ -291,7 +291,10 @@ def test_a_partner_that_is_forgotten_leaves_the_run_that_never_had_it(place: Pla
     world, never = place.folder / "world", place.folder / "never"
     assert place.call("run", lay_out(world, "bank", "telco", "shop")).code == 0
     shutil.copy(world / "job.yaml", world / "runs" / "job.yaml")  # which is no run, and hides none
+    grades = {name: [*(world / ".cutlayer" / f"{name}.key.grades").glob("*.safetensors")] for name in ("telco", "shop")}
+    assert all(map(len, grades.values())), grades
     assert place.call("forget", world / "job.yaml", "--party", "shop").code == 0
+    assert [path.exists() for name in ("telco", "shop") for path in grades[name]] == [True, False]
     assert place.call("run", lay_out(never, "bank", "telco")).code == 0
     same(world / "runs" / "job", never / "runs" / "job")
     alone = place.call("forget", never / "job.yaml", "--party", "telco")
@@ -439,6 +442,19 @@ def test_by_courier_both_delete_and_sign_and_nothing_of_a_row_is_left(place: Pla
     assert changed == {*map(str, rows)}, (
         "the partner withholds these from a table of new rows, which the other world releases"
     )
+
+
+@pytest.mark.parametrize("asking", ["telco", "bank"])
+def test_the_grades_of_a_job_are_forgotten_by_the_wish_of_their_owner_alone(place: Place, asking: str) -> None:
+    """Else a partner could have what limits hold by forgotten, and be sent in the next job what they refuse."""
+    here = Apart(place.folder / "here", place)
+    here.exchange("--version", "1")
+    memory = here.base / "telco" / ".cutlayer" / "telco.key.grades"
+    before = {path.name: path.read_bytes() for path in memory.glob("*.safetensors")}
+    assert len(before) == 1
+    here.forget(asking, "--party", asking)
+    after = {path.name: path.read_bytes() for path in memory.glob("*.safetensors")}
+    assert after == ({} if asking == "telco" else before)
 
 
 def test_predictions_are_left_where_nothing_says_that_they_are_of_the_job(tmp_path: Path) -> None:

@@ -171,7 +171,7 @@ def test_a_run_loads_neither_the_compiler_nor_what_it_does_not_use(place, loaded
     assert not modules & {*COMPUTING}
 
 
-@pytest.mark.parametrize("package", ["cutlayer", "cutlayer.channel"])
+@pytest.mark.parametrize("package", ["cutlayer", "cutlayer.channel", "cutlayer.config"])
 def test_names_on_first_use_are_listed_and_are_not_those_of_modules(package: str) -> None:
     module = import_module(package)
     assert {*module.__all__} <= {*dir(module)}
@@ -179,6 +179,14 @@ def test_names_on_first_use_are_listed_and_are_not_those_of_modules(package: str
     assert not [name for name in module.__all__ if find_spec(f"{package}.{name}")]
     with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'absent'"):
         _ = module.absent
+
+
+def test_all_names_of_a_package_are_taken_at_once_and_its_modules_are_attributes() -> None:
+    """In a process of its own, which has imported no module of the package."""
+    code = "import cutlayer.config as c; job = c.job; from cutlayer.config import *; "
+    code += "print(job.Job is Job is c.Job, {*c.__all__} < {*globals()}, 'TYPE_CHECKING' in globals())"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == ["True", "True", "False"]
 
 
 HIDDEN = """
