@@ -883,10 +883,12 @@ def test_files_that_vanish_while_they_are_hashed_and_deep_folders_are_no_failure
             path.unlink()
         return whole(path)
 
+    (copied / os.fsdecode(b"odd\xff")).write_text("a name that is no UTF-8")
     with monkeypatch.context() as patched:
         patched.setattr(file_digests, "_digest", vanishing)
         write_digests(copied, None)
     names = FileDigests.read(copied / FILES).files
+    assert not [name for name in names if "odd" in name]
     assert "ledger.json" not in names
     assert "audit.json" in names
     deep = copied
@@ -907,7 +909,7 @@ def test_a_resume_that_fails_leaves_no_digests_of_what_it_may_have_replaced(led:
     job = load_closed_job(copied / "job.yaml")
     other = job.model_copy(update={"train": job.train.model_copy(update={"seed": 99})})
 
-    def killed() -> None:
+    def killed() -> dict[str, str]:
         raise PeerLost(TELCO, "killed")
 
     with pytest.raises(CheckpointError), RunFolder.new_or_resumed(copied, other, resume=True):
@@ -969,7 +971,10 @@ def test_digests_read_no_file_outside_of_the_run_folder(led: Path, tmp_path: Pat
     digests.write(copied / FILES)
     files = build(copied).files
     assert files is not None
-    assert (files.same, files.absent) == (0, ("../outside", str(outside)))
+    assert (files.same, files.absent, files.changed) == (0, ("../outside", str(outside)), ())
+    (copied / FILES).write_text((copied / FILES).read_text().replace("../outside", "\\ud800"))
+    with pytest.raises(RunFolderError, match=r"files\.json is damaged \(files"):
+        build(copied)
 
 
 def test_a_prediction_says_that_a_model_was_changed(led: Path, tmp_path: Path) -> None:

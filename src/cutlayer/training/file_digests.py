@@ -15,7 +15,9 @@ from collections.abc import Container, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from pydantic import StringConstraints
 
 from cutlayer.consent import entries_below
 from cutlayer.results.document import Document
@@ -46,7 +48,7 @@ class FileDigests(Document):
 
     title: ClassVar[str] = "the digests of a run's files"
 
-    files: Mapping[str, str]
+    files: Mapping[Annotated[str, StringConstraints(min_length=1)], str]  # else one that is no UTF-8 passes too
     audited: Mapping[str, str] = {}
     chain: str = ""
     signature: str = ""
@@ -142,7 +144,8 @@ def _digests(folder: Path, names: Container[str] | None = None) -> dict[str, str
         places = {name.name, name.parts[0], *name.parts[-3:-2]}  # a party may have one of the names
         if not _LATER.isdisjoint(places) or name.parts[0] == LABELS:
             continue
-        with suppress(OSError):  # it cannot be read, or was removed meanwhile
+        with suppress(OSError, UnicodeEncodeError):  # it cannot be read or named, or was removed meanwhile
+            name.as_posix().encode()
             if (names is None or name.as_posix() in names) and entry.is_file():
                 found[name.as_posix()] = _digest(path)
     return found
