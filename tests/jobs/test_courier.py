@@ -903,24 +903,29 @@ def test_files_that_vanish_while_they_are_hashed_and_deep_folders_are_no_failure
     assert files.same == len(names)
 
 
-def test_a_resume_that_fails_leaves_no_digests_of_what_it_may_have_replaced(led: Path, tmp_path: Path) -> None:
+def test_a_resume_that_fails_leaves_no_digests_of_what_it_replaced(led: Path, tmp_path: Path) -> None:
     copied = tmp_path / "run"
     shutil.copytree(led, copied)
     job = load_closed_job(copied / "job.yaml")
-    other = job.model_copy(update={"train": job.train.model_copy(update={"seed": 99})})
 
-    def killed() -> dict[str, str]:
-        raise PeerLost(TELCO, "killed")
+    def resume(job: Job, written: str = "", failure: Exception | None = None) -> None:
+        with RunFolder.new_or_resumed(copied, job, resume=True) as folder:
+            assert not (copied / FILES).exists(), "a process that is killed here leaves none"
+            if written:
+                folder.write_json(written, {})
+            if failure:
+                raise failure
 
-    with pytest.raises(CheckpointError), RunFolder.new_or_resumed(copied, other, resume=True):
-        pass
-    assert (copied / FILES).exists(), "the run of another job was refused, and nothing is replaced"
-    begun = RunFolder.new_or_resumed(copied, job, resume=True)
-    with pytest.raises(PeerLost), begun as folder:
-        folder.write_json("ledger.json", killed())
+    lost, other = PeerLost(TELCO, "killed"), job.model_copy(update={"train": job.train.model_copy(update={"seed": 99})})
+    with pytest.raises(CheckpointError):
+        resume(other)
+    with pytest.raises(PeerLost):
+        resume(job, failure=lost)
+    assert (copied / FILES).read_bytes() == (led / FILES).read_bytes(), "nothing was replaced"
+    with pytest.raises(PeerLost):
+        resume(job, "ledger.json", lost)
     assert not (copied / FILES).exists()
-    with RunFolder.new_or_resumed(copied, job, resume=True):
-        pass
+    resume(job)
     files = compared(copied)
     assert files is not None
     assert not files.changed

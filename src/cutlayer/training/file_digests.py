@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import warnings
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
@@ -22,6 +22,7 @@ from pydantic import StringConstraints
 from cutlayer.consent import entries_below
 from cutlayer.results.document import Document
 from cutlayer.results.run_files import RunFiles
+from cutlayer.storage.durable import write_whole
 
 if TYPE_CHECKING:
     from cutlayer.channel.security import Security
@@ -69,6 +70,32 @@ def write_digests(folder: Path, security: Security | None) -> None:
         signature = base64.b64encode(sign(loaded, digests.content)).decode()
         digests = digests.model_copy(update={"chain": loaded.chain_pem.decode(), "signature": signature})
     digests.write(folder / FILES)
+
+
+def set_aside(folder: Path) -> Callable[[], None]:
+    """Remove the digests of a run that is resumed; what is returned puts them back if no file was replaced since."""
+    path = folder / FILES
+    if not path.exists():
+        return lambda: None
+    digests, before = path.read_bytes(), _versions(folder)
+    path.unlink()
+
+    def restore() -> None:
+        if _versions(folder) == before:
+            write_whole(path, digests)
+
+    return restore
+
+
+def _versions(folder: Path) -> set[tuple[str, int, int, int]]:
+    """Each file with what differs once it is written again; a digest of all would take as long as reading them."""
+    found = set()
+    for name, entry in _files(folder):
+        with suppress(OSError):
+            if entry.is_file():
+                stat = Path(entry.path).stat()
+                found.add((name.as_posix(), stat.st_ino, stat.st_size, stat.st_mtime_ns))
+    return found
 
 
 def note_audited(folder: Path) -> None:
@@ -138,17 +165,20 @@ def warn_of_changes(folder: Path, *among: str) -> None:
 def _digests(folder: Path, names: Container[str] | None = None) -> dict[str, str]:
     """The digests of the files in a folder that have one of the names; of all that a run writes where `None`."""
     found = {}
-    for entry in entries_below(folder):
-        path = Path(entry.path)
-        name = path.relative_to(folder)
-        places = {name.name, name.parts[0], *name.parts[-3:-2]}  # a party may have one of the names
-        if not _LATER.isdisjoint(places) or name.parts[0] == LABELS:
-            continue
+    for name, entry in _files(folder):
         with suppress(OSError, UnicodeEncodeError):  # it cannot be read or named, or was removed meanwhile
             name.as_posix().encode()
             if (names is None or name.as_posix() in names) and entry.is_file():
-                found[name.as_posix()] = _digest(path)
+                found[name.as_posix()] = _digest(folder / name)
     return found
+
+
+def _files(folder: Path) -> Iterator[tuple[Path, os.DirEntry[str]]]:
+    for entry in entries_below(folder):
+        name = Path(entry.path).relative_to(folder)
+        places = {name.name, name.parts[0], *name.parts[-3:-2]}  # a party may have one of the names
+        if _LATER.isdisjoint(places) and name.parts[0] != LABELS:
+            yield name, entry
 
 
 def _is_reached(folder: Path, name: str) -> bool:

@@ -25,7 +25,7 @@ from cutlayer.results.summary import Summary
 from cutlayer.storage.checksum import seal, unseal
 from cutlayer.storage.durable import append_line, locked, make_folder, write_whole
 from cutlayer.storage.json_values import parse_json
-from cutlayer.training.file_digests import AUDIT, FILES, LABELS, write_digests
+from cutlayer.training.file_digests import AUDIT, LABELS, set_aside, write_digests
 from cutlayer.training.forgetting import check_not_forgetting
 from cutlayer.training.latest import latest
 
@@ -96,12 +96,14 @@ class RunFolder:
         with folder.locked("a run"):
             cls.create(path, resume=resume)  # again: before the lock, another process may have created a run here
             folder.remove_leftovers()
+            restore = set_aside(path)
             try:
                 folder.write_job(job)
                 yield folder
                 if folder.ended or folder.of_passive:
                     write_digests(path, security)
             except BaseException as failure:
+                restore()
                 if folder.released and not folder.committed:
                     failure.add_note(
                         f"rows were released before any epoch was saved; {path} holds their noise and privacy account: "
@@ -175,7 +177,6 @@ class RunFolder:
         text = dump_job(job)
         if path.exists():
             _check_same(load_closed_job(path), job, path)
-            (self.path / FILES).unlink(missing_ok=True)  # a resume may write files, and fail before their digests
             if path.read_bytes() == text.encode():
                 return
         write_whole(path, text)
