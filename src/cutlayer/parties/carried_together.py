@@ -72,11 +72,12 @@ def with_former(
             seen, most = seen + 1, max(most, 1)
             _join(best, store, encoder, [own, each], at)
     newest = former[-_NEWEST:]
-    has = np.array([each.grades >= 0 for each in newest], np.int64).reshape(len(newest), store.rows)
-    of_all = (has << np.arange(len(newest))[:, None]).sum(axis=0)
+    of_all = np.zeros(store.rows, np.uint8)  # a bit for each of them
+    for nth, each in enumerate(newest):
+        of_all |= (each.grades >= 0).astype(np.uint8) << nth
     patterns, counts = np.unique(of_all, return_counts=True)
     for nth in np.argsort(-counts, kind="stable"):
-        some = [each for at, each in enumerate(newest) if patterns[nth] >> at & 1]
+        some = [each for at, each in enumerate(newest) if int(patterns[nth]) >> at & 1]
         if len(some) < 2 or counts[nth] < least:
             continue
         fit = max(2, int(math.log2(_most_codes(encoder, int(counts[nth]))))) - 1
