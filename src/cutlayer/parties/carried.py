@@ -24,7 +24,7 @@ LEAST, LEAST_SHARE = 50, 0.1
 carries much. A release of few rows has attributes all the same, or small ones would pass every limit one by one."""
 NEARLY = 0.95
 """Part of what a draw can carry of an attribute from which on grades look as if they were made of that attribute."""
-MOST_ADDED, LITTLE_ADDED = 0.5, 0.1
+MAX_ADDED, MAX_ADDED_TO_MUCH = 0.5, 0.1
 """Part of an attribute that several grades may tell by default besides what the best of them does; a tenth where they
 tell nearly all. Honest labels add up to .35 on seven of eight tables, attacking ones more (docs/results/grades.md)."""
 _LEVELS = np.array([0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.97, 0.99])
@@ -150,7 +150,7 @@ def default_of(alone: float) -> float:
     >>> [round(default_of(alone), 2) for alone in (0.0, 0.3, 0.45, 0.9)]
     [0.5, 0.8, 0.95, 1.0]
     """
-    return round(min(alone + MOST_ADDED, max(NEARLY, alone + LITTLE_ADDED)), 2)
+    return round(min(alone + MAX_ADDED, max(NEARLY, alone + MAX_ADDED_TO_MUCH)), 2)
 
 
 def _check(

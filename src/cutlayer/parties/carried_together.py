@@ -19,7 +19,7 @@ _CODES, _ROWS_A_CODE, _CELLS = 4096, 32, 1 << 23
 """Maximum number of codes of all grades together: these, one for so many rows, and so many cells of all tables. Of more
 codes, neighbouring grades are one group, of which the computation is exact: grades are lumped, the draws are the same.
 """
-_FEW, _FEWEST, _HAVE = 200, 20, 5
+_MIN_ROWS, _MIN_OF_FEW, _MIN_HAVING = 200, 20, 5
 """Rows that must have grades of the same releases, or a tenth of all; that must in any case; and rows that must have an
 attribute: of fewer, chance alone carries much."""
 _NEWEST = 8
@@ -49,8 +49,8 @@ def with_former(
 
     A code is a grade of each release, and its channel the product of theirs. Each earlier release is looked at with the
     new one, by the rows that both have; then the newest all together, rows that have the same ones by themselves, so
-    that rows without an earlier grade hide nothing of those that have it. From a share
-    is taken what chance alone carries: that of random attributes of as many rows, as in adjusted mutual information.
+    that rows without an earlier grade hide nothing of those that have it. From a share is taken what chance alone
+    carries: that of random attributes of as many rows, as in adjusted mutual information.
 
     Args:
         found: What the new grades carry alone.
@@ -64,7 +64,7 @@ def with_former(
     the adjustment for chance.
     """
     best: dict[str, CarriedAttribute] = {}
-    least, seen, most, beyond = max(_FEWEST, min(_FEW, 0.1 * store.rows)), 0, 0, 0
+    least, seen, most, beyond = max(_MIN_OF_FEW, min(_MIN_ROWS, 0.1 * store.rows)), 0, 0, 0
     # Each with the new one, of all rows that have both: which others a row has hides nothing of what two tell.
     for each in former:
         at = np.flatnonzero(each.grades >= 0)
@@ -109,7 +109,7 @@ def _join(
     codes = np.ravel_multi_index(tuple(parts), shape).astype(np.int64)
     channels = [channel_of_groups(release.epsilon, each) for each, release in zip(groups, releases, strict=True)]
     sizes = np.bincount(codes, minlength=math.prod(shape)).astype(np.float64)
-    least, by_chance = max(_HAVE, least_rows(len(rows))), [_chance(sizes, shape, each) for each in ([], channels)]
+    least, by_chance = max(_MIN_HAVING, least_rows(len(rows))), [_chance(sizes, shape, each) for each in ([], channels)]
     numbers = {each.name for each in encoder.numbers}
     for column, names, counts in attributes_of(store, encoder, codes, math.prod(shape), rows):
         have = counts.sum(axis=1)
@@ -155,7 +155,7 @@ def _above_chance(known: Floats, entropy: Floats, chance: Floats) -> tuple[Float
 def _chance(sizes: Floats, shape: tuple[int, ...], channels: Sequence[Floats]) -> Callable[[Floats], Floats]:
     """Share that codes carry of attributes which so many rows have at random."""
     rows = int(sizes.sum())
-    some = np.unique(np.geomspace(max(_HAVE, least_rows(rows)), rows // 2, 12).astype(np.int64))
+    some = np.unique(np.geomspace(max(_MIN_HAVING, least_rows(rows)), rows // 2, 12).astype(np.int64))
     draw = np.random.default_rng(0)
     means = []
     for count in some.tolist():

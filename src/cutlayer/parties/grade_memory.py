@@ -59,14 +59,14 @@ class GradeMemory:
             graded: Its grades.
         """
         words, grades, files = _words(digests), graded.grades, self._files()
-        known = [path for path in files if path.stem.partition("-")[2] == name]
+        known = [path for path in files if _name_of(path) == name]
+        if known and not len(words):
+            return
         if known:
             # Of fewer rows than before, as in a pilot of the same draws: what was released stays released.
-            before, graded_before, header = _read(known[0])
-            if not len(words):
-                return
-            gone = np.isin(before, words)
-            words, grades = np.r_[before[~gone], words], np.r_[graded_before[~gone], grades]
+            before, graded_before, _ = _read(known[0])
+            others = ~np.isin(before, words)
+            words, grades = np.r_[before[others], words], np.r_[graded_before[others], grades]
         order = np.argsort(words, kind="stable")
         number = max((int(path.name.partition("-")[0]) for path in files), default=0) + 1
         path = known[0] if known else self.folder / f"{number:06d}-{name}.safetensors"
@@ -87,7 +87,7 @@ class GradeMemory:
         names: dict[str, float | None] = {}
         for path in self._files():
             known, grades, header = _read(path)
-            names[other := path.stem.partition("-")[2]] = header.epsilon
+            names[other := _name_of(path)] = header.epsilon
             if other == name or not len(known):
                 continue
             at = np.minimum(np.searchsorted(known, words), len(known) - 1)
@@ -118,6 +118,10 @@ class GradeMemory:
 
     def _files(self) -> list[Path]:
         return sorted(path for path in self.folder.glob("*.safetensors") if _FILE.fullmatch(path.stem))
+
+
+def _name_of(path: Path) -> str:
+    return path.stem.partition("-")[2]
 
 
 def _words(digests: Digests) -> npt.NDArray[np.int64]:

@@ -82,6 +82,11 @@ class Grading:
         parts = rows_digest(side.setup.store), module_digest(self._bottom), bytes.fromhex(side.state.rows)
         return derive(side.local.secret, b"grade draws", self.key, *parts)
 
+    @property
+    def _released_rows(self) -> Tensor:
+        """Numbers of the rows that are released: all, but in a pilot."""
+        return torch.arange(self._side.setup.store.rows) if self._side.pilot is None else self._side.pilot
+
     def count(self, grades: Tensor) -> None:
         """Count the draws of all rows in large pieces, so that not each of their batches waits for the disk.
 
@@ -91,7 +96,7 @@ class Grading:
         side, drawing = self._side, self._drawing
         if drawing is None or drawing.draws is None:
             return
-        every = torch.arange(len(grades)) if side.pilot is None else side.pilot
+        every = self._released_rows
         for start, end in chunks_of(len(every)):
             rows = every[start:end]
             side.local.chain.charge_draws(drawing.draws, drawing.pairs(side.setup.ids(rows), rows_of(grades, rows)))
@@ -129,30 +134,28 @@ class Grading:
         bands = bands_for(self.epsilon, self._bottom.most)
         own, memory = Graded(grades.numpy(), bands, self.epsilon), side.local.grades
         with memory.locked() if memory is not None else nullcontext():
+            ids = side.local.table.plain(setup.ids(torch.arange(setup.store.rows)).numpy()) if memory else None
             if setup.encoder is not None:
-                self._check(own, setup.encoder, memory)
+                self._check(own, setup.encoder, memory, ids)
             self._draw_by(self._drawn_by)
-            if memory is not None:
+            if memory is not None and ids is not None:
                 side.state.charge()  # what a budget refuses is never sent
-                rows = torch.arange(setup.store.rows) if side.pilot is None else side.pilot
-                sent = own._replace(grades=rows_of(grades, rows).numpy())
-                memory.keep(name_of(self._drawn_by), side.job.digest(), self._ids(rows), sent)
+                rows = self._released_rows.numpy()
+                sent = own._replace(grades=own.grades[rows])
+                memory.keep(name_of(self._drawn_by), side.job.digest(), ids[rows], sent)
 
-    def _check(self, own: Graded, encoder: Encoder, memory: GradeMemory | None) -> None:
+    def _check(self, own: Graded, encoder: Encoder, memory: GradeMemory | None, ids: Digests | None) -> None:
         side, store = self._side, self._side.setup.store
         of: Literal["labels", "columns"] = "columns" if self._labels is None else "labels"
         found = carried(store, encoder, own.grades, self.epsilon, own.bands, of)
-        if memory is not None and side.local.all_runs is not None:
-            former, names = memory.others(name_of(self._drawn_by), self._ids(torch.arange(store.rows)))
+        if memory is not None and ids is not None and side.local.all_runs is not None:
+            former, names = memory.others(name_of(self._drawn_by), ids)
             unknown = side.local.all_runs.grades_apart_from(names)
             found = with_former(found, store, encoder, own, former, unknown)
         write_whole(side.checkpoints.folder / CARRIED, found.model_dump_json(indent=1))
         # Cells follow from the columns alone: nobody's labels can have made them of one attribute.
         limits = self._limits if self._labels is not None else {"other": 1.0, **self._limits}
         check_limits(found, limits, side.local.name)
-
-    def _ids(self, rows: Tensor) -> Digests:
-        return self._side.local.table.plain(self._side.setup.ids(rows).numpy())
 
     def refuse(self) -> None:
         """Count a refusal as a run, and note that no grades of it were sent."""
