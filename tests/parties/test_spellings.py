@@ -61,8 +61,8 @@ def test_a_row_under_many_spellings_is_one_draw(tmp_path: Path, monkeypatch: pyt
         assert (counted.most, sum(map(len, counted._runs))) == (1, len(given[TELCO]))
         return
     halves, one = [draws[part::2].mean(axis=0) > 0.5 for part in (0, 1)], 1 - flip_probability(1.0, 2)
-    assert (halves[0] == halves[1]).mean() > 0.85  # what 16 draws read, 16 others do
-    assert (draws[0] == draws[1]).mean() < one**2 + (1 - one) ** 2 + 4 * 0.5 / ROWS**0.5
+    assert (draws[1:] == draws[:-1]).mean() < one**2 + (1 - one) ** 2 + 0.06
+    assert (halves[0] == halves[1]).mean() > 0.75  # what 16 draws read, 16 others do: the grade
     assert sum(map(len, counted._runs)) > MONTHS * ROWS
 
 
