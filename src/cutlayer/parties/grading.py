@@ -134,7 +134,7 @@ class Grading:
         bands = bands_for(self.epsilon, self._bottom.most)
         own, memory = Graded(grades.numpy(), bands, self.epsilon), side.local.grades
         with memory.locked() if memory is not None else nullcontext():
-            ids = side.local.table.plain(setup.ids(torch.arange(setup.store.rows)).numpy()) if memory else None
+            ids = side.local.table.plain(setup.digests) if memory else None
             if setup.encoder is not None:
                 self._check(own, setup.encoder, memory, ids)
             self._draw_by(self._drawn_by)

@@ -158,6 +158,8 @@ def answer(side: PredictionSide, serving: Serving, port: Port) -> Generator[Port
     yield from _compare_trainings(side, [port], bottom.width)
     store = side.store(aligned.positions)
     digests = None if side.table.id_kind == "row" else gathered(side.table.digests, aligned.positions)
+    if digests is not None and grades_rows(side.job, side.name):
+        digests = side.table.graded(digests)
     embed = RowEmbedder(bottom, store, digests)
     port.compression = packing_of(side.job, side.name) if grades_rows(side.job, side.name) else None
     with serving.prediction() as prediction:

@@ -130,7 +130,8 @@ def predict(job: Job, folder: RunFolder, out: Destination, request: Request) -> 
         if request.tables:
             some = request.partial or job.rows == "all"
             tables = _tables(job, folder, models, needed, absent, request)
-            rows = new_rows(tables, needed, Path(scratch), partial=some)
+            graded = [name for name in job.passives if grades_rows(job, name)]
+            rows = new_rows(tables, needed, Path(scratch), graded=graded, partial=some)
             del tables  # their rows are encoded
         else:
             rows = _test_rows(job, folder, needed)

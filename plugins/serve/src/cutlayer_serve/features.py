@@ -36,10 +36,18 @@ class FeatureStore:
         store: Encoded columns, a row each.
         numbers: Row numbers by ids that are whole numbers; `None` where the ids are others, or digests are asked for.
         gone: Whether each of some ids, uint8 (m, 16), was forgotten, bool (m,); also since the table was read.
+        graded: Digests by which each row is drawn, uint8 (n, 16); `None` for those that are asked for.
     """
 
-    def __init__(self, index: IdIndex, store: Store, numbers: NumberIndex | None = None, gone: Gone = _none_is) -> None:
-        self.index, self.store, self.numbers, self._gone = index, store, numbers, gone
+    def __init__(
+        self,
+        index: IdIndex,
+        store: Store,
+        numbers: NumberIndex | None = None,
+        gone: Gone = _none_is,
+        graded: Digests | None = None,
+    ) -> None:
+        self.index, self.store, self.numbers, self._gone, self.graded = index, store, numbers, gone, graded
 
     def find(self, ids: Digests) -> npt.NDArray[np.int64]:
         """Row numbers of ids, uint8 (m, 16): int64 (m,), `ABSENT` where there is none or it was forgotten."""
@@ -84,7 +92,8 @@ class FeatureStore:
             raise DataError.expected(wanted, "row numbers", "name it in id, and train with it")
         numbers = _numbers(rows) if by_number else None
         gone = gone_by(job, party, forgotten)
-        return cls(IdIndex(rows.digests), rows.encode_all(), numbers, gone)
+        graded = rows.graded(rows.digests) if grades_rows(job, party) else None
+        return cls(IdIndex(rows.digests), rows.encode_all(), numbers, gone, graded)
 
     def gather(self, rows: npt.NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """Codes (m, c) and numbers (m, d) of some rows; see `Store.gather`."""

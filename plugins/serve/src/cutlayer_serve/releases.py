@@ -205,7 +205,7 @@ class OnlineReleases:
     def _send_batch(self, number: int, batch: int, new: Mapping[bytes, int]) -> None:
         rows = torch.tensor([*new.values()])
         ids = np.frombuffer(b"".join(new), np.uint8).reshape(-1, 16).copy()
-        of_batch = torch.from_numpy(ids)
+        of_batch = torch.from_numpy(self._drawn_by(rows, ids))
         view = PassiveView(Mode.SERVE, number, batch, rows, self._embed, ids=lambda _: of_batch, part=ANY_PART)
         released = self.chain.embedding_out(self._embed(rows, ids), view)
         self._passes[number] = batch + 1
@@ -266,9 +266,13 @@ class OnlineReleases:
         occasion = Occasion("embedding", self.trained.job.active, Mode.SERVE.value, ANY_PART, number)
         return Slot(occasion, batch)
 
+    def _drawn_by(self, rows: Tensor, ids: Digests) -> Digests:
+        """Digests by which rows of the store are graded and drawn: of the party's own ids, not those asked for."""
+        return ids if self.features.graded is None else self.features.graded[rows.numpy()]
+
     def _embed(self, rows: Tensor, ids: Digests | None = None) -> Tensor:
         """The bottom model on rows of the store, int64 (m,), and their ids (m, 16): (m, width)."""
-        digests = None if ids is None else torch.from_numpy(ids)
+        digests = None if ids is None else torch.from_numpy(self._drawn_by(rows, ids))
         embedding = self.bottom.of_rows(*self.features.gather(rows.numpy()), digests).flatten(1)
         limit = self.trained.job.parties[self.trained.party].limits.embedding_norm
         check_own(embedding, limit, self.trained.party, "served embedding")
