@@ -24,7 +24,6 @@ _FILES = (
     "audit",
     "report",
     "ledger",
-    "compare",
     "list_",
     "schema",
     "doctor",

@@ -25,6 +25,7 @@ VERBS: Mapping[str, str] = {
     "serve": "serve",
     "api-key": "serve",
     "nvflare": "nvflare",
+    "compare": "sweep",
     "sweep": "sweep",
     "recommend": "sweep",
 }

@@ -15,11 +15,11 @@ from cutlayer.jobs.options import Progress
 from cutlayer.problem.task import Task
 from cutlayer.results.seed_mean import Mean, mean_of
 from cutlayer.storage.durable import make_folder
-from cutlayer.sweeps.changes import Value
-from cutlayer.sweeps.leak_kind import LeakKind
-from cutlayer.sweeps.measure import check_folder
-from cutlayer.sweeps.metrics import TrialMetrics
 from cutlayer.training.keys import Keys
+from cutlayer_sweep.changes import Value
+from cutlayer_sweep.leak_kind import LeakKind
+from cutlayer_sweep.measure import check_folder
+from cutlayer_sweep.metrics import TrialMetrics
 from cutlayer_sweep.recommend.candidates import UNDEFENDED, Candidates
 from cutlayer_sweep.recommend.halving import by_nearness, front, rungs, survivors
 from cutlayer_sweep.recommend.result import Checked, Limits, Measured, Recommendation, by_reason

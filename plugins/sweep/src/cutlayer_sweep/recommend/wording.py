@@ -16,7 +16,7 @@ from cutlayer.results.decimals import NOT_AVAILABLE
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.seed_mean import Mean
 from cutlayer.storage.durable import write_whole
-from cutlayer.sweeps.changes import with_changes
+from cutlayer_sweep.changes import with_changes
 from cutlayer_sweep.recommend.candidates import Candidates
 from cutlayer_sweep.recommend.result import Checked, Recommendation
 
