@@ -20,7 +20,6 @@ _FILES = (
     "release",
     "party_predict",
     "predict",
-    "export",
     "audit",
     "report",
     "ledger",
