@@ -8,10 +8,10 @@ import re
 
 import pytest
 
-from cutlayer.results.seed_mean import Mean
 from cutlayer_sweep.compare import run
 from cutlayer_sweep.compare.figure import Figure, Panel
 from cutlayer_sweep.metrics import TrialMetrics
+from cutlayer_sweep.seed_mean import Mean
 
 FIGURES = {
     "": (0.90, 0.99),
