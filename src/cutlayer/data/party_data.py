@@ -212,7 +212,8 @@ class PartyTable:
         """Digests by which grades of rows are drawn and counted, uint8 (m, 16): the same however an id is written.
 
         They are of this party's own ids and of no peer's: whoever can have a row drawn anew under each spelling of its
-        id reads its grade by the mean. By the rule `none`, each spelling is a row.
+        id reads its grade by the mean. By the rule `none`, each spelling is a row: then the last half alone, by which
+        the rows of several jobs are joined, is that of `plain`.
 
         Args:
             digests: Digests of ids of this table, uint8 (m, 16).
@@ -220,9 +221,10 @@ class PartyTable:
         Raises:
             DataError: Two ids of the table differ in spelling alone.
         """
-        if self._id is None or "none" in re.split(r"\W", self.id_rule):
-            return digests
-        if (plain := self.plain(digests)) is not digests and has_duplicates(self._plain):
+        plain = self.plain(digests)
+        if "none" in re.split(r"\W", self.id_rule):
+            return np.concatenate([digests[:, :8], plain[:, 8:]], axis=1)
+        if plain is not digests and has_duplicates(self._plain):
             _, first, counts = np.unique(as_values(self._plain), return_index=True, return_counts=True)
             alike = self._plain == self._plain[first[counts > 1][0]]
             texts = self.id_texts().filter(pa.array(alike.all(axis=1))).to_pylist()

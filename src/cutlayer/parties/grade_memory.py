@@ -55,23 +55,29 @@ class GradeMemory:
         Args:
             name: Name of its draws, the same in a run that is begun again.
             job: Digest of the job.
-            digests: Digests of the ids, uint8 (n, 16); none where a release was refused.
+            digests: Digests of the ids, as `PartyTable.graded`, uint8 (n, 16); none where a release was refused.
             graded: Its grades.
         """
-        words, grades, files = _words(digests), graded.grades, self._files()
+        words, files = _words(digests), self._files()
+        order = np.argsort(words, kind="stable")
+        words, grades = words[order], graded.grades[order]
         known = [path for path in files if _name_of(path) == name]
         if known and not len(words):
             return
         if known:
             # Of fewer rows than before, as in a pilot of the same draws: what was released stays released.
             before, graded_before, _ = _read(known[0])
-            others = ~np.isin(before, words)
+            others = _among(before, words) < 0
             words, grades = np.r_[before[others], words], np.r_[graded_before[others], grades]
         order = np.argsort(words, kind="stable")
         number = max((int(path.name.partition("-")[0]) for path in files), default=0) + 1
         path = known[0] if known else self.folder / f"{number:06d}-{name}.safetensors"
         header = _Header(job, graded.bands, graded.epsilon)
         _write(path, words[order], grades[order], header)
+
+    def has(self, name: str) -> bool:
+        """Whether a release was noted."""
+        return any(_name_of(path) == name for path in self._files())
 
     def others(self, name: str, digests: Digests) -> tuple[list[Graded], dict[str, float | None]]:
         """The grades of rows in all releases but one, the oldest first, and the epsilon of every release by its name.
@@ -90,8 +96,8 @@ class GradeMemory:
             names[other := _name_of(path)] = header.epsilon
             if other == name or not len(known):
                 continue
-            at = np.minimum(np.searchsorted(known, words), len(known) - 1)
-            of_rows = np.where(known[at] == words, grades[at], -1)
+            at = _among(words, known)
+            of_rows = np.where(at >= 0, grades[at], -1)
             if (of_rows >= 0).any():
                 found.append(Graded(of_rows, header.bands, header.epsilon))
         return found, names
@@ -102,7 +108,7 @@ class GradeMemory:
         with self._locked_if_there():
             for path in self._files():
                 words, grades, header = _read(path)
-                stay = ~np.isin(words, gone)
+                stay = _among(words, np.sort(gone)) < 0
                 if not stay.all():
                     _write(path, words[stay], grades[stay], header)
 
@@ -125,12 +131,20 @@ def _name_of(path: Path) -> str:
 
 
 def _words(digests: Digests) -> npt.NDArray[np.int64]:
-    """The first 8 bytes of each digest (n, 16), int64 (n,)."""
-    return np.ascontiguousarray(digests[:, :8]).view("<i8")[:, 0].astype(np.int64)
+    """The last 8 bytes of each digest (n, 16), int64 (n,)."""
+    return np.ascontiguousarray(digests[:, 8:]).view("<i8")[:, 0].astype(np.int64)
+
+
+def _among(words: npt.NDArray[np.int64], known: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Where each of some words is among others, which are ascending, int64 (n,); -1 for those that are not."""
+    if not len(known):
+        return np.full(len(words), -1)
+    at = np.minimum(np.searchsorted(known, words), len(known) - 1)
+    return np.where(known[at] == words, at, -1)
 
 
 def _write(path: Path, words: npt.NDArray[np.int64], grades: npt.NDArray[np.int64], header: _Header) -> None:
-    tensors = {"rows": torch.from_numpy(words), "grades": torch.from_numpy(grades.astype(np.uint8))}
+    tensors = {"ids": torch.from_numpy(words), "grades": torch.from_numpy(grades.astype(np.uint8))}
     epsilon = "" if header.epsilon is None else header.epsilon.hex()
     write_tensors(path, tensors, {"job": header.job, "bands": f"{header.bands}", "epsilon": epsilon})
 
@@ -140,7 +154,7 @@ def _read(path: Path) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], _He
         tensors, header = read_tensors(path)
         epsilon = float.fromhex(header["epsilon"]) if header["epsilon"] else None
         read = _Header(header["job"], int(header["bands"]), epsilon)
-        return tensors["rows"].numpy(), tensors["grades"].numpy().astype(np.int64), read
+        return tensors["ids"].numpy(), tensors["grades"].numpy().astype(np.int64), read
     except (OSError, ValueError, KeyError, OverflowError) as damage:
         remedy = "restore it from a backup, or remove it: its release then counts as one whose grades are not known"
         raise CheckpointError(f"{path} is damaged ({damage}); {remedy}") from None
