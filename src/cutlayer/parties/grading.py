@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from cutlayer.config import Job
 from cutlayer.data.batches import evaluation_batches
 from cutlayer.data.encoding import Encoder
-from cutlayer.data.ids import Digests
 from cutlayer.data.store import Store
 from cutlayer.kernels.noise.aes import derive
 from cutlayer.kernels.noise.score_bands import bands_for
@@ -24,12 +23,12 @@ from cutlayer.models.bottom_fits import limits_of
 from cutlayer.models.grade import GradeBottom
 from cutlayer.parties.carried import carried, check_limits, check_names
 from cutlayer.parties.carried_together import Graded, with_former
-from cutlayer.parties.grade_memory import GradeMemory
+from cutlayer.parties.grade_memory import GradeMemory, Rows, valued
 from cutlayer.parties.session.checkpoint import CARRIED, DRAWN
 from cutlayer.parties.session.local import EVALUATION_ROWS
 from cutlayer.protections.grade_dp import GradeDP, name_of
 from cutlayer.storage.durable import write_whole
-from cutlayer.storage.row_arrays import chunks_of
+from cutlayer.storage.row_arrays import chunks_of, gathered
 from cutlayer.storage.row_tensors import empty_rows, rows_of
 from cutlayer.workers import in_threads
 
@@ -131,22 +130,27 @@ class Grading:
         bands = bands_for(self.epsilon, self._bottom.most)
         own, memory = Graded(grades.numpy(), bands, self.epsilon), side.local.grades
         with memory.locked() if memory is not None else nullcontext():
-            ids = setup.ids(torch.arange(setup.store.rows)).numpy() if memory else None
             if setup.encoder is not None:
-                self._check(own, setup.encoder, memory, ids)
+                self._check(own, setup.encoder, memory)
             self._draw_by(self._drawn_by)
-            if memory is not None and ids is not None:
+            if memory is not None:
                 side.state.charge()  # what a budget refuses is never sent
-                rows = self._released_rows.numpy()
-                sent = own._replace(grades=own.grades[rows])
-                memory.keep(self.name, side.job.digest(), ids[rows], sent)
+                sent = own._replace(grades=own.grades[self._released_rows.numpy()])
+                memory.keep(self.name, side.job.digest(), self._rows(self._released_rows), sent)
 
-    def _check(self, own: Graded, encoder: Encoder, memory: GradeMemory | None, ids: Digests | None) -> None:
+    def _rows(self, rows: Tensor) -> Rows:
+        """Some rows, by which releases of several jobs are joined."""
+        setup = self._side.setup
+        columns = () if setup.encoder is None else valued(setup.encoder)
+        values = self._side.local.table.values_of(gathered(setup.digests, rows.numpy()))
+        return Rows(setup.ids(rows).numpy(), columns, values)
+
+    def _check(self, own: Graded, encoder: Encoder, memory: GradeMemory | None) -> None:
         side, store = self._side, self._side.setup.store
         of: Literal["labels", "columns"] = "columns" if self._labels is None else "labels"
         found = carried(store, encoder, own.grades, self.epsilon, own.bands, of)
-        if memory is not None and ids is not None and side.local.all_runs is not None:
-            former, names = memory.others(self.name, ids)
+        if memory is not None and side.local.all_runs is not None:
+            former, names = memory.others(self.name, self._rows(torch.arange(store.rows)))
             unknown = side.local.all_runs.grades_apart_from(names)
             found = with_former(found, store, encoder, own, former, unknown)
         write_whole(side.checkpoints.folder / CARRIED, found.model_dump_json(indent=1))
@@ -159,7 +163,7 @@ class Grading:
         if memory is not None and self._drawing is not None and self._drawing.draws is not None:
             with memory.locked():
                 none = Graded(np.zeros(0, np.int64), 0, self.epsilon)
-                memory.keep(self._drawing.draws, side.job.digest(), np.zeros((0, 16), np.uint8), none)
+                memory.keep(self._drawing.draws, side.job.digest(), Rows(np.zeros((0, 16), np.uint8)), none)
 
 
 def grading_of(side: PassiveSide) -> Grading | None:

@@ -158,10 +158,10 @@ def answer(side: PredictionSide, serving: Serving, port: Port) -> Generator[Port
     yield from agree_order_passive(port, aligned.row_ids(side.table), bottom.width)
     yield from _compare_trainings(side, [port], bottom.width)
     store = side.store(aligned.positions)
-    digests = None if side.table.id_kind == "row" else gathered(side.table.digests, aligned.positions)
-    if digests is not None and grades_rows(side.job, side.name):
-        digests = side.table.graded(digests)
-    embed = RowEmbedder(bottom, store, digests)
+    own = gathered(side.table.digests, aligned.positions)
+    graded = grades_rows(side.job, side.name) and side.table.id_kind != "row"
+    embed = RowEmbedder(bottom, store, side.table.graded(own) if graded else None)
+    embed.values = side.table.values_of(own)
     note_grades(side.job, serving.folder, side.name, side.model.encoder, embed, side.table)
     port.compression = packing_of(side.job, side.name) if grades_rows(side.job, side.name) else None
     with serving.prediction() as prediction:

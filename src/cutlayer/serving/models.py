@@ -18,6 +18,7 @@ from cutlayer.config import Job
 from cutlayer.config.phases import Phase
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.ids import DIGEST_BYTES, Digests
+from cutlayer.data.row_values import ValuesOf
 from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError, RunFolderError
 from cutlayer.kernels.rows.grade_columns import columns_of_grades
@@ -262,11 +263,13 @@ class RowEmbedder:
 
     Attributes:
         grades: Grades of all rows where they are known, int64 (n,).
+        values: Words of the values of all rows, where the table is at hand.
     """
 
     def __init__(self, bottom: BottomModel, store: Store, digests: Digests | None = None) -> None:
         self.bottom, self.store, self.digests = bottom, store, digests
         self.grades: Tensor | None = None
+        self.values: ValuesOf = lambda _: None
 
     def __call__(self, rows: Tensor) -> Tensor:
         """Embeddings of rows, int64 (m,) -> (m, width)."""

@@ -10,6 +10,7 @@ from cutlayer.kernels.noise.score_bands import bands_for
 from cutlayer.models.grade import GradeBottom
 from cutlayer.parties.carried import check_limits
 from cutlayer.parties.carried_together import Graded, with_former
+from cutlayer.parties.grade_memory import Rows, valued
 from cutlayer.parties.grading import checked_limits, grades_of_rows
 from cutlayer.parties.session.checkpoint import RELEASED, Checkpoints
 from cutlayer.protections.grade_dp import GradeDP
@@ -55,14 +56,19 @@ def note_grades(
     embed.grades = grades_of_rows(bottom, embed.store, embed.ids)
     epsilon = next((p.settings.epsilon for p in chain_of(job, party).protections if isinstance(p, GradeDP)), None)
     own = Graded(embed.grades.numpy(), bands_for(epsilon, bottom.most), epsilon)
+    columns = () if encoder is None else valued(encoder)
     with memory.locked():
-        former, _ = memory.others(name, embed.digests if table is None else table.graded(table.digests))
+        whole = embed
+        if table is not None:
+            whole = RowEmbedder(bottom, embed.store, table.graded(table.digests))
+            whole.values = table.values_of(table.digests)
+        former, _ = memory.others(name, Rows(whole.digests, (), whole.values))
         if former and encoder is not None:
-            store, every = embed.store, own
+            every = own
             if table is not None:
-                whole = RowEmbedder(bottom, store := table.encode_all(), table.graded(table.digests))
-                every = own._replace(grades=grades_of_rows(bottom, store, whole.ids).numpy())
+                whole.store = table.encode_all()
+                every = own._replace(grades=grades_of_rows(bottom, whole.store, whole.ids).numpy())
             alone = Carried(grades=own.bands, epsilon=epsilon, bits=0.0, attributes=())
-            found = with_former(alone, store, encoder, every, former)
+            found = with_former(alone, whole.store, encoder, every, former)
             check_limits(found, checked_limits(job, party), party)
-        memory.keep(name, job.digest(), embed.digests, own)
+        memory.keep(name, job.digest(), Rows(embed.digests, columns, embed.values), own)
