@@ -34,6 +34,7 @@ from cutlayer.data.packed import packed
 from cutlayer.data.prepared import ENCODER, Prepared, reusable_store
 from cutlayer.data.profile import ColumnProfile, column_notes, column_profiles, unseen_notes
 from cutlayer.data.row_keys import RowKeys, has_key
+from cutlayer.data.row_values import ValuesOf, ValueWords, value_words
 from cutlayer.data.sources import open_source
 from cutlayer.data.sources.aggregated import AggregatedSource
 from cutlayer.data.store import Store, write_store
@@ -203,16 +204,30 @@ class PartyTable:
         """
         if self.id_kind in ("integer", "row"):
             return digests
+        every: Digests = self._plain[self._rows_of(digests)]
+        return every
+
+    def values_of(self, digests: Digests) -> ValuesOf:
+        """Words of the values of rows, by the digests of their ids, uint8 (m, 16), for any columns that were read."""
+
+        def words(names: Sequence[str]) -> ValueWords | None:
+            if not {*names} <= {*self._table.schema.names}:
+                return None
+            return value_words(self._table.batches(names))[self._rows_of(digests)]
+
+        return words
+
+    def _rows_of(self, digests: Digests) -> Positions:
         stated = as_values(self.digests)
         order = np.argsort(stated)
-        every: Digests = self._plain[order[np.searchsorted(stated, as_values(digests), sorter=order)]]
-        return every
+        return order[np.searchsorted(stated, as_values(digests), sorter=order)]
 
     def graded(self, digests: Digests) -> Digests:
         """Digests by which grades of rows are drawn and counted, uint8 (m, 16): the same however an id is written.
 
         They are of this party's own ids and of no peer's: whoever can have a row drawn anew under each spelling of its
-        id reads its grade by the mean. By the rule `none`, each spelling is a row.
+        id reads its grade by the mean. By the rule `none`, each spelling is a row: then the last half alone, by which
+        the rows of several jobs are joined, is that of `plain`.
 
         Args:
             digests: Digests of ids of this table, uint8 (m, 16).
@@ -220,9 +235,10 @@ class PartyTable:
         Raises:
             DataError: Two ids of the table differ in spelling alone.
         """
-        if self._id is None or "none" in re.split(r"\W", self.id_rule):
-            return digests
-        if (plain := self.plain(digests)) is not digests and has_duplicates(self._plain):
+        plain = self.plain(digests)
+        if "none" in re.split(r"\W", self.id_rule):
+            return np.concatenate([digests[:, :8], plain[:, 8:]], axis=1)
+        if plain is not digests and has_duplicates(self._plain):
             _, first, counts = np.unique(as_values(self._plain), return_index=True, return_counts=True)
             alike = self._plain == self._plain[first[counts > 1][0]]
             texts = self.id_texts().filter(pa.array(alike.all(axis=1))).to_pylist()
