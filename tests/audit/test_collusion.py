@@ -13,6 +13,7 @@ from cutlayer.config import Job, validated
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.report.build import build
+from cutlayer.report.card.build import build_card
 from cutlayer.report.html import render_html
 from cutlayer.report.terminal import print_report
 from cutlayer.results.audit import RunAudit
@@ -20,7 +21,6 @@ from cutlayer.results.leaks import Attacker
 from cutlayer.results.report import Report
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
-from cutlayer_annex.build import build_card
 from tests.parties.runs import ACTIVE, KEY, make_job, raw_job, tables
 from tests.report.reading import answers
 

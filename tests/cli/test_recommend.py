@@ -27,7 +27,6 @@ from cutlayer_sweep.recommend import candidates, halving
 from cutlayer_sweep.recommend.candidates import UNDEFENDED, Candidates
 from cutlayer_sweep.recommend.result import Limits, Measured, parse_guarantee
 from cutlayer_sweep.recommend.wording import recommended_diff
-from tests.models.estimator_rows import fit_briefly
 
 SEED = 1
 ANY, COVERED = Limits(0.6, None, 0.01), Limits(0.6, None, 0.01, guarantee=2.0)
@@ -395,7 +394,6 @@ def test_a_regression_has_the_candidates_that_are_defined_for_values(place):
 )
 def test_a_real_search(place, monkeypatch, changes, candidate, metric):
     """One candidate and the undefended job are really trained and attacked; columns by one attack, of many."""
-    fit_briefly(monkeypatch)
     monkeypatch.setattr(candidates, "column_attacks", lambda *_, **__: ("inversion",))
     place.change(changes)
     kept = {UNDEFENDED, candidate}

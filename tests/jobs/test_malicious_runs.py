@@ -17,12 +17,12 @@ from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.parties.guards.guard import AlarmWarning
 from cutlayer.report.build import build
+from cutlayer.report.card.build import build_card
 from cutlayer.report.sections.malicious import malicious, sentences
 from cutlayer.results.malicious import MaliciousResult
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.malicious_runs import attacked_jobs
-from cutlayer_annex.build import build_card
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, raw_job, tables
 
 TELCO, SHOP = PASSIVES[:2]

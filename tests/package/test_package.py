@@ -60,7 +60,7 @@ def test_the_wheel_holds_the_package_and_no_data_but_the_demo(dist: Path) -> Non
     modules = {f"cutlayer/{path.relative_to(SOURCE).as_posix()}" for path in SOURCE.rglob("*.py")}
     assert modules <= inside
     assert all(name.startswith("cutlayer/") for name in inside)
-    data = ("py.typed", "demo/job.yaml", "report/templates/report.html.j2")
+    data = ("py.typed", "demo/job.yaml", "report/templates/report.html.j2", "report/card/fields.yaml")
     assert {f"cutlayer/{name}" for name in data} <= inside
     assert [name for name, size in found.items() if size > 100_000] == ["cutlayer/demo/adult.parquet"]
     assert sum(path.stat().st_size for path in dist.glob("*.whl")) < 2_160_000

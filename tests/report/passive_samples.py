@@ -9,7 +9,7 @@ from cutlayer.alignment.disclosure import AlignmentRecord, LinkIds, TableSize
 from cutlayer.attacks.knowledge import Need
 from cutlayer.results.features import ColumnValue, FeatureResult
 from cutlayer.results.passive import MessageCount, PartReleases, PassiveReport, PassiveRun, RowsOfTable
-from cutlayer.results.run import PartyColumns
+from cutlayer.results.privacy_card import PartyColumns
 
 ALIGNED = AlignmentRecord(
     method="psi",

@@ -28,7 +28,12 @@ from cutlayer.jobs.links import LinkOptions
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.jobs.party import run_party
 from cutlayer.report.build import build
-from cutlayer.report.evidence import AttackEvidence, evidence_of, learns_of
+from cutlayer.report.card import PrivacyCard, annex_html, annex_markdown, build_card
+from cutlayer.report.card.facts import card_facts
+from cutlayer.report.card.passive import passive_card
+from cutlayer.report.card.small_groups import MIN_ROWS, shown_groups
+from cutlayer.report.card.subgroups import subgroups_of
+from cutlayer.report.evidence import evidence_of, learns_of
 from cutlayer.report.grading import rebuilding
 from cutlayer.report.headline import headline
 from cutlayer.report.html import render_html
@@ -38,16 +43,12 @@ from cutlayer.report.sections.words import TERMS
 from cutlayer.report.story import print_story
 from cutlayer.results.leaks import Baseline
 from cutlayer.results.passive import MessageCount
+from cutlayer.results.privacy_card import AttackEvidence
 from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.tables import open_table
-from cutlayer_annex.dpia import PrivacyCard, annex_html, annex_markdown, build_card
-from cutlayer_annex.facts import card_facts
-from cutlayer_annex.passive import passive_card
-from cutlayer_annex.small_groups import MIN_ROWS, shown_groups
-from cutlayer_annex.subgroups import subgroups_of
 from tests import browser
 from tests.report.passive_samples import passive_report
 from tests.report.samples import binary, hostile, multiclass, regression
@@ -397,8 +398,8 @@ def test_subgroups_add_up_and_small_ones_are_not_shown(run: Path, card: PrivacyC
 def test_metrics_of_one_group_of_all_rows_are_those_of_the_run(
     run: Path, card: PrivacyCard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cutlayer_annex.small_groups.MIN_ROWS", 1)
-    monkeypatch.setattr("cutlayer_annex.subgroups._values", lambda *_: np.array(["all"] * 15))
+    monkeypatch.setattr("cutlayer.report.card.small_groups.MIN_ROWS", 1)
+    monkeypatch.setattr("cutlayer.report.card.subgroups._values", lambda *_: np.array(["all"] * 15))
     folder = RunFolder.open(run)
     (group,) = subgroups_of(load_closed_job(run / "job.yaml"), folder)
     row = folder.summary.utility.row(RunKind.THIS_RUN)
@@ -465,22 +466,22 @@ def test_no_sum_of_shown_groups_is_about_a_few_rows(seed: int) -> None:
 
 
 def test_the_row_of_a_group_of_one_does_not_follow_from_the_others(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cutlayer_annex.small_groups.MIN_ROWS", 5)
-    monkeypatch.setattr("cutlayer_annex.subgroups._values", lambda *_: np.array(["a"] * 14 + ["b"]))
+    monkeypatch.setattr("cutlayer.report.card.small_groups.MIN_ROWS", 5)
+    monkeypatch.setattr("cutlayer.report.card.subgroups._values", lambda *_: np.array(["a"] * 14 + ["b"]))
     folder = RunFolder.open(run)
     job, row = load_closed_job(run / "job.yaml"), folder.summary.utility.row(RunKind.THIS_RUN)
     assert row is not None
     total = row.metrics["log_loss"]
     assert total is not None
     # Were group a shown, the loss of the single row of b would be that of all rows less that of a.
-    monkeypatch.setattr("cutlayer_annex.subgroups.shown_groups", lambda _: [np.array([True, False])])
+    monkeypatch.setattr("cutlayer.report.card.subgroups.shown_groups", lambda _: [np.array([True, False])])
     shown, hidden = subgroups_of(job, folder)
     assert shown.metrics["log_loss"] is not None
     given_away = 15 * total - 14 * shown.metrics["log_loss"]
-    monkeypatch.setattr("cutlayer_annex.subgroups.shown_groups", lambda _: [np.array([True, True])])
+    monkeypatch.setattr("cutlayer.report.card.subgroups.shown_groups", lambda _: [np.array([True, True])])
     _, itself = subgroups_of(job, folder)
     assert given_away == pytest.approx(itself.metrics["log_loss"])
-    monkeypatch.setattr("cutlayer_annex.subgroups.shown_groups", shown_groups)
+    monkeypatch.setattr("cutlayer.report.card.subgroups.shown_groups", shown_groups)
     assert [(group.rows, group.metrics) for group in subgroups_of(job, folder)] == [(None, {})] * 2
     assert hidden.rows is None
 

@@ -8,14 +8,14 @@ import pytest
 
 from cutlayer.data.carried import Carried, CarriedAttribute
 from cutlayer.errors import RunFolderError
+from cutlayer.report.card.annex import annex_html, annex_markdown
+from cutlayer.report.card.passive import passive_card
 from cutlayer.report.carried import carried_section
 from cutlayer.report.passive.build import build_passive
 from cutlayer.report.passive.page import passive_html, passive_markdown
 from cutlayer.report.section import Fold
 from cutlayer.report.sections import sections_of
 from cutlayer.results.report import Report
-from cutlayer_annex.annex import annex_html, annex_markdown
-from cutlayer_annex.passive import passive_card
 from tests.report.passive_samples import passive_report
 from tests.report.samples import binary
 from tests.report.test_passive import folder_of

@@ -14,13 +14,13 @@ from rich.console import Console
 from cutlayer.accounting import Entry, GaussianRelease, Ledger, ReleasePlan
 from cutlayer.attacks.knowledge import Need
 from cutlayer.errors import ConfigError, CutlayerError, RunFolderError
+from cutlayer.report.card import build_card
 from cutlayer.report.passive.build import build_passive
 from cutlayer.report.passive.headline import passive_headline
 from cutlayer.report.passive.page import passive_html, passive_markdown, print_passive
 from cutlayer.report.passive.reach import weakest_first
 from cutlayer.results.audit import PassiveAudit, SkippedAttack
 from cutlayer.training.folder import RunFolder
-from cutlayer_annex.dpia import build_card
 from tests.report.passive_samples import exact, passive_report, passive_run, rebuilt
 
 POPULATION = (Need.POSITIVE_SHARE,)
@@ -95,6 +95,7 @@ def test_what_was_sent_learned_proved_and_matched_is_stated() -> None:
         "telco learned that 180 of its 230 ids are in the table of bank, and that 50 are not.",
         total.statement[1:40],
         total.condition,
+        "[ for the controller ]",
     ):
         assert text in page, text
     printed = io.StringIO()

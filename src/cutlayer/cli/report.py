@@ -35,19 +35,37 @@ def report(path: Path, *, markdown: bool = False, purpose: Purpose | None = None
 
     Args:
         markdown: Print the report's tables as Markdown.
-        purpose: dpia: write the privacy card and its annex for a data-protection impact assessment (extra annex).
+        purpose: dpia: write the privacy card and its annex for a data-protection impact assessment.
 
     Example: cutlayer report runs/job --markdown
     """
     from cutlayer.training.folder import RunFolder
 
     if purpose is Purpose.DPIA:
-        from cutlayer.config.extras import part
-
-        write_annex = part("annex", "dpia", "--for dpia")
-        write_annex(RunFolder.open(path), as_json=json, as_markdown=markdown)
+        _card(RunFolder.open(path), as_json=json, as_markdown=markdown)
         return
     raise typer.Exit(finish(RunFolder.open(path), as_json=json, as_markdown=markdown))
+
+
+def _card(folder: RunFolder, *, as_json: bool, as_markdown: bool) -> None:
+    """Write the privacy card and its annex, and show who could learn what."""
+    from cutlayer.report.card import annex_markdown, build_card, write_card
+    from cutlayer.report.rounding import plain
+
+    with folder.locked("a report"):
+        card = build_card(folder.path)
+        paths = write_card(card, folder.path)
+    if as_json:
+        emit(card.model_dump(mode="json"))
+        return
+    if as_markdown:
+        sys.stdout.write(annex_markdown(card))
+        return
+    console = Console()
+    for sentence in (card.statement, *card.learns):
+        console.print(plain(sentence), highlight=False, markup=False)
+    blanks = sum(field.value is None for field in card.fields)
+    say(f"{blanks} fields are blank: for the controller", *(f"{kind:<9}{path}" for kind, path in paths.items()))
 
 
 def finish(

@@ -37,10 +37,10 @@ def schema(of: Subject = Subject.JOB, *, json: bool = False) -> None:
 
 def result_schema(of: Subject) -> dict[str, Any]:
     """The schema of a file of results."""
-    from cutlayer.config.extras import part
     from cutlayer.results.audit import Audit
     from cutlayer.results.document import Document
     from cutlayer.results.passive import PassiveReport
+    from cutlayer.results.privacy_card import PrivacyCard
     from cutlayer.results.report import Report
     from cutlayer.results.summary import Summary
 
@@ -49,11 +49,9 @@ def result_schema(of: Subject) -> dict[str, Any]:
         Subject.AUDIT: Audit,
         Subject.REPORT: Report,
         Subject.PASSIVE_REPORT: PassiveReport,
+        Subject.PRIVACY_CARD: PrivacyCard,
     }
-    card = Subject.PRIVACY_CARD
-    kind = part("annex", card, f"schema {card}") if of is card else kinds[of]
-    schema: dict[str, Any] = kind.model_json_schema(mode="serialization")
-    return schema
+    return kinds[of].model_json_schema(mode="serialization")
 
 
 def described(schema: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,6 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "serve": ("cutlayer_serve", "fastapi", "uvicorn", "prometheus_client"),
     "sweep": ("cutlayer_sweep", "optuna"),
     "sql": ("sqlalchemy",),
-    "annex": ("cutlayer_annex",),
     "export": ("cutlayer_export",),
     "onnx": ("cutlayer_export", "onnx", "onnxscript"),
     "sklearn": ("skops",),
@@ -53,7 +52,7 @@ def remedy_of(extra: str) -> str:
     folder = package.removeprefix("cutlayer_")
     if folder == package:
         return command
-    own = {"serve": "[http]", "sweep": ""}.get(extra, f"[{extra}]" if len(EXTRAS[extra]) > 1 else "")
+    own = {"serve": "[http]", "export": "", "nvflare": "", "sweep": ""}.get(extra, f"[{extra}]")
     return f"{command}, or in a checkout pip install './plugins/{folder}{own}'"
 
 

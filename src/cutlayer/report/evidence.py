@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Literal
 
 from cutlayer.attacks import REGISTRY
 from cutlayer.attacks.knowledge import condition, in_words
@@ -16,11 +15,9 @@ from cutlayer.results.completion import best
 from cutlayer.results.features import FeatureResult
 from cutlayer.results.leaks import LeakResult
 from cutlayer.results.metric_names import name_of
-from cutlayer.results.number import Bounded, Number
+from cutlayer.results.privacy_card import AttackEvidence, Threat
 from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind
-
-Threat = Literal["label inference", "reconstruction", "attribute inference", "membership", "model completion"]
 
 _COMPARED = {
     "binary": ("which of two rows with different labels has which label", ""),
@@ -31,56 +28,6 @@ _COMPARED = {
     "regression": ("which of two rows has the larger label", ""),
 }
 """Comparison that a leak is a share of, by the kind of the labels."""
-
-
-class AttackEvidence(Bounded):
-    """One attack, with what its result compares with.
-
-    Attributes:
-        threat: What it tries to learn.
-        owner: Party whose secret it is.
-        attacker: Party that attacks, or parties that do so together.
-        together: The parties that attack together, by pooling what they hold; empty where one party attacks.
-        subject: Message or model that it reads.
-        attack: Name of the attack.
-        attack_does: What it reads and does, in a sentence; empty for an attack that is not known here.
-        knowledge: What the attacker was given besides.
-        given: What it must know of single rows, in a few words; empty where it needs to know none.
-        metric: `leak` (max(AUC, 1 - AUC)), or another metric by name.
-        value: What it reached.
-        low: Lower bound of its 95 % interval.
-        high: Upper bound of it.
-        control: What the same attack reaches without the secret or without the message.
-        control_is: What the control is.
-        naive: What is known without the system.
-        naive_is: What the naive baseline is.
-        undefended: What the same attack reaches without any protection; `None` where that was not trained, and where
-            this run has none.
-        rows: Number of attacked rows.
-        strongest: Whether no attack of this threat on this party reaches more beyond its control: it counts. Of attacks
-            on all columns it is the one that knows least, where it reads nearly as much as any.
-        reads: What it reads of a party's columns, in words; empty where it is not on all of them.
-    """
-
-    threat: Threat
-    owner: str
-    attacker: str
-    together: tuple[str, ...] = ()
-    subject: str
-    attack: str
-    attack_does: str = ""
-    knowledge: tuple[str, ...] = ()
-    given: str = ""
-    metric: str
-    value: Number
-    control: Number = None
-    control_is: str
-    naive: Number = None
-    naive_is: str
-    undefended: Number = None
-    rows: int | None = None
-    strongest: bool = False
-    reads: str = ""
 
 
 def evidence_of(report: Report) -> tuple[AttackEvidence, ...]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from cutlayer.data.encoding import Encoder
-from cutlayer.results.run import PartyColumns, PartyInfo
+from cutlayer.results.privacy_card import PartyColumns
+from cutlayer.results.run import PartyInfo
 from cutlayer.training.folder import RunFolder
 
 

@@ -16,8 +16,8 @@ from cutlayer.data.column_note import ColumnNote
 from cutlayer.results.audit import PassiveAudit
 from cutlayer.results.document import Document
 from cutlayer.results.number import Number
+from cutlayer.results.privacy_card import PartyColumns
 from cutlayer.results.protection import ProtectionResult
-from cutlayer.results.run import PartyColumns
 from cutlayer.results.run_files import RunFiles
 
 

@@ -11,7 +11,8 @@ from cutlayer.data.carried import Carried
 from cutlayer.results.audit import Conclusions
 from cutlayer.results.leaks import Baseline, LabelCurve, LayerLeak, LeakResult
 from cutlayer.results.number import Bounded, Number
-from cutlayer.results.run import EpochResult, PartyColumns
+from cutlayer.results.privacy_card import PartyColumns
+from cutlayer.results.run import EpochResult
 from cutlayer.results.run_files import RunFiles
 from cutlayer.results.summary import Summary
 from cutlayer.results.utility import Gain

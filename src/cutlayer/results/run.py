@@ -236,22 +236,6 @@ class PartyInfo(FrozenModel):
     notes: tuple[ColumnNote, ...] = ()
 
 
-class PartyColumns(FrozenModel):
-    """The columns of a party that went in.
-
-    Attributes:
-        party: Name of the party.
-        used: Names of the columns; `None` where the party ran elsewhere.
-        available: Number of columns of its table without id and label; `None` where the party ran elsewhere.
-        rows: Number of rows of its table.
-    """
-
-    party: str
-    used: tuple[str, ...] | None
-    available: int | None
-    rows: int
-
-
 class EpochResult(FrozenModel):
     """One epoch of one run.
 

@@ -44,8 +44,13 @@ MANY = 16_000
 MAIN_WEIGHT = 0.25
 """Weight on part of the rows below which a candidate is left out: `deep` gains most by more rows, and the others then
 had no weight in any case that was tried."""
-DEEP: Mapping[str, float] = {"learning_rate": 0.2, "max_leaf_nodes": 31, "max_features": 0.5}
-"""Trees of `deep`: an AUC of .745 in place of .723 by labels worth 42,000 rows (docs/results/first-job.md)."""
+TREES: Mapping[str, Mapping[str, float]] = {
+    "boosting": {"max_iter": 60, "learning_rate": 0.06, "max_leaf_nodes": 8, "max_features": 0.3},
+    "additive": {"max_iter": 150, "learning_rate": 0.06, "max_leaf_nodes": 2},
+    "deep": {"max_iter": 30, "learning_rate": 0.2, "max_leaf_nodes": 31, "max_features": 0.5},
+}
+"""Steps and trees of the candidates that are boosting: by those of `deep` an AUC of .745 in place of .723, by labels
+worth 42,000 rows (docs/results/first-job.md)."""
 
 
 class GradeFit(GradeLimits):
@@ -298,15 +303,11 @@ def _fits(settings: GradeFit, rows: int, classes: int, threads: int, *, are_many
     from cutlayer.models.top_estimators.linear import fit_linear
 
     steps = MAX_TREES // (classes if classes > 2 else 1)
-    slow = {"max_iter": min(60, steps), "learning_rate": 0.06, "l2_regularization": 5.0, "early_stopping": False}
-    leaf = {"min_samples_leaf": max(5, min(40, rows // 20))}
-    boosting = partial(fit_boosting, threads=threads)
-    every: Mapping[str, FitPart] = {
-        "linear": fit_linear,
-        "boosting": partial(boosting, settings={**slow, **leaf, "max_leaf_nodes": 8, "max_features": 0.3}),
-        "additive": partial(boosting, settings={**slow, **leaf, "max_leaf_nodes": 2, "max_iter": min(150, steps)}),
-        "deep": partial(boosting, settings={**slow, **leaf, **DEEP, "max_iter": min(30, steps)}),
-    }
+    slow = {"min_samples_leaf": max(5, min(40, rows // 20)), "l2_regularization": 5.0, "early_stopping": False}
+    every: dict[str, FitPart] = {"linear": fit_linear}
+    for name, trees in TREES.items():
+        of_name = {**trees, **slow, "max_iter": min(int(trees["max_iter"]), steps)}
+        every[name] = partial(fit_boosting, threads=threads, settings=of_name)
     names = settings.candidates if steps >= MIN_STEPS else ("linear",)
     return [every[name] for name in names if name != "deep" or are_many] or [fit_linear]
 

@@ -12,7 +12,7 @@ from cutlayer.errors import RunFolderError
 from cutlayer.report.carried import carried_of
 from cutlayer.results.audit import PassiveAudit
 from cutlayer.results.passive import PassiveReport, PassiveRun
-from cutlayer.results.run import PartyColumns
+from cutlayer.results.privacy_card import PartyColumns
 from cutlayer.training.file_digests import compared
 from cutlayer.training.folder import OUTCOME, RunFolder
 

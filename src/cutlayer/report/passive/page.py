@@ -8,11 +8,14 @@ from rich.console import Console
 from rich.text import Text
 
 from cutlayer.report.alignment import alignment_line
+from cutlayer.report.card.annex import framework_tables
+from cutlayer.report.card.passive import passive_card
 from cutlayer.report.markdown import escaped, section_markdown
 from cutlayer.report.page import render_page
 from cutlayer.report.passive.headline import passive_headline
 from cutlayer.report.passive.sections import passive_sections
 from cutlayer.report.rounding import date, plain
+from cutlayer.report.section import Fold, Paragraph, Section
 from cutlayer.report.terminal import print_named, print_section
 from cutlayer.results.passive import PassiveReport
 
@@ -27,9 +30,10 @@ def passive_html(report: PassiveReport) -> str:
         f"Written by Cutlayer {report.cutlayer}. This page is one file and loads nothing. `report.json` has the same. "
         f"It names columns of {report.party}: it is for {report.party}, and not for its partners."
     )
+    sections = (*passive_sections(report), _annex(report))
     heading = passive_headline(report)
     kind, aligned = f"report of {report.party}", alignment_line(report.alignment)
-    return render_page(report.name, kind, heading, passive_sections(report), meta=meta, footer=footer, verdict=aligned)
+    return render_page(report.name, kind, heading, sections, meta=meta, footer=footer, verdict=aligned)
 
 
 def passive_markdown(report: PassiveReport) -> str:
@@ -47,3 +51,15 @@ def print_passive(report: PassiveReport, console: Console) -> None:
     for section in passive_sections(report):
         print_section(section, console)
     print_named(console, ("run folder", report.folder), ("report", Path(report.folder) / "report.html"))
+
+
+def _annex(report: PassiveReport) -> Section:
+    """The fields of the frameworks, folded by framework."""
+    card = passive_card(report)
+    blanks = sum(field.value is None for field in card.fields)
+    text = (
+        f"What this folder answers of the frameworks for an impact assessment. {blanks} fields are blank: only the "
+        "controller knows them. `cutlayer report --for dpia` writes them to files of their own."
+    )
+    folds = (Fold(framework, tables) for framework, tables in framework_tables(card).items())
+    return Section("annex", "Annex for the impact assessment", (Paragraph(text, "lead"), *folds), nav="Annex")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from cutlayer.report.rounding import count
 from cutlayer.report.section import Column, Table, number, table
-from cutlayer.results.run import PartyColumns
+from cutlayer.results.privacy_card import PartyColumns
 
 MAX_NAMES = 40
 

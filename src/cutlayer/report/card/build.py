@@ -8,6 +8,10 @@ from cutlayer.config.load import load_closed_job
 from cutlayer.data.forgotten import FORGOTTEN
 from cutlayer.report.alignment import disclosed
 from cutlayer.report.build import build
+from cutlayer.report.card.facts import card_facts
+from cutlayer.report.card.fields import FORGOT, NOT_SHOWN, fields_of, registry_of
+from cutlayer.report.card.passive import passive_card
+from cutlayer.report.card.subgroups import subgroups_of
 from cutlayer.report.evidence import evidence_of, learns_of
 from cutlayer.report.headline import headline
 from cutlayer.report.passive.build import build_passive
@@ -15,13 +19,9 @@ from cutlayer.report.sections import verdict
 from cutlayer.report.sections.malicious import sentences
 from cutlayer.report.sections.protections import REPRODUCIBLE, label_free_parties
 from cutlayer.report.sections.scope import untried
+from cutlayer.results.privacy_card import PrivacyCard
 from cutlayer.results.run_files import files_statement
 from cutlayer.training.folder import RunFolder
-from cutlayer_annex.card import PrivacyCard
-from cutlayer_annex.facts import card_facts
-from cutlayer_annex.fields import FORGOT, NOT_SHOWN, fields_of, registry_of
-from cutlayer_annex.passive import passive_card
-from cutlayer_annex.subgroups import subgroups_of
 
 
 def build_card(path: Path) -> PrivacyCard:

@@ -9,11 +9,10 @@ from pydantic import Field
 
 from cutlayer.config import FrozenModel
 from cutlayer.data.carried import Carried
-from cutlayer.report.evidence import AttackEvidence
 from cutlayer.results.document import Document
-from cutlayer.results.number import Number
-from cutlayer.results.run import PartyColumns
+from cutlayer.results.number import Bounded, Number
 
+Threat = Literal["label inference", "reconstruction", "attribute inference", "membership", "model completion"]
 Origin = Literal["measured", "computed", "configured", "for the controller"]
 
 
@@ -36,6 +35,56 @@ class CardField(FrozenModel):
     origin: Origin
 
 
+class AttackEvidence(Bounded):
+    """One attack, with what its result compares with.
+
+    Attributes:
+        threat: What it tries to learn.
+        owner: Party whose secret it is.
+        attacker: Party that attacks, or parties that do so together.
+        together: The parties that attack together, by pooling what they hold; empty where one party attacks.
+        subject: Message or model that it reads.
+        attack: Name of the attack.
+        attack_does: What it reads and does, in a sentence; empty for an attack that is not known here.
+        knowledge: What the attacker was given besides.
+        given: What it must know of single rows, in a few words; empty where it needs to know none.
+        metric: `leak` (max(AUC, 1 - AUC)), or another metric by name.
+        value: What it reached.
+        low: Lower bound of its 95 % interval.
+        high: Upper bound of it.
+        control: What the same attack reaches without the secret or without the message.
+        control_is: What the control is.
+        naive: What is known without the system.
+        naive_is: What the naive baseline is.
+        undefended: What the same attack reaches without any protection; `None` where that was not trained, and where
+            this run has none.
+        rows: Number of attacked rows.
+        strongest: Whether no attack of this threat on this party reaches more beyond its control: it counts. Of attacks
+            on all columns it is the one that knows least, where it reads nearly as much as any.
+        reads: What it reads of a party's columns, in words; empty where it is not on all of them.
+    """
+
+    threat: Threat
+    owner: str
+    attacker: str
+    together: tuple[str, ...] = ()
+    subject: str
+    attack: str
+    attack_does: str = ""
+    knowledge: tuple[str, ...] = ()
+    given: str = ""
+    metric: str
+    value: Number
+    control: Number = None
+    control_is: str
+    naive: Number = None
+    naive_is: str
+    undefended: Number = None
+    rows: int | None = None
+    strongest: bool = False
+    reads: str = ""
+
+
 class SubgroupUtility(FrozenModel):
     """The held-out metrics of the rows with one value of a column.
 
@@ -52,6 +101,22 @@ class SubgroupUtility(FrozenModel):
     group: str
     rows: int | None
     metrics: Mapping[str, Number] = Field(default_factory=dict)
+
+
+class PartyColumns(FrozenModel):
+    """The columns of a party that went in.
+
+    Attributes:
+        party: Name of the party.
+        used: Names of the columns; `None` where the party ran elsewhere.
+        available: Number of columns of its table without id and label; `None` where the party ran elsewhere.
+        rows: Number of rows of its table.
+    """
+
+    party: str
+    used: tuple[str, ...] | None
+    available: int | None
+    rows: int
 
 
 class PrivacyCard(Document):

@@ -18,14 +18,14 @@ from cutlayer.data.ids import canonical_ids, digests_of
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ConfigError
 from cutlayer.problem.task import Task
+from cutlayer.report.card.small_groups import shown_groups
+from cutlayer.results.privacy_card import SubgroupUtility
 from cutlayer.results.score_table import ID
 from cutlayer.results.scores import predicted_columns
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.held_out_predictions import predictions_path, reported_ids
 from cutlayer.training.model_record import ModelRecord, record_path
 from cutlayer.training.trained import Run
-from cutlayer_annex.card import SubgroupUtility
-from cutlayer_annex.small_groups import shown_groups
 
 MAX_GROUPS = 50
 MISSING = "(missing)"

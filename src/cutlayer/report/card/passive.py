@@ -7,16 +7,16 @@ from types import SimpleNamespace
 
 from cutlayer.data.forgotten import FORGOTTEN
 from cutlayer.report.alignment import disclosed
-from cutlayer.report.evidence import AttackEvidence, feature_evidence, learns_of, ranked
+from cutlayer.report.card.facts import DRAWN, TRUST, account_facts, attack_facts, exposure, totals_without_theorem
+from cutlayer.report.card.fields import FORGOT, NOT_SHOWN, fields_of, registry_of
+from cutlayer.report.evidence import feature_evidence, learns_of, ranked
 from cutlayer.report.passive.headline import passive_headline
 from cutlayer.report.rounding import count, date, size
 from cutlayer.report.sections.protections import REPRODUCIBLE
 from cutlayer.results.audit import UNMEASURED_BY_PASSIVE
 from cutlayer.results.passive import PassiveReport
+from cutlayer.results.privacy_card import AttackEvidence, PrivacyCard
 from cutlayer.results.run_files import files_statement
-from cutlayer_annex.card import PrivacyCard
-from cutlayer_annex.facts import DRAWN, TRUST, account_facts, attack_facts, exposure, totals_without_theorem
-from cutlayer_annex.fields import FORGOT, NOT_SHOWN, fields_of, registry_of
 
 
 def passive_card(report: PassiveReport) -> PrivacyCard:

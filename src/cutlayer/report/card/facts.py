@@ -9,14 +9,13 @@ from typing import Any, get_args
 from cutlayer.accounting import DPSGD, GaussianRelease, LabelFree
 from cutlayer.accounting.total import Total
 from cutlayer.config.party import LABEL_FREE
-from cutlayer.report.evidence import AttackEvidence, Threat
 from cutlayer.report.rounding import amount, auc, count, date, metric, setting, size, times
 from cutlayer.report.sections.protections import REPRODUCIBLE, label_free_parties, without_total
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.passive import PassiveReport
+from cutlayer.results.privacy_card import AttackEvidence, PartyColumns, SubgroupUtility, Threat
 from cutlayer.results.report import Report
-from cutlayer.results.run import PartyColumns, PartyInfo, RunKind
-from cutlayer_annex.card import SubgroupUtility
+from cutlayer.results.run import PartyInfo, RunKind
 
 TRUST = "No party is trusted with the rows of another; parties are assumed to follow the protocol"
 DRAWN = "a drawn label of each training row, once,"

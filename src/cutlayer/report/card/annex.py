@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from cutlayer.report.alignment import TITLE
+from cutlayer.report.card.facts import reached, shown
 from cutlayer.report.carried import carried_section
 from cutlayer.report.markdown import escaped, section_markdown
 from cutlayer.report.page import render_page
@@ -14,8 +15,7 @@ from cutlayer.report.section import Block, Cell, Column, Items, Paragraph, Secti
 from cutlayer.report.sections.columns import columns_table
 from cutlayer.report.sections.words import TERMS
 from cutlayer.results.metric_names import name_of
-from cutlayer_annex.card import PrivacyCard
-from cutlayer_annex.facts import reached, shown
+from cutlayer.results.privacy_card import PrivacyCard
 
 BLANK = "for the controller"
 NOT_SHOWN = "What this does not show"

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from cutlayer.config.load import read_yaml
-from cutlayer_annex.card import CardField, Origin
+from cutlayer.results.privacy_card import CardField, Origin
 
 _CONTENT: dict[str, Any] = read_yaml(Path(__file__).with_name("fields.yaml"))
 NOT_SHOWN = tuple(_CONTENT["not_shown"])
