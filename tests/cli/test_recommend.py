@@ -19,11 +19,10 @@ from cutlayer.consent import allowed
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.check import check_job
 from cutlayer.protections import REGISTRY
-from cutlayer.sweeps import measure
-from cutlayer.sweeps.changes import with_changes
-from cutlayer.sweeps.metrics import TrialMetrics
 from cutlayer.training.run_ledger import ledger_of
-from cutlayer_sweep import worker
+from cutlayer_sweep import measure, worker
+from cutlayer_sweep.changes import with_changes
+from cutlayer_sweep.metrics import TrialMetrics
 from cutlayer_sweep.recommend import candidates, halving
 from cutlayer_sweep.recommend.candidates import UNDEFENDED, Candidates
 from cutlayer_sweep.recommend.result import Limits, Measured, parse_guarantee

@@ -30,7 +30,7 @@ from cutlayer.kernels.rows.grade_columns import grades_of_columns
 from cutlayer.models.bottom_fits import grade
 from cutlayer.parties.carried import carried, check_limits
 from cutlayer.parties.carried_together import Graded, with_former
-from cutlayer.parties.grade_memory import GradeMemory
+from cutlayer.parties.grade_memory import GradeMemory, Rows
 from tests.parties.interruptions import crashes_at_rename
 from tests.parties.runs import ACTIVE
 from tests.parties.test_grades import TELCO, kept, raw
@@ -344,17 +344,17 @@ def test_rows_are_forgotten(tmp_path: Path) -> None:
     memory, rng = GradeMemory(tmp_path / "grades"), np.random.default_rng(0)
     digests, grades = rng.integers(256, size=(50, 16), dtype=np.uint8), rng.integers(16, size=50)
     with memory.locked():
-        memory.keep("draws", "job", digests, Graded(grades, 16, 8.0))
-    ((known, *_), names) = memory.others("", digests[::-1])
+        memory.keep("draws", "job", Rows(digests), Graded(grades, 16, 8.0))
+    ((known, *_), names) = memory.others("", Rows(digests[::-1]))
     assert known.grades.tolist() == grades[::-1].tolist()
     assert names == {"draws": 8.0}
     memory.forget(digests[:20])
-    assert memory.others("", digests)[0][0].grades.tolist() == [-1] * 20 + grades[20:].tolist()
-    assert not memory.others("draws", digests)[0]
+    assert memory.others("", Rows(digests))[0][0].grades.tolist() == [-1] * 20 + grades[20:].tolist()
+    assert not memory.others("draws", Rows(digests))[0]
     assert [path.stat().st_mode & 0o077 for path in memory.folder.glob("*.safetensors")] == [0]
     for name in ("copy-of-1.safetensors", "._000001-draws.safetensors"):  # not the party's own
         (memory.folder / name).write_bytes(b"x")
     memory.forget_job("another")
-    assert memory.others("", digests)[0]
+    assert memory.others("", Rows(digests))[0]
     memory.forget_job("job")
-    assert memory.others("", digests) == ([], {})
+    assert memory.others("", Rows(digests)) == ([], {})

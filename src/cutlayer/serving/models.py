@@ -18,8 +18,10 @@ from cutlayer.config import Job
 from cutlayer.config.phases import Phase
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.ids import DIGEST_BYTES, Digests
+from cutlayer.data.row_values import ValuesOf
 from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError, RunFolderError
+from cutlayer.kernels.rows.grade_columns import columns_of_grades
 from cutlayer.models import BottomModel, TopModel, bottom_of, top_of
 from cutlayer.parties.session.checkpoint import RELEASED, TABLE, Checkpoints, State
 from cutlayer.problem.task import Task
@@ -258,13 +260,21 @@ class RowEmbedder:
         bottom: Bottom model.
         store: Encoded rows.
         digests: Digests of their ids, uint8 (n, 16); `None` where rows have none.
+
+    Attributes:
+        grades: Grades of all rows where they are known, int64 (n,).
+        values: Words of the values of all rows, where the table is at hand.
     """
 
     def __init__(self, bottom: BottomModel, store: Store, digests: Digests | None = None) -> None:
         self.bottom, self.store, self.digests = bottom, store, digests
+        self.grades: Tensor | None = None
+        self.values: ValuesOf = lambda _: None
 
     def __call__(self, rows: Tensor) -> Tensor:
         """Embeddings of rows, int64 (m,) -> (m, width)."""
+        if self.grades is not None:
+            return columns_of_grades(self.grades[rows], self.bottom.width)
         return self.bottom.of_rows(*self.store.gather(rows), None if self.digests is None else self.ids(rows))
 
     def ids(self, rows: Tensor) -> Tensor:

@@ -118,12 +118,17 @@ def note_secret(run: Path, party: str, secret: Path) -> None:
     write_whole(path, f"{from_run}\n{secret.absolute()}\n")
 
 
-def forgotten_by(run: Path, party: str) -> ForgottenRows | None:
-    """The rows that a party of a run has forgotten, also after it; `None` where its secret is not on this machine."""
+def secret_by(run: Path, party: str) -> Path | None:
+    """File of the secret of a party of a run; `None` where it is not on this machine."""
     path = run / "checkpoint" / party / _PLACE
     places = path.read_text(errors="replace").splitlines() if path.exists() else []
     found = (run / place for place in places[:2] if "\0" not in place)
-    secret = next((each for each in found if each.is_file()), None)
+    return next((each for each in found if each.is_file()), None)
+
+
+def forgotten_by(run: Path, party: str) -> ForgottenRows | None:
+    """The rows that a party of a run has forgotten, also after it; `None` where its secret is not on this machine."""
+    secret = secret_by(run, party)
     return None if secret is None else ForgottenRows(secret)
 
 
