@@ -31,7 +31,7 @@ from cutlayer.protections.label_memory.memory import LabelMemory
 from cutlayer.results.provenance import Provenance, beside
 from cutlayer.storage.durable import locked
 from cutlayer.training.folder import RunFolder
-from cutlayer.training.forgetting import Forgetting
+from cutlayer.training.forgetting import Forgetting, ForgottenRuns
 from cutlayer.training.keys import Keys, grades_of, label_folder, load_or_make
 from cutlayer.training.tables import open_table
 
@@ -83,6 +83,8 @@ class Deleting:
         mark = Forgetting.begin(self.base, what, rows, (path.name for path in self._runs()))
         if mark.deleted is not None:
             return mark
+        for name in self.names:
+            ForgottenRuns(self.keys.secret_of(name, self.job.parties[name])).add(self.job.digest())
         for name, listed in forgotten.items():
             self._forget_rows(name, listed)
         for name in self.names:  # by its own wish alone: else a partner could have what limits hold by forgotten

@@ -9,8 +9,10 @@ from pathlib import Path
 
 from pydantic import Field
 
+from cutlayer.accounting.run_store import MARKER, NAME, RunStore, number_in
 from cutlayer.config import FrozenModel
 from cutlayer.errors import RunFolderError
+from cutlayer.storage.checksum import seal, unseal
 from cutlayer.storage.durable import make_folder, write_whole
 from cutlayer.storage.json_values import parse_json
 
@@ -81,6 +83,49 @@ class Forgetting(FrozenModel):
         except (OSError, ValueError, TypeError):
             wanted = f"the mark of a forgetting in {path}"
             raise RunFolderError.expected(wanted, "other content", "restore it") from None
+
+
+class ForgottenRuns:
+    """The runs of jobs of which rows were forgotten: a copy of one that comes back is used for nothing.
+
+    Beside a party's secret it is noted up to which line of the ledger of all runs those of a job are.
+
+    Args:
+        secret: File of the party's long-lived secret.
+    """
+
+    def __init__(self, secret: Path) -> None:
+        self.path = secret.with_name(f"{secret.name}.forgotten_runs")
+        self._store = RunStore(secret.parent / NAME)
+
+    def add(self, job: str) -> None:
+        """Note the runs of a job so far, by its digest; on disk when this returns."""
+        make_folder(self.path.parent)
+        write_whole(self.path, seal({**self._read(), job: self._store.last}))
+
+    def check(self, job: str, party_folder: Path) -> None:
+        """Refuse a run that was forgotten.
+
+        Args:
+            job: Digest of its job.
+            party_folder: The party's folder in the run folder.
+
+        Raises:
+            RunFolderError: It was, or the list is damaged.
+            CheckpointError: The run does not name its line as it was written.
+        """
+        marker = party_folder / MARKER
+        if job in (known := self._read()) and marker.exists() and number_in(marker) <= known[job]:
+            wanted = f"a run of which no row was forgotten in {party_folder.parents[1]}"
+            raise RunFolderError.expected(wanted, "a copy of one from before", "delete it, and run the job again")
+
+    def _read(self) -> dict[str, int]:
+        try:
+            return {str(job): int(line) for job, line in unseal(self.path.read_bytes()).items()}
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, TypeError, AttributeError):
+            raise RunFolderError.expected(f"the forgotten runs in {self.path}", "other content", "restore it") from None
 
 
 def check_not_forgetting(run: Path) -> None:

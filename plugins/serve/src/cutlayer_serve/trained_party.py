@@ -12,7 +12,7 @@ from cutlayer.config import Job
 from cutlayer.config.load import load_closed_job
 from cutlayer.errors import ConfigError
 from cutlayer.results.departure import AbsenceUtility
-from cutlayer.serving.models import PartyModel
+from cutlayer.serving.models import PartyModel, RememberedRun
 from cutlayer.training.folder import RunFolder
 from cutlayer_serve.sample import ServedSample, sample_path
 
@@ -46,6 +46,11 @@ class TrainedParty:
         if party not in job.parties:
             raise ConfigError.expected(f"a party of the run ({', '.join(job.parties)})", party)
         return cls(job, folder, party, PartyModel.load(job, folder, party))
+
+    @cached_property
+    def remembered(self) -> RememberedRun:
+        """The run as it is while it is served: it may be forgotten."""
+        return RememberedRun(self.job, self.folder, self.party)
 
     @cached_property
     def utility(self) -> Mapping[frozenset[str], AbsenceUtility]:
