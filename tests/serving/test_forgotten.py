@@ -15,7 +15,6 @@ from pyarrow import csv, parquet
 
 import cutlayer_batches as batches
 from cutlayer.accounting import log_of_run
-from cutlayer.accounting.run_store import MARKER
 from cutlayer.config import IdConfig, TableConfig
 from cutlayer.config.load import load_closed_job
 from cutlayer.data.forgotten import FORGOTTEN, ROW_FORGOTTEN, ForgottenRows
@@ -24,11 +23,10 @@ from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import DataError, RunFolderError
 from cutlayer.jobs.forget import Deleting
 from cutlayer.serving.predict import Request, predict
-from cutlayer.storage.checksum import seal, unseal
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.forgetting import ForgottenRuns
 from cutlayer.training.held_out_predictions import reported_ids
-from cutlayer.training.keys import Keys, forgotten_by
+from cutlayer.training.keys import Keys, forgotten_by, note_secret
 from cutlayer_serve.features import FeatureStore
 from cutlayer_serve.process import active_service
 from cutlayer_serve.releases import OnlineReleases
@@ -186,9 +184,9 @@ def test_a_run_after_the_forgetting_is_served(kept: Path) -> None:
     job = load_closed_job(kept / "job.yaml")
     forgotten = ForgottenRuns(kept.parent / "keys" / f"{TELCO}.key")
     forgotten.add(job.digest())
-    marker = kept / "checkpoint" / TELCO / MARKER
-    mark = unseal(marker.read_text())
-    marker.write_text(seal({**mark, "number": mark["number"] + 10}))
+    place = kept / "checkpoint" / TELCO / "secret.path"
+    place.rename(place.with_name("before"))
+    note_secret(kept, TELCO, kept.parent / "keys" / f"{TELCO}.key", job.digest())
     assert TrainedParty.open(kept, TELCO).party == TELCO
     forgotten.path.write_text("{}")
     with pytest.raises(RunFolderError, match="expected the forgotten runs in"):

@@ -115,11 +115,6 @@ class RunStore:
         self.path = path
         self.head = path.with_name(f"{path.name}.head")
 
-    @property
-    def last(self) -> int:
-        """Number of the latest line that is written down next to the file; 0 before the first."""
-        return int(self._known_head().get("number", 0))
-
     def lines(self) -> list[RunLine]:
         """The latest line of every run, in order; none where no run has released anything.
 
@@ -343,15 +338,6 @@ def _last_line(database: sqlite3.Connection) -> dict[str, Any]:
 
 def _chain_hash(previous: str, number: int, entry: str) -> str:
     return blake2b(f"{previous} {number} {entry}".encode(), digest_size=16, person=b"ledger chain").hexdigest()
-
-
-def number_in(marker: Path) -> int:
-    """Number of the line that the file of a run folder names.
-
-    Raises:
-        CheckpointError: The file is damaged.
-    """
-    return int(_read_mark(marker)["number"])
 
 
 def _read_mark(path: Path) -> dict[str, Any]:

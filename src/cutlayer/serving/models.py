@@ -29,8 +29,7 @@ from cutlayer.storage.row_arrays import chunks_of, gathered, row_array
 from cutlayer.training.file_digests import warn_of_changes
 from cutlayer.training.finetuning import checked_absent
 from cutlayer.training.folder import RunFolder
-from cutlayer.training.forgetting import ForgottenRuns
-from cutlayer.training.keys import secret_by
+from cutlayer.training.keys import check_remembered
 from cutlayer.training.model_record import ModelRecord, record_path
 from cutlayer.training.trained import RESTORE, checkpoint_of, restored
 
@@ -66,7 +65,7 @@ class PartyModel:
             ConfigError: A user's model that was not allowed, or a partner's part of a pilot: a prediction would
                 release rows that the pilot held back.
         """
-        RememberedRun(job, folder, party).check()
+        check_remembered(folder.path, party, job.digest())
         record, state = _record(job, folder, party), checkpoint_of(job, folder, party)
         begun = Checkpoints(folder.path / "checkpoint" / party, party, job.digest()).kept(TABLE)
         if party != job.active and begun is not None and "pilot" in begun[1]:
@@ -112,36 +111,6 @@ class PartyModel:
         if self.record.task is None:
             raise RunFolderError.expected("the part of the active party", f"that of {self.record.party}")
         return self.record.task.task
-
-
-class RememberedRun:
-    """A party's part of a run, which `cutlayer forget` may delete while it is in use.
-
-    Args:
-        job: Job of the run.
-        folder: Run folder.
-        party: Name of the party.
-    """
-
-    def __init__(self, job: Job, folder: RunFolder, party: str) -> None:
-        self._job, self._folder, secret = (
-            job.digest(),
-            folder.path / "checkpoint" / party,
-            secret_by(folder.path, party),
-        )
-        self._forgotten = None if secret is None else ForgottenRuns(secret)
-
-    def check(self) -> None:
-        """Refuse a run that is not there any more, or is a copy of one of which rows were forgotten.
-
-        Raises:
-            RunFolderError: It is.
-        """
-        if not self._folder.is_dir():
-            wanted, remedy = f"a part of a run in {self._folder}", "if it was forgotten, run the job again"
-            raise RunFolderError.expected(wanted, "none", remedy)
-        if self._forgotten is not None:
-            self._forgotten.check(self._job, self._folder)
 
 
 def further_models(job: Job, folder: RunFolder) -> dict[str, PartyModel]:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from pydantic import Field
 
-from cutlayer.accounting.run_store import MARKER, NAME, RunStore, number_in
 from cutlayer.config import FrozenModel
 from cutlayer.errors import RunFolderError
 from cutlayer.storage.checksum import seal, unseal
@@ -86,9 +85,9 @@ class Forgetting(FrozenModel):
 
 
 class ForgottenRuns:
-    """The runs of jobs of which rows were forgotten: a copy of one that comes back is used for nothing.
+    """How often rows of a job were forgotten: a copy of a run from before that comes back is used for nothing.
 
-    Beside a party's secret it is noted up to which line of the ledger of all runs those of a job are.
+    The list is beside a party's secret, and each run folder has the number of when its training began.
 
     Args:
         secret: File of the party's long-lived secret.
@@ -96,28 +95,19 @@ class ForgottenRuns:
 
     def __init__(self, secret: Path) -> None:
         self.path = secret.with_name(f"{secret.name}.forgotten_runs")
-        self._store = RunStore(secret.parent / NAME)
 
-    def add(self, job: str) -> None:
-        """Note the runs of a job so far, by its digest; on disk when this returns."""
-        make_folder(self.path.parent)
-        write_whole(self.path, seal({**self._read(), job: self._store.last}))
-
-    def check(self, job: str, party_folder: Path) -> None:
-        """Refuse a run that was forgotten.
-
-        Args:
-            job: Digest of its job.
-            party_folder: The party's folder in the run folder.
+    def count(self, job: str) -> int:
+        """How often rows of a job were forgotten, by its digest.
 
         Raises:
-            RunFolderError: It was, or the list is damaged.
-            CheckpointError: The run does not name its line as it was written.
+            RunFolderError: The list is damaged.
         """
-        marker = party_folder / MARKER
-        if job in (known := self._read()) and marker.exists() and number_in(marker) <= known[job]:
-            wanted = f"a run of which no row was forgotten in {party_folder.parents[1]}"
-            raise RunFolderError.expected(wanted, "a copy of one from before", "delete it, and run the job again")
+        return self._read().get(job, 0)
+
+    def add(self, job: str) -> None:
+        """Note that rows of a job are forgotten, by its digest; on disk when this returns."""
+        make_folder(self.path.parent)
+        write_whole(self.path, seal({**self._read(), job: self.count(job) + 1}))
 
     def _read(self) -> dict[str, int]:
         try:

@@ -162,7 +162,7 @@ def local_side(
         raise ConfigError(f"{wanted} are not counted in; leave --key out, or the budget")
     party_folder = folder.path / "checkpoint" / name
     if not keys.simulated:
-        note_secret(folder.path, name, secret_path)
+        note_secret(folder.path, name, secret_path, job.digest())
     return Local(
         name=name,
         table=table,

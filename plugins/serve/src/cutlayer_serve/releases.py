@@ -153,7 +153,7 @@ class OnlineReleases:
         Raises:
             RunFolderError: The run was forgotten since it was loaded.
         """
-        self.trained.remembered.check()
+        self.trained.check_remembered()
         rows = self.features.find(ids)
         if not self.protected and self.max_ids is None and (rows != ABSENT).all():
             with torch.inference_mode():

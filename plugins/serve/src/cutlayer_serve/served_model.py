@@ -101,9 +101,9 @@ class ServedModel:
         """Whether each of some ids, uint8 (n, 16), was forgotten, (n,).
 
         Raises:
-            RunFolderError: The run was: this model has learned from rows of which nothing may be left.
+            RunFolderError: The run was.
         """
-        self.trained.remembered.check()
+        self.trained.check_remembered()
         return self._gone(ids)
 
     def find(self, ids: Digests) -> npt.NDArray[np.int64]:

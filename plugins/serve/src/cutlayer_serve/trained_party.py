@@ -12,8 +12,9 @@ from cutlayer.config import Job
 from cutlayer.config.load import load_closed_job
 from cutlayer.errors import ConfigError
 from cutlayer.results.departure import AbsenceUtility
-from cutlayer.serving.models import PartyModel, RememberedRun
+from cutlayer.serving.models import PartyModel
 from cutlayer.training.folder import RunFolder
+from cutlayer.training.keys import check_remembered
 from cutlayer_serve.sample import ServedSample, sample_path
 
 
@@ -48,9 +49,16 @@ class TrainedParty:
         return cls(job, folder, party, PartyModel.load(job, folder, party))
 
     @cached_property
-    def remembered(self) -> RememberedRun:
-        """The run as it is while it is served: it may be forgotten."""
-        return RememberedRun(self.job, self.folder, self.party)
+    def _digest(self) -> str:
+        return self.job.digest()
+
+    def check_remembered(self) -> None:
+        """Refuse to go on where the run was forgotten, or deleted, since it was loaded.
+
+        Raises:
+            RunFolderError: It was: its model has learned from rows of which nothing may be left.
+        """
+        check_remembered(self.folder.path, self.party, self._digest)
 
     @cached_property
     def utility(self) -> Mapping[frozenset[str], AbsenceUtility]:
