@@ -96,6 +96,11 @@ def label_folder(secret: Path) -> Path:
     return secret.with_name(f"{secret.name}.labels")
 
 
+def releases_of(secret: Path) -> Path:
+    """Folder of the logs of what was released under a party's secret."""
+    return secret.with_name(f"{secret.name}.releases")
+
+
 def grades_of(secret: Path) -> GradeMemory:
     """The grades that were released under a party's secret."""
     from cutlayer.parties.grade_memory import GradeMemory
