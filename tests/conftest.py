@@ -229,6 +229,7 @@ BRIEF = (
     "audit",
     "batches",
     "benchmarks",
+    "cli",
     "docs",
     "estimator",
     "jobs",

@@ -63,8 +63,7 @@ PRIVATE = {**PRIVATE, "shop": PRIVATE["telco"]}
 @pytest.fixture(autouse=True)
 def same_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     """All secrets are equal, so that a run that never had the rows has the keys of the one that forgot them."""
-    monkeypatch.setattr(secrets, "token_bytes", lambda size=32: b"\7" * size)
-    monkeypatch.setattr(secrets, "token_hex", lambda size=32: "07" * size)
+    all_keys_equal(monkeypatch)
     named, runs = Local.release_log, count()
 
     def release_log(party: Local, job: Job, rows: bytes) -> ReleaseLog:
@@ -169,18 +168,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("trained")
     job = lay_out(folder, "bank", "telco")
     with pytest.MonkeyPatch.context() as patched:
-        briefly(patched)
+        all_keys_equal(patched)
         assert quietly("run", job) == 0
     return folder
 
 
-def briefly(patched: pytest.MonkeyPatch) -> None:
-    from tests.cli.jobs import audit_briefly, share_engine
-    from tests.models.estimator_rows import fit_briefly
-
-    audit_briefly(patched)
-    fit_briefly(patched)
-    share_engine(patched)
+def all_keys_equal(patched: pytest.MonkeyPatch) -> None:
     patched.setattr(secrets, "token_bytes", lambda size=32: b"\7" * size)
     patched.setattr(secrets, "token_hex", lambda size=32: "07" * size)
 
@@ -200,7 +193,7 @@ def without(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Collection[in
         folder = tmp_path_factory.mktemp("never")
         job = lay_out(folder, "bank", "telco", without=rows)
         with pytest.MonkeyPatch.context() as patched:
-            briefly(patched)
+            all_keys_equal(patched)
             assert quietly("run", job) == 0
         return folder
 

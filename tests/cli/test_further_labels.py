@@ -20,8 +20,8 @@ from cutlayer.data.carried import Carried
 from cutlayer.errors import PeerLost
 from cutlayer.jobs import execute
 from cutlayer.jobs.options import Options, Progress
-from cutlayer.sweeps.changes import JobChanges
 from cutlayer.training.keys import Keys
+from cutlayer_sweep.changes import JobChanges
 from cutlayer_sweep.variants import Variants
 from tests.cli.jobs import Place, as_yaml
 from tests.parties.runs import raw_job

@@ -19,16 +19,14 @@ from cutlayer.consent import allowed
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.check import check_job
 from cutlayer.protections import REGISTRY
-from cutlayer.sweeps import measure
-from cutlayer.sweeps.changes import with_changes
-from cutlayer.sweeps.metrics import TrialMetrics
 from cutlayer.training.run_ledger import ledger_of
-from cutlayer_sweep import worker
+from cutlayer_sweep import measure, worker
+from cutlayer_sweep.changes import with_changes
+from cutlayer_sweep.metrics import TrialMetrics
 from cutlayer_sweep.recommend import candidates, halving
 from cutlayer_sweep.recommend.candidates import UNDEFENDED, Candidates
 from cutlayer_sweep.recommend.result import Limits, Measured, parse_guarantee
 from cutlayer_sweep.recommend.wording import recommended_diff
-from tests.models.estimator_rows import fit_briefly
 
 SEED = 1
 ANY, COVERED = Limits(0.6, None, 0.01), Limits(0.6, None, 0.01, guarantee=2.0)
@@ -396,7 +394,6 @@ def test_a_regression_has_the_candidates_that_are_defined_for_values(place):
 )
 def test_a_real_search(place, monkeypatch, changes, candidate, metric):
     """One candidate and the undefended job are really trained and attacked; columns by one attack, of many."""
-    fit_briefly(monkeypatch)
     monkeypatch.setattr(candidates, "column_attacks", lambda *_, **__: ("inversion",))
     place.change(changes)
     kept = {UNDEFENDED, candidate}

@@ -28,12 +28,12 @@ from cutlayer.kernels.rows.grade_columns import grades_of_columns
 from cutlayer.protections.grade_dp import GradeDPConfig
 from cutlayer.protections.label_dp import LabelDPConfig
 from cutlayer.serving import drift, party_drift
-from cutlayer.serving.export import ARCHITECTURE, Architecture, export_part, load_part
-from cutlayer.serving.model_card import model_card
 from cutlayer.serving.models import Models, PartyModel, RowEmbedder
 from cutlayer.serving.predict import Request, predict
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
+from cutlayer_export.model_card import model_card
+from cutlayer_export.part import ARCHITECTURE, Architecture, export_part, load_part
 from cutlayer_loggers.pyfunc import RegisteredModel
 from cutlayer_loggers.registry import register
 from tests.parties.runs import ACTIVE, PASSIVES, run

@@ -144,7 +144,7 @@ def _versions(folder: Path) -> set[tuple[str, int, int, int]]:
         with suppress(OSError):
             if entry.is_file():
                 stat = Path(entry.path).stat()
-                found.add((name.as_posix(), stat.st_ino, stat.st_size, stat.st_mtime_ns))
+                found.add((name, stat.st_ino, stat.st_size, stat.st_mtime_ns))
     return found
 
 
@@ -238,17 +238,20 @@ def _digests(folder: Path, names: Container[str] | None = None) -> dict[str, str
     found = {}
     for name, entry in _files(folder):
         with suppress(OSError, UnicodeEncodeError):  # it cannot be read or named, or was removed meanwhile
-            name.as_posix().encode()
-            if (names is None or name.as_posix() in names) and entry.is_file():
-                found[name.as_posix()] = _digest(folder / name)
+            name.encode()
+            if (names is None or name in names) and entry.is_file():
+                found[name] = _digest(Path(entry.path))
     return found
 
 
-def _files(folder: Path) -> Iterator[tuple[Path, os.DirEntry[str]]]:
+def _files(folder: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """What is in a folder, by its path in it; as text, since paths take as long as the digests of small files."""
+    start = len(os.path.join(folder, ""))  # noqa: PTH118 (with what ends the name of a folder)
     for entry in entries_below(folder):
-        name = Path(entry.path).relative_to(folder)
-        places = {name.name, name.parts[0], *name.parts[-3:-2]}  # a party may have one of the names
-        if _LATER.isdisjoint(places) and name.parts[0] != LABELS:
+        name = entry.path[start:].replace(os.sep, "/")
+        parts = name.split("/")
+        places = {parts[-1], parts[0], *parts[-3:-2]}  # a party may have one of the names
+        if _LATER.isdisjoint(places) and parts[0] != LABELS:
             yield name, entry
 
 

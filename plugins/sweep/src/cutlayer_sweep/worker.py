@@ -16,10 +16,10 @@ from cutlayer.errors import ConfigError, CutlayerError, Interrupted
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.problem.task import Task
 from cutlayer.storage.durable import locked, write_whole
-from cutlayer.sweeps.leak_kind import LeakKind
-from cutlayer.sweeps.measure import Renamed, measure
-from cutlayer.sweeps.metrics import TrialMetrics
 from cutlayer.training.keys import Keys
+from cutlayer_sweep.leak_kind import LeakKind
+from cutlayer_sweep.measure import Renamed, measure
+from cutlayer_sweep.metrics import TrialMetrics
 from cutlayer_sweep.page import render_page
 from cutlayer_sweep.result import State, SweepResult, TrialResult
 from cutlayer_sweep.shared import REASON, RESULT, SLOT, WORKER, SharedTrials

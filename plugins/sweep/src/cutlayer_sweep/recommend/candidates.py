@@ -18,8 +18,8 @@ from cutlayer.config.phases import Phase, grades_rows
 from cutlayer.errors import ConfigError, NotApplicable
 from cutlayer.jobs.check import check_job
 from cutlayer.protections.contract.base import Asset
-from cutlayer.sweeps.changes import EPSILONS, GRADES, NARROW, WIDTHS, Change, JobChanges
 from cutlayer.training.run_ledger import ledger_of
+from cutlayer_sweep.changes import EPSILONS, GRADES, NARROW, WIDTHS, Change, JobChanges
 from cutlayer_sweep.recommend.result import Limits
 from cutlayer_sweep.space import Point
 

@@ -25,11 +25,11 @@ from cutlayer.models import BottomModel, Inputs, TopModel, build_bottom, build_t
 from cutlayer.problem.task import Task
 from cutlayer.results.document import Document
 from cutlayer.serving.models import PartyModel
-from cutlayer.serving.onnx_program import onnx_bytes, traced
 from cutlayer.storage.durable import check_new, make_folder, write_whole
 from cutlayer.storage.tensor_file import read_tensors, write_tensors
 from cutlayer.training.model_record import TrainedTask
 from cutlayer.training.trained import with_weights
+from cutlayer_export.onnx_program import onnx_bytes, traced
 
 WEIGHTS = "weights.safetensors"
 ENCODER = "encoder.json"

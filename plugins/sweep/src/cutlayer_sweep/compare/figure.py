@@ -16,8 +16,8 @@ from markupsafe import Markup
 from cutlayer.errors import ConfigError
 from cutlayer.report.rounding import plain
 from cutlayer.report.svg import Scale, element, padded, tick_texts, ticks
-from cutlayer.results.seed_mean import Mean
 from cutlayer.storage.durable import write_whole
+from cutlayer_sweep.seed_mean import Mean
 
 _PANEL, _GAP, _ROW, _TOP, _BOTTOM, _SIZE = 190.0, 26.0, 24.0, 16.0, 46.0, 11.0
 _LETTER = 5.8

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from cutlayer.cli.app import answer
-from cutlayer.cli.verb import verb
+from cutlayer.consent import allowed
 from cutlayer.errors import ConfigError
 
 
-@verb(consent=("model",))
 def export(
     path: Path,
     *,
@@ -18,6 +17,7 @@ def export(
     onnx: bool = False,
     registry: str | None = None,
     model: str | None = None,
+    allow_model: list[str] | None = None,
     json: bool = False,
 ) -> None:
     """Write one party's part of a trained model: weights, encoder, architecture and a model card.
@@ -31,6 +31,18 @@ def export(
 
     Example: cutlayer export runs/job --party bank --out part
     """
+    with allowed(*allow_model or ()):
+        files, version = _written(path, party, out, onnx=onnx, registry=registry, model=model)
+    lines = [f"{out}: {', '.join(files)}"]
+    if version is not None:
+        lines.append(f"{model}: version {version} in the registry at {registry}")
+    answer(json, {"out": str(out), "files": files, "version": version}, *lines)
+
+
+def _written(
+    path: Path, party: str, out: Path, *, onnx: bool, registry: str | None, model: str | None
+) -> tuple[list[str], str | None]:
+    """Names of the files that were written, and the version in the registry, if it was asked for."""
     from cutlayer.config import near_miss
     from cutlayer.config.load import load_closed_job
     from cutlayer.training.folder import RunFolder
@@ -48,16 +60,15 @@ def export(
 
         check_extra("mlflow")
         register, registry = part("mlflow", "register", "--registry"), checked_registry(registry)
-    from cutlayer.serving.export import ARCHITECTURE, CARD, Architecture, export_part
-    from cutlayer.serving.model_card import model_card, write_card
     from cutlayer.serving.models import PartyModel
+    from cutlayer_export.model_card import model_card, write_card
+    from cutlayer_export.part import ARCHITECTURE, CARD, Architecture, export_part
 
     trained = PartyModel.load(job, folder, party)
     exported = export_part(job, trained, out, onnx=onnx)
     write_card(model_card(job, folder, trained, Architecture.read(out / ARCHITECTURE), exported), exported)
     files = sorted((*exported.files, CARD))
-    lines, version = [f"{out}: {', '.join(files)}"], None
+    version = None
     if registry is not None and model is not None:
         version = register(registry, model, out, job.name, folder.path.name)
-        lines.append(f"{model}: version {version} in the registry at {registry}")
-    answer(json, {"out": str(out), "files": files, "version": version}, *lines)
+    return files, version

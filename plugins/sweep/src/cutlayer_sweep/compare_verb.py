@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
 
 from cutlayer.cli.app import emit
-from cutlayer.cli.verb import verb
+from cutlayer.consent import allowed
 from cutlayer.report.rounding import plain
-from cutlayer.sweeps.leak_kind import LeakKind
+from cutlayer_sweep.leak_kind import LeakKind
+
+if TYPE_CHECKING:
+    from cutlayer_sweep.compare.result import Comparison
 
 
-@verb(consent=("host", "model", "path"))
 def compare(
     job: Path,
     *,
@@ -22,6 +25,9 @@ def compare(
     leak: LeakKind = LeakKind.ALL,
     out: Path | None = None,
     quiet: bool = False,
+    allow_host: list[str] | None = None,
+    allow_model: list[str] | None = None,
+    allow_path: list[str] | None = None,
     json: bool = False,
 ) -> None:
     """Train a job under several protections with the same seeds: differences, verdicts, tables and a figure.
@@ -37,22 +43,31 @@ def compare(
 
     Example: cutlayer compare job.yaml --protect both --protect labels --protect "label_dp eps=1" --seeds 5
     """
+    folder = out or job.parent / "runs" / f"{job.stem}-compare"
+    with allowed(*allow_model or (), hosts=allow_host or (), paths=allow_path or ()):
+        result = _compared(job, protect, seeds, folder, leak, quiet=quiet or json)
+    if json:
+        emit(result.to_json())
+    else:
+        _show(result, folder, Console())
+
+
+def _compared(job: Path, protect: list[str], seeds: int, folder: Path, leak: LeakKind, *, quiet: bool) -> Comparison:
     from cutlayer.config.load import load_whole_job
 
     load_whole_job(job)  # which says what is wrong with the file before PyTorch is loaded
     from cutlayer.cli.progress import progress_for
-    from cutlayer.report.terminal import print_named, rich_table
-    from cutlayer.sweeps.compare import compare as compared
-    from cutlayer.sweeps.compare.result import RULES
-    from cutlayer.sweeps.metrics import UNCOUNTED
+    from cutlayer_sweep.compare import compare as compared
 
-    folder = out or job.parent / "runs" / f"{job.stem}-compare"
-    with progress_for(quiet=quiet or json) as progress:
-        result = compared(job, protect, seeds=seeds, out=folder, leak=leak, progress=progress)
-    if json:
-        emit(result.to_json())
-        return
-    console = Console()
+    with progress_for(quiet=quiet) as progress:
+        return compared(job, protect, seeds=seeds, out=folder, leak=leak, progress=progress)
+
+
+def _show(result: Comparison, folder: Path, console: Console) -> None:
+    from cutlayer.report.terminal import print_named, rich_table
+    from cutlayer_sweep.compare.result import RULES
+    from cutlayer_sweep.metrics import UNCOUNTED
+
     for sentence in result.verdicts:
         console.print(Text(f"{plain(sentence)}.", "bold"))
     for each in (result.settings_table, result.differences_table):

@@ -23,11 +23,11 @@ from cutlayer.results.leaks import LeakResult
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.run import RunKind
 from cutlayer.results.summary import Summary
-from cutlayer.serving.export import CARD, ENCODER, WEIGHTS, Architecture, ExportResult
 from cutlayer.serving.models import PartyModel
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import noise_key_path
 from cutlayer.version import __version__
+from cutlayer_export.part import CARD, ENCODER, WEIGHTS, Architecture, ExportResult
 
 
 def model_card(
@@ -50,7 +50,7 @@ def model_card(
     # The folder of a passive party has no summary; a key of the run's own is in it.
     supplied = not noise_key_path(folder.path, party).exists() if summary is None else summary.run.reproducible_noise
     return (
-        environment("cutlayer.serving")
+        environment("cutlayer_export")
         .get_template("model_card.md.j2")
         .render(
             card=architecture,

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 from cutlayer.errors import ConfigError
 from cutlayer.report.markdown import escaped, table_markdown
 from cutlayer.report.section import Cell, Column, Table, number, table
-from cutlayer.report.tex import table_tex
 from cutlayer.results.metric_names import name_of
-from cutlayer.results.seed_mean import Mean, mean_of
 from cutlayer.storage.durable import write_whole
-from cutlayer.sweeps.compare.figure import Figure, Panel
-from cutlayer.sweeps.metrics import UNCOUNTED, TrialMetrics
 from cutlayer.version import __version__
+from cutlayer_sweep.compare.figure import Figure, Panel
+from cutlayer_sweep.metrics import UNCOUNTED, TrialMetrics
+from cutlayer_sweep.seed_mean import Mean, mean_of
+from cutlayer_sweep.tex import table_tex
 
 RULES = (
     "Each number is the mean over the seeds with its 95 % interval (Student's t); differences are paired by seed. A "

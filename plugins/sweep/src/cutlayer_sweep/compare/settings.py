@@ -12,8 +12,8 @@ from cutlayer.errors import ConfigError
 from cutlayer.jobs.check import check_job
 from cutlayer.protections import REGISTRY
 from cutlayer.protections.grade_dp import GradeDP
-from cutlayer.sweeps.changes import JobChanges, value_of
 from cutlayer.training.comparisons import alternative_job, undefended_job
+from cutlayer_sweep.changes import JobChanges, value_of
 
 NONE, CONFIGURED = "none", "as configured"
 _WANTED = "expected none, a protection, what init --protect names, or an alternative of the job"

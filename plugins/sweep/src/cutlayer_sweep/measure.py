@@ -19,8 +19,8 @@ from cutlayer.results.audit import RunAudit
 from cutlayer.results.features import FeatureResult
 from cutlayer.results.leaks import LeakResult
 from cutlayer.results.run import RunKind
-from cutlayer.sweeps.leak_kind import LeakKind
-from cutlayer.sweeps.metrics import TrialMetrics
+from cutlayer_sweep.leak_kind import LeakKind
+from cutlayer_sweep.metrics import TrialMetrics
 
 
 def measure(job: Job, folder: Path, options: Options, leak: LeakKind, progress: Progress) -> TrialMetrics:

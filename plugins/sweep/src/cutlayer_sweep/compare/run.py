@@ -15,15 +15,15 @@ from cutlayer.jobs.forecast import forecast
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.problem.task import Task
 from cutlayer.storage.durable import locked, make_folder, write_whole
-from cutlayer.sweeps.changes import JobChanges
-from cutlayer.sweeps.compare.result import Comparison
-from cutlayer.sweeps.compare.settings import jobs_of
-from cutlayer.sweeps.leak_kind import LeakKind
-from cutlayer.sweeps.measure import Renamed, check_folder, check_measured, measure
-from cutlayer.sweeps.metrics import TrialMetrics
 from cutlayer.training.keys import Keys
 from cutlayer.training.run_ledger import ledger_of
 from cutlayer.version import __version__
+from cutlayer_sweep.changes import JobChanges
+from cutlayer_sweep.compare.result import Comparison
+from cutlayer_sweep.compare.settings import jobs_of
+from cutlayer_sweep.leak_kind import LeakKind
+from cutlayer_sweep.measure import Renamed, check_folder, check_measured, measure
+from cutlayer_sweep.metrics import TrialMetrics
 
 
 def compare(
