@@ -342,8 +342,6 @@ FITS = {
     "none": FitCase(looks=False),
     "pca": FitCase(),
     "sketch": FitCase(),
-    "autoencoder": FitCase({"epochs": 2}, bottom="mlp"),
-    "contrastive": FitCase({"epochs": 2}, bottom="mlp"),
     "gradients": FitCase({"epochs": 2}),
     "grade": FitCase({"candidates": ["linear"], "folds": 2, "least_z": 0}, bottom="grade"),
     "cells": FitCase(bottom="grade"),
