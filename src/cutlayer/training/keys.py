@@ -154,7 +154,8 @@ def secret_by(run: Path, party: str) -> Path | None:
     """File of the secret of a party of a run; `None` where it is not on this machine."""
     places = _noted(run, party)
     found = (run / place for place in places[:2] if "\0" not in place)
-    return next((each for each in found if each.is_file()), None)
+    # A run folder may come from somebody else, and name any file.
+    return next((each for each in found if each.is_file() and each.stat().st_size == KEY_BYTES), None)
 
 
 def forgotten_by(run: Path, party: str) -> ForgottenRows | None:
