@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip install --quiet --no-compile --constraint constraints.txt
 
 # Packages of their own, with the extras that tests need.
-PLUGINS := --editable plugins/adaptive --editable plugins/batches \
+PLUGINS := --editable plugins/adaptive --editable plugins/attacks --editable plugins/batches \
 	--editable 'plugins/export[onnx]' --editable plugins/fits --editable plugins/nvflare --editable 'plugins/serve[http,otel]' \
 	--editable 'plugins/loggers[mlflow,tensorboard]' --editable plugins/sweep
 
