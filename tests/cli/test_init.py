@@ -416,6 +416,22 @@ def test_ids_of_different_names_are_matched_by_their_values(place, folder):
     assert "ids: id of bank.csv, customer of telco.csv\n" in place.call("init", folder, "--yes").out
 
 
+@pytest.mark.parametrize("number", [str, int])
+def test_ids_of_different_names_may_repeat_at_a_partner(place, folder, number):
+    """As of one name; but a number in which few values repeat is no id by its values alone."""
+    telco = folder / "telco.csv"
+    head, *rows = telco.read_text().splitlines()
+    name = {str: "customer", int: "amount"}[number]
+    telco.write_text("\n".join([head.replace("id", name, 1), *rows, *rows[:3]]) + "\n")
+    result = place.call("init", folder, "--yes")
+    if number is int:
+        assert "got no column in common" in result.error
+        return
+    assert "ids: id of bank.csv, customer of telco.csv\n" in result.out
+    assert "warning 3 of the ids customer of telco.csv have several rows" in result.out
+    assert place.call("check", folder / "job.yaml").code == 0
+
+
 def test_ids_without_a_common_name_or_value_are_refused(place, folder):
     telco = folder / "telco.csv"
     head, *rows = telco.read_text().replace("id", "customer", 1).splitlines()

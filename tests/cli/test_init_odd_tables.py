@@ -54,6 +54,15 @@ def folder(tmp_path: Path) -> Path:
     return tables
 
 
+def test_decimal_commas_in_text_of_a_parquet_file_are_a_format_of_the_column(place: Place, folder: Path) -> None:
+    """`decimal` is of CSV files alone: there was no error, and each amount was a category."""
+    write_parquet(folder / "telco.parquet", telco(paid=[f"{row},{row % 7}5" for row in range(ROWS)]))
+    assert "formats of telco.parquet: paid " in accepted(place, folder)
+    assert "decimal" not in (folder / "job.yaml").read_text()
+    columns = place.call("check", folder / "job.yaml", "--json").document()["columns"]
+    assert [column["type"] for column in columns if column["name"] == "paid"] == ["double"]
+
+
 def accepted(place: Place, folder: Path, *options: str) -> str:
     """What `init` prints, after `check` has accepted what it wrote."""
     result = place.call("init", folder, *options, "--yes")

@@ -192,7 +192,9 @@ def test_init_recognises_counts_and_asks_for_events(place: Place) -> None:
     told = place.call(*about, "--label", "claims", "--exposure", "years")
     assert "task: count, of claims in bank.csv, with years as exposure: whole numbers, " in told.out
     assert "exposure: years" in place.file.read_text()
+    assert "labels alone (labels with a column of exposure are not drawn)" in " ".join(told.out.split())
     told = place.call(*about, "--label", "days", "--task", "survival")
+    assert "labels alone (labels with a column of event are not drawn)" in " ".join(told.out.split())
     assert "task: survival, of days in bank.csv, with died as event" in told.out
     assert place.call("check", place.file).code == 0
     refused = place.call(*about, "--label", "claims", "--protect", "nothing")

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from functools import partial
 from multiprocessing.process import BaseProcess
 
 import pytest
@@ -74,6 +75,52 @@ def test_work_that_fails_or_is_killed_is_done_again_here():
         with pytest.raises(ConfigError, match="a bad job"):
             started.begin(failing)()
         assert started.begin(killed)() == 3
+
+
+def test_works_are_shared_with_the_process_that_begins_them(tmp_path):
+    """Two works that wait for each other end only if two processes do them."""
+    here = os.getpid()
+
+    def meeting(me: str, other: str) -> int:
+        (tmp_path / me).touch()
+        end = time.monotonic() + 30
+        while not (tmp_path / other).exists() and time.monotonic() < end:
+            time.sleep(0.01)
+        assert (tmp_path / other).exists()
+        return os.getpid()
+
+    with Beside(forks=True) as started:
+        done = started.share([partial(meeting, "a", "b"), partial(meeting, "b", "a"), os.getpid])
+        places = done()
+        assert done() == places
+    assert here in places[:2]
+    assert len({*places[:2]}) == 2
+
+
+@pytest.mark.parametrize("forks", [True, False])
+def test_shared_works_have_their_results_in_order_and_are_each_done_once(tmp_path, forks):
+    def work(at: int) -> int:
+        (tmp_path / f"{at}").open("x").close()
+        return at
+
+    with Beside(forks=forks) as started:
+        assert started.share([partial(work, at) for at in range(300)])() == [*range(300)]
+
+
+def test_works_of_a_process_that_was_killed_are_done_here(tmp_path):
+    here = os.getpid()
+
+    def killed(at: int) -> int:
+        (tmp_path / "begun").touch()
+        if os.getpid() != here:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return at
+
+    with Beside(forks=True) as started:
+        done = started.share([partial(killed, at) for at in range(3)])
+        while not (tmp_path / "begun").exists():
+            time.sleep(0.01)
+        assert done() == [0, 1, 2]
 
 
 def test_a_failure_of_this_process_ends_the_work(tmp_path):

@@ -532,6 +532,17 @@ def test_an_attribute_that_no_threshold_tells_is_carried(tmp_path: Path) -> None
         run(graded(fit), given, tmp_path)
 
 
+def test_an_interval_of_dates_is_written_in_dates(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    days, columns = rng.integers(3, size=900), {"x": pa.array(rng.normal(size=900))}
+    since = pa.array((19_358 + days).astype(np.int32)).cast(pa.date32())
+    given = {TELCO: pa.table({"id": np.arange(900), "since": since, **columns})}
+    given[ACTIVE] = pa.table({"id": np.arange(900), "own": rng.normal(size=900), "label": (days == 1).astype(int)})
+    fit = {"candidates": ["boosting"], "limits": {"since": 0.6}}
+    with pytest.raises(ConfigError, match=r"of since from 2023-01-02 to below 2023-01-03"):
+        run(graded(fit), given, tmp_path)
+
+
 @pytest.mark.parametrize(
     ("values", "attribute"),
     [

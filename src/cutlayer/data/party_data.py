@@ -42,6 +42,7 @@ from cutlayer.data.stored import gathered_column
 from cutlayer.data.table_ids import TableIds, id_columns
 from cutlayer.data.typed_table import MEMORY, SHARE, TypedTable
 from cutlayer.data.weights import row_weights
+from cutlayer.errors import DataError
 from cutlayer.lazy import torch
 from cutlayer.storage.row_arrays import gathered
 
@@ -524,6 +525,7 @@ class PartyTable:
     def _resolved(self, features: FeaturesConfig) -> FeaturesConfig:
         """The same settings with names written out, so that they do not depend on further columns of the table."""
         if self._encoder:
+            self._check_trained(self._encoder.names)
             # Categories stay text, as 007 does, but for truth values: a format reads them, as in training.
             types = self._encoder.types
             coded = (encoder.name for encoder in self._encoder.encoders if encoder.kind == "category")
@@ -537,6 +539,15 @@ class PartyTable:
         named = dict.fromkeys((*features.categorical, *features.vocabulary))
         categorical = tuple(name for name in named if name in set(names))
         return features.model_copy(update={"include": names or "none", "exclude": (), "categorical": categorical})
+
+    def _check_trained(self, names: Sequence[str]) -> None:
+        """Refuse rows that lack a column of the training, which settings of a job cannot change any more."""
+        for name in names:
+            try:
+                self._source.require(name)
+            except DataError as failure:
+                remedy = "the model was trained on it: name the column so in these rows, or add one without values"
+                raise DataError(f"{failure}; {remedy}") from None
 
     def _wanted(self) -> tuple[list[str], tuple[str, ...]]:
         """Names of the columns to read, and of those among them that stay text."""

@@ -137,7 +137,21 @@ def cautions_of(
             "what trees reach, which may be better by more than 0.01"
         )
     yield from _of_drawn_labels(job, drawn)
+    yield from beyond_range(job, columns)
     yield from _of_ledger(ledger, training)
+
+
+def beyond_range(job: Job, columns: Sequence[ColumnProfile]) -> Iterator[str]:
+    """A warning where labels lie outside of the range in which they are drawn; `columns` has their profile."""
+    span = (job.parties[job.active].privacy.get("label_dp") or {}).get("range")
+    for label in (column for column in columns if column.role == "label" and column.ends is not None):
+        low, high = label.ends or (0.0, 0.0)
+        if span is not None and not span[0] <= low <= high <= span[1]:
+            yield (
+                f"parties.{job.active}.privacy.label_dp.range: labels of {label.name} are from {low:g} to {high:g}; "
+                f"those beyond {span[0]:g} to {span[1]:g} are drawn as its ends. State a range for other reasons than "
+                "these labels, since partners know it, or correct the labels"
+            )
 
 
 def _few_followed(job: Job, training: int, share: float) -> Iterator[str]:

@@ -136,7 +136,7 @@ class Execution:
             if isinstance(progress, _Begun):
                 runs = progress.begun()()
             labels = [*runs, this_run.label]
-            beforehand = audit_beforehand(job, folder, labels, trained.active.task.classes, beside.begin)
+            beforehand = audit_beforehand(job, folder, labels, trained.active.task.classes, beside.share)
             runs = {label: self._beside(run, label, trained.active) for label, run in runs.items()}
             runs[this_run.label] = self.describe(job, this_run, folder, trained, watcher.auditor)
             self._conclude(runs, trained, beforehand)

@@ -43,6 +43,8 @@ _SAMPLED = 1 << 17
 """Rows that the thresholds of numbers are taken from."""
 _CELLS = 1 << 18
 """Cells of the tables of attributes and grades that are computed at once."""
+_DAYS = 700_000
+"""Days before or after 1970 that are written as a date: 1,900 years."""
 
 
 def carried(
@@ -206,7 +208,7 @@ def attributes_of(
         yield from _some_at_once(category.name, names, np.concatenate([table[present], sets]))
     for number, cut, parts, halves in zip(numbers, cuts, fine, of_parts, strict=True):
         table = np.add.reduceat(halves.sum(axis=0), np.r_[0, np.searchsorted(parts, cut) + 1], axis=0)
-        ends = [f"{end:.4g}" for end in number.restored(cut)]
+        ends = _written(number.restored(cut), encoder.types.get(number.name, ""))
         upper, sets = table[::-1].cumsum(axis=0)[::-1][1:], _sets_of_values(halves)
         # What a threshold cannot say: a value of a few, or numbers in the middle.
         names = [f"{number.name} from {low} to below {high}" for low, high in pairwise(ends)]
@@ -214,6 +216,17 @@ def attributes_of(
         # What no one part tells: ages of every other decade.
         names += [f"{number.name} in a set of intervals"] * len(sets)
         yield from _some_at_once(number.name, names, np.concatenate([table[1:-1], upper, sets]))
+
+
+def _written(ends: Floats, kind: str) -> list[str]:
+    """Ends of intervals in words; days since 1970 as dates, where `written_as` calls the column so.
+
+    >>> _written(np.array([19358.5, 2.0]), "date"), _written(np.array([19358.5]), "number")
+    (['2023-01-02', '1970-01-03'], ['1.936e+04'])
+    """
+    if kind == "date" and np.abs(ends).max(initial=0) < _DAYS:
+        return [str(np.datetime64(int(np.floor(end + 0.5)), "D")) for end in ends]
+    return [f"{end:.4g}" for end in ends]
 
 
 def _some_at_once(column: str, names: list[str], counts: Floats) -> Iterator[tuple[str, list[str], Floats]]:

@@ -34,7 +34,7 @@ JUDGED_FOLDS = 2
 """Number of folds after which a candidate without a weight is left out; one of labels of `MANY` rows."""
 AT_ONCE, AT_ONCE_CELLS = 2, 2**20
 """Number of fits at a time, each in a thread of its own, of so many rows times columns at most: of more, one at a time
-needs less memory. Each takes its share of the cores: threads that share a fit wait for each other."""
+needs less memory, and takes all cores. On few rows threads that share a fit wait for each other for most of it."""
 MAX_CELLS = 2**25
 """Maximum number of rows times columns that models are fitted to: of more rows, some are drawn."""
 FOLDS, FEW_FOLDS = 5, 3
@@ -253,9 +253,11 @@ def _fitted(
     from cutlayer.models.top_estimators.choice import fit_part, weights_of
     from cutlayer.models.top_estimators.head import Head
 
-    threads = max(1, equal_threads() // AT_ONCE)
-    fits = _fits(settings, len(rows), rows.classes, threads, are_many=part is not None)
     at_once = AT_ONCE if len(rows) * (rows.codes.shape[1] + rows.numbers.shape[1]) <= AT_ONCE_CELLS else 1
+    shared, fits = (
+        _fits(settings, len(rows), rows.classes, max(1, equal_threads() // each), are_many=part is not None)
+        for each in (AT_ONCE, at_once)
+    )
     held_out = np.zeros((len(fits), len(rows), max(rows.classes, 1)))
     fitted: list[dict[int, FittedPart]] = [{} for _ in range(count)]
 
@@ -267,7 +269,7 @@ def _fitted(
         if len(out):
             held_out[at, out] = fitted[fold][at].predicted(rows.take(out))
 
-    chosen = [*range(len(fits))] if part is None else _chosen(fits, rows, folds, part, seed)
+    chosen = [*range(len(fits))] if part is None else _chosen(shared, rows, folds, part, seed)
     weights, begun = np.zeros(0), 0
     for end in (min(JUDGED_FOLDS if part is None else 1, count), count):
         in_threads(fit, [(fold, at) for fold in range(begun, end) for at in chosen], at_once)
