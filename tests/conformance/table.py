@@ -326,9 +326,7 @@ COMPLETIONS = {
 FEATURES = {
     "inversion": FeatureCase(least=0.8),
     "exact": FeatureCase(least=0.95),
-    "sdar": FeatureCase(least=0.3, margin=0.3),
     "membership": FeatureCase(least=0.85),
-    "lira": FeatureCase(least=0.9),
     "attribute": FeatureCase(least=0.95),
     "best_guess": FeatureCase(least=0.8),
     "lattice": FeatureCase(least=0.99),
@@ -336,6 +334,11 @@ FEATURES = {
     "two_valued": FeatureCase(least=0.4, margin=0.15),
     "components": FeatureCase(least=0.1, margin=-0.3),
     "naming": FeatureCase(least=0.7),
+}
+
+FEATURES_OF_PLUGINS = {
+    "sdar": FeatureCase(least=0.3, margin=0.3),
+    "lira": FeatureCase(least=0.9),
 }
 
 FITS = {
