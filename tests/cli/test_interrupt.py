@@ -121,9 +121,9 @@ def test_drawn_labels_that_were_sent_are_a_run_to_resume(tmp_path):
     with pytest.raises(Interrupted, match="there is nothing to resume"), interruptible(tmp_path):
         raise KeyboardInterrupt
     sent.touch()
-    with pytest.raises(Interrupted, match="labels as they were drawn and sent; the same command with --resume"):
-        with interruptible(tmp_path):
-            raise KeyboardInterrupt
+    wanted = "labels as they were drawn and sent; the same command with --resume"
+    with pytest.raises(Interrupted, match=wanted), interruptible(tmp_path):
+        raise KeyboardInterrupt
 
 
 def test_before_the_first_epoch_nothing_is_kept(place, monkeypatch):
