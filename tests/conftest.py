@@ -62,6 +62,7 @@ SLOW = (
     "nvflare/test_process.py",
     "nvflare/test_tunnel.py",
     "parties",
+    "published",
     "protections/test_catalogue.py",
     "protections/test_dimip.py",
     "protections/test_dimip_runs.py",
@@ -224,7 +225,6 @@ LONGEST = (
 
 BRIEF = (
     "accounting",
-    "adaptive",
     "alignment",
     "audit",
     "batches",
@@ -235,6 +235,7 @@ BRIEF = (
     "jobs",
     "loggers",
     "parties",
+    "published",
     "protections",
     "report",
     "serving",

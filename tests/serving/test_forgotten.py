@@ -25,8 +25,9 @@ from cutlayer.errors import DataError, RunFolderError
 from cutlayer.jobs.forget import Deleting
 from cutlayer.serving.predict import Request, predict
 from cutlayer.training.folder import RunFolder
+from cutlayer.training.forgetting import ForgottenRuns
 from cutlayer.training.held_out_predictions import reported_ids
-from cutlayer.training.keys import Keys, forgotten_by
+from cutlayer.training.keys import Keys, forgotten_by, note_secret
 from cutlayer_serve.features import FeatureStore
 from cutlayer_serve.process import active_service
 from cutlayer_serve.releases import OnlineReleases
@@ -128,7 +129,7 @@ def test_a_service_that_was_loaded_before_has_no_answer(kept: Path) -> None:
             assert answer["predictions"][0]["probability"] is not None
             assert (await served.predict([7], answer="columns"))["predictions"]["probability"] == [None]
             (kept.parent / "keys" / "bank.key.forgotten").write_bytes(bytes(48))
-            assert "which rows were forgotten cannot be read" in (await served.predict([3], status=503))["error"]
+            assert "or which rows were forgotten cannot be read" in (await served.predict([3], status=503))["error"]
 
     asyncio.run(check())
 
@@ -144,6 +145,53 @@ def test_a_partner_that_was_loaded_before_releases_nothing(kept: Path) -> None:
         answer = releases.release(digests)
     # Towards another organisation it is a row that there never was.
     assert (answer.status.tolist(), bool(answer.embedding[0].any())) == ([Status.UNKNOWN, Status.PRESENT], False)
+
+
+@pytest.mark.parametrize("how", ["deleted", "a copy of a forgotten run"])
+def test_a_service_of_a_run_that_was_forgotten_refuses(kept: Path, how: str) -> None:
+    """Whatever is asked for: its model has learned from the rows."""
+    job, secret = load_closed_job(kept / "job.yaml"), kept.parent / "keys" / f"{TELCO}.key"
+
+    async def check() -> None:
+        async with world(kept) as served:
+            assert (await served.predict([3]))["predictions"][0]["probability"] is not None
+            end()
+            assert "the run was forgotten" in (await served.predict([3], status=503))["error"]
+
+    def end() -> None:
+        if how == "deleted":
+            shutil.rmtree(kept / "checkpoint")
+        else:
+            for name in (ACTIVE, TELCO):
+                ForgottenRuns(secret.with_name(f"{name}.key")).add(job.digest())
+
+    trained = TrainedParty.open(kept, TELCO)
+    assert trained.model.encoder is not None
+    digests = dict(spellings(pa.array([7, 8])))["strip"]
+    features = FeatureStore.read(job, TELCO, TableConfig(path=own_table(kept, TELCO)), trained.model.encoder)
+    copied = Path(shutil.copytree(kept, kept.parent / "copy"))
+    asyncio.run(check())
+    with OnlineReleases(trained, features) as releases, pytest.raises(RunFolderError, match="forgotten"):
+        releases.release(digests)
+    for place in (kept, copied):
+        if how == "deleted" and place == copied:  # nobody has said that it was
+            assert TrainedParty.open(place, TELCO).party == TELCO
+            continue
+        with pytest.raises(RunFolderError, match="forgotten"):
+            TrainedParty.open(place, TELCO)
+
+
+def test_a_run_after_the_forgetting_is_served(kept: Path) -> None:
+    job = load_closed_job(kept / "job.yaml")
+    forgotten = ForgottenRuns(kept.parent / "keys" / f"{TELCO}.key")
+    forgotten.add(job.digest())
+    place = kept / "checkpoint" / TELCO / "secret.path"
+    place.rename(place.with_name("before"))
+    note_secret(kept, TELCO, kept.parent / "keys" / f"{TELCO}.key", job.digest())
+    assert TrainedParty.open(kept, TELCO).party == TELCO
+    forgotten.path.write_text("{}")
+    with pytest.raises(RunFolderError, match="expected the forgotten runs in"):
+        TrainedParty.open(kept, TELCO)
 
 
 def test_the_process_reads_the_list_of_its_own_secret(kept: Path) -> None:

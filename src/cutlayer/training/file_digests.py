@@ -213,7 +213,7 @@ def _compared(folder: Path, *among: str) -> RunFiles | None:
     differing = {name for name, digest in present.items() if digest != digests.files.get(name)}
     audited = {AUDIT} if AUDIT in differing and present[AUDIT] == later else set()
     linked = {name for name in wanted - present.keys() if _is_reached(folder, name)}
-    there = {name.as_posix() for name, entry in _files(folder) if name.suffix != ".lock" and entry.is_file()}
+    there = {name for name, entry in _files(folder) if not name.endswith(".lock") and entry.is_file()}
     foreign = set(filter(is_meant, there - every))
     return RunFiles(
         same=len(present) - len(differing),

@@ -30,7 +30,7 @@ FITS: Registry[Fit] = Registry(
 """All fits by their name in `fit: {kind: ...}`."""
 
 
-_ELSEWHERE = "; it is of the package cutlayer-fits: install that, or write sketch or pca"
+_ELSEWHERE = "; it is of the package cutlayer-published: install that, or write sketch or pca"
 
 _KINDS = {"labels": "grade", "columns": "cells"}
 """Kind of the fit of grades, by what they are of."""
