@@ -29,6 +29,10 @@ K = TypeVar("K")
 
 ELSEWHERE: Mapping[str, str] = {
     "adaptive_embedding": "cutlayer-adaptive",
+    "discrete_sgd": "cutlayer-gradients",
+    "gradient_compression": "cutlayer-gradients",
+    "noisy_gradient": "cutlayer-gradients",
+    "ppdl": "cutlayer-gradients",
     "sdar": "cutlayer-attacks",
     "lira": "cutlayer-attacks",
     "autoencoder": "cutlayer-fits",
