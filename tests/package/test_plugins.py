@@ -6,6 +6,7 @@ import json
 import runpy
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -236,3 +237,20 @@ def test_a_partner_states_evidence_of_a_plugin_that_is_not_here(name: str, good:
     else:
         with pytest.raises(ProtocolError, match="a protection that passive parties have"):
             stated_evidence(text, "telco")
+
+
+def test_a_name_of_a_package_of_this_repository_is_pointed_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    projects = [tomllib.loads(file.read_text())["project"] for file in (ROOT / "plugins").glob("*/pyproject.toml")]
+    groups = ("cutlayer.attacks", "cutlayer.fits", "cutlayer.protections")
+    named = {
+        name: project["name"]
+        for project in projects
+        for group in groups
+        for name in project.get("entry-points", {}).get(group, ())
+    }
+    assert named == plugins.ELSEWHERE
+    monkeypatch.setattr(plugins, "_installed", lambda _: {})
+    with pytest.raises(ConfigError, match=r"privacy\.ppdl: the package cutlayer-gradients, which has ppdl, got none"):
+        protections.build("ppdl", {"theta": 0.1}, "privacy")
+    with pytest.raises(ConfigError, match=r"audit\.attacks: the package cutlayer-attacks.*\./plugins/attacks"):
+        attacks.resolve(["sdar"], "binary", "passive")
