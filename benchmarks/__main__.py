@@ -373,7 +373,7 @@ OWN = {
 
 def main() -> None:
     """Parse the command line and print one JSON line, or run one of `OWN`."""
-    with allowed("cutlayer_attacks", "cutlayer_gradients"):
+    with allowed("cutlayer_published"):
         _main()
 
 

@@ -25,7 +25,7 @@ from benchmarks.grade_attacks import EPSILONS, KNOWN_READS, LABEL_EPSILON, guess
 from benchmarks.grade_rule import labelled
 from benchmarks.graded_rows import Codes, Floats, Rows, attributes
 from cutlayer.problem.metrics.roc import roc_auc
-from cutlayer_attacks.lira import Confidences, statistics
+from cutlayer_published.attacks.lira import Confidences, statistics
 
 JOBS = (1, 3, 8)
 """Numbers of jobs whose grades are read together."""

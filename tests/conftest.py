@@ -63,6 +63,7 @@ SLOW = (
     "nvflare/test_process.py",
     "nvflare/test_tunnel.py",
     "parties",
+    "published",
     "protections/test_catalogue.py",
     "protections/test_dimip.py",
     "protections/test_dimip_runs.py",
@@ -225,7 +226,6 @@ LONGEST = (
 
 BRIEF = (
     "accounting",
-    "adaptive",
     "alignment",
     "audit",
     "batches",
@@ -236,6 +236,7 @@ BRIEF = (
     "jobs",
     "loggers",
     "parties",
+    "published",
     "protections",
     "report",
     "serving",
@@ -260,7 +261,7 @@ def pytest_configure(config: pytest.Config) -> None:
     see_plugins()
     # Defences that tests of many folders try beside the package's own; what asks for consent has tests of its own.
     consent = ExitStack()
-    consent.enter_context(allowed("cutlayer_gradients"))
+    consent.enter_context(allowed("cutlayer_published"))
     config.add_cleanup(consent.close)
     config.pluginmanager.register(Examples())
     if count := config.getoption("forks"):

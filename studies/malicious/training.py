@@ -41,7 +41,7 @@ from cutlayer.training.recorder import read_truth
 from cutlayer.training.tables import open_table
 from cutlayer.training.together import train_together
 from cutlayer.training.trained import Run
-from cutlayer_attacks.sdar import Sdar
+from cutlayer_published.attacks.sdar import Sdar
 from studies.malicious.adapted import BlurredHijack, EarlyBackdoor
 from studies.malicious.settings import WHOLE_READERS, Setting
 from studies.malicious.urvfl import Urvfl

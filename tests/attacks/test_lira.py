@@ -10,8 +10,8 @@ from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Knowledge, Shadows
 from cutlayer.problem.metrics.roc import roc_auc
 from cutlayer.problem.task import Task
-from cutlayer_attacks.lira import PRIOR_ROWS, Confidences, Lira, confidence, log_density, statistics
-from cutlayer_attacks.lira import shadow_confidences as train_pairs
+from cutlayer_published.attacks.lira import PRIOR_ROWS, Confidences, Lira, confidence, log_density, statistics
+from cutlayer_published.attacks.lira import shadow_confidences as train_pairs
 
 BINARY = Task("binary", ("no", "yes"))
 ATTACKED = torch.arange(600)

@@ -78,7 +78,7 @@ def test_completion(name, check):
 @pytest.mark.parametrize("check", feature_suite.FEATURE_CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("name", FEATURES)
 def test_feature_attack(name, check):
-    with allowed("cutlayer_attacks"):
+    with allowed("cutlayer_published"):
         check(attacks.REGISTRY[name], FEATURES[name])
 
 

@@ -11,8 +11,8 @@ from cutlayer.attacks.feature.inversion import Inversion
 from cutlayer.protections import build
 from cutlayer.protections.contract.views import Mode, PassiveView
 from cutlayer.testing import toy
-from cutlayer_attacks import lira
-from cutlayer_attacks.lira import Lira
+from cutlayer_published.attacks import lira
+from cutlayer_published.attacks.lira import Lira
 
 from .feature_world import ROWS, WIDTH, exposed, measured_once, remembered
 

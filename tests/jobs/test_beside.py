@@ -9,6 +9,7 @@ import sys
 import time
 from functools import partial
 from multiprocessing.process import BaseProcess
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -47,6 +48,16 @@ def test_a_process_of_several_threads_or_with_a_gpu_is_not_forked(
     monkeypatch.setattr(beside, "equal_threads", lambda: cores)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
     assert beside.can_fork(threads) is forks
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "forks"), [(50_000, 2, True), (49_999, 20, False), (4_000, 400, True), (2_000, 400, False)]
+)
+def test_runs_of_long_and_of_wide_tables_are_trained_beside(monkeypatch, rows, columns, forks):
+    monkeypatch.setattr(runs, "can_fork", lambda threads: threads == 1)
+    execution = SimpleNamespace(options=SimpleNamespace(forks=True), threads=1)
+    tables = {"bank": SimpleNamespace(rows=9, available=9), "telco": SimpleNamespace(rows=rows, available=columns)}
+    assert runs.Execution._may_fork(execution, tables) is forks
 
 
 def test_tensors_come_back_after_the_process_that_made_them_has_ended():

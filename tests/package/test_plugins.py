@@ -239,18 +239,11 @@ def test_a_partner_states_evidence_of_a_plugin_that_is_not_here(name: str, good:
             stated_evidence(text, "telco")
 
 
-def test_a_name_of_a_package_of_this_repository_is_pointed_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    projects = [tomllib.loads(file.read_text())["project"] for file in (ROOT / "plugins").glob("*/pyproject.toml")]
-    groups = ("cutlayer.attacks", "cutlayer.fits", "cutlayer.protections")
-    named = {
-        name: project["name"]
-        for project in projects
-        for group in groups
-        for name in project.get("entry-points", {}).get(group, ())
-    }
-    assert named == plugins.ELSEWHERE
+def test_a_name_of_the_published_methods_is_pointed_to_their_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    project = tomllib.loads((ROOT / "plugins" / "published" / "pyproject.toml").read_text())["project"]
+    assert {name for points in project["entry-points"].values() for name in points} == plugins.PUBLISHED
     monkeypatch.setattr(plugins, "_installed", lambda _: {})
-    with pytest.raises(ConfigError, match=r"privacy\.ppdl: the package cutlayer-gradients, which has ppdl, got none"):
+    with pytest.raises(ConfigError, match=r"privacy\.ppdl: the package cutlayer-published, which has ppdl, got none"):
         protections.build("ppdl", {"theta": 0.1}, "privacy")
-    with pytest.raises(ConfigError, match=r"audit\.attacks: the package cutlayer-attacks.*\./plugins/attacks"):
+    with pytest.raises(ConfigError, match=r"audit\.attacks: the package cutlayer-published.*\./plugins/published"):
         attacks.resolve(["sdar"], "binary", "passive")

@@ -6,9 +6,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutlayer_gradients import ppdl as module
-from cutlayer_gradients.ppdl import _random_walks
-from cutlayer_gradients.sparse_vector import passing
+from cutlayer_published.gradients import ppdl as module
+from cutlayer_published.gradients.ppdl import _random_walks
+from cutlayer_published.gradients.sparse_vector import passing
 from tests.protections.setup import KEY, gradients, protection, view
 
 

@@ -11,10 +11,10 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from cutlayer.protections import REGISTRY
-from cutlayer_gradients.discrete_sgd import DiscreteSGD
-from cutlayer_gradients.gradient_compression import GradientCompression
-from cutlayer_gradients.noisy_gradient import NoisyGradient
-from cutlayer_gradients.ppdl import PPDL
+from cutlayer_published.gradients.discrete_sgd import DiscreteSGD
+from cutlayer_published.gradients.gradient_compression import GradientCompression
+from cutlayer_published.gradients.noisy_gradient import NoisyGradient
+from cutlayer_published.gradients.ppdl import PPDL
 
 ABOVE_0, BELOW_1 = math.ulp(0.0), math.nextafter(1.0, 0.0)
 # setting: values at the ends that are accepted, values just outside that are refused

@@ -16,7 +16,7 @@ from cutlayer.config.guard import Alarm
 from cutlayer.config.phases import Phase
 from cutlayer.data.encoded import ColumnSpec
 from cutlayer.jobs.check import check_job
-from cutlayer_attacks import sdar
+from cutlayer_published.attacks import sdar
 from studies.claims import Kind
 from studies.malicious import urvfl
 from studies.malicious.adapted import BlurredHijack, EarlyBackdoor

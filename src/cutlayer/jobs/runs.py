@@ -46,8 +46,9 @@ _LOGITS = "logits.safetensors"
 """File of the predictions of a compared run, which this run's are compared with when it has ended."""
 
 
-MANY_ROWS = 50_000
-"""Rows of a table from which on compared runs are trained beside this one: seconds, and the memory of some copies."""
+MANY_ROWS, MANY_VALUES = 50_000, 2**20
+"""Rows of a table, and its rows times columns, from which on compared runs are trained, and their attacks run, beside
+this one: seconds, and the memory of some copies."""
 
 
 class _Begun(Relay, Progress):
@@ -161,8 +162,10 @@ class Execution:
 
     def _may_fork(self, tables: Mapping[str, PartyTable]) -> bool:
         """Whether compared runs are trained beside this one, where that gains more than it costs."""
-        rows = max(table.rows for table in tables.values())
-        return self.options.forks and rows >= MANY_ROWS and can_fork(self.threads)
+        is_large = any(
+            table.rows >= MANY_ROWS or table.rows * table.available >= MANY_VALUES for table in tables.values()
+        )
+        return self.options.forks and is_large and can_fork(self.threads)
 
     def _all_compared(
         self, compared: Sequence[tuple[RunId, Job]], tables: Mapping[str, PartyTable]

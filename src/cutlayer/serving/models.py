@@ -29,6 +29,7 @@ from cutlayer.storage.row_arrays import chunks_of, gathered, row_array
 from cutlayer.training.file_digests import warn_of_changes
 from cutlayer.training.finetuning import checked_absent
 from cutlayer.training.folder import RunFolder
+from cutlayer.training.keys import check_remembered
 from cutlayer.training.model_record import ModelRecord, record_path
 from cutlayer.training.trained import RESTORE, checkpoint_of, restored
 
@@ -59,11 +60,12 @@ class PartyModel:
             party: Name of the party.
 
         Raises:
-            RunFolderError: The folder does not have this party's part of a finished run.
+            RunFolderError: The folder does not have this party's part of a finished run, or one that was forgotten.
             CheckpointError: The weights are missing, damaged, or of another job.
             ConfigError: A user's model that was not allowed, or a partner's part of a pilot: a prediction would
                 release rows that the pilot held back.
         """
+        check_remembered(folder.path, party, job.digest())
         record, state = _record(job, folder, party), checkpoint_of(job, folder, party)
         begun = Checkpoints(folder.path / "checkpoint" / party, party, job.digest()).kept(TABLE)
         if party != job.active and begun is not None and "pilot" in begun[1]:

@@ -150,7 +150,10 @@ class OnlineReleases:
         Args:
             ids: Digests of the ids, uint8 (n, 16); an id may repeat.
 
+        Raises:
+            RunFolderError: The run was forgotten since it was loaded.
         """
+        self.trained.check_remembered()
         rows = self.features.find(ids)
         if not self.protected and self.max_ids is None and (rows != ABSENT).all():
             with torch.inference_mode():

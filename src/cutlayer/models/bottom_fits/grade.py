@@ -163,12 +163,11 @@ def borders_of(scores: Tensor, epsilon: float | None, most: int, seed: int, *, a
         seed: Seed of the centres.
         are_numbers: Whether scores are predictions of a number, whose bands have equal frequency.
     """
-    from cutlayer.kernels.fits.k_means import k_means
     from cutlayer.kernels.noise.score_bands import FINE, bands_for, merged
 
     bands = bands_for(epsilon, max(2, min(most, len(scores) // ROWS_A_GRADE)))
     if scores.shape[1] > 1:
-        return k_means(scores.clamp_min(math.log(1e-3)), bands, seed)
+        return _centres(scores.clamp_min(math.log(1e-3)), bands, seed)
     values = scores[:, 0].numpy()
     if are_numbers:
         return torch.from_numpy(_equal_borders(values, bands))
@@ -180,6 +179,24 @@ def borders_of(scores: Tensor, epsilon: float | None, most: int, seed: int, *, a
     joint = np.stack([np.bincount(band, weight, len(fine) + 1) for weight in (1 - share, share)], axis=1)
     of_fine = merged(joint.astype(np.float64), epsilon, bands)
     return torch.from_numpy(fine[of_fine[1:] > of_fine[:-1]])
+
+
+def _centres(points: Tensor, bands: int, seed: int) -> Tensor:
+    """Centres of k-means (k, d), without those of fewer points (n, d) than a fine band has.
+
+    A grade of a few rows would tell a rare value that a label owner sends as a class of its own.
+    """
+    from cutlayer.kernels.fits.k_means import distances, k_means
+    from cutlayer.kernels.noise.score_bands import FINE
+
+    centres = k_means(points, bands, seed)
+    while len(centres) > 1:
+        sizes = torch.bincount(distances(points, centres).argmin(dim=1), minlength=len(centres))
+        least = int(sizes.argmin())
+        if sizes[least] * FINE >= len(points):
+            break
+        centres = torch.cat([centres[:least], centres[least + 1 :]])
+    return centres
 
 
 def _equal_borders(values: npt.NDArray[np.float64], bands: int) -> npt.NDArray[np.float64]:

@@ -8,7 +8,7 @@ from cutlayer.config import FrozenModel
 from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.contract.base import LabelProtection
 from cutlayer.protections.contract.views import ActiveView
-from cutlayer_gradients.keep_top import keep_top
+from cutlayer_published.gradients.keep_top import keep_top
 
 _GRID = "a compression of 90 % keeps 0.1; the published grids go from 0.75 to 0"
 
