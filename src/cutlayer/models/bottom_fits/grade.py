@@ -163,11 +163,12 @@ def borders_of(scores: Tensor, epsilon: float | None, most: int, seed: int, *, a
         seed: Seed of the centres.
         are_numbers: Whether scores are predictions of a number, whose bands have equal frequency.
     """
+    from cutlayer.kernels.fits.k_means import frequent_centres
     from cutlayer.kernels.noise.score_bands import FINE, bands_for, merged
 
     bands = bands_for(epsilon, max(2, min(most, len(scores) // ROWS_A_GRADE)))
     if scores.shape[1] > 1:
-        return _centres(scores.clamp_min(math.log(1e-3)), bands, seed)
+        return frequent_centres(scores.clamp_min(math.log(1e-3)), bands, len(scores) / FINE, seed)
     values = scores[:, 0].numpy()
     if are_numbers:
         return torch.from_numpy(_equal_borders(values, bands))
@@ -179,24 +180,6 @@ def borders_of(scores: Tensor, epsilon: float | None, most: int, seed: int, *, a
     joint = np.stack([np.bincount(band, weight, len(fine) + 1) for weight in (1 - share, share)], axis=1)
     of_fine = merged(joint.astype(np.float64), epsilon, bands)
     return torch.from_numpy(fine[of_fine[1:] > of_fine[:-1]])
-
-
-def _centres(points: Tensor, bands: int, seed: int) -> Tensor:
-    """Centres of k-means (k, d), without those of fewer points (n, d) than a fine band has.
-
-    A grade of a few rows would tell a rare value that a label owner sends as a class of its own.
-    """
-    from cutlayer.kernels.fits.k_means import distances, k_means
-    from cutlayer.kernels.noise.score_bands import FINE
-
-    centres = k_means(points, bands, seed)
-    while len(centres) > 1:
-        sizes = torch.bincount(distances(points, centres).argmin(dim=1), minlength=len(centres))
-        least = int(sizes.argmin())
-        if sizes[least] * FINE >= len(points):
-            break
-        centres = torch.cat([centres[:least], centres[least + 1 :]])
-    return centres
 
 
 def _equal_borders(values: npt.NDArray[np.float64], bands: int) -> npt.NDArray[np.float64]:
@@ -331,4 +314,21 @@ def _fits(settings: GradeFit, rows: int, classes: int, threads: int, *, are_many
     return [every[name] for name in names if name != "deep" or are_many] or [fit_linear]
 
 
-GRADE = Fit(GradeFit, fit_grade, bottom="grade")
+def check_grade(settings: GradeFit, columns: TrainingColumns) -> None:
+    """Refuse a single column without a limit that allows it, before any label is sent.
+
+    Raises:
+        ConfigError: There is one column alone.
+    """
+    inputs = columns.inputs
+    if len(inputs.cardinalities) + inputs.numbers == 1 and inputs.image is None and not settings.limits:
+        wanted = "more than one column, of which a grade is a summary, or limits that allow it"
+        got = "one: a grade of it is nearly that column, which the default limit refuses once labels were sent"
+        remedy = (
+            "add columns; or, if the label owner may have this one, write limits: {other: 1}, and grades: 2 in its "
+            "model.bottom for one drawn bit of a row in place of four; cells of it tell as much"
+        )
+        raise ConfigError.expected(wanted, got, remedy)
+
+
+GRADE = Fit(GradeFit, fit_grade, bottom="grade", check=check_grade)
