@@ -27,6 +27,11 @@ PLUGIN_NAME = r"[a-z][a-z0-9_]{0,63}"
 _PATH = rf"{DOTTED_NAME}:{NAME}"
 K = TypeVar("K")
 
+ELSEWHERE: Mapping[str, str] = dict.fromkeys(
+    ("adaptive_embedding", "autoencoder", "contrastive", "lira", "sdar"), "cutlayer-published"
+)
+"""Package of this repository that has each of its plugins, by name."""
+
 
 def _class_path(path: str) -> str:
     if not re.fullmatch(_PATH, path):
@@ -100,6 +105,10 @@ class Registry(dict[str, K]):
         if self._is_own(name):
             return self[name]
         plugin = self._plugin(name)
+        if plugin is None and (package := ELSEWHERE.get(name)):
+            checkout = f"in a checkout pip install ./plugins/{package.removeprefix('cutlayer-')}"
+            wanted = f"{where}: the package {package}, which has {name}"
+            raise ConfigError.expected(wanted, "none", f"pip install {package}, or {checkout}")
         if plugin is None:
             raise ConfigError(unknown)
         if name not in self._loaded:

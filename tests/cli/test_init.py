@@ -115,7 +115,7 @@ def test_enough_rows_protect_both_by_grades(place, folder, rows, epsilon, option
     assert job.bottom_of("telco")["kind"] == "grade"
     printed = " ".join(place.call("check", folder / "job.yaml").out.split())
     assert f"the labels of the training rows of bank, towards telco: epsilon {epsilon:g} per row" in printed
-    assert "columns of telco bank learns what the guarantee of telco allows, whatever it knows" in printed
+    assert "has no bound, and by its labels bank chooses what grades are of" in printed
     assert re.search(rf"labels drawn at {epsilon:g} are worth [\d,]+ rows to telco, which costs", printed)
 
 
@@ -414,6 +414,22 @@ def test_ids_of_different_names_are_matched_by_their_values(place, folder):
         head, *rows = path.read_text().splitlines()
         path.write_text("\n".join([f"{number},{head}", *(f"{at},{row}" for at, row in enumerate(rows))]) + "\n")
     assert "ids: id of bank.csv, customer of telco.csv\n" in place.call("init", folder, "--yes").out
+
+
+@pytest.mark.parametrize("number", [str, int])
+def test_ids_of_different_names_may_repeat_at_a_partner(place, folder, number):
+    """As of one name; but a number in which few values repeat is no id by its values alone."""
+    telco = folder / "telco.csv"
+    head, *rows = telco.read_text().splitlines()
+    name = {str: "customer", int: "amount"}[number]
+    telco.write_text("\n".join([head.replace("id", name, 1), *rows, *rows[:3]]) + "\n")
+    result = place.call("init", folder, "--yes")
+    if number is int:
+        assert "got no column in common" in result.error
+        return
+    assert "ids: id of bank.csv, customer of telco.csv\n" in result.out
+    assert "warning 3 of the ids customer of telco.csv have several rows" in result.out
+    assert place.call("check", folder / "job.yaml").code == 0
 
 
 def test_ids_without_a_common_name_or_value_are_refused(place, folder):

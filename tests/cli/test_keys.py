@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -267,6 +268,13 @@ def test_a_certificate_that_soon_expires_is_pointed_out(invited):
     checks = {check["name"]: check["problem"] for check in result.document()["checks"]}
     assert not any(checks[name] for name in ("job", "table", "certificate", "address"))
     assert "did not connect" in checks["telco"] or "cannot listen" in checks["listen"]
+
+
+@pytest.mark.parametrize("verb", ["request", "sign"])
+def test_a_pipe_is_no_file_of_a_partner(invited, verb):
+    os.mkfifo("pipe")
+    result = invited.call("keys", verb, "pipe")
+    assert (result.code, "expected a file at pipe, got a folder, pipe or device" in result.error) == (2, True)
 
 
 def test_a_mistyped_invitation_is_named_with_the_nearest(invited):

@@ -129,7 +129,7 @@ def test_survival_is_ranked_and_has_probabilities_that_fall(place: Place) -> Non
 
 def test_new_rows_need_no_column_of_the_label_that_has_a_format(place: Place) -> None:
     write(place)
-    head, *lines = (place.folder / "bank.csv").read_text().splitlines()
+    head, *lines = (place.folder / "bank.csv").read_text().splitlines()[: ROWS // 3]
     words = [f"{line[:-1]}{'ja' if line[-1] == '1' else 'nein'}" for line in lines]
     (place.folder / "bank.csv").write_text("\n".join([head, *words]) + "\n")
     task = ("--label", "days", "--task", "survival", "--event", "died")
@@ -192,7 +192,9 @@ def test_init_recognises_counts_and_asks_for_events(place: Place) -> None:
     told = place.call(*about, "--label", "claims", "--exposure", "years")
     assert "task: count, of claims in bank.csv, with years as exposure: whole numbers, " in told.out
     assert "exposure: years" in place.file.read_text()
+    assert "labels alone (labels with a column of exposure are not drawn)" in " ".join(told.out.split())
     told = place.call(*about, "--label", "days", "--task", "survival")
+    assert "labels alone (labels with a column of event are not drawn)" in " ".join(told.out.split())
     assert "task: survival, of days in bank.csv, with died as event" in told.out
     assert place.call("check", place.file).code == 0
     refused = place.call(*about, "--label", "claims", "--protect", "nothing")

@@ -51,7 +51,9 @@ def test_no_file_is_replaced_unless_the_user_says_so(parts: tuple[Place, Path]) 
 def test_tables_and_folders_that_cannot_be_used(parts: tuple[Place, Path]) -> None:
     place, _ = parts
     assert "gone.csv: no such file" in refused(parts, "telco", "--data", "gone.csv")
-    assert "no column 'usage'" in refused(parts, "telco", "--data", "bank.csv")
+    lacking = refused(parts, "telco", "--data", "bank.csv")
+    assert "no column 'usage'" in lacking
+    assert "the model was trained on it: name the column so in these rows, or add one without values" in lacking
     (place.folder / "telco.yaml").write_text("{id: id}\n")
     assert "expected a table of new rows, got none" in refused(parts, "telco")
     place.change({**ADDRESS, "train.epochs": 3})

@@ -326,9 +326,7 @@ COMPLETIONS = {
 FEATURES = {
     "inversion": FeatureCase(least=0.8),
     "exact": FeatureCase(least=0.95),
-    "sdar": FeatureCase(least=0.3, margin=0.3),
     "membership": FeatureCase(least=0.85),
-    "lira": FeatureCase(least=0.9),
     "attribute": FeatureCase(least=0.95),
     "best_guess": FeatureCase(least=0.8),
     "lattice": FeatureCase(least=0.99),
@@ -338,12 +336,15 @@ FEATURES = {
     "naming": FeatureCase(least=0.7),
 }
 
+FEATURES_OF_PLUGINS = {
+    "sdar": FeatureCase(least=0.3, margin=0.3),
+    "lira": FeatureCase(least=0.9),
+}
+
 FITS = {
     "none": FitCase(looks=False),
     "pca": FitCase(),
     "sketch": FitCase(),
-    "autoencoder": FitCase({"epochs": 2}, bottom="mlp"),
-    "contrastive": FitCase({"epochs": 2}, bottom="mlp"),
     "gradients": FitCase({"epochs": 2}),
     "grade": FitCase({"candidates": ["linear"], "folds": 2, "least_z": 0}, bottom="grade"),
     "cells": FitCase(bottom="grade"),

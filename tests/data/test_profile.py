@@ -11,7 +11,7 @@ import pytest
 from cutlayer.config import FeaturesConfig
 from cutlayer.data import party_data
 from cutlayer.data.party_data import PartyTable
-from cutlayer.data.profile import ColumnProfile
+from cutlayer.data.profile import ColumnProfile, label_profile
 
 ROWS = 480
 
@@ -190,6 +190,19 @@ def test_many_rare_categories() -> None:
     assert "min_count" in profiled(rare, FeaturesConfig(categorical=("x",))).notes[0]
     assert not profiled(rare, rare_are_odd=False).notes, "the bottom model is made for them"
     assert not profiled([f"site {row % 40}" for row in range(ROWS)]).notes
+
+
+def test_a_label_that_decides_all_squared_errors_is_named() -> None:
+    def notes(values: object) -> tuple[str, ...]:
+        return label_profile("bank", "price", pa.chunked_array([values]), "regression", "bank.csv").notes
+
+    ordinary = [float(value) for value in numbers()]
+    (note,) = notes([*ordinary, 1e12])
+    assert f"one row's 1e+12 deviates more than the {len(ordinary):,} others together" in note
+    assert not notes(ordinary)
+    assert not notes([*ordinary, 1e12, -1e12]), "two rows share it"
+    assert not notes([5] * ROWS)
+    assert not notes([f"{value:.2f} EUR" for value in ordinary]), "text is no number"
 
 
 def test_ordinary_columns_have_no_note() -> None:

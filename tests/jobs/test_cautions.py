@@ -11,7 +11,7 @@ import pytest
 
 from cutlayer.config import Job
 from cutlayer.data.profile import ColumnProfile
-from cutlayer.jobs.cautions import cautions_of, worth_of_labels
+from cutlayer.jobs.cautions import beyond_range, cautions_of, worth_of_labels
 from cutlayer.jobs.forecast import forecast
 from cutlayer.training.run_ledger import ledger_of
 from tests.parties.runs import ACTIVE, PASSIVES, make_job, raw_job
@@ -98,6 +98,25 @@ def test_followed_rows_that_suffice_or_cannot_be_more() -> None:
 
 def test_a_regression_of_many_values_is_one() -> None:
     assert not cautions(make_job("regression"), distinct=900)
+
+
+@pytest.mark.parametrize(
+    ("ends", "span", "said"),
+    [
+        ((0.0, 1e12), [0, 200], "from 0 to 1e+12; those beyond 0 to 200 are drawn as its ends"),
+        ((-1.0, 10.0), [0, 200], "from -1 to 10"),
+        ((0.0, 200.0), [0, 200], ""),
+        ((0.0, 1e12), None, ""),
+    ],
+)
+def test_labels_beyond_the_range_in_which_they_are_drawn(ends: tuple[float, float], span: Any, said: str) -> None:
+    job = make_job("regression")
+    privacy = {"label_dp": {"eps": 2.0, **({} if span is None else {"range": span})}}
+    parties = {**job.parties, ACTIVE: job.parties[ACTIVE].model_copy(update={"privacy": privacy})}
+    of_label = label(900).model_copy(update={"ends": ends})
+    found = [*beyond_range(job.model_copy(update={"parties": parties}), (of_label,))]
+    assert len(found) == bool(said)
+    assert not said or said in found[0]
 
 
 def test_a_delta_above_one_in_all_rows() -> None:

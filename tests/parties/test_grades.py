@@ -532,6 +532,17 @@ def test_an_attribute_that_no_threshold_tells_is_carried(tmp_path: Path) -> None
         run(graded(fit), given, tmp_path)
 
 
+def test_an_interval_of_dates_is_written_in_dates(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    days, columns = rng.integers(3, size=900), {"x": pa.array(rng.normal(size=900))}
+    since = pa.array((19_358 + days).astype(np.int32)).cast(pa.date32())
+    given = {TELCO: pa.table({"id": np.arange(900), "since": since, **columns})}
+    given[ACTIVE] = pa.table({"id": np.arange(900), "own": rng.normal(size=900), "label": (days == 1).astype(int)})
+    fit = {"candidates": ["boosting"], "limits": {"since": 0.6}}
+    with pytest.raises(ConfigError, match=r"of since from 2023-01-02 to below 2023-01-03"):
+        run(graded(fit), given, tmp_path)
+
+
 @pytest.mark.parametrize(
     ("values", "attribute"),
     [
@@ -576,6 +587,21 @@ def _numbers(**columns: Any) -> tuple[Encoder, Store]:
     )
     encoder = Encoder(encoders=tuple(fitted))
     return encoder, Store(Encoded(np.zeros((len(values), 0), np.int32), values, None), encoder.columns)
+
+
+@pytest.mark.parametrize("rows", [6, 12, 45])
+def test_a_value_of_few_rows_is_an_attribute_and_chance_tells_none(rows: int) -> None:
+    """A grade that only the rows of a rare value have, and thousands of rare values by whose rows nothing is told."""
+    draw = np.random.default_rng(0)
+    codes = np.r_[np.zeros(rows, np.int64), 1 + np.arange(6000 - rows) // 6]
+    category = CategoryEncoder.stated("icd", [f"C{code}" for code in range(1 + int(codes.max()))], CategoriesConfig())
+    encoded = Encoded((codes[:, None] + FIRST).astype(np.int32), np.zeros((len(codes), 0), np.float32), None)
+    encoder = Encoder(encoders=(category,))
+    store = Store(encoded, encoder.columns)
+    grades = np.where(codes == 0, 15, draw.integers(15, size=len(codes)))
+    with pytest.raises(ConfigError, match=r"an attribute of icd at most, got 0\.[6-9]\d of icd = C0"):
+        check_limits(carried(store, encoder, grades, 8.0, 16), {"icd": 0.5}, TELCO)
+    check_limits(carried(store, encoder, draw.integers(16, size=len(codes)), 8.0, 16), {"icd": 0.03}, TELCO)
 
 
 @pytest.mark.parametrize("whole", [True, False])

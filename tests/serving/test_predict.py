@@ -237,6 +237,19 @@ def test_unknown_categories_and_missing_values_are_encoded_as_in_training(plain:
     np.testing.assert_allclose(values(tmp_path / "s.parquet"), expected(plain, given), atol=1e-6)
 
 
+def test_a_column_without_values_stands_in_for_one_that_is_lacking(plain: Trained, tmp_path: Path) -> None:
+    """As the refusal of a table without the column advises."""
+    given = tables(50, seed=8)
+    for name in ("usage", "plan"):
+        at = given["telco"].column_names.index(name)
+        given["telco"] = given["telco"].set_column(at, name, pa.nulls(50))
+    with pytest.warns(UserWarning, match="no value in 50 rows, and values in training"):
+        asked(plain, tmp_path / "s.parquet", given)
+    with pytest.warns(UserWarning, match="no value"):
+        wanted = expected(plain, given)
+    np.testing.assert_allclose(values(tmp_path / "s.parquet"), wanted, atol=1e-6)
+
+
 BAD: Mapping[str, tuple[Any, str]] = {
     "a column is missing": (lambda t: t.rename_columns(["id", "usages", "plan"]), "no column 'usage'"),
     "the id column is missing": (lambda t: t.rename_columns(["ID", "usage", "plan"]), "no column 'id'"),

@@ -254,8 +254,8 @@ def _page(job: FirstJob, shared: dict[str, Any]) -> str:
 You were sent `{SHARED}` and this page. Nothing of you crosses before you start your part. Write your name of `{SHARED}`
 in place of `{one}`.
 
-1. Put `{SHARED}` into a folder with your table: a CSV or Parquet file, one row per id. Write ids as {owner} does; ask
-   how.
+1. Put `{SHARED}` into a folder with your table: a CSV, Parquet or Excel file, one row per id. Write ids as {owner}
+   does; ask how.
 2. Write your private file, which stays with you:
 
        cutlayer init . --as {one}

@@ -117,7 +117,7 @@ def request(invitation: Path, *, seen: str = "", folder: Path = KEYS, json: bool
         _heard(seen, f"authority {fingerprint(authority)}"),
         f"send {path} back, and read this fingerprint out to them:",
         key,
-        f"put the certificate that returns at {folder / f'{party}.pem'}; the job names the address {plain(address)}",
+        f"put the certificate that returns at {folder / f'{party}.pem'}; it is for the address {plain(address)}",
     )
 
 
@@ -141,6 +141,7 @@ def sign(
     from cutlayer.channel.tls.authority import Authority, read_request
     from cutlayer.channel.tls.names import key_fingerprint
 
+    _check_file(file)
     authority, signing_request = Authority(folder), read_request(file)
     key = key_fingerprint(signing_request.public_key())
     _compare(seen, key, "the key in the request")
@@ -224,6 +225,7 @@ def _read_invitation(path: Path) -> tuple[str, str, str, x509.Certificate]:
     from cutlayer.config.names import party_name
     from cutlayer.config.wording import did_you_mean
 
+    _check_file(path)
     try:
         entries = read_yaml(path)
         if entries.get("cutlayer") != "invitation":
@@ -239,6 +241,16 @@ def _read_invitation(path: Path) -> tuple[str, str, str, x509.Certificate]:
     except (ValueError, KeyError):
         raise TrustError.expected(f"an invitation in {path}", "something else", "see keys invite") from None
     return federation, party, address, authority
+
+
+def _check_file(path: Path) -> None:
+    """Refuse a pipe or a device in the place of a file that a partner sent, since reading it may never end.
+
+    Raises:
+        TrustError: It is one, or a folder.
+    """
+    if path.exists() and not path.is_file():
+        raise TrustError.expected(f"a file at {path}", "a folder, pipe or device")
 
 
 def _compare(seen: str, real: str, what: str) -> None:

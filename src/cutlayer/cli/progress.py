@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from cutlayer.jobs.options import Progress as Stages
 from cutlayer.lazy import Tensor
+from cutlayer.report import rounding
 from cutlayer.results.decimals import decimals
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ class TerminalProgress(Stages):
         rows = record.rows_per_second
         speed = f"{rows / 1000:.0f}k" if rows >= 1000 else f"{rows:.0f}"
         parts = [f"{speed} rows/s", f"loss {decimals(record.loss)}"]
-        parts.append(f"{metric if self.wide else _SHORT.get(metric, metric)} {decimals(record.metrics[metric])}")
+        parts.append(f"{metric if self.wide else _SHORT.get(metric, metric)} {rounding.metric(record.metrics[metric])}")
         if record.part == "cross-validation":  # not what the run is measured on, which rows of fewer parties may be in
             parts[-1] += " by cross-validation on rows of all parties" if self.wide else " (cv)"
         worst = max(record.leak.items(), key=lambda item: item[1], default=None)

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from cutlayer.config import FeaturesConfig, FrozenModel
 from cutlayer.config.job import TaskKind
-from cutlayer.data.arrivals import MIN_UNSEEN, UNSEEN_SHARE
+from cutlayer.data.arrivals import MIN_UNSEEN, UNSEEN_SHARE, written_as
 from cutlayer.data.categories import MISSING, UNKNOWN, CategoryEncoder, are_rare
 from cutlayer.data.classes import SHOWN, class_rows, reversed_words, spelt_differently
 from cutlayer.data.column_formats import detected_formats
@@ -65,6 +65,7 @@ class ColumnProfile(FrozenModel):
         classes: Number of rows of the label's first ten classes, in ascending order; in batches, of the rows that were
             profiled. Empty for a feature or a target of a regression.
         positive: The positive one of the classes of a binary task: the one that the job names, or the greater of two.
+        ends: Lowest and highest value of a label that is a number.
     """
 
     party: str
@@ -77,6 +78,7 @@ class ColumnProfile(FrozenModel):
     notes: tuple[str, ...] = ()
     classes: Mapping[str, int] = Field(default_factory=dict)
     positive: str | None = None
+    ends: tuple[float, float] | None = None
 
     @classmethod
     def of(cls, column: pa.ChunkedArray, **about: Any) -> ColumnProfile:
@@ -172,7 +174,11 @@ def label_profile(
     kind: ColumnKind = "number" if pa.types.is_floating(column.type) else "category"
     about = {"party": party, "name": name, "role": "label", "kind": kind}
     if task == "regression":
-        return ColumnProfile.of(column, **about)
+        values = _plain(column).drop_null()
+        plain = written_as(values.type) == "number"
+        numbers = values.cast(pa.float64()).to_numpy() if plain else np.zeros(0)
+        ends = (float(numbers.min()), float(numbers.max())) if len(numbers) else None
+        return ColumnProfile.of(column, **about, notes=tuple(_of_one_row(numbers)), ends=ends)
     rows = class_rows(column, where)
     reverse = reversed_words([*rows]) if positive is None and task == "binary" else ""
     if positive is None and task == "binary" and len(rows) == 2:
@@ -180,6 +186,21 @@ def label_profile(
     notes = (spelt_differently([*rows]), reverse) if is_text(decoded(column).type) else ()
     shown = dict(islice(rows.items(), SHOWN))
     return ColumnProfile.of(column, **about, notes=tuple(filter(None, notes)), classes=shown, positive=positive)
+
+
+def _of_one_row(numbers: npt.NDArray[np.float64]) -> Iterator[str]:
+    """A note on labels (n,), where one row has two thirds or more of their squared deviation from the median."""
+    if len(numbers) <= MANY:
+        return
+    apart = np.abs(numbers - np.median(numbers))
+    farthest = int(apart.argmax())
+    with np.errstate(over="ignore"):
+        rest = np.delete(apart / max(apart[farthest], np.finfo(float).tiny), farthest)
+    if apart[farthest] > 0 and float(rest @ rest) < 0.5:
+        yield (
+            f"one row's {numbers[farthest]:g} deviates more than the {len(rest):,} others together (squares), so that "
+            "squared errors are of that row; correct it, or leave the row out"
+        )
 
 
 class _Oddity(NamedTuple):

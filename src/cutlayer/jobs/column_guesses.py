@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -38,10 +39,14 @@ def id_columns(tables: Sequence[TableSummary], named: Sequence[str] = ()) -> dic
     for alike in (str, letters):  # the same name, then the same letters: Customer No and customer_no
         if (found := _alike(tables, alike, _identifies)) is not None:
             return found
-    if (found := _equal_values(tables)) is not None:
+    if (found := _equal_values(tables, unique_columns)) is not None:
         return found
-    for alike in (str, letters):
-        found = _alike(tables, alike, lambda table, name: bool(table.distinct[name] > 1 and ID_NAMES.search(name)))
+    guesses = (
+        *(partial(_alike, tables, alike, _is_called_id) for alike in (str, letters)),
+        partial(_equal_values, tables, _repeating_columns),
+    )
+    for guessed in guesses:
+        found = guessed()
         if found is not None and sum(has_many_rows(table, found[table.path.name]) for table in tables) <= 1:
             return found
     same = [name for name in tables[0].columns if all(name in table.columns for table in tables)]
@@ -63,6 +68,10 @@ def _identifies(table: TableSummary, name: str) -> bool:
     if ID_NAMES.search(name):
         return True
     return id_values(open_source(table.config, table.path.name, table.path.name), name) is not None
+
+
+def _is_called_id(table: TableSummary, name: str) -> bool:
+    return bool(table.distinct[name] > 1 and ID_NAMES.search(name))
 
 
 def _alike(
@@ -108,16 +117,18 @@ def repeated_ids(table: TableSummary, key: str) -> str:
     return f"{ids}: the first row of each is taken, {left_out:,} are left out (id.duplicates: first)"
 
 
-def _equal_values(tables: Sequence[TableSummary]) -> dict[str, str] | None:
-    """The columns whose values meet, whatever their names: half of those of the shorter table, or more."""
-    first, *others = [unique_columns(table) for table in tables]
+def _equal_values(
+    tables: Sequence[TableSummary], columns_of: Callable[[TableSummary], dict[str, pa.ChunkedArray]]
+) -> dict[str, str] | None:
+    """The columns whose values meet, whatever their names: half of those of the table that has fewer, or more."""
+    first, *others = [columns_of(table) for table in tables]
     for name in sorted(first, key=lambda name: not ID_NAMES.search(name)):  # before a number of the row, say
         found = {tables[0].path.name: name}
         values = first[name]
         for table, columns in zip(tables[1:], others, strict=True):
             met = {other: int(pc.sum(pc.is_in(column, values)).as_py() or 0) for other, column in columns.items()}
             best = max(met, key=lambda other: (met[other], bool(ID_NAMES.search(other))), default=None)
-            if best is not None and 2 * met[best] >= min(len(values), table.rows):
+            if best is not None and 2 * met[best] >= min(len(values), len(columns[best])):
                 found[table.path.name] = best
         if len(found) == len(tables):
             return found
@@ -130,6 +141,18 @@ def unique_columns(table: TableSummary) -> dict[str, pa.ChunkedArray]:
     names = [name for name in table.columns if table.distinct[name] == table.rows]
     columns = {name: id_values(source, name) for name in names}
     return {name: column.cast(pa.string()) for name, column in columns.items() if column is not None}
+
+
+def _repeating_columns(table: TableSummary) -> dict[str, pa.ChunkedArray]:
+    """Different values of columns that may be an id although some repeat: by their name, or of texts nearly none."""
+    source = open_source(table.config, table.path.name, table.path.name)
+    columns = {
+        name: values
+        for name in table.columns
+        if _is_called_id(table, name) or (table.distinct[name] > 1 and not has_many_rows(table, name))
+        if (values := id_values(source, name)) is not None and (is_text(values.type) or _is_called_id(table, name))
+    }
+    return {name: pc.unique(column.drop_null()).cast(pa.string()) for name, column in columns.items()}
 
 
 def id_values(source: Source, name: str) -> pa.ChunkedArray | None:

@@ -42,7 +42,13 @@ def file_formats(source: Source, table: pa.Table) -> tuple[str, Found]:
     settled = {name: _settled(formats, decimal) for name, formats in found.items()}
     if decimal == ",":
         settled |= {name: (ColumnFormat(number="1.234,50"),) for name in grouped}
-    return "," if any(is_plain_comma(formats) for formats in settled.values()) else ".", settled
+    # Other files have no decimals of their own: there each column of text states them.
+    whole = _is_csv(source) and any(is_plain_comma(formats) for formats in settled.values())
+    return "," if whole else ".", settled
+
+
+def _is_csv(source: Source) -> bool:
+    return getattr(source, "format", "") == "csv"
 
 
 def is_plain_comma(formats: tuple[ColumnFormat, ...]) -> bool:
@@ -66,7 +72,7 @@ def _floats(source: Source, table: pa.Table) -> tuple[bool, list[str]]:
     """Whether a number of a CSV file has a decimal point for certain; and the columns whose points may be thousands."""
     grouped = []
     plain = False
-    for field in table.schema if getattr(source, "format", "") == "csv" else ():
+    for field in table.schema if _is_csv(source) else ():
         if pa.types.is_floating(field.type):
             text = source.read([field.name], as_text=[field.name]).column(field.name)
             has_points = pc.any(pc.match_substring(text, ".")).as_py()

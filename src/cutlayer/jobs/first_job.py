@@ -349,6 +349,8 @@ def grades_of(job: FirstJob) -> GradesChoice:
     refused, task, counts, rows = "", task_of(job), list[int](), 0
     if job.further_labels:
         refused = "grades of several labels are for one process"
+    elif job.second is not None:
+        refused = f"labels with a column of {SECONDS[task]} are not drawn"
     elif task not in NUMBERS:
         overlap, split = job.overlap or overlap_of(job), SplitConfig()
         counts = [*label_of(job).classes.values()]

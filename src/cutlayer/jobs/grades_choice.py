@@ -56,7 +56,7 @@ def choose_grades(
     asked = protect == "both"
     without: Literal["both", "labels"] = "both" if asked else "labels"
     if task in NUMBERS:
-        refused = refused or "labels that are numbers are drawn in a stated range alone"
+        refused = refused or "grades of numbers need a range that partners may know: see docs/how-to/grades.md"
     if refused:
         return GradesChoice(without, None, refused)
     shares = [count / sum(counts) for count in counts] if len(counts) > 1 else [0.5, 0.5]  # refused later

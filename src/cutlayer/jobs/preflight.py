@@ -18,7 +18,7 @@ from cutlayer.data.party_data import PartyTable
 from cutlayer.data.profile import ColumnProfile
 from cutlayer.data.row_keys import has_key
 from cutlayer.errors import CutlayerError
-from cutlayer.jobs.cautions import readable_columns, worth_of_labels
+from cutlayer.jobs.cautions import beyond_range, readable_columns, worth_of_labels
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.links import LinkOptions, address_of, make_client, open_server
 from cutlayer.jobs.one_check import PreflightCheck, checked
@@ -100,6 +100,7 @@ def _columns(job: Job, name: str, columns: list[PreflightCheck], cautions: list[
     rows = {of: (table.ids_for(of) if table.partner_ids else table.identified).rows for of in job.parties}
     drawn, few = worth_of_labels(job, rows, counts, profiles)
     cautions += [PreflightCheck("label_dp", f"{drawn}, if all rows train", caution=few)] * bool(drawn)
+    cautions += [PreflightCheck(*caution.split(": ", 1), caution=True) for caution in beyond_range(job, profiles)]
     for column in profiles:
         if column.role == "label":
             Task(job.task, tuple(column.classes)).calling(column.positive, name)  # raises where there is no such label

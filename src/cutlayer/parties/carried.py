@@ -22,6 +22,9 @@ from cutlayer.storage.row_arrays import chunks_of
 LEAST, LEAST_SHARE = 50, 0.1
 """Least number of rows that have an attribute, and that lack it, and their share of few rows: of fewer, chance alone
 carries much. A release of few rows has attributes all the same, or small ones would pass every limit one by one."""
+FEWEST, UNLIKELY = 5, 1e-6
+"""Number of rows from which on fewer have an attribute all the same, by what grades carry of it beyond chance: that is
+what they carry at random of one in a million of such attributes, so that none of many rare values has a share."""
 NEARLY = 0.95
 """Part of what a draw can carry of an attribute from which on grades look as if they were made of that attribute."""
 MAX_ADDED, MAX_ADDED_TO_MUCH = 0.5, 0.1
@@ -43,6 +46,8 @@ _SAMPLED = 1 << 17
 """Rows that the thresholds of numbers are taken from."""
 _CELLS = 1 << 18
 """Cells of the tables of attributes and grades that are computed at once."""
+_DAYS = 700_000
+"""Days before or after 1970 that are written as a date: 1,900 years."""
 
 
 def carried(
@@ -55,7 +60,8 @@ def carried(
 ) -> Carried:
     """What drawn grades carry of each column: of frequent values, parts of numbers (`cuts_of`), and sets of both.
 
-    What two columns say only together is not computed.
+    What two columns say only together is not computed. Of an attribute of fewer than `LEAST` rows it is what is carried
+    beyond chance.
 
     The attributes are of the encoded columns; an image has none. Of an attribute a and a grade g the information is
     exactly that of the table of both, the noise included, not an estimate by a model.
@@ -68,17 +74,24 @@ def carried(
         bands: Number of grades.
         of: What the grades are fitted to.
     """
+    from scipy.stats import chi2
+
     noise = channel(epsilon, bands)
     sizes = np.bincount(grades, minlength=bands).astype(np.float64)
     least = least_rows(sizes.sum())
+    chance = chi2.isf(UNLIKELY, bands - 1) / (2 * np.log(2) * sizes.sum())  # bits, by Wilks 1938
     best: dict[str, CarriedAttribute] = {}
     for column, names, counts in attributes_of(store, encoder, grades, bands):
         have = counts.sum(axis=1)
-        some = np.flatnonzero((have >= least) & (have <= sizes.sum() - least))
+        few = np.minimum(have, sizes.sum() - have)
+        some = np.flatnonzero(few >= min(FEWEST, least))
         if not len(some):
             continue
         known, entropy = share_of(sizes, counts[some], [noise])
         share = np.minimum(known / entropy, 1.0)  # a last bit more would exceed a limit of 1
+        by_chance = np.where(few[some] < least, np.minimum(chance / entropy, 1 - 1e-9), 0.0)
+        share = np.maximum((share - by_chance) / (1 - by_chance), 0.0)
+        known = share * entropy
         most = int(share.argmax())
         if column not in best or share[most] > best[column].share:
             at = some[most]
@@ -206,7 +219,7 @@ def attributes_of(
         yield from _some_at_once(category.name, names, np.concatenate([table[present], sets]))
     for number, cut, parts, halves in zip(numbers, cuts, fine, of_parts, strict=True):
         table = np.add.reduceat(halves.sum(axis=0), np.r_[0, np.searchsorted(parts, cut) + 1], axis=0)
-        ends = [f"{end:.4g}" for end in number.restored(cut)]
+        ends = _written(number.restored(cut), encoder.types.get(number.name, ""))
         upper, sets = table[::-1].cumsum(axis=0)[::-1][1:], _sets_of_values(halves)
         # What a threshold cannot say: a value of a few, or numbers in the middle.
         names = [f"{number.name} from {low} to below {high}" for low, high in pairwise(ends)]
@@ -214,6 +227,17 @@ def attributes_of(
         # What no one part tells: ages of every other decade.
         names += [f"{number.name} in a set of intervals"] * len(sets)
         yield from _some_at_once(number.name, names, np.concatenate([table[1:-1], upper, sets]))
+
+
+def _written(ends: Floats, kind: str) -> list[str]:
+    """Ends of intervals in words; days since 1970 as dates, where `written_as` calls the column so.
+
+    >>> _written(np.array([19358.5, 2.0]), "date"), _written(np.array([19358.5]), "number")
+    (['2023-01-02', '1970-01-03'], ['1.936e+04'])
+    """
+    if kind == "date" and np.abs(ends).max(initial=0) < _DAYS:
+        return [str(np.datetime64(int(np.floor(end + 0.5)), "D")) for end in ends]
+    return [f"{end:.4g}" for end in ends]
 
 
 def _some_at_once(column: str, names: list[str], counts: Floats) -> Iterator[tuple[str, list[str], Floats]]:

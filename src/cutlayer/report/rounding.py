@@ -7,6 +7,8 @@ from datetime import datetime
 
 from cutlayer.results.decimals import NOT_AVAILABLE, decimals, minus
 
+HUGE = 1e9
+"""Magnitude from which on a metric is written with an exponent."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 
 
@@ -45,16 +47,16 @@ def bounds(low: float | None, high: float | None) -> tuple[str, ...]:
 
 
 def metric(value: float | None) -> str:
-    """A metric or a loss: three decimals, fewer when large, two significant digits when tiny, and a minus sign.
+    """A metric or a loss: three decimals, fewer when large, two significant digits of tiny and huge ones, a minus sign.
 
     Only the exponent of a tiny number has a hyphen, as programs write and read it.
 
-    >>> metric(0.91234), metric(1.0), metric(1234.56), metric(0.00001234), metric(-0.25)
-    ('0.912', '1.000', '1,234.6', '1.2e-05', '−0.250')
+    >>> metric(0.91234), metric(1.0), metric(1234.56), metric(0.00001234), metric(-0.25), metric(-1.267e13)
+    ('0.912', '1.000', '1,234.6', '1.2e-05', '−0.250', '−1.3e+13')
     """
     if value is None:
         return NOT_AVAILABLE
-    if value != 0 and abs(value) < 0.0005:
+    if value != 0 and not 0.0005 <= abs(value) < HUGE:
         text = f"{value:.1e}"
     else:
         text = f"{value:,.1f}" if abs(value) >= 100 else f"{value:.3f}"
