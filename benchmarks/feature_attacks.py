@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from cutlayer.config import Job, validated
-from cutlayer.consent import allowed
 from cutlayer.errors import DataError
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
@@ -99,7 +98,7 @@ def _job(dataset: str, seed: int) -> Job:
 
 def _attacked(job: Job) -> dict[tuple[str, str], FeatureResult]:
     """By party and attack, the result on the release from which it recovers most."""
-    with tempfile.TemporaryDirectory(prefix="cutlayer-bench-") as scratch, allowed("cutlayer_published"):
+    with tempfile.TemporaryDirectory(prefix="cutlayer-bench-") as scratch:
         folder = RunFolder(Path(scratch) / "run")
         execute(job, folder.path, Options(Keys(Path(scratch))), Progress())
         results = folder.audit.features

@@ -13,7 +13,6 @@ from typing import Any
 
 from benchmarks.adult import adult_job, scratch_keys
 from cutlayer.config import Job, validated
-from cutlayer.consent import allowed
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.results.run import RunKind
@@ -106,7 +105,7 @@ def job_of(setting: Setting, seed: int) -> Job:
 
 def _values(job: Job, key_name: str) -> dict[str, float]:
     """Test AUC with all parties and without `GONE`; leak, R² or AUC of each attack, the highest and by release."""
-    with scratch_keys(key_name) as (scratch, keys), allowed("cutlayer_published"):
+    with scratch_keys(key_name) as (scratch, keys):
         folder: RunFolder = execute(job, scratch / "run", Options(keys), Progress())
         summary, audit = folder.summary, folder.audit
     values = {"test AUC": summary.utility.rows[0].metrics["auc"] or 0.0}

@@ -14,6 +14,7 @@ from cutlayer.models.bottom_fits import FITS
 
 from . import completion_suite, feature_suite, fit_suite, history_suite, model_suite, source_suite, suite, table
 
+PROTECTIONS = table.PROTECTIONS | table.PROTECTIONS_OF_PLUGINS
 FEATURES = table.FEATURES | table.FEATURES_OF_PLUGINS
 
 
@@ -42,9 +43,9 @@ def test_no_two_have_one_name(catalogue, registered):
 
 
 @pytest.mark.parametrize("check", suite.PROTECTION_CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("name", table.PROTECTIONS)
+@pytest.mark.parametrize("name", PROTECTIONS)
 def test_protection(name, check):
-    check(protections.REGISTRY[name], table.PROTECTIONS[name])
+    check(protections.REGISTRY[name], PROTECTIONS[name])
 
 
 @pytest.mark.parametrize("check", suite.ATTACK_CHECKS, ids=lambda check: check.__name__)
