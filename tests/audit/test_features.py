@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,14 @@ from cutlayer.audit.features.releases import released
 from cutlayer.audit.features.shadow import ShadowRoom
 from cutlayer.channel.transcript import read_epochs
 from cutlayer.config import Job, validated
+from cutlayer.consent import allowed
 from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.audit import audit_again
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.report.build import build
+from cutlayer.results.features import FeatureResult, strongest
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.malicious_runs import auxiliary_indices
@@ -37,6 +40,12 @@ ALL = ["inversion", "exact", "sdar", "membership", "lira", "attribute"]
 ROWS, RECORDED = 320, 160
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _consent() -> Iterator[None]:
+    with allowed("cutlayer_published"):
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     train_briefly(monkeypatch)
@@ -45,9 +54,9 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def train_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fit_decoder, "__defaults__", (DecoderTraining(epochs=3, hidden=16),))
     monkeypatch.setattr("cutlayer.attacks.feature.membership.SHADOWS", 2)
-    monkeypatch.setattr("cutlayer.attacks.feature.lira.SHADOW_PAIRS", 2)
+    monkeypatch.setattr("cutlayer_published.attacks.lira.SHADOW_PAIRS", 2)
     monkeypatch.setattr("cutlayer.attacks.feature.exact.STEPS", 60)
-    monkeypatch.setattr("cutlayer.attacks.feature.sdar.PASSES", 4)
+    monkeypatch.setattr("cutlayer_published.attacks.sdar.PASSES", 4)
     # `attribute` chooses its regularisation among them, and by so many folds.
     monkeypatch.setattr("cutlayer.attacks.label.probe.STRENGTHS", (0.1, 1.0))
     monkeypatch.setattr("cutlayer.attacks.label.probe.FOLDS", 2)
@@ -161,6 +170,16 @@ def test_an_audit_again_gives_the_same_figures(whole: tuple[Job, RunFolder]) -> 
     assert again.leaks == ()
     assert build(folder.path).features == before.features
     assert build(folder.path).leaks == before.leaks
+
+
+@pytest.mark.parametrize(("others", "gains"), [(None, True), (0.6, True), (0.95, False), (0.4, True)])
+def test_what_other_parties_columns_tell_is_no_gain(others: float | None, gains: bool) -> None:
+    """A date that follows from the label owner's own was reported as revealed by the grades."""
+    values = {"value": 0.95, "low": 0.94, "high": 0.96, "baseline": 0.5, "other_columns": others}
+    about = {"run": "this run", "party": TELCO, "attack": "best_guess", "release": "1", "known": 9, "rows": 90}
+    result = FeatureResult(**about, **values, metric="auc", column="since")
+    assert (strongest([result]) == [result]) is gains
+    assert result.without == max(0.5, others or 0.0)
 
 
 def test_a_gain_is_a_finding_and_nothing_named_is_nothing_run(tmp_path: Path) -> None:

@@ -156,6 +156,26 @@ def test_a_training_and_a_month_by_an_object_store(graded: Place, monkeypatch: p
 
 
 @pytest.mark.parametrize(
+    "name",
+    ["telco~bank~0 (1).cutlayer", "telco_bank_0.cutlayer", "telco~bank~0.cutlayer.txt", "../telco~bank~0.cutlayer"],
+)
+def test_a_file_that_was_renamed_on_the_way_is_named(graded: Place, name: str) -> None:
+    start(graded, "bank", code=5)
+    start(graded, "telco", code=5)
+    folder = graded.folder / "shared" / "train-1"
+    (folder / "telco~bank~0.cutlayer").rename(folder / name)
+    named = ("--as", "bank", "--local", "bank.yaml", "--folder", "shared", "--plaintext")
+    said = graded.call("exchange", "job.yaml", *named)
+    wanted = (
+        f"{(folder / name).resolve().relative_to(graded.folder)} looks like it: if so, move it to shared/train-1/tel"
+    )
+    assert (said.code, wanted in said.out) == (5, True), said
+    (folder / "telco~bank~9.cutlayer").write_text("another number is no such file")
+    (folder / name).unlink()
+    assert "looks like it" not in graded.call("exchange", "job.yaml", *named).out
+
+
+@pytest.mark.parametrize(
     ("folder", "fault"),
     [
         ("https://host/exchange", "a web server takes no file"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import signal
 import tempfile
 import threading
@@ -36,8 +37,13 @@ def read_slowly(folder: Path, arguments: list[str]) -> None:
     run_in(folder, arguments)
 
 
-def test_ctrl_c_ends_reading_at_once_and_leaves_nothing(place: Place):
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
+def test_an_end_while_a_table_is_read_leaves_nothing(place: Place, end: signal.Signals):
+    """Also no copy without compression of a table, which a killed process cannot remove."""
     (place.folder / "scratch").mkdir()
+    packed = gzip.compress((place.folder / "telco.csv").read_bytes())
+    (place.folder / "telco.csv.gz").write_bytes(packed)
+    place.change({"parties.telco.table": "telco.csv.gz"})
     running = forked(read_slowly, place.folder, ["run", str(place.file), "--json"])
     try:
         deadline = time.monotonic() + 60
@@ -45,8 +51,8 @@ def test_ctrl_c_ends_reading_at_once_and_leaves_nothing(place: Place):
             assert running.alive, (place.folder / "errors.txt").read_text()
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        running.signal(signal.SIGINT)
-        assert running.wait() == 130
+        running.signal(end)
+        assert running.wait() == (130 if end == signal.SIGINT else -end)
     finally:
         running.kill()
     assert not place.run_folder.exists()

@@ -9,14 +9,21 @@ import sys
 import time
 from functools import partial
 from multiprocessing.process import BaseProcess
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from cutlayer.config import Job, validated
 from cutlayer.errors import ConfigError
 from cutlayer.jobs import beside, runs
 from cutlayer.jobs.beside import Beside
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
+from cutlayer.training.keys import Keys
 from tests.cli.jobs import Place
+from tests.parties.runs import KEY, tables
+from tests.parties.test_grades import raw
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is forked")
 
@@ -47,6 +54,16 @@ def test_a_process_of_several_threads_or_with_a_gpu_is_not_forked(
     monkeypatch.setattr(beside, "equal_threads", lambda: cores)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
     assert beside.can_fork(threads) is forks
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "forks"), [(50_000, 2, True), (49_999, 20, False), (4_000, 400, True), (2_000, 400, False)]
+)
+def test_runs_of_long_and_of_wide_tables_are_trained_beside(monkeypatch, rows, columns, forks):
+    monkeypatch.setattr(runs, "can_fork", lambda threads: threads == 1)
+    execution = SimpleNamespace(options=SimpleNamespace(forks=True), threads=1)
+    tables = {"bank": SimpleNamespace(rows=9, available=9), "telco": SimpleNamespace(rows=rows, available=columns)}
+    assert runs.Execution._may_fork(execution, tables) is forks
 
 
 def test_tensors_come_back_after_the_process_that_made_them_has_ended():
@@ -179,4 +196,30 @@ def test_a_run_with_forks_equals_one_without(tmp_path, capsys, monkeypatch):
         summary = json.loads((folder / "summary.json").read_text())
         results[-1].append(json.dumps([summary["utility"], summary["departures"], summary["protections"]]))
     assert forked
+    assert results[0] == results[1]
+
+
+def test_runs_are_compared_while_a_partner_draws_grades(tmp_path, monkeypatch):
+    """The labels are drawn by then, and no grade is; in a process of its own the results are the same."""
+    made = raw()
+    made["compare"], made["train"]["threads"] = ["undefended"], 1
+    made["parties"]["bank"]["audit"] = {"attacks": []}
+    job, given = validated(Job, made, ""), tables(rows=1500)
+    there: list[list[str]] = []
+    begin = Beside.begin
+
+    def noted(self, work):
+        there.append([path.name for path in (tmp_path / "forks" / "checkpoint").glob("*/*.safetensors")])
+        return begin(self, work)
+
+    monkeypatch.setattr(Beside, "begin", noted)
+    results = []
+    for name, least in ("plain", runs.MANY_ROWS), ("forks", 0):
+        monkeypatch.setattr(runs, "MANY_ROWS", least)
+        there.clear()
+        options = Options(Keys(tmp_path / "keys", KEY), tables=given, forks=True)
+        folder = execute(job, tmp_path / name, options, Progress())
+        results.append([folder.audit, folder.summary.utility, (folder.path / "ledger.json").read_text()])
+    assert "drawn.safetensors" in there[0]
+    assert "released.safetensors" not in there[0]
     assert results[0] == results[1]

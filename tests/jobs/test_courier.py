@@ -526,7 +526,9 @@ def test_a_bank_that_begins_again_is_refused_with_a_remedy_that_works(tmp_path: 
         shutil.rmtree(folder)
     courier.step(ACTIVE)
     for name in (TELCO, SHOP):
-        with pytest.raises(ProtocolError, match=r"began again, remove .* and repeat the command") as refusal:
+        with pytest.raises(
+            ProtocolError, match=r"of another training or round: bring .* began again, remove .* and repeat the command"
+        ) as refusal:
             courier.step(name)
         named = str(refusal.value).rsplit("remove ", 1)[1].removesuffix(" and repeat the command")
         shutil.rmtree(named)

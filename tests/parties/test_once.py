@@ -349,10 +349,10 @@ def test_training_rows_of_others_are_not_to_be_asked_for(tmp_path: Path, monkeyp
 def test_processes_equal_one_process_to_the_last_bit(tmp_path: Path) -> None:
     options: dict[str, Any] = {"privacy": {}, "fit": {"kind": "contrastive", "epochs": 2}}
     together = tmp_path / "together"
-    with allowed("cutlayer_fits"):
+    with allowed("cutlayer_published"):
         trained = run(once(**options), GIVEN, together, key=KEY)
     sites = lay_out(tmp_path / "apart", raw(**options), GIVEN)
-    processes = {name: fork(site, "--allow-model", "cutlayer_fits") for name, site in sites.items()}
+    processes = {name: fork(site, "--allow-model", "cutlayer_published") for name, site in sites.items()}
     assert {name: process.wait() for name, process in processes.items()} == dict.fromkeys(sites, 0)
     assert torch.equal(released(sites[ACTIVE].run, ACTIVE, TELCO), released(together, ACTIVE, TELCO))
     for name, site in sites.items():

@@ -56,6 +56,13 @@ def test_the_same_attack_on_the_undefended_run_is_stated(report: Report) -> None
     assert f"On the undefended run the same attack reaches {auc(same.leak)}." in answer(report, "Worst leak")
 
 
+def test_labels_are_sent_to_a_partner_and_not_its_own(report: Report) -> None:
+    worst = worst_of(report, "this run")
+    drawn = report.model_copy(update={"leaks": (worst.model_copy(update={"message": "label"}),)})
+    assert f"on the labels sent to {worst.party}, " in answer(drawn, "Worst leak")
+    assert f"on the {worst.message}s of {worst.party}, " in answer(report, "Worst leak")
+
+
 def test_an_undefended_worst_elsewhere_is_stated(report: Report) -> None:
     assert f": {auc(worst_of(report, 'undefended').leak)}." in answer(report, "Worst leak")
 

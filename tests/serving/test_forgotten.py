@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -249,3 +250,19 @@ def test_what_was_served_and_counted_is_deleted(noisy: Path) -> None:
     deleting = Deleting(load_closed_job(noisy / "job.yaml"), (TELCO,), noisy, None, Keys(noisy.parent / "keys"))
     mark = deleting.run("all of telco", {})
     assert (served.exists(), noisy.exists(), mark.deleted) == (False, False, ("run", "served rows"))
+
+
+@pytest.mark.parametrize("size", [31, 33, 2**20])
+def test_a_run_folder_of_somebody_else_names_no_file_that_is_no_secret(tmp_path: Path, size: int) -> None:
+    """Neither it nor the list beside it is opened: a pipe there would have its reader wait for ever."""
+    place = tmp_path / "run" / "checkpoint" / TELCO
+    place.mkdir(parents=True)
+    (tmp_path / "private").write_bytes(bytes(size))
+    (place / "secret.path").write_text(f"../private\n{tmp_path / 'private'}\n")
+    assert forgotten_by(tmp_path / "run", TELCO) is None
+    (tmp_path / "private").write_bytes(bytes(32))
+    found = forgotten_by(tmp_path / "run", TELCO)
+    assert found is not None
+    os.mkfifo(found.path)
+    with pytest.raises(RunFolderError, match=r"the forgotten rows in .*, got no file; remove it"):
+        found.among(np.zeros((1, 16), np.uint8), "")

@@ -27,7 +27,7 @@ ROWS = "\n".join(f"{20 + i % 50};job{i % 3};{i % 7};cell;{i % 31};{'yes' if i % 
 @pytest.mark.parametrize("setting", settings_of(ADULT))
 def test_jobs_are_valid_and_label_free_where_they_release_once(setting: str) -> None:
     job = job_of(ADULT, setting, Path(), 2)
-    with allowed("cutlayer_fits"):
+    with allowed("cutlayer_published"):
         check_job(job)
     events = [entry.event for entry in ledger_of(job).entries if entry.protects == "labels"]
     assert events == ([] if setting == UNDEFENDED else [LabelFree()])

@@ -179,7 +179,7 @@ def _recovered(context: FindingContext) -> Iterator[Occurrence]:
             result.party,
             f"{result.attack} on the embeddings of {result.party} ({result.release}){given} reaches "
             f"{name_of(result.metric)} {decimals(result.value)}{about} {bounds}; "
-            f"without an embedding it is {decimals(result.baseline)}",
+            f"without an embedding it is {decimals(result.without)}",
         )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import nullcontext
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,7 @@ from cutlayer.cli.report import GATE_FAILED
 from cutlayer.cli.verb import verb
 from cutlayer.config.remote import is_address, remote_path
 from cutlayer.errors import ConfigError
+from cutlayer.report.rounding import plain
 
 if TYPE_CHECKING:
     from cutlayer.jobs.exchange import Waiting
@@ -23,6 +26,10 @@ WAITING = 5
 """Exit code of a command that goes on once a file of another party is there."""
 PATIENCE = 300.0
 """Seconds that parties which connect wait for each other, by default."""
+_PARCEL = re.compile(r"[^~]+~[^~]+~\d+\.cutlayer")
+"""Names of files that a party writes for another one."""
+_ALIKE = 0.8
+"""Likeness of names, from 0 to 1: `telco~bank~0 (1).cutlayer` has 0.91 to the name without (1)."""
 
 
 @verb(consent=("model",))
@@ -120,10 +127,22 @@ def _address(folder: str, *, plaintext: bool) -> str:
     return address
 
 
+def _misplaced(path: Path) -> Path | None:
+    """A file that may be the one that is waited for, in another folder, or as programs rename what they send."""
+    above = path.parent.parent / path.name
+    if above.is_file():
+        return above
+    files = [each for each in path.parent.glob("*cutlayer*") if not _PARCEL.fullmatch(each.name) and each.is_file()]
+    near = get_close_matches(path.name, [each.name for each in files], n=1, cutoff=_ALIKE)
+    return path.parent / near[0] if near else None
+
+
 def say_waiting(waiting: Waiting, *, as_json: bool, **more: Any) -> None:
     """Print the files to bring to each receiver, and those to wait for."""
     lines = [f"written, to be brought to the folder of its receiver: {path}" for path in waiting.written]
     lines.append(f"waiting for {waiting.path}, of {waiting.sender}; run the same command when it is there")
+    if (other := _misplaced(waiting.path)) is not None:
+        lines.append(f"{plain(str(other))} looks like it: if so, move it to {waiting.path}")
     if waiting.why:
         lines = [f"waiting for {waiting.sender} ({waiting.path.name}): {waiting.why}; run the same command again"]
     document = {

@@ -369,7 +369,10 @@ class Exchange:
             wanted = (peer, self._state["run"], number)
             if (parcel.head.sender, parcel.head.run, parcel.head.number) != wanted:
                 got = f"number {parcel.head.number} of {parcel.head.sender}, run {parcel.head.run}"
-                again = f"if {peer} says that it began again, remove {self._path.parent} and repeat the command"
+                again = (
+                    f"it is of another training or round: bring what {peer} wrote for this one; if {peer} says that it "
+                    f"began again, remove {self._path.parent} and repeat the command"
+                )
                 remedy = again if parcel.head.run != wanted[1] else "bring the file of this name again"
                 raise ProtocolError.expected(f"{path}: number {number} of {peer}, run {wanted[1]}", got, remedy)
             if number == len(known):

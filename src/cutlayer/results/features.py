@@ -109,17 +109,23 @@ class FeatureResult(Bounded):
     knowledge: tuple[Need, ...] = ()
 
     @property
+    def without(self) -> Number:
+        """The same metric without the embedding, as far as it is known: by a constant, or by other parties' columns."""
+        known = [value for value in (self.baseline, self.other_columns) if value is not None]
+        return max(known, default=None)
+
+    @property
     def gains(self) -> bool:
-        """Whether the whole interval is above the baseline."""
-        return self.low is not None and self.baseline is not None and self.low > self.baseline
+        """Whether the whole interval is above what is reached without the embedding."""
+        return self.low is not None and self.without is not None and self.low > self.without
 
 
 def strongest(results: Iterable[FeatureResult]) -> list[FeatureResult]:
-    """For each party and attack, the result farthest above its baseline, if any is above it."""
+    """For each party and attack, the result farthest above what is reached without the embedding, if any is."""
     best: dict[tuple[str, str], tuple[float, FeatureResult]] = {}
     for result in results:
         key = (result.party, result.attack)
-        gain = (result.value or 0.0) - (result.baseline or 0.0)
+        gain = (result.value or 0.0) - (result.without or 0.0)
         if result.gains and (key not in best or gain > best[key][0]):
             best[key] = gain, result
     return [result for _, result in best.values()]

@@ -145,7 +145,7 @@ def check_remembered(run: Path, party: str, job: str) -> None:
     secret, noted = secret_by(run, party), _noted(run, party)
     remedy = "delete what is left of one that was forgotten, and run the job again"
     if not (run / "checkpoint" / party).is_dir():
-        raise RunFolderError.expected(f"{party}'s part of a run in {run}", "none", remedy)
+        raise RunFolderError.expected(f"{party}'s part of a finished run in {run}", "none", remedy)
     if secret is not None and (noted[2:] or ["0"])[0] != str(ForgottenRuns(secret).count(job)):
         raise RunFolderError.expected(f"a run of which no row was forgotten in {run}", "a copy from before", remedy)
 
@@ -154,7 +154,8 @@ def secret_by(run: Path, party: str) -> Path | None:
     """File of the secret of a party of a run; `None` where it is not on this machine."""
     places = _noted(run, party)
     found = (run / place for place in places[:2] if "\0" not in place)
-    return next((each for each in found if each.is_file()), None)
+    # A run folder may come from somebody else, and name any file.
+    return next((each for each in found if each.is_file() and each.stat().st_size == KEY_BYTES), None)
 
 
 def forgotten_by(run: Path, party: str) -> ForgottenRows | None:

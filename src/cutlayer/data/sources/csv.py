@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import re
-import shutil
 import tempfile
 import weakref
 from collections.abc import Collection, Iterator, Sequence
@@ -144,9 +143,10 @@ class CsvSource(FileSource):
         if not magic(path):
             return path
         if self._plain is None or not self._plain.alive:
-            folder = tempfile.mkdtemp(prefix="cutlayer-csv-")
-            self._plain = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-            self._copy = Path(folder) / "plain"
+            # A file without a name: the system removes it also where the process is killed.
+            copy = tempfile.TemporaryFile()  # noqa: SIM115
+            self._plain = weakref.finalize(self, copy.close)
+            self._copy = Path(f"/proc/self/fd/{copy.fileno()}")
             with uncompressed(path) as packed:
                 SizeLimit(self.where, self.most).copy(packed, self._copy)
         return self._copy
@@ -167,7 +167,7 @@ class CsvSource(FileSource):
             DataError: There are some.
         """
         path, has_header = self.config.path, self.config.columns is None
-        lines, has_zero = line_count(path)
+        lines, has_zero = line_count(self._file)  # of a compressed file the copy, which is not unpacked again
         if has_zero:
             raise UnicodeError
         if self._nameless and first_filled(connection, self._scan(), self._nameless):

@@ -163,12 +163,12 @@ def borders_of(scores: Tensor, epsilon: float | None, most: int, seed: int, *, a
         seed: Seed of the centres.
         are_numbers: Whether scores are predictions of a number, whose bands have equal frequency.
     """
-    from cutlayer.kernels.fits.k_means import k_means
+    from cutlayer.kernels.fits.k_means import frequent_centres
     from cutlayer.kernels.noise.score_bands import FINE, bands_for, merged
 
     bands = bands_for(epsilon, max(2, min(most, len(scores) // ROWS_A_GRADE)))
     if scores.shape[1] > 1:
-        return k_means(scores.clamp_min(math.log(1e-3)), bands, seed)
+        return frequent_centres(scores.clamp_min(math.log(1e-3)), bands, len(scores) / FINE, seed)
     values = scores[:, 0].numpy()
     if are_numbers:
         return torch.from_numpy(_equal_borders(values, bands))

@@ -272,6 +272,11 @@ def _values(report: Report, matrix: Matrix, run: str) -> Table:
     )
 
 
+def _messages(leak: LeakResult) -> str:
+    """What an attack reads, in words: labels are sent to a partner, and all else is its own."""
+    return f"the {leak.message}s {'sent to' if leak.message == 'label' else 'of'} {leak.attacker}"
+
+
 def _answer(report: Report, matrix: Matrix) -> str:
     worst, undefended = matrix.worst(RunKind.THIS_RUN), matrix.worst(RunKind.UNDEFENDED)
     if worst is None:
@@ -280,7 +285,7 @@ def _answer(report: Report, matrix: Matrix) -> str:
     when = f"over {epochs}" if worst.whole_run else f"at the worst of {epochs} (epoch {worst.epoch})"
     when = ONLY if is_only_release(report, worst) else when
     text = (
-        f"{worst.attack} on the {worst.message}s of {worst.attacker}, {when}: "
+        f"{worst.attack} on {_messages(worst)}, {when}: "
         f"{auc(worst.leak)}, 95\u00a0% interval {interval(worst.low, worst.high)}; 0.5 is chance."
     )
     needed = condition(worst.knowledge)
@@ -297,6 +302,6 @@ def _answer(report: Report, matrix: Matrix) -> str:
         text += f" On the undefended run the same attack reaches {auc(same.leak)}."
     # The undefended run may leak most at another target.
     if undefended is not None and target_of(undefended) != target_of(worst):
-        where = f"{undefended.attack} on the {undefended.message}s of {undefended.attacker}"
+        where = f"{undefended.attack} on {_messages(undefended)}"
         text += f" The undefended run leaks most to {where}: {auc(undefended.leak)}."
     return text

@@ -11,8 +11,8 @@ from cutlayer.lazy import Tensor
 from cutlayer.protections.contract.base import Context
 from cutlayer.protections.contract.views import Mode, PassiveView
 from cutlayer.protections.dp_embedding import DPEmbedding, DPEmbeddingConfig
-from cutlayer_adaptive.adjust import AdjustConfig, Adjustment
-from cutlayer_adaptive.rescale import EstimateConfig, EstimatedScale
+from cutlayer_published.embedding.adjust import AdjustConfig, Adjustment
+from cutlayer_published.embedding.rescale import EstimateConfig, EstimatedScale
 
 
 class AdaptiveConfig(DPEmbeddingConfig):

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from cutlayer.errors import DataError
-from cutlayer_adaptive import contrastive
-from cutlayer_adaptive.contrastive import contrastive_loss
+from cutlayer_published.embedding import contrastive
+from cutlayer_published.embedding.contrastive import contrastive_loss
 
 
 def double_loop(rows, labels, temperature):

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from cutlayer.errors import DataError
-from cutlayer_adaptive.cluster_gain import cluster_gain
+from cutlayer_published.embedding.cluster_gain import cluster_gain
 
 
 def looped(rows, labels):

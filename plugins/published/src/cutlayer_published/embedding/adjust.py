@@ -10,8 +10,8 @@ from pydantic import Field
 
 from cutlayer.config import FrozenModel
 from cutlayer.lazy import Tensor, torch
-from cutlayer_adaptive.cluster_gain import cluster_gain
-from cutlayer_adaptive.fuzzy_c_means import fuzzy_c_means
+from cutlayer_published.embedding.cluster_gain import cluster_gain
+from cutlayer_published.embedding.fuzzy_c_means import fuzzy_c_means
 
 # A pseudo-label needs no third digit of a membership.
 _TOLERANCE = 1e-3
@@ -106,7 +106,7 @@ class Adjustment:
             rows: Embeddings without noise, with their graph, (n, width).
             gradient: Gradient that came back, (n, width).
         """
-        from cutlayer_adaptive.contrastive import contrastive_loss
+        from cutlayer_published.embedding.contrastive import contrastive_loss
 
         if self._stopped:
             return None

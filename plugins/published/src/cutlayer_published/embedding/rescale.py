@@ -67,7 +67,7 @@ class EstimatedScale:
 
         A factor common to both would not change it, so it is taken before the scaling.
         """
-        from cutlayer_adaptive.distance_statistics import distance_mean_and_variance, normal_divergence
+        from cutlayer_published.embedding.distance_statistics import distance_mean_and_variance, normal_divergence
 
         mean, variance = distance_mean_and_variance(clipped)
         value = normal_divergence(self._mean, self._variance, mean, variance)
@@ -91,7 +91,7 @@ class EstimatedScale:
     def _sample(self, view: PassiveView) -> None:
         """Embed some training rows and estimate the distribution of their distances."""
         from cutlayer.kernels.rows.row_norms import clip_rows
-        from cutlayer_adaptive.distance_statistics import distance_statistics
+        from cutlayer_published.embedding.distance_statistics import distance_statistics
 
         training = self._context.training
         peer = self._context.peers[0]
@@ -106,6 +106,6 @@ class EstimatedScale:
         self._distances += self._distance()
 
     def _distance(self) -> float:
-        from cutlayer_adaptive.distance_statistics import largest_distance
+        from cutlayer_published.embedding.distance_statistics import largest_distance
 
         return largest_distance(self._mean, math.sqrt(self._variance), 1, self.settings.tail)

@@ -17,8 +17,8 @@ from cutlayer.consent import allowed
 from cutlayer.errors import ConfigError, Diverged
 from cutlayer.models import BottomModel, Inputs, build_bottom
 from cutlayer.models.bottom_fits import FITS, TrainingColumns, check_fit, fit_bottom
-from cutlayer_fits.autoencoder import reconstruction_loss
-from cutlayer_fits.contrastive import corrupted
+from cutlayer_published.fits.autoencoder import reconstruction_loss
+from cutlayer_published.fits.contrastive import corrupted
 from tests.conformance.fit_suite import FIT_CHECKS
 from tests.conformance.table import FitCase
 from tests.models.fitted_columns import CODES, GROUP, INPUTS, NUMBERS, ROWS, TRAINING, bottom_of, columns
@@ -29,7 +29,7 @@ WIDE = torch.tensor([70_000, 1], dtype=torch.int32)
 
 @pytest.fixture(autouse=True)
 def consent() -> Iterator[None]:
-    with allowed("cutlayer_fits"):
+    with allowed("cutlayer_published"):
         yield
 
 
@@ -40,13 +40,13 @@ def test_each_passes_the_suite(kind: str, check: Any) -> None:
 
 
 def test_nothing_is_imported_without_consent() -> None:
-    with pytest.raises(ConfigError, match="--allow-model cutlayer_fits"):
+    with pytest.raises(ConfigError, match="--allow-model cutlayer_published"):
         Context().run(check_fit, {"kind": "autoencoder"}, {"kind": "mlp"}, 0, "parties.telco.fit")
 
 
 def test_without_the_package_a_kind_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cutlayer.plugins._installed", lambda _: {})
-    with pytest.raises(ConfigError, match=r"fit.kind: unknown kind 'contrastive'; .* package cutlayer-fits"):
+    with pytest.raises(ConfigError, match=r"fit\.kind: the package cutlayer-published, which has contrastive"):
         check_fit({"kind": "contrastive"}, {"kind": "mlp"}, 0, "parties.telco.fit")
 
 

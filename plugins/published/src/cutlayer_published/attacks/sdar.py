@@ -174,8 +174,15 @@ class Networks:
 def _discriminator(inputs: int) -> nn.Module:
     return nn.Sequential(
         nn.Linear(inputs, HIDDEN), nn.LeakyReLU(SLOPE), nn.Linear(HIDDEN, HIDDEN), nn.LeakyReLU(SLOPE),
-        nn.Dropout(DROPOUT), nn.Linear(HIDDEN, 1),
+        _Dropout(), nn.Linear(HIDDEN, 1),
     )  # fmt: skip
+
+
+class _Dropout(nn.Module):
+    """Dropout by uniform numbers: the Bernoulli numbers of `nn.Dropout` took a quarter of the attack's time."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * torch.rand_like(x).gt_(DROPOUT).div_(1 - DROPOUT)
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,11 +14,11 @@ from cutlayer.errors import ConfigError
 from cutlayer.protections import build_chain
 from cutlayer.protections.contract.views import Mode, PassiveView
 from cutlayer.testing import check_protection
-from cutlayer_adaptive.adjust import AdjustConfig
-from cutlayer_adaptive.contrastive import contrastive_loss
-from cutlayer_adaptive.fuzzy_c_means import fuzzy_c_means
-from cutlayer_adaptive.protection import AdaptiveEmbedding
-from cutlayer_adaptive.rescale import EstimateConfig
+from cutlayer_published.embedding.adjust import AdjustConfig
+from cutlayer_published.embedding.contrastive import contrastive_loss
+from cutlayer_published.embedding.fuzzy_c_means import fuzzy_c_means
+from cutlayer_published.embedding.protection import AdaptiveEmbedding
+from cutlayer_published.embedding.rescale import EstimateConfig
 from studies.embedding_noise import ADAPTIVE
 from tests.protections.setup import protection, resume, saved
 
@@ -30,7 +30,7 @@ TABLE = torch.randn(100, WIDTH, generator=torch.Generator().manual_seed(4)) * 0.
 
 
 def passive(options):
-    with allowed("cutlayer_adaptive"):
+    with allowed("cutlayer_published"):
         return protection(ADAPTIVE, options, task=None, party="telco", peers=("bank",))
 
 
@@ -67,7 +67,7 @@ def test_what_the_authors_claim_is_stated_for_what_they_claim_it(per, words):
 
 def test_no_budget_counts_an_estimated_scale():
     options = {"clip": CLIP, "epsilon": 2.0, "delta": 1e-5, "estimate": {}}
-    with allowed("cutlayer_adaptive"):
+    with allowed("cutlayer_published"):
         chain = build_chain("telco", "passive", {ADAPTIVE: options, "budget": {"epsilon": 8.0}}, "p")
     with pytest.raises(ConfigError, match="whose cost can be counted"):
         chain.account(ReleasePlan(training=3))

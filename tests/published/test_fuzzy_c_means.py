@@ -11,7 +11,7 @@ from sklearn.datasets import load_iris
 from sklearn.metrics import adjusted_rand_score
 
 from cutlayer.errors import DataError
-from cutlayer_adaptive.fuzzy_c_means import fuzzy_c_means
+from cutlayer_published.embedding.fuzzy_c_means import fuzzy_c_means
 
 
 def looped_memberships(rows, centres, m):

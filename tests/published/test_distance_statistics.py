@@ -13,8 +13,8 @@ from scipy import stats
 from torch import Tensor
 
 from cutlayer.errors import DataError
-from cutlayer_adaptive import distance_statistics as module
-from cutlayer_adaptive.distance_statistics import (
+from cutlayer_published.embedding import distance_statistics as module
+from cutlayer_published.embedding.distance_statistics import (
     distance_mean_and_variance,
     distance_statistics,
     largest_distance,
