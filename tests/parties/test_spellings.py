@@ -71,6 +71,7 @@ def test_a_row_under_many_spellings_is_one_draw(tmp_path: Path, monkeypatch: pyt
     [
         ({"id": ["007", "x"]}, {"id": ["7", "X "]}, "strip"),
         ({"id": ["a b", "c"]}, {"id": ["A B", "C"]}, "lower"),
+        ({"id": ["\uff17", "x\u200b"]}, {"id": ["7", "\ufeffX"]}, "strip"),
         ({"id": ["+49 89 1", "z"]}, {"id": ["0049891", "Z"]}, "strip"),
         ({"id": ["1", "2"], "key": ["x", "y"]}, {"id": ["1.0", "02"], "key": ["X", "Y"]}, "strip"),
     ],
