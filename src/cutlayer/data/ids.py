@@ -251,9 +251,14 @@ def plain_digests(*columns: pa.ChunkedArray | pa.Array) -> Digests:
     >>> (plain_digests(pa.array(["007", "Ab "])) == plain_digests(pa.array(["+7", "ab"]))).all()
     np.True_
     """
-    each = (_bare_integer(canonical_ids(column, "ids", "lower", may_miss=True)) for column in columns)
+    each = (_bare_integer(_visible(canonical_ids(column, "ids", "lower", may_miss=True))) for column in columns)
     plain = [_bare_integer(_bare_telephone(text)) for text in each]  # 7.0 is no telephone number, of which 70 would be
     return digests_of(pc.binary_join_element_wise(*plain, pa.scalar(SEPARATOR, pa.large_string())).drop_null())
+
+
+def _visible(text: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Texts without characters that nobody sees, and each of several forms of a character as one (Unicode NFKC)."""
+    return pc.utf8_lower(pc.utf8_normalize(pc.replace_substring_regex(text, r"\p{Cf}", ""), form="NFKC"))
 
 
 def _bare_telephone(text: pa.ChunkedArray) -> pa.ChunkedArray:
