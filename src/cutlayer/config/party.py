@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
@@ -235,6 +236,23 @@ class PrivatePart(FrozenModel):
             return raw
         return {**raw, "privacy": expanded(privacy)}
 
+    def new_rows_settings(self, path: Path) -> dict[str, Any]:
+        """How a table of new rows is read: as the party's table, if its file is of the same format.
+
+        New rows need not have columns that are no features: these need no format.
+        """
+        if self.table is None:
+            return {}
+        same = self.table.path.suffixes == path.suffixes
+        stated = self.table.model_fields_set - {"path"} if same else set()
+        settings = {name: getattr(self.table, name) for name in stated}
+        if self.table.aggregate is not None:  # of every format: the models know its results alone
+            settings["aggregate"] = self.table.aggregate
+        elif formats := settings.get("formats"):
+            unread = {self.label, self.second, self.weight, *self.further_labels, *self.features.exclude}
+            settings["formats"] = {name: form for name, form in formats.items() if name not in unread}
+        return settings
+
     @property
     def second(self) -> str | None:
         """Name of the second column of the label: exposures, events, or groups."""
@@ -279,8 +297,13 @@ class PrivateFile(PrivatePart):
 
     @property
     def served(self) -> ServeConfig:
-        """Online serving, of the party's table unless it names another."""
-        return self.serve if self.serve.table else self.serve.model_copy(update={"table": self.table})
+        """Online serving, of the party's table unless it names another; a path alone is read as that table is."""
+        table = self.serve.table
+        if table is None:
+            table = self.table
+        elif table.model_fields_set == {"path"}:
+            table = table.model_copy(update=self.new_rows_settings(table.path))
+        return self.serve.model_copy(update={"table": table})
 
 
 class AlternativeConfig(FrozenModel):
