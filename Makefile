@@ -6,8 +6,8 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip install --quiet --no-compile --constraint constraints.txt
 
 # Packages of their own, with the extras that tests need.
-PLUGINS := --editable plugins/adaptive --editable plugins/batches --editable plugins/nvflare \
-	--editable 'plugins/serve[http,otel]' --editable 'plugins/loggers[mlflow,tensorboard]' --editable plugins/sweep
+PLUGINS := --editable plugins/batches --editable 'plugins/export[onnx]' --editable 'plugins/loggers[mlflow,tensorboard]' \
+	--editable plugins/nvflare --editable plugins/published --editable 'plugins/serve[http,otel]' --editable plugins/sweep
 
 # Compiled modules are kept, whatever the environment says: pytest rewrites the asserts of hundreds of files, and every
 # process that a test starts would compile the package again.

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.kernels.dependence.pairwise import tile_size
-from cutlayer_adaptive.distance_statistics import distance_mean_and_variance, distance_statistics
+from cutlayer_published.embedding.distance_statistics import distance_mean_and_variance, distance_statistics
 
 
 def sample(n: int, width: int) -> Tensor:

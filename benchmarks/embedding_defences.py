@@ -166,7 +166,7 @@ def _side(build_bottom: Callable[[], BottomModel], options: Mapping[str, Any] | 
 
 
 def _chain(options: Mapping[str, Any] | None) -> Chain:
-    with allowed("cutlayer_adaptive"):
+    with allowed("cutlayer_published"):
         chain = Chain("passive", [build(name, noise, "privacy") for name, noise in privacy_of(options).items()])
     context = Context(
         party="passive",

@@ -31,7 +31,7 @@ from benchmarks.utility.datasets import DataSet, load
 from benchmarks.utility.sides import LABEL, quiet, references, write_tables
 from cutlayer.cli.init import init
 from cutlayer.errors import CutlayerError
-from cutlayer.results.seed_mean import mean_of
+from cutlayer_sweep.seed_mean import mean_of
 
 RESULTS = Path(__file__).parent / "results" / "real_divisions.jsonl"
 ROWS = 4_000

@@ -28,7 +28,7 @@ from benchmarks.rivals.reads import columns_read
 from benchmarks.utility.__main__ import lines_of
 from benchmarks.utility.datasets import load
 from cutlayer.problem.metrics.roc import roc_auc
-from cutlayer.results.seed_mean import mean_of
+from cutlayer_sweep.seed_mean import mean_of
 
 RESULTS = Path(__file__).parent / "results" / "single_releases.jsonl"
 DATA = ("adult", "bank", "credit")

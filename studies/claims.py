@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar
 
-from cutlayer.results.seed_mean import MAX_SEEDS, Mean
+from cutlayer_sweep.seed_mean import MAX_SEEDS, Mean
 
 LEVEL = 0.01
 """Largest difference from a limit, of an AUC, an accuracy, an R² or a share, that nobody would act on."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from cutlayer.protections.dp_embedding import DPEmbedding
 
-ADAPTIVE = "cutlayer_adaptive.protection:AdaptiveEmbedding"
+ADAPTIVE = "cutlayer_published.embedding.protection:AdaptiveEmbedding"
 """The published protection's name in a job; its import needs consent."""
 
 

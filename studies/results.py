@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from cutlayer.results.seed_mean import Mean as Mean
-from cutlayer.results.seed_mean import mean_of as mean_of
+from cutlayer_sweep.seed_mean import Mean as Mean
+from cutlayer_sweep.seed_mean import mean_of as mean_of
 
 UNDEFENDED = "undefended"
 

@@ -202,7 +202,7 @@ def run_trial(study: Study, trial: Trial, work: Path, progress: Progress) -> dic
     """Run the trial's job and read the study's values from its run folder, which is then removed."""
     shutil.rmtree(work, ignore_errors=True)
     keys = Keys(work.parent / "keys", study_key(trial.job), simulated=True)
-    with allowed("studies", "cutlayer_adaptive"):  # models and protections that are not of the package
+    with allowed("studies", "cutlayer_published"):  # models and protections that are not of the package
         folder = execute(trial.job, work, Options(keys, tables=trial.tables), progress)
         measured = study.measure(trial, folder)
     summary, audit = folder.summary, folder.audit.runs[RunKind.THIS_RUN]

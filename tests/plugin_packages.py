@@ -15,25 +15,29 @@ PLUGINS = Path(__file__).parents[1] / "plugins"
 
 
 def see_plugins() -> None:
-    """Put the metadata of packages that are not installed on the path, as their installation would."""
+    """Put the metadata of packages that are not installed as they are here on the path, as their installation would."""
     projects = [tomllib.loads(file.read_text(encoding="utf-8"))["project"] for file in PLUGINS.glob("*/pyproject.toml")]
-    if missing := [project for project in projects if not is_installed(project["name"])]:
+    if missing := [
+        project for project in projects if not is_installed(project["name"], project.get("entry-points", {}))
+    ]:
         site = Path(tempfile.mkdtemp(prefix="plugins"))
         atexit.register(shutil.rmtree, site, ignore_errors=True)
         for project in missing:
             write_metadata(site, project["name"], project.get("entry-points", {}))
-        sys.path.append(str(site))
+        sys.path.insert(0, str(site))  # before what an earlier installation has of them
         sources = [str(PLUGINS / project["name"].removeprefix("cutlayer-") / "src") for project in missing]
         paths = [os.environ.get("PYTHONPATH", ""), str(site), *sources]  # for the processes that tests start
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
 
 
-def is_installed(name: str) -> bool:
-    """Whether a package has metadata here."""
+def is_installed(name: str, groups: dict[str, dict[str, str]]) -> bool:
+    """Whether a package has metadata here, with these entry points."""
     try:
-        return bool(distribution(name))
+        found = distribution(name).entry_points
     except PackageNotFoundError:
         return False
+    stated = {(group, *point) for group, points in groups.items() for point in points.items()}
+    return stated == {(point.group, point.name, point.value) for point in found}
 
 
 def write_metadata(site: Path, name: str, groups: dict[str, dict[str, str]]) -> None:

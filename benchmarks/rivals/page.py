@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from cutlayer.results.seed_mean import mean_of
+from cutlayer_sweep.seed_mean import mean_of
 from studies.page import Table, folded
 
 HEADS = (

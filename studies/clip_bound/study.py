@@ -8,7 +8,7 @@ from typing import Any
 
 from cutlayer.results.run import RunKind
 from cutlayer.training.folder import RunFolder
-from cutlayer_adaptive.adjust import AdjustConfig
+from cutlayer_published.embedding.adjust import AdjustConfig
 from studies.clip_bound.page import clip_bound_page
 from studies.clip_bound.settings import CIFAR, FUZZIFIER, GROUPS, LARGE, MNIST, THRESHOLD, job_of, setting_of
 from studies.embedding_noise import noise_of

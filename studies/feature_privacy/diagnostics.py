@@ -16,9 +16,9 @@ from cutlayer.kernels.rows.row_norms import clip_rows, rows_to_norm
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.recorder import read_truth
 from cutlayer.training.trained import Run
-from cutlayer_adaptive.adjust import AdjustConfig, pseudo_labels
-from cutlayer_adaptive.distance_statistics import distance_statistics, largest_distance
-from cutlayer_adaptive.rescale import EstimateConfig
+from cutlayer_published.embedding.adjust import AdjustConfig, pseudo_labels
+from cutlayer_published.embedding.distance_statistics import distance_statistics, largest_distance
+from cutlayer_published.embedding.rescale import EstimateConfig
 from studies.embedding_noise import noise_of
 
 BATCH = 512

@@ -16,7 +16,7 @@ from cutlayer.problem.task import Task
 from cutlayer.results.features import FeatureResult
 from cutlayer.results.run import RunKind
 from cutlayer.training.folder import RunFolder
-from cutlayer_adaptive.adjust import AdjustConfig
+from cutlayer_published.embedding.adjust import AdjustConfig
 from studies.feature_privacy.claims import FIRST, LAST, MEAN, ONLY, TOGETHER
 from studies.feature_privacy.diagnostics import embedding_values, gradient_values
 from studies.feature_privacy.page import feature_privacy_page

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cutlayer.config import Job
 from cutlayer.training.folder import RunFolder
-from cutlayer_adaptive.adjust import AdjustConfig
+from cutlayer_published.embedding.adjust import AdjustConfig
 from studies.clip_bound.settings import FUZZIFIER, THRESHOLD
 from studies.feature_privacy.diagnostics import embedding_values, gradient_values
 from studies.feature_privacy.settings import CLIP

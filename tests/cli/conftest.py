@@ -9,8 +9,7 @@ import pytest
 
 from cutlayer.cli.app import _run
 from tests.cli.jobs import JOB as SMALL
-from tests.cli.jobs import Place, as_yaml, audit_briefly, changed, share_engine, write_jobs_once, write_tables
-from tests.models.estimator_rows import fit_briefly
+from tests.cli.jobs import Place, as_yaml, audit_briefly, changed, share_engine, write_tables
 
 
 @pytest.fixture
@@ -19,10 +18,6 @@ def place(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.delenv("CUTLAYER_DEBUG", raising=False)
     monkeypatch.chdir(tmp_path)
-    audit_briefly(monkeypatch)
-    fit_briefly(monkeypatch)
-    share_engine(monkeypatch)
-    write_jobs_once(monkeypatch)
     return Place(tmp_path, capsys)
 
 

@@ -8,10 +8,10 @@ import re
 
 import pytest
 
-from cutlayer.results.seed_mean import Mean
-from cutlayer.sweeps.compare import run
-from cutlayer.sweeps.compare.figure import Figure, Panel
-from cutlayer.sweeps.metrics import TrialMetrics
+from cutlayer_sweep.compare import run
+from cutlayer_sweep.compare.figure import Figure, Panel
+from cutlayer_sweep.metrics import TrialMetrics
+from cutlayer_sweep.seed_mean import Mean
 
 FIGURES = {
     "": (0.90, 0.99),
@@ -185,7 +185,7 @@ def test_a_pdf_is_one_that_readers_open():
 
 
 def test_a_notebook_gets_a_frame_and_a_figure(place, trained, monkeypatch):
-    from cutlayer.sweeps.compare import compare
+    from cutlayer_sweep.compare import compare
 
     monkeypatch.chdir(place.folder)
     result = compare(place.file, ["none", "max_norm"], seeds=2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cutlayer.serving.export import load_part
+from cutlayer_export.part import load_part
 from tests.cli.jobs import Place
 
 

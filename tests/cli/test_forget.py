@@ -24,7 +24,7 @@ from cutlayer.config import Job, validated
 from cutlayer.data.carried import Carried
 from cutlayer.data.ids import row_digests
 from cutlayer.jobs import forget as forgetting
-from cutlayer.parties.grade_memory import GradeMemory
+from cutlayer.parties.grade_memory import GradeMemory, Rows
 from cutlayer.parties.session.local import Local
 from cutlayer.training.forgetting import Forgetting
 from cutlayer.training.keys import Keys
@@ -63,8 +63,7 @@ PRIVATE = {**PRIVATE, "shop": PRIVATE["telco"]}
 @pytest.fixture(autouse=True)
 def same_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     """All secrets are equal, so that a run that never had the rows has the keys of the one that forgot them."""
-    monkeypatch.setattr(secrets, "token_bytes", lambda size=32: b"\7" * size)
-    monkeypatch.setattr(secrets, "token_hex", lambda size=32: "07" * size)
+    all_keys_equal(monkeypatch)
     named, runs = Local.release_log, count()
 
     def release_log(party: Local, job: Job, rows: bytes) -> ReleaseLog:
@@ -169,18 +168,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("trained")
     job = lay_out(folder, "bank", "telco")
     with pytest.MonkeyPatch.context() as patched:
-        briefly(patched)
+        all_keys_equal(patched)
         assert quietly("run", job) == 0
     return folder
 
 
-def briefly(patched: pytest.MonkeyPatch) -> None:
-    from tests.cli.jobs import audit_briefly, share_engine
-    from tests.models.estimator_rows import fit_briefly
-
-    audit_briefly(patched)
-    fit_briefly(patched)
-    share_engine(patched)
+def all_keys_equal(patched: pytest.MonkeyPatch) -> None:
     patched.setattr(secrets, "token_bytes", lambda size=32: b"\7" * size)
     patched.setattr(secrets, "token_hex", lambda size=32: "07" * size)
 
@@ -200,7 +193,7 @@ def without(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Collection[in
         folder = tmp_path_factory.mktemp("never")
         job = lay_out(folder, "bank", "telco", without=rows)
         with pytest.MonkeyPatch.context() as patched:
-            briefly(patched)
+            all_keys_equal(patched)
             assert quietly("run", job) == 0
         return folder
 
@@ -229,10 +222,10 @@ def test_forgotten_rows_leave_the_run_that_never_had_them(
     )
     before = place.call("ledger", world / ".cutlayer", "--json").document()
     grades, gone = GradeMemory(world / ".cutlayer" / "telco.key.grades"), row_digests(pa.array(sorted(rows)))
-    assert grades.others("", gone)[0] or max(rows) < ROWS // 5
+    assert grades.others("", Rows(gone))[0] or max(rows) < ROWS // 5
     done = place.call("forget", world / "job.yaml", "--rows", listed(world, rows), "--json")
     assert done.code == 0, done
-    assert not grades.others("", gone)[0]
+    assert not grades.others("", Rows(gone))[0]
     within = sum(row >= ROWS // 5 for row in rows)
     assert json.loads(done.out)["left_out"] == {"bank": len(rows), "telco": within}
     never = without(rows)
@@ -424,7 +417,8 @@ def test_by_courier_both_delete_and_sign_and_nothing_of_a_row_is_left(place: Pla
     assert "a version of job-bank that was not forgotten, got 1; name a new one" in refused.document()["error"]
     copied = ("--release", old / "telco.release", "--rows", old / "rows.csv", "--resume")
     shutil.copytree(old_run, here.base / "bank" / "copied")
-    (here.base / "bank" / "copied" / "checkpoint" / "bank" / "partners.safetensors").unlink()
+    for name in ("checkpoint/bank/partners.safetensors", "files.json"):
+        (here.base / "bank" / "copied" / name).unlink()
     again = here.call("bank", "party", *copied, "--out", here.base / "bank" / "copied")
     assert "a release since telco forgot rows of telco" in again.document()["error"]
     for copy in (old, old_run, here.base / "bank" / "copied"):

@@ -221,7 +221,6 @@ VERBS = {
         "--partial",
         "path",
     },
-    "export": {"--allow-model", "--help", "--json", "--model", "--onnx", "--out", "--party", "--registry", "path"},
     "audit": {
         "--allow-model",
         "--allow-path",
@@ -236,6 +235,13 @@ VERBS = {
     },
     "report": {"--allow-path", "--for", "--help", "--json", "--markdown", "path"},
     "ledger": {"--help", "--json", "folder"},
+    "list": {"--allow-model", "--help", "--json", "what"},
+    "schema": {"--help", "--json", "of"},
+    "doctor": {"--help", "--json"},
+    "keys": {"--help"},
+    "trail": {"--help"},
+}
+OF_PLUGINS = {
     "compare": {
         "--allow-host",
         "--allow-model",
@@ -249,13 +255,7 @@ VERBS = {
         "--seeds",
         "job",
     },
-    "list": {"--allow-model", "--help", "--json", "what"},
-    "schema": {"--help", "--json", "of"},
-    "doctor": {"--help", "--json"},
-    "keys": {"--help"},
-    "trail": {"--help"},
-}
-OF_PLUGINS = {
+    "export": {"--allow-model", "--help", "--json", "--model", "--onnx", "--out", "--party", "--registry", "path"},
     "api-key": {"--help", "--json", "name"},
     "nvflare": {"--help", "--json", "--out", "--resume-job", "--route", "--site", "job"},
     "recommend": {

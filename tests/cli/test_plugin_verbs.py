@@ -87,11 +87,8 @@ def test_without_its_package_a_part_is_refused_with_what_to_install(place: Place
     assert (
         "expected the extra `serve` for --served, got no cutlayer_serve; pip install 'cutlayer[serve]'" in refused.error
     )
-    registry = ("--registry", "https://mlflow.example:5000", "--model", "credit")
-    refused = place.call("export", place.run_folder, "--party", "bank", "--out", "part", *registry)
-    assert refused.code == 2
-    assert "expected the extra `mlflow`, got no cutlayer_loggers" in refused.error
-    assert not (place.folder / "part").exists()
+    with pytest.raises(ConfigError, match="expected the extra `mlflow` for --registry, got no cutlayer_loggers"):
+        extras.part("mlflow", "register", "--registry")
     place.change({"parties.bank.log": {"tensorboard": "curves"}})
     place.refused("expected the extra `tensorboard` for parties.bank.log.tensorboard, got no cutlayer_loggers")
 

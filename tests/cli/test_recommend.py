@@ -19,16 +19,14 @@ from cutlayer.consent import allowed
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.check import check_job
 from cutlayer.protections import REGISTRY
-from cutlayer.sweeps import measure
-from cutlayer.sweeps.changes import with_changes
-from cutlayer.sweeps.metrics import TrialMetrics
 from cutlayer.training.run_ledger import ledger_of
-from cutlayer_sweep import worker
+from cutlayer_sweep import measure, worker
+from cutlayer_sweep.changes import with_changes
+from cutlayer_sweep.metrics import TrialMetrics
 from cutlayer_sweep.recommend import candidates, halving
 from cutlayer_sweep.recommend.candidates import UNDEFENDED, Candidates
 from cutlayer_sweep.recommend.result import Limits, Measured, parse_guarantee
 from cutlayer_sweep.recommend.wording import recommended_diff
-from tests.models.estimator_rows import fit_briefly
 
 SEED = 1
 ANY, COVERED = Limits(0.6, None, 0.01), Limits(0.6, None, 0.01, guarantee=2.0)
@@ -185,6 +183,14 @@ def test_a_theorem_is_not_rejected_for_the_noise_of_a_measurement(place, stated,
     assert result["chosen"].startswith("label_free")
     assert (result["last"][result["chosen"]]["excess"], result["checked"][0]["leak"]["value"]) == (0, 0)
     assert result["checked"][0]["leak_auc"]["value"] >= 0.7 + noise, "what was measured is shown all the same"
+
+
+def test_ids_for_each_partner_are_refused_at_once(place):
+    """The reference without protection is no job that they can have."""
+    place.change({"parties.bank.partner_ids": {"telco": "id"}, "rows": "all", "train.release": "once"})
+    result = place.call("recommend", place.file, "--max-leak", "0.6", "--max-loss", "0.1")
+    assert result.code == 2
+    assert "expected one id for all partners, since the job without protection" in " ".join(str(result).split())
 
 
 def test_what_a_public_split_reveals_is_measured(place):
@@ -396,7 +402,6 @@ def test_a_regression_has_the_candidates_that_are_defined_for_values(place):
 )
 def test_a_real_search(place, monkeypatch, changes, candidate, metric):
     """One candidate and the undefended job are really trained and attacked; columns by one attack, of many."""
-    fit_briefly(monkeypatch)
     monkeypatch.setattr(candidates, "column_attacks", lambda *_, **__: ("inversion",))
     place.change(changes)
     kept = {UNDEFENDED, candidate}

@@ -120,17 +120,17 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize("verb", ["run", "check"])
-def test_a_fault_of_a_job_or_header_is_named_before_pytorch_is_loaded(place, loaded_by_fork, verb):
+def test_a_fault_of_a_job_or_header_is_named_before_pytorch_is_loaded(place, loaded_by_fork):
     calls = []
-    for path, value, _ in FAULTS:
-        file = place.folder / f"{len(calls)}.yaml"
+    for index, (path, value, _) in enumerate(FAULTS):
+        file = place.folder / f"{index}.yaml"
         file.write_text(as_yaml(changed(JOB, {path: value})))
-        calls.append((verb, file))
-    for (path, _, expected), (code, error, modules) in zip(FAULTS, loaded_by_fork(*calls), strict=True):
-        assert code == 2, path
-        assert expected in error, path
-        assert not modules & {*COMPUTING}, path
+        calls += [("run", file), ("check", file)]
+    for index, (code, error, modules) in enumerate(loaded_by_fork(*calls)):
+        path, _, expected = FAULTS[index // 2]
+        assert code == 2, (calls[index], path)
+        assert expected in error, (calls[index], path)
+        assert not modules & {*COMPUTING}, (calls[index], path)
 
 
 def test_verbs_that_compute_nothing_load_no_pytorch(loaded_by_fork):
@@ -150,15 +150,12 @@ def test_verbs_that_compute_nothing_load_no_pytorch(loaded_by_fork):
         assert not heavy, f"cutlayer {line} imports {heavy}: a file of a catalogue takes PyTorch from cutlayer.lazy"
 
 
-def test_a_check_loads_pytorch_and_nothing_else_that_computes(place, loaded_by_fork):
-    ((code, error, modules),) = loaded_by_fork(("check", place.file))
-    assert code == 0, error
-    assert {*COMPUTING, "pandas", "scipy.linalg", "torch._dynamo"} & modules == {"torch"}
-
-
-def test_a_run_loads_neither_the_compiler_nor_what_it_does_not_use(place, loaded_by_fork):
+def test_a_check_loads_pytorch_alone_and_a_run_neither_the_compiler_nor_what_it_does_not_use(place, loaded_by_fork):
+    """A check, a run and a prediction in one process: each loads more."""
     predict = ("predict", place.run_folder, "--out", place.folder / "scores.csv")
-    (code, error, modules), predicted = loaded_by_fork(("run", place.file), predict)
+    checked, (code, error, modules), predicted = loaded_by_fork(("check", place.file), ("run", place.file), predict)
+    assert checked[0] == 0, checked[1]
+    assert {*COMPUTING, "pandas", "scipy.linalg", "torch._dynamo"} & checked[2] == {"torch"}
     assert code == 0, error
     assert "torch.optim.adam" in modules
     assert not modules & {"fastapi", "grpc", "optuna", "pandas", "torch._dynamo", "torch._inductor", "uvicorn"}

@@ -15,9 +15,8 @@ from cutlayer.errors import Diverged
 from cutlayer.results.audit import RunAudit
 from cutlayer.results.features import FeatureResult
 from cutlayer.results.leaks import Attempt, LayerLeak
-from cutlayer.sweeps import measure
-from cutlayer.sweeps.leak_kind import LeakKind
-from cutlayer_sweep import shared, variants, worker
+from cutlayer_sweep import measure, shared, variants, worker
+from cutlayer_sweep.leak_kind import LeakKind
 from cutlayer_sweep.pareto import knee, pareto_front
 from tests.parties.processes import forked, run_in
 from tests.results.leaks import leak_result
@@ -25,7 +24,7 @@ from tests.results.leaks import leak_result
 LR = "train.optimizer.lr"
 SCALE = "parties.bank.privacy.noisy_gradient.scale"
 SHORT = {"train.epochs": 1}
-SMALL = ("--vary", f"{LR}=0.001,0.01", "--vary", f"{SCALE}=0.1,1,10")
+SMALL = ("--vary", f"{LR}=0.001,0.01", "--vary", f"{SCALE}=0.1,1,10", "--allow-model", "cutlayer_published")
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 
 from cutlayer.cli.app import _run
 from cutlayer.config.load import load_job
-from tests.cli.jobs import Place, share_engine
+from tests.cli.jobs import Place
 from tests.cli.loans import BANK, FORMATS, INSURER, KEYS, RETAILER, write_csv_files, write_parquet_files
 
 
@@ -31,7 +31,6 @@ def written(folders: dict[str, Path]) -> dict[str, str]:
     printed = {}
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("COLUMNS", "80")
-        share_engine(patched)
         for kind, folder in folders.items():
             with redirect_stdout(StringIO()) as out:
                 assert _run(["init", str(folder), *options]) == 0

@@ -7,15 +7,23 @@ import os
 import signal
 import sys
 import time
+from functools import partial
 from multiprocessing.process import BaseProcess
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from cutlayer.config import Job, validated
 from cutlayer.errors import ConfigError
 from cutlayer.jobs import beside, runs
 from cutlayer.jobs.beside import Beside
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
+from cutlayer.training.keys import Keys
 from tests.cli.jobs import Place
+from tests.parties.runs import KEY, tables
+from tests.parties.test_grades import raw
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is forked")
 
@@ -48,6 +56,16 @@ def test_a_process_of_several_threads_or_with_a_gpu_is_not_forked(
     assert beside.can_fork(threads) is forks
 
 
+@pytest.mark.parametrize(
+    ("rows", "columns", "forks"), [(50_000, 2, True), (49_999, 20, False), (4_000, 400, True), (2_000, 400, False)]
+)
+def test_runs_of_long_and_of_wide_tables_are_trained_beside(monkeypatch, rows, columns, forks):
+    monkeypatch.setattr(runs, "can_fork", lambda threads: threads == 1)
+    execution = SimpleNamespace(options=SimpleNamespace(forks=True), threads=1)
+    tables = {"bank": SimpleNamespace(rows=9, available=9), "telco": SimpleNamespace(rows=rows, available=columns)}
+    assert runs.Execution._may_fork(execution, tables) is forks
+
+
 def test_tensors_come_back_after_the_process_that_made_them_has_ended():
     with Beside(forks=True) as started:
         result = started.begin(lambda: (os.getpid(), torch.arange(100)))
@@ -74,6 +92,52 @@ def test_work_that_fails_or_is_killed_is_done_again_here():
         with pytest.raises(ConfigError, match="a bad job"):
             started.begin(failing)()
         assert started.begin(killed)() == 3
+
+
+def test_works_are_shared_with_the_process_that_begins_them(tmp_path):
+    """Two works that wait for each other end only if two processes do them."""
+    here = os.getpid()
+
+    def meeting(me: str, other: str) -> int:
+        (tmp_path / me).touch()
+        end = time.monotonic() + 30
+        while not (tmp_path / other).exists() and time.monotonic() < end:
+            time.sleep(0.01)
+        assert (tmp_path / other).exists()
+        return os.getpid()
+
+    with Beside(forks=True) as started:
+        done = started.share([partial(meeting, "a", "b"), partial(meeting, "b", "a"), os.getpid])
+        places = done()
+        assert done() == places
+    assert here in places[:2]
+    assert len({*places[:2]}) == 2
+
+
+@pytest.mark.parametrize("forks", [True, False])
+def test_shared_works_have_their_results_in_order_and_are_each_done_once(tmp_path, forks):
+    def work(at: int) -> int:
+        (tmp_path / f"{at}").open("x").close()
+        return at
+
+    with Beside(forks=forks) as started:
+        assert started.share([partial(work, at) for at in range(300)])() == [*range(300)]
+
+
+def test_works_of_a_process_that_was_killed_are_done_here(tmp_path):
+    here = os.getpid()
+
+    def killed(at: int) -> int:
+        (tmp_path / "begun").touch()
+        if os.getpid() != here:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return at
+
+    with Beside(forks=True) as started:
+        done = started.share([partial(killed, at) for at in range(3)])
+        while not (tmp_path / "begun").exists():
+            time.sleep(0.01)
+        assert done() == [0, 1, 2]
 
 
 def test_a_failure_of_this_process_ends_the_work(tmp_path):
@@ -132,4 +196,30 @@ def test_a_run_with_forks_equals_one_without(tmp_path, capsys, monkeypatch):
         summary = json.loads((folder / "summary.json").read_text())
         results[-1].append(json.dumps([summary["utility"], summary["departures"], summary["protections"]]))
     assert forked
+    assert results[0] == results[1]
+
+
+def test_runs_are_compared_while_a_partner_draws_grades(tmp_path, monkeypatch):
+    """The labels are drawn by then, and no grade is; in a process of its own the results are the same."""
+    made = raw()
+    made["compare"], made["train"]["threads"] = ["undefended"], 1
+    made["parties"]["bank"]["audit"] = {"attacks": []}
+    job, given = validated(Job, made, ""), tables(rows=1500)
+    there: list[list[str]] = []
+    begin = Beside.begin
+
+    def noted(self, work):
+        there.append([path.name for path in (tmp_path / "forks" / "checkpoint").glob("*/*.safetensors")])
+        return begin(self, work)
+
+    monkeypatch.setattr(Beside, "begin", noted)
+    results = []
+    for name, least in ("plain", runs.MANY_ROWS), ("forks", 0):
+        monkeypatch.setattr(runs, "MANY_ROWS", least)
+        there.clear()
+        options = Options(Keys(tmp_path / "keys", KEY), tables=given, forks=True)
+        folder = execute(job, tmp_path / name, options, Progress())
+        results.append([folder.audit, folder.summary.utility, (folder.path / "ledger.json").read_text()])
+    assert "drawn.safetensors" in there[0]
+    assert "released.safetensors" not in there[0]
     assert results[0] == results[1]

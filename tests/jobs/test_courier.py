@@ -63,7 +63,7 @@ from cutlayer.report.passive.build import build_passive
 from cutlayer.report.passive.page import passive_html, passive_markdown
 from cutlayer.report.sections.run import job as job_section
 from cutlayer.results.report import Report
-from cutlayer.results.run_files import files_statement
+from cutlayer.results.run_files import RunFiles, files_statement
 from cutlayer.serving.between import PredictionSide, ask
 from cutlayer.serving.by_file import release_prediction, with_agreed_rows
 from cutlayer.serving.models import PartyModel
@@ -933,6 +933,78 @@ def test_a_resume_that_fails_leaves_no_digests_of_what_it_replaced(led: Path, tm
     assert not files.changed
 
 
+def test_a_resume_of_an_ended_run_makes_no_changed_file_valid(
+    led: Path, federation: Federation, tmp_path: Path
+) -> None:
+    """The attack: change the figures of a run, and wait for its owner to resume and sign it."""
+    security = federation.security(ACTIVE)
+
+    def resumed(name: str, *, forge: bool = False, remove: str = "", add: str = "") -> RunFiles | None:
+        copied = tmp_path / name
+        shutil.copytree(led, copied)
+        if forge:
+            (copied / "ledger.json").write_text((copied / "ledger.json").read_text() + "\n")
+        if add:
+            (copied / add).write_text("")
+        if remove == "files":
+            (copied / FILES).unlink()
+        elif remove == "signature":
+            write_digests(copied, None)
+        elif remove:
+            (copied / remove).unlink()
+        job = load_closed_job(copied / "job.yaml")
+        with RunFolder.new_or_resumed(copied, job, resume=True, security=security):
+            pass
+        return compared(copied)
+
+    assert (whole := resumed("whole")) is not None
+    assert whole.signer
+    for nth, (change, got) in enumerate(
+        (
+            ({"forge": True}, r"got changed: ledger\.json; restore"),
+            ({"remove": "ledger.json"}, r"got missing: ledger\.json"),
+            ({"add": f"checkpoint/{ACTIVE}/epoch-9.safetensors"}, r"got not of the run: checkpoint/"),
+        )
+    ):
+        with pytest.raises(CheckpointError, match=got):
+            resumed(f"{nth}", **change)  # type: ignore[arg-type]
+        assert (tmp_path / f"{nth}" / FILES).exists()
+    for remove in ("files", "signature"):
+        with pytest.warns(UserWarning, match="stay unsigned: it had ended, and they were unsigned"):
+            forged = resumed(remove, forge=True, remove=remove)
+        assert forged is not None
+        assert not forged.signer
+    assert resumed("note", add="note.txt") is not None
+
+
+def test_a_later_audit_stays_unsigned_after_a_resume(led: Path, federation: Federation, tmp_path: Path) -> None:
+    copied = tmp_path / "run"
+    shutil.copytree(led, copied)
+    (copied / "audit.json").write_text((copied / "audit.json").read_text() + "\n")
+    file_digests.note_audited(copied)
+    job, security = load_closed_job(copied / "job.yaml"), federation.security(ACTIVE)
+    with RunFolder.new_or_resumed(copied, job, resume=True, security=security):
+        pass
+    files = compared(copied)
+    assert files is not None
+    assert (files.audited, files.changed, bool(files.signer)) == (("audit.json",), (), True)
+
+
+def test_files_that_the_run_did_not_write_are_named(led: Path, tmp_path: Path) -> None:
+    copied, weights = tmp_path / "run", f"checkpoint/{ACTIVE}/epoch-9.safetensors"
+    shutil.copytree(led, copied)
+    (copied / "note.txt").write_text("")
+    report = build(copied)
+    assert report.files is not None
+    assert report.files.foreign == ("note.txt",)
+    assert not [each for each in report.findings if each.code == "CL124"]
+    assert "note.txt not of the run" in files_statement(report.files)
+    (copied / weights).write_text("")
+    assert build(copied).findings[0].detail == f"not written by the run: {weights}"
+    with pytest.warns(UserWarning, match=rf"not written by the run: {weights} \(CL124\)"):
+        warn_of_changes(copied, f"checkpoint/{ACTIVE}/epoch*")
+
+
 def test_further_labels_have_signed_digests_of_their_own_which_the_report_of_the_run_joins(
     released: Path, federation: Federation, tmp_path: Path
 ) -> None:
@@ -968,6 +1040,10 @@ def test_further_labels_have_signed_digests_of_their_own_which_the_report_of_the
     missing = compared(out)
     assert missing is not None
     assert missing.absent == ("labels/later/files.json",)
+    shutil.rmtree(place)
+    gone = compared(out)
+    assert gone is not None
+    assert gone.absent == ("labels/later",)
 
 
 def test_digests_read_no_file_outside_of_the_run_folder(led: Path, tmp_path: Path) -> None:

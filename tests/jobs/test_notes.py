@@ -4,6 +4,7 @@ import pytest
 
 from cutlayer.config import Job, validated
 from cutlayer.errors import ConfigError
+from cutlayer.jobs.approval import _partner_sends
 from cutlayer.jobs.cautions import notes_of, readable_columns
 from cutlayer.jobs.check import check_job
 from tests.parties.runs import make_job, raw_job
@@ -70,6 +71,34 @@ def test_a_stated_number_of_rows_needs_psi():
     check_job(validated(Job, raw, ""))
     with pytest.raises(ConfigError, match=r"no parties\.telco\.id\.pad_to with alignment plain"):
         check_job(validated(Job, {**raw, "alignment": "plain"}, ""))
+
+
+def graded(**bottom):
+    graded = {"kind": "grade", **bottom}
+    raw = raw_job(
+        release="once", privacy={"label_dp": {"eps": 1.0}}, bottom={"bank": {"kind": "auto"}, "telco": graded}
+    )
+    raw["model"]["top"] = {"kind": "auto"}
+    raw["parties"]["telco"] |= {"fit": {"kind": "grade"}, "privacy": {"grade_dp": {"epsilon": 2.0}}}
+    job = validated(Job, raw, "")
+    check_job(job)
+    return job
+
+
+@pytest.mark.parametrize(("label_epsilon", "noted"), [(1.0, False), (4.0, False), (50.0, True)])
+def test_labels_of_any_rates_are_noted_where_the_job_lets_them_pass(label_epsilon, noted):
+    """The label owner writes the shared job: a partner that signs has to see what it agrees on."""
+    job = graded(label_epsilon=label_epsilon)
+    lines = [line for line in notes_of(job) if line.startswith("model.bottom.telco.label_epsilon: 50 lets bank send")]
+    assert len(lines) == noted
+    assert f"labels of bank, drawn at epsilon {label_epsilon:g} at most" in "".join(_partner_sends(job, "telco"))
+
+
+def test_what_is_read_of_columns_by_grades_names_who_chooses_the_labels():
+    said = readable_columns(graded(), "telco")
+    assert "the grades of other rows say of it through the model has no bound" in said
+    assert "by its labels bank chooses what grades are of" in said
+    assert "whatever it knows" not in said
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from cutlayer.attacks.feature import best_guess
 from cutlayer.models import Inputs, build_top
+from cutlayer.models.bottom_fits import grade
 from cutlayer.models.top_estimators import kinds, linear
 from cutlayer.models.top_estimators.boosting import fit_boosting
 from cutlayer.models.top_estimators.network import _Budget
@@ -45,8 +46,11 @@ def few_strengths(monkeypatch: pytest.MonkeyPatch) -> None:
 def fit_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
     """All candidates of `auto`, sooner: as above, and one network of 60 steps in place of three of 200 or more.
 
-    So is the attack that guesses every column from a release, which fits trees for each.
+    So are those of grades, which would make 210 trees for each of five folds, and the attack that guesses every column
+    from a release, which fits trees for each.
     """
+    for name, steps in {"boosting": 20, "additive": 40, "deep": 8}.items():
+        monkeypatch.setitem(grade.TREES, name, {**grade.TREES[name], "max_iter": steps})
     monkeypatch.setitem(best_guess.FOREST, "n_estimators", 20)  # fewer leave a row without a tree that lacks it
     monkeypatch.setattr(best_guess, "BOOSTED", best_guess.BOOSTED._replace(trees=4))
     monkeypatch.setitem(best_guess.EXPLAINING, "max_iter", 6)
@@ -54,6 +58,11 @@ def fit_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
     few_trees(monkeypatch)
     few_strengths(monkeypatch)
     monkeypatch.setattr(_Budget, "of", lambda _rows: _Budget(1, 32, 60))
+
+
+def steps_that_find_a_xor_b(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many steps of boosting as in a real run: a tree whose splits are of random columns finds it by chance."""
+    monkeypatch.setitem(grade.TREES, "boosting", {**grade.TREES["boosting"], "max_iter": 60})
 
 
 def fits_are_brief() -> bool:

@@ -64,7 +64,7 @@ def test_a_table_in_batches_decides_as_one_at_once() -> None:
     [
         ({}, {}, "auto"),
         ({}, {"release": {PASSIVE: "once"}}, "mlp"),
-        ({"fit": {"kind": "autoencoder"}}, {"release": "once"}, "mlp"),
+        ({"fit": {"kind": "none"}}, {"release": "once"}, "mlp"),
         ({"privacy": {"dp_bottom": {"clip": 1.0, "noise_multiplier": 1.0}}}, {}, "mlp"),
         ({"privacy": {"dp_embedding": {"clip": 1.0, "noise_multiplier": 1.0}}}, {}, "auto"),
     ],

@@ -9,17 +9,14 @@ import numpy.typing as npt
 import pytest
 import torch
 from sklearn.decomposition import PCA
-from sklearn.linear_model import LinearRegression, LogisticRegression
-from sklearn.metrics import roc_auc_score
-from torch import Tensor, nn
+from sklearn.linear_model import LinearRegression
+from torch import Tensor
 
-from cutlayer.errors import ConfigError, Diverged
+from cutlayer.errors import ConfigError
 from cutlayer.models import BottomModel, Inputs, build_bottom
 from cutlayer.models.bottom_fits import TrainingColumns, check_fit, fit_bottom, is_independent
-from cutlayer.models.bottom_fits.autoencoder import reconstruction_loss
-from cutlayer.models.bottom_fits.contrastive import corrupted
 from cutlayer.models.bottom_fits.gradients import no_gradients
-from tests.models.fitted_columns import CODES, GROUP, INPUTS, NUMBERS, ROWS, TRAINING, bottom_of, columns
+from tests.models.fitted_columns import CODES, INPUTS, NUMBERS, ROWS, TRAINING, bottom_of, columns
 
 WIDE = torch.tensor([70_000, 1], dtype=torch.int32)
 
@@ -75,28 +72,18 @@ def test_pca_refuses_what_it_cannot_set(kind: str, options: dict[str, Any], mess
         fit_bottom({"kind": "pca"}, bottom_of(kind, **options), columns(), "fit")
 
 
-@pytest.mark.parametrize(
-    ("fit", "match"), [({"kind": "pca"}, "columns for fit"), ({"kind": "autoencoder", "buckets": 65_536}, "outputs")]
-)
-def test_too_many_categories_are_refused(fit: dict[str, Any], match: str) -> None:
+def test_too_many_categories_are_refused() -> None:
     wide = TrainingColumns(Inputs((70_000, 3), 0), TRAINING, lambda rows: (CODES[rows], NUMBERS[rows, :0]))
-    with pytest.raises(ConfigError, match=match):
-        fit_bottom(fit, build_bottom({"kind": "linear", "width": 2}, wide.inputs), wide, "fit")
+    with pytest.raises(ConfigError, match="columns for fit"):
+        fit_bottom({"kind": "pca"}, build_bottom({"kind": "linear", "width": 2}, wide.inputs), wide, "fit")
 
 
-@pytest.mark.parametrize("kind", ["autoencoder", "contrastive", "sketch"])
-def test_wide_categories_are_fitted(kind: str) -> None:
+def test_wide_categories_are_fitted() -> None:
     wide = TrainingColumns(Inputs((300_000, 3), 4), TRAINING, lambda rows: (CODES[rows] * WIDE, NUMBERS[rows]))
     bottom = build_bottom({"kind": "linear", "width": 2}, wide.inputs)
     before = bottom(*wide.gather(TRAINING)).detach()
-    fit_bottom({"kind": kind} if kind == "sketch" else {"kind": kind, "epochs": 1}, bottom, wide, "fit")
+    fit_bottom({"kind": "sketch"}, bottom, wide, "fit")
     assert not torch.equal(bottom(*wide.gather(TRAINING)), before)
-
-
-def test_wide_categories_are_reconstructed_modulo_the_buckets() -> None:
-    decoded = torch.tensor([[0.0, 9.0, 0.0, 1.0]])
-    losses = [float(reconstruction_loss(decoded, (torch.tensor([[code]]), torch.ones(1, 1)), (3,))) for code in (4, 5)]
-    assert losses[0] < 0.01 < 4 < losses[1]
 
 
 def test_no_fit_leaves_the_weights() -> None:
@@ -106,89 +93,14 @@ def test_no_fit_leaves_the_weights() -> None:
     assert not after.training
 
 
-@pytest.mark.parametrize("kind", ["autoencoder", "contrastive"])
-def test_descent_lowers_its_loss_and_beats_random_features(kind: str) -> None:
-    """One column of random features says little of the group; a fitted one must say more, over several draws."""
-    worth = {"random": [], kind: []}  # type: dict[str, list[float]]
-    for seed in range(4):
-        bottom = bottom_of("mlp", seed, hidden=[16, 1], activation="tanh")
-        worth["random"].append(auc(bottom))
-        losses = fit_bottom({"kind": kind, "epochs": 12, "batch_size": 50, "lr": 0.01}, bottom, columns(), "fit")
-        assert len(losses) == 12
-        assert losses[-1] < losses[0] - 0.1
-        worth[kind].append(auc(bottom))
-    assert np.mean(worth[kind]) > np.mean(worth["random"]) + 0.1
-    assert np.mean(worth[kind]) > 0.85
-
-
-def auc(bottom: BottomModel) -> float:
-    """Of a linear head on the embedding, fitted on training rows, on the other rows."""
-    held_out = np.setdiff1d(np.arange(ROWS), TRAINING.numpy())
-    features = embedded(bottom)
-    head = LogisticRegression().fit(features[TRAINING], GROUP[TRAINING])
-    return float(roc_auc_score(GROUP[held_out], head.decision_function(features[held_out])))
-
-
-def test_the_same_random_state_gives_the_same_fit() -> None:
-    fitted = [bottom_of("mlp") for _ in range(2)]
-    losses = [fit_bottom({"kind": "contrastive", "epochs": 2}, bottom, columns(), "fit") for bottom in fitted]
-    assert losses[0] != losses[1]  # the second went on in the first one's random numbers
-    again = bottom_of("mlp")
-    assert fit_bottom({"kind": "contrastive", "epochs": 2}, again, columns(), "fit") == losses[0]
-    assert torch.equal(*(torch.cat([p.flatten() for p in item.parameters()]) for item in (again, fitted[0])))
-
-
-def test_reconstruction_loss_by_hand() -> None:
-    decoded = torch.zeros(2, 12)
-    decoded[:, 8:] = 1.0
-    batch = (torch.tensor([[0, 2], [4, 1]], dtype=torch.int32), torch.tensor([[1.0, 1, 1, 3], [1, 1, 1, 1]]))
-    wanted = (np.log(5) + np.log(3) + (2.0**2) / 2) / 6
-    assert float(reconstruction_loss(decoded, batch, INPUTS.cardinalities)) == pytest.approx(wanted, rel=1e-6)
-
-
-def test_corruption_replaces_its_share_from_the_same_column() -> None:
-    torch.manual_seed(0)
-    n = 4000
-    batch = (torch.zeros(n, 2, dtype=torch.int32), torch.zeros(n, 3))
-    pool = (torch.tensor([[1, 2], [3, 4]], dtype=torch.int32), torch.tensor([[5.0, 6, 7], [8, 9, 10]]))
-    codes, numbers = corrupted(batch, pool, 0.6)
-    whole = torch.cat([codes.float(), numbers], dim=1)
-    assert bool(((whole != 0).sum(1) == 3).all())
-    for index in range(5):
-        values, counts = whole[:, index].unique(return_counts=True)
-        column = torch.cat([pool[0].float(), pool[1]], dim=1)[:, index]
-        assert set(values.tolist()) == {0.0, *column.tolist()}
-        assert counts[1:].float().div(n).sub(0.3).abs().max() < 0.04
-
-
-def test_a_diverging_fit_says_what_to_do() -> None:
-    with pytest.raises(Diverged, match=r"fit autoencoder: .*lower fit.lr"):
-        fit_bottom({"kind": "autoencoder", "lr": 1e30, "epochs": 4}, bottom_of("mlp"), columns(), "fit")
-
-
-def test_a_batch_norm_of_the_users_own_survives_a_last_batch_of_one() -> None:
-    class Normed(BottomModel):
-        def __init__(self) -> None:
-            super().__init__()
-            self.width = 2
-            self.layers = nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2))
-
-        def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
-            result: Tensor = self.layers(numbers)
-            return result
-
-    fit_bottom({"kind": "autoencoder", "batch_size": 10, "epochs": 1}, Normed(), columns(TRAINING[:21]), "fit")
-
-
 @pytest.mark.parametrize(
     ("raw", "bottom", "message"),
     [
         ({"kind": "pac"}, {"kind": "linear"}, "parties.telco.fit.kind: unknown kind 'pac'; did you mean 'pca'"),
         ({"kind": "pca"}, {"kind": "mlp"}, "a bottom model of kind linear for kind pca, got mlp"),
         ({"kind": "pca", "epochs": 2}, {"kind": "linear"}, "fit.epochs: unknown key"),
-        ({"kind": "autoencoder", "lr": 0}, {"kind": "mlp"}, "fit.lr"),
-        ({"kind": "contrastive", "corruption": 1.5}, {"kind": "mlp"}, "fit.corruption"),
-        ({"kind": "autoencoder", "batch_size": 1}, {"kind": "mlp"}, "fit.batch_size"),
+        ({"kind": "gradients", "lr": 0}, {"kind": "mlp"}, "fit.lr"),
+        ({"kind": "gradients", "batch_size": 1}, {"kind": "mlp"}, "fit.batch_size"),
         ({"kind": "gradients"}, {"kind": "mlp", "cut": "linear"}, "train.warmup_epochs: 0"),
         ({}, {"kind": "mlp"}, "unknown kind None"),
     ],

@@ -21,7 +21,7 @@ from cutlayer.models.top_estimators.layout import present_sets
 from cutlayer.models.top_estimators.rows import OwnColumns
 from cutlayer.problem.task import Task
 from cutlayer.problem.training_loss import TrainingLoss
-from cutlayer.serving.onnx_program import traced
+from cutlayer_export.onnx_program import traced
 from tests.models.estimator_rows import (
     BINARY,
     INPUTS,

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import sys
 import threading
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from subprocess import DEVNULL, PIPE
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +18,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from cutlayer import cli
 from cutlayer.config import Job, validated
 from cutlayer.config.load import dump_job, load_closed_job
 from cutlayer.results.run import RunKind
 from cutlayer.training.folder import RunFolder
+from cutlayer_nvflare import process
 from cutlayer_nvflare.export import CHECK, START, TRAIN, export_job
 from cutlayer_nvflare.route import Route
 from tests.cli.jobs import JOB, changed, write_tables
@@ -51,6 +57,45 @@ def nv() -> Any:
     return workspaces
 
 
+class Forked:
+    """Stands for `subprocess.Popen`: `cutlayer` in a process forked from one that has imported everything.
+
+    A new interpreter takes four seconds to import what a party computes with.
+    """
+
+    def __init__(self, command: list[str], *, stdout: Any, **_: Any) -> None:
+        from tests.parties.processes import forked
+
+        document = Path(f"/proc/self/fd/{stdout.fileno()}").readlink()
+        pipe = document.with_suffix(".pipe")
+        os.mkfifo(pipe)
+        self._process = forked(as_command, command[command.index("cutlayer") + 1 :], document, pipe)
+        self.stderr = pipe.open()
+        self.returncode = -1
+
+    def __enter__(self) -> Forked:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.returncode = self._process.wait()
+        self.stderr.close()
+
+    def terminate(self) -> None:
+        self._process.signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._process.kill()
+
+
+def as_command(arguments: list[str], document: Path, pipe: Path) -> None:
+    """The command line, which writes to a file and to a pipe."""
+    for number, file in ((1, document), (2, pipe)):
+        os.dup2(os.open(file, os.O_WRONLY), number)
+    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)  # that of the process seeks, as no pipe does
+    sys.argv = ["cutlayer", *arguments]
+    cli.main()
+
+
 @pytest.fixture
 def sites(nv: Any, kits: Path, tmp_path: Path, request: pytest.FixtureRequest) -> tuple[Site, Site, Engine]:
     """Two sites that have agreed to a job; with the parameter `graded` to one whose telco releases grades."""
@@ -69,15 +114,21 @@ def sites(nv: Any, kits: Path, tmp_path: Path, request: pytest.FixtureRequest) -
 @pytest.mark.slow
 @pytest.mark.parametrize("sites", ["steps", "graded"], indirect=True)
 def test_a_job_over_the_hub_equals_one_process_to_the_last_bit(
-    nv: Any, sites: tuple[Site, Site, Engine], tmp_path: Path, request: pytest.FixtureRequest
+    nv: Any,
+    sites: tuple[Site, Site, Engine],
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from cutlayer.cli.app import _run
 
+    monkeypatch.setattr(process, "subprocess", SimpleNamespace(Popen=Forked, DEVNULL=DEVNULL, PIPE=PIPE))
     bank, telco, engine = sites
     graded = request.node.callspec.params["sites"] == "graded"
     checked = [site.task(CHECK) for site in (bank, telco)]
     assert [answer["party"] for answer in checked] == ["bank", "telco"]
-    assert bank.task(START)["address"].startswith("127.0.0.1:")
+    started = bank.task(START)
+    assert started.get("address", "").startswith("127.0.0.1:"), started
     answers: dict[str, Any] = {}
     waiting = threading.Thread(target=lambda: answers.update(bank=bank.task(TRAIN)))
     waiting.start()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import cutlayer
 from cutlayer_nvflare.process import PartyProcess
 
 PYTHON = [sys.executable, "-S", "-c"]
@@ -19,6 +20,18 @@ PYTHON = [sys.executable, "-S", "-c"]
 def started(tmp_path: Path, code: str, lines: list[str] | None = None) -> PartyProcess:
     notify = [].append if lines is None else lines.append
     return PartyProcess([code], tmp_path / "log" / "party.log", notify, command=PYTHON)
+
+
+def test_the_command_is_cutlayer_s_and_takes_no_module_from_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which the hub may have filled."""
+    (tmp_path / "cutlayer.py").write_text("raise SystemExit(9)")
+    monkeypatch.chdir(tmp_path)
+    process = PartyProcess(["--version"], tmp_path / "log" / "party.log", print)
+    assert process.wait(60)
+    assert process.problem() == ""
+    assert cutlayer.__version__ in (tmp_path / "log" / "party.json").read_text()
 
 
 @pytest.mark.parametrize("where", ["127.0.0.1:4321", "bank.example:7070; this party listens at 127.0.0.1:4321"])

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from sklearn.metrics import adjusted_mutual_info_score, mutual_info_score, roc_auc_score
+from sklearn.metrics import adjusted_mutual_info_score, roc_auc_score
 
 from cutlayer.config import CategoriesConfig, Job, NumbersConfig, validated
 from cutlayer.data.carried import Carried
@@ -22,6 +22,7 @@ from cutlayer.data.encoded import Encoded
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.ids import row_digests
 from cutlayer.data.numbers import NumberEncoder
+from cutlayer.data.party_data import PartyTable
 from cutlayer.data.store import Store
 from cutlayer.errors import BudgetExceeded, CheckpointError, ConfigError
 from cutlayer.kernels.noise.randomized_response import transition_matrix
@@ -29,7 +30,8 @@ from cutlayer.kernels.noise.score_bands import Floats, channel, channel_of_group
 from cutlayer.kernels.rows.grade_columns import grades_of_columns
 from cutlayer.parties.carried import carried, check_limits
 from cutlayer.parties.carried_together import Graded, with_former
-from cutlayer.parties.grade_memory import GradeMemory
+from cutlayer.parties.grade_memory import GradeMemory, Rows
+from tests.models.estimator_rows import steps_that_find_a_xor_b
 from tests.parties.interruptions import crashes_at_rename
 from tests.parties.runs import ACTIVE
 from tests.parties.test_grades import TELCO, kept, raw
@@ -62,6 +64,21 @@ def share(found: Sequence[Any], column: str) -> float:
     return float(next(each.share for each in found if each.column == column))
 
 
+def expected_share(truth: Floats, graded: Sequence[Graded]) -> float:
+    """Share of the entropy of two classes that the draws of two releases carry, by their joint distribution."""
+    counts = np.zeros((graded[0].bands, graded[1].bands, 2))
+    np.add.at(counts, (graded[0].grades, graded[1].grades, truth), 1 / len(truth))
+    noise = [transition_matrix(8.0, each.bands).numpy() for each in graded]
+    joint = np.einsum("abt,ac,bd->cdt", counts, *noise).reshape(-1, 2)
+    entropies = [float(-(each * np.log2(each)).sum()) for each in (joint.sum(axis=1), joint.sum(axis=0), joint)]
+    return (entropies[0] + entropies[1] - entropies[2]) / entropies[1]
+
+
+@pytest.fixture(autouse=True)
+def _enough_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps_that_find_a_xor_b(monkeypatch)
+
+
 @pytest.mark.parametrize("epsilon", [8.0, 4.0, 2.0])
 def test_two_jobs_that_tell_together_what_neither_does_are_refused(tmp_path: Path, epsilon: float) -> None:
     """A label owner that sends b, and in another job a xor b: at the default limit, although neither carries a."""
@@ -82,21 +99,30 @@ def test_two_jobs_that_tell_together_what_neither_does_are_refused(tmp_path: Pat
 
 
 def test_the_table_is_right_of_what_two_grades_tell(tmp_path: Path) -> None:
-    """Where the partner allows it: the share stated is what both draws tell. A budget is of both jobs."""
-    world, grades, folder = World(tmp_path), [], tmp_path
-    for label in ("one", "other"):
+    """Where the partner allows it: the share stated is what both draws tell. A budget is of both jobs.
+
+    The share is compared with its expected value. Of 6,000 draws some 2.01 are of another grade, each with probability
+    1 / (1 + e^8): more than 12 have a probability of 2e-7.
+    """
+    world, table, scores, others = World(tmp_path), PartyTable(TELCO, GIVEN[TELCO], "id"), [], 0
+    for nth, label in enumerate(("one", "other")):
         folder = world.run(made(label, {"other": 1.0}), GIVEN)
-        grades.append(grades_of_columns(kept(folder, "released")["released"]).bool().numpy())
-    digests = {digest.tobytes(): row for row, digest in enumerate(row_digests(GIVEN[TELCO]["id"]))}
-    truth = A[[digests[digest.numpy().tobytes()] for digest in kept(folder, "released")["ids"]]]
-    aucs = [roc_auc_score(truth, score) for score in (*grades, grades[0] ^ grades[1])]
-    assert all(abs(auc - 0.5) < 0.05 for auc in aucs[:2])
-    assert aucs[2] > 0.97
+        drawn = grades_of_columns(kept(folder, "released")["released"]).numpy()
+        ids = kept(folder, "released")["ids"].numpy()
+        before, _ = GradeMemory(world.secrets / f"{TELCO}.key.grades").others("", Rows(table.graded(ids)))
+        others += int((drawn != before[nth].grades).sum())
+        order = np.argsort([digest.tobytes() for digest in ids])
+        scores.append(drawn[order])
+    assert others <= 12
+    rows = {digest.tobytes(): row for row, digest in enumerate(row_digests(GIVEN[TELCO]["id"]))}
+    truth = A[[rows[digest.tobytes()] for digest in ids]]
+    aucs = [roc_auc_score(truth[order], score) for score in (*scores, scores[0] ^ scores[1])]
+    assert all(abs(auc - 0.5) < 0.1 for auc in aucs[:2])
+    assert aucs[2] > 0.9
     found = found_in(folder)
     assert (found.former, found.unknown) == (1, 0)
     assert share(found.attributes, "a") < 0.02
-    drawn = mutual_info_score(truth, grades[0] ^ grades[1]) / mutual_info_score(truth, truth)
-    assert share(found.together, "a") == pytest.approx(drawn, abs=0.02)
+    assert share(found.together, "a") == pytest.approx(expected_share(truth, before), abs=0.001)
     privacy = {"grade_dp": {"epsilon": 8.0}, "budget": {"epsilon": 8.0, "over": "all_runs"}}
     bounded = made("one").with_parties({TELCO: {"privacy": privacy}})
     with pytest.raises(BudgetExceeded):
@@ -318,17 +344,17 @@ def test_rows_are_forgotten(tmp_path: Path) -> None:
     memory, rng = GradeMemory(tmp_path / "grades"), np.random.default_rng(0)
     digests, grades = rng.integers(256, size=(50, 16), dtype=np.uint8), rng.integers(16, size=50)
     with memory.locked():
-        memory.keep("draws", "job", digests, Graded(grades, 16, 8.0))
-    ((known, *_), names) = memory.others("", digests[::-1])
+        memory.keep("draws", "job", Rows(digests), Graded(grades, 16, 8.0))
+    ((known, *_), names) = memory.others("", Rows(digests[::-1]))
     assert known.grades.tolist() == grades[::-1].tolist()
     assert names == {"draws": 8.0}
     memory.forget(digests[:20])
-    assert memory.others("", digests)[0][0].grades.tolist() == [-1] * 20 + grades[20:].tolist()
-    assert not memory.others("draws", digests)[0]
+    assert memory.others("", Rows(digests))[0][0].grades.tolist() == [-1] * 20 + grades[20:].tolist()
+    assert not memory.others("draws", Rows(digests))[0]
     assert [path.stat().st_mode & 0o077 for path in memory.folder.glob("*.safetensors")] == [0]
     for name in ("copy-of-1.safetensors", "._000001-draws.safetensors"):  # not the party's own
         (memory.folder / name).write_bytes(b"x")
     memory.forget_job("another")
-    assert memory.others("", digests)[0]
+    assert memory.others("", Rows(digests))[0]
     memory.forget_job("job")
-    assert memory.others("", digests) == ([], {})
+    assert memory.others("", Rows(digests)) == ([], {})

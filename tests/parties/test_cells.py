@@ -116,3 +116,19 @@ def test_a_cell_is_that_of_the_nearest_centre(grades: int, *, missing: bool) -> 
     assert torch.equal(bottom.grade(CODES, numbers, None), cells)  # of no fold, and so of no id
     if grades == 2 and not missing:  # which are the two hidden groups
         assert max(np.mean(cells.numpy() == GROUP), np.mean(cells.numpy() != GROUP)) > 0.9
+
+
+@pytest.mark.parametrize("grades", [2, 4, 16])
+def test_no_cell_is_of_a_few_rows_that_are_far_from_all_others(grades: int) -> None:
+    """An income of a thousand times the others' would be a cell, and who has it is then known."""
+    numbers, given = NUMBERS.clone(), columns()
+    far = given.rows[:3]
+    numbers[far] += 1000 * numbers.std()
+    object.__setattr__(given, "gather", lambda rows: (CODES[rows], numbers[rows]))
+    bottom = bottom_of("grade", grades=grades)
+    assert isinstance(bottom, GradeBottom)
+    fit_bottom({"kind": "cells"}, bottom, given, "fit")
+    cells = bottom.grade(CODES, numbers, DIGESTS)
+    sizes = torch.bincount(cells[given.rows])
+    assert int(sizes[sizes > 0].min()) >= len(given.rows) / 32
+    assert 1 <= bottom.grades <= grades

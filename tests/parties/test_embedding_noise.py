@@ -28,7 +28,7 @@ FULL = {"clip": 1.0, "noise_multiplier": 0.5, "estimate": {"rows": 50, "every": 
 
 @pytest.fixture(autouse=True)
 def studies_may_be_imported() -> Iterator[None]:
-    with allowed("cutlayer_adaptive"):
+    with allowed("cutlayer_published"):
         yield
 
 

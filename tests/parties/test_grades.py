@@ -589,6 +589,21 @@ def _numbers(**columns: Any) -> tuple[Encoder, Store]:
     return encoder, Store(Encoded(np.zeros((len(values), 0), np.int32), values, None), encoder.columns)
 
 
+@pytest.mark.parametrize("rows", [6, 12, 45])
+def test_a_value_of_few_rows_is_an_attribute_and_chance_tells_none(rows: int) -> None:
+    """A grade that only the rows of a rare value have, and thousands of rare values by whose rows nothing is told."""
+    draw = np.random.default_rng(0)
+    codes = np.r_[np.zeros(rows, np.int64), 1 + np.arange(6000 - rows) // 6]
+    category = CategoryEncoder.stated("icd", [f"C{code}" for code in range(1 + int(codes.max()))], CategoriesConfig())
+    encoded = Encoded((codes[:, None] + FIRST).astype(np.int32), np.zeros((len(codes), 0), np.float32), None)
+    encoder = Encoder(encoders=(category,))
+    store = Store(encoded, encoder.columns)
+    grades = np.where(codes == 0, 15, draw.integers(15, size=len(codes)))
+    with pytest.raises(ConfigError, match=r"an attribute of icd at most, got 0\.[6-9]\d of icd = C0"):
+        check_limits(carried(store, encoder, grades, 8.0, 16), {"icd": 0.5}, TELCO)
+    check_limits(carried(store, encoder, draw.integers(16, size=len(codes)), 8.0, 16), {"icd": 0.03}, TELCO)
+
+
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_set_of_intervals_is_an_attribute_and_chance_tells_none(whole: bool) -> None:
     """Labels by every other part of a number: of no threshold and no part grades carry much."""

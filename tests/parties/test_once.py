@@ -15,6 +15,7 @@ from torch import Tensor
 from cutlayer.accounting import Entry, Total
 from cutlayer.channel import Kind, Message
 from cutlayer.config import Job, TrainConfig, validated
+from cutlayer.consent import allowed
 from cutlayer.data.split import split_rows
 from cutlayer.errors import BudgetExceeded, CheckpointError, ConfigError, NotApplied, ProtocolError
 from cutlayer.jobs.check import check_job
@@ -198,7 +199,6 @@ def test_the_ledger_says_one_release(tmp_path: Path) -> None:
         (None, "independent", "conditional on the encoding"),
         ({"kind": "none"}, "independent", "conditional on the encoding"),
         ({"kind": "pca"}, "fitted", "conditional on the bottom model and the encoding"),
-        ({"kind": "autoencoder"}, "fitted", "conditional on the bottom model and the encoding"),
     ],
 )
 def test_what_the_release_covers(fit: dict[str, Any] | None, bottom: str, condition: str) -> None:
@@ -349,9 +349,10 @@ def test_training_rows_of_others_are_not_to_be_asked_for(tmp_path: Path, monkeyp
 def test_processes_equal_one_process_to_the_last_bit(tmp_path: Path) -> None:
     options: dict[str, Any] = {"privacy": {}, "fit": {"kind": "contrastive", "epochs": 2}}
     together = tmp_path / "together"
-    trained = run(once(**options), GIVEN, together, key=KEY)
+    with allowed("cutlayer_published"):
+        trained = run(once(**options), GIVEN, together, key=KEY)
     sites = lay_out(tmp_path / "apart", raw(**options), GIVEN)
-    processes = {name: fork(site) for name, site in sites.items()}
+    processes = {name: fork(site, "--allow-model", "cutlayer_published") for name, site in sites.items()}
     assert {name: process.wait() for name, process in processes.items()} == dict.fromkeys(sites, 0)
     assert torch.equal(released(sites[ACTIVE].run, ACTIVE, TELCO), released(together, ACTIVE, TELCO))
     for name, site in sites.items():
@@ -377,7 +378,7 @@ def test_releasing_once_changes_the_shared_part_alone() -> None:
             "no parties.telco.fit but at a passive party that releases",
         ),
         ({"fit": {"kind": "pca"}, "bottom": MLP}, "a bottom model of kind linear for kind pca, got mlp"),
-        ({"fit": {"kind": "encoder"}}, "parties.telco.fit.kind: unknown kind 'encoder'; did you mean 'autoencoder'?"),
+        ({"fit": {"kind": "sketh"}}, "parties.telco.fit.kind: unknown kind 'sketh'; did you mean 'sketch'?"),
         ({"release": "once", "active": {"max_norm": {}}}, "privacy.max_norm: nothing to protect.*remove it"),
         ({"release": "once", "active": {"dcor": {"alpha": 0.1}}}, "privacy.dcor: nothing to protect.*remove it"),
         ({"privacy": {"nopeek": {"alpha": 0.1}}}, "leave nopeek out"),

@@ -220,7 +220,7 @@ def test_metrics_are_taken_from_what_was_sent():
         ({"rescale": "public"}, "a scale with rescale public"),
         ({"scale": 2.0}, "a scale with rescale public"),
         ({"rescale": "public", "scale": 0.0}, r"scale: expected greater than 0"),
-        ({"rescale": "paper"}, "rescale: expected 'off', 'sphere' or 'public', got 'paper'; .* cutlayer-adaptive"),
+        ({"rescale": "paper"}, "rescale: expected 'off', 'sphere' or 'public', got 'paper'; .* cutlayer-published"),
         ({"epsilno": 1.0}, "did you mean 'epsilon'"),
     ],
 )

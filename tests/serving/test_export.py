@@ -15,10 +15,10 @@ from cutlayer.consent import allowed
 from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError, CutlayerError
 from cutlayer.results.finding import Finding
-from cutlayer.serving.export import ARCHITECTURE, Architecture, ExportResult, export_part, load_part
-from cutlayer.serving.model_card import model_card, write_card
 from cutlayer.serving.models import Models, PartyModel, RowEmbedder
 from cutlayer.training.folder import RunFolder
+from cutlayer_export.model_card import model_card, write_card
+from cutlayer_export.part import ARCHITECTURE, Architecture, ExportResult, export_part, load_part
 from tests.serving.runs import NOISY, tables, trained
 
 Trained = tuple[Any, RunFolder]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -24,8 +25,9 @@ from cutlayer.errors import DataError, RunFolderError
 from cutlayer.jobs.forget import Deleting
 from cutlayer.serving.predict import Request, predict
 from cutlayer.training.folder import RunFolder
+from cutlayer.training.forgetting import ForgottenRuns
 from cutlayer.training.held_out_predictions import reported_ids
-from cutlayer.training.keys import Keys, forgotten_by
+from cutlayer.training.keys import Keys, forgotten_by, note_secret
 from cutlayer_serve.features import FeatureStore
 from cutlayer_serve.process import active_service
 from cutlayer_serve.releases import OnlineReleases
@@ -127,7 +129,7 @@ def test_a_service_that_was_loaded_before_has_no_answer(kept: Path) -> None:
             assert answer["predictions"][0]["probability"] is not None
             assert (await served.predict([7], answer="columns"))["predictions"]["probability"] == [None]
             (kept.parent / "keys" / "bank.key.forgotten").write_bytes(bytes(48))
-            assert "which rows were forgotten cannot be read" in (await served.predict([3], status=503))["error"]
+            assert "or which rows were forgotten cannot be read" in (await served.predict([3], status=503))["error"]
 
     asyncio.run(check())
 
@@ -143,6 +145,53 @@ def test_a_partner_that_was_loaded_before_releases_nothing(kept: Path) -> None:
         answer = releases.release(digests)
     # Towards another organisation it is a row that there never was.
     assert (answer.status.tolist(), bool(answer.embedding[0].any())) == ([Status.UNKNOWN, Status.PRESENT], False)
+
+
+@pytest.mark.parametrize("how", ["deleted", "a copy of a forgotten run"])
+def test_a_service_of_a_run_that_was_forgotten_refuses(kept: Path, how: str) -> None:
+    """Whatever is asked for: its model has learned from the rows."""
+    job, secret = load_closed_job(kept / "job.yaml"), kept.parent / "keys" / f"{TELCO}.key"
+
+    async def check() -> None:
+        async with world(kept) as served:
+            assert (await served.predict([3]))["predictions"][0]["probability"] is not None
+            end()
+            assert "the run was forgotten" in (await served.predict([3], status=503))["error"]
+
+    def end() -> None:
+        if how == "deleted":
+            shutil.rmtree(kept / "checkpoint")
+        else:
+            for name in (ACTIVE, TELCO):
+                ForgottenRuns(secret.with_name(f"{name}.key")).add(job.digest())
+
+    trained = TrainedParty.open(kept, TELCO)
+    assert trained.model.encoder is not None
+    digests = dict(spellings(pa.array([7, 8])))["strip"]
+    features = FeatureStore.read(job, TELCO, TableConfig(path=own_table(kept, TELCO)), trained.model.encoder)
+    copied = Path(shutil.copytree(kept, kept.parent / "copy"))
+    asyncio.run(check())
+    with OnlineReleases(trained, features) as releases, pytest.raises(RunFolderError, match="forgotten"):
+        releases.release(digests)
+    for place in (kept, copied):
+        if how == "deleted" and place == copied:  # nobody has said that it was
+            assert TrainedParty.open(place, TELCO).party == TELCO
+            continue
+        with pytest.raises(RunFolderError, match="forgotten"):
+            TrainedParty.open(place, TELCO)
+
+
+def test_a_run_after_the_forgetting_is_served(kept: Path) -> None:
+    job = load_closed_job(kept / "job.yaml")
+    forgotten = ForgottenRuns(kept.parent / "keys" / f"{TELCO}.key")
+    forgotten.add(job.digest())
+    place = kept / "checkpoint" / TELCO / "secret.path"
+    place.rename(place.with_name("before"))
+    note_secret(kept, TELCO, kept.parent / "keys" / f"{TELCO}.key", job.digest())
+    assert TrainedParty.open(kept, TELCO).party == TELCO
+    forgotten.path.write_text("{}")
+    with pytest.raises(RunFolderError, match="expected the forgotten runs in"):
+        TrainedParty.open(kept, TELCO)
 
 
 def test_the_process_reads_the_list_of_its_own_secret(kept: Path) -> None:
@@ -201,3 +250,19 @@ def test_what_was_served_and_counted_is_deleted(noisy: Path) -> None:
     deleting = Deleting(load_closed_job(noisy / "job.yaml"), (TELCO,), noisy, None, Keys(noisy.parent / "keys"))
     mark = deleting.run("all of telco", {})
     assert (served.exists(), noisy.exists(), mark.deleted) == (False, False, ("run", "served rows"))
+
+
+@pytest.mark.parametrize("size", [31, 33, 2**20])
+def test_a_run_folder_of_somebody_else_names_no_file_that_is_no_secret(tmp_path: Path, size: int) -> None:
+    """Neither it nor the list beside it is opened: a pipe there would have its reader wait for ever."""
+    place = tmp_path / "run" / "checkpoint" / TELCO
+    place.mkdir(parents=True)
+    (tmp_path / "private").write_bytes(bytes(size))
+    (place / "secret.path").write_text(f"../private\n{tmp_path / 'private'}\n")
+    assert forgotten_by(tmp_path / "run", TELCO) is None
+    (tmp_path / "private").write_bytes(bytes(32))
+    found = forgotten_by(tmp_path / "run", TELCO)
+    assert found is not None
+    os.mkfifo(found.path)
+    with pytest.raises(RunFolderError, match=r"the forgotten rows in .*, got no file; remove it"):
+        found.among(np.zeros((1, 16), np.uint8), "")

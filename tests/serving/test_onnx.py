@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from cutlayer.errors import ConfigError
 from cutlayer.models import TOPS, Inputs, build_bottom, build_top
-from cutlayer.serving.export import export_part
 from cutlayer.serving.models import PartyModel
-from cutlayer.serving.onnx_program import onnx_bytes, traced
 from cutlayer.training.folder import RunFolder
+from cutlayer_export.onnx_program import onnx_bytes, traced
+from cutlayer_export.part import export_part
 from tests.conformance.table import MODELS
 from tests.models.estimator_rows import BINARY, columns, fit, fit_briefly, labels_of, top_of
 from tests.serving.runs import trained

@@ -15,11 +15,11 @@ import cutlayer_batches as batches
 from cutlayer.config import Job, validated
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
-from cutlayer.serving.export import export_part
 from cutlayer.serving.models import PartyModel
 from cutlayer.serving.predict import Request, predict
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
+from cutlayer_export.part import export_part
 from cutlayer_loggers.pyfunc import _load_pyfunc
 from tests.models.estimator_rows import fit_briefly
 from tests.serving.world import ACTIVE, own_table, world

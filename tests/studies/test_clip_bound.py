@@ -33,7 +33,7 @@ def test_jobs_are_valid_and_differ_as_their_names_say(name: str) -> None:
     assert len({setting_of(*setting) for setting in settings}) == len(settings)
     for protection, setup in settings:
         job = job_of(group, protection, setup, 2)
-        with allowed("studies", "cutlayer_adaptive"):
+        with allowed("studies", "cutlayer_published"):
             check_job(job)
         assert job.train.optimizer.lr == setup.rate
         party = group.data.parties[0]

@@ -102,7 +102,7 @@ def share_of(setting: str) -> float:
 def accounted(group: str, setting: str) -> dict[str, Any]:
     """What the ledger of that trial's job says."""
     (trial,) = [trial for trial in all_trials() if (trial.group, trial.setting) == (group, setting)]
-    with allowed("studies", "cutlayer_adaptive"):
+    with allowed("studies", "cutlayer_published"):
         return spent(ledger_of(trial.job))
 
 
@@ -146,7 +146,7 @@ def test_every_job_is_valid_named_once_and_spends_its_total(trials: list[Trial],
     assert len({trial.slug for trial in twice}) == len(twice) == 2 * len(trials)
     assert [trial.seed for trial in twice] == sorted(trial.seed for trial in twice)
     for trial in trials:
-        with allowed("studies", "cutlayer_adaptive"):
+        with allowed("studies", "cutlayer_published"):
             check_job(trial.job)
         account = accounted(trial.group, trial.setting)
         method, _, total = trial.setting.rpartition(", width ")[0].rpartition(", epsilon ")

@@ -21,8 +21,8 @@ from cutlayer.errors import DataError
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.options import Progress
 from cutlayer.results.features import FeatureResult
-from cutlayer_adaptive.adjust import AdjustConfig
-from cutlayer_adaptive.protection import AdaptiveConfig
+from cutlayer_published.embedding.adjust import AdjustConfig
+from cutlayer_published.embedding.protection import AdaptiveConfig
 from studies.claims import Verdict
 from studies.datasets import with_epochs
 from studies.feature_privacy.claims import (
@@ -235,7 +235,7 @@ def test_every_job_is_valid_and_named_once() -> None:
     assert len({trial.slug for trial in trials}) == len(trials) == 2 * settings
     assert [trial.seed for trial in trials] == sorted(trial.seed for trial in trials)
     for trial in trials[: len(trials) // 2]:
-        with allowed("studies", "cutlayer_adaptive"):
+        with allowed("studies", "cutlayer_published"):
             check_job(trial.job)
         assert len(trial.job.passives) == 2
         assert trial.tables[OWNER].column_names == [LABEL]

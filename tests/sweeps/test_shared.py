@@ -9,8 +9,8 @@ import optuna
 import pytest
 
 from cutlayer.errors import ConfigError
-from cutlayer.sweeps.metrics import TrialMetrics
 from cutlayer_sweep import shared
+from cutlayer_sweep.metrics import TrialMetrics
 from cutlayer_sweep.shared import BEAT, REASON, SLOT, WORKER, SharedTrials
 from cutlayer_sweep.space import EVEN_TRIALS, Choices, Range, space_of
 from cutlayer_sweep.storage import open_study, without_password

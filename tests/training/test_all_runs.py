@@ -205,9 +205,8 @@ def test_a_run_that_exceeds_its_plan_is_counted_beyond_it_once(tmp_path: Path, m
     monkeypatch.setattr("cutlayer.training.all_runs.planned_entries", lambda *_: (DRAWN, NOISY, STEPS))
     chain: Any = SimpleNamespace(budget=None)
     for start in range(2):
-        run = AllRuns(
-            job(), ACTIVE, chain, RunStore(tmp_path / NAME), tmp_path / "a" / "b" / "c.json", "run", "s", np.copy
-        )
+        store, marker = RunStore(tmp_path / NAME), tmp_path / "a" / "b" / "c.json"
+        run = AllRuns(job(), ACTIVE, chain, store, marker, tmp_path / "bank.key.releases", "run", "s", np.copy)
         run.exceed(2, 4)
         assert len(RunStore(tmp_path / NAME).lines()) == start, "it names no rows before it is set up"
         run.set_up(np.ones((1, 16), np.uint8), lambda: "draws")
@@ -520,15 +519,44 @@ def test_a_ledger_that_was_changed_is_refused(tmp_path: Path, two_lines: tuple[P
 
 
 def test_an_older_copy_of_ledger_and_note_is_refused_by_the_run(world: World) -> None:
-    """What is not noticed: older copies of the ledger, of its note and of the run folder together."""
+    """By its folder, where no note of the secret is left; what is not noticed is an older copy of all of these."""
     world.run(job())
     shutil.copytree(world.secrets, world.folder / "old")
     with pytest.raises(Crash):
         world.run(job(), out="second", progress=Dying(0))
     for name in (NAME, f"{NAME}.head"):
         shutil.copy(world.folder / "old" / name, world.secrets / name)
+    for note in world.secrets.glob("*.releases/*.line"):
+        note.unlink()
     with pytest.raises(CheckpointError, match=r"all_runs.json says, got none or another"):
         world.run(job(), out="second", resume=True)
+
+
+@pytest.mark.parametrize("how", ["both", "both removed", "the whole folder is laid over"])
+def test_an_older_copy_of_ledger_and_head_is_refused_by_the_notes_of_the_secret(world: World, how: str) -> None:
+    """Also of a label owner without a log, by any run and by the verb; the difference is named."""
+    world.run(job(), out="first")
+    shutil.copytree(world.secrets, world.folder / "old")
+    with pytest.warns(UserWarning, match="labels of the same rows were drawn before"):
+        world.run(job(eps=2.0), out="second")
+    if how == "the whole folder is laid over":
+        shutil.copytree(world.folder / "old", world.secrets, dirs_exist_ok=True)
+    for name in (NAME, f"{NAME}.head"):
+        (world.secrets / name).unlink()
+        if how != "both removed":
+            shutil.copy(world.folder / "old" / name, world.secrets / name)
+    lost, left = (4, 0) if how == "both removed" else (2, 2)
+    difference = (
+        rf"4 lines or more .* as the notes of {lost} runs say, .*\.releases/\w+\.line, got {left}: an older copy"
+    )
+    with pytest.raises(CheckpointError, match=difference):
+        world.run(job(eps=3.0), out="third")
+    assert _run(["ledger", str(world.secrets)]) == 2
+    for party in (ACTIVE, TELCO):
+        notes = (world.secrets / f"{party}.key.releases").glob("*.line")
+        max(notes, key=lambda path: path.stat().st_mtime_ns).unlink()
+    if how != "both removed":  # as the remedy says, knowingly
+        assert len(RunStore(world.secrets / NAME).lines()) == 2
 
 
 def _execute(path: Path, statement: str) -> None:

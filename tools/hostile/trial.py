@@ -16,6 +16,8 @@ from tools.hostile.watch import Seen, Watched, call, preload
 
 MAX_ADDED_BYTES = 200 * 2**20
 """Memory that a verb may take above what it takes for the honest file and the size of the hostile one."""
+CHANGED = "CL124"
+"""Code of the finding that a file of the run was changed, which fails an audit."""
 MAX_MESSAGE = 20_000
 """Characters that an error may have."""
 _PRELOADED = ("sqlalchemy.dialects.sqlite", "skops.io", "sklearn.linear_model", "scipy.stats")
@@ -109,7 +111,7 @@ def _wrong(seen: Seen, honest: Seen, size: int, *, is_private: bool) -> Iterator
         yield "fault", _last_line(seen.output)
     elif seen.code < 0:
         yield "killed", f"signal {-seen.code} after {seen.seconds:.0f} s"
-    elif seen.code not in (0, 2, honest.code):
+    elif seen.code not in (0, 2, honest.code) and not (seen.code == 1 and CHANGED in seen.output):
         yield "exit code", f"{seen.code}: {_last_line(seen.output)}"
     elif seen.code == 2 and not _REMEDY.search(seen.output):
         yield "message", _last_line(seen.output)

@@ -47,6 +47,8 @@ READERS: Mapping[str, tuple[str, ...]] = {
     "": ("report", "dpia", "audit"),
 }
 """Verbs that read the files of a run folder, by the folder in it."""
+_OF_EACH = ("best.safetensors", "released.safetensors")
+"""Files whose content is another one in each kind of run."""
 STATEMENTS = (
     "drop table telco",
     "vacuum into '{outside}/copy.db'",
@@ -89,7 +91,7 @@ def variants(world: Path, sample: int) -> Iterator[Variant]:
     yield from _jobs()
     yield from _private_files()
     yield from _queries()
-    for base in ("net", "fit"):
+    for base in ("net", "fit", "graded"):
         yield from _run_folders(world, base, sample)
     yield from _files(world, "part", ("load_part",), sample)
     yield from _files(world, "telco/runs/job-telco", ("report-passive", "audit-passive"), sample // 2, "telco")
@@ -175,12 +177,13 @@ def _files(world: Path, folder: str, verbs: tuple[str, ...], sample: int, base: 
         readers = verbs or READERS.get(name.partition("/")[0], READERS[""])
         if not path.is_file() or path.suffix in (".html", ".md", ".lock", ".yaml", ".key"):
             continue
-        if folder == "fit" and (world / "net" / name).exists():  # the other run has them
-            continue
+        others = {"fit": ("net",), "graded": ("net", "fit")}.get(folder, ())
+        if path.name not in _OF_EACH and any((world / other / name).exists() for other in others):
+            continue  # those of another run are as these
         kinds: Iterator[tuple[str, Write]] = _of_any(name)
         yield from (Variant(f"{base}:{name}:{what}", base, write, readers) for what, write in kinds)
         of_type = {".json": _of_json, ".jsonl": _of_json, ".safetensors": _of_tensors, ".npy": _of_arrays}
-        of_type[".parquet"] = _of_parquet
+        of_type |= {".parquet": _of_parquet, ".path": _of_places}
         if path.suffix in of_type:
             made = of_type[path.suffix](path, name, sample)
             yield from (Variant(f"{base}:{name}:{what}", base, write, readers) for what, write in made)
@@ -267,6 +270,12 @@ def _of_arrays(path: Path, name: str, sample: int) -> Iterator[tuple[str, Write]
         text = form.format(stated.dtype.str, *shape).ljust(117) + "\n"
         content = b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode()
         yield what, partial(write_bytes, name, content)
+
+
+def _of_places(path: Path, name: str, sample: int) -> Iterator[tuple[str, Write]]:
+    """Where a secret is: elsewhere, at what is no file, and at nothing."""
+    for place in ("{outside}/bait", "../../../outside/bait", "/dev/zero", "\0"):
+        yield f"{place!a}", partial(write_text, name, f"{place}\n{place}\n")
 
 
 def _of_parquet(path: Path, name: str, sample: int) -> Iterator[tuple[str, Write]]:

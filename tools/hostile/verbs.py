@@ -56,7 +56,7 @@ def verb_of(name: str, base: str, trial: Path) -> tuple[Callable[[], int], Path]
 
 
 def _load_part() -> int:
-    from cutlayer.serving.export import load_part
+    from cutlayer_export.part import load_part
 
     return _refused(lambda: load_part(Path("part")))
 

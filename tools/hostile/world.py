@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv
 
+from cutlayer.cli.exchange import WAITING
 from tools.organisations.sites import issue_certificates
 from tools.ports import free_port
 
@@ -43,12 +44,34 @@ model:
 train: {{release: once, seed: 1, threads: 1}}
 compare: []
 """
+_GRADED = """name: graded
+parties:
+  bank:
+    role: active
+    table: bank.csv
+    id: id
+    label: y
+    privacy: {label_dp: {eps: 4.0}}
+    audit: {attacks: [sent_labels], every: end}
+  telco:
+    role: passive
+    table: telco.csv
+    id: id
+    fit: {kind: grade, candidates: [linear], folds: 2, limits: {other: 1.0}}
+    privacy: {grade_dp: {epsilon: 8.0}}
+    audit: {attacks: [best_guess], every: end}
+model:
+  bottom: {bank: {kind: auto}, telco: {kind: grade, least_rows: 0}}
+  top: {kind: linear}
+train: {release: once, seed: 1, threads: 1}
+compare: []
+"""
 _BANK = {"table": "bank.csv", "id": "id", "label": "y", "privacy": "{label_free: }", "audit": "{attacks: [spectral]}"}
 _TELCO = {"table": "telco.csv", "id": "id", "fit": "{kind: sketch}", "audit": "{attacks: [inversion]}"}
 
 
 def make(base: Path) -> None:
-    """Write the honest files into the folders `job`, `net`, `fit`, `part`, `bank` and `telco` of `base`.
+    """Write the honest files into the folders `job`, `net`, `fit`, `graded`, `part`, `bank` and `telco` of `base`.
 
     Raises:
         SystemExit: A verb failed.
@@ -57,6 +80,8 @@ def make(base: Path) -> None:
     stated = {name: _section(keys, ", {key}: {value}") for name, keys in (("bank", _BANK), ("telco", _TELCO))}
     (home / "fit.yaml").write_text(_FIT.format(**stated))
     _cutlayer(home, "run", "job.yaml", "--out", "../net")
+    (home / "graded.yaml").write_text(_GRADED)
+    _cutlayer(home, "run", "graded.yaml", "--out", "../graded")
     _cutlayer(home, "run", "fit.yaml", "--out", "../fit", "--allow-model", SKLEARN)
     _cutlayer(base, "export", "net", "--party", "bank", "--out", "part")
     _cutlayer(base, "predict", "net", "--out", "net.csv")
@@ -126,5 +151,5 @@ def _cutlayer(folder: Path, *arguments: str, may_wait: bool = False) -> None:
         capture_output=True,
         text=True,
     )
-    if done.returncode not in ((0, 2, 3) if may_wait else (0, 1)):
+    if done.returncode not in ((0, WAITING) if may_wait else (0, 1)):
         raise SystemExit(f"{' '.join(arguments)} failed in {folder}:\n{done.stdout}\n{done.stderr}")

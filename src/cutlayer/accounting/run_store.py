@@ -157,6 +157,7 @@ class RunStore:
         check: Callable[[list[RunLine]], None],
         *,
         beyond_plan: bool = False,
+        note: Path | None = None,
     ) -> None:
         """Count a run before it releases anything; returns once the line is on disk.
 
@@ -169,6 +170,8 @@ class RunStore:
             check: Called with the lines of the other runs, of all parties, that share a row, while no other process
                 can add one; it raises where the run must not release anything.
             beyond_plan: Whether the line replaces that of the plan.
+            note: File in the folder of the secret's releases that names the line, too: of each run there is one, so
+                that no older copy of ledger and head hides what the secret has released.
 
         Raises:
             CheckpointError: The ledger is damaged, or older than the run or the file next to it says.
@@ -179,8 +182,10 @@ class RunStore:
             check(self._sharing(database, words, [each for each in known if each.key != line.key]))
             if not same or (beyond_plan and replace(same[0], time="") != line):
                 self._append(database, line, words)
-        make_folder(marker.parent)
-        write_whole(marker, self.head.read_bytes())
+        for place in (marker, note):
+            if place is not None:
+                make_folder(place.parent)
+                write_whole(place, self.head.read_bytes())
 
     def restate(self, change: Callable[[RunLine], RunLine], check: Callable[[RunLine, list[RunLine]], None]) -> None:
         """Replace lines of runs that are about to release more, or have; returns once that is on disk.
@@ -239,14 +244,14 @@ class RunStore:
     def _checked_lines(self, database: sqlite3.Connection) -> list[RunLine]:
         """All lines, after a check of the chain and of the line that the file next to it names."""
         known = self._known_head()
-        lines = []
+        lines, hashes = [], dict[int, str]()
         previous = head_hash = ""
         for number, (stored_number, entry, digest) in enumerate(
             database.execute("SELECT * FROM runs ORDER BY number"), start=1
         ):
             if stored_number != number or digest != _chain_hash(previous, number, entry):
                 raise CheckpointError(f"{self.path} is damaged at line {number:,}; {_RESTORE}")
-            previous = digest
+            previous = hashes[number] = digest
             if number == known.get("number"):
                 head_hash = digest
             lines.append(_read(entry, self.path))
@@ -254,9 +259,21 @@ class RunStore:
         if (not known and lines) or head_hash != known.get("hash", ""):
             wanted = f"{known['number']:,} lines or more in {self.path}" if known else f"{self.head}"
             raise CheckpointError.expected(f"{wanted}, as was written down next to it", "an older copy", _RESTORE)
+        self._check_notes(hashes)
         return lines
 
+    def _check_notes(self, hashes: Mapping[int, str]) -> None:
+        """Raise if runs that the secrets here have noted are not in the ledger, by the hash of each of its lines."""
+        marks = {path: _read_mark(path) for path in sorted(self.path.parent.glob("*.releases/*.line"))}
+        lost = [path for path, mark in marks.items() if hashes.get(mark["number"]) != mark["hash"]]
+        if lost:
+            most = max(marks[path]["number"] for path in lost)
+            wanted = f"{most:,} lines or more in {self.path}, as the notes of {len(lost):,} runs say, such as {lost[0]}"
+            remedy = f"{_RESTORE}; if there is none, remove these notes, and the sum is known to be too small"
+            raise CheckpointError.expected(wanted, f"{len(hashes):,}: an older copy", remedy)
+
     def _check_never_made(self) -> None:
+        self._check_notes({})
         if self.head.exists():
             raise CheckpointError.expected(f"the ledger of all runs {self.path}, as {self.head} says", "none", _RESTORE)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from cutlayer.attacks import catalogue
@@ -128,6 +129,7 @@ def left_out(names: Catalogue | Sequence[str], task_kind: str) -> tuple[str, ...
     return tuple(attack.name for attack in auto if attack.name not in run)
 
 
+@cache
 def _secret_of(attack: type[Attack[Any, Any]]) -> Literal["labels", "features"]:
     """Target of a family of attacks: `labels` of the active party, or `features` of a passive party.
 

@@ -13,7 +13,8 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "serve": ("cutlayer_serve", "fastapi", "uvicorn", "prometheus_client"),
     "sweep": ("cutlayer_sweep", "optuna"),
     "sql": ("sqlalchemy",),
-    "onnx": ("onnx", "onnxscript"),
+    "export": ("cutlayer_export",),
+    "onnx": ("cutlayer_export", "onnx", "onnxscript"),
     "sklearn": ("skops",),
     "mlflow": ("cutlayer_loggers", "mlflow"),
     "tensorboard": ("cutlayer_loggers", "tensorboardX"),
@@ -24,7 +25,9 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
 VERBS: Mapping[str, str] = {
     "serve": "serve",
     "api-key": "serve",
+    "export": "export",
     "nvflare": "nvflare",
+    "compare": "sweep",
     "sweep": "sweep",
     "recommend": "sweep",
 }
@@ -49,7 +52,7 @@ def remedy_of(extra: str) -> str:
     folder = package.removeprefix("cutlayer_")
     if folder == package:
         return command
-    own = {"serve": "[http]", "nvflare": "", "sweep": ""}.get(extra, f"[{extra}]")
+    own = {"serve": "[http]", "export": "", "nvflare": "", "sweep": ""}.get(extra, f"[{extra}]")
     return f"{command}, or in a checkout pip install './plugins/{folder}{own}'"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -71,6 +72,8 @@ class ForgottenRows:
             now = self.path.stat()
         except FileNotFoundError:
             return None
+        if not stat.S_ISREG(now.st_mode):  # a pipe would have its reader wait for ever
+            raise RunFolderError.expected(f"the forgotten rows in {self.path}", "no file", "remove it")
         stamp = (now.st_ino, now.st_mtime_ns, now.st_size)
         if self._known is None or self._known[0] != stamp:
             self._known = stamp, IdIndex(self._read())

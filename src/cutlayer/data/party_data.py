@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from hashlib import blake2b
 from pathlib import Path
 
@@ -33,6 +34,7 @@ from cutlayer.data.packed import packed
 from cutlayer.data.prepared import ENCODER, Prepared, reusable_store
 from cutlayer.data.profile import ColumnProfile, column_notes, column_profiles, unseen_notes
 from cutlayer.data.row_keys import RowKeys, has_key
+from cutlayer.data.row_values import ValuesOf, ValueWords, value_words
 from cutlayer.data.sources import open_source
 from cutlayer.data.sources.aggregated import AggregatedSource
 from cutlayer.data.store import Store, write_store
@@ -201,15 +203,62 @@ class PartyTable:
 
         Whole numbers are the same by every rule.
         """
-        if self.id_kind != "text" or self.keys:
+        if self.id_kind in ("integer", "row"):
             return digests
-        stated = as_values(self.digests)
-        rows = np.flatnonzero(np.isin(stated, as_values(digests)))
-        columns = (gathered_column(self._table.column(name), rows) for name in self._ids)
-        order = np.argsort(stated[rows])
-        at = order[np.searchsorted(stated[rows], as_values(digests), sorter=order)]
-        every: Digests = plain_digests(*columns)[at]
+        every: Digests = self._plain[self.rows_of(digests)]
         return every
+
+    def values_of(self, digests: Digests) -> ValuesOf:
+        """Words of the values of rows, by the digests of their ids, uint8 (m, 16), for any columns that were read."""
+
+        def words(names: Sequence[str]) -> ValueWords | None:
+            if not {*names} <= {*self._table.schema.names}:
+                return None
+            return value_words(self._table.batches(names))[self.rows_of(digests)]
+
+        return words
+
+    def rows_of(self, digests: Digests) -> Positions:
+        """Row numbers in this table of the rows with some ids, int64 (m,), by their digests, uint8 (m, 16)."""
+        stated = as_values(self.digests)
+        order = np.argsort(stated)
+        return order[np.searchsorted(stated, as_values(digests), sorter=order)]
+
+    def graded(self, digests: Digests) -> Digests:
+        """Digests by which grades of rows are drawn and counted, uint8 (m, 16): the same however an id is written.
+
+        They are of this party's own ids and of no peer's: whoever can have a row drawn anew under each spelling of its
+        id reads its grade by the mean. By the rule `none`, each spelling is a row: then the last half alone, by which
+        the rows of several jobs are joined, is that of `plain`.
+
+        Args:
+            digests: Digests of ids of this table, uint8 (m, 16).
+
+        Raises:
+            DataError: Two ids of the table differ in spelling alone.
+        """
+        plain = self.plain(digests)
+        if "none" in re.split(r"\W", self.id_rule):
+            return np.concatenate([digests[:, :8], plain[:, 8:]], axis=1)
+        if plain is not digests and has_duplicates(self._plain):
+            _, first, counts = np.unique(as_values(self._plain), return_index=True, return_counts=True)
+            alike = self._plain == self._plain[first[counts > 1][0]]
+            texts = self.id_texts().filter(pa.array(alike.all(axis=1))).to_pylist()
+            remedy = (
+                "set id.normalise to lower or integer, and id.duplicates, if they are one row; or id.normalise to none"
+            )
+            raise fault(self.where, "ids that differ in more than spelling", " and ".join(map(repr, texts[:3])), remedy)
+        return plain
+
+    @cached_property
+    def _plain(self) -> Digests:
+        """Digest of the first key of every row as `plain` has it, uint8 (n, 16)."""
+        plain, left = self.digests.copy(), np.ones(self.rows, dtype=np.bool_)
+        for number, key in enumerate(self._id.keys if self._id is not None else ()):
+            rows = np.flatnonzero(left & has_key(self.keys[number])) if self.keys else np.arange(self.rows)
+            columns = (gathered_column(self._table.column(name), rows) for name in key.columns)
+            plain[rows], left[rows] = plain_digests(*columns) ^ np.uint8(number), False
+        return plain
 
     @property
     def identified(self) -> Identified:

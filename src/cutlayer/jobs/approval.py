@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cutlayer.channel.approvals import Approvals, SignedApproval
+from cutlayer.channel.contract import printable
 from cutlayer.channel.security import Security
 from cutlayer.config import FrozenModel, Job, PrivatePart
 from cutlayer.config.ids import columns_of
@@ -23,6 +24,8 @@ from cutlayer.data.table_ids import id_columns
 from cutlayer.errors import ConfigError, NotApproved
 from cutlayer.jobs.cautions import notes_of, readable_columns
 from cutlayer.models import stated_width
+from cutlayer.models.bottom_fits import label_epsilon_of
+from cutlayer.report.markdown import escaped
 from cutlayer.storage.durable import make_folder, write_whole
 from cutlayer.storage.json_values import parse_json
 from cutlayer.training.folder import RunFolder
@@ -180,7 +183,10 @@ def _partner_sends(job: Job, name: str) -> Iterator[str]:
     rows = "each common row" if job.rows == "common" else "each of its rows that the label owner has too"
     if grades_rows(job, name):
         most = job.bottom_of(name).get("grades", 16)
-        of = "drawn labels" if reads_labels(job, name) else "its columns"
+        of = "its columns"
+        if reads_labels(job, name):
+            drawn = f"drawn at epsilon {label_epsilon_of(job.bottom_of(name)):g} at most"
+            of = f"labels of {job.active}, {drawn} as it says,"
         yield f"one of at most {most} grades of {rows}, once in each training, by a model of {of} that stays here"
     elif Phase.RELEASE in job.phases_of(name):
         yield f"{numbers} of {rows}, once in each training"
@@ -217,7 +223,7 @@ def page_markdown(page: Page) -> str:
         ("Limits of online serving", [f"{key}: {_limit(limit)}" for key, limit in (page.serve or {}).items()]),
         ("Parties", [f"{party}: {identity}" for party, identity in page.identities.items()]),
     ]
-    lines = [f"# What the job {page.name} reveals of {page.party}", ""]
+    lines = [f"# What the job {escaped(page.name)} reveals of {page.party}", ""]
     lines += [f"To {', '.join(page.receivers)}. Job {page.job}; page {page.reference}."]
     for title, entries in sections:
         lines += ["", f"## {title}", "", *(f"- {entry}" for entry in entries or ["none"])]
@@ -229,7 +235,7 @@ def _limit(limit: int | None) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    return ", ".join(f"`{' '.join(name.replace('`', ' ').split())}`" for name in names)
+    return ", ".join(f"`{printable(' '.join(name.replace('`', ' ').split()))}`" for name in names)
 
 
 def required(job: Job, name: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import partial
 from typing import Any, TypeVar
 
 from cutlayer.attacks import REGISTRY, Resolved, left_out, resolve
@@ -115,12 +115,16 @@ def conclude_audit(
     return audit.model_copy(update={"findings": findings, "gates": gates})
 
 
+def _in_turn(works: Sequence[Callable[[], Any]]) -> Callable[[], Sequence[Any]]:
+    return lambda: [work() for work in works]
+
+
 def audit_beforehand(
     job: Job,
     folder: RunFolder,
     labels: Sequence[str],
     classes: tuple[str, ...],
-    begin: Callable[[Callable[[], Any]], Callable[[], Any]] = cache,
+    share: Callable[[Sequence[Callable[[], Any]]], Callable[[], Sequence[Any]]] = _in_turn,
 ) -> Callable[[], Beforehand]:
     """Begin what of an audit follows from run folders alone: attacks on features, and labels by own columns.
 
@@ -129,21 +133,31 @@ def audit_beforehand(
         folder: The run folder.
         labels: Labels of the runs.
         classes: Classes of the task.
-        begin: Begins some work, and returns what returns its result.
+        share: Begins some works, the longest first, and returns what returns their results.
 
     Returns:
         What waits for both, and returns them.
     """
     shown = {RunKind.THIS_RUN, RunKind.UNDEFENDED, *job.alternatives, *attacked_labels(job, "features")}
     attacked = {name: folder.of_run(name) for name in labels if name in shown}
-    features = begin(partial(audit_features, job, attacked, folder, classes))
-    own = begin(partial(_own_columns, job, folder, classes))
+    features = [partial(audit_features, job, {name: run}, folder, classes) for name, run in attacked.items()]
+    done = share([*features, partial(_own_columns, job, folder, classes)])
 
     def both() -> Beforehand:
-        revealed = own()  # first: where the attacks have taken the last core, this is computed here
-        return features(), revealed
+        *of_features, own = done()
+        return _joined(of_features, job.passives), own
 
     return both
+
+
+def _joined(audits: Sequence[AttackAudit[FeatureResult]], parties: Sequence[str]) -> AttackAudit[FeatureResult]:
+    """Audits of one run each as one, by party and then by run."""
+    joined = AttackAudit[FeatureResult]()
+    for party in parties:
+        for audit in audits:
+            joined.results.extend(result for result in audit.results if result.party == party)
+            joined.skipped.update((label, each) for label, each in audit.skipped.items() if each.party == party)
+    return joined
 
 
 def _own_columns(job: Job, folder: RunFolder, classes: tuple[str, ...]) -> Mapping[str, OwnColumns]:

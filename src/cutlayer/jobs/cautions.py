@@ -14,7 +14,8 @@ from cutlayer.config.aggregate import UNDATED, undated
 from cutlayer.config.phases import Phase, grades_rows, reads_labels
 from cutlayer.data.categories import are_rare
 from cutlayer.data.profile import ColumnProfile
-from cutlayer.kernels.noise.informative_rows import ENOUGH, OF_RARE, expected_loss, informative_rows
+from cutlayer.kernels.noise.informative_rows import ENOUGH, MAX_EPSILON, OF_RARE, expected_loss, informative_rows
+from cutlayer.models.bottom_fits import label_epsilon_of
 from cutlayer.protections import REGISTRY
 from cutlayer.protections.contract.base import Asset
 from cutlayer.report.carried import CELLS
@@ -63,6 +64,13 @@ def notes_of(job: Job) -> tuple[str, ...]:
             f"{job.active}.weight: a row's weight multiplies its cut gradient, so that passive parties can read the "
             f"column {owner.weight!r} by the length; train.release: once sends none, and {', '.join(hiding)} hide it"
         )
+    for name in job.passives:
+        most = label_epsilon_of(job.bottom_of(name))
+        if reads_labels(job, name) and most > MAX_EPSILON:
+            notes.append(
+                f"model.bottom.{name}.label_epsilon: {most:g} lets {job.active} send {name} labels of any rates; up to "
+                f"{MAX_EPSILON:g} rates that no draw gives are refused"
+            )
     for name in job.parties:
         chain = chain_of(job, name)
         hidden = chain.acts_at("gradient_out", "labels")
@@ -80,7 +88,13 @@ def readable_columns(job: Job, name: str) -> str:
     """What the active party can read of a passive party's columns, with the least knowledge that this takes."""
     totals = [total for total in ledger_of(job).totals if (total.party, total.protects) == (name, Asset.FEATURES)]
     if any(total.epsilon is not None for total in totals):
-        cells = f"; {CELLS}" if grades_rows(job, name) and not reads_labels(job, name) else ""
+        if grades_rows(job, name) and reads_labels(job, name):
+            return (
+                f"{job.active} learns what the guarantee of {name} allows by a row's own grade; what the grades of "
+                f"other rows say of it through the model has no bound, and by its labels {job.active} chooses what "
+                "grades are of"
+            )
+        cells = f"; {CELLS}" if grades_rows(job, name) else ""
         return f"{job.active} learns what the guarantee of {name} allows, whatever it knows{cells}"
     fit = job.parties[name].fit or {}
     if fit.get("kind") != "sketch":

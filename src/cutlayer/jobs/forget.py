@@ -27,11 +27,12 @@ from cutlayer.config.load import load_closed_job
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import CheckpointError, ConfigError, CutlayerError, RunFolderError
 from cutlayer.jobs.exchange import RECORD, close_without, result_of
+from cutlayer.jobs.further_labels import further_jobs
 from cutlayer.protections.label_memory.memory import LabelMemory
 from cutlayer.results.provenance import Provenance, beside
 from cutlayer.storage.durable import locked
 from cutlayer.training.folder import RunFolder
-from cutlayer.training.forgetting import Forgetting
+from cutlayer.training.forgetting import Forgetting, ForgottenRuns
 from cutlayer.training.keys import Keys, grades_of, label_folder, load_or_make
 from cutlayer.training.tables import open_table
 
@@ -83,6 +84,10 @@ class Deleting:
         mark = Forgetting.begin(self.base, what, rows, (path.name for path in self._runs()))
         if mark.deleted is not None:
             return mark
+        for name in self.names:
+            forgotten_runs = ForgottenRuns(self.keys.secret_of(name, self.job.parties[name]))
+            for each in (self.job, *(other for other, _ in further_jobs(self.job, RunFolder(self.base)))):
+                forgotten_runs.add(each.digest())
         for name, listed in forgotten.items():
             self._forget_rows(name, listed)
         for name in self.names:  # by its own wish alone: else a partner could have what limits hold by forgotten

@@ -20,7 +20,7 @@ from cutlayer.jobs.beside import Beside, can_fork
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.jobs.summary import over_own_columns, summary_of
 from cutlayer.parties.guards.guard import AlarmWarning
-from cutlayer.parties.session.observer import Relay
+from cutlayer.parties.session.observer import Relay, WatchedParty
 from cutlayer.parties.session.outcome import ActiveOutcome
 from cutlayer.problem.task import Task
 from cutlayer.results.audit import Audit, RunAudit
@@ -46,8 +46,9 @@ _LOGITS = "logits.safetensors"
 """File of the predictions of a compared run, which this run's are compared with when it has ended."""
 
 
-MANY_ROWS = 50_000
-"""Rows of a table from which on compared runs are trained beside this one: seconds, and the memory of some copies."""
+MANY_ROWS, MANY_VALUES = 50_000, 2**20
+"""Rows of a table, and its rows times columns, from which on compared runs are trained, and their attacks run, beside
+this one: seconds, and the memory of some copies."""
 
 
 class _Begun(Relay, Progress):
@@ -65,6 +66,12 @@ class _Begun(Relay, Progress):
     def stage(self, name: str) -> None:
         """Forward the call."""
         self._progress.stage(name)
+
+    def connected(self, parties: Mapping[str, WatchedParty]) -> None:
+        """Begin when a partner has fitted its grades: what it checks and draws then takes one core."""
+        super().connected(parties)
+        for party in parties.values():
+            party.when_fitted = self.begun
 
     def started(self, task: Task, truth: Tensor, training: Tensor, epochs: int, start: int) -> None:
         """Begin, and forward the call."""
@@ -136,7 +143,7 @@ class Execution:
             if isinstance(progress, _Begun):
                 runs = progress.begun()()
             labels = [*runs, this_run.label]
-            beforehand = audit_beforehand(job, folder, labels, trained.active.task.classes, beside.begin)
+            beforehand = audit_beforehand(job, folder, labels, trained.active.task.classes, beside.share)
             runs = {label: self._beside(run, label, trained.active) for label, run in runs.items()}
             runs[this_run.label] = self.describe(job, this_run, folder, trained, watcher.auditor)
             self._conclude(runs, trained, beforehand)
@@ -161,8 +168,10 @@ class Execution:
 
     def _may_fork(self, tables: Mapping[str, PartyTable]) -> bool:
         """Whether compared runs are trained beside this one, where that gains more than it costs."""
-        rows = max(table.rows for table in tables.values())
-        return self.options.forks and rows >= MANY_ROWS and can_fork(self.threads)
+        is_large = any(
+            table.rows >= MANY_ROWS or table.rows * table.available >= MANY_VALUES for table in tables.values()
+        )
+        return self.options.forks and is_large and can_fork(self.threads)
 
     def _all_compared(
         self, compared: Sequence[tuple[RunId, Job]], tables: Mapping[str, PartyTable]

@@ -52,8 +52,8 @@ class GradeBottom(BottomModel):
     """Grades rows by models of one design, each fitted without a fold of the training rows.
 
     A row is of a fold by its id, and is scored by the model that was fitted without this fold, whether it was a
-    training row or not: no label of a row has a part in its own grade, and a row that is graded again by the same
-    values has the same grade.
+    training row or not: no model that scores a row was fitted to its label, and a row that is graded again by the
+    same values has the same grade. All labels have a part in the weights of the models and in the borders.
 
     Grades of two classes, or of a number, are in the order of the score; those of several classes are the nearest of
     some centres. They leave as one column for each grade: 1 from this grade on.

@@ -22,6 +22,9 @@ from cutlayer.storage.row_arrays import chunks_of
 LEAST, LEAST_SHARE = 50, 0.1
 """Least number of rows that have an attribute, and that lack it, and their share of few rows: of fewer, chance alone
 carries much. A release of few rows has attributes all the same, or small ones would pass every limit one by one."""
+FEWEST, UNLIKELY = 5, 1e-6
+"""Number of rows from which on fewer have an attribute all the same, by what grades carry of it beyond chance: that is
+what they carry at random of one in a million of such attributes, so that none of many rare values has a share."""
 NEARLY = 0.95
 """Part of what a draw can carry of an attribute from which on grades look as if they were made of that attribute."""
 MAX_ADDED, MAX_ADDED_TO_MUCH = 0.5, 0.1
@@ -57,7 +60,8 @@ def carried(
 ) -> Carried:
     """What drawn grades carry of each column: of frequent values, parts of numbers (`cuts_of`), and sets of both.
 
-    What two columns say only together is not computed.
+    What two columns say only together is not computed. Of an attribute of fewer than `LEAST` rows it is what is carried
+    beyond chance.
 
     The attributes are of the encoded columns; an image has none. Of an attribute a and a grade g the information is
     exactly that of the table of both, the noise included, not an estimate by a model.
@@ -70,17 +74,24 @@ def carried(
         bands: Number of grades.
         of: What the grades are fitted to.
     """
+    from scipy.stats import chi2
+
     noise = channel(epsilon, bands)
     sizes = np.bincount(grades, minlength=bands).astype(np.float64)
     least = least_rows(sizes.sum())
+    chance = chi2.isf(UNLIKELY, bands - 1) / (2 * np.log(2) * sizes.sum())  # bits, by Wilks 1938
     best: dict[str, CarriedAttribute] = {}
     for column, names, counts in attributes_of(store, encoder, grades, bands):
         have = counts.sum(axis=1)
-        some = np.flatnonzero((have >= least) & (have <= sizes.sum() - least))
+        few = np.minimum(have, sizes.sum() - have)
+        some = np.flatnonzero(few >= min(FEWEST, least))
         if not len(some):
             continue
         known, entropy = share_of(sizes, counts[some], [noise])
         share = np.minimum(known / entropy, 1.0)  # a last bit more would exceed a limit of 1
+        by_chance = np.where(few[some] < least, np.minimum(chance / entropy, 1 - 1e-9), 0.0)
+        share = np.maximum((share - by_chance) / (1 - by_chance), 0.0)
+        known = share * entropy
         most = int(share.argmax())
         if column not in best or share[most] > best[column].share:
             at = some[most]

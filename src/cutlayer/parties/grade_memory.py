@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -12,10 +13,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from cutlayer.data.encoding import Encoder
 from cutlayer.data.ids import Digests
+from cutlayer.data.row_values import ValuesOf, ValueWords, alone
 from cutlayer.errors import CheckpointError
 from cutlayer.parties.carried_together import Graded
 from cutlayer.storage.durable import locked, make_folder
+from cutlayer.storage.json_values import parse_json
 from cutlayer.storage.tensor_file import read_tensors, write_tensors
 
 _FILE = re.compile(r"[0-9]{6}-\w+")
@@ -23,11 +27,34 @@ _FILE = re.compile(r"[0-9]{6}-\w+")
 
 
 class _Header(NamedTuple):
-    """Digest of the job of a release, number of its grades, and privacy of a draw."""
+    """Digest of the job of a release, number of its grades, privacy of a draw, and columns that it knows values of."""
 
     job: str
     bands: int
     epsilon: float | None
+    columns: tuple[str, ...] = ()
+
+
+class _Release(NamedTuple):
+    """Rows of a release, ascending by the words of their ids, their grades, and words of their values, int64 (n,)."""
+
+    ids: npt.NDArray[np.int64]
+    grades: npt.NDArray[np.int64]
+    values: ValueWords
+
+
+class Rows(NamedTuple):
+    """Rows by which releases are joined.
+
+    Attributes:
+        digests: Digests of their ids, as `PartyTable.graded`, uint8 (n, 16).
+        columns: Columns whose values are noted.
+        values: Words of their values by columns.
+    """
+
+    digests: Digests
+    columns: tuple[str, ...] = ()
+    values: ValuesOf = lambda _: None
 
 
 class GradeMemory:
@@ -49,68 +76,79 @@ class GradeMemory:
         with locked(self.folder / "lock", "a check of grades", wait=True):
             yield
 
-    def keep(self, name: str, job: str, digests: Digests, graded: Graded) -> None:
+    def keep(self, name: str, job: str, rows: Rows, graded: Graded) -> None:
         """Note a release before it is sent; on disk when this returns.
 
         Args:
             name: Name of its draws, the same in a run that is begun again.
             job: Digest of the job.
-            digests: Digests of the ids, uint8 (n, 16); none where a release was refused.
+            rows: Its rows; none where a release was refused.
             graded: Its grades.
         """
-        words, grades, files = _words(digests), graded.grades, self._files()
+        words, files = _words(rows.digests), self._files()
         known = [path for path in files if _name_of(path) == name]
         if known and not len(words):
             return
+        values = rows.values(rows.columns)
+        release = _Release(words, graded.grades, np.zeros_like(words) if values is None else values)
+        release = _at(release, np.argsort(words, kind="stable"))
         if known:
             # Of fewer rows than before, as in a pilot of the same draws: what was released stays released.
-            before, graded_before, _ = _read(known[0])
-            others = ~np.isin(before, words)
-            words, grades = np.r_[before[others], words], np.r_[graded_before[others], grades]
-        order = np.argsort(words, kind="stable")
+            before, _ = _read(known[0])
+            before = _at(before, _among(before.ids, release.ids) < 0)
+            release = _Release(*(np.concatenate(each) for each in zip(before, release, strict=True)))
+            release = _at(release, np.argsort(release.ids, kind="stable"))
         number = max((int(path.name.partition("-")[0]) for path in files), default=0) + 1
         path = known[0] if known else self.folder / f"{number:06d}-{name}.safetensors"
-        header = _Header(job, graded.bands, graded.epsilon)
-        _write(path, words[order], grades[order], header)
+        _write(path, release, _Header(job, graded.bands, graded.epsilon, tuple(rows.columns)))
 
-    def others(self, name: str, digests: Digests) -> tuple[list[Graded], dict[str, float | None]]:
+    def has(self, name: str) -> bool:
+        """Whether a release was noted."""
+        return any(_name_of(path) == name for path in self._files())
+
+    def others(self, name: str, rows: Rows) -> tuple[list[Graded], dict[str, float | None]]:
         """The grades of rows in all releases but one, the oldest first, and the epsilon of every release by its name.
+
+        A row is that of an earlier release with the same id. Where there is none, as the ids there are another column,
+        it is the one with the same values, if no other row has these, here or there.
 
         Args:
             name: Name of the draws of that release.
-            digests: Digests of the ids of the rows, uint8 (n, 16).
+            rows: The rows.
 
         Raises:
             CheckpointError: A file is damaged.
         """
-        words, found = _words(digests), list[Graded]()
+        words, found = _words(rows.digests), list[Graded]()
         names: dict[str, float | None] = {}
         for path in self._files():
-            known, grades, header = _read(path)
+            release, header = _read(path)
             names[other := _name_of(path)] = header.epsilon
-            if other == name or not len(known):
+            if other == name or not len(release.ids):
                 continue
-            at = np.minimum(np.searchsorted(known, words), len(known) - 1)
-            of_rows = np.where(known[at] == words, grades[at], -1)
+            at = _among(words, release.ids)
+            if header.columns and (at < 0).any() and (at >= 0).sum() < len(release.ids):
+                at = _by_values(at, rows.values(header.columns), release.values)
+            of_rows = np.where(at >= 0, release.grades[at], -1)
             if (of_rows >= 0).any():
                 found.append(Graded(of_rows, header.bands, header.epsilon))
         return found, names
 
     def forget(self, digests: Digests) -> None:
         """Remove rows from all releases, by the digests of their ids, uint8 (n, 16)."""
-        gone = _words(digests)
+        gone = np.sort(_words(digests))
         with self._locked_if_there():
             for path in self._files():
-                words, grades, header = _read(path)
-                stay = ~np.isin(words, gone)
+                release, header = _read(path)
+                stay = _among(release.ids, gone) < 0
                 if not stay.all():
-                    _write(path, words[stay], grades[stay], header)
+                    _write(path, _at(release, stay), header)
 
     def forget_job(self, job: str) -> None:
         """Remove the releases of a job, by its digest."""
         with self._locked_if_there():
             for path in self._files():
-                if _read(path)[2].job == job:
+                if _read(path)[1].job == job:
                     path.unlink()
 
     def _locked_if_there(self) -> AbstractContextManager[None]:
@@ -120,27 +158,60 @@ class GradeMemory:
         return sorted(path for path in self.folder.glob("*.safetensors") if _FILE.fullmatch(path.stem))
 
 
+def valued(encoder: Encoder) -> tuple[str, ...]:
+    """Columns whose values are noted: all but images."""
+    return tuple(dict.fromkeys(each.name for each in (*encoder.categories, *encoder.numbers)))
+
+
 def _name_of(path: Path) -> str:
     return path.stem.partition("-")[2]
 
 
 def _words(digests: Digests) -> npt.NDArray[np.int64]:
-    """The first 8 bytes of each digest (n, 16), int64 (n,)."""
-    return np.ascontiguousarray(digests[:, :8]).view("<i8")[:, 0].astype(np.int64)
+    """The last 8 bytes of each digest (n, 16), int64 (n,)."""
+    return np.ascontiguousarray(digests[:, 8:]).view("<i8")[:, 0].astype(np.int64)
 
 
-def _write(path: Path, words: npt.NDArray[np.int64], grades: npt.NDArray[np.int64], header: _Header) -> None:
-    tensors = {"rows": torch.from_numpy(words), "grades": torch.from_numpy(grades.astype(np.uint8))}
+def _among(words: npt.NDArray[np.int64], known: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Where each of some words is among others, which are ascending, int64 (n,); -1 for those that are not."""
+    if not len(known):
+        return np.full(len(words), -1)
+    at = np.minimum(np.searchsorted(known, words), len(known) - 1)
+    return np.where(known[at] == words, at, -1)
+
+
+def _by_values(at: npt.NDArray[np.int64], values: ValueWords | None, known: ValueWords) -> npt.NDArray[np.int64]:
+    """Rows of a release as `_among`, those that no id finds by their values."""
+    if values is None:
+        return at
+    free = np.ones(len(known), np.bool_)
+    free[at[at >= 0]] = False
+    theirs, mine = alone(known), alone(values)
+    order = np.flatnonzero(free & (_among(known, theirs) >= 0))
+    order = order[np.argsort(known[order])]
+    found = _among(values, known[order])
+    joined = (at < 0) & (found >= 0) & (_among(values, mine) >= 0)
+    return np.where(joined, order[found] if len(order) else -1, at)
+
+
+def _at(release: _Release, rows: npt.NDArray[np.generic]) -> _Release:
+    return _Release(*(each[rows] for each in release))
+
+
+def _write(path: Path, release: _Release, header: _Header) -> None:
+    tensors = {"ids": release.ids, "grades": release.grades.astype(np.uint8), "values": release.values}
     epsilon = "" if header.epsilon is None else header.epsilon.hex()
-    write_tensors(path, tensors, {"job": header.job, "bands": f"{header.bands}", "epsilon": epsilon})
+    stated = {"job": header.job, "bands": f"{header.bands}", "epsilon": epsilon, "columns": json.dumps(header.columns)}
+    write_tensors(path, {name: torch.from_numpy(each) for name, each in tensors.items()}, stated)
 
 
-def _read(path: Path) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], _Header]:
+def _read(path: Path) -> tuple[_Release, _Header]:
     try:
         tensors, header = read_tensors(path)
         epsilon = float.fromhex(header["epsilon"]) if header["epsilon"] else None
-        read = _Header(header["job"], int(header["bands"]), epsilon)
-        return tensors["rows"].numpy(), tensors["grades"].numpy().astype(np.int64), read
-    except (OSError, ValueError, KeyError, OverflowError) as damage:
+        read = _Header(header["job"], int(header["bands"]), epsilon, tuple(parse_json(header["columns"])))
+        grades = tensors["grades"].numpy().astype(np.int64)
+        return _Release(tensors["ids"].numpy(), grades, tensors["values"].numpy()), read
+    except (OSError, ValueError, KeyError, OverflowError, TypeError) as damage:
         remedy = "restore it from a backup, or remove it: its release then counts as one whose grades are not known"
         raise CheckpointError(f"{path} is damaged ({damage}); {remedy}") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
@@ -12,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from cutlayer.config import Job
 from cutlayer.data.batches import evaluation_batches
 from cutlayer.data.encoding import Encoder
-from cutlayer.data.ids import Digests
 from cutlayer.data.store import Store
 from cutlayer.kernels.noise.aes import derive
 from cutlayer.kernels.noise.score_bands import bands_for
@@ -22,12 +23,12 @@ from cutlayer.models.bottom_fits import limits_of
 from cutlayer.models.grade import GradeBottom
 from cutlayer.parties.carried import carried, check_limits, check_names
 from cutlayer.parties.carried_together import Graded, with_former
-from cutlayer.parties.grade_memory import GradeMemory
+from cutlayer.parties.grade_memory import GradeMemory, Rows, valued
 from cutlayer.parties.session.checkpoint import CARRIED, DRAWN
 from cutlayer.parties.session.local import EVALUATION_ROWS
 from cutlayer.protections.grade_dp import GradeDP, name_of
 from cutlayer.storage.durable import write_whole
-from cutlayer.storage.row_arrays import chunks_of
+from cutlayer.storage.row_arrays import chunks_of, gathered
 from cutlayer.storage.row_tensors import empty_rows, rows_of
 from cutlayer.workers import in_threads
 
@@ -58,15 +59,20 @@ class Grading:
         about = b"" if labels is None else f"{labels.epsilon.hex()} {labels.classes}".encode()
         fit = side.job.parties[side.local.name].fit
         parts = side.job.digest().encode(), json.dumps(fit, sort_keys=True, default=str).encode(), about, drawn
-        self.key, self._limits = derive(side.local.secret, b"grade fit", *parts), limits_of(fit, "fit")
+        self.key = derive(side.local.secret, b"grade fit", *parts)
         if side.setup.encoder is not None:
-            check_names(side.setup.encoder, self._limits, side.local.name)
+            check_names(side.setup.encoder, limits_of(fit, "fit"), side.local.name)
         self._draw_by(self.key)  # until there are models, for the account of a refusal
 
     @property
     def epsilon(self) -> float | None:
         """Privacy of the draw of a row's grade; `None` without one."""
         return None if self._drawing is None else self._drawing.settings.epsilon
+
+    @property
+    def name(self) -> str:
+        """Name of the draws."""
+        return name_of(self._drawn_by)
 
     def _draw_by(self, key: bytes) -> None:
         if self._drawing is not None:
@@ -104,18 +110,8 @@ class Grading:
     def grades(self) -> Tensor:
         """Grade of each row before it is drawn, int64 (n,)."""
         setup, bottom = self._side.setup, self._bottom
-        grades = empty_rows(setup.store.rows, torch.empty(0, dtype=torch.int64))
-        left = torch.ones(setup.store.rows, dtype=torch.bool)
-        if bottom.known is not None:
-            scored, known = bottom.known
-            grades[scored], left[scored], bottom.known = known, False, None
-
-        def grade(rows: Tensor) -> None:
-            with torch.no_grad():  # which is a setting of this thread
-                grades[rows] = bottom.grade(*setup.store.gather(rows), setup.ids(rows))
-
-        in_threads(grade, evaluation_batches(left.nonzero()[:, 0], EVALUATION_ROWS))
-        return grades
+        known, bottom.known = bottom.known, None
+        return grades_of_rows(bottom, setup.store, setup.ids, known)
 
     def check(self, grades: Tensor) -> None:
         """Compute what grades carry of each column, and refuse what this party does not allow, before they are sent.
@@ -134,28 +130,31 @@ class Grading:
         bands = bands_for(self.epsilon, self._bottom.most)
         own, memory = Graded(grades.numpy(), bands, self.epsilon), side.local.grades
         with memory.locked() if memory is not None else nullcontext():
-            ids = side.local.table.plain(setup.ids(torch.arange(setup.store.rows)).numpy()) if memory else None
             if setup.encoder is not None:
-                self._check(own, setup.encoder, memory, ids)
+                self._check(own, setup.encoder, memory)
             self._draw_by(self._drawn_by)
-            if memory is not None and ids is not None:
+            if memory is not None:
                 side.state.charge()  # what a budget refuses is never sent
-                rows = self._released_rows.numpy()
-                sent = own._replace(grades=own.grades[rows])
-                memory.keep(name_of(self._drawn_by), side.job.digest(), ids[rows], sent)
+                sent = own._replace(grades=own.grades[self._released_rows.numpy()])
+                memory.keep(self.name, side.job.digest(), self._rows(self._released_rows), sent)
 
-    def _check(self, own: Graded, encoder: Encoder, memory: GradeMemory | None, ids: Digests | None) -> None:
+    def _rows(self, rows: Tensor) -> Rows:
+        """Some rows, by which releases of several jobs are joined."""
+        setup = self._side.setup
+        columns = () if setup.encoder is None else valued(setup.encoder)
+        values = self._side.local.table.values_of(gathered(setup.digests, rows.numpy()))
+        return Rows(setup.ids(rows).numpy(), columns, values)
+
+    def _check(self, own: Graded, encoder: Encoder, memory: GradeMemory | None) -> None:
         side, store = self._side, self._side.setup.store
         of: Literal["labels", "columns"] = "columns" if self._labels is None else "labels"
         found = carried(store, encoder, own.grades, self.epsilon, own.bands, of)
-        if memory is not None and ids is not None and side.local.all_runs is not None:
-            former, names = memory.others(name_of(self._drawn_by), ids)
+        if memory is not None and side.local.all_runs is not None:
+            former, names = memory.others(self.name, self._rows(torch.arange(store.rows)))
             unknown = side.local.all_runs.grades_apart_from(names)
             found = with_former(found, store, encoder, own, former, unknown)
         write_whole(side.checkpoints.folder / CARRIED, found.model_dump_json(indent=1))
-        # Cells follow from the columns alone: nobody's labels can have made them of one attribute.
-        limits = self._limits if self._labels is not None else {"other": 1.0, **self._limits}
-        check_limits(found, limits, side.local.name)
+        check_limits(found, checked_limits(side.job, side.local.name), side.local.name)
 
     def refuse(self) -> None:
         """Count a refusal as a run, and note that no grades of it were sent."""
@@ -164,13 +163,47 @@ class Grading:
         if memory is not None and self._drawing is not None and self._drawing.draws is not None:
             with memory.locked():
                 none = Graded(np.zeros(0, np.int64), 0, self.epsilon)
-                memory.keep(self._drawing.draws, side.job.digest(), np.zeros((0, 16), np.uint8), none)
+                memory.keep(self._drawing.draws, side.job.digest(), Rows(np.zeros((0, 16), np.uint8)), none)
 
 
 def grading_of(side: PassiveSide) -> Grading | None:
     """The grading of a party that releases grades, else `None`."""
     bottom = side.setup.bottom
     return Grading(side, side.drawn, bottom) if isinstance(bottom, GradeBottom) else None
+
+
+def checked_limits(job: Job, party: str) -> Mapping[str, float]:
+    """Limits of what a party's grades carry, for `check_limits`."""
+    limits = limits_of(job.parties[party].fit, "fit")
+    # Cells follow from the columns alone: nobody's labels can have made them of one attribute.
+    return {"other": 1.0, **limits} if job.bottom_of(party).get("of") == "columns" else limits
+
+
+def grades_of_rows(
+    bottom: GradeBottom,
+    store: Store,
+    ids: Callable[[Tensor], Tensor],
+    known: tuple[Tensor, Tensor] | None = None,
+) -> Tensor:
+    """Grade of each row of a store before it is drawn, int64 (n,).
+
+    Args:
+        bottom: Models that grade.
+        store: Encoded rows.
+        ids: Digests of the ids of rows, int64 (m,) -> uint8 (m, 16).
+        known: Rows that have been graded, and their grades, int64 (k,) each.
+    """
+    grades = empty_rows(store.rows, torch.empty(0, dtype=torch.int64))
+    left = torch.ones(store.rows, dtype=torch.bool)
+    if known is not None:
+        grades[known[0]], left[known[0]] = known[1], False
+
+    def grade(rows: Tensor) -> None:
+        with torch.no_grad():  # which is a setting of this thread
+            grades[rows] = bottom.grade(*store.gather(rows), ids(rows))
+
+    in_threads(grade, evaluation_batches(left.nonzero()[:, 0], EVALUATION_ROWS))
+    return grades
 
 
 def rows_digest(store: Store) -> bytes:

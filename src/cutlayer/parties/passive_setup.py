@@ -7,12 +7,15 @@ from torch import Tensor
 
 from cutlayer.channel import Port
 from cutlayer.config import Job
+from cutlayer.data.ids import Digests
+from cutlayer.data.numbered_ids import numbered_ids
 from cutlayer.data.prepared import Prepared
 from cutlayer.data.split import Split
 from cutlayer.errors import DataError
 from cutlayer.kernels.rows.one_hot import one_hot_columns
 from cutlayer.models import BottomModel, bottom_of
 from cutlayer.models.bottom_fits import TrainingColumns, check_columns
+from cutlayer.models.grade import GradeBottom
 from cutlayer.parties.compute.groups import BatchColumns, check_bottom
 from cutlayer.parties.compute.readings import Readings
 from cutlayer.parties.compute.step_order import StepOrder
@@ -38,6 +41,7 @@ class PassiveSetup:
     Attributes:
         store: Encoded columns.
         encoder: Their encoder.
+        digests: Digests of the ids of the rows, uint8 (n, 16).
         inputs: Shape of the encoded columns.
         bottom: The bottom model.
         state: The bottom model with its optimiser, and the protections.
@@ -56,7 +60,7 @@ class PassiveSetup:
         if prepared.store is None:
             raise DataError(f"{local.name} has no feature columns; a passive party needs at least one")
         self._job, self._local = job, local
-        self.split, self.store, self._digests = split, prepared.store, prepared.digests
+        self.split, self.store, self.digests = split, prepared.store, prepared.digests
         self.encoder = prepared.encoder
         self.inputs = self.store.columns.inputs
         columns = TrainingColumns(self.inputs, split.part("train"), self.store.gather)
@@ -67,6 +71,7 @@ class PassiveSetup:
         if not self.whole:
             check_bottom(bottom, self.inputs, job.train)
         self.bottom = bottom
+        self._ids = self._graded() if isinstance(bottom, GradeBottom) else self.digests
         self._draws = lambda: next((p.draws for p in local.chain.protections if p.draws), "")
         counted = prepared.digests if pilot is None else gathered(prepared.digests, pilot.numpy())
         self.state = PartyState(
@@ -80,6 +85,12 @@ class PassiveSetup:
             local.device,
         )
 
+    def _graded(self) -> Digests:
+        table = self._local.table
+        if table.id_kind == "row":
+            return numbered_ids(self.store, table.rows_of(self.digests))
+        return table.graded(self.digests)
+
     def set_up_chain(self, rows: bytes) -> None:
         """Set the protections up, once the active party holds the same rows.
 
@@ -92,7 +103,7 @@ class PassiveSetup:
 
     def charge_refusal(self) -> None:
         """Count a refusal: also in a pilot it says something about all rows."""
-        self._local.charge_run(self._digests, self._draws)
+        self._local.charge_run(self.digests, self._draws)
         self.state.charge()
 
     @property
@@ -105,8 +116,8 @@ class PassiveSetup:
         return self.bottom.of_rows(*self.gather(rows), self.ids(rows))
 
     def ids(self, rows: Tensor) -> Tensor:
-        """Digests of the ids of rows, uint8 (n, 16)."""
-        return torch.from_numpy(gathered(self._digests, rows.numpy()))
+        """Digests of the ids of rows, uint8 (n, 16); of grades, those by which they are drawn."""
+        return torch.from_numpy(gathered(self._ids, rows.numpy()))
 
     def gather(self, rows: Tensor) -> BatchColumns:
         """Codes and numbers of rows, on the device that this party trains on."""

@@ -15,7 +15,7 @@ from cutlayer.protections.contract.base import Context, FeatureProtection
 from cutlayer.protections.contract.views import PassiveView
 from cutlayer.protections.noise_budget import NoiseBudget
 
-_PUBLISHED = "the terms as published are adaptive_embedding's, of the package cutlayer-adaptive"
+_PUBLISHED = "the terms as published are adaptive_embedding's, of the package cutlayer-published"
 
 
 class DPEmbeddingConfig(NoiseBudget):

@@ -38,6 +38,7 @@ from cutlayer.parties.session.local import EVALUATION_ROWS, packing_of
 from cutlayer.serving.answers import Embed, PredictedRows, answer_rows
 from cutlayer.serving.models import PartyModel, RowEmbedder, further_models
 from cutlayer.serving.party_drift import PartyDrift
+from cutlayer.serving.predicted_grades import note_grades
 from cutlayer.serving.prediction_release import Serving
 from cutlayer.storage.row_arrays import gathered
 from cutlayer.storage.row_tensors import empty_rows, rows_of
@@ -157,8 +158,11 @@ def answer(side: PredictionSide, serving: Serving, port: Port) -> Generator[Port
     yield from agree_order_passive(port, aligned.row_ids(side.table), bottom.width)
     yield from _compare_trainings(side, [port], bottom.width)
     store = side.store(aligned.positions)
-    digests = None if side.table.id_kind == "row" else gathered(side.table.digests, aligned.positions)
-    embed = RowEmbedder(bottom, store, digests)
+    own = gathered(side.table.digests, aligned.positions)
+    graded = grades_rows(side.job, side.name) and side.table.id_kind != "row"
+    embed = RowEmbedder(bottom, store, side.table.graded(own) if graded else None)
+    embed.values, embed.numbers = side.table.values_of(own), aligned.positions
+    note_grades(side.job, serving.folder, side.name, side.model.encoder, embed, side.table)
     port.compression = packing_of(side.job, side.name) if grades_rows(side.job, side.name) else None
     with serving.prediction() as prediction:
         # By this party's own numbers, never by those of a request: each row is in one batch.

@@ -95,7 +95,12 @@ def new_table(
 
 
 def new_rows(
-    tables: Mapping[str, PartyTable], features: Collection[str], folder: Path, *, partial: bool = False
+    tables: Mapping[str, PartyTable],
+    features: Collection[str],
+    folder: Path,
+    *,
+    graded: Collection[str] = (),
+    partial: bool = False,
 ) -> RowsToPredict:
     """Align and encode the rows to predict, before anything of them is released.
 
@@ -103,6 +108,7 @@ def new_rows(
         tables: New rows by party; the order of the rows is that of the first.
         features: Parties whose columns are predicted from.
         folder: Folder for the encoded rows.
+        graded: Parties whose rows are drawn by their ids.
         partial: Whether to keep rows of the first table that another party does not have.
 
     Raises:
@@ -143,7 +149,11 @@ def new_rows(
         {name: data.store for name, data in prepared.items() if data.store is not None},
         HeldRows(by_party),
         {name: int((own < 0).sum()) for name, own in numbers.items()},
-        {name: data.digests for name, data in prepared.items() if tables[name].id_kind != "row"},
+        {
+            name: tables[name].graded(data.digests) if name in graded else data.digests
+            for name, data in prepared.items()
+            if tables[name].id_kind != "row"
+        },
         tuple(note for name in answering for note in tables[name].arrivals),
         {name: table.left_out[FORGOTTEN] for name, table in tables.items() if FORGOTTEN in table.left_out},
     )

@@ -36,6 +36,7 @@ from cutlayer.serving.answers import answer_rows
 from cutlayer.serving.models import Models, RowEmbedder, further_models
 from cutlayer.serving.new_rows import RowsToPredict, in_order_of_use, new_rows, new_table
 from cutlayer.serving.party_drift import DriftOf, PartyDrift, measured
+from cutlayer.serving.predicted_grades import note_grades
 from cutlayer.serving.prediction_release import OpenPrediction, servings
 from cutlayer.serving.provenance import write_provenance
 from cutlayer.storage.row_arrays import gathered
@@ -130,7 +131,8 @@ def predict(job: Job, folder: RunFolder, out: Destination, request: Request) -> 
         if request.tables:
             some = request.partial or job.rows == "all"
             tables = _tables(job, folder, models, needed, absent, request)
-            rows = new_rows(tables, needed, Path(scratch), partial=some)
+            graded = [name for name in job.passives if grades_rows(job, name)]
+            rows = new_rows(tables, needed, Path(scratch), graded=graded, partial=some)
             del tables  # their rows are encoded
         else:
             rows = _test_rows(job, folder, needed)
@@ -139,17 +141,23 @@ def predict(job: Job, folder: RunFolder, out: Destination, request: Request) -> 
         widths = {name: models.widths[name] for name in rows.stores if name in job.passives}
         serving = servings(job, folder, widths, request.key)
         missing = math.nan if job.fits_top else 0.0
+        embedders = {
+            name: RowEmbedder(models.bottoms[name], store, rows.digests.get(name))
+            for name, store in rows.stores.items()
+        }
+        for name in serving:
+            note_grades(job, folder, name, models.encoders[name], embedders[name])
         with ExitStack() as opened:
             open_predictions = {name: opened.enter_context(party.prediction()) for name, party in serving.items()}
             embeddings = {
                 name: _Embeddings(
-                    RowEmbedder(models.bottoms[name], store, rows.digests.get(name)),
+                    embed,
                     rows.held.by_party.get(name),
                     missing,
                     open_predictions.get(name),
                     partial(received.add_release, name),
                 )
-                for name, store in rows.stores.items()
+                for name, embed in embedders.items()
             }
             answered = answer_rows(models.top, models.widths, embeddings, rows.held, rows.ids, absent, further)
         received.add_predicted(models.task, answered)

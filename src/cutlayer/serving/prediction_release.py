@@ -92,7 +92,7 @@ class Serving:
     """
 
     def __init__(self, job: Job, folder: RunFolder, party: str, width: int, supplied: bytes | None) -> None:
-        self.job = job
+        self.job, self.folder = job, folder
         self.party = party
         self.plan = plan_of(job, party)
         self.chain = chain_of(job, party)

@@ -27,7 +27,7 @@ from cutlayer.protections.grade_dp import GradeDP
 from cutlayer.protections.label_dp import LabelDP, LabelDPConfig
 from cutlayer.protections.label_memory.memory import Drawn, LabelMemory
 from cutlayer.storage.row_arrays import gathered
-from cutlayer.training.keys import label_folder
+from cutlayer.training.keys import label_folder, releases_of
 from cutlayer.training.run_ledger import SPLIT, chain_of, planned_entries
 
 REMEDY = "take rows that no earlier run used, fewer releases or more noise, or raise the budget"
@@ -44,6 +44,7 @@ class AllRuns:
         chain: Protections of the party.
         store: The party's ledger of all runs.
         marker: File of the run folder that names the run's line.
+        releases: Folder of the releases of the party's secret, which has a note of each run's line.
         run: Name of the run, the same after a resume.
         source: Digest of the party's secret.
         spelled: Digests of ids, and those that they have in a job which compares them by another rule.
@@ -54,6 +55,7 @@ class AllRuns:
     chain: Chain
     store: RunStore
     marker: Path
+    releases: Path
     run: str
     source: str
     spelled: Callable[[Digests], Digests]
@@ -145,7 +147,8 @@ class AllRuns:
             _check_with(line, sharing, self.job, self.chain.budget)
             warn_of_draws(line, of_party(self.name, sharing))
 
-        self.store.add(line, words, self.marker, check, beyond_plan=beyond_plan)
+        note = self.releases / f"{self.run}.line"
+        self.store.add(line, words, self.marker, check, beyond_plan=beyond_plan, note=note)
 
 
 def all_runs_of(
@@ -153,7 +156,7 @@ def all_runs_of(
     name: str,
     table: PartyTable,
     chain: Chain,
-    folder: Path,
+    secret_path: Path,
     party_folder: Path,
     secret: bytes,
     noise_key: bytes,
@@ -165,14 +168,15 @@ def all_runs_of(
         name: Name of the party.
         table: Rows of the party.
         chain: Protections of the party.
-        folder: Folder of the party's secret, which holds the ledger.
+        secret_path: File of the party's secret, in the folder that holds the ledger.
         party_folder: The party's folder in the run folder.
         secret: Long-lived secret of the party.
         noise_key: Key of this run's noise, which names the run.
     """
     run = derive(noise_key, b"ledger of all runs", size=8).hex()
-    store, marker, source = RunStore(folder / NAME), party_folder / MARKER, new_source(secret)
-    return AllRuns(job, name, chain, store, marker, run, source, table.spelled)
+    store, marker, source = RunStore(secret_path.with_name(NAME)), party_folder / MARKER, new_source(secret)
+    releases = releases_of(secret_path)
+    return AllRuns(job, name, chain, store, marker, releases, run, source, table.spelled)
 
 
 def restate_draws(

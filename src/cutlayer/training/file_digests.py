@@ -19,15 +19,17 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import StringConstraints
 
+from cutlayer.config.load import load_closed_job
 from cutlayer.consent import entries_below
+from cutlayer.errors import CheckpointError, CutlayerError
 from cutlayer.results.document import Document
-from cutlayer.results.run_files import RunFiles
+from cutlayer.results.run_files import RunFiles, named
 from cutlayer.storage.durable import write_whole
 
 if TYPE_CHECKING:
     from cutlayer.channel.security import Security
 
-FILES, AUDIT = "files.json", "audit.json"
+FILES, AUDIT, JOB = "files.json", "audit.json", "job.yaml"
 LABELS = "labels"
 """Folder of the run folders of further labels, each of which has digests of its own."""
 _LATER = frozenset(
@@ -60,9 +62,18 @@ class FileDigests(Document):
         return f"cutlayer files 1\0{json.dumps(dict(self.files), sort_keys=True)}".encode()
 
 
-def write_digests(folder: Path, security: Security | None) -> None:
-    """Record the files of a run that has ended, with what is below its folder."""
+def write_digests(folder: Path, security: Security | None, earlier: FileDigests | None = None) -> None:
+    """Record the files of a run that has ended, with what is below its folder.
+
+    Args:
+        folder: The run folder.
+        security: Whose certificate signs them; `None` for nobody's.
+        earlier: Those of before, where the run had ended and was resumed. A later audit stays unsigned.
+    """
     digests = FileDigests(files=_digests(folder))
+    if earlier is not None and (audited := earlier.audited.get(AUDIT)) and digests.files.get(AUDIT) == audited:
+        files = {**digests.files, AUDIT: earlier.files.get(AUDIT, "")}
+        digests = FileDigests(files=files, audited=earlier.audited)
     if security is not None:
         from cutlayer.channel.tls.signing import sign
 
@@ -70,6 +81,45 @@ def write_digests(folder: Path, security: Security | None) -> None:
         signature = base64.b64encode(sign(loaded, digests.content)).decode()
         digests = digests.model_copy(update={"chain": loaded.chain_pem.decode(), "signature": signature})
     digests.write(folder / FILES)
+
+
+def verified(folder: Path) -> FileDigests | None:
+    """The digests of a run that has ended, before it is resumed, which writes and signs them anew; `None` without any.
+
+    Raises:
+        CheckpointError: A file is not as they say: by new digests it would be.
+    """
+    files = _compared(folder)
+    if files is None:
+        return None
+    wrong = {"changed": files.changed, "missing": files.absent, "not of the run": files.read_foreign}
+    if got := "; ".join(f"{what}: {named(names)}" for what, names in wrong.items() if names):
+        wanted = f"the files of the run that ended in {folder} as its {FILES} has them"
+        raise CheckpointError.expected(wanted, got, "restore the folder from a copy, or run the job in a new one")
+    return FileDigests.read(folder / FILES)
+
+
+def signer_for(earlier: FileDigests | None, security: Security | None) -> Security | None:
+    """Who signs the files of a run that had ended: the party whose key has signed them before, and nobody else.
+
+    Who can write the folder could have removed the signature, or all digests, to have a changed file signed.
+
+    Warns:
+        UserWarning: Nobody signs, although there is a certificate.
+    """
+    if security is None:
+        return None
+    from cutlayer.channel.tls.names import key_fingerprint
+    from cutlayer.channel.tls.signing import signer_of
+
+    had, mine = "unsigned", key_fingerprint(security.credentials.current().certificate.public_key())
+    if earlier is not None and earlier.signature:
+        key = signer_of(earlier.chain.encode(), earlier.signature, earlier.content, FILES)[1]
+        had = "" if key == mine else f"signed by another key, {key}"
+    if not had:
+        return security
+    warnings.warn(f"the digests of this run stay unsigned: it had ended, and they were {had}", stacklevel=2)
+    return None
 
 
 def set_aside(folder: Path) -> Callable[[], None]:
@@ -94,7 +144,7 @@ def _versions(folder: Path) -> set[tuple[str, int, int, int]]:
         with suppress(OSError):
             if entry.is_file():
                 stat = Path(entry.path).stat()
-                found.add((name.as_posix(), stat.st_ino, stat.st_size, stat.st_mtime_ns))
+                found.add((name, stat.st_ino, stat.st_size, stat.st_mtime_ns))
     return found
 
 
@@ -123,9 +173,23 @@ def compared(folder: Path, *among: str) -> RunFiles | None:
     files = _compared(folder, *among)
     if files is not None and not among:
         none = RunFiles(same=0, absent=(FILES,), signer=files.signer, key=files.key)
-        for place in sorted(path for path in (folder / LABELS).glob("*") if path.is_dir()):
-            files = files.joined(_compared(place) or none, f"{LABELS}/{place.name}")
+        places = {path.name for path in (folder / LABELS).glob("*") if path.is_dir()}
+        for label in sorted(places):
+            files = files.joined(_compared(folder / LABELS / label) or none, f"{LABELS}/{label}")
+        gone = tuple(f"{LABELS}/{label}" for label in _further_labels(folder, files) if label not in places)
+        files = files.model_copy(update={"absent": (*files.absent, *gone)})
     return files
+
+
+def _further_labels(folder: Path, files: RunFiles) -> tuple[str, ...]:
+    """Further labels of a run, where its job is as the run wrote it."""
+    if JOB in (*files.changed, *files.absent, *files.foreign):
+        return ()
+    with suppress(CutlayerError):
+        return tuple(
+            label for party in load_closed_job(folder / JOB).parties.values() for label in party.further_labels
+        )
+    return ()
 
 
 def _compared(folder: Path, *among: str) -> RunFiles | None:
@@ -139,16 +203,23 @@ def _compared(folder: Path, *among: str) -> RunFiles | None:
         signer, key = signer_of(digests.chain.encode(), digests.signature, digests.content, str(folder / FILES))
     later = digests.audited.get(AUDIT)  # unsigned, so that one of another file counts for nothing
     every = {*digests.files, *([AUDIT] if later else [])}
-    wanted = {name for name in every if not among or any(fnmatchcase(name, each) for each in among)}
+
+    def is_meant(name: str) -> bool:
+        return not among or any(fnmatchcase(name, each) for each in among)
+
+    wanted = set(filter(is_meant, every))
     # By the files that are there: a name of somebody else's may lead out of the folder.
     present = _digests(folder, wanted)
     differing = {name for name, digest in present.items() if digest != digests.files.get(name)}
     audited = {AUDIT} if AUDIT in differing and present[AUDIT] == later else set()
     linked = {name for name in wanted - present.keys() if _is_reached(folder, name)}
+    there = {name for name, entry in _files(folder) if not name.endswith(".lock") and entry.is_file()}
+    foreign = {name.encode(errors="backslashreplace").decode() for name in filter(is_meant, there - every)}
     return RunFiles(
         same=len(present) - len(differing),
         changed=tuple(sorted(differing - audited | linked)),
         absent=tuple(sorted(wanted - present.keys() - linked)),
+        foreign=tuple(sorted(foreign)),
         audited=tuple(audited),
         signer=signer,
         key=key,
@@ -167,17 +238,20 @@ def _digests(folder: Path, names: Container[str] | None = None) -> dict[str, str
     found = {}
     for name, entry in _files(folder):
         with suppress(OSError, UnicodeEncodeError):  # it cannot be read or named, or was removed meanwhile
-            name.as_posix().encode()
-            if (names is None or name.as_posix() in names) and entry.is_file():
-                found[name.as_posix()] = _digest(folder / name)
+            name.encode()
+            if (names is None or name in names) and entry.is_file():
+                found[name] = _digest(Path(entry.path))
     return found
 
 
-def _files(folder: Path) -> Iterator[tuple[Path, os.DirEntry[str]]]:
+def _files(folder: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """What is in a folder, by its path in it; as text, since paths take as long as the digests of small files."""
+    start = len(os.path.join(folder, ""))  # noqa: PTH118 (with what ends the name of a folder)
     for entry in entries_below(folder):
-        name = Path(entry.path).relative_to(folder)
-        places = {name.name, name.parts[0], *name.parts[-3:-2]}  # a party may have one of the names
-        if _LATER.isdisjoint(places) and name.parts[0] != LABELS:
+        name = entry.path[start:].replace(os.sep, "/")
+        parts = name.split("/")
+        places = {parts[-1], parts[0], *parts[-3:-2]}  # a party may have one of the names
+        if _LATER.isdisjoint(places) and parts[0] != LABELS:
             yield name, entry
 
 

@@ -25,7 +25,7 @@ from cutlayer.results.summary import Summary
 from cutlayer.storage.checksum import seal, unseal
 from cutlayer.storage.durable import append_line, locked, make_folder, write_whole
 from cutlayer.storage.json_values import parse_json
-from cutlayer.training.file_digests import AUDIT, LABELS, set_aside, write_digests
+from cutlayer.training.file_digests import AUDIT, LABELS, set_aside, signer_for, verified, write_digests
 from cutlayer.training.forgetting import check_not_forgetting
 from cutlayer.training.latest import latest
 
@@ -89,19 +89,21 @@ class RunFolder:
 
         Raises:
             RunFolderError: An error of `create`.
-            CheckpointError: The run to resume is of another job.
+            CheckpointError: The run to resume is of another job, or had ended and its files were changed since.
         """
         created = [folder for folder in (path, *path.parents) if not folder.exists()]
         folder = cls.create(path, resume=resume)
         with folder.locked("a run"):
             cls.create(path, resume=resume)  # again: before the lock, another process may have created a run here
             folder.remove_leftovers()
+            had_ended = folder.ended or folder.of_passive
+            earlier = verified(path) if had_ended else None
             restore = set_aside(path)
             try:
                 folder.write_job(job)
                 yield folder
                 if folder.ended or folder.of_passive:
-                    write_digests(path, security)
+                    write_digests(path, signer_for(earlier, security) if had_ended else security, earlier)
             except BaseException as failure:
                 restore()
                 if folder.released and not folder.committed:

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from cutlayer.config import FrozenModel
 from cutlayer.errors import RunFolderError
+from cutlayer.storage.checksum import seal, unseal
 from cutlayer.storage.durable import make_folder, write_whole
 from cutlayer.storage.json_values import parse_json
 
@@ -81,6 +82,40 @@ class Forgetting(FrozenModel):
         except (OSError, ValueError, TypeError):
             wanted = f"the mark of a forgetting in {path}"
             raise RunFolderError.expected(wanted, "other content", "restore it") from None
+
+
+class ForgottenRuns:
+    """How often rows of a job were forgotten: a copy of a run from before that comes back is used for nothing.
+
+    The list is beside a party's secret, and each run folder has the number of when its training began.
+
+    Args:
+        secret: File of the party's long-lived secret.
+    """
+
+    def __init__(self, secret: Path) -> None:
+        self.path = secret.with_name(f"{secret.name}.forgotten_runs")
+
+    def count(self, job: str) -> int:
+        """How often rows of a job were forgotten, by its digest.
+
+        Raises:
+            RunFolderError: The list is damaged.
+        """
+        return self._read().get(job, 0)
+
+    def add(self, job: str) -> None:
+        """Note that rows of a job are forgotten, by its digest; on disk when this returns."""
+        make_folder(self.path.parent)
+        write_whole(self.path, seal({**self._read(), job: self.count(job) + 1}))
+
+    def _read(self) -> dict[str, int]:
+        try:
+            return {str(job): int(line) for job, line in unseal(self.path.read_bytes()).items()}
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, TypeError, AttributeError):
+            raise RunFolderError.expected(f"the forgotten runs in {self.path}", "other content", "restore it") from None
 
 
 def check_not_forgetting(run: Path) -> None:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from cutlayer.config import PrivatePart
 from cutlayer.data.forgotten import ForgottenRows
-from cutlayer.errors import CheckpointError, ConfigError
+from cutlayer.errors import CheckpointError, ConfigError, RunFolderError
 from cutlayer.storage.durable import make_folder, sync_file, sync_folder, write_whole
+from cutlayer.training.forgetting import ForgottenRuns
 
 if TYPE_CHECKING:
     from cutlayer.parties.grade_memory import GradeMemory
@@ -95,6 +96,11 @@ def label_folder(secret: Path) -> Path:
     return secret.with_name(f"{secret.name}.labels")
 
 
+def releases_of(secret: Path) -> Path:
+    """Folder of the logs of what was released under a party's secret."""
+    return secret.with_name(f"{secret.name}.releases")
+
+
 def grades_of(secret: Path) -> GradeMemory:
     """The grades that were released under a party's secret."""
     from cutlayer.parties.grade_memory import GradeMemory
@@ -102,28 +108,59 @@ def grades_of(secret: Path) -> GradeMemory:
     return GradeMemory(secret.with_name(f"{secret.name}.grades"))
 
 
-def note_secret(run: Path, party: str, secret: Path) -> None:
+def note_secret(run: Path, party: str, secret: Path, job: str) -> None:
     """Write into a run folder where a party's secret is: from the folder, so that both may be moved, and from the root.
 
     Args:
         run: Run folder.
         party: Name of the party.
         secret: File of the secret.
+        job: Digest of the job, of which it is noted how often rows were forgotten before.
     """
-    path = run / "checkpoint" / party / _PLACE
-    from_run = os.path.relpath(secret, run)
-    if path.exists() and path.read_text(errors="replace").partition("\n")[0] == from_run:
+    path, from_run = run / "checkpoint" / party / _PLACE, os.path.relpath(secret, run)
+    before = _noted(run, party)
+    if before[:1] == [from_run]:
         return  # a resume that is refused changes nothing
     make_folder(path.parent)
-    write_whole(path, f"{from_run}\n{secret.absolute()}\n")
+    forgotten = (before[2:] or ["0"])[0] if before else ForgottenRuns(secret).count(job)
+    write_whole(path, f"{from_run}\n{secret.absolute()}\n{forgotten}\n")
+
+
+def _noted(run: Path, party: str) -> list[str]:
+    path = run / "checkpoint" / party / _PLACE
+    return path.read_text(errors="replace").splitlines() if path.exists() else []
+
+
+def check_remembered(run: Path, party: str, job: str) -> None:
+    """Refuse a party's part of a run that is not there any more, or is a copy from before rows were forgotten.
+
+    Args:
+        run: Run folder.
+        party: Name of the party.
+        job: Digest of the job.
+
+    Raises:
+        RunFolderError: It is.
+    """
+    secret, noted = secret_by(run, party), _noted(run, party)
+    remedy = "delete what is left of one that was forgotten, and run the job again"
+    if not (run / "checkpoint" / party).is_dir():
+        raise RunFolderError.expected(f"{party}'s part of a run in {run}", "none", remedy)
+    if secret is not None and (noted[2:] or ["0"])[0] != str(ForgottenRuns(secret).count(job)):
+        raise RunFolderError.expected(f"a run of which no row was forgotten in {run}", "a copy from before", remedy)
+
+
+def secret_by(run: Path, party: str) -> Path | None:
+    """File of the secret of a party of a run; `None` where it is not on this machine."""
+    places = _noted(run, party)
+    found = (run / place for place in places[:2] if "\0" not in place)
+    # A run folder may come from somebody else, and name any file.
+    return next((each for each in found if each.is_file() and each.stat().st_size == KEY_BYTES), None)
 
 
 def forgotten_by(run: Path, party: str) -> ForgottenRows | None:
     """The rows that a party of a run has forgotten, also after it; `None` where its secret is not on this machine."""
-    path = run / "checkpoint" / party / _PLACE
-    places = path.read_text(errors="replace").splitlines() if path.exists() else []
-    found = (run / place for place in places[:2] if "\0" not in place)
-    secret = next((each for each in found if each.is_file()), None)
+    secret = secret_by(run, party)
     return None if secret is None else ForgottenRows(secret)
 
 

@@ -42,6 +42,7 @@ from cutlayer.training.keys import (
     load_or_make,
     noise_key_path,
     note_secret,
+    releases_of,
 )
 from cutlayer.training.model_record import record_active, record_passive
 from cutlayer.training.process import repeatable_kernels
@@ -162,7 +163,7 @@ def local_side(
         raise ConfigError(f"{wanted} are not counted in; leave --key out, or the budget")
     party_folder = folder.path / "checkpoint" / name
     if not keys.simulated:
-        note_secret(folder.path, name, secret_path)
+        note_secret(folder.path, name, secret_path, job.digest())
     return Local(
         name=name,
         table=table,
@@ -175,9 +176,9 @@ def local_side(
         config=party,
         label_memory=None if keys.supplied and (keys.simulated or not table.labels_digest) else memory,
         resume=resume,
-        releases=secret_path.with_name(f"{secret_path.name}.releases") if counted else None,
+        releases=releases_of(secret_path) if counted else None,
         grades=grades_of(secret_path) if counted else None,
-        all_runs=all_runs_of(job, name, table, chain, secret_path.parent, party_folder, secret, noise_key)
+        all_runs=all_runs_of(job, name, table, chain, secret_path, party_folder, secret, noise_key)
         if counted
         else None,
         forget_peer_progress=forget_peer_progress,

@@ -225,7 +225,7 @@ class ReleasingPart(OwnPart):
         if not rows.num_rows:
             return self.schema.empty_table()
         texts, table = self.texts(rows), self.table(rows)
-        store, digests = table.encode_all(), table.digests
+        store, digests = table.encode_all(), table.graded(table.digests) if self.graded else table.digests
         if store.rows != len(texts):  # a rule left rows out, and texts are those of the batch
             raise DataError.expected(f"{self._where}: every id once", f"{len(texts) - store.rows:,} rows left out")
         embed, limit = RowEmbedder(self.model.bottom_model, store, digests), self._limit

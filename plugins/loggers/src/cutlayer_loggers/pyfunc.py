@@ -22,8 +22,8 @@ from cutlayer.kernels.rows.grade_columns import columns_of_grades
 from cutlayer.models import is_fitted
 from cutlayer.parties.session.local import EVALUATION_ROWS
 from cutlayer.results.scores import score_columns, scores_of
-from cutlayer.serving.export import ExportedPart, load_part
 from cutlayer.serving.given_columns import Held, given_kinds, given_table, release_columns
+from cutlayer_export.part import ExportedPart, load_part
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,9 +8,9 @@ from typing import Any
 
 from cutlayer.config.extras import remedy_of
 from cutlayer.errors import ConfigError
-from cutlayer.serving.export import load_part
 from cutlayer.serving.given_columns import Held
 from cutlayer.version import __version__
+from cutlayer_export.part import load_part
 from cutlayer_loggers.mlflow_log import MlflowLog
 from cutlayer_loggers.pyfunc import RegisteredModel
 

@@ -17,6 +17,7 @@ from cutlayer.data.forgotten import ForgottenRows
 from cutlayer.data.id_index import ABSENT, IdIndex
 from cutlayer.data.ids import Digests
 from cutlayer.data.party_data import PartyTable
+from cutlayer.data.row_values import ValuesOf
 from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError, DataError, ProtocolError
 from cutlayer_serve.number_index import NumberIndex
@@ -36,10 +37,21 @@ class FeatureStore:
         store: Encoded columns, a row each.
         numbers: Row numbers by ids that are whole numbers; `None` where the ids are others, or digests are asked for.
         gone: Whether each of some ids, uint8 (m, 16), was forgotten, bool (m,); also since the table was read.
+        graded: Digests by which each row is drawn, uint8 (n, 16); `None` where no row is graded.
+        values: Words of the values of the rows of the table.
     """
 
-    def __init__(self, index: IdIndex, store: Store, numbers: NumberIndex | None = None, gone: Gone = _none_is) -> None:
+    def __init__(
+        self,
+        index: IdIndex,
+        store: Store,
+        numbers: NumberIndex | None = None,
+        gone: Gone = _none_is,
+        graded: Digests | None = None,
+        values: ValuesOf = lambda _: None,
+    ) -> None:
         self.index, self.store, self.numbers, self._gone = index, store, numbers, gone
+        self.graded, self.values = graded, values
 
     def find(self, ids: Digests) -> npt.NDArray[np.int64]:
         """Row numbers of ids, uint8 (m, 16): int64 (m,), `ABSENT` where there is none or it was forgotten."""
@@ -84,7 +96,10 @@ class FeatureStore:
             raise DataError.expected(wanted, "row numbers", "name it in id, and train with it")
         numbers = _numbers(rows) if by_number else None
         gone = gone_by(job, party, forgotten)
-        return cls(IdIndex(rows.digests), rows.encode_all(), numbers, gone)
+        index, store = IdIndex(rows.digests), rows.encode_all()
+        if not grades_rows(job, party):
+            return cls(index, store, numbers, gone)
+        return cls(index, store, numbers, gone, rows.graded(rows.digests), rows.values_of(rows.digests))
 
     def gather(self, rows: npt.NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """Codes (m, c) and numbers (m, d) of some rows; see `Store.gather`."""

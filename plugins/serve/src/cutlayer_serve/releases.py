@@ -20,6 +20,8 @@ from cutlayer.errors import BudgetExceeded, ConfigError
 from cutlayer.parties.guards.numbers import check_own
 from cutlayer.parties.session.plan import plan_of
 from cutlayer.protections.contract.views import Mode, PassiveView
+from cutlayer.serving.models import RowEmbedder
+from cutlayer.serving.predicted_grades import note_grades
 from cutlayer.serving.prediction_release import set_up_releases
 from cutlayer.storage.durable import locked, make_folder
 from cutlayer.training.run_ledger import chain_of
@@ -101,6 +103,7 @@ class OnlineReleases:
             wanted = f"serve.passes up to {self.plan.serving}, the releases of each row that {party} planned"
             raise ConfigError.expected(wanted, passes)
         self._supplied = supplied
+        self._embedder = RowEmbedder(bottom, features.store, features.graded)
         self._held = ExitStack()
         self._log = ReleaseLog()
         self._rows = ReleasedRows(None, 0)
@@ -110,6 +113,11 @@ class OnlineReleases:
         self._current = 0
 
     def __enter__(self) -> OnlineReleases:
+        # Of all rows of the table: any of them may be asked for at any time, whatever other jobs release meanwhile.
+        part = self.trained
+        self._embedder.values = self.features.values
+        note_grades(part.job, part.folder, part.party, part.model.encoder, self._embedder)
+        self._embedder.values = self.features.values = lambda _: None  # which holds the table
         folder = self.trained.folder.path / "serving" / self.trained.party
         party_folder = self.trained.folder.path / "checkpoint" / self.trained.party
         # With the release log, next to the secret of the party: no copy of the run folder undoes what was released.
@@ -142,11 +150,14 @@ class OnlineReleases:
         Args:
             ids: Digests of the ids, uint8 (n, 16); an id may repeat.
 
+        Raises:
+            RunFolderError: The run was forgotten since it was loaded.
         """
+        self.trained.check_remembered()
         rows = self.features.find(ids)
         if not self.protected and self.max_ids is None and (rows != ABSENT).all():
             with torch.inference_mode():
-                return Released(np.zeros(len(rows), dtype=np.uint8), self._embed(torch.from_numpy(rows), ids), rows)
+                return Released(np.zeros(len(rows), dtype=np.uint8), self._embed(torch.from_numpy(rows)), rows)
         status = np.where(rows == ABSENT, Status.UNKNOWN, Status.PRESENT).astype(np.uint8)
         embedding = torch.zeros(len(ids), self.bottom.width)
         allowed = self._within_limit(ids, status)
@@ -156,7 +167,7 @@ class OnlineReleases:
                 if self.protected:
                     self._release_once(ids, rows, known, status, embedding)
                 else:
-                    embedding[torch.from_numpy(known)] = self._embed(torch.from_numpy(rows[known]), ids[known])
+                    embedding[torch.from_numpy(known)] = self._embed(torch.from_numpy(rows[known]))
         return Released(status, embedding, rows)
 
     def _within_limit(self, ids: Digests, status: Statuses) -> RowNumbers:
@@ -204,10 +215,9 @@ class OnlineReleases:
 
     def _send_batch(self, number: int, batch: int, new: Mapping[bytes, int]) -> None:
         rows = torch.tensor([*new.values()])
-        ids = np.frombuffer(b"".join(new), np.uint8).reshape(-1, 16).copy()
-        of_batch = torch.from_numpy(ids)
-        view = PassiveView(Mode.SERVE, number, batch, rows, self._embed, ids=lambda _: of_batch, part=ANY_PART)
-        released = self.chain.embedding_out(self._embed(rows, ids), view)
+        # By the party's own ids, not those asked for.
+        view = PassiveView(Mode.SERVE, number, batch, rows, self._embed, ids=self._embedder.ids, part=ANY_PART)
+        released = self.chain.embedding_out(self._embed(rows), view)
         self._passes[number] = batch + 1
         self.chain.sending(Kind.EVALUATION, self.trained.job.active, released)
         self._rows.add([*new], number, batch, released)
@@ -266,10 +276,9 @@ class OnlineReleases:
         occasion = Occasion("embedding", self.trained.job.active, Mode.SERVE.value, ANY_PART, number)
         return Slot(occasion, batch)
 
-    def _embed(self, rows: Tensor, ids: Digests | None = None) -> Tensor:
-        """The bottom model on rows of the store, int64 (m,), and their ids (m, 16): (m, width)."""
-        digests = None if ids is None else torch.from_numpy(ids)
-        embedding = self.bottom.of_rows(*self.features.gather(rows.numpy()), digests).flatten(1)
+    def _embed(self, rows: Tensor) -> Tensor:
+        """The bottom model on rows of the store, int64 (m,): (m, width)."""
+        embedding = self._embedder(rows).flatten(1)
         limit = self.trained.job.parties[self.trained.party].limits.embedding_norm
         check_own(embedding, limit, self.trained.party, "served embedding")
         return embedding

@@ -51,7 +51,6 @@ class ServedModel:
         forgotten: Rows that the party has forgotten, also while it serves: nobody is asked for them.
 
     Attributes:
-        gone: Whether each of some ids, uint8 (n, 16), was forgotten.
         described: What answers say about combinations of statuses, by a byte for each party.
 
     Raises:
@@ -82,7 +81,7 @@ class ServedModel:
             self.features = FeatureStore.read(
                 trained.job, self.active, config.table, encoder, forgotten, by_number=True
             )
-        self.gone = gone_by(trained.job, self.active, forgotten)
+        self._gone = gone_by(trained.job, self.active, forgotten)
         self.drift = PartyDrift.of(trained.job, trained.folder, trained.party)
         self.described: dict[bytes, Mapping[str, Any]] = {}
         recorded = {name: trained.sample(name, config.sample_rows) for name in self.passives}
@@ -97,6 +96,15 @@ class ServedModel:
         """Digests and row numbers of ids as a caller wrote them, where all are known whole numbers (`NumberIndex`)."""
         numbers = None if self.features is None else self.features.numbers
         return None if numbers is None else numbers.find(ids)
+
+    def gone(self, ids: Digests) -> npt.NDArray[np.bool_]:
+        """Whether each of some ids, uint8 (n, 16), was forgotten, (n,).
+
+        Raises:
+            RunFolderError: The run was.
+        """
+        self.trained.check_remembered()
+        return self._gone(ids)
 
     def find(self, ids: Digests) -> npt.NDArray[np.int64]:
         """Row numbers of ids in the active party's own store, `ABSENT` where it has none or no features."""

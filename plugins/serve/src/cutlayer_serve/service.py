@@ -76,7 +76,8 @@ class PredictionService:
             raise Refused(503, "what was released cannot be recorded; nothing is answered until it can") from None
         except RunFolderError as fault:
             logger.error("a request was not answered: %s", fault)
-            raise Refused(503, "which rows were forgotten cannot be read; nothing is answered until it can") from None
+            why = "the run was forgotten, or which rows were forgotten cannot be read"
+            raise Refused(503, f"{why}; nothing is answered") from None
         if not outcome.whole:
             ids = request.ids if places is None else [request.ids[place] for place in places]
             _check(ids, model, outcome, required)

@@ -14,6 +14,7 @@ from cutlayer.errors import ConfigError
 from cutlayer.results.departure import AbsenceUtility
 from cutlayer.serving.models import PartyModel
 from cutlayer.training.folder import RunFolder
+from cutlayer.training.keys import check_remembered
 from cutlayer_serve.sample import ServedSample, sample_path
 
 
@@ -46,6 +47,18 @@ class TrainedParty:
         if party not in job.parties:
             raise ConfigError.expected(f"a party of the run ({', '.join(job.parties)})", party)
         return cls(job, folder, party, PartyModel.load(job, folder, party))
+
+    @cached_property
+    def _digest(self) -> str:
+        return self.job.digest()
+
+    def check_remembered(self) -> None:
+        """Refuse to go on where the run was forgotten, or deleted, since it was loaded.
+
+        Raises:
+            RunFolderError: It was: its model has learned from rows of which nothing may be left.
+        """
+        check_remembered(self.folder.path, self.party, self._digest)
 
     @cached_property
     def utility(self) -> Mapping[frozenset[str], AbsenceUtility]:

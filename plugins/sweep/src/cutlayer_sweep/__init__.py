@@ -1,1 +1,1 @@
-"""Searches over the settings of a job: the verbs `cutlayer sweep` and `cutlayer recommend`."""
+"""The same job with other settings: the verbs `cutlayer compare`, `cutlayer sweep` and `cutlayer recommend`."""

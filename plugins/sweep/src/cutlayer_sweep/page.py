@@ -12,7 +12,7 @@ from cutlayer.report.rounding import auc, interval, metric, times
 from cutlayer.report.section import Cell, Column, Table, number, table
 from cutlayer.report.svg import Axis, Scale, axes, element, marker, padded
 from cutlayer.results.metric_names import name_of
-from cutlayer.sweeps.metrics import UNCOUNTED, TrialMetrics
+from cutlayer_sweep.metrics import UNCOUNTED, TrialMetrics
 from cutlayer_sweep.result import SweepResult
 from cutlayer_sweep.space import format_value
 
@@ -28,7 +28,7 @@ _FRONT, _BEATEN = 0, 1
 def render_page(result: SweepResult) -> str:
     """The page as text; everything that came from a user is escaped, and a policy inside it forbids any load."""
     return (
-        environment("cutlayer.sweeps")
+        environment("cutlayer_sweep")
         .get_template("sweep.html.j2")
         .render(
             result=result,

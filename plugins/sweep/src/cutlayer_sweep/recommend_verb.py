@@ -76,7 +76,7 @@ def recommend(
 
 def _show(result: Recommendation, diff: str, folder: Path, console: Console) -> None:
     from cutlayer.report.terminal import print_named, rich_table
-    from cutlayer.sweeps.metrics import UNCOUNTED
+    from cutlayer_sweep.metrics import UNCOUNTED
     from cutlayer_sweep.recommend import check_table, front_table, verdict
     from cutlayer_sweep.recommend.result import by_reason
     from cutlayer_sweep.recommend.wording import lowest_columns

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cutlayer.storage.durable import write_whole
-from cutlayer.sweeps.changes import Value
-from cutlayer.sweeps.metrics import UNCOUNTED, TrialMetrics
 from cutlayer.version import __version__
+from cutlayer_sweep.changes import Value
+from cutlayer_sweep.metrics import UNCOUNTED, TrialMetrics
 from cutlayer_sweep.pareto import knee, pareto_front
 from cutlayer_sweep.space import describe_point
 

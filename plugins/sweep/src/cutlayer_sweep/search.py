@@ -12,9 +12,9 @@ from cutlayer.errors import ConfigError
 from cutlayer.jobs.forecast import forecast
 from cutlayer.jobs.options import Progress
 from cutlayer.storage.durable import make_folder
-from cutlayer.sweeps.leak_kind import LeakKind
-from cutlayer.sweeps.measure import check_folder, check_measured
 from cutlayer.training.keys import Keys
+from cutlayer_sweep.leak_kind import LeakKind
+from cutlayer_sweep.measure import check_folder, check_measured
 from cutlayer_sweep.result import SweepResult
 from cutlayer_sweep.shared import SharedTrials
 from cutlayer_sweep.space import Space, Varied, space_of

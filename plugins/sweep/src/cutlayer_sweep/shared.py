@@ -21,7 +21,7 @@ from optuna.exceptions import UpdateFinishedTrialError
 from optuna.samplers import TPESampler
 from optuna.trial import FrozenTrial, TrialState
 
-from cutlayer.sweeps.metrics import TrialMetrics
+from cutlayer_sweep.metrics import TrialMetrics
 from cutlayer_sweep.space import EVEN_TRIALS, Point, Space
 
 SLOT = "slot"

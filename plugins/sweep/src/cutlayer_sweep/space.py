@@ -11,7 +11,7 @@ import numpy as np
 import optuna
 
 from cutlayer.errors import ConfigError
-from cutlayer.sweeps.changes import Value, value_of
+from cutlayer_sweep.changes import Value, value_of
 
 Point = Mapping[str, Value]
 

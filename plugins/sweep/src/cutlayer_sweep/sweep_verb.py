@@ -12,7 +12,7 @@ from cutlayer.cli.app import emit
 from cutlayer.cli.run import keys_for
 from cutlayer.consent import allowed
 from cutlayer.report.rounding import plain, times
-from cutlayer.sweeps.leak_kind import LeakKind
+from cutlayer_sweep.leak_kind import LeakKind
 
 if TYPE_CHECKING:
     from cutlayer_sweep.result import SweepResult
@@ -70,7 +70,7 @@ def _swept(
 
 def _show(result: SweepResult, folder: Path, console: Console) -> None:
     from cutlayer.report.terminal import print_named, rich_table
-    from cutlayer.sweeps.metrics import UNCOUNTED
+    from cutlayer_sweep.metrics import UNCOUNTED
     from cutlayer_sweep.page import trial_table, verdict
 
     console.print(Text(f"{plain(verdict(result))}.", "bold"))

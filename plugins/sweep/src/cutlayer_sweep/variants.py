@@ -10,7 +10,7 @@ from cutlayer.config.load import load_job, opened, read_yaml
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.further_labels import of_first_label
-from cutlayer.sweeps.changes import changed
+from cutlayer_sweep.changes import changed
 from cutlayer_sweep.space import Point, Range, Space, Varied, format_value
 
 

@@ -1,7 +1,8 @@
-"""One process's part in a sweep: runs trials until none is left, and writes the results so far after each."""
+"""One process's part in a sweep: runs trials until none is left, and writes the results so far."""
 
 from __future__ import annotations
 
+import math
 import shutil
 import time
 from collections.abc import Callable
@@ -16,16 +17,18 @@ from cutlayer.errors import ConfigError, CutlayerError, Interrupted
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.problem.task import Task
 from cutlayer.storage.durable import locked, write_whole
-from cutlayer.sweeps.leak_kind import LeakKind
-from cutlayer.sweeps.measure import Renamed, measure
-from cutlayer.sweeps.metrics import TrialMetrics
 from cutlayer.training.keys import Keys
+from cutlayer_sweep.leak_kind import LeakKind
+from cutlayer_sweep.measure import Renamed, measure
+from cutlayer_sweep.metrics import TrialMetrics
 from cutlayer_sweep.page import render_page
 from cutlayer_sweep.result import State, SweepResult, TrialResult
 from cutlayer_sweep.shared import REASON, RESULT, SLOT, WORKER, SharedTrials
 from cutlayer_sweep.space import Point, describe_point, short_names
 
 POLL_SECONDS = 2.0
+WRITE_SECONDS = 1.0
+"""Least time between writing the results so far, of hundreds of trials, that may take longer than a short trial."""
 _STATES: dict[str, State] = {"COMPLETE": "complete", "RUNNING": "running", "WAITING": "waiting"}
 
 
@@ -56,6 +59,7 @@ class Worker:
     def __post_init__(self) -> None:
         self.options = Options(replace(self.keys, simulated=True))
         self.names = short_names([dimension.path for dimension in self.shared.space.varied])
+        self._written = -math.inf
 
     def run(self) -> SweepResult:
         """Run trials until none is left, and wait for those of other processes."""
@@ -80,7 +84,8 @@ class Worker:
         while True:
             if (trial := self.shared.claim()) is not None:
                 self._run_trial(trial)
-                self._write()
+                if time.monotonic() - self._written >= WRITE_SECONDS:
+                    self._write()
                 waiting = False
             elif not (running := self.shared.running()):
                 return
@@ -135,6 +140,7 @@ class Worker:
         with locked(self.out / "sweep.lock", "a sweep", wait=True):
             result.write(self.out / "sweep.json")
             write_whole(self.out / "sweep.html", render_page(result))
+        self._written = time.monotonic()
         return result
 
     def _result(self, trial: FrozenTrial) -> TrialResult:

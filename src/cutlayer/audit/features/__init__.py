@@ -68,7 +68,9 @@ def audit_features(
         run_job = load_closed_job(runs[name].path / "job.yaml")
         return ShadowRoom(Run(run_job, runs[name], origin=folder, classes=classes))
 
-    jobs = {name: _as_trained(job, load_closed_job(run.path / "job.yaml")) for name, run in runs.items()}
+    # The job of this run is at hand: to parse it again would take as long as its smallest attacks.
+    others = {name: load_closed_job(run.path / "job.yaml") for name, run in runs.items() if name != RunKind.THIS_RUN}
+    jobs = {name: _as_trained(job, others.get(name, job)) for name in runs}
     for party in job.passives:
         attacks = resolve(job.parties[party].audit.catalogue, job.task, "passive").features
         if not (folder.data(party) / "store.json").exists():

@@ -167,7 +167,7 @@ class CsvSource(FileSource):
             DataError: There are some.
         """
         path, has_header = self.config.path, self.config.columns is None
-        lines, has_zero = line_count(path)
+        lines, has_zero = line_count(self._file)  # of a compressed file the copy, which is not unpacked again
         if has_zero:
             raise UnicodeError
         if self._nameless and first_filled(connection, self._scan(), self._nameless):

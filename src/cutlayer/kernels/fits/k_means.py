@@ -37,6 +37,28 @@ def k_means(points: Tensor, clusters: int, seed: int = 0) -> Tensor:
     return k_means_each(points[None], clusters, seed)[0]
 
 
+def frequent_centres(points: Tensor, clusters: int, least: float, seed: int = 0) -> Tensor:
+    """`k_means`, without the centres that are the nearest of few points: what they stand for would be told by itself.
+
+    Args:
+        points: As in `k_means`.
+        clusters: As in `k_means`.
+        least: Minimum number of points of a centre.
+        seed: As in `k_means`.
+
+    Returns:
+        float64 (k, d), of one centre or more.
+    """
+    centres = k_means(points, clusters, seed)
+    while len(centres) > 1:
+        sizes = torch.bincount(distances(points, centres).argmin(dim=1), minlength=len(centres))
+        rarest = int(sizes.argmin())
+        if sizes[rarest] >= least:
+            break
+        centres = torch.cat([centres[:rarest], centres[rarest + 1 :]])
+    return centres
+
+
 def k_means_each(points: Tensor, clusters: int, seed: int = 0) -> Tensor:
     """`k_means` of several batches at once, each on its own and with the same draws.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -172,15 +171,13 @@ def _linear(values: Vector, whole: Vector) -> _Form:
 def _logarithm(values: Vector, whole: Vector) -> _Form:
     """The form a + b log(k + c), or the same of a column of the other sign: a + b log(c - k)."""
     span = whole[-1]
-    fits: list[tuple[float, Vector]] = []
-    for sign in (1.0, -1.0):
-        base = whole if sign > 0 else span - whole
-        for offset in np.geomspace(0.02, 100, 40) * max(1.0, span / len(whole)):
-            design = np.column_stack([np.ones(len(whole)), np.log(base + offset)])
-            weights = np.linalg.lstsq(design, values, rcond=None)[0]
-            error = float(np.square(design @ weights - values).sum())
-            fits.append((error, np.array([*weights, offset if sign > 0 else -(span + offset)])))
-    start = min(fits, key=itemgetter(0))[1]
+    offsets = np.geomspace(0.02, 100, 40) * max(1.0, span / len(whole))
+    logs = np.log(np.concatenate([base + offsets[:, None] for base in (whole, span - whole)]))
+    centred, wanted = logs - logs.mean(axis=1, keepdims=True), values - values.mean()
+    slopes = centred @ wanted / np.square(centred).sum(axis=1)
+    best = int(np.square(slopes[:, None] * centred - wanted).sum(axis=1).argmin())
+    shift = float(np.r_[offsets, -(span + offsets)][best])
+    start = np.array([values.mean() - slopes[best] * logs[best].mean(), slopes[best], shift])
 
     def value(p: Vector, k: Vector) -> Vector:
         return np.asarray(p[0] + p[1] * np.log(np.maximum(np.abs(p[2] + k), 1e-9)))

@@ -175,7 +175,6 @@ def _cut_is_stated(bottom: Mapping[str, Any]) -> bool:
 def _section(raw: Mapping[str, Any] | None, where: str) -> tuple[Fit, FrozenModel]:
     raw = {"kind": "none"} if raw is None else raw
     name = raw.get("kind")
-    fit = FITS.known(
-        str(name), f"{where}.kind", f"{where}.kind: unknown kind {name!r:.40}{near_miss(str(name), [*FITS])}"
-    )
+    unknown = f"{where}.kind: unknown kind {name!r:.40}{near_miss(str(name), [*FITS])}"
+    fit = FITS.known(str(name), f"{where}.kind", unknown)
     return fit, validated(fit.config, {**raw, "kind": fit.kind}, where)

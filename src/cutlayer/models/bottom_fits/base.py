@@ -31,8 +31,9 @@ class GradeLimits(FrozenModel):
             value of a category. Of a number it is a value that 0.2 % of the rows have, or a part between two deciles.
             It is also all from a decile on, or the outer 1 or 3 %. Sets of values or parts are attributes too; what
             two columns say only together is none. It is one of 50 rows, or of a tenth of the rows of a run of fewer
-            than 500. More is refused before anything is sent. Rows of later predictions are graded by the same
-            models, and are not checked.
+            than 500. Of one of fewer, but 5, what is carried beyond chance counts, though not of several releases
+            together. More is refused before anything is sent. Of rows of later predictions it is checked what their
+            grades carry together with those of other jobs.
     """
 
     limits: Mapping[str, Annotated[float, Field(gt=0, le=1)]] = Field(default_factory=dict)

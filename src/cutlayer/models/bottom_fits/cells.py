@@ -29,6 +29,8 @@ class CellsFit(GradeLimits):
 def fit_cells(_settings: CellsFit, bottom: BottomModel, columns: TrainingColumns) -> tuple[float, ...]:
     """Divide the training rows into cells by k-means; a grade is then the cell of a row, which has no order.
 
+    No cell is of fewer than one in 32 rows: what is far from all others would have one of its own.
+
     Columns are the standardised numbers, and one of zeros and ones for each category. Nothing that was sent has a part
     in the cells, drawn labels included. They tell more of the columns than grades of drawn labels do, and less of a
     label.
@@ -41,8 +43,8 @@ def fit_cells(_settings: CellsFit, bottom: BottomModel, columns: TrainingColumns
 
     Reference: Arthur and Vassilvitskii 2007, k-means++, for the centres.
     """
-    from cutlayer.kernels.fits.k_means import distances, k_means
-    from cutlayer.kernels.noise.score_bands import bands_for
+    from cutlayer.kernels.fits.k_means import distances, frequent_centres
+    from cutlayer.kernels.noise.score_bands import FINE, bands_for
     from cutlayer.models.grade import GradeBottom
     from cutlayer.models.top_estimators.head import Head
     from cutlayer.models.top_estimators.linear import LinearPart
@@ -64,8 +66,8 @@ def fit_cells(_settings: CellsFit, bottom: BottomModel, columns: TrainingColumns
     standard = inputs(codes, numbers)
     hot = torch.zeros(count, groups, dtype=torch.float64).scatter_(1, inputs.grouped(codes), 1.0)
     points = torch.cat([standard, hot], dim=1)
-    cells = bands_for(columns.epsilon, min(bottom.most, count))
-    centres = k_means(points, cells, seed)
+    centres = frequent_centres(points, bands_for(columns.epsilon, min(bottom.most, count)), count / FINE, seed)
+    cells = len(centres)
     # The nearest centre is the class of the largest logit of a linear model: -|x - c|^2 but for |x|^2.
     part = LinearPart(inputs)
     part.hold(weights=2 * centres[:, : standard.shape[1]].T, table=2 * centres[:, standard.shape[1] :].T)

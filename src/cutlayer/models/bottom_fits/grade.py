@@ -34,7 +34,7 @@ JUDGED_FOLDS = 2
 """Number of folds after which a candidate without a weight is left out; one of labels of `MANY` rows."""
 AT_ONCE, AT_ONCE_CELLS = 2, 2**20
 """Number of fits at a time, each in a thread of its own, of so many rows times columns at most: of more, one at a time
-needs less memory. Each takes its share of the cores: threads that share a fit wait for each other."""
+needs less memory, and takes all cores. On few rows threads that share a fit wait for each other for most of it."""
 MAX_CELLS = 2**25
 """Maximum number of rows times columns that models are fitted to: of more rows, some are drawn."""
 FOLDS, FEW_FOLDS = 5, 3
@@ -44,8 +44,13 @@ MANY = 16_000
 MAIN_WEIGHT = 0.25
 """Weight on part of the rows below which a candidate is left out: `deep` gains most by more rows, and the others then
 had no weight in any case that was tried."""
-DEEP: Mapping[str, float] = {"learning_rate": 0.2, "max_leaf_nodes": 31, "max_features": 0.5}
-"""Trees of `deep`: an AUC of .745 in place of .723 by labels worth 42,000 rows (docs/results/first-job.md)."""
+TREES: Mapping[str, Mapping[str, float]] = {
+    "boosting": {"max_iter": 60, "learning_rate": 0.06, "max_leaf_nodes": 8, "max_features": 0.3},
+    "additive": {"max_iter": 150, "learning_rate": 0.06, "max_leaf_nodes": 2},
+    "deep": {"max_iter": 30, "learning_rate": 0.2, "max_leaf_nodes": 31, "max_features": 0.5},
+}
+"""Steps and trees of the candidates that are boosting: by those of `deep` an AUC of .745 in place of .723, by labels
+worth 42,000 rows (docs/results/first-job.md)."""
 
 
 class GradeFit(GradeLimits):
@@ -158,12 +163,12 @@ def borders_of(scores: Tensor, epsilon: float | None, most: int, seed: int, *, a
         seed: Seed of the centres.
         are_numbers: Whether scores are predictions of a number, whose bands have equal frequency.
     """
-    from cutlayer.kernels.fits.k_means import k_means
+    from cutlayer.kernels.fits.k_means import frequent_centres
     from cutlayer.kernels.noise.score_bands import FINE, bands_for, merged
 
     bands = bands_for(epsilon, max(2, min(most, len(scores) // ROWS_A_GRADE)))
     if scores.shape[1] > 1:
-        return k_means(scores.clamp_min(math.log(1e-3)), bands, seed)
+        return frequent_centres(scores.clamp_min(math.log(1e-3)), bands, len(scores) / FINE, seed)
     values = scores[:, 0].numpy()
     if are_numbers:
         return torch.from_numpy(_equal_borders(values, bands))
@@ -248,9 +253,11 @@ def _fitted(
     from cutlayer.models.top_estimators.choice import fit_part, weights_of
     from cutlayer.models.top_estimators.head import Head
 
-    threads = max(1, equal_threads() // AT_ONCE)
-    fits = _fits(settings, len(rows), rows.classes, threads, are_many=part is not None)
     at_once = AT_ONCE if len(rows) * (rows.codes.shape[1] + rows.numbers.shape[1]) <= AT_ONCE_CELLS else 1
+    shared, fits = (
+        _fits(settings, len(rows), rows.classes, max(1, equal_threads() // each), are_many=part is not None)
+        for each in (AT_ONCE, at_once)
+    )
     held_out = np.zeros((len(fits), len(rows), max(rows.classes, 1)))
     fitted: list[dict[int, FittedPart]] = [{} for _ in range(count)]
 
@@ -262,7 +269,7 @@ def _fitted(
         if len(out):
             held_out[at, out] = fitted[fold][at].predicted(rows.take(out))
 
-    chosen = [*range(len(fits))] if part is None else _chosen(fits, rows, folds, part, seed)
+    chosen = [*range(len(fits))] if part is None else _chosen(shared, rows, folds, part, seed)
     weights, begun = np.zeros(0), 0
     for end in (min(JUDGED_FOLDS if part is None else 1, count), count):
         in_threads(fit, [(fold, at) for fold in range(begun, end) for at in chosen], at_once)
@@ -298,17 +305,30 @@ def _fits(settings: GradeFit, rows: int, classes: int, threads: int, *, are_many
     from cutlayer.models.top_estimators.linear import fit_linear
 
     steps = MAX_TREES // (classes if classes > 2 else 1)
-    slow = {"max_iter": min(60, steps), "learning_rate": 0.06, "l2_regularization": 5.0, "early_stopping": False}
-    leaf = {"min_samples_leaf": max(5, min(40, rows // 20))}
-    boosting = partial(fit_boosting, threads=threads)
-    every: Mapping[str, FitPart] = {
-        "linear": fit_linear,
-        "boosting": partial(boosting, settings={**slow, **leaf, "max_leaf_nodes": 8, "max_features": 0.3}),
-        "additive": partial(boosting, settings={**slow, **leaf, "max_leaf_nodes": 2, "max_iter": min(150, steps)}),
-        "deep": partial(boosting, settings={**slow, **leaf, **DEEP, "max_iter": min(30, steps)}),
-    }
+    slow = {"min_samples_leaf": max(5, min(40, rows // 20)), "l2_regularization": 5.0, "early_stopping": False}
+    every: dict[str, FitPart] = {"linear": fit_linear}
+    for name, trees in TREES.items():
+        of_name = {**trees, **slow, "max_iter": min(int(trees["max_iter"]), steps)}
+        every[name] = partial(fit_boosting, threads=threads, settings=of_name)
     names = settings.candidates if steps >= MIN_STEPS else ("linear",)
     return [every[name] for name in names if name != "deep" or are_many] or [fit_linear]
 
 
-GRADE = Fit(GradeFit, fit_grade, bottom="grade")
+def check_grade(settings: GradeFit, columns: TrainingColumns) -> None:
+    """Refuse a single column without a limit that allows it, before any label is sent.
+
+    Raises:
+        ConfigError: There is one column alone.
+    """
+    inputs = columns.inputs
+    if len(inputs.cardinalities) + inputs.numbers == 1 and inputs.image is None and not settings.limits:
+        wanted = "more than one column, of which a grade is a summary, or limits that allow it"
+        got = "one: a grade of it is nearly that column, which the default limit refuses once labels were sent"
+        remedy = (
+            "add columns; or, if the label owner may have this one, write limits: {other: 1}, and grades: 2 in its "
+            "model.bottom for one drawn bit of a row in place of four; cells of it tell as much"
+        )
+        raise ConfigError.expected(wanted, got, remedy)
+
+
+GRADE = Fit(GradeFit, fit_grade, bottom="grade", check=check_grade)

@@ -47,7 +47,7 @@ def fit_pca(_settings: PcaFit, bottom: BottomModel, columns: TrainingColumns) ->
         wanted = f"model.bottom.width of at most {max_components}, the columns and rows there are, for fit pca"
         raise ConfigError.expected(wanted, bottom.width, "lower it")
     if columns.total > MAX_COLUMNS:
-        remedy = "lower features.categories.max_codes, or fit an autoencoder"
+        remedy = "lower features.categories.max_codes, or fit a sketch"
         raise ConfigError.expected(f"at most {MAX_COLUMNS:,} columns for fit pca", f"{columns.total:,}", remedy)
     mean = sum((part.sum(0) for part in _dense(columns)), torch.zeros((), dtype=torch.float64)) / len(columns.rows)
     covariance = torch.zeros(columns.total, columns.total, dtype=torch.float64)

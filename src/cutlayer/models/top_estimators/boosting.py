@@ -15,8 +15,8 @@ from cutlayer.workers import equal_threads
 MAX_CATEGORIES = 254
 """Most categories of a column that the library takes; of more, the rarer ones count as missing."""
 
-MANY_ROWS = 8_000
-"""Number of rows from which on a fit takes several threads, which costs more on few rows."""
+MANY_ROWS, MANY_CELLS = 8_000, 2**20
+"""Number of rows, and of rows times columns, from which on a fit takes several threads, which costs more on few."""
 
 _FIRST_ROWS = 1_000
 """Rows by which most columns of numbers are seen to be no flags."""
@@ -71,7 +71,7 @@ def fit_boosting(
         settings = {**settings, "loss": "gamma" if rows.power == 2 else "poisson"}
     categorical = np.arange(columns.shape[1]) < count
     model = kind(categorical_features=categorical if count else None, random_state=seed, **settings)
-    threads = threads or equal_threads() if len(rows) >= MANY_ROWS else 1
+    threads = threads or equal_threads() if len(rows) >= MANY_ROWS or columns.size >= MANY_CELLS else 1
     with threadpool_limits(threads, user_api="openmp"):  # the result does not depend on it
         model.fit(columns, rows.targets, sample_weight=rows.weights)
     return TreeEnsemble.of(model, ranks, rows.numbers.shape[1], rows.classes, runs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from inspect import get_annotations
 from typing import Annotated, Any, ClassVar, TypeAlias, cast
@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
+
+from cutlayer.workers import in_threads
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Integers: TypeAlias = npt.NDArray[np.int64]
@@ -111,10 +113,14 @@ class FittedPart(nn.Module, ABC):
 
     def predicted(self, rows: FitRows, size: int = 8192) -> Floats:
         """Predictions of rows, as `forward` returns them."""
-        chunks: Iterator[slice] = (slice(start, start + size) for start in range(0, max(len(rows), 1), size))
-        with torch.no_grad():
-            parts = [self(torch.from_numpy(rows.codes[at]), torch.from_numpy(rows.numbers[at])) for at in chunks]
-        result: Floats = torch.cat(parts).numpy()
+
+        def part(start: int) -> Tensor:
+            at = slice(start, start + size)
+            with torch.no_grad():  # which is a setting of this thread
+                predicted: Tensor = self(torch.from_numpy(rows.codes[at]), torch.from_numpy(rows.numbers[at]))
+            return predicted
+
+        result: Floats = torch.cat(in_threads(part, range(0, max(len(rows), 1), size))).numpy()
         return result
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:

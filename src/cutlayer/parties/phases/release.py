@@ -142,6 +142,8 @@ def _follow(side: PassiveSide, grading: Grading | None) -> Generator[Port, Messa
         side.job.parties[name].fit, setup.bottom.cpu(), _columns(side, grading), f"parties.{name}.fit"
     )
     setup.bottom.to(side.local.device)
+    if side.drawn is not None:
+        side.when_fitted()
     grades = None
     if grading is not None:
         grades = grading.grades()
@@ -160,7 +162,8 @@ def _follow(side: PassiveSide, grading: Grading | None) -> Generator[Port, Messa
     tensors["released"] = side.released = released
     if isinstance(setup.bottom, GradeBottom):  # predictions of these rows repeat their draws
         tensors["ids"] = setup.ids(torch.arange(setup.store.rows))
-    side.checkpoints.keep(RELEASED, (tensors, {**plain, "fit_losses": list(side.fit_losses)}))
+    name = {} if grading is None else {"draws": grading.name}
+    side.checkpoints.keep(RELEASED, (tensors, {**plain, "fit_losses": list(side.fit_losses), **name}))
     yield from ()
 
 

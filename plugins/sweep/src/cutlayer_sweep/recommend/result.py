@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cutlayer.errors import ConfigError
-from cutlayer.results.seed_mean import Mean
 from cutlayer.storage.durable import write_whole
-from cutlayer.sweeps.changes import value_of
-from cutlayer.sweeps.metrics import UNCOUNTED, TrialMetrics
 from cutlayer.version import __version__
+from cutlayer_sweep.changes import value_of
+from cutlayer_sweep.metrics import UNCOUNTED, TrialMetrics
+from cutlayer_sweep.seed_mean import Mean
 
 
 @dataclass(frozen=True)

@@ -13,18 +13,18 @@ from cutlayer.errors import ConfigError, LimitsNotMet
 from cutlayer.jobs.forecast import forecast
 from cutlayer.jobs.options import Progress
 from cutlayer.problem.task import Task
-from cutlayer.results.seed_mean import Mean, mean_of
 from cutlayer.storage.durable import make_folder
-from cutlayer.sweeps.changes import Value
-from cutlayer.sweeps.leak_kind import LeakKind
-from cutlayer.sweeps.measure import check_folder
-from cutlayer.sweeps.metrics import TrialMetrics
 from cutlayer.training.keys import Keys
+from cutlayer_sweep.changes import Value
+from cutlayer_sweep.leak_kind import LeakKind
+from cutlayer_sweep.measure import check_folder
+from cutlayer_sweep.metrics import TrialMetrics
 from cutlayer_sweep.recommend.candidates import UNDEFENDED, Candidates
 from cutlayer_sweep.recommend.halving import by_nearness, front, rungs, survivors
 from cutlayer_sweep.recommend.result import Checked, Limits, Measured, Recommendation, by_reason
 from cutlayer_sweep.result import SweepResult
 from cutlayer_sweep.search import identity_of
+from cutlayer_sweep.seed_mean import Mean, mean_of
 from cutlayer_sweep.space import Choices, Point, space_of
 from cutlayer_sweep.storage import open_study, without_password
 

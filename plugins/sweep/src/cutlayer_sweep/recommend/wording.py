@@ -14,11 +14,11 @@ from cutlayer.report.rounding import auc, difference, excess, metric
 from cutlayer.report.section import Cell, Table, number, table
 from cutlayer.results.decimals import NOT_AVAILABLE
 from cutlayer.results.metric_names import name_of
-from cutlayer.results.seed_mean import Mean
 from cutlayer.storage.durable import write_whole
-from cutlayer.sweeps.changes import with_changes
+from cutlayer_sweep.changes import with_changes
 from cutlayer_sweep.recommend.candidates import Candidates
 from cutlayer_sweep.recommend.result import Checked, Recommendation
+from cutlayer_sweep.seed_mean import Mean
 
 
 def verdict(result: Recommendation) -> str:

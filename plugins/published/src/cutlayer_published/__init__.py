@@ -1,0 +1,1 @@
+"""Methods as their papers have them, which no default of Cutlayer uses: studies measure them against those."""

@@ -1,0 +1,74 @@
+"""Grades of rows that a prediction releases: noted with those of trainings, and within the limits of all of them."""
+
+from __future__ import annotations
+
+from cutlayer.config import Job
+from cutlayer.data.carried import Carried
+from cutlayer.data.encoding import Encoder
+from cutlayer.data.party_data import PartyTable
+from cutlayer.kernels.noise.score_bands import bands_for
+from cutlayer.models.grade import GradeBottom
+from cutlayer.parties.carried import check_limits
+from cutlayer.parties.carried_together import Graded, with_former
+from cutlayer.parties.grade_memory import Rows, valued
+from cutlayer.parties.grading import checked_limits, grades_of_rows
+from cutlayer.parties.session.checkpoint import RELEASED, Checkpoints
+from cutlayer.protections.grade_dp import GradeDP
+from cutlayer.serving.models import RowEmbedder
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.keys import grades_of, secret_by
+from cutlayer.training.run_ledger import chain_of
+
+
+def note_grades(
+    job: Job,
+    folder: RunFolder,
+    party: str,
+    encoder: Encoder | None,
+    embed: RowEmbedder,
+    table: PartyTable | None = None,
+) -> None:
+    """Note grades that are about to be released for predictions, once those of the whole table are within limits.
+
+    Rows that had grades of other releases are one release with them, as in a training. The limits are of the whole
+    table, whichever rows are asked for: of a few at a time nothing could be computed, and a label owner that chooses
+    them would read an answer from each refusal.
+
+    Args:
+        job: Job of the run.
+        folder: Run folder of the party.
+        party: Name of a passive party.
+        encoder: Encoder of its columns.
+        embed: Its bottom model, and the rows that are released, with their ids; given their grades, which it then has
+            not to compute again.
+        table: Its table, opened with this encoder; `None` where these are all of its rows.
+
+    Raises:
+        ConfigError: They carry more of a column than the party allows; nothing is to be sent.
+    """
+    bottom, secret = embed.bottom, secret_by(folder.path, party)
+    if not isinstance(bottom, GradeBottom) or embed.digests is None or secret is None:
+        return
+    kept = Checkpoints(folder.path / "checkpoint" / party, party, job.digest()).kept(RELEASED)
+    name, memory = "" if kept is None else str(kept[1].get("draws", "")), grades_of(secret)
+    if not memory.has(name):  # what is released stays in this process, or anybody can repeat the noise
+        return
+    embed.grades = grades_of_rows(bottom, embed.store, embed.ids)
+    epsilon = next((p.settings.epsilon for p in chain_of(job, party).protections if isinstance(p, GradeDP)), None)
+    own = Graded(embed.grades.numpy(), bands_for(epsilon, bottom.most), epsilon)
+    columns = () if encoder is None else valued(encoder)
+    with memory.locked():
+        whole = embed
+        if table is not None:
+            whole = RowEmbedder(bottom, embed.store, table.graded(table.digests))
+            whole.values = table.values_of(table.digests)
+        former, _ = memory.others(name, Rows(whole.digests, (), whole.values))
+        if former and encoder is not None:
+            every = own
+            if table is not None:
+                whole.store = table.encode_all()
+                every = own._replace(grades=grades_of_rows(bottom, whole.store, whole.ids).numpy())
+            alone = Carried(grades=own.bands, epsilon=epsilon, bits=0.0, attributes=())
+            found = with_former(alone, whole.store, encoder, every, former)
+            check_limits(found, checked_limits(job, party), party)
+        memory.keep(name, job.digest(), Rows(embed.digests, columns, embed.values), own)

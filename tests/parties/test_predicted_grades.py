@@ -1,0 +1,115 @@
+"""Rows that only predictions graded: they are in the limits of later trainings, predictions and services."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score
+
+from cutlayer.channel import Kind, Message
+from cutlayer.channel.parcel import ParcelWriter
+from cutlayer.config import Job, LimitsConfig
+from cutlayer.data.align import intersect
+from cutlayer.errors import ConfigError
+from cutlayer.serving.between import PredictionSide
+from cutlayer.serving.by_file import release_prediction, with_agreed_rows
+from cutlayer.serving.models import PartyModel
+from cutlayer.serving.prediction_release import Serving
+from cutlayer.training.folder import RunFolder
+from cutlayer_serve.features import FeatureStore
+from cutlayer_serve.releases import OnlineReleases
+from cutlayer_serve.trained_party import TrainedParty
+from tests.parties.runs import ACTIVE
+from tests.parties.test_carried_together import GIVEN, TELCO, A, World, found_in, made, share
+
+pytestmark = pytest.mark.filterwarnings("ignore:labels of the same rows were drawn before")
+FIRST, SECOND, LATER = np.arange(1000), np.arange(1000, 2000), np.arange(2000, 3000)
+OPEN = {"b": 1.0, "other": 1.0}
+
+
+def trained(world: World, label: str, rows: np.ndarray, limits: object = None) -> tuple[Job, Path]:
+    job = made(label, limits)
+    return job, world.run(job, {TELCO: GIVEN[TELCO], ACTIVE: GIVEN[ACTIVE].take(rows)}, out=f"{label} {rows[0]}")
+
+
+def predicted(job: Job, run: Path, rows: np.ndarray, table: pa.Table = GIVEN[TELCO]) -> np.ndarray:
+    """Grades that a partner sends for some rows of its table, by their order here, (m,)."""
+    sent = list[Message]()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(ParcelWriter, "add", lambda _, message: sent.append(message))
+        side = PredictionSide.open(job, RunFolder(run), TELCO, table, LimitsConfig())
+        at = intersect({TELCO: side.table.digests[rows]})[TELCO]
+        side = with_agreed_rows(side, None, alone=True)
+        object.__setattr__(side.alignment, "agreed", rows[at])
+        serving = Serving(job, RunFolder(run), TELCO, side.width, None)
+        release_prediction(side, serving, run / f"release {len(list(run.iterdir()))}", None, None)
+    grades = np.zeros(len(rows))
+    grades[at] = torch.cat([each.tensors["embedding"][:, 0] for each in sent if each.kind is Kind.EVALUATION]).numpy()
+    return grades
+
+
+def test_both_only_predicted_tell_a_column(tmp_path: Path) -> None:
+    """The attack: allowed to, the label owner reads a of rows that no training had."""
+    world = World(tmp_path)
+    jobs = (("one", FIRST), ("other", SECOND))
+    first, second = (predicted(*trained(world, label, rows, OPEN), LATER) for label, rows in jobs)
+    aucs = [roc_auc_score(A[LATER], each) for each in (first, second, (first > 0) ^ (second > 0))]
+    assert max(abs(auc - 0.5) for auc in aucs[:2]) < 0.06
+    assert max(aucs[2], 1 - aucs[2]) > 0.95
+
+
+def test_a_training_counts_rows_that_were_only_predicted(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    predicted(*trained(world, "one", FIRST), LATER)
+    with pytest.raises(ConfigError, match="of a at most with those of 1 other releases"):
+        trained(world, "other", LATER)
+    _, apart = trained(world, "other", SECOND)
+    assert found_in(apart).former == 0
+    allowed = found_in(trained(world, "other", LATER, OPEN)[1])
+    assert allowed.former == 1
+    assert share(allowed.together, "a") > 0.8
+
+
+@pytest.mark.parametrize("count", [1000, 19, 1])
+def test_a_prediction_counts_rows_that_were_only_predicted(tmp_path: Path, count: int) -> None:
+    """However few rows are asked for: of the whole table of the partner."""
+    world = World(tmp_path)
+    predicted(*trained(world, "one", FIRST), LATER)
+    job, run = trained(world, "other", SECOND)
+    with pytest.raises(ConfigError, match=r"of a at most with those of 1 other releases.*nothing was sent"):
+        predicted(job, run, LATER[:count])
+    apart = GIVEN[TELCO].slice(1000, 1000)
+    assert len(predicted(job, run, np.arange(1000), apart)) == 1000
+
+
+def served(job: Job, run: Path) -> OnlineReleases:
+    part = TrainedParty(job, RunFolder(run), TELCO, PartyModel.load(job, RunFolder(run), TELCO))
+    assert part.model.encoder is not None
+    return OnlineReleases(part, FeatureStore.read(job, TELCO, GIVEN[TELCO], part.model.encoder))  # type: ignore[arg-type]
+
+
+def test_what_can_be_asked_of_a_service_counts(tmp_path: Path) -> None:
+    """Before any row is: afterwards no other job could know of it."""
+    world = World(tmp_path)
+    with served(*trained(world, "one", FIRST)), pytest.raises(ConfigError, match="with those of 1 other releases"):
+        trained(world, "other", LATER)
+    other = World(tmp_path / "other")
+    other.folder.mkdir()
+    predicted(*trained(other, "one", FIRST), LATER)
+    with pytest.raises(ConfigError, match="with those of 1 other releases"), served(*trained(other, "other", SECOND)):
+        pass
+
+
+def test_predicted_rows_stay_with_those_of_the_training(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    job, run = trained(world, "one", FIRST)
+    for part in np.split(LATER, 4):
+        predicted(job, run, part)
+    (memory,) = (world.secrets / f"{TELCO}.key.grades").glob("*.safetensors")
+    with pytest.raises(ConfigError, match="with those of 1 other releases"):
+        trained(world, "other", FIRST)
+    assert memory.stat().st_size > 9 * 2000
