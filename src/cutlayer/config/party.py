@@ -237,21 +237,9 @@ class PrivatePart(FrozenModel):
         return {**raw, "privacy": expanded(privacy)}
 
     def new_rows_settings(self, path: Path) -> dict[str, Any]:
-        """How a table of new rows is read: as the party's table, if its file is of the same format.
-
-        New rows need not have columns that are no features: these need no format.
-        """
-        if self.table is None:
-            return {}
-        same = self.table.path.suffixes == path.suffixes
-        stated = self.table.model_fields_set - {"path"} if same else set()
-        settings = {name: getattr(self.table, name) for name in stated}
-        if self.table.aggregate is not None:  # of every format: the models know its results alone
-            settings["aggregate"] = self.table.aggregate
-        elif formats := settings.get("formats"):
-            unread = {self.label, self.second, self.weight, *self.further_labels, *self.features.exclude}
-            settings["formats"] = {name: form for name, form in formats.items() if name not in unread}
-        return settings
+        """How a table of new rows is read, which need no column that is no feature."""
+        unread = {self.label, self.second, self.weight, *self.further_labels, *self.features.exclude}
+        return {} if self.table is None else self.table.settings_for(path, unread)
 
     @property
     def second(self) -> str | None:
