@@ -25,6 +25,8 @@ IdKind = Literal["integer", "text", "row"]
 Digests = npt.NDArray[np.uint8]
 
 DIGEST_BYTES = 16
+OTHER_RULE = ", or set id.normalise to strip"
+"""End of an error, which a caller of `cutlayer serve` can do nothing with."""
 WHOLE_NUMBER = r"^(0|-?[1-9][0-9]*)$"
 SEPARATOR = "\x1f"
 """Between the columns of an id of several: the unit separator of ASCII, which no text may hold then."""
@@ -282,8 +284,7 @@ def _telephone(text: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
 def _integers(text: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
     plain = _bare_integer(text)
     wanted = "whole numbers, such as 7, 7.0 or 007"
-    remedy = "fix them, or set id.normalise to strip"
-    _check_all(pc.match_substring_regex(plain, WHOLE_NUMBER), where, wanted, remedy)
+    _check_all(pc.match_substring_regex(plain, WHOLE_NUMBER), where, wanted, f"fix them{OTHER_RULE}")
     return plain
 
 
