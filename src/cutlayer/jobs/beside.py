@@ -75,7 +75,6 @@ class Beside:
 
         return result
 
-
     def share(self, works: Sequence[Callable[[], Any]]) -> Callable[[], list[Any]]:
         """Do several works, the first ones in a process beside this one, and here once their results are asked for.
 
