@@ -57,6 +57,7 @@ from benchmarks.tasks import main as tasks
 from benchmarks.two_processes import TwoProcesses, two_processes
 from benchmarks.utility.__main__ import main as utility
 from benchmarks.wire import RoundTrips, wire
+from cutlayer.consent import allowed
 
 
 def _local_training(batch_size: int) -> Callable[[str, int, int], Comparison]:
@@ -372,6 +373,11 @@ OWN = {
 
 def main() -> None:
     """Parse the command line and print one JSON line, or run one of `OWN`."""
+    with allowed("cutlayer_published"):
+        _main()
+
+
+def _main() -> None:
     if sys.argv[1:2] and sys.argv[1] in OWN:
         OWN[sys.argv[1]][1](sys.argv[2:])
         return

@@ -24,8 +24,8 @@ from sklearn.neighbors import NearestNeighbors
 from benchmarks.grade_attacks import EPSILONS, KNOWN_READS, LABEL_EPSILON, guessed, of_grades, refit
 from benchmarks.grade_rule import labelled
 from benchmarks.graded_rows import Codes, Floats, Rows, attributes
-from cutlayer.attacks.feature.lira import Confidences, statistics
 from cutlayer.problem.metrics.roc import roc_auc
+from cutlayer_published.attacks.lira import Confidences, statistics
 
 JOBS = (1, 3, 8)
 """Numbers of jobs whose grades are read together."""

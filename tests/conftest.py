@@ -9,7 +9,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Generator, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -21,6 +21,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 
+from cutlayer.consent import allowed
 from tests.forks import Forks
 from tests.plugin_packages import see_plugins
 from tests.postgres import postgres
@@ -258,6 +259,10 @@ def pytest_configure(config: pytest.Config) -> None:
     """Choose the root of all temporary folders, unless the caller has, and let SIGHUP arrive, which `nohup` ignores."""
     gc.disable()  # until all is imported, of which nothing is garbage
     see_plugins()
+    # Defences that tests of many folders try beside the package's own; what asks for consent has tests of its own.
+    consent = ExitStack()
+    consent.enter_context(allowed("cutlayer_published"))
+    config.add_cleanup(consent.close)
     config.pluginmanager.register(Examples())
     if count := config.getoption("forks"):
         config.pluginmanager.register(Forks(count, together))

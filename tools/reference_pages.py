@@ -348,7 +348,7 @@ def cell(text: str) -> str:
 
 GENERATED: Mapping[str, Callable[[], str]] = {
     "protections": lambda: "\n".join(map(protection_section, sorted(REGISTRY))),
-    "attacks": lambda: "\n".join(map(attack_section, entries(Catalogue.ATTACKS))),
+    "attacks": lambda: "\n".join(attack_section(each) for each in entries(Catalogue.ATTACKS) if "plugin" not in each),
     "fits": lambda: "\n".join(map(fit_section, FITS)),
     "models": models,
     "guarantees": guarantees,

@@ -27,6 +27,12 @@ PLUGIN_NAME = r"[a-z][a-z0-9_]{0,63}"
 _PATH = rf"{DOTTED_NAME}:{NAME}"
 K = TypeVar("K")
 
+PUBLISHED = frozenset(
+    {"adaptive_embedding", "autoencoder", "contrastive", "discrete_sgd", "gradient_compression", "lira"}
+    | {"noisy_gradient", "ppdl", "sdar"}
+)
+"""Names of the package cutlayer-published: methods that no default uses."""
+
 
 def _class_path(path: str) -> str:
     if not re.fullmatch(_PATH, path):
@@ -100,6 +106,9 @@ class Registry(dict[str, K]):
         if self._is_own(name):
             return self[name]
         plugin = self._plugin(name)
+        if plugin is None and name in PUBLISHED:
+            remedy = "pip install cutlayer-published, or in a checkout pip install ./plugins/published"
+            raise ConfigError.expected(f"{where}: the package cutlayer-published, which has {name}", "none", remedy)
         if plugin is None:
             raise ConfigError(unknown)
         if name not in self._loaded:

@@ -15,7 +15,6 @@ from torch import Tensor
 from cutlayer.attacks import resolve
 from cutlayer.attacks.feature.base import MIN_ROWS, Reconstruction, encoded_matrix
 from cutlayer.attacks.feature.inversion import Inversion
-from cutlayer.attacks.feature.sdar import Sdar
 from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge
 from cutlayer.attacks.malicious import TAMPERINGS
@@ -42,6 +41,7 @@ from cutlayer.training.recorder import read_truth
 from cutlayer.training.tables import open_table
 from cutlayer.training.together import train_together
 from cutlayer.training.trained import Run
+from cutlayer_published.attacks.sdar import Sdar
 from studies.malicious.adapted import BlurredHijack, EarlyBackdoor
 from studies.malicious.settings import WHOLE_READERS, Setting
 from studies.malicious.urvfl import Urvfl

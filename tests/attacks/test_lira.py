@@ -5,13 +5,13 @@ import pytest
 import torch
 from scipy.stats import norm
 
-from cutlayer.attacks.catalogue import Lira, Membership
-from cutlayer.attacks.feature.lira import PRIOR_ROWS, Confidences, confidence, log_density, statistics
-from cutlayer.attacks.feature.lira import shadow_confidences as train_pairs
+from cutlayer.attacks.catalogue import Membership
 from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Knowledge, Shadows
 from cutlayer.problem.metrics.roc import roc_auc
 from cutlayer.problem.task import Task
+from cutlayer_published.attacks.lira import PRIOR_ROWS, Confidences, Lira, confidence, log_density, statistics
+from cutlayer_published.attacks.lira import shadow_confidences as train_pairs
 
 BINARY = Task("binary", ("no", "yes"))
 ATTACKED = torch.arange(600)

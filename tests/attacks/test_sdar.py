@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-from cutlayer.attacks.feature import sdar
 from cutlayer.attacks.feature.base import encoded_slices
-from cutlayer.attacks.feature.sdar import Sdar, agreed, conditions_of, rounded
 from cutlayer.attacks.knowledge import Simulation
 from cutlayer.errors import NotApplicable
 from cutlayer.problem.task import Task
+from cutlayer_published.attacks import sdar
+from cutlayer_published.attacks.sdar import Sdar, agreed, conditions_of, rounded
 from tests.conformance.feature_world import COLUMNS, KNOWN, ROWS, WIDTH, Stack, World, simulated
 
 

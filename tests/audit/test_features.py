@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from cutlayer.audit.features.releases import released
 from cutlayer.audit.features.shadow import ShadowRoom
 from cutlayer.channel.transcript import read_epochs
 from cutlayer.config import Job, validated
+from cutlayer.consent import allowed
 from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.audit import audit_again
@@ -38,6 +40,12 @@ ALL = ["inversion", "exact", "sdar", "membership", "lira", "attribute"]
 ROWS, RECORDED = 320, 160
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _consent() -> Iterator[None]:
+    with allowed("cutlayer_published"):
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     train_briefly(monkeypatch)
@@ -46,9 +54,9 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def train_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fit_decoder, "__defaults__", (DecoderTraining(epochs=3, hidden=16),))
     monkeypatch.setattr("cutlayer.attacks.feature.membership.SHADOWS", 2)
-    monkeypatch.setattr("cutlayer.attacks.feature.lira.SHADOW_PAIRS", 2)
+    monkeypatch.setattr("cutlayer_published.attacks.lira.SHADOW_PAIRS", 2)
     monkeypatch.setattr("cutlayer.attacks.feature.exact.STEPS", 60)
-    monkeypatch.setattr("cutlayer.attacks.feature.sdar.PASSES", 4)
+    monkeypatch.setattr("cutlayer_published.attacks.sdar.PASSES", 4)
     # `attribute` chooses its regularisation among them, and by so many folds.
     monkeypatch.setattr("cutlayer.attacks.label.probe.STRENGTHS", (0.1, 1.0))
     monkeypatch.setattr("cutlayer.attacks.label.probe.FOLDS", 2)

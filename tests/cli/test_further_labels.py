@@ -24,6 +24,7 @@ from cutlayer.training.keys import Keys
 from cutlayer_sweep.changes import JobChanges
 from cutlayer_sweep.variants import Variants
 from tests.cli.jobs import Place, as_yaml
+from tests.models.estimator_rows import steps_that_find_a_xor_b
 from tests.parties.runs import raw_job
 
 LABELS = ("churned", "upgraded", "amount")
@@ -75,9 +76,10 @@ def family(*further: str, label: str = "churned", **telco: Any) -> dict[str, Any
     bottom = {"bank": {"kind": "auto"}, "telco": {"kind": "linear", "width": 4}}
     owner = {"label": label, "features": {"exclude": others}, "audit": {"attacks": ["few_labels"]}}
     owner |= {"further_labels": [*further]} if further else {}
+    partner = {"table": "telco.csv", "id": "id", "fit": {"kind": "sketch"}, "audit": {"attacks": []}}
     parties = {
         "bank": {"role": "active", "table": "bank.csv", "id": "id", **owner},
-        "telco": {"role": "passive", "table": "telco.csv", "id": "id", "fit": {"kind": "sketch"}, **telco},
+        "telco": {"role": "passive", **partner, **telco},
     }
     model = {"bottom": bottom, "top": {"kind": "auto", "candidates": ["linear"]}}
     train = {**raw_job()["train"], "release": "once"}
@@ -281,7 +283,9 @@ def graded(*further: str, label: str = "churned", **fit: Any) -> dict[str, Any]:
 def test_each_label_with_grades_has_a_run_of_its_own_in_one_job(place: Place) -> None:
     """What it costs adds up in all ledgers and in the forecast; the attacks read the grades of both labels."""
     prepare(place)
-    place.write(graded("upgraded"))
+    job = graded("upgraded")
+    del job["parties"]["telco"]["audit"]
+    place.write(job)
     forecast = place.call("check", "job.yaml", "--json").document()
     assert [total["epsilon"] for total in forecast["totals"]] == [6.0, 16.0]
     done = place.call("run", "job.yaml", "--json").document()
@@ -325,9 +329,12 @@ def test_a_run_that_is_killed_in_a_further_label_goes_on_there(place: Place, mon
     assert Path("runs/job/labels/upgraded/summary.json").exists()
 
 
-def test_two_labels_of_one_job_that_tell_an_attribute_together_are_refused(place: Place) -> None:
+def test_two_labels_of_one_job_that_tell_an_attribute_together_are_refused(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Labels b, which the partner lets pass, and a xor b; and a third label that is a column with a limit."""
     prepare(place)
+    steps_that_find_a_xor_b(monkeypatch)
     draw = np.random.default_rng(0)
     a, b, ids = draw.integers(2, size=2000), draw.integers(2, size=2000), np.arange(2000)
     labels = {"churned": b, "upgraded": a ^ b, "amount": (draw.random(2000) < 0.98) == a}
@@ -340,6 +347,7 @@ def test_two_labels_of_one_job_that_tell_an_attribute_together_are_refused(place
     assert not sent.exists()
     allowed = graded("upgraded")
     allowed["model"]["bottom"]["telco"]["grades"] = 2
+    del allowed["parties"]["telco"]["audit"]
     place.write(allowed)
     assert place.call("run", "job.yaml", "--out", "runs/read").code == 0
     report = place.call("report", "runs/read/labels/upgraded", "--json").document()

@@ -7,6 +7,7 @@ from datetime import date, time, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
@@ -132,6 +133,20 @@ def test_a_partner_without_a_column_is_refused(place: Place, folder: Path, more:
     error = refused(place, folder)
     got = "got row (it numbers the rows)" if more else "got none"
     assert f"expected a column for a model besides the id id in telco.csv, {got}; leave the table out" in error
+
+
+def test_a_partner_with_one_column_is_named(place: Place, folder: Path) -> None:
+    """Where it would release grades, which check refuses then; of few rows it releases something else."""
+    warning, draw = "warning telco: it has one column, of which a grade tells nearly all", np.random.default_rng(0)
+    usage = draw.normal(size=3000)
+    write_csv(folder / "telco.csv", telco())
+    assert warning not in accepted(place, folder)
+    write_csv(folder / "bank.csv", {"id": range(3000), "age": range(3000), "default": (usage > 0).astype(int)})
+    write_csv(folder / "telco.csv", {"id": range(3000), "usage": usage})
+    assert warning in place.call("init", folder, "--yes", "--overwrite").out
+    error = place.call("check", folder / "job.yaml")
+    assert error.code == 2
+    assert "expected more than one column" in str(error)
 
 
 def test_an_owner_without_a_column_has_labels_alone(place: Place, folder: Path) -> None:

@@ -12,7 +12,10 @@ from pathlib import Path
 import pytest
 
 from cutlayer.audit.watch import Watcher
+from cutlayer.cli.run import interruptible
+from cutlayer.errors import Interrupted
 from cutlayer.jobs import runs
+from cutlayer.parties.session.checkpoint import SENT
 from tests.cli.jobs import BOTH
 from tests.parties.processes import forked, run_in
 
@@ -109,6 +112,18 @@ def test_the_message_says_what_stands(place, interrupted_after):
         "the same command with --resume continues from it"
     )
     assert place.call("run", place.file).code == 2, "a run that was interrupted is not overwritten"
+
+
+def test_drawn_labels_that_were_sent_are_a_run_to_resume(tmp_path):
+    """The folder stays, and the message said that there is nothing to resume."""
+    sent = tmp_path / "checkpoint" / "bank" / SENT
+    sent.parent.mkdir(parents=True)
+    with pytest.raises(Interrupted, match="there is nothing to resume"), interruptible(tmp_path):
+        raise KeyboardInterrupt
+    sent.touch()
+    wanted = "labels as they were drawn and sent; the same command with --resume"
+    with pytest.raises(Interrupted, match=wanted), interruptible(tmp_path):
+        raise KeyboardInterrupt
 
 
 def test_before_the_first_epoch_nothing_is_kept(place, monkeypatch):

@@ -129,7 +129,7 @@ def test_survival_is_ranked_and_has_probabilities_that_fall(place: Place) -> Non
 
 def test_new_rows_need_no_column_of_the_label_that_has_a_format(place: Place) -> None:
     write(place)
-    head, *lines = (place.folder / "bank.csv").read_text().splitlines()
+    head, *lines = (place.folder / "bank.csv").read_text().splitlines()[: ROWS // 3]
     words = [f"{line[:-1]}{'ja' if line[-1] == '1' else 'nein'}" for line in lines]
     (place.folder / "bank.csv").write_text("\n".join([head, *words]) + "\n")
     task = ("--label", "days", "--task", "survival", "--event", "died")

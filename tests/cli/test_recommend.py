@@ -185,6 +185,14 @@ def test_a_theorem_is_not_rejected_for_the_noise_of_a_measurement(place, stated,
     assert result["checked"][0]["leak_auc"]["value"] >= 0.7 + noise, "what was measured is shown all the same"
 
 
+def test_ids_for_each_partner_are_refused_at_once(place):
+    """The reference without protection is no job that they can have."""
+    place.change({"parties.bank.partner_ids": {"telco": "id"}, "rows": "all", "train.release": "once"})
+    result = place.call("recommend", place.file, "--max-leak", "0.6", "--max-loss", "0.1")
+    assert result.code == 2
+    assert "expected one id for all partners, since the job without protection" in " ".join(str(result).split())
+
+
 def test_what_a_public_split_reveals_is_measured(place):
     place.change({})
     assert Candidates(place.file, ANY).by_name["label_free 32"].adds_nothing

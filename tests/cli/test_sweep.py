@@ -24,7 +24,7 @@ from tests.results.leaks import leak_result
 LR = "train.optimizer.lr"
 SCALE = "parties.bank.privacy.noisy_gradient.scale"
 SHORT = {"train.epochs": 1}
-SMALL = ("--vary", f"{LR}=0.001,0.01", "--vary", f"{SCALE}=0.1,1,10")
+SMALL = ("--vary", f"{LR}=0.001,0.01", "--vary", f"{SCALE}=0.1,1,10", "--allow-model", "cutlayer_published")
 
 
 @pytest.fixture

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from cutlayer.attacks.completion.base import HEADS
-from cutlayer.attacks.feature import best_guess, exact, lira
+from cutlayer.attacks.feature import best_guess, exact
 from cutlayer.attacks.feature.decoder import DecoderTraining, fit_decoder
 from cutlayer.attacks.label import gradient_match, probe, strong_probe
+from cutlayer_published.attacks import lira
 from tests.models.estimator_rows import few_strengths
 
 

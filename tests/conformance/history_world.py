@@ -16,8 +16,8 @@ from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.attacks.label.history import HistoryView
 from cutlayer.attacks.label.sent_labels import SentLabels
 from cutlayer.channel.row_history import FollowedEpoch
-from cutlayer.kernels.gradients.keep_top import keep_top
 from cutlayer.problem.task import Task
+from cutlayer_published.gradients.keep_top import keep_top
 
 PARTY = "telco"
 ROWS, WIDTH, EPOCHS, STEPS = 1200, 8, 4, 3

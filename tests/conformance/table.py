@@ -153,13 +153,6 @@ PROTECTIONS = {
         copies=True,
         operations=920,
     ),
-    "discrete_sgd": ProtectionCase(
-        {"levels": 1},
-        lowers=(("norm", GRADIENT, 0.6),),
-        adaptive=(("off_norm", GRADIENT, 1.01), ("joint_spectral", GRADIENT, 1.01)),  # three levels keep the direction
-        refused=({}, {"levels": 0}, {"levels": 1.5}, {"levels": 2, "bound": 0.0}),
-        operations=197,
-    ),
     "dp_bottom": ProtectionCase(
         {"clip": 1.0, "noise_multiplier": 1e4},  # the toy's bottom model is good before it learns: noise must undo that
         lowers=(("spectral", EMBEDDING, 0.9),),
@@ -186,14 +179,6 @@ PROTECTIONS = {
         reads=7,
         copies=True,
         operations=246,
-    ),
-    "gradient_compression": ProtectionCase(
-        {"keep": 0.02},
-        lowers=(("norm", GRADIENT, 0.75), ("direction", GRADIENT, 0.75), ("spectral", GRADIENT, 0.75)),
-        refused=({}, {"keep": 90}, {"keep": -0.1}),
-        reads=4,
-        copies=True,
-        operations=181,
     ),
     "iso_noise": ProtectionCase(
         {"ratio": 5.0},
@@ -237,15 +222,6 @@ PROTECTIONS = {
         copies=True,
         operations=212,
     ),
-    "noisy_gradient": ProtectionCase(
-        {"scale": 0.001},
-        lowers=(("norm", GRADIENT, 0.6), ("direction", GRADIENT, 0.6), ("spectral", GRADIENT, 0.6)),
-        adaptive=(("joint_spectral", GRADIENT, 0.57), ("off_norm", GRADIENT, 0.57)),
-        refused=({}, {"scale": 0.0}, {"scale": 0.001, "distribution": "uniform"}),
-        reads=3,
-        copies=True,
-        operations=197,
-    ),
     "nopeek": ProtectionCase(
         {"alpha": 300.0},  # four steps are not many
         lowers=(("spectral", EMBEDDING, 0.75),),
@@ -260,6 +236,33 @@ PROTECTIONS = {
         refused=({}, {"rate": 1.0}, {"rate": -0.1}, {"rate": {"telco": 1.0}}, {"rate": {"telco": "often"}}),
         reads=0,
         operations=150,
+    ),
+}
+
+PROTECTIONS_OF_PLUGINS = {
+    "discrete_sgd": ProtectionCase(
+        {"levels": 1},
+        lowers=(("norm", GRADIENT, 0.6),),
+        adaptive=(("off_norm", GRADIENT, 1.01), ("joint_spectral", GRADIENT, 1.01)),  # three levels keep the direction
+        refused=({}, {"levels": 0}, {"levels": 1.5}, {"levels": 2, "bound": 0.0}),
+        operations=197,
+    ),
+    "gradient_compression": ProtectionCase(
+        {"keep": 0.02},
+        lowers=(("norm", GRADIENT, 0.75), ("direction", GRADIENT, 0.75), ("spectral", GRADIENT, 0.75)),
+        refused=({}, {"keep": 90}, {"keep": -0.1}),
+        reads=4,
+        copies=True,
+        operations=181,
+    ),
+    "noisy_gradient": ProtectionCase(
+        {"scale": 0.001},
+        lowers=(("norm", GRADIENT, 0.6), ("direction", GRADIENT, 0.6), ("spectral", GRADIENT, 0.6)),
+        adaptive=(("joint_spectral", GRADIENT, 0.57), ("off_norm", GRADIENT, 0.57)),
+        refused=({}, {"scale": 0.0}, {"scale": 0.001, "distribution": "uniform"}),
+        reads=3,
+        copies=True,
+        operations=197,
     ),
     "ppdl": ProtectionCase(
         {"theta": 0.2},
@@ -326,9 +329,7 @@ COMPLETIONS = {
 FEATURES = {
     "inversion": FeatureCase(least=0.8),
     "exact": FeatureCase(least=0.95),
-    "sdar": FeatureCase(least=0.3, margin=0.3),
     "membership": FeatureCase(least=0.85),
-    "lira": FeatureCase(least=0.9),
     "attribute": FeatureCase(least=0.95),
     "best_guess": FeatureCase(least=0.8),
     "lattice": FeatureCase(least=0.99),
@@ -336,6 +337,11 @@ FEATURES = {
     "two_valued": FeatureCase(least=0.4, margin=0.15),
     "components": FeatureCase(least=0.1, margin=-0.3),
     "naming": FeatureCase(least=0.7),
+}
+
+FEATURES_OF_PLUGINS = {
+    "sdar": FeatureCase(least=0.3, margin=0.3),
+    "lira": FeatureCase(least=0.9),
 }
 
 FITS = {

@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from cutlayer.accounting import ReleasePlan
-from cutlayer.attacks.feature import lira
 from cutlayer.attacks.feature.exact import Exact
 from cutlayer.attacks.feature.inversion import Inversion
-from cutlayer.attacks.feature.lira import Lira
 from cutlayer.protections import build
 from cutlayer.protections.contract.views import Mode, PassiveView
 from cutlayer.testing import toy
+from cutlayer_published.attacks import lira
+from cutlayer_published.attacks.lira import Lira
 
 from .feature_world import ROWS, WIDTH, exposed, measured_once, remembered
 

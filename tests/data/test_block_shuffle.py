@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 import torch
 from sklearn.metrics import roc_auc_score
-from torch import Tensor, nn
+from torch import Tensor
 
 from cutlayer.config import FeaturesConfig, TableConfig
 from cutlayer.data import shuffling
 from cutlayer.data.align import intersect
 from cutlayer.data.batches import Schedule
 from cutlayer.data.party_data import PartyTable
+from cutlayer.kernels.fits.optimizers import Adam
 
 FILE = Path(__file__).parents[2].parent / "shared" / "data" / "criteo" / "criteo_train_137k.tsv.gz"
 TRAINING, HELD_OUT, BATCH, SEEDS = 20_000, 10_000, 128, range(4)
@@ -44,23 +45,21 @@ def criteo() -> tuple[Tensor, Tensor, Tensor]:
 
 
 def auc(data: tuple[Tensor, Tensor, Tensor], seed: int, shuffle: str) -> float:
+    """AUC of a logistic regression on codes and numbers, trained by Adam on gradients that are written out."""
     codes, numbers, labels = data
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        table, linear = nn.EmbeddingBag(26_000, 1, mode="sum"), nn.Linear(13, 1)
-    nn.init.zeros_(table.weight)
-    optimizer = torch.optim.Adam([*table.parameters(), *linear.parameters()], lr=0.01, fused=True)
+    table, weights = (torch.zeros(width, requires_grad=True) for width in (26_000, 13))
+    gradients = table.grad, weights.grad = torch.zeros(26_000), torch.zeros(13)
+    optimizer = Adam([table, weights], lr=0.01, fused=True)
     schedule = Schedule(np.arange(TRAINING), BATCH, seed, "rows" if shuffle == "rows" else "blocks")
     for epoch in range(2):
         for rows in schedule.epoch(epoch):
             rows = rows % STUCK if shuffle == "stuck" else rows
-            logits = (table(codes[rows]) + linear(numbers[rows])).squeeze(1)
-            loss = nn.functional.binary_cross_entropy_with_logits(logits, labels[rows])
-            optimizer.zero_grad()
-            loss.backward()
+            own, x = codes[rows], numbers[rows]
+            errors = ((table.detach()[own].sum(dim=1) + x @ weights.detach()).sigmoid() - labels[rows]) / len(rows)
+            gradients[0].zero_().index_add_(0, own.flatten(), errors.repeat_interleave(own.shape[1]))
+            torch.mv(x.T, errors, out=gradients[1])
             optimizer.step()
-    with torch.no_grad():
-        scores = (table(codes[TRAINING:]) + linear(numbers[TRAINING:])).squeeze(1)
+    scores = table.detach()[codes[TRAINING:]].sum(dim=1) + numbers[TRAINING:] @ weights.detach()
     return float(roc_auc_score(labels[TRAINING:], scores))
 
 

@@ -11,6 +11,7 @@ from sklearn.exceptions import NotFittedError
 
 from cutlayer import CutlayerError, LabelDPConfig, MaxNormConfig, VerticalClassifier, VerticalRegressor
 from cutlayer.estimator.tables import check_order
+from cutlayer.protections.grade_dp import GradeDPConfig
 from tests.estimator.tables import ROWS, classifier, tables
 
 X, Y = tables()
@@ -211,3 +212,24 @@ def test_a_missing_label_is_named(missing):
 def test_a_mistyped_active_party_is_named_with_the_nearest():
     with pytest.raises(ValueError, match="did you mean 'bank'"):
         classifier(active="bnak").fit(X, Y)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"protections": {"shop": [GradeDPConfig(epsilon=8.0)]}}, r"write protections: \[LabelDPConfig\(eps=1\.0\)\]"),
+        ({"bottom_fit": {"shop": {"kind": "grade", "limits": {"x0": 0.001}}}}, r"or raise bottom_fit\[party\]\.limits"),
+        ({"bottom_fit": {"shop": {"kind": "grade", "least_z": 999.0}}}, r"or set bottom_fit\[party\]\.least_z: 0"),
+    ],
+)
+def test_refusals_of_grades_are_in_arguments(change, message):
+    graded = {
+        "bottom": {"bank": {"kind": "auto"}, "shop": {"kind": "grade", "least_rows": 0, "label_epsilon": 9.0}},
+        "bottom_fit": {"shop": {"kind": "grade", "least_z": 0}},
+        "protections": {"bank": [LabelDPConfig(eps=8.0)], "shop": [GradeDPConfig(epsilon=8.0)]},
+        "top": {"kind": "auto", "candidates": ["linear"]},
+        "release": "once",
+    }
+    model = VerticalClassifier(active="bank", attacks=[], **{**graded, **change})
+    with pytest.raises(CutlayerError, match=message):
+        model.fit(X, Y)

@@ -14,10 +14,16 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from cutlayer.config import Job, validated
 from cutlayer.errors import ConfigError
 from cutlayer.jobs import beside, runs
 from cutlayer.jobs.beside import Beside
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
+from cutlayer.training.keys import Keys
 from tests.cli.jobs import Place
+from tests.parties.runs import KEY, tables
+from tests.parties.test_grades import raw
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is forked")
 
@@ -190,4 +196,30 @@ def test_a_run_with_forks_equals_one_without(tmp_path, capsys, monkeypatch):
         summary = json.loads((folder / "summary.json").read_text())
         results[-1].append(json.dumps([summary["utility"], summary["departures"], summary["protections"]]))
     assert forked
+    assert results[0] == results[1]
+
+
+def test_runs_are_compared_while_a_partner_draws_grades(tmp_path, monkeypatch):
+    """The labels are drawn by then, and no grade is; in a process of its own the results are the same."""
+    made = raw()
+    made["compare"], made["train"]["threads"] = ["undefended"], 1
+    made["parties"]["bank"]["audit"] = {"attacks": []}
+    job, given = validated(Job, made, ""), tables(rows=1500)
+    there: list[list[str]] = []
+    begin = Beside.begin
+
+    def noted(self, work):
+        there.append([path.name for path in (tmp_path / "forks" / "checkpoint").glob("*/*.safetensors")])
+        return begin(self, work)
+
+    monkeypatch.setattr(Beside, "begin", noted)
+    results = []
+    for name, least in ("plain", runs.MANY_ROWS), ("forks", 0):
+        monkeypatch.setattr(runs, "MANY_ROWS", least)
+        there.clear()
+        options = Options(Keys(tmp_path / "keys", KEY), tables=given, forks=True)
+        folder = execute(job, tmp_path / name, options, Progress())
+        results.append([folder.audit, folder.summary.utility, (folder.path / "ledger.json").read_text()])
+    assert "drawn.safetensors" in there[0]
+    assert "released.safetensors" not in there[0]
     assert results[0] == results[1]

@@ -49,7 +49,7 @@ def fit_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
     So are those of grades, which would make 210 trees for each of five folds, and the attack that guesses every column
     from a release, which fits trees for each.
     """
-    for name, steps in {"boosting": 10, "additive": 20, "deep": 5}.items():
+    for name, steps in {"boosting": 20, "additive": 40, "deep": 8}.items():
         monkeypatch.setitem(grade.TREES, name, {**grade.TREES[name], "max_iter": steps})
     monkeypatch.setitem(best_guess.FOREST, "n_estimators", 20)  # fewer leave a row without a tree that lacks it
     monkeypatch.setattr(best_guess, "BOOSTED", best_guess.BOOSTED._replace(trees=4))
@@ -58,6 +58,11 @@ def fit_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
     few_trees(monkeypatch)
     few_strengths(monkeypatch)
     monkeypatch.setattr(_Budget, "of", lambda _rows: _Budget(1, 32, 60))
+
+
+def steps_that_find_a_xor_b(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many steps of boosting as in a real run: a tree whose splits are of random columns finds it by chance."""
+    monkeypatch.setitem(grade.TREES, "boosting", {**grade.TREES["boosting"], "max_iter": 60})
 
 
 def fits_are_brief() -> bool:

@@ -111,13 +111,16 @@ def test_fits_in_threads_are_the_same_to_the_bit(monkeypatch: pytest.MonkeyPatch
 
 
 def test_of_many_classes_the_best_by_chance_is_corrected() -> None:
-    """By chance the best of forty classes is above 1.64 standard errors in 87 % of the draws, and corrected in 5 %."""
+    """By chance the best of forty classes is above 1.64 standard errors in 87 % of the draws, and corrected in 5 %.
+
+    Of 60 draws that are 52 and 3: ten or more have a probability of 0.001 where it is corrected.
+    """
     generator = torch.Generator().manual_seed(0)
     found = []
-    for _ in range(200):
+    for _ in range(60):
         labels = torch.randint(40, (800,), generator=generator)
         found.append(ranking_z(torch.rand((800, 40), generator=generator, dtype=torch.float64), labels, 40))
-    assert sum(z > 1.64 for z in found) < 25
+    assert sum(z > 1.64 for z in found) < 10
     labels = torch.randint(40, (8000,), generator=generator)
     assert ranking_z(torch.nn.functional.one_hot(labels).double(), labels, 40) > 20, "what is certain stays so"
 

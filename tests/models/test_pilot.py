@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,7 @@ def _few_strengths() -> Iterator[None]:
         yield
 
 
+@cache
 def pilot(seed: int, strength: float, columns: int = 0) -> tuple[PartnerPilot, float]:
     """The pilot of a partner whose column tells so much of the label, and what all rows would add."""
     random = np.random.default_rng(seed)

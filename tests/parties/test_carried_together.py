@@ -22,15 +22,16 @@ from cutlayer.data.encoded import Encoded
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.ids import row_digests
 from cutlayer.data.numbers import NumberEncoder
+from cutlayer.data.party_data import PartyTable
 from cutlayer.data.store import Store
 from cutlayer.errors import BudgetExceeded, CheckpointError, ConfigError
 from cutlayer.kernels.noise.randomized_response import transition_matrix
 from cutlayer.kernels.noise.score_bands import Floats, channel, channel_of_groups, drawn_together
 from cutlayer.kernels.rows.grade_columns import grades_of_columns
-from cutlayer.models.bottom_fits import grade
 from cutlayer.parties.carried import carried, check_limits
 from cutlayer.parties.carried_together import Graded, with_former
 from cutlayer.parties.grade_memory import GradeMemory, Rows
+from tests.models.estimator_rows import steps_that_find_a_xor_b
 from tests.parties.interruptions import crashes_at_rename
 from tests.parties.runs import ACTIVE
 from tests.parties.test_grades import TELCO, kept, raw
@@ -74,9 +75,8 @@ def expected_share(truth: Floats, graded: Sequence[Graded]) -> float:
 
 
 @pytest.fixture(autouse=True)
-def steps_that_find_a_xor_b(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a real run, and not as few as in other tests."""
-    monkeypatch.setitem(grade.TREES, "boosting", {**grade.TREES["boosting"], "max_iter": 60})
+def _enough_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps_that_find_a_xor_b(monkeypatch)
 
 
 @pytest.mark.parametrize("epsilon", [8.0, 4.0, 2.0])
@@ -104,12 +104,12 @@ def test_the_table_is_right_of_what_two_grades_tell(tmp_path: Path) -> None:
     The share is compared with its expected value. Of 6,000 draws some 2.01 are of another grade, each with probability
     1 / (1 + e^8): more than 12 have a probability of 2e-7.
     """
-    world, scores, others = World(tmp_path), [], 0
+    world, table, scores, others = World(tmp_path), PartyTable(TELCO, GIVEN[TELCO], "id"), [], 0
     for nth, label in enumerate(("one", "other")):
         folder = world.run(made(label, {"other": 1.0}), GIVEN)
         drawn = grades_of_columns(kept(folder, "released")["released"]).numpy()
         ids = kept(folder, "released")["ids"].numpy()
-        before, _ = GradeMemory(world.secrets / f"{TELCO}.key.grades").others("", ids)
+        before, _ = GradeMemory(world.secrets / f"{TELCO}.key.grades").others("", Rows(table.graded(ids)))
         others += int((drawn != before[nth].grades).sum())
         order = np.argsort([digest.tobytes() for digest in ids])
         scores.append(drawn[order])

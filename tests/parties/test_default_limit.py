@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
+from cutlayer.accounting.run_store import NAME
 from cutlayer.data.carried import Carried, CarriedAttribute
 from cutlayer.errors import ConfigError
 from cutlayer.parties.carried import check_limits
+from tests.parties.test_carried_together import found_in
+from tests.parties.test_grades import TELCO, graded, tables
+from tests.training.test_all_runs import World
 
 
 def check(share: float, epsilon: float | None, grades: int, limits: Mapping[str, float] | None = None) -> None:
@@ -33,3 +40,19 @@ def test_a_limit_of_the_column_or_of_others_is_in_its_place() -> None:
         check(0.3, 8.0, 16, {"other": 0.2})
     with pytest.raises(ConfigError, match=r"carry 0\.92 of"):
         check(0.99, 8.0, 16, {"age": 0.2})
+
+
+@pytest.mark.parametrize("kind", ["number", "category"])
+def test_a_partner_with_one_column_is_refused_before_labels_are_sent(tmp_path: Path, kind: str) -> None:
+    """The default limit would refuse it afterwards: the run would have cost the labels their epsilon."""
+    world, given = World(tmp_path), {**tables(rows=600)}
+    number = given[TELCO]["telco_0"]
+    column = number if kind == "number" else pa.array(np.array(["a", "b", "c"])[np.digitize(number, [-0.5, 0.5])])
+    given[TELCO] = pa.table({"id": given[TELCO]["id"], "usage": column})
+    with pytest.raises(
+        ConfigError, match=r"parties.telco.fit: expected more than one column.*write limits: \{other: 1"
+    ):
+        world.run(graded(eps=1.0), given)
+    assert not (world.secrets / NAME).exists()
+    share = found_in(world.run(graded({"limits": {"other": 1}}, eps=1.0), given)).attributes[0].share
+    assert share > (0.92 if kind == "category" else 0.6)

@@ -13,12 +13,18 @@ from cutlayer.config import IdConfig, Job
 from cutlayer.errors import ConfigError
 from cutlayer.parties.carried_together import Graded
 from cutlayer.parties.grade_memory import GradeMemory, Rows
+from tests.models.estimator_rows import steps_that_find_a_xor_b
 from tests.parties.runs import ACTIVE
 from tests.parties.test_carried_together import GIVEN, ROWS, TELCO, World, found_in, made, share
 
 pytestmark = pytest.mark.filterwarnings("ignore:labels of the same rows were drawn before")
 PHONES = np.random.default_rng(3).permutation(ROWS) + 10**6
 BOTH = {name: table.append_column("phone", pa.array(PHONES)) for name, table in GIVEN.items()}
+
+
+@pytest.fixture(autouse=True)
+def _enough_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps_that_find_a_xor_b(monkeypatch)
 
 
 def by(column: str, label: str, limits: Any = None) -> Job:

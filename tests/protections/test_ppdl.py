@@ -6,9 +6,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutlayer.kernels.noise.sparse_vector import passing
-from cutlayer.protections import ppdl as module
-from cutlayer.protections.ppdl import _random_walks
+from cutlayer_published.gradients import ppdl as module
+from cutlayer_published.gradients.ppdl import _random_walks
+from cutlayer_published.gradients.sparse_vector import passing
 from tests.protections.setup import KEY, gradients, protection, view
 
 

@@ -11,6 +11,10 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from cutlayer.protections import REGISTRY
+from cutlayer_published.gradients.discrete_sgd import DiscreteSGD
+from cutlayer_published.gradients.gradient_compression import GradientCompression
+from cutlayer_published.gradients.noisy_gradient import NoisyGradient
+from cutlayer_published.gradients.ppdl import PPDL
 
 ABOVE_0, BELOW_1 = math.ulp(0.0), math.nextafter(1.0, 0.0)
 # setting: values at the ends that are accepted, values just outside that are refused
@@ -63,7 +67,8 @@ DEFAULTS = {
 
 
 def settings() -> dict[str, FieldInfo]:
-    configs = {name: protection.config for name, protection in REGISTRY.items()}
+    plugins = (DiscreteSGD, GradientCompression, NoisyGradient, PPDL)
+    configs = {kind.name: kind.config for kind in (*REGISTRY.values(), *plugins)}
     return {f"{name}.{key}": field for name, config in configs.items() for key, field in config.model_fields.items()}
 
 

@@ -46,7 +46,7 @@ def test_nothing_is_imported_without_consent() -> None:
 
 def test_without_the_package_a_kind_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cutlayer.plugins._installed", lambda _: {})
-    with pytest.raises(ConfigError, match=r"fit.kind: unknown kind 'contrastive'; .* package cutlayer-published"):
+    with pytest.raises(ConfigError, match=r"fit\.kind: the package cutlayer-published, which has contrastive"):
         check_fit({"kind": "contrastive"}, {"kind": "mlp"}, 0, "parties.telco.fit")
 
 

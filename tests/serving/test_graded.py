@@ -30,6 +30,7 @@ from cutlayer.protections.label_dp import LabelDPConfig
 from cutlayer.serving import drift, party_drift
 from cutlayer.serving.models import Models, PartyModel, RowEmbedder
 from cutlayer.serving.predict import Request, predict
+from cutlayer.training.all_runs import of_party, sum_of
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer_export.model_card import model_card
@@ -228,6 +229,41 @@ def test_the_estimator_trains_on_grades(kind: str) -> None:
     alone = np.corrcoef(given["bank"][:, 0], score)[0, 1] ** 2
     assert made.score(given, y) > (alone + 0.2 if numbers else 0.75)
     assert {each.name for each in made.report_.protections} == {"label_dp", "grade_dp"}
+
+
+@pytest.mark.filterwarnings("ignore:labels of the same rows were drawn before")
+def test_an_estimator_that_predicts_the_rows_of_its_fit_draws_them_once(tmp_path: Path) -> None:
+    """Two fits are two draws of each row, with their predictions of the same table; those of another table are more."""
+    draw = np.random.default_rng(0)
+    given = {"bank": draw.normal(size=(600, 2)), "telco": draw.normal(size=(600, 3))}
+    y = (given["bank"][:, 0] + given["telco"][:, :2].sum(axis=1) > 0).astype(int)
+
+    def fitted(seed: int) -> VerticalClassifier:
+        return VerticalClassifier(
+            active="bank",
+            bottom={"bank": {"kind": "auto"}, "telco": {"kind": "grade", "least_rows": 0}},
+            top={"kind": "linear", "folds": 1},
+            bottom_fit={"telco": {**FIT, "limits": {"other": 1.0}}},
+            release="once",
+            protections={"bank": [LabelDPConfig(eps=4.0)], "telco": [GradeDPConfig(epsilon=8.0)]},
+            secrets=tmp_path / "keys",
+            seed=seed,
+        ).fit(given, y)
+
+    def total() -> float | None:
+        store = RunStore(tmp_path / "keys" / NAME)
+        lines = of_party("telco", store.lines())
+        return sum_of(store.sharing(lines[-1], lines)).totals[0].epsilon
+
+    for seed, cost in ((0, 8.0), (1, 16.0)):
+        model = fitted(seed)
+        first = model.predict_proba(given)
+        assert total() == cost
+        assert (model.predict_proba(given) == first).all()
+        assert total() == cost
+    turned = {name: table[::-1] for name, table in given.items()}
+    assert not np.allclose(model.predict_proba(turned)[::-1], first)
+    assert total() == 24.0
 
 
 @pytest.mark.skipif(find_spec("mlflow") is None, reason="no mlflow-skinny (extra mlflow)")

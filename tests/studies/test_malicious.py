@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-from cutlayer.attacks.feature import sdar
 from cutlayer.attacks.knowledge import Auxiliary
 from cutlayer.attacks.malicious.backdoor import Backdoor
 from cutlayer.attacks.malicious.hijack import Hijack
@@ -17,6 +16,7 @@ from cutlayer.config.guard import Alarm
 from cutlayer.config.phases import Phase
 from cutlayer.data.encoded import ColumnSpec
 from cutlayer.jobs.check import check_job
+from cutlayer_published.attacks import sdar
 from studies.claims import Kind
 from studies.malicious import urvfl
 from studies.malicious.adapted import BlurredHijack, EarlyBackdoor

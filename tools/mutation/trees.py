@@ -42,7 +42,8 @@ def _copy(root: Path, tree: Path, copied: tuple[str, ...]) -> None:
         elif source.exists():
             shutil.copy2(source, target)
     mode = py_compile.PycInvalidationMode.CHECKED_HASH
-    compileall.compile_dir(tree / "src", quiet=2, invalidation_mode=mode)
+    for folder in ("src", "plugins"):
+        compileall.compile_dir(tree / folder, quiet=2, invalidation_mode=mode)
 
 
 def enter(tree: Path, root: Path) -> None:

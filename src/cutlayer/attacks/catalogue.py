@@ -35,9 +35,7 @@ from cutlayer.attacks.completion.passive import ModelCompletion
 from cutlayer.attacks.completion.active import ActiveModelCompletion
 from cutlayer.attacks.feature.inversion import Inversion
 from cutlayer.attacks.feature.exact import Exact
-from cutlayer.attacks.feature.sdar import Sdar
 from cutlayer.attacks.feature.membership import Membership
-from cutlayer.attacks.feature.lira import Lira
 from cutlayer.attacks.feature.attribute import Attribute
 from cutlayer.attacks.feature.best_guess import BestGuess
 from cutlayer.attacks.feature.lattice import Lattice

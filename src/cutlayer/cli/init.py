@@ -79,6 +79,7 @@ def init(
     from cutlayer.config.names import AUTO
     from cutlayer.jobs.first_job import check_further_labels, grades_of
     from cutlayer.jobs.found_tables import find_tables
+    from cutlayer.jobs.private_part import model_columns
     from cutlayer.results.provenance import is_predictions
 
     if not folder.is_dir():
@@ -110,6 +111,11 @@ def init(
         job = replace(job, protect=grades.protect)
         several = "; each label by draws and grades of its own, whose costs add up" * bool(job.further_labels)
         lines.append(f"protected: {grades.sentence}{several * (grades.epsilon is not None)}")
+        lines += [
+            f"warning {table.party}: it has one column, of which a grade tells nearly all: check says what allows it"
+            for table in job.partners
+            if grades.epsilon is not None and len(model_columns(table, {job.ids[table.path.name]})) == 1
+        ]
     document, written = write_first(job, folder, overwrite=overwrite)
     answer(json, document, *written, *lines, "next:", *(f"  {command}" for command in document["next"]))
 

@@ -96,7 +96,7 @@ def interruptible(folder: Path) -> Iterator[None]:
 
     try:
         yield
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as failure:
         again = "the same command with --resume continues"
         if RunFolder(folder).committed:
             state = f"the last committed epoch is in {folder}; {again} from it"
@@ -104,6 +104,8 @@ def interruptible(folder: Path) -> Iterator[None]:
             state = f"no epoch was committed yet; {folder} holds the noise and privacy account of the releases; {again}"
         elif RunFolder(folder).aligned:
             state = f"no epoch was committed yet; {folder} holds the buckets of ids that were aligned; {again}"
+        elif RunFolder(folder).waits(failure):
+            state = f"no epoch was committed yet; {folder} holds the labels as they were drawn and sent; {again}"
         else:
             state = "no epoch was committed yet: there is nothing to resume"
         raise Interrupted(f"interrupted; {state}") from None

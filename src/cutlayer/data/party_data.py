@@ -205,7 +205,7 @@ class PartyTable:
         """
         if self.id_kind in ("integer", "row"):
             return digests
-        every: Digests = self._plain[self._rows_of(digests)]
+        every: Digests = self._plain[self.rows_of(digests)]
         return every
 
     def values_of(self, digests: Digests) -> ValuesOf:
@@ -214,11 +214,12 @@ class PartyTable:
         def words(names: Sequence[str]) -> ValueWords | None:
             if not {*names} <= {*self._table.schema.names}:
                 return None
-            return value_words(self._table.batches(names))[self._rows_of(digests)]
+            return value_words(self._table.batches(names))[self.rows_of(digests)]
 
         return words
 
-    def _rows_of(self, digests: Digests) -> Positions:
+    def rows_of(self, digests: Digests) -> Positions:
+        """Row numbers in this table of the rows with some ids, int64 (m,), by their digests, uint8 (m, 16)."""
         stated = as_values(self.digests)
         order = np.argsort(stated)
         return order[np.searchsorted(stated, as_values(digests), sorter=order)]

@@ -20,7 +20,7 @@ from cutlayer.jobs.beside import Beside, can_fork
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.jobs.summary import over_own_columns, summary_of
 from cutlayer.parties.guards.guard import AlarmWarning
-from cutlayer.parties.session.observer import Relay
+from cutlayer.parties.session.observer import Relay, WatchedParty
 from cutlayer.parties.session.outcome import ActiveOutcome
 from cutlayer.problem.task import Task
 from cutlayer.results.audit import Audit, RunAudit
@@ -66,6 +66,12 @@ class _Begun(Relay, Progress):
     def stage(self, name: str) -> None:
         """Forward the call."""
         self._progress.stage(name)
+
+    def connected(self, parties: Mapping[str, WatchedParty]) -> None:
+        """Begin when a partner has fitted its grades: what it checks and draws then takes one core."""
+        super().connected(parties)
+        for party in parties.values():
+            party.when_fitted = self.begun
 
     def started(self, task: Task, truth: Tensor, training: Tensor, epochs: int, start: int) -> None:
         """Begin, and forward the call."""

@@ -7,6 +7,8 @@ from torch import Tensor
 
 from cutlayer.channel import Port
 from cutlayer.config import Job
+from cutlayer.data.ids import Digests
+from cutlayer.data.numbered_ids import numbered_ids
 from cutlayer.data.prepared import Prepared
 from cutlayer.data.split import Split
 from cutlayer.errors import DataError
@@ -69,7 +71,7 @@ class PassiveSetup:
         if not self.whole:
             check_bottom(bottom, self.inputs, job.train)
         self.bottom = bottom
-        self._ids = local.table.graded(self.digests) if isinstance(bottom, GradeBottom) else self.digests
+        self._ids = self._graded() if isinstance(bottom, GradeBottom) else self.digests
         self._draws = lambda: next((p.draws for p in local.chain.protections if p.draws), "")
         counted = prepared.digests if pilot is None else gathered(prepared.digests, pilot.numpy())
         self.state = PartyState(
@@ -82,6 +84,12 @@ class PassiveSetup:
             local.charge_run(counted, self._draws),
             local.device,
         )
+
+    def _graded(self) -> Digests:
+        table = self._local.table
+        if table.id_kind == "row":
+            return numbered_ids(self.store, table.rows_of(self.digests))
+        return table.graded(self.digests)
 
     def set_up_chain(self, rows: bytes) -> None:
         """Set the protections up, once the active party holds the same rows.

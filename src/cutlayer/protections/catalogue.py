@@ -4,19 +4,12 @@
 
 from cutlayer.protections.dcor import DCor, DCorConfig as DCorConfig
 from cutlayer.protections.dimip import DIMIP, DIMIPConfig as DIMIPConfig
-from cutlayer.protections.discrete_sgd import DiscreteSGD, DiscreteSGDConfig as DiscreteSGDConfig
 from cutlayer.protections.dp_bottom import DPBottom, DPBottomConfig as DPBottomConfig
 from cutlayer.protections.dp_embedding import DPEmbedding, DPEmbeddingConfig as DPEmbeddingConfig
 from cutlayer.protections.grade_dp import GradeDP, GradeDPConfig as GradeDPConfig
-from cutlayer.protections.gradient_compression import (
-    GradientCompression,
-    GradientCompressionConfig as GradientCompressionConfig,
-)
 from cutlayer.protections.iso_noise import IsoNoise, IsoNoiseConfig as IsoNoiseConfig
 from cutlayer.protections.label_dp import LabelDP, LabelDPConfig as LabelDPConfig
 from cutlayer.protections.marvell import Marvell, MarvellConfig as MarvellConfig
 from cutlayer.protections.max_norm import MaxNorm, MaxNormConfig as MaxNormConfig
-from cutlayer.protections.noisy_gradient import NoisyGradient, NoisyGradientConfig as NoisyGradientConfig
 from cutlayer.protections.nopeek import NoPeek, NoPeekConfig as NoPeekConfig
 from cutlayer.protections.party_dropout import PartyDropout, PartyDropoutConfig as PartyDropoutConfig
-from cutlayer.protections.ppdl import PPDL, PPDLConfig as PPDLConfig

@@ -161,7 +161,7 @@ def answer(side: PredictionSide, serving: Serving, port: Port) -> Generator[Port
     own = gathered(side.table.digests, aligned.positions)
     graded = grades_rows(side.job, side.name) and side.table.id_kind != "row"
     embed = RowEmbedder(bottom, store, side.table.graded(own) if graded else None)
-    embed.values = side.table.values_of(own)
+    embed.values, embed.numbers = side.table.values_of(own), aligned.positions
     note_grades(side.job, serving.folder, side.name, side.model.encoder, embed, side.table)
     port.compression = packing_of(side.job, side.name) if grades_rows(side.job, side.name) else None
     with serving.prediction() as prediction:

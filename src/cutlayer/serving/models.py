@@ -6,26 +6,26 @@ import filecmp
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from hashlib import blake2b
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from cutlayer.accounting.row_draws import VALUES
 from cutlayer.config import Job
 from cutlayer.config.phases import Phase
+from cutlayer.data.align import Positions
 from cutlayer.data.encoding import Encoder
-from cutlayer.data.ids import DIGEST_BYTES, Digests
+from cutlayer.data.ids import Digests
+from cutlayer.data.numbered_ids import numbered_ids
 from cutlayer.data.row_values import ValuesOf
 from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError, RunFolderError
 from cutlayer.kernels.rows.grade_columns import columns_of_grades
 from cutlayer.models import BottomModel, TopModel, bottom_of, top_of
+from cutlayer.models.grade import GradeBottom
 from cutlayer.parties.session.checkpoint import RELEASED, TABLE, Checkpoints, State
 from cutlayer.problem.task import Task
-from cutlayer.storage.row_arrays import chunks_of, gathered, row_array
+from cutlayer.storage.row_arrays import gathered
 from cutlayer.training.file_digests import warn_of_changes
 from cutlayer.training.finetuning import checked_absent
 from cutlayer.training.folder import RunFolder
@@ -238,23 +238,6 @@ def _check_same_training(parts: Mapping[str, PartyModel]) -> None:
         raise RunFolderError.expected("the parts of one training", got, "restore the run folder, or run the job again")
 
 
-def numbered_ids(store: Store) -> Digests:
-    """What stands for the ids of rows that have none, uint8 (n, 16): their numbers and the columns of all of them.
-
-    The same table has the same ones again. Row numbers alone would name other rows in another table, whose draws would
-    be those of the first.
-    """
-    content = blake2b(digest_size=DIGEST_BYTES)
-    numbers = row_array((store.rows, 2), "<i8")
-    for start, end in chunks_of(store.rows):
-        # In steps of the number of values, which stand in the place of the last digits where draws are counted.
-        numbers[start:end] = np.stack([VALUES * np.arange(start, end), np.zeros(end - start)], axis=1)
-        for part in store.gather(torch.arange(start, end)):
-            content.update(part.numpy().tobytes())
-    digests: Digests = numbers.view(np.uint8) ^ np.frombuffer(content.digest(), np.uint8)
-    return digests
-
-
 class RowEmbedder:
     """The bottom model on rows of a store.
 
@@ -266,18 +249,21 @@ class RowEmbedder:
     Attributes:
         grades: Grades of all rows where they are known, int64 (n,).
         values: Words of the values of all rows, where the table is at hand.
+        numbers: Their row numbers in the table, int64 (n,), where they have no ids; `None` for its own order.
     """
 
     def __init__(self, bottom: BottomModel, store: Store, digests: Digests | None = None) -> None:
         self.bottom, self.store, self.digests = bottom, store, digests
         self.grades: Tensor | None = None
         self.values: ValuesOf = lambda _: None
+        self.numbers: Positions | None = None
 
     def __call__(self, rows: Tensor) -> Tensor:
         """Embeddings of rows, int64 (m,) -> (m, width)."""
         if self.grades is not None:
             return columns_of_grades(self.grades[rows], self.bottom.width)
-        return self.bottom.of_rows(*self.store.gather(rows), None if self.digests is None else self.ids(rows))
+        named = self.digests is not None or isinstance(self.bottom, GradeBottom)  # whose folds are by ids
+        return self.bottom.of_rows(*self.store.gather(rows), self.ids(rows) if named else None)
 
     def ids(self, rows: Tensor) -> Tensor:
         """Digests of the ids of rows, int64 (m,) -> uint8 (m, 16); see `numbered_ids` where they have none."""
@@ -285,4 +271,4 @@ class RowEmbedder:
 
     @cached_property
     def _ids(self) -> Digests:
-        return numbered_ids(self.store) if self.digests is None else self.digests
+        return numbered_ids(self.store, self.numbers) if self.digests is None else self.digests

@@ -214,7 +214,7 @@ def _compared(folder: Path, *among: str) -> RunFiles | None:
     audited = {AUDIT} if AUDIT in differing and present[AUDIT] == later else set()
     linked = {name for name in wanted - present.keys() if _is_reached(folder, name)}
     there = {name for name, entry in _files(folder) if not name.endswith(".lock") and entry.is_file()}
-    foreign = set(filter(is_meant, there - every))
+    foreign = {name.encode(errors="backslashreplace").decode() for name in filter(is_meant, there - every)}
     return RunFiles(
         same=len(present) - len(differing),
         changed=tuple(sorted(differing - audited | linked)),

@@ -30,8 +30,6 @@ FITS: Registry[Fit] = Registry(
 """All fits by their name in `fit: {kind: ...}`."""
 
 
-_ELSEWHERE = "; it is of the package cutlayer-published: install that, or write sketch or pca"
-
 _KINDS = {"labels": "grade", "columns": "cells"}
 """Kind of the fit of grades, by what they are of."""
 
@@ -177,6 +175,6 @@ def _cut_is_stated(bottom: Mapping[str, Any]) -> bool:
 def _section(raw: Mapping[str, Any] | None, where: str) -> tuple[Fit, FrozenModel]:
     raw = {"kind": "none"} if raw is None else raw
     name = raw.get("kind")
-    remedy = _ELSEWHERE if name in ("autoencoder", "contrastive") else near_miss(str(name), [*FITS])
-    fit = FITS.known(str(name), f"{where}.kind", f"{where}.kind: unknown kind {name!r:.40}{remedy}")
+    unknown = f"{where}.kind: unknown kind {name!r:.40}{near_miss(str(name), [*FITS])}"
+    fit = FITS.known(str(name), f"{where}.kind", unknown)
     return fit, validated(fit.config, {**raw, "kind": fit.kind}, where)

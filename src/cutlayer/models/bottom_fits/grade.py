@@ -314,4 +314,21 @@ def _fits(settings: GradeFit, rows: int, classes: int, threads: int, *, are_many
     return [every[name] for name in names if name != "deep" or are_many] or [fit_linear]
 
 
-GRADE = Fit(GradeFit, fit_grade, bottom="grade")
+def check_grade(settings: GradeFit, columns: TrainingColumns) -> None:
+    """Refuse a single column without a limit that allows it, before any label is sent.
+
+    Raises:
+        ConfigError: There is one column alone.
+    """
+    inputs = columns.inputs
+    if len(inputs.cardinalities) + inputs.numbers == 1 and inputs.image is None and not settings.limits:
+        wanted = "more than one column, of which a grade is a summary, or limits that allow it"
+        got = "one: a grade of it is nearly that column, which the default limit refuses once labels were sent"
+        remedy = (
+            "add columns; or, if the label owner may have this one, write limits: {other: 1}, and grades: 2 in its "
+            "model.bottom for one drawn bit of a row in place of four; cells of it tell as much"
+        )
+        raise ConfigError.expected(wanted, got, remedy)
+
+
+GRADE = Fit(GradeFit, fit_grade, bottom="grade", check=check_grade)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 
 import torch
 from torch import Tensor
@@ -49,6 +49,7 @@ class PassiveSide:
         stopped: Whether the active party has ended the training.
         best_epoch: Epoch of the best weights so far; -1 before the first.
         fit_losses: Loss after each epoch of the fit that comes before a single release.
+        when_fitted: Called once the party has fitted a model to drawn labels, before any grade is drawn.
     """
 
     epoch: int
@@ -70,6 +71,7 @@ class PassiveSide:
         self.released: Tensor | None = None
         self.drawn: DrawnLabels | None = None
         self.fit_losses: tuple[float, ...] = ()
+        self.when_fitted: Callable[[], object] = lambda: None
 
     def begin(self, point: Point) -> None:
         """Make what takes steps, and continue from a checkpoint.

@@ -142,6 +142,8 @@ def _follow(side: PassiveSide, grading: Grading | None) -> Generator[Port, Messa
         side.job.parties[name].fit, setup.bottom.cpu(), _columns(side, grading), f"parties.{name}.fit"
     )
     setup.bottom.to(side.local.device)
+    if side.drawn is not None:
+        side.when_fitted()
     grades = None
     if grading is not None:
         grades = grading.grades()

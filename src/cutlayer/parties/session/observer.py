@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -47,7 +47,14 @@ class EpochRecord:
 
 
 class WatchedParty(Protocol):
-    """A passive party in the same process, as an audit sees it."""
+    """A passive party in the same process, as an audit sees it.
+
+    Attributes:
+        when_fitted: What it calls once it has fitted a model to drawn labels; by then all parties have encoded their
+            rows, and the labels are drawn.
+    """
+
+    when_fitted: Callable[[], object]
 
     def steps(self) -> Sequence[Step]:
         """Sampled steps of the current epoch."""

@@ -89,12 +89,15 @@ class Candidates:
         left_out: Candidates that the job cannot take, or without the guarantee, with the reason.
 
     Raises:
-        ConfigError: The file is wrong.
+        ConfigError: The file is wrong, or rows refer to each partner by ids of its own.
     """
 
     def __init__(self, file: Path, limits: Limits) -> None:
         self.of_file = JobChanges.of(file, columns=limits.max_rebuilt is not None)
         self.base = self.of_file.base
+        if self.base.parties[self.base.active].partner_ids:
+            wanted = "one id for all partners, since the job without protection, the reference, trains end to end"
+            raise ConfigError.expected(wanted, "partner_ids", "search with the id of each partner by itself")
         self.guarantee = limits.guarantee
         self.left_out: dict[str, str] = {}
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pydantic import Field
 
 from cutlayer.config import FrozenModel
-from cutlayer.kernels.gradients.keep_top import keep_top
 from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.contract.base import LabelProtection
 from cutlayer.protections.contract.views import ActiveView
+from cutlayer_published.gradients.keep_top import keep_top
 
 _GRID = "a compression of 90 % keeps 0.1; the published grids go from 0.75 to 0"
 

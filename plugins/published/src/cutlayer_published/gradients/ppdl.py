@@ -10,10 +10,10 @@ from pydantic import Field
 
 from cutlayer.config import FrozenModel
 from cutlayer.kernels.noise.aes import keystream, standard_laplace
-from cutlayer.kernels.noise.sparse_vector import passing
 from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.contract.base import LabelProtection
 from cutlayer.protections.contract.views import ActiveView
+from cutlayer_published.gradients.sparse_vector import passing
 
 _THRESHOLD_SHARE, _VALUE_SHARE = 8 / 9, 2 / 9
 _MAX_WALK = 1 << 16

@@ -1,0 +1,1 @@
+"""Attacks on columns that train many models of their own: SDAR and LiRA."""

@@ -1,0 +1,1 @@
+"""Defences of gradients by noise, compression and levels, as Fu et al. (2022) compare them."""
