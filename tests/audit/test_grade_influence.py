@@ -84,9 +84,16 @@ def test_a_class_of_its_own_tells_no_rare_value(classes: int) -> None:
     sent = DrawnLabels(torch.from_numpy(labels), 4.0, classes)
     assert not sent.fault()
     bottom = GradeBottom(GradeBottomConfig(), inputs)
-    read = lambda at: (codes[at], numbers[at])  # noqa: E731
-    given = {"labels": sent, "digests": lambda at: digests[at], "epsilon": 8.0, "key": bytes(32)}
-    fit_grade(GradeFit(candidates=("linear",)), bottom, TrainingColumns(inputs, torch.arange(rows), read, **given))
+    columns = TrainingColumns(
+        inputs,
+        torch.arange(rows),
+        lambda at: (codes[at], numbers[at]),
+        labels=sent,
+        digests=lambda at: digests[at],
+        epsilon=8.0,
+        key=bytes(32),
+    )
+    fit_grade(GradeFit(candidates=("linear",)), bottom, columns)
     grades = bottom.grade(codes, numbers, digests).numpy()
     told = np.bincount(grades[have == 1], minlength=16) / np.maximum(np.bincount(grades, minlength=16), 1)
     assert told.max() < 0.5
