@@ -13,6 +13,7 @@ from cutlayer.config import Job
 from cutlayer.data.profile import ColumnProfile
 from cutlayer.jobs.cautions import beyond_range, cautions_of, worth_of_labels
 from cutlayer.jobs.forecast import forecast
+from cutlayer.jobs.preflight import check_own_part
 from cutlayer.training.run_ledger import ledger_of
 from tests.parties.runs import ACTIVE, PASSIVES, make_job, raw_job
 
@@ -157,6 +158,20 @@ def graded(passives: int = 1) -> Job:
     for name in names:
         raw["parties"][name] |= {"fit": {"kind": "grade"}, "privacy": {"grade_dp": {"epsilon": 8.0}}}
     return Job.model_validate(raw)
+
+
+def test_a_party_alone_is_warned_of_labels_beyond_its_range(tmp_path: Path) -> None:
+    columns = {"id": [f"c{row}" for row in range(600)], "label": [row / 2 for row in range(600)]}
+    csv.write_csv(pa.table({**columns, "own": [row % 7 for row in range(600)]}), tmp_path / "bank.csv")
+    raw = graded().model_dump(mode="json", exclude_unset=True)
+    raw["task"] = "regression"
+    raw["parties"][ACTIVE] |= {"table": str(tmp_path / "bank.csv"), "id": "id", "label": "label", "audit": {}}
+    for high, warned in ((200, True), (300, False)):
+        raw["parties"][ACTIVE]["privacy"] = {"label_dp": {"eps": 2.0, "range": [0, high]}}
+        checks = check_own_part(Job.model_validate(raw), ACTIVE)
+        assert not [check.problem for check in checks if check.problem]
+        said = [check for check in checks if check.name == f"parties.{ACTIVE}.privacy.label_dp.range"]
+        assert [(check.caution, "from 0 to 299.5" in check.result) for check in said] == [(True, True)] * warned
 
 
 def test_drawn_labels_are_worth_what_the_rows_of_a_partner_are() -> None:

@@ -163,8 +163,8 @@ def beyond_range(job: Job, columns: Sequence[ColumnProfile]) -> Iterator[str]:
         if span is not None and not span[0] <= low <= high <= span[1]:
             yield (
                 f"parties.{job.active}.privacy.label_dp.range: labels of {label.name} are from {low:g} to {high:g}; "
-                f"those beyond {span[0]:g} to {span[1]:g} are drawn as its ends. State a range for other reasons than "
-                "these labels, since partners know it, or correct the labels"
+                f"those beyond {span[0]:g} to {span[1]:g} are drawn as its ends. Widen it by public knowledge alone, "
+                "or correct the labels"
             )
 
 
