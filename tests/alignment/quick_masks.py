@@ -15,7 +15,7 @@ def mask_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Points are combined with a scalar, by exclusive or, where they would be multiplied by it in ristretto255.
 
     Two masks commute as two products do, so that messages, buckets and common rows are the same in kind and number.
-    Nothing is hidden, and no point is refused: `tests/alignment`, `tests/channel` and `tests/cli` multiply.
+    Nothing is hidden, and no point is refused: `tests/alignment` and `tests/channel` multiply.
     """
     monkeypatch.setattr(intersection, "multiply", _combined)
 

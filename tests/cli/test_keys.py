@@ -277,6 +277,24 @@ def test_a_pipe_is_no_file_of_a_partner(invited, verb):
     assert (result.code, "expected a file at pipe, got a folder, pipe or device" in result.error) == (2, True)
 
 
+@pytest.mark.parametrize(
+    ("host", "why"),
+    [
+        ("bank.invalid", "the host name bank.invalid is not known here"),
+        ("192.0.2.1", "it is in use, or not an address"),
+    ],
+)
+def test_an_address_that_is_not_of_this_machine_names_listen(invited, host, why):
+    """As behind a router, and where the placeholder of `init` still stands."""
+    (invited.folder / "bank.yaml").write_text("table: bank.csv\nid: id\nlabel: default\n")
+    shared = {"bank": {"role": "active", "address": f"{host}:7070"}, "telco": {"role": "passive"}}
+    invited.write(changed(JOB, {"parties": shared, "federation": "loans"}))
+    result = invited.call("party", "job.yaml", "--as", "bank", "--local", "bank.yaml", "--preflight", "--json")
+    problem = {check["name"]: check["problem"] for check in result.document()["checks"]}["listen"]
+    assert f"cannot listen at {host}:7070: {why}" in problem
+    assert "write listen: 0.0.0.0:7070 into the private file" in problem
+
+
 def test_a_mistyped_invitation_is_named_with_the_nearest(invited):
     result = invited.call("keys", "request", "telco.invit")
     assert result.code == 2

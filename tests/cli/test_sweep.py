@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html.parser
 import json
+import math
 import re
 import subprocess
 import sys
@@ -38,9 +39,13 @@ def trials_of(message):
     return {trial["number"]: trial for trial in message["trials"]}
 
 
-def test_a_grid_is_run_drawn_and_its_knee_named(place, folder):
+def test_a_grid_is_run_drawn_and_its_knee_named(place, folder, monkeypatch):
+    pages, render = [], worker.render_page
+    monkeypatch.setattr(worker, "render_page", lambda result: pages.append(len(result.complete)) or render(result))
+    monkeypatch.setattr(worker, "WRITE_SECONDS", math.inf)
     printed = place.call("sweep", place.file, *SMALL)
     assert printed.code == 0
+    assert pages == [1, 6], "the results so far, unless they were written just before, and those of all"
     result = json.loads((folder / "sweep.json").read_text())
     trials = result["trials"]
     points = [(trial["values"][LR], trial["values"][SCALE]) for trial in trials]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from cutlayer.config import FeaturesConfig, TableConfig, validated
+from cutlayer.config import FeaturesConfig, PrivateFile, TableConfig, validated
 from cutlayer.config.party import PrivatePart
 from cutlayer.config.size import in_bytes
 from cutlayer.config.table import expand
@@ -62,3 +64,24 @@ def test_memory_is_a_size_in_words(memory: object, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         validated(PrivatePart, {"memory": memory}, "party")
     assert in_bytes(validated(PrivatePart, {"memory": "64 MB"}, "party").memory) == 64 * 2**20
+
+
+def test_rows_to_serve_are_read_as_the_table_of_the_training() -> None:
+    """Of another format, or with settings of their own, they are read by these; an absent label has no format."""
+    table = {
+        "path": "bank.csv",
+        "delimiter": ";",
+        "formats": {"since": {"date": "%d.%m.%Y"}, "default": {"boolean": ["ja", "nein"]}},
+    }
+
+    def served(rows: Any) -> TableConfig:
+        part = {"table": table, "id": "id", "label": "default", "serve": {"table": rows}}
+        found = validated(PrivateFile, part, "bank.yaml").served.table
+        assert found is not None
+        return found
+
+    alike = served("june.csv")
+    assert (alike.path.name, alike.delimiter, [*alike.formats]) == ("june.csv", ";", ["since"])
+    assert served("june.parquet").model_fields_set == {"path"}
+    assert served({"path": "june.csv", "decimal": ","}).delimiter is None
+    assert served(None) == validated(PrivateFile, {"table": table, "id": "id"}, "bank.yaml").table

@@ -26,7 +26,7 @@ from cutlayer.results.features import FeatureResult
 from cutlayer.results.leaks import Baseline
 from cutlayer.results.report import Report
 from cutlayer.results.utility import Difference, Gain
-from tests.report.reading import Page, answers, cells_of, table_of
+from tests.report.reading import Page, answers, cells_of, table_of, visible
 from tests.report.samples import binary
 from tests.report.test_terminal import printed
 
@@ -275,7 +275,7 @@ def test_as_well_is_said_only_where_a_loss_that_matters_is_excluded(
 ) -> None:
     report = beside_undefended(*ahead, **settings)
     assert words in verdict(report)
-    views = (Page(render_html(report)).text, render_markdown(report).replace("\\", ""), printed(report))
+    views = (visible(render_html(report)), render_markdown(report).replace("\\", ""), printed(report))
     for view in (" ".join(view.split()) for view in views):
         assert ("as well as without protection (" in view) is words.startswith("The model predicts as")
         assert ("is not decided" in view) is (words == UNKNOWN)

@@ -89,6 +89,11 @@ def test_bad_requests_get_a_message(plain: Path) -> None:
     asyncio.run(check())
 
 
+def test_ids_that_do_not_fit_have_a_remedy_of_a_caller_and_not_of_a_table() -> None:
+    with pytest.raises(DataError, match=r"ids: expected whole numbers, .*counted from 0\); fix them$"):
+        digests_of(("7", "x"), "integer")
+
+
 @pytest.mark.parametrize("ids", [(1, 1), ("7", " 7")])
 def test_an_id_twice_has_a_remedy_of_a_caller_and_not_of_a_table(ids: tuple[str | int, ...]) -> None:
     with pytest.raises(DataError, match="every id once, got 1 different ones of 2; ask for each once, in one spelling"):

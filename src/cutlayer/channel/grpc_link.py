@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -222,8 +223,20 @@ def bind(server: Any, address: str, security: Security | None) -> str:
     except RuntimeError:
         bound = 0
     if not bound:
-        raise ConfigError(f"cannot listen at {address}: it is in use, or not an address of this machine")
+        raise _unbound(address, of_all=security is not None)
     return f"{address.rpartition(':')[0]}:{bound}"
+
+
+def _unbound(address: str, *, of_all: bool) -> ConfigError:
+    """The error of an address that cannot be listened at; `of_all` advises to listen at all of this machine."""
+    host, port = split_address(address)
+    why = "it is in use, or not an address of this machine"
+    try:
+        socket.getaddrinfo(host, port)
+    except OSError:
+        why = f"the host name {host} is not known here"
+    remedy = f"; where partners reach it by another name, write listen: 0.0.0.0:{port} into the private file"
+    return ConfigError(f"cannot listen at {address}: {why}{remedy * of_all}")
 
 
 def text_of(value: object) -> str | None:

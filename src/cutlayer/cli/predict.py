@@ -92,14 +92,7 @@ def table_like(part: PrivatePart | None, path: Path) -> TableConfig:
     from cutlayer.data.sources.csv import unusual_delimiter
     from cutlayer.data.sources.csv_layout import DELIMITERS
 
-    trained = None if part is None else part.table
-    same = trained is not None and trained.path.suffixes == path.suffixes
-    settings = trained.model_dump(exclude={"path"}, exclude_defaults=True) if same and trained is not None else {}
-    if trained is not None and trained.aggregate is not None:  # of every format: the models know its results alone
-        settings["aggregate"] = trained.aggregate
-    elif part is not None and settings.get("formats"):  # new rows need not have columns that are no features
-        unread = {part.label, part.second, part.weight, *part.further_labels, *part.features.exclude}
-        settings["formats"] = {name: form for name, form in settings["formats"].items() if name not in unread}
+    settings = {} if part is None else part.new_rows_settings(path)
     if settings.get("delimiter") in (None, *DELIMITERS) and path.is_file():
         # No option states it, and new rows need not be separated as those of the training.
         settings["delimiter"] = unusual_delimiter(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
@@ -235,6 +236,11 @@ class PrivatePart(FrozenModel):
             return raw
         return {**raw, "privacy": expanded(privacy)}
 
+    def new_rows_settings(self, path: Path) -> dict[str, Any]:
+        """How a table of new rows is read, which need no column that is no feature."""
+        unread = {self.label, self.second, self.weight, *self.further_labels, *self.features.exclude}
+        return {} if self.table is None else self.table.settings_for(path, unread)
+
     @property
     def second(self) -> str | None:
         """Name of the second column of the label: exposures, events, or groups."""
@@ -279,8 +285,13 @@ class PrivateFile(PrivatePart):
 
     @property
     def served(self) -> ServeConfig:
-        """Online serving, of the party's table unless it names another."""
-        return self.serve if self.serve.table else self.serve.model_copy(update={"table": self.table})
+        """Online serving, of the party's table unless it names another; a path alone is read as that table is."""
+        table = self.serve.table
+        if table is None:
+            table = self.table
+        elif table.model_fields_set == {"path"}:
+            table = table.model_copy(update=self.new_rows_settings(table.path))
+        return self.serve.model_copy(update={"table": table})
 
 
 class AlternativeConfig(FrozenModel):

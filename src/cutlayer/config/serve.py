@@ -85,7 +85,8 @@ class ServeConfig(FrozenModel):
 
     Attributes:
         address: `HOST:PORT` where the active party listens for the passive parties; by default that of the job.
-        table: The rows that can be asked for, read at the start; by default the table of the party.
+        table: The rows that can be asked for, read at the start, a path alone as the party's table is; by
+            default that table.
         http: The HTTP service, at the active party.
         deadline_ms: Time that a request may take, in milliseconds; a party that has not answered by then is absent.
         batch_ms: Maximum time in milliseconds that a request waits for others to be sent together.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -146,6 +146,21 @@ class TableConfig(FrozenModel):
             yield "arrays of an npz file, such as {image: x_train, digit: y_train}, got none"
         if not self.is_npz and (self.arrays or self.part != "all"):
             yield f"arrays and part with an npz file alone, got {self.path.name}"
+
+    def settings_for(self, path: Path, unread: Collection[str | None]) -> dict[str, Any]:
+        """How a table at another path is read: as this one, if its file is of the same format.
+
+        Args:
+            path: Path of the other table.
+            unread: Columns that it need not have.
+        """
+        stated = self.model_fields_set - {"path"} if self.path.suffixes == path.suffixes else set()
+        settings = {name: getattr(self, name) for name in stated}
+        if self.aggregate is not None:  # of every format: the models know its results alone
+            settings["aggregate"] = self.aggregate
+        elif formats := settings.get("formats"):
+            settings["formats"] = {name: form for name, form in formats.items() if name not in unread}
+        return settings
 
     @property
     def database(self) -> Database | None:

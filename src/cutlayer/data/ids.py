@@ -25,6 +25,8 @@ IdKind = Literal["integer", "text", "row"]
 Digests = npt.NDArray[np.uint8]
 
 DIGEST_BYTES = 16
+OTHER_RULE = ", or set id.normalise to strip"
+"""End of an error, which a caller of `cutlayer serve` can do nothing with."""
 WHOLE_NUMBER = r"^(0|-?[1-9][0-9]*)$"
 SEPARATOR = "\x1f"
 """Between the columns of an id of several: the unit separator of ASCII, which no text may hold then."""
@@ -251,9 +253,14 @@ def plain_digests(*columns: pa.ChunkedArray | pa.Array) -> Digests:
     >>> (plain_digests(pa.array(["007", "Ab "])) == plain_digests(pa.array(["+7", "ab"]))).all()
     np.True_
     """
-    each = (_bare_integer(canonical_ids(column, "ids", "lower", may_miss=True)) for column in columns)
+    each = (_bare_integer(_visible(canonical_ids(column, "ids", "lower", may_miss=True))) for column in columns)
     plain = [_bare_integer(_bare_telephone(text)) for text in each]  # 7.0 is no telephone number, of which 70 would be
     return digests_of(pc.binary_join_element_wise(*plain, pa.scalar(SEPARATOR, pa.large_string())).drop_null())
+
+
+def _visible(text: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Texts without characters that nobody sees, and each of several forms of a character as one (Unicode NFKC)."""
+    return pc.utf8_lower(pc.utf8_normalize(pc.replace_substring_regex(text, r"\p{Cf}", ""), form="NFKC"))
 
 
 def _bare_telephone(text: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -277,8 +284,7 @@ def _telephone(text: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
 def _integers(text: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
     plain = _bare_integer(text)
     wanted = "whole numbers, such as 7, 7.0 or 007"
-    remedy = "fix them, or set id.normalise to strip"
-    _check_all(pc.match_substring_regex(plain, WHOLE_NUMBER), where, wanted, remedy)
+    _check_all(pc.match_substring_regex(plain, WHOLE_NUMBER), where, wanted, f"fix them{OTHER_RULE}")
     return plain
 
 

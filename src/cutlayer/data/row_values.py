@@ -39,7 +39,8 @@ def value_words(batches: Iterable[pa.Table]) -> ValueWords:
 def alone(words: ValueWords) -> ValueWords:
     """The words that are of one row alone, ascending."""
     distinct, counts = np.unique(words, return_counts=True)
-    return distinct[(counts == 1) & (distinct != 0)]
+    single: ValueWords = distinct[(counts == 1) & (distinct != 0)]
+    return single
 
 
 def _values(name: str, column: pa.ChunkedArray) -> npt.NDArray[np.uint64]:

@@ -100,7 +100,8 @@ def _columns(job: Job, name: str, columns: list[PreflightCheck], cautions: list[
     rows = {of: (table.ids_for(of) if table.partner_ids else table.identified).rows for of in job.parties}
     drawn, few = worth_of_labels(job, rows, counts, profiles)
     cautions += [PreflightCheck("label_dp", f"{drawn}, if all rows train", caution=few)] * bool(drawn)
-    cautions += [PreflightCheck(*caution.split(": ", 1), caution=True) for caution in beyond_range(job, profiles)]
+    beyond = (caution.split(": ", 1) for caution in beyond_range(job, profiles))
+    cautions += [PreflightCheck(label, said, caution=True) for label, said in beyond]
     for column in profiles:
         if column.role == "label":
             Task(job.task, tuple(column.classes)).calling(column.positive, name)  # raises where there is no such label

@@ -74,12 +74,12 @@ def carried(
         bands: Number of grades.
         of: What the grades are fitted to.
     """
-    from scipy.stats import chi2
+    from scipy.special import chdtri  # scipy.stats takes half a second to import
 
     noise = channel(epsilon, bands)
     sizes = np.bincount(grades, minlength=bands).astype(np.float64)
     least = least_rows(sizes.sum())
-    chance = chi2.isf(UNLIKELY, bands - 1) / (2 * np.log(2) * sizes.sum())  # bits, by Wilks 1938
+    chance = chdtri(bands - 1, UNLIKELY) / (2 * np.log(2) * sizes.sum())  # bits, by Wilks 1938
     best: dict[str, CarriedAttribute] = {}
     for column, names, counts in attributes_of(store, encoder, grades, bands):
         have = counts.sum(axis=1)

@@ -18,7 +18,7 @@ def plain(text: str) -> str:
     >>> plain("telco\x1b[31m"), plain("a\nb")
     ('telco�[31m', 'a\nb')
     """
-    return _CONTROL.sub("\ufffd", text)
+    return text if text.isprintable() else _CONTROL.sub("\ufffd", text)
 
 
 def auc(value: float | None) -> str:

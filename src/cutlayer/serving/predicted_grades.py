@@ -58,17 +58,17 @@ def note_grades(
     own = Graded(embed.grades.numpy(), bands_for(epsilon, bottom.most), epsilon)
     columns = () if encoder is None else valued(encoder)
     with memory.locked():
-        whole = embed
+        whole, rows = embed, Rows(embed.digests, columns, embed.values)
+        every = rows
         if table is not None:
-            whole = RowEmbedder(bottom, embed.store, table.graded(table.digests))
-            whole.values = table.values_of(table.digests)
-        former, _ = memory.others(name, Rows(whole.digests, (), whole.values))
+            every = Rows(table.graded(table.digests), columns, table.values_of(table.digests))
+        former, _ = memory.others(name, every)
         if former and encoder is not None:
-            every = own
+            grades = own
             if table is not None:
-                whole.store = table.encode_all()
-                every = own._replace(grades=grades_of_rows(bottom, whole.store, whole.ids).numpy())
+                whole = RowEmbedder(bottom, table.encode_all(), every.digests)
+                grades = own._replace(grades=grades_of_rows(bottom, whole.store, whole.ids).numpy())
             alone = Carried(grades=own.bands, epsilon=epsilon, bits=0.0, attributes=())
-            found = with_former(alone, whole.store, encoder, every, former)
+            found = with_former(alone, whole.store, encoder, grades, former)
             check_limits(found, checked_limits(job, party), party)
-        memory.keep(name, job.digest(), Rows(embed.digests, columns, embed.values), own)
+        memory.keep(name, job.digest(), rows, own)

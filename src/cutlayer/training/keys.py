@@ -145,7 +145,7 @@ def check_remembered(run: Path, party: str, job: str) -> None:
     secret, noted = secret_by(run, party), _noted(run, party)
     remedy = "delete what is left of one that was forgotten, and run the job again"
     if not (run / "checkpoint" / party).is_dir():
-        raise RunFolderError.expected(f"{party}'s part of a run in {run}", "none", remedy)
+        raise RunFolderError.expected(f"{party}'s part of a finished run in {run}", "none", remedy)
     if secret is not None and (noted[2:] or ["0"])[0] != str(ForgottenRuns(secret).count(job)):
         raise RunFolderError.expected(f"a run of which no row was forgotten in {run}", "a copy from before", remedy)
 

@@ -37,7 +37,7 @@ SPLIT = "split"
 """Name of the ledger's entry for a split that is sent."""
 REFUSAL = "refusal"
 """Name of the ledger's entry for what it tells whether grades are sent."""
-REFUSED = "whether grades are sent or refused by fit.least_z or fit.limits tells one bit about all rows, once a run"
+REFUSED = "whether fit.least_z or fit.limits refuse grades tells one bit about all rows, once a run and prediction"
 
 
 def chain_of(job: Job, name: str) -> Chain:

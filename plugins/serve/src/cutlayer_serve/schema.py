@@ -11,7 +11,7 @@ from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr
 
 from cutlayer.config import FrozenModel
 from cutlayer.config.ids import Rule
-from cutlayer.data.ids import DIGEST_BYTES, Digests, canonical_ids, joined_digests
+from cutlayer.data.ids import DIGEST_BYTES, OTHER_RULE, Digests, canonical_ids, joined_digests
 from cutlayer.data.ids import digests_of as table_digests
 from cutlayer.errors import DataError
 
@@ -170,6 +170,8 @@ def digests_of(ids: tuple[str | int, ...], rule: Rule = "strip") -> Digests:
         text = canonical_ids(pa.array(texts, pa.large_string()), "ids", rule)
     except (UnicodeError, pa.ArrowException):
         raise DataError.expected("ids of valid Unicode", "other text") from None
+    except DataError as failure:  # the rule is the owner's, and no caller's
+        raise DataError(str(failure).removesuffix(OTHER_RULE)) from None
     distinct = len(text.unique())
     if distinct < len(text):  # the remedies of a table are no help to a caller
         got = f"{distinct:,} different ones of {len(text):,}"

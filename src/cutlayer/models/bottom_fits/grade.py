@@ -134,7 +134,7 @@ def ranking_z(scores: Tensor, labels: Tensor, classes: int, *, are_numbers: bool
 
     Reference: Mann and Whitney 1947, for the error of an AUC without any relation.
     """
-    from scipy.stats import norm
+    from scipy.special import ndtr, ndtri  # scipy.stats takes half a second to import
 
     from cutlayer.problem.metrics.roc import roc_auc
 
@@ -150,7 +150,7 @@ def ranking_z(scores: Tensor, labels: Tensor, classes: int, *, are_numbers: bool
             error = math.sqrt((count + others + 1) / (12 * count * others))
             best = max(best, (roc_auc(ranked, positive) - 0.5) / error)
     # The best of several by chance is larger: what as unlikely a single one would be, by Bonferroni.
-    return best if classes == 2 else min(best, max(0.0, float(norm.isf(min(1.0, classes * norm.sf(best))))))
+    return best if classes == 2 else min(best, max(0.0, -float(ndtri(min(1.0, classes * ndtr(-best))))))
 
 
 def borders_of(scores: Tensor, epsilon: float | None, most: int, seed: int, *, are_numbers: bool = False) -> Tensor:

@@ -162,8 +162,9 @@ def _follow(side: PassiveSide, grading: Grading | None) -> Generator[Port, Messa
     tensors["released"] = side.released = released
     if isinstance(setup.bottom, GradeBottom):  # predictions of these rows repeat their draws
         tensors["ids"] = setup.ids(torch.arange(setup.store.rows))
-    name = {} if grading is None else {"draws": grading.name}
-    side.checkpoints.keep(RELEASED, (tensors, {**plain, "fit_losses": list(side.fit_losses), **name}))
+    if grading is not None:
+        plain["draws"] = grading.name
+    side.checkpoints.keep(RELEASED, (tensors, {**plain, "fit_losses": list(side.fit_losses)}))
     yield from ()
 
 
