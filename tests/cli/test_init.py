@@ -79,7 +79,8 @@ def write_many(folder, rows, ids):
     label = ["yes" if row % 3 == 0 else "no" for row in range(rows)]
     table = pa.table({"id": [*ids], "age": [row % 50 for row in range(rows)], "default": label})
     csv.write_csv(table, folder / "bank.csv")
-    csv.write_csv(pa.table({"id": [*range(rows)], "calls": [row % 7 for row in range(rows)]}), folder / "telco.csv")
+    columns = {"calls": [row % 7 for row in range(rows)], "tariff": [row % 5 for row in range(rows)]}
+    csv.write_csv(pa.table({"id": [*range(rows)], **columns}), folder / "telco.csv")
 
 
 def test_of_rows_that_share_an_id_one_counts(place, folder):
