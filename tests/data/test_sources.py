@@ -203,9 +203,7 @@ def test_an_unpacked_file_that_is_not_whole_is_never_read(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_an_unpacked_file_is_removed_after_use(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: bool
-) -> None:
+def test_an_unpacked_file_is_removed_after_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: bool) -> None:
     """Where a system shows no open files by their numbers, it has a name meanwhile."""
     path = written(tmp_path, gzip.compress(b"id,x\n1,0.5\n"), "t.csv.gz")
     monkeypatch.setattr(tempfile, "tempdir", f"{tmp_path}")
