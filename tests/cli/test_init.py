@@ -135,7 +135,7 @@ def test_labels_are_drawn_for_the_rows_of_each_partner(place, folder):
     write_many(folder, 18_000, range(18_000))
     rows = csv.read_csv(folder / "telco.csv")
     csv.write_csv(rows[:12_000], folder / "telco.csv")
-    csv.write_csv(rows[6_000:].rename_columns(["id", "visits"]), folder / "shop.csv")
+    csv.write_csv(rows[6_000:].rename_columns(["id", "visits", "plan"]), folder / "shop.csv")
     named = ("--labels", "bank.csv", "--partner", "telco.csv", "--partner", "shop.csv", "--yes", "--overwrite")
     for which, epsilon in (("all", 1.0), ("common", 2.0)):
         assert place.call("init", folder, *named, "--rows", which).code == 0
@@ -431,6 +431,16 @@ def test_ids_of_different_names_may_repeat_at_a_partner(place, folder, number):
     assert "ids: id of bank.csv, customer of telco.csv\n" in result.out
     assert "warning 3 of the ids customer of telco.csv have several rows" in result.out
     assert place.call("check", folder / "job.yaml").code == 0
+
+
+@pytest.mark.parametrize("written", ["{}", "K{}"])
+def test_many_rows_of_one_customer_refer_to_a_table_of_customers(place, folder, written):
+    """Whatever the column is called there; taken for the id of a table of one row each, it was refused."""
+    customers = {"client": [written.format(n) for n in range(900)], "usage": [n % 7 for n in range(900)]}
+    csv.write_csv(pa.table({**customers, "plan": [n % 5 for n in range(900)]}), folder / "telco.csv")
+    loans = {"loan": [f"A{n}" for n in range(600)], "customer_id": [written.format(n % 200) for n in range(600)]}
+    csv.write_csv(pa.table({**loans, "default": [n % 3 == 0 for n in range(600)]}), folder / "bank.csv")
+    assert "ids: customer_id of bank.csv refers to client of telco.csv" in place.call("init", folder, "--yes").out
 
 
 def test_ids_without_a_common_name_or_value_are_refused(place, folder):
