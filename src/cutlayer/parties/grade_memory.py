@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -102,10 +103,6 @@ class GradeMemory:
         path = known[0] if known else self.folder / f"{number:06d}-{name}.safetensors"
         _write(path, release, _Header(job, graded.bands, graded.epsilon, tuple(rows.columns)))
 
-    def has(self, name: str) -> bool:
-        """Whether a release was noted."""
-        return any(_name_of(path) == name for path in self._files())
-
     def others(self, name: str, rows: Rows) -> tuple[list[Graded], dict[str, float | None]]:
         """The grades of rows in all releases but one, the oldest first, and the epsilon of every release by its name.
 
@@ -119,7 +116,7 @@ class GradeMemory:
         Raises:
             CheckpointError: A file is damaged.
         """
-        words, found = _words(rows.digests), list[Graded]()
+        words, found, values = _words(rows.digests), list[Graded](), cache(rows.values)
         names: dict[str, float | None] = {}
         for path in self._files():
             release, header = _read(path)
@@ -128,7 +125,7 @@ class GradeMemory:
                 continue
             at = _among(words, release.ids)
             if header.columns and (at < 0).any() and (at >= 0).sum() < len(release.ids):
-                at = _by_values(at, rows.values(header.columns), release.values)
+                at = _by_values(at, values(header.columns), release.values)
             of_rows = np.where(at >= 0, release.grades[at], -1)
             if (of_rows >= 0).any():
                 found.append(Graded(of_rows, header.bands, header.epsilon))
@@ -208,10 +205,12 @@ def _write(path: Path, release: _Release, header: _Header) -> None:
 def _read(path: Path) -> tuple[_Release, _Header]:
     try:
         tensors, header = read_tensors(path)
+        if "columns" not in header:
+            raise ValueError("of an earlier version")
         epsilon = float.fromhex(header["epsilon"]) if header["epsilon"] else None
         read = _Header(header["job"], int(header["bands"]), epsilon, tuple(parse_json(header["columns"])))
         grades = tensors["grades"].numpy().astype(np.int64)
         return _Release(tensors["ids"].numpy(), grades, tensors["values"].numpy()), read
     except (OSError, ValueError, KeyError, OverflowError, TypeError) as damage:
         remedy = "restore it from a backup, or remove it: its release then counts as one whose grades are not known"
-        raise CheckpointError(f"{path} is damaged ({damage}); {remedy}") from None
+        raise CheckpointError(f"{path} cannot be read ({damage}); {remedy}") from None
