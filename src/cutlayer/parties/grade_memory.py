@@ -118,12 +118,14 @@ class GradeMemory:
         """
         words, found, values = _words(rows.digests), list[Graded](), cache(rows.values)
         names: dict[str, float | None] = {}
+        order = np.argsort(words)  # a search for ascending words takes a fifth of the time
         for path in self._files():
             release, header = _read(path)
             names[other := _name_of(path)] = header.epsilon
             if other == name or not len(release.ids):
                 continue
-            at = _among(words, release.ids)
+            at = np.empty_like(words)
+            at[order] = _among(words[order], release.ids)
             if header.columns and (at < 0).any() and (at >= 0).sum() < len(release.ids):
                 at = _by_values(at, values(header.columns), release.values)
             of_rows = np.where(at >= 0, release.grades[at], -1)
@@ -183,12 +185,15 @@ def _by_values(at: npt.NDArray[np.int64], values: ValueWords | None, known: Valu
         return at
     free = np.ones(len(known), np.bool_)
     free[at[at >= 0]] = False
-    theirs, mine = alone(known), alone(values)
-    order = np.flatnonzero(free & (_among(known, theirs) >= 0))
-    order = order[np.argsort(known[order])]
-    found = _among(values, known[order])
-    joined = (at < 0) & (found >= 0) & (_among(values, mine) >= 0)
-    return np.where(joined, order[found] if len(order) else -1, at)
+    mine, theirs = np.flatnonzero(at < 0), np.flatnonzero(free)
+    mine = mine[_among(values[mine], alone(values)) >= 0]
+    theirs = theirs[_among(known[theirs], np.sort(values[mine])) >= 0]
+    theirs = theirs[_among(known[theirs], alone(known)) >= 0]
+    theirs = theirs[np.argsort(known[theirs])]
+    found = _among(values[mine], known[theirs])
+    joined = at.copy()
+    joined[mine[found >= 0]] = theirs[found[found >= 0]]
+    return joined
 
 
 def _at(release: _Release, rows: npt.NDArray[np.generic]) -> _Release:
