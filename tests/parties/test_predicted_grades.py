@@ -15,6 +15,7 @@ from cutlayer.channel.parcel import ParcelWriter
 from cutlayer.config import Job, LimitsConfig
 from cutlayer.data.align import intersect
 from cutlayer.errors import CheckpointError, ConfigError
+from cutlayer.parties.carried import beyond_chance, carried
 from cutlayer.serving.between import PredictionSide
 from cutlayer.serving.by_file import release_prediction, with_agreed_rows
 from cutlayer.serving.models import PartyModel
@@ -24,7 +25,7 @@ from cutlayer_serve.features import FeatureStore
 from cutlayer_serve.releases import OnlineReleases
 from cutlayer_serve.trained_party import TrainedParty
 from tests.parties.runs import ACTIVE
-from tests.parties.test_carried_together import GIVEN, TELCO, A, World, found_in, made, share
+from tests.parties.test_carried_together import GIVEN, TELCO, A, World, codes_store, found_in, made, share
 
 pytestmark = pytest.mark.filterwarnings("ignore:labels of the same rows were drawn before")
 FIRST, SECOND, LATER = np.arange(1000), np.arange(1000, 2000), np.arange(2000, 3000)
@@ -155,3 +156,25 @@ def test_a_run_whose_grades_are_not_known_any_more_has_limits(tmp_path: Path, go
         allowed = job.with_parties({TELCO: {"fit": {**job.parties[TELCO].fit, "limits": OPEN}}})  # type: ignore[dict-item]
         assert len(predicted(allowed, run, FIRST)) == len(FIRST)
         assert len([*memory.glob("*.safetensors")]) == 2
+
+
+@pytest.mark.parametrize("agreeing", [0.62, 0.8, 0.98])
+def test_months_of_rows_that_carry_what_is_allowed_are_not_refused(agreeing: float) -> None:
+    """By chance every other month carries more than all rows do; what carries more than chance is refused."""
+
+    def shares(rows: int, months: int) -> np.ndarray:
+        """What the grades of some rows carry of a flag, as it is and as it is compared with a limit, (months, 2)."""
+        found = []
+        for _ in range(months):
+            flag, drawn = draw.integers(2, size=rows), draw.integers(8, size=rows)
+            grades = 8 * np.where(draw.random(rows) < agreeing, flag, 1 - flag) + drawn
+            one = carried(*codes_store(flag[:, None].astype(float)), grades, None, 16)
+            found.append([each.attributes[0].share for each in (one, beyond_chance(one, rows))])
+        return np.array(found)
+
+    draw = np.random.default_rng(0)
+    limit = 1 + agreeing * np.log2(agreeing) + (1 - agreeing) * np.log2(1 - agreeing)
+    over = (shares(800, 60) > limit).mean(axis=0)
+    assert over[0] > 0.4
+    assert over[1] == 0
+    assert (shares(20_000, 4)[:, 1] > limit - 0.08).all()

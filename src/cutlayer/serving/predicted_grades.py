@@ -11,7 +11,7 @@ from cutlayer.errors import CheckpointError
 from cutlayer.kernels.noise.score_bands import bands_for
 from cutlayer.models.bottom_fits.grade import ROWS_A_GRADE
 from cutlayer.models.grade import GradeBottom
-from cutlayer.parties.carried import carried, check_limits
+from cutlayer.parties.carried import beyond_chance, carried, check_limits
 from cutlayer.parties.carried_together import Graded, with_former
 from cutlayer.parties.grade_memory import Rows, valued
 from cutlayer.parties.grading import checked_limits, grades_of_rows
@@ -80,6 +80,7 @@ def note_grades(
             found = Carried(grades=own.bands, epsilon=epsilon, bits=0.0, attributes=())
             if len(every.digests) >= ROWS_A_GRADE * own.bands:  # of fewer, chance alone carries much
                 found = carried(whole.store, encoder, grades.grades, epsilon, own.bands)
+                found = beyond_chance(found, len(every.digests))
             found = with_former(found, whole.store, encoder, grades, former)
             check_limits(found, checked_limits(job, party), party)
         memory.keep(name, job.digest(), rows, own)
