@@ -16,6 +16,7 @@ from cutlayer.config import Job, LimitsConfig
 from cutlayer.data.align import intersect
 from cutlayer.errors import CheckpointError, ConfigError
 from cutlayer.parties.carried import beyond_chance, carried
+from cutlayer.parties.session.checkpoint import RELEASED, Checkpoints
 from cutlayer.serving.between import PredictionSide
 from cutlayer.serving.by_file import release_prediction, with_agreed_rows
 from cutlayer.serving.models import PartyModel
@@ -136,7 +137,7 @@ def test_a_prediction_alone_is_within_limits(tmp_path: Path) -> None:
     assert len(predicted(job, run, np.arange(79), few)) == 79
 
 
-@pytest.mark.parametrize("gone", ["grades", "secret", "release"])
+@pytest.mark.parametrize("gone", ["grades", "secret", "release", "version"])
 def test_a_run_whose_grades_are_not_known_any_more_has_limits(tmp_path: Path, gone: str) -> None:
     """The grades were removed, as the error of a damaged file advises, or are elsewhere."""
     world = World(tmp_path)
@@ -146,9 +147,15 @@ def test_a_run_whose_grades_are_not_known_any_more_has_limits(tmp_path: Path, go
     path = {
         "grades": max(memory.glob("*.safetensors")),
         "secret": world.secrets / f"{TELCO}.key",
-        "release": run / "checkpoint" / TELCO / "released.safetensors",
+        "release": run / "checkpoint" / TELCO / RELEASED,
+        "version": run / "checkpoint" / TELCO / RELEASED,
     }[gone]
-    path.unlink()
+    if gone == "version":  # of earlier ones none names its draws
+        checkpoints = Checkpoints(path.parent, TELCO, job.digest())
+        tensors, plain = checkpoints.kept(RELEASED) or ({}, {})
+        checkpoints.keep(RELEASED, (tensors, {key: value for key, value in plain.items() if key != "draws"}))
+    else:
+        path.unlink()
     wanted, match = ConfigError if gone == "grades" else CheckpointError, "of a at most with|to know its other grades"
     with pytest.raises(wanted, match=match):
         predicted(job, run, LATER)

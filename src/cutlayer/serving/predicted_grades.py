@@ -58,8 +58,8 @@ def note_grades(
     if not (place / MARKER).exists():  # what is released stays in this process, or anybody can repeat the noise
         return
     kept, secret = Checkpoints(place, party, job.digest()).kept(RELEASED), secret_by(folder.path, party)
-    if kept is None or secret is None:
-        got = "without its release" if kept is None else "whose secret is not where it was"
+    if kept is None or "draws" not in kept[1] or secret is None:
+        got = "whose secret is not where it was" if secret is None else "without its release, or of an earlier version"
         raise CheckpointError.expected(f"{party}'s part of a run, to know its other grades", f"one {got}", RESTORE)
     name, memory = str(kept[1]["draws"]), grades_of(secret)
     embed.grades = grades_of_rows(bottom, embed.store, embed.ids)
