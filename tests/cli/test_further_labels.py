@@ -384,7 +384,8 @@ def test_init_writes_grades_for_several_labels_of_one_process(place: Place) -> N
     hidden, ids = draw.normal(size=rows), np.arange(rows)
     labels = {"churned": (hidden > 0).astype(int), "upgraded": (hidden > 0.8).astype(int)}
     csv.write_csv(pa.table({"id": ids, "age": draw.normal(size=rows), **labels}), place.folder / "bank.csv")
-    csv.write_csv(pa.table({"id": ids, "calls": hidden}), place.folder / "telco.csv")
+    telco = pa.table({"id": ids, "calls": hidden, "usage": draw.normal(size=rows)})
+    csv.write_csv(telco, place.folder / "telco.csv")
     named = ("init", ".", "--labels", "bank.csv", "--partner", "telco.csv", "--label", "churned", "--yes")
     alone = place.call(*named, "--overwrite")
     assert load_job(place.file).parties["bank"].protections == {"label_dp": {"eps": 0.5}}

@@ -82,6 +82,8 @@ def test_rows_to_serve_are_read_as_the_table_of_the_training() -> None:
 
     alike = served("june.csv")
     assert (alike.path.name, alike.delimiter, [*alike.formats]) == ("june.csv", ";", ["since"])
+    for name in ("bank.2026-11.csv", "june.CSV.gz"):
+        assert (served(name).delimiter, [*served(name).formats]) == (";", ["since"])
     assert served("june.parquet").model_fields_set == {"path"}
     assert served({"path": "june.csv", "decimal": ","}).delimiter is None
     assert served(None) == validated(PrivateFile, {"table": table, "id": "id"}, "bank.yaml").table

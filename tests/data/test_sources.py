@@ -3,6 +3,8 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+import sys
+import tempfile
 import tracemalloc
 import weakref
 from collections.abc import Callable, Iterator
@@ -16,7 +18,7 @@ import pytest
 from pyarrow import parquet
 
 from cutlayer.config import TableConfig
-from cutlayer.data.sources import as_table, open_source
+from cutlayer.data.sources import as_table, csv, open_source
 from cutlayer.data.sources.csv import CsvSource
 from cutlayer.data.typed_table import TypedTable
 from cutlayer.errors import DataError
@@ -190,6 +192,29 @@ def test_a_short_file_unpacks_to_no_more_than_memory_allows(
     ):
         open_source(TableConfig(path=path), "bank", memory=1 << 18).read(["x"])
     assert open_source(TableConfig(path=path), "bank", memory=1 << 19).read(["x"]).num_rows == 2_000
+
+
+def test_an_unpacked_file_that_is_not_whole_is_never_read(tmp_path: Path) -> None:
+    path = written(tmp_path, gzip.compress(b"id,x\n" + b"1,0.5\n" * 500_000), "t.csv.gz")
+    source = open_source(TableConfig(path=path), "bank", memory=1 << 15)
+    for _ in range(2):
+        with pytest.raises(DataError, match="fetched and unpacked, got more"):
+            source.read(["x"])
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_an_unpacked_file_is_removed_after_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: bool) -> None:
+    """Where a system shows no open files by their numbers, it has a name meanwhile."""
+    path = written(tmp_path, gzip.compress(b"id,x\n1,0.5\n"), "t.csv.gz")
+    monkeypatch.setattr(tempfile, "tempdir", f"{tmp_path}")
+    if named:
+        monkeypatch.setattr(csv, "_DESCRIPTORS", tmp_path / "none")
+    source = open_source(TableConfig(path=path), "bank")
+    assert source.read(["x"]).column("x").to_pylist() == [0.5]
+    assert (len([*tmp_path.iterdir()]) == 2) is (named and sys.platform == "linux")
+    source.release()
+    assert [*tmp_path.iterdir()] == [path]
+    assert source.read(["id"]).column("id").to_pylist() == [1]
 
 
 def test_a_line_without_end_takes_no_memory(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def test_tables_and_labels(tables, labels, message):
         ({"protections": ["label_dp"]}, r"expected a protection's settings \(.*LabelDPConfig.*\), got str"),
         ({"protections": {"bank": ["label_dp"]}}, r"expected a protection's settings \(.*\), got str"),
         ({"protections": {"bnk": [MaxNormConfig()]}}, "expected protections of bank, shop, got bnk"),
-        ({"protections": {"shop": [MaxNormConfig()]}}, "parties.shop.privacy.max_norm in the part of the active party"),
+        ({"protections": {"shop": [MaxNormConfig()]}}, "expected protections.shop.max_norm in the part of the active"),
         ({"protections": [LabelDPConfig(eps=1.0), LabelDPConfig(eps=2.0)]}, "bank: label_dp once, got it twice"),
         ({"lr": 1e25}, "training diverged"),
         ({"class_weight": "train.seed"}, "VerticalClassifier.class_weight: expected 'balanced', got 'train.seed'"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from contextvars import Context
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,15 @@ from cutlayer.data.align import intersect
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.split import split_rows
 from cutlayer.errors import BudgetExceeded, ConfigError
+from cutlayer.estimator.saved import parameters_of
 from cutlayer.jobs.check import check_job
 from cutlayer.parties.session.plan import plan_of
 from cutlayer.protections import REGISTRY
 from cutlayer.protections.dp_embedding import DPEmbeddingConfig
 from cutlayer.protections.nopeek import NoPeekConfig
 from cutlayer.serving import Serving
+from cutlayer_published.embedding.protection import AdaptiveConfig
+from cutlayer_published.gradients.noisy_gradient import NoisyGradientConfig
 from tests.estimator.tables import classifier, regressor, tables
 from tests.serving.runs import fixed
 
@@ -53,6 +57,24 @@ def test_every_config_works_through_the_estimator(name: str) -> None:
     assert (stated.name, stated.party) == (name, owner)
     assert model.job_.parties[owner].privacy == {name: config.model_dump(exclude_unset=True)}
     assert model.predict(X).shape == (len(Y),)
+
+
+@pytest.mark.parametrize(
+    "settings", [NoisyGradientConfig(scale=0.1), AdaptiveConfig(clip=1.0, epsilon=8.0, delta=1e-5, estimate={})]
+)
+def test_who_makes_settings_of_a_plugin_has_consented_to_its_module(settings: FrozenModel) -> None:
+    """As who names a class of a model does; a run that is loaded needs consent, since others may have written it."""
+
+    def answered() -> Any:
+        model = classifier(protections=[settings], predictions=1, epochs=1).fit(X, Y)
+        assert model.predict(X).shape == (len(Y),)
+        with pytest.raises(ConfigError, match="expected consent before it imports cutlayer_published"):
+            parameters_of(model.job_)
+        return model.job_
+
+    job = Context().run(answered)  # where nothing is allowed, as the tests allow it
+    ((owner, made),) = parameters_of(job)["protections"].items()
+    assert (owner, made) == ("bank" if type(settings) is NoisyGradientConfig else "shop", [settings])
 
 
 def test_a_protected_prediction_is_as_good_as_the_reports_test_figure_and_not_as_the_bare_models() -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
+import struct
 import sys
 import time
 from functools import partial
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from types import SimpleNamespace
 
 import pytest
 import torch
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from cutlayer.config import Job, validated
 from cutlayer.errors import ConfigError
@@ -92,6 +96,41 @@ def test_work_that_fails_or_is_killed_is_done_again_here():
         with pytest.raises(ConfigError, match="a bad job"):
             started.begin(failing)()
         assert started.begin(killed)() == 3
+
+
+def test_work_is_done_here_where_its_process_was_ended_amid_a_message(monkeypatch):
+    """As by a system without memory, which the copies of a large result need most of."""
+
+    def cut(sender: Connection, content: bytes) -> None:
+        os.write(sender.fileno(), struct.pack("!i", len(content)) + content[:1])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    monkeypatch.setattr(Connection, "send_bytes", cut)
+    with Beside(forks=True) as started:
+        assert started.begin(os.getpid)() == os.getpid()
+
+
+def test_work_is_done_here_where_no_further_process_can_be_started(monkeypatch):
+    def refused() -> int:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "fork", refused)
+    with Beside(forks=True) as started:
+        assert started.begin(os.getpid)() == os.getpid()
+        assert started.share([os.getpid])() == [os.getpid()]
+
+
+def test_libraries_have_one_thread_in_a_fork_whatever_they_have_here():
+    """Those of OpenMP that were at work before wait for ever in a fork, of which they are no part."""
+
+    def threads() -> set[int]:
+        return {library["num_threads"] for library in threadpool_info()}
+
+    with threadpool_limits(2), Beside(forks=True) as started:
+        here, there = os.getpid(), started.begin(lambda: (os.getpid(), threads()))()
+        assert threads() == {2}
+    assert there[0] != here
+    assert there[1] == {1}
 
 
 def test_works_are_shared_with_the_process_that_begins_them(tmp_path):

@@ -295,6 +295,8 @@ def test_a_registered_model_predicts_from_columns_and_releases(
 
     client = MlflowClient(uri)
     kept = artifacts.download_artifacts(client.get_model_version_download_uri("credit", "2"), tracking_uri=uri)
+    packages = [line.partition("==")[0] for line in (Path(kept) / "requirements.txt").read_text().splitlines()]
+    assert {"cutlayer", "cutlayer-export", "cutlayer-loggers[mlflow]"} <= {*packages}
     assert not [path for path in Path(kept).rglob("*") if path.suffix in (".pkl", ".pickle", ".bin", ".pt")]
     loaded = pyfunc.load_model(kept)
     assert np.allclose(loaded.predict(frame)["probability"], scores["probability"], atol=1e-6)

@@ -154,7 +154,7 @@ class TableConfig(FrozenModel):
             path: Path of the other table.
             unread: Columns that it need not have.
         """
-        stated = self.model_fields_set - {"path"} if self.path.suffixes == path.suffixes else set()
+        stated = self.model_fields_set - {"path"} if _ending(self.path) == _ending(path) else set()
         settings = {name: getattr(self, name) for name in stated}
         if self.aggregate is not None:  # of every format: the models know its results alone
             settings["aggregate"] = self.aggregate
@@ -179,6 +179,11 @@ class TableConfig(FrozenModel):
 
     def _is(self, kind: str) -> bool:
         return self.format == kind or (self.format == "auto" and self.path.suffix.lower() == f".{kind}")
+
+
+def _ending(path: Path) -> str:
+    """Ending of a file's name without that of a compression; a month in it, as of rows.2026-11.csv, is none."""
+    return Path(re.sub(r"\.(gz|bz2|xz)$", "", path.name.lower())).suffix
 
 
 class NumbersConfig(FrozenModel):

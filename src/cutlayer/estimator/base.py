@@ -28,7 +28,7 @@ from cutlayer.estimator.arguments import arguments_named, columns_named, refuse_
 from cutlayer.estimator.job import job_of
 from cutlayer.estimator.notebook_report import for_notebook
 from cutlayer.estimator.prediction import Evaluation, embed, encode
-from cutlayer.estimator.privacy import Protections
+from cutlayer.estimator.privacy import Protections, modules_of_plugins
 from cutlayer.estimator.saved import classes_of, columns_of, parameters_of, read_record, save, write_record
 from cutlayer.estimator.scratch import Scratch
 from cutlayer.estimator.single_table import Columns, divide
@@ -141,7 +141,8 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
             tables = read(inputs, [name for name in names if name != active or inputs[name] is not None])
             kind = self._kind(labels)
             counts = () if kind not in ("binary", "multiclass") else np.unique(labels, return_counts=True)[1].tolist()
-            job, filled = job_of(self, tables, names, kind, added, counts)
+            with self._consent():
+                job, filled = job_of(self, tables, names, kind, added, counts)
             check_rows(tables, len(labels))
             tables[job.active] = with_columns(tables.get(job.active), {LABEL: labels, **added})
             key, (out, scratch) = checked_key(self.key), self._out()
@@ -348,7 +349,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _consent(self) -> AbstractContextManager[None]:
         """Naming a class in Python is consent to its import."""
-        return allowed(*modules_of({"bottom": self.bottom, "top": self.top}))
+        return allowed(*modules_of({"bottom": self.bottom, "top": self.top}), *modules_of_plugins(self.protections))
 
     def _out(self) -> tuple[Path, Scratch | None]:
         """Folder of the run; a temporary folder is removed together with the last copy of this estimator."""
@@ -380,7 +381,8 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         """Embeddings as the parties release them for a prediction, or bare ones."""
         job, models = self.job_, self.models_
         widths = {name: models.widths[name] for name in job.passives if name in stores}
-        return embed(models, stores, servings(job, self.folder_, widths, self._supplied) if protected else {})
+        with self._consent():
+            return embed(models, stores, servings(job, self.folder_, widths, self._supplied) if protected else {})
 
     def _further(self, X: Any, absent: Collection[str]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         """Predictions of one release, and their intervals or sets of classes.

@@ -59,9 +59,22 @@ def _owned_settings(protections: Protections, active: str, names: Sequence[str])
             yield from ((owner, settings) for owner in owners)
 
 
+def modules_of_plugins(protections: object) -> set[str]:
+    """The modules of plugins whose settings a caller in Python has made; other faults are found by `privacy_of`."""
+    lists = [*protections.values()] if isinstance(protections, Mapping) else [protections]
+    every = (settings for some in lists if isinstance(some, list | tuple) for settings in some)
+    return {type(each).__module__ for each in every if type(each) not in CONFIGS.values()}
+
+
+def config_of(key: str) -> type[FrozenModel]:
+    """Class of the settings of a key of `privacy`, which may be that of a plugin."""
+    return CONFIGS[key] if key in CONFIGS else REGISTRY.known(key, "privacy", f"privacy: unknown {key!r:.40}").config
+
+
 def _key(settings: object) -> str:
     """Key of `privacy` that these settings are of."""
-    key = next((key for key, config in CONFIGS.items() if type(settings) is config), None)
+    plugins = (name for name in REGISTRY.plugins() if name in REGISTRY)  # of a module that may be imported
+    key = next((key for key in (*CONFIGS, *plugins) if type(settings) is config_of(key)), None)
     if key is None:
         known = ", ".join(sorted(config.__name__ for config in CONFIGS.values()))
         raise ConfigError.expected(f"a protection's settings ({known})", type(settings).__name__)

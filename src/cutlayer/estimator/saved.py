@@ -15,7 +15,7 @@ from cutlayer.accounting import MARKER, log_of_run
 from cutlayer.config import Job
 from cutlayer.errors import RunFolderError
 from cutlayer.estimator.job import KEYS
-from cutlayer.estimator.privacy import CONFIGS
+from cutlayer.estimator.privacy import config_of
 from cutlayer.parties.agreement.split import SPLIT_FILE
 from cutlayer.results.document import Document
 from cutlayer.storage.durable import check_new, locked, make_folder, write_whole
@@ -82,7 +82,7 @@ def parameters_of(job: Job) -> dict[str, Any]:
         "active": job.active,
         "features": {name: settings for name, settings in features.items() if settings} or None,
         "protections": {
-            name: [CONFIGS[kind](**(options or {})) for kind, options in party.privacy.items()]
+            name: [config_of(kind)(**(options or {})) for kind, options in party.privacy.items()]
             for name, party in parties
             if party.privacy
         },

@@ -15,6 +15,8 @@ from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, ClassVar, Self, TypeVar
 
+from threadpoolctl import threadpool_limits
+
 from cutlayer.workers import at_most, end_with_parent, equal_threads
 
 T = TypeVar("T")
@@ -59,15 +61,18 @@ class Beside:
         context = multiprocessing.get_context("fork")
         receiver, sender = context.Pipe(duplex=False)
         process = context.Process(target=_do, args=(work, sender), daemon=True)
-        with warnings.catch_warnings():  # Python warns of other threads, which the fork does not have
+        with sender, warnings.catch_warnings():  # Python warns of other threads, which the fork does not have
             warnings.simplefilter("ignore", DeprecationWarning)
-            process.start()
-        sender.close()
+            try:
+                process.start()
+            except OSError:  # no memory, or no further process is allowed
+                receiver.close()
+                return cache(work)
         self._processes.append(process)
 
         @cache
         def result() -> T:
-            with receiver, suppress(EOFError):
+            with receiver, suppress(EOFError, OSError):  # an OSError where it was ended amid a message
                 done: T = receiver.recv()
                 process.join()
                 return done
@@ -127,7 +132,8 @@ def _do(work: Callable[[], object], sender: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that waits for this one ends it
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     end_with_parent()
-    with at_most(1), suppress(Exception):  # this work is done again where its error is shown
+    # A library that has worked in several threads before the fork would wait for the other ones for ever.
+    with at_most(1), threadpool_limits(1), suppress(Exception):  # this work is done again where its error is shown
         sender.send_bytes(_ByValue.dumps(work()))
 
 

@@ -16,6 +16,8 @@ from cutlayer_loggers.pyfunc import RegisteredModel
 
 _LOADER = "cutlayer_loggers.pyfunc"
 _FOLDER = "model"
+_PACKAGES = ("cutlayer", "cutlayer-export", "cutlayer-loggers[mlflow]")
+"""What reads a registered model, each in the version that wrote it."""
 
 
 def register(uri: str, name: str, part: Path, job: str, run: str) -> str:
@@ -53,7 +55,7 @@ def register(uri: str, name: str, part: Path, job: str, run: str) -> str:
                 loader_module=_LOADER,
                 data_path=str(part),
                 signature=_signature(model),
-                pip_requirements=[f"cutlayer=={release}", f"cutlayer-loggers[mlflow]=={release}"],
+                pip_requirements=[f"{package}=={release}" for package in _PACKAGES],
             )
             log.client.log_artifacts(number, str(saved), _FOLDER)
         _create_model(log.client, name)

@@ -44,6 +44,8 @@ _BATCH = 1 << 16
 """Rows at a time: some 10 MB of ten columns."""
 _ENDS = "state machine reached an invalid state"
 """What the engine says of another line end than that of the first line."""
+_DESCRIPTORS = Path("/proc/self/fd")
+"""Open files without a name by their numbers, on Linux."""
 _RECORD = re.compile(r"CSV Error on Line: (\d+)")
 
 
@@ -143,12 +145,16 @@ class CsvSource(FileSource):
         if not magic(path):
             return path
         if self._plain is None or not self._plain.alive:
-            # A file without a name: the system removes it also where the process is killed.
-            copy = tempfile.TemporaryFile()  # noqa: SIM115
+            # On Linux a file without a name: the system removes it also where the process is killed.
+            copy = (tempfile.TemporaryFile if _DESCRIPTORS.is_dir() else tempfile.NamedTemporaryFile)()
             self._plain = weakref.finalize(self, copy.close)
-            self._copy = Path(f"/proc/self/fd/{copy.fileno()}")
-            with uncompressed(path) as packed:
-                SizeLimit(self.where, self.most).copy(packed, self._copy)
+            self._copy = _DESCRIPTORS / f"{copy.fileno()}" if _DESCRIPTORS.is_dir() else Path(copy.name)
+            try:
+                with uncompressed(path) as packed:
+                    SizeLimit(self.where, self.most).copy(packed, self._copy)
+            except BaseException:
+                self._plain()  # what is not whole is read by nothing
+                raise
         return self._copy
 
     def _engine(self) -> DuckDBPyConnection:
