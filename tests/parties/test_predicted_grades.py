@@ -112,6 +112,22 @@ def test_what_can_be_asked_of_a_service_counts(tmp_path: Path) -> None:
         pass
 
 
+def test_what_was_released_can_be_released_again(tmp_path: Path) -> None:
+    """Also after another release of the same rows, with limits of its own: a repeated grade says nothing new."""
+    world = World(tmp_path)
+    job, run = trained(world, "one", FIRST)
+    drawn = predicted(job, run, LATER)
+    trained(world, "other", LATER, OPEN)
+    carried_before = (run / "checkpoint" / TELCO / "carried.json").read_bytes()
+    assert (predicted(job, run, LATER) == drawn).all()
+    with pytest.raises(ConfigError, match="with those of 1 other releases"):
+        predicted(job, run, SECOND)
+    given = {TELCO: GIVEN[TELCO], ACTIVE: GIVEN[ACTIVE].take(FIRST)}
+    trained(world, "other", FIRST, OPEN)
+    world.run(job, given, out=run.name, resume=True)
+    assert (run / "checkpoint" / TELCO / "carried.json").read_bytes() == carried_before
+
+
 def test_predicted_rows_stay_with_those_of_the_training(tmp_path: Path) -> None:
     world = World(tmp_path)
     job, run = trained(world, "one", FIRST)

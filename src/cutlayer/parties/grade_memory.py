@@ -103,6 +103,18 @@ class GradeMemory:
         path = known[0] if known else self.folder / f"{number:06d}-{name}.safetensors"
         _write(path, release, _Header(job, graded.bands, graded.epsilon, tuple(rows.columns)))
 
+    def knows(self, name: str, digests: Digests, graded: Graded) -> bool:
+        """Whether a release is noted with all of some rows and their grades: again, it says nothing new.
+
+        Whatever was released since was within limits together with it.
+        """
+        path = next((path for path in self._files() if _name_of(path) == name), None)
+        if path is None:
+            return False
+        known = _read(path)[0]
+        at = _among(_words(digests), known.ids)
+        return bool((at >= 0).all() and (known.grades[at] == graded.grades).all())
+
     def others(self, name: str, rows: Rows) -> tuple[list[Graded], dict[str, float | None]]:
         """The grades of rows in all releases but one, the oldest first, and the epsilon of every release by its name.
 

@@ -67,6 +67,8 @@ def note_grades(
     own = Graded(embed.grades.numpy(), bands_for(epsilon, bottom.most), epsilon)
     columns = () if encoder is None else valued(encoder)
     with memory.locked():
+        if memory.knows(name, embed.digests, own):
+            return
         whole, rows = embed, Rows(embed.digests, columns, embed.values)
         every = rows
         if table is not None:
