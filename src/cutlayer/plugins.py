@@ -27,11 +27,14 @@ PLUGIN_NAME = r"[a-z][a-z0-9_]{0,63}"
 _PATH = rf"{DOTTED_NAME}:{NAME}"
 K = TypeVar("K")
 
-PUBLISHED = frozenset(
-    {"adaptive_embedding", "autoencoder", "contrastive", "discrete_sgd", "gradient_compression", "lira"}
-    | {"noisy_gradient", "ppdl", "sdar"}
-)
-"""Names of the package cutlayer-published: methods that no default uses."""
+PUBLISHED: Mapping[str, frozenset[str]] = {
+    "cutlayer.attacks": frozenset({"lira", "sdar"}),
+    "cutlayer.fits": frozenset({"autoencoder", "contrastive"}),
+    "cutlayer.protections": frozenset(
+        {"adaptive_embedding", "discrete_sgd", "gradient_compression", "noisy_gradient", "ppdl"}
+    ),
+}
+"""Names of the package cutlayer-published by kind: methods that no default uses."""
 
 
 def _class_path(path: str) -> str:
@@ -106,7 +109,7 @@ class Registry(dict[str, K]):
         if self._is_own(name):
             return self[name]
         plugin = self._plugin(name)
-        if plugin is None and name in PUBLISHED:
+        if plugin is None and name in PUBLISHED.get(self.group, ()):
             remedy = "pip install cutlayer-published, or in a checkout pip install ./plugins/published"
             raise ConfigError.expected(f"{where}: the package cutlayer-published, which has {name}", "none", remedy)
         if plugin is None:

@@ -241,9 +241,11 @@ def test_a_partner_states_evidence_of_a_plugin_that_is_not_here(name: str, good:
 
 def test_a_name_of_the_published_methods_is_pointed_to_their_package(monkeypatch: pytest.MonkeyPatch) -> None:
     project = tomllib.loads((ROOT / "plugins" / "published" / "pyproject.toml").read_text())["project"]
-    assert {name for points in project["entry-points"].values() for name in points} == plugins.PUBLISHED
+    assert {group: {*points} for group, points in project["entry-points"].items()} == plugins.PUBLISHED
     monkeypatch.setattr(plugins, "_installed", lambda _: {})
     with pytest.raises(ConfigError, match=r"privacy\.ppdl: the package cutlayer-published, which has ppdl, got none"):
         protections.build("ppdl", {"theta": 0.1}, "privacy")
     with pytest.raises(ConfigError, match=r"audit\.attacks: the package cutlayer-published.*\./plugins/published"):
         attacks.resolve(["sdar"], "binary", "passive")
+    with pytest.raises(ConfigError, match=r"^privacy\.sdar: unknown protection"):
+        protections.build("sdar", {}, "privacy")
