@@ -254,7 +254,9 @@ def plain_digests(*columns: pa.ChunkedArray | pa.Array) -> Digests:
     np.True_
     """
     each = (_bare_integer(_visible(canonical_ids(column, "ids", "lower", may_miss=True))) for column in columns)
-    plain = [_bare_integer(_bare_if_telephone(text)) for text in each]  # 7.0 is no telephone number, of which 70 would be
+    plain = [
+        _bare_integer(_bare_if_telephone(text)) for text in each
+    ]  # 7.0 is no telephone number, of which 70 would be
     return digests_of(pc.binary_join_element_wise(*plain, pa.scalar(SEPARATOR, pa.large_string())).drop_null())
 
 

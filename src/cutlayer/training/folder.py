@@ -25,7 +25,15 @@ from cutlayer.results.summary import Summary
 from cutlayer.storage.checksum import seal, unseal
 from cutlayer.storage.durable import append_line, locked, make_folder, write_whole
 from cutlayer.storage.json_values import parse_json
-from cutlayer.training.file_digests import AUDIT, LABELS, foreign_digests, set_aside, signer_for, verified, write_digests
+from cutlayer.training.file_digests import (
+    AUDIT,
+    LABELS,
+    foreign_digests,
+    set_aside,
+    signer_for,
+    verified,
+    write_digests,
+)
 from cutlayer.training.forgetting import check_not_forgetting
 from cutlayer.training.latest import latest
 
