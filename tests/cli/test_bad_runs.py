@@ -32,6 +32,7 @@ def run(place: Place, run_once: Path) -> Place:
     """A place with a finished, protected run in it."""
     shutil.copytree(run_once, place.folder, dirs_exist_ok=True)
     (place.run_folder / "job.yaml").write_text(dump_job(load_job(place.file)))  # it names the tables' paths
+    (place.run_folder / "files.json").unlink()  # of another job.yaml, by which no resume would begin
     return place
 
 

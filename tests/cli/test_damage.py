@@ -94,6 +94,10 @@ def test_a_baseline_without_its_audit_stops_the_resume(place):
     spoil(place.run_folder / "compare" / "undefended" / "audit.json", ("runs",), {})
     result = place.call("run", place.file, "--resume")
     assert (result.code, result.out) == (2, "")
+    assert "got changed: compare/undefended/audit.json" in result.error
+    (place.run_folder / "files.json").unlink()
+    result = place.call("run", place.file, "--resume")
+    assert (result.code, result.out) == (2, "")
     assert "audit.json is damaged (runs: expected undefended)" in result.error
 
 

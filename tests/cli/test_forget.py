@@ -84,7 +84,7 @@ def table_of(party: str, without: Collection[int] = ()) -> pa.Table:
     columns = {
         "bank": {"id": ids, "age": hidden * 0.3 + draw.normal(size=ROWS), "label": label},
         "telco": {"id": ids, "calls": hidden + draw.normal(size=ROWS), "usage": draw.normal(size=ROWS)},
-        "shop": {"id": ids, "sales": hidden + draw.normal(size=ROWS), "visits": draw.normal(size=ROWS)},
+        "shop": {"id": ids, "sales": hidden + draw.normal(size=ROWS), "visits": hidden + draw.normal(size=ROWS)},
     }
     left = ~np.isin(ids, list(without)) & (ids >= (0 if party == "bank" else ROWS // 5))
     return pa.table(columns[party]).filter(pa.array(left))

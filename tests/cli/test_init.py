@@ -135,7 +135,7 @@ def test_labels_are_drawn_for_the_rows_of_each_partner(place, folder):
     write_many(folder, 18_000, range(18_000))
     rows = csv.read_csv(folder / "telco.csv")
     csv.write_csv(rows[:12_000], folder / "telco.csv")
-    csv.write_csv(rows[6_000:].rename_columns(["id", "visits", "plan"]), folder / "shop.csv")
+    csv.write_csv(rows[6_000:].rename_columns(["id", "visits", "orders"]), folder / "shop.csv")
     named = ("--labels", "bank.csv", "--partner", "telco.csv", "--partner", "shop.csv", "--yes", "--overwrite")
     for which, epsilon in (("all", 1.0), ("common", 2.0)):
         assert place.call("init", folder, *named, "--rows", which).code == 0

@@ -13,6 +13,7 @@ import typer
 from pyarrow import csv, parquet
 
 from cutlayer.config.load import load_job
+from cutlayer.errors import RunFolderError
 from cutlayer.jobs.approval import page_of
 from cutlayer.serving.predict import Request, predict
 from cutlayer.training.folder import RunFolder
@@ -208,7 +209,7 @@ def test_an_exchange_of_files_and_a_month_with_keys_that_no_partner_has(place: P
 
 
 def test_forgotten_rows_of_the_label_owner_and_of_a_partner(place: Place) -> None:
-    """The next run is that of tables without them; of an older copy no test row that refers to them is predicted."""
+    """The next run is that of tables without them, and predicts none of them; an older copy predicts nothing."""
     made = raw_star()
     for name in NAMES:
         made["parties"][name]["table"] = f"{name}.csv"
@@ -219,6 +220,7 @@ def test_forgotten_rows_of_the_label_owner_and_of_a_partner(place: Place) -> Non
     tested = parquet.read_table(place.run_folder / "predictions.parquet").column(0).to_pylist()
     before = place.folder / "copy"
     place.run_folder.rename(before)
+    place.write(made)
     by_loan = dict(zip(given["bank"]["id"].to_pylist(), keys_of(given, TELCO), strict=True))
     known = set(given[TELCO]["number"].to_pylist())
     phone = next(by_loan[row] for row in map(int, tested) if by_loan[row] in known)
@@ -232,10 +234,12 @@ def test_forgotten_rows_of_the_label_owner_and_of_a_partner(place: Place) -> Non
     held, keys = held_by(given, TELCO), keys_of(given, TELCO)
     assert summary.data.held[TELCO] == sum(held[row] and keys[row] != phone for row in left)
     job = load_job(place.file)
-    done = predict(job, RunFolder(before), place.folder / "old.parquet", Request())
-    kept = [row for row in tested if by_loan[int(row)] != phone and row != tested[0]]
-    assert parquet.read_table(place.folder / "old.parquet").column(0).to_pylist() == kept
-    assert done.forgotten == {"bank": len(tested) - len(kept)}
+    with pytest.raises(RunFolderError, match="a run of which no row was forgotten"):
+        predict(job, RunFolder(before), place.folder / "old.parquet", Request())
+    tables = {name: given[name].drop_columns(["label"]) if name == "bank" else given[name] for name in NAMES}
+    done = predict(job, RunFolder(place.run_folder), place.folder / "new.parquet", Request(tables))
+    assert (done.rows, done.forgotten) == (LOANS - 1, {"bank": 1, TELCO: 1})
+    assert done.contributed[TELCO] == summary.data.held[TELCO]
 
 
 def test_an_approval_names_the_columns_that_refer_to_partners(place: Place) -> None:

@@ -974,7 +974,13 @@ def test_a_resume_of_an_ended_run_makes_no_changed_file_valid(
             forged = resumed(remove, forge=True, remove=remove)
         assert forged is not None
         assert not forged.signer
-    assert resumed("note", add="note.txt") is not None
+    for note in ("note.txt", "departures.json"):
+        noted = resumed(note, add=note)
+        assert noted is not None
+        assert (noted.foreign, bool(noted.signer)) == ((note,), True)
+    looked_at = resumed("looked at", add=f"checkpoint/{ACTIVE}/.DS_Store")
+    assert looked_at is not None
+    assert (looked_at.foreign, looked_at.findings) == ((), ())
 
 
 def test_a_later_audit_stays_unsigned_after_a_resume(led: Path, federation: Federation, tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from cutlayer.kernels.rows.grade_columns import grades_of_columns
 from cutlayer.parties.carried import carried, check_limits
 from cutlayer.parties.carried_together import Graded, with_former
 from cutlayer.parties.grade_memory import GradeMemory, Rows
+from cutlayer.storage.tensor_file import read_tensors, write_tensors
 from tests.models.estimator_rows import steps_that_find_a_xor_b
 from tests.parties.interruptions import crashes_at_rename
 from tests.parties.runs import ACTIVE
@@ -191,7 +192,7 @@ def test_grades_under_another_name_are_not_known(tmp_path: Path) -> None:
     assert (found.former, found.unknown) == (0, 1)
 
 
-@pytest.mark.parametrize("change", ["gone", "secret", "refused", "damaged"])
+@pytest.mark.parametrize("change", ["gone", "secret", "refused", "damaged", "earlier"])
 def test_what_is_not_known_of_earlier_grades_is_said(tmp_path: Path, change: str) -> None:
     world, limits = World(tmp_path), {"other": 1.0}
     if change == "refused":
@@ -205,9 +206,17 @@ def test_what_is_not_known_of_earlier_grades_is_said(tmp_path: Path, change: str
         file.unlink()
     elif change == "secret":
         (world.secrets / f"{TELCO}.key").unlink()
-    elif change == "damaged":
-        file.write_bytes(file.read_bytes()[:-1] + b"x")
-        with pytest.raises(CheckpointError, match="its release then counts as one whose grades are not known"):
+    elif change in ("damaged", "earlier"):
+        if change == "earlier":
+            tensors, header = read_tensors(file)
+            header.pop("columns")
+            write_tensors(file, {"rows": tensors["ids"], "grades": tensors["grades"]}, header)
+        else:
+            file.write_bytes(file.read_bytes()[:-1] + b"x")
+        version = r"read \(of an earlier version\); .*" if change == "earlier" else ""
+        with pytest.raises(
+            CheckpointError, match=f"{version}its release then counts as one whose grades are not known"
+        ):
             world.run(made("other", limits), GIVEN)
         return
     found = found_in(world.run(made("other", limits), GIVEN))

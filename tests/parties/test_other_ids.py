@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyarrow import csv
 
-from cutlayer.config import IdConfig, Job
+from cutlayer.config import IdConfig, Job, TableConfig
 from cutlayer.errors import ConfigError
 from cutlayer.parties.carried_together import Graded
 from cutlayer.parties.grade_memory import GradeMemory, Rows
@@ -53,6 +54,21 @@ def test_a_table_that_lacks_the_first_ids_and_has_more_columns(tmp_path: Path) -
     job = by("phone", "other").with_parties({TELCO: {"features": made("other").parties[TELCO].features}})
     with pytest.raises(ConfigError, match="with those of 1 other releases"):
         world.run(job, {**BOTH, TELCO: other})
+
+
+@pytest.mark.parametrize("source", ["memory", "file"])
+def test_a_job_with_fewer_columns_knows_the_rows_by_those_that_it_does_not_use(tmp_path: Path, source: str) -> None:
+    """The attack: another column of ids, and a job in which c is no feature."""
+    world = World(tmp_path)
+    world.run(by("id", "one"), BOTH)
+    job = by("phone", "other")
+    features = job.parties[TELCO].features.model_copy(update={"exclude": ("c", "id")})
+    given: dict[str, Any] = {**BOTH}
+    if source == "file":
+        csv.write_csv(BOTH[TELCO], path := tmp_path / "telco.csv")
+        given[TELCO] = TableConfig(path=path)
+    with pytest.raises(ConfigError, match="of a at most with those of 1 other releases"):
+        world.run(job.with_parties({TELCO: {"features": features}}), given)
 
 
 def ids(rows: np.ndarray) -> np.ndarray:

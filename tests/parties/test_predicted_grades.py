@@ -14,7 +14,9 @@ from cutlayer.channel import Kind, Message
 from cutlayer.channel.parcel import ParcelWriter
 from cutlayer.config import Job, LimitsConfig
 from cutlayer.data.align import intersect
-from cutlayer.errors import ConfigError
+from cutlayer.errors import CheckpointError, ConfigError
+from cutlayer.parties.carried import beyond_chance, carried
+from cutlayer.parties.session.checkpoint import RELEASED, Checkpoints
 from cutlayer.serving.between import PredictionSide
 from cutlayer.serving.by_file import release_prediction, with_agreed_rows
 from cutlayer.serving.models import PartyModel
@@ -24,7 +26,7 @@ from cutlayer_serve.features import FeatureStore
 from cutlayer_serve.releases import OnlineReleases
 from cutlayer_serve.trained_party import TrainedParty
 from tests.parties.runs import ACTIVE
-from tests.parties.test_carried_together import GIVEN, TELCO, A, World, found_in, made, share
+from tests.parties.test_carried_together import GIVEN, TELCO, A, World, codes_store, found_in, made, share
 
 pytestmark = pytest.mark.filterwarnings("ignore:labels of the same rows were drawn before")
 FIRST, SECOND, LATER = np.arange(1000), np.arange(1000, 2000), np.arange(2000, 3000)
@@ -92,10 +94,10 @@ def test_a_prediction_counts_rows_that_were_only_predicted(tmp_path: Path, count
     assert len(predicted(job, run, np.arange(1000), apart)) == 1000
 
 
-def served(job: Job, run: Path) -> OnlineReleases:
+def served(job: Job, run: Path, table: pa.Table = GIVEN[TELCO]) -> OnlineReleases:
     part = TrainedParty(job, RunFolder(run), TELCO, PartyModel.load(job, RunFolder(run), TELCO))
     assert part.model.encoder is not None
-    return OnlineReleases(part, FeatureStore.read(job, TELCO, GIVEN[TELCO], part.model.encoder))  # type: ignore[arg-type]
+    return OnlineReleases(part, FeatureStore.read(job, TELCO, table, part.model.encoder))  # type: ignore[arg-type]
 
 
 def test_what_can_be_asked_of_a_service_counts(tmp_path: Path) -> None:
@@ -110,6 +112,22 @@ def test_what_can_be_asked_of_a_service_counts(tmp_path: Path) -> None:
         pass
 
 
+def test_what_was_released_can_be_released_again(tmp_path: Path) -> None:
+    """Also after another release of the same rows, with limits of its own: a repeated grade says nothing new."""
+    world = World(tmp_path)
+    job, run = trained(world, "one", FIRST)
+    drawn = predicted(job, run, LATER)
+    trained(world, "other", LATER, OPEN)
+    carried_before = (run / "checkpoint" / TELCO / "carried.json").read_bytes()
+    assert (predicted(job, run, LATER) == drawn).all()
+    with pytest.raises(ConfigError, match="with those of 1 other releases"):
+        predicted(job, run, SECOND)
+    given = {TELCO: GIVEN[TELCO], ACTIVE: GIVEN[ACTIVE].take(FIRST)}
+    trained(world, "other", FIRST, OPEN)
+    world.run(job, given, out=run.name, resume=True)
+    assert (run / "checkpoint" / TELCO / "carried.json").read_bytes() == carried_before
+
+
 def test_predicted_rows_stay_with_those_of_the_training(tmp_path: Path) -> None:
     world = World(tmp_path)
     job, run = trained(world, "one", FIRST)
@@ -119,3 +137,67 @@ def test_predicted_rows_stay_with_those_of_the_training(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="with those of 1 other releases"):
         trained(world, "other", FIRST)
     assert memory.stat().st_size > 9 * 2000
+
+
+def test_a_prediction_alone_is_within_limits(tmp_path: Path) -> None:
+    """The attack: a training with rows of which b tells nothing of a, then a prediction of those where it tells all."""
+    world = World(tmp_path)
+    job, run = trained(world, "one", FIRST, {"b": 1.0, "a": 0.1})
+    copied = GIVEN[TELCO].set_column(1, "a", GIVEN[TELCO]["b"])
+    for count in (1000, 1):
+        with pytest.raises(ConfigError, match=r"0\.1 of an attribute of a at most.*nothing was sent"):
+            predicted(job, run, LATER[:count], copied)
+    with pytest.raises(ConfigError, match=r"0\.1 of an attribute of a at most"), served(job, run, copied):
+        pass
+    few = copied.slice(2000, 79)  # as in a training, of few rows nothing is known
+    assert len(predicted(job, run, np.arange(79), few)) == 79
+
+
+@pytest.mark.parametrize("gone", ["grades", "secret", "release", "version"])
+def test_a_run_whose_grades_are_not_known_any_more_has_limits(tmp_path: Path, gone: str) -> None:
+    """The grades were removed, as the error of a damaged file advises, or are elsewhere."""
+    world = World(tmp_path)
+    predicted(*trained(world, "one", FIRST), LATER)
+    job, run = trained(world, "other", SECOND)
+    memory = world.secrets / f"{TELCO}.key.grades"
+    path = {
+        "grades": max(memory.glob("*.safetensors")),
+        "secret": world.secrets / f"{TELCO}.key",
+        "release": run / "checkpoint" / TELCO / RELEASED,
+        "version": run / "checkpoint" / TELCO / RELEASED,
+    }[gone]
+    if gone == "version":  # of earlier ones none names its draws
+        checkpoints = Checkpoints(path.parent, TELCO, job.digest())
+        tensors, plain = checkpoints.kept(RELEASED) or ({}, {})
+        checkpoints.keep(RELEASED, (tensors, {key: value for key, value in plain.items() if key != "draws"}))
+    else:
+        path.unlink()
+    wanted, match = ConfigError if gone == "grades" else CheckpointError, "of a at most with|to know its other grades"
+    with pytest.raises(wanted, match=match):
+        predicted(job, run, LATER)
+    if gone == "grades":
+        allowed = job.with_parties({TELCO: {"fit": {**job.parties[TELCO].fit, "limits": OPEN}}})  # type: ignore[dict-item]
+        assert len(predicted(allowed, run, FIRST)) == len(FIRST)
+        assert len([*memory.glob("*.safetensors")]) == 2
+
+
+@pytest.mark.parametrize("agreeing", [0.62, 0.8, 0.98])
+def test_months_of_rows_that_carry_what_is_allowed_are_not_refused(agreeing: float) -> None:
+    """By chance every other month carries more than all rows do; what carries more than chance is refused."""
+
+    def shares(rows: int, months: int) -> np.ndarray:
+        """What the grades of some rows carry of a flag, as it is and as it is compared with a limit, (months, 2)."""
+        found = []
+        for _ in range(months):
+            flag, drawn = draw.integers(2, size=rows), draw.integers(8, size=rows)
+            grades = 8 * np.where(draw.random(rows) < agreeing, flag, 1 - flag) + drawn
+            one = carried(*codes_store(flag[:, None].astype(float)), grades, None, 16)
+            found.append([each.attributes[0].share for each in (one, beyond_chance(one, rows))])
+        return np.array(found)
+
+    draw = np.random.default_rng(0)
+    limit = 1 + agreeing * np.log2(agreeing) + (1 - agreeing) * np.log2(1 - agreeing)
+    over = (shares(800, 60) > limit).mean(axis=0)
+    assert over[0] > 0.4
+    assert over[1] == 0
+    assert (shares(20_000, 4)[:, 1] > limit - 0.08).all()

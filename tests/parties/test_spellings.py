@@ -93,6 +93,13 @@ def test_values_of_two_keys_are_no_one_id() -> None:
     assert not (ids[0] == ids[1]).all()
 
 
+def test_numbers_of_several_parts_are_no_telephone_numbers() -> None:
+    """House numbers, invoices and days without zeros: by their digits alone they would be taken for one row."""
+    ids = ["1-12", "11-2", "2024-1-12", "2024-11-2", "10.1", "101", "a b", "ab", "(1) 1", "1/1"]
+    table = PartyTable(TELCO, pa.table({"id": ids, "a": range(len(ids))}), "id")
+    assert len(np.unique(table.graded(table.digests), axis=0)) == len(ids)
+
+
 def test_ids_that_differ_in_spelling_alone_are_refused() -> None:
     """In one table they would be one draw of two rows, or two of one."""
     rows = pa.table({"id": ["12", "007", "7.0", "7"], "a": [1, 2, 3, 4]})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -583,6 +585,55 @@ def test_two_at_once_cannot_both_spend(tmp_path: Path) -> None:
     store.add(RunLine(**{**vars(line), "run": "b"}), words, tmp_path / "b.json", meanwhile)
     assert seen == [0, 1]
     assert oct((tmp_path / NAME).stat().st_mode & 0o777) == "0o600"
+
+
+class _Late:
+    """A connection whose reader is late: once it has read the lines, another process adds one."""
+
+    def __init__(self, database: sqlite3.Connection, meanwhile: Callable[[], None]) -> None:
+        self._database, self._meanwhile = database, meanwhile
+
+    def execute(self, statement: str) -> list[tuple[Any, ...]]:
+        rows = self._database.execute(statement).fetchall()
+        self._meanwhile()
+        return rows
+
+
+@pytest.mark.parametrize("lines", [0, 1])
+def test_a_line_that_is_added_while_others_are_read_is_no_older_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: int
+) -> None:
+    """Two runs at once: the second one reads, and the first one notes its line before the second looks for notes."""
+    store, words = RunStore(tmp_path / NAME), row_words(np.ones((1, 16), np.uint8))
+
+    def add(run: str) -> None:
+        line = replace(line_of(run), rows=rows_digest(words))
+        note = tmp_path / "a.key.releases" / f"{run}.line"
+        RunStore(store.path).add(line, words, tmp_path / f"{run}.json", lambda _: None, note=note)
+
+    if lines:
+        add("first")
+        open_store, added = RunStore._open, []
+
+        @contextmanager
+        def late(self: RunStore) -> Iterator[Any]:
+            with open_store(self) as database:
+                yield database if self is not store else _Late(database, lambda: added.append(add("second")))
+
+        monkeypatch.setattr(RunStore, "_open", late)
+        assert ([line.run for line in store.lines()], len(added)) == (["first"], 1)
+    else:
+        noted = RunStore._noted
+        monkeypatch.setattr(RunStore, "_noted", lambda self: noted(self) if store.path.exists() else add_and(noted))
+
+        def add_and(_: object) -> dict[Path, dict[str, Any]]:
+            monkeypatch.setattr(RunStore, "_noted", noted)
+            add("second")
+            return store._noted()
+
+        assert [line.run for line in store.lines()] == ["second"]
+    monkeypatch.undo()
+    assert [line.run for line in RunStore(store.path).lines()] == ["first", "second"][1 - lines :]
 
 
 def test_the_verb(world: World, capsys: pytest.CaptureFixture[str]) -> None:

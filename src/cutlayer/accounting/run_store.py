@@ -123,6 +123,7 @@ class RunStore:
         """
         if not self.path.exists():
             self._check_never_made()
+        if not self.path.exists():
             return []
         with self._open() as database:
             return _latest(self._checked_lines(database))
@@ -243,7 +244,7 @@ class RunStore:
 
     def _checked_lines(self, database: sqlite3.Connection) -> list[RunLine]:
         """All lines, after a check of the chain and of the line that the file next to it names."""
-        known = self._known_head()
+        known, noted = self._known_head(), self._noted()  # before the lines: another process may add some meanwhile
         lines, hashes = [], dict[int, str]()
         previous = head_hash = ""
         for number, (stored_number, entry, digest) in enumerate(
@@ -259,12 +260,15 @@ class RunStore:
         if (not known and lines) or head_hash != known.get("hash", ""):
             wanted = f"{known['number']:,} lines or more in {self.path}" if known else f"{self.head}"
             raise CheckpointError.expected(f"{wanted}, as was written down next to it", "an older copy", _RESTORE)
-        self._check_notes(hashes)
+        self._check_notes(noted, hashes)
         return lines
 
-    def _check_notes(self, hashes: Mapping[int, str]) -> None:
-        """Raise if runs that the secrets here have noted are not in the ledger, by the hash of each of its lines."""
-        marks = {path: _read_mark(path) for path in sorted(self.path.parent.glob("*.releases/*.line"))}
+    def _noted(self) -> dict[Path, dict[str, Any]]:
+        """Lines of runs that the secrets here have noted."""
+        return {path: _read_mark(path) for path in sorted(self.path.parent.glob("*.releases/*.line"))}
+
+    def _check_notes(self, marks: Mapping[Path, Mapping[str, Any]], hashes: Mapping[int, str]) -> None:
+        """Raise if runs that were noted are not in the ledger, by the hash of each of its lines."""
         lost = [path for path, mark in marks.items() if hashes.get(mark["number"]) != mark["hash"]]
         if lost:
             most = max(marks[path]["number"] for path in lost)
@@ -273,8 +277,11 @@ class RunStore:
             raise CheckpointError.expected(wanted, f"{len(hashes):,}: an older copy", remedy)
 
     def _check_never_made(self) -> None:
-        self._check_notes({})
-        if self.head.exists():
+        noted, has_head = self._noted(), self.head.exists()
+        if self.path.exists():  # another process has made it meanwhile
+            return
+        self._check_notes(noted, {})
+        if has_head:
             raise CheckpointError.expected(f"the ledger of all runs {self.path}, as {self.head} says", "none", _RESTORE)
 
     def _check_marker(self, marker: Path, database: sqlite3.Connection) -> None:

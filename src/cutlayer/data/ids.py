@@ -254,13 +254,20 @@ def plain_digests(*columns: pa.ChunkedArray | pa.Array) -> Digests:
     np.True_
     """
     each = (_bare_integer(_visible(canonical_ids(column, "ids", "lower", may_miss=True))) for column in columns)
-    plain = [_bare_integer(_bare_telephone(text)) for text in each]  # 7.0 is no telephone number, of which 70 would be
+    # Whole numbers first: 7.0 is no telephone number, of which 70 would be made.
+    plain = [_bare_integer(_bare_if_telephone(text)) for text in each]
     return digests_of(pc.binary_join_element_wise(*plain, pa.scalar(SEPARATOR, pa.large_string())).drop_null())
 
 
 def _visible(text: pa.ChunkedArray) -> pa.ChunkedArray:
     """Texts without characters that nobody sees, and each of several forms of a character as one (Unicode NFKC)."""
     return pc.utf8_lower(pc.utf8_normalize(pc.replace_substring_regex(text, r"\p{Cf}", ""), form="NFKC"))
+
+
+def _bare_if_telephone(text: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Telephone numbers as `e164` has them, of any length, and other texts as they are: 1-12 is not 11-2."""
+    bare = _bare_telephone(text)
+    return pc.if_else(pc.match_substring_regex(bare, r"^\+[0-9]+$"), bare, text)
 
 
 def _bare_telephone(text: pa.ChunkedArray) -> pa.ChunkedArray:

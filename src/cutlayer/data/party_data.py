@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property, partial
 from hashlib import blake2b
 from pathlib import Path
@@ -209,12 +210,17 @@ class PartyTable:
         return every
 
     def values_of(self, digests: Digests) -> ValuesOf:
-        """Words of the values of rows, by the digests of their ids, uint8 (m, 16), for any columns that were read."""
+        """Words of the values of rows, by the digests of their ids, uint8 (m, 16), for any columns of the table."""
 
         def words(names: Sequence[str]) -> ValueWords | None:
-            if not {*names} <= {*self._table.schema.names}:
+            if {*names} <= {*self._table.schema.names}:
+                return value_words(self._table.batches(names))[self.rows_of(digests)]
+            if not {*names} <= {*self._source.names} or not self._source.ordered:
                 return None
-            return value_words(self._table.batches(names))[self.rows_of(digests)]
+            with suppress(DataError):  # as it may be that a column cannot be read which this job does not use
+                whole = pa.table({name: self.values(name) for name in names})
+                return value_words([whole])[self.rows_of(digests)]
+            return None
 
         return words
 

@@ -177,7 +177,9 @@ def label_profile(
         values = _plain(column).drop_null()
         plain = written_as(values.type) == "number"
         numbers = values.cast(pa.float64()).to_numpy() if plain else np.zeros(0)
-        ends = (float(numbers.min()), float(numbers.max())) if len(numbers) else None
+        if not len(numbers) or not np.isfinite(numbers).all():  # which the training refuses
+            return ColumnProfile.of(column, **about)
+        ends = float(numbers.min()), float(numbers.max())
         return ColumnProfile.of(column, **about, notes=tuple(_of_one_row(numbers)), ends=ends)
     rows = class_rows(column, where)
     reverse = reversed_words([*rows]) if positive is None and task == "binary" else ""

@@ -102,6 +102,26 @@ def carried(
     return Carried(of=of, grades=bands, epsilon=epsilon, bits=bits(epsilon, sizes / sizes.sum()), attributes=ordered)
 
 
+def beyond_chance(found: Carried, rows: int) -> Carried:
+    """What is carried at least of rows that are some of many: limits are exceeded by them all, not by their choice.
+
+    What so many rows say by chance, three standard deviations of a noncentral chi-squared distribution, is taken from
+    each share, and half of what is missing in all at most: what tells all of an attribute does so by no chance.
+
+    Args:
+        found: What grades carry of these rows.
+        rows: Number of rows.
+    """
+    freedom, scale = found.grades - 1, 2 * np.log(2) * rows
+
+    def lowered(each: CarriedAttribute) -> CarriedAttribute:
+        chance = freedom + 3 * np.sqrt(2 * (freedom + 2 * scale * each.bits))
+        by_chance = chance / scale * each.share / each.bits if each.bits else 0.0
+        return each.model_copy(update={"share": max(0.0, each.share - min(by_chance, 2 * (1 - each.share)))})
+
+    return found.model_copy(update={"attributes": tuple(map(lowered, found.attributes))})
+
+
 def least_rows(rows: float) -> float:
     """Number of rows that must have an attribute, and that must lack it, of so many rows."""
     return min(LEAST, max(1.0, LEAST_SHARE * rows))

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -102,9 +103,17 @@ class GradeMemory:
         path = known[0] if known else self.folder / f"{number:06d}-{name}.safetensors"
         _write(path, release, _Header(job, graded.bands, graded.epsilon, tuple(rows.columns)))
 
-    def has(self, name: str) -> bool:
-        """Whether a release was noted."""
-        return any(_name_of(path) == name for path in self._files())
+    def knows(self, name: str, digests: Digests, graded: Graded) -> bool:
+        """Whether a release is noted with all of some rows and their grades: again, it says nothing new.
+
+        Whatever was released since was within limits together with it.
+        """
+        path = next((path for path in self._files() if _name_of(path) == name), None)
+        if path is None:
+            return False
+        known = _read(path)[0]
+        at = _among(_words(digests), known.ids)
+        return bool((at >= 0).all() and (known.grades[at] == graded.grades).all())
 
     def others(self, name: str, rows: Rows) -> tuple[list[Graded], dict[str, float | None]]:
         """The grades of rows in all releases but one, the oldest first, and the epsilon of every release by its name.
@@ -119,16 +128,18 @@ class GradeMemory:
         Raises:
             CheckpointError: A file is damaged.
         """
-        words, found = _words(rows.digests), list[Graded]()
+        words, found, values = _words(rows.digests), list[Graded](), cache(rows.values)
         names: dict[str, float | None] = {}
+        order = np.argsort(words)  # a search for ascending words takes a fifth of the time
         for path in self._files():
             release, header = _read(path)
             names[other := _name_of(path)] = header.epsilon
             if other == name or not len(release.ids):
                 continue
-            at = _among(words, release.ids)
+            at = np.empty_like(words)
+            at[order] = _among(words[order], release.ids)
             if header.columns and (at < 0).any() and (at >= 0).sum() < len(release.ids):
-                at = _by_values(at, rows.values(header.columns), release.values)
+                at = _by_values(at, values(header.columns), release.values)
             of_rows = np.where(at >= 0, release.grades[at], -1)
             if (of_rows >= 0).any():
                 found.append(Graded(of_rows, header.bands, header.epsilon))
@@ -186,12 +197,15 @@ def _by_values(at: npt.NDArray[np.int64], values: ValueWords | None, known: Valu
         return at
     free = np.ones(len(known), np.bool_)
     free[at[at >= 0]] = False
-    theirs, mine = alone(known), alone(values)
-    order = np.flatnonzero(free & (_among(known, theirs) >= 0))
-    order = order[np.argsort(known[order])]
-    found = _among(values, known[order])
-    joined = (at < 0) & (found >= 0) & (_among(values, mine) >= 0)
-    return np.where(joined, order[found] if len(order) else -1, at)
+    mine, theirs = np.flatnonzero(at < 0), np.flatnonzero(free)
+    mine = mine[_among(values[mine], alone(values)) >= 0]
+    theirs = theirs[_among(known[theirs], np.sort(values[mine])) >= 0]
+    theirs = theirs[_among(known[theirs], alone(known)) >= 0]
+    theirs = theirs[np.argsort(known[theirs])]
+    found = _among(values[mine], known[theirs])
+    joined = at.copy()
+    joined[mine[found >= 0]] = theirs[found[found >= 0]]
+    return joined
 
 
 def _at(release: _Release, rows: npt.NDArray[np.generic]) -> _Release:
@@ -208,10 +222,12 @@ def _write(path: Path, release: _Release, header: _Header) -> None:
 def _read(path: Path) -> tuple[_Release, _Header]:
     try:
         tensors, header = read_tensors(path)
+        if "columns" not in header:
+            raise ValueError("of an earlier version")
         epsilon = float.fromhex(header["epsilon"]) if header["epsilon"] else None
         read = _Header(header["job"], int(header["bands"]), epsilon, tuple(parse_json(header["columns"])))
         grades = tensors["grades"].numpy().astype(np.int64)
         return _Release(tensors["ids"].numpy(), grades, tensors["values"].numpy()), read
     except (OSError, ValueError, KeyError, OverflowError, TypeError) as damage:
         remedy = "restore it from a backup, or remove it: its release then counts as one whose grades are not known"
-        raise CheckpointError(f"{path} is damaged ({damage}); {remedy}") from None
+        raise CheckpointError(f"{path} cannot be read ({damage}); {remedy}") from None

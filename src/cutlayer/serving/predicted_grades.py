@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from cutlayer.accounting.run_store import MARKER
 from cutlayer.config import Job
 from cutlayer.data.carried import Carried
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.party_data import PartyTable
+from cutlayer.errors import CheckpointError
 from cutlayer.kernels.noise.score_bands import bands_for
+from cutlayer.models.bottom_fits.grade import ROWS_A_GRADE
 from cutlayer.models.grade import GradeBottom
-from cutlayer.parties.carried import check_limits
+from cutlayer.parties.carried import beyond_chance, carried, check_limits
 from cutlayer.parties.carried_together import Graded, with_former
 from cutlayer.parties.grade_memory import Rows, valued
 from cutlayer.parties.grading import checked_limits, grades_of_rows
@@ -18,6 +21,7 @@ from cutlayer.serving.models import RowEmbedder
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import grades_of, secret_by
 from cutlayer.training.run_ledger import chain_of
+from cutlayer.training.trained import RESTORE
 
 
 def note_grades(
@@ -32,7 +36,8 @@ def note_grades(
 
     Rows that had grades of other releases are one release with them, as in a training. The limits are of the whole
     table, whichever rows are asked for: of a few at a time nothing could be computed, and a label owner that chooses
-    them would read an answer from each refusal.
+    them would read an answer from each refusal. They hold here, too, if no other release had these rows: a label owner
+    that chose those of the training may have chosen some of which grades carry less.
 
     Args:
         job: Job of the run.
@@ -45,30 +50,39 @@ def note_grades(
 
     Raises:
         ConfigError: They carry more of a column than the party allows; nothing is to be sent.
+        CheckpointError: The party's secret, next to which the grades of other releases are, is not there.
     """
-    bottom, secret = embed.bottom, secret_by(folder.path, party)
-    if not isinstance(bottom, GradeBottom) or embed.digests is None or secret is None:
+    bottom, place = embed.bottom, folder.path / "checkpoint" / party
+    if not isinstance(bottom, GradeBottom) or embed.digests is None:
         return
-    kept = Checkpoints(folder.path / "checkpoint" / party, party, job.digest()).kept(RELEASED)
-    name, memory = "" if kept is None else str(kept[1].get("draws", "")), grades_of(secret)
-    if not memory.has(name):  # what is released stays in this process, or anybody can repeat the noise
+    if not (place / MARKER).exists():  # what is released stays in this process, or anybody can repeat the noise
         return
+    kept, secret = Checkpoints(place, party, job.digest()).kept(RELEASED), secret_by(folder.path, party)
+    if kept is None or "draws" not in kept[1] or secret is None:
+        got = "whose secret is not where it was" if secret is None else "without its release, or of an earlier version"
+        raise CheckpointError.expected(f"{party}'s part of a run, to know its other grades", f"one {got}", RESTORE)
+    name, memory = str(kept[1]["draws"]), grades_of(secret)
     embed.grades = grades_of_rows(bottom, embed.store, embed.ids)
     epsilon = next((p.settings.epsilon for p in chain_of(job, party).protections if isinstance(p, GradeDP)), None)
     own = Graded(embed.grades.numpy(), bands_for(epsilon, bottom.most), epsilon)
     columns = () if encoder is None else valued(encoder)
     with memory.locked():
+        if memory.knows(name, embed.digests, own):
+            return
         whole, rows = embed, Rows(embed.digests, columns, embed.values)
         every = rows
         if table is not None:
             every = Rows(table.graded(table.digests), columns, table.values_of(table.digests))
         former, _ = memory.others(name, every)
-        if former and encoder is not None:
+        if encoder is not None and (former or len(every.digests) >= ROWS_A_GRADE * own.bands):
             grades = own
             if table is not None:
                 whole = RowEmbedder(bottom, table.encode_all(), every.digests)
                 grades = own._replace(grades=grades_of_rows(bottom, whole.store, whole.ids).numpy())
-            alone = Carried(grades=own.bands, epsilon=epsilon, bits=0.0, attributes=())
-            found = with_former(alone, whole.store, encoder, grades, former)
+            found = Carried(grades=own.bands, epsilon=epsilon, bits=0.0, attributes=())
+            if len(every.digests) >= ROWS_A_GRADE * own.bands:  # of fewer, chance alone carries much
+                found = carried(whole.store, encoder, grades.grades, epsilon, own.bands)
+                found = beyond_chance(found, len(every.digests))
+            found = with_former(found, whole.store, encoder, grades, former)
             check_limits(found, checked_limits(job, party), party)
         memory.keep(name, job.digest(), rows, own)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import StringConstraints
@@ -35,8 +36,10 @@ LABELS = "labels"
 _LATER = frozenset(
     {FILES, "run.lock", "report.json", "report.html", "gates.xml", "privacy_card.json", "privacy_annex.html"}
     | {"privacy_annex.md", "serving", "releases", "release_log.json", "all_runs.json", "secret.path"}
+    | {".DS_Store", "Thumbs.db", "desktop.ini"}
 )
-"""Names of files and folders that are made from the others, or written again by predictions and in another place."""
+"""Names of files and folders that are made from the others, or written again by predictions and in another place; and
+those of file managers, which they leave in each folder that is looked at, and nothing here reads."""
 
 
 class FileDigests(Document):
@@ -62,15 +65,21 @@ class FileDigests(Document):
         return f"cutlayer files 1\0{json.dumps(dict(self.files), sort_keys=True)}".encode()
 
 
-def write_digests(folder: Path, security: Security | None, earlier: FileDigests | None = None) -> None:
+def write_digests(
+    folder: Path,
+    security: Security | None,
+    earlier: FileDigests | None = None,
+    foreign: Mapping[str, str] = MappingProxyType({}),
+) -> None:
     """Record the files of a run that has ended, with what is below its folder.
 
     Args:
         folder: The run folder.
         security: Whose certificate signs them; `None` for nobody's.
         earlier: Those of before, where the run had ended and was resumed. A later audit stays unsigned.
+        foreign: Digests of files of before that the run had not written, by name: they are not of the run now.
     """
-    digests = FileDigests(files=_digests(folder))
+    digests = FileDigests(files=dict(_digests(folder).items() - foreign.items()))
     if earlier is not None and (audited := earlier.audited.get(AUDIT)) and digests.files.get(AUDIT) == audited:
         files = {**digests.files, AUDIT: earlier.files.get(AUDIT, "")}
         digests = FileDigests(files=files, audited=earlier.audited)
@@ -95,8 +104,15 @@ def verified(folder: Path) -> FileDigests | None:
     wrong = {"changed": files.changed, "missing": files.absent, "not of the run": files.read_foreign}
     if got := "; ".join(f"{what}: {named(names)}" for what, names in wrong.items() if names):
         wanted = f"the files of the run that ended in {folder} as its {FILES} has them"
-        raise CheckpointError.expected(wanted, got, "restore the folder from a copy, or run the job in a new one")
+        remedy = "restore the folder from a copy, remove what is not of the run, or run the job in a new one"
+        raise CheckpointError.expected(wanted, got, remedy)
     return FileDigests.read(folder / FILES)
+
+
+def foreign_digests(folder: Path, earlier: FileDigests | None) -> dict[str, str]:
+    """Digests of the files in a folder that a run which has ended did not write, by name; none without its digests."""
+    known = set() if earlier is None else {*earlier.files, *earlier.audited}
+    return {} if earlier is None else {name: each for name, each in _digests(folder).items() if name not in known}
 
 
 def signer_for(earlier: FileDigests | None, security: Security | None) -> Security | None:

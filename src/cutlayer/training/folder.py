@@ -25,7 +25,15 @@ from cutlayer.results.summary import Summary
 from cutlayer.storage.checksum import seal, unseal
 from cutlayer.storage.durable import append_line, locked, make_folder, write_whole
 from cutlayer.storage.json_values import parse_json
-from cutlayer.training.file_digests import AUDIT, LABELS, set_aside, signer_for, verified, write_digests
+from cutlayer.training.file_digests import (
+    AUDIT,
+    LABELS,
+    foreign_digests,
+    set_aside,
+    signer_for,
+    verified,
+    write_digests,
+)
 from cutlayer.training.forgetting import check_not_forgetting
 from cutlayer.training.latest import latest
 
@@ -98,12 +106,14 @@ class RunFolder:
             folder.remove_leftovers()
             had_ended = folder.ended or folder.of_passive
             earlier = verified(path) if had_ended else None
+            foreign = foreign_digests(path, earlier)
             restore = set_aside(path)
             try:
                 folder.write_job(job)
                 yield folder
                 if folder.ended or folder.of_passive:
-                    write_digests(path, signer_for(earlier, security) if had_ended else security, earlier)
+                    signer = signer_for(earlier, security) if had_ended else security
+                    write_digests(path, signer, earlier, foreign)
             except BaseException as failure:
                 restore()
                 if folder.released and not folder.committed:
