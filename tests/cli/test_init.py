@@ -433,6 +433,16 @@ def test_ids_of_different_names_may_repeat_at_a_partner(place, folder, number):
     assert place.call("check", folder / "job.yaml").code == 0
 
 
+@pytest.mark.parametrize("written", ["{}", "K{}"])
+def test_many_rows_of_one_customer_refer_to_a_table_of_customers(place, folder, written):
+    """Whatever the column is called there; taken for the id of a table of one row each, it was refused."""
+    customers = {"client": [written.format(n) for n in range(900)], "usage": [n % 7 for n in range(900)]}
+    csv.write_csv(pa.table({**customers, "plan": [n % 5 for n in range(900)]}), folder / "telco.csv")
+    loans = {"loan": [f"A{n}" for n in range(600)], "customer_id": [written.format(n % 200) for n in range(600)]}
+    csv.write_csv(pa.table({**loans, "default": [n % 3 == 0 for n in range(600)]}), folder / "bank.csv")
+    assert "ids: customer_id of bank.csv refers to client of telco.csv" in place.call("init", folder, "--yes").out
+
+
 def test_ids_without_a_common_name_or_value_are_refused(place, folder):
     telco = folder / "telco.csv"
     head, *rows = telco.read_text().replace("id", "customer", 1).splitlines()

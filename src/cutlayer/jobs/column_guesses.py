@@ -144,12 +144,15 @@ def unique_columns(table: TableSummary) -> dict[str, pa.ChunkedArray]:
 
 
 def _repeating_columns(table: TableSummary) -> dict[str, pa.ChunkedArray]:
-    """Different values of columns that may be an id although some repeat: by their name, or of texts nearly none."""
+    """Different values of columns that may be an id although few repeat: texts, and numbers that are called an id.
+
+    Where many repeat, rows of the table may refer to those of another one: see `guessed_star`.
+    """
     source = open_source(table.config, table.path.name, table.path.name)
     columns = {
         name: values
         for name in table.columns
-        if _is_called_id(table, name) or (table.distinct[name] > 1 and not has_many_rows(table, name))
+        if table.distinct[name] > 1 and not has_many_rows(table, name)
         if (values := id_values(source, name)) is not None and (is_text(values.type) or _is_called_id(table, name))
     }
     return {name: pc.unique(column.drop_null()).cast(pa.string()) for name, column in columns.items()}
