@@ -220,6 +220,7 @@ def test_forgotten_rows_of_the_label_owner_and_of_a_partner(place: Place) -> Non
     tested = parquet.read_table(place.run_folder / "predictions.parquet").column(0).to_pylist()
     before = place.folder / "copy"
     place.run_folder.rename(before)
+    place.write(made)
     by_loan = dict(zip(given["bank"]["id"].to_pylist(), keys_of(given, TELCO), strict=True))
     known = set(given[TELCO]["number"].to_pylist())
     phone = next(by_loan[row] for row in map(int, tested) if by_loan[row] in known)
