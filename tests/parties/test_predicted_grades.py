@@ -145,7 +145,10 @@ def test_a_prediction_alone_is_within_limits(tmp_path: Path) -> None:
     job, run = trained(world, "one", FIRST, {"b": 1.0, "a": 0.1})
     copied = GIVEN[TELCO].set_column(1, "a", GIVEN[TELCO]["b"])
     for count in (1000, 1):
-        with pytest.raises(ConfigError, match=r"0\.1 of an attribute of a at most.*nothing was sent"):
+        with pytest.raises(
+            ConfigError,
+            match=r"0\.1 of an attribute of a at most.*predict without \w+, or train again.*nothing was sent",
+        ):
             predicted(job, run, LATER[:count], copied)
     with pytest.raises(ConfigError, match=r"0\.1 of an attribute of a at most"), served(job, run, copied):
         pass

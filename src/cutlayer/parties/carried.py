@@ -154,7 +154,7 @@ def check_names(encoder: Encoder, limits: Mapping[str, float], party: str) -> No
         raise ConfigError.expected(wanted, repr(column), did_you_mean(column, sorted(names)).removeprefix("; "))
 
 
-def check_limits(found: Carried, limits: Mapping[str, float], party: str) -> None:
+def check_limits(found: Carried, limits: Mapping[str, float], party: str, *, ended: bool = False) -> None:
     """Refuse grades that carry more of a column than its owner allows, before anything is sent.
 
     Args:
@@ -162,19 +162,25 @@ def check_limits(found: Carried, limits: Mapping[str, float], party: str) -> Non
         limits: Largest share of an attribute of a column, by name of the column; `other` for all others, by default
             `NEARLY` all that the noise of the draw lets through.
         party: Name of the party.
+        ended: Whether they are of a run that has ended, whose settings stay as they are.
 
     Raises:
         ConfigError: More is carried of a column.
     """
+    remedy = (
+        "lower grade_dp.epsilon or grades, leave columns that tell it out of features, or raise fit.limits"
+        if not ended
+        else f"predict without {party}, or train again with a lower epsilon or a higher fit.limits"
+    )
     default = limits.get("other", round(NEARLY * most_carried(found.epsilon, max(found.grades, 2)), 2))
     for each in found.attributes:
-        _check(each, found.attributes, each.share, limits.get(each.column, default), party, "")
+        _check(each, found.attributes, each.share, limits.get(each.column, default), party, remedy)
     beside = f" with those of {found.former} other releases of these rows"
     for each in found.together:
         limit = limits.get(each.column, limits.get("other"))
         # The default is of grades before they are drawn: what noise lets through depends on how they are joined.
         share, limit = (each.share, limit) if limit is not None else (each.undrawn or 0.0, default_of(each.alone))
-        _check(each, found.together, share, limit, party, beside)
+        _check(each, found.together, share, limit, party, remedy, beside)
 
 
 def default_of(alone: float) -> float:
@@ -187,16 +193,19 @@ def default_of(alone: float) -> float:
 
 
 def _check(
-    each: CarriedAttribute, every: Sequence[CarriedAttribute], share: float, limit: float, party: str, beside: str
+    each: CarriedAttribute,
+    every: Sequence[CarriedAttribute],
+    share: float,
+    limit: float,
+    party: str,
+    remedy: str,
+    beside: str = "",
 ) -> None:
     if share > limit:
         table = "; ".join(f"{other.attribute} {other.share:.2f}" for other in every[:5])
         wanted = f"{party}: grades that carry {limit:g} of an attribute of {each.column} at most{beside}"
-        remedy = (
-            f"lower grade_dp.epsilon or grades, leave columns that tell it out of features, or raise fit.limits "
-            f"(carried: {table}); nothing was sent"
-        )
-        raise ConfigError.expected(wanted, f"{share:.2f} of {each.attribute}", remedy)
+        said = f"{remedy} (carried: {table}); nothing was sent"
+        raise ConfigError.expected(wanted, f"{share:.2f} of {each.attribute}", said)
 
 
 def attributes_of(

@@ -84,5 +84,5 @@ def note_grades(
                 found = carried(whole.store, encoder, grades.grades, epsilon, own.bands)
                 found = beyond_chance(found, len(every.digests))
             found = with_former(found, whole.store, encoder, grades, former)
-            check_limits(found, checked_limits(job, party), party)
+            check_limits(found, checked_limits(job, party), party, ended=True)
         memory.keep(name, job.digest(), rows, own)
