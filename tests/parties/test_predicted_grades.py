@@ -25,6 +25,7 @@ from cutlayer.training.folder import RunFolder
 from cutlayer_serve.features import FeatureStore
 from cutlayer_serve.releases import OnlineReleases
 from cutlayer_serve.trained_party import TrainedParty
+from tests.models.estimator_rows import steps_that_find_a_xor_b
 from tests.parties.runs import ACTIVE
 from tests.parties.test_carried_together import GIVEN, TELCO, A, World, codes_store, found_in, made, share
 
@@ -32,6 +33,11 @@ pytestmark = pytest.mark.filterwarnings("ignore:labels of the same rows were dra
 FIRST, SECOND, LATER = np.arange(1000), np.arange(1000, 2000), np.arange(2000, 3000)
 OPEN = {"b": 1.0, "other": 1.0}
 LIMITS = {"b": 1.0, "other": 0.4}
+
+
+@pytest.fixture(autouse=True)
+def _enough_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps_that_find_a_xor_b(monkeypatch)
 
 
 def trained(world: World, label: str, rows: np.ndarray, limits: object = None) -> tuple[Job, Path]:
