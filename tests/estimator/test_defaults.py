@@ -149,8 +149,8 @@ def test_rows_of_another_table_are_drawn_anew_and_counted(graded: Any) -> None:
     assert most() == before + 1
     moved = model.predict_proba({name: table[1:3000] for name, table in X.items()})
     assert most() == before + 2
-    # About one row in a hundred has another grade: none of 2,999 would be the draws of before.
-    assert 0 < (moved != first[1:]).any(axis=1).mean() < 0.2
+    # A draw changes one grade in a hundred, and the models of the folds, which follow from ids, one in some six.
+    assert 0 < (moved != first[1:]).any(axis=1).mean() < 0.5
 
 
 def test_the_undefended_setting_is_one_argument_away() -> None:
