@@ -29,6 +29,7 @@ from cutlayer.data.encoding import Encoder, chosen_kind
 from cutlayer.data.faults import fault
 from cutlayer.data.feature_columns import feature_names, without_nan
 from cutlayer.data.forgotten import FORGOTTEN, ForgottenRows
+from cutlayer.data.id_index import IdIndex
 from cutlayer.data.ids import Digests, as_values, plain_digests, spellings
 from cutlayer.data.labels import Labels, check_training_labels, encode_labels
 from cutlayer.data.packed import packed
@@ -226,9 +227,7 @@ class PartyTable:
 
     def rows_of(self, digests: Digests) -> Positions:
         """Row numbers in this table of the rows with some ids, int64 (m,), by their digests, uint8 (m, 16)."""
-        stated = as_values(self.digests)
-        order = np.argsort(stated)
-        return order[np.searchsorted(stated, as_values(digests), sorter=order)]
+        return IdIndex(self.digests).find(digests)
 
     def graded(self, digests: Digests) -> Digests:
         """Digests by which grades of rows are drawn and counted, uint8 (m, 16): the same however an id is written.

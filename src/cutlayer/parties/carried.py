@@ -22,7 +22,7 @@ from cutlayer.storage.row_arrays import chunks_of
 LEAST, LEAST_SHARE = 50, 0.1
 """Least number of rows that have an attribute, and that lack it, and their share of few rows: of fewer, chance alone
 carries much. A release of few rows has attributes all the same, or small ones would pass every limit one by one."""
-FEWEST, UNLIKELY = 5, 1e-6
+MIN_RARE_ROWS, MAX_CHANCE = 5, 1e-6
 """Number of rows from which on fewer have an attribute all the same, by what grades carry of it beyond chance: that is
 what they carry at random of one in a million of such attributes, so that none of many rare values has a share."""
 NEARLY = 0.95
@@ -79,12 +79,12 @@ def carried(
     noise = channel(epsilon, bands)
     sizes = np.bincount(grades, minlength=bands).astype(np.float64)
     least = least_rows(sizes.sum())
-    chance = chdtri(bands - 1, UNLIKELY) / (2 * np.log(2) * sizes.sum())  # bits, by Wilks 1938
+    chance = chdtri(bands - 1, MAX_CHANCE) / (2 * np.log(2) * sizes.sum())  # bits, by Wilks 1938
     best: dict[str, CarriedAttribute] = {}
     for column, names, counts in attributes_of(store, encoder, grades, bands):
         have = counts.sum(axis=1)
         few = np.minimum(have, sizes.sum() - have)
-        some = np.flatnonzero(few >= min(FEWEST, least))
+        some = np.flatnonzero(few >= min(MIN_RARE_ROWS, least))
         if not len(some):
             continue
         known, entropy = share_of(sizes, counts[some], [noise])
@@ -172,15 +172,25 @@ def check_limits(found: Carried, limits: Mapping[str, float], party: str, *, end
         if not ended
         else f"predict without {party}, or train again with a lower epsilon or a higher fit.limits"
     )
+
+    def check(
+        each: CarriedAttribute, every: Sequence[CarriedAttribute], share: float, limit: float, of: str = ""
+    ) -> None:
+        if share > limit:
+            table = "; ".join(f"{other.attribute} {other.share:.2f}" for other in every[:5])
+            wanted = f"{party}: grades that carry {limit:g} of an attribute of {each.column} at most{of}"
+            said = f"{remedy} (carried: {table}); nothing was sent"
+            raise ConfigError.expected(wanted, f"{share:.2f} of {each.attribute}", said)
+
     default = limits.get("other", round(NEARLY * most_carried(found.epsilon, max(found.grades, 2)), 2))
     for each in found.attributes:
-        _check(each, found.attributes, each.share, limits.get(each.column, default), party, remedy)
+        check(each, found.attributes, each.share, limits.get(each.column, default))
     beside = f" with those of {found.former} other releases of these rows"
     for each in found.together:
         limit = limits.get(each.column, limits.get("other"))
         # The default is of grades before they are drawn: what noise lets through depends on how they are joined.
         share, limit = (each.share, limit) if limit is not None else (each.undrawn or 0.0, default_of(each.alone))
-        _check(each, found.together, share, limit, party, remedy, beside)
+        check(each, found.together, share, limit, beside)
 
 
 def default_of(alone: float) -> float:
@@ -190,22 +200,6 @@ def default_of(alone: float) -> float:
     [0.5, 0.8, 0.95, 1.0]
     """
     return round(min(alone + MAX_ADDED, max(NEARLY, alone + MAX_ADDED_TO_MUCH)), 2)
-
-
-def _check(
-    each: CarriedAttribute,
-    every: Sequence[CarriedAttribute],
-    share: float,
-    limit: float,
-    party: str,
-    remedy: str,
-    beside: str = "",
-) -> None:
-    if share > limit:
-        table = "; ".join(f"{other.attribute} {other.share:.2f}" for other in every[:5])
-        wanted = f"{party}: grades that carry {limit:g} of an attribute of {each.column} at most{beside}"
-        said = f"{remedy} (carried: {table}); nothing was sent"
-        raise ConfigError.expected(wanted, f"{share:.2f} of {each.attribute}", said)
 
 
 def attributes_of(

@@ -38,7 +38,7 @@ def k_means(points: Tensor, clusters: int, seed: int = 0) -> Tensor:
 
 
 def frequent_centres(points: Tensor, clusters: int, least: float, seed: int = 0) -> Tensor:
-    """`k_means`, without the centres that are the nearest of few points: what they stand for would be told by itself.
+    """`k_means`, without centres that are the nearest of few points, which each of them would identify.
 
     Args:
         points: As in `k_means`.
