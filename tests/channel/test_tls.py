@@ -463,9 +463,9 @@ def test_a_party_that_ended_before_its_link_says_so_and_may_come_again(made):
     at_bank = []
     ended = "it ended before it connected, and its output says why; it may be started again"
     with served(made, notify=at_bank.append) as bank:
-        with ClientLink(bank.address, "telco", "bank", security=made.security("telco")) as link:
-            with pytest.raises(ProtocolError, match=f"bank says: {ended}"):
-                link.greet(**{ENDED: "the limit 0.05 of health, which nobody else may read"})
+        link = ClientLink(bank.address, "telco", "bank", security=made.security("telco"))
+        with link, pytest.raises(ProtocolError, match=f"bank says: {ended}"):
+            link.greet(**{ENDED: "the limit 0.05 of health, which nobody else may read"})
         assert at_bank == [f"telco at 127.0.0.1 cannot join: {ended}"]
         with pytest.raises(PeerLost, match=f"within 0 s; telco cannot join: {ended}"):
             bank.wait_for_peers(0)
