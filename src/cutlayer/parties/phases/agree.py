@@ -139,7 +139,8 @@ def follow(side: PassiveSide) -> Generator[Port, Message, None]:
         raise ConfigError.expected("a pilot of rows with one id", got, "name one column as id, or run the whole job")
     side.pilot = torch.from_numpy(pilot_rows(ids, key, pilot)) if pilot else None
     begun = BegunTable(side.checkpoints, resume=local.resume, pilot=pilot)
-    prepared = local.table.prepare(agreement.positions, train, local.data / local.name, begun.check_columns)
+    folder, joined = local.data / local.name, local.grades is not None
+    prepared = local.table.prepare(agreement.positions, train, folder, begun.check_columns, by_values=joined)
     order = order_with_batches(job, prepared.order_digest, side.schedule)
     side.setup = PassiveSetup(job, local, side.split, prepared, port, order, side.pilot)
     yield from agree_order_passive(port, ids, side.setup.bottom.width, key.hex() if pilot else "")
