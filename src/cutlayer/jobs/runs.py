@@ -268,27 +268,26 @@ class Execution:
         """Train what this run is compared with besides other runs of the protocol."""
         job, folder, progress, active = self.job, self.folder, self.progress, trained.active
         trained_run = Run(job, folder, classes=active.task.classes)
-        stores, truth = trained_run.stores, trained_run.truth
         wanted: dict[RunId, dict[str, Store]] = {}
         if "centralised" in job.compare:
-            wanted[RunId(RunKind.CENTRALISED)] = stores
+            wanted[RunId(RunKind.CENTRALISED)] = trained_run.stores
         alone = RunId(RunKind.ALONE, (job.active,))
-        if "alone" in job.compare and job.active in stores:
-            wanted[alone] = {job.active: stores[job.active]}
+        if "alone" in job.compare and active.fit is None and job.active in trained_run.stores:
+            wanted[alone] = {job.active: trained_run.stores[job.active]}
         if "retrained" in job.compare:
-            wanted |= dict(retrained_stores(job, stores))
+            wanted |= dict(retrained_stores(job, trained_run.stores))
         if active.fit is not None:
             wanted.pop(alone, None)  # a fitted model has one of its own, which was chosen for itself
         keys = starting_keys(folder.path, job.parties) if wanted else {}
         for run, chosen in wanted.items():
             progress.stage(run.label)
-            yield run, train_reference(job, chosen, active, truth, keys)
+            yield run, train_reference(job, chosen, active, trained_run.truth, keys)
         if "boosting" in job.compare:
             run = RunId(RunKind.BOOSTING)
             progress.stage(run.label)
-            trees = fit_reference(BOOSTING, stores, active.task, truth, active.split, active.part, job.train.seed)
-            yield run, trees
-        for absent in finetuned_sets(job, stores) if "finetuned" in job.compare else ():
+            stores, truth, seed = trained_run.stores, trained_run.truth, job.train.seed
+            yield run, fit_reference(BOOSTING, stores, active.task, truth, active.split, active.part, seed)
+        for absent in finetuned_sets(job, trained_run.stores) if "finetuned" in job.compare else ():
             run = RunId(RunKind.FINETUNED, absent)
             progress.stage(run.label)
             yield run, finetune_top(trained_run, absent)
