@@ -114,3 +114,21 @@ def test_threads_give_results_in_order_and_the_first_error(monkeypatch: pytest.M
     assert workers.in_threads(work, [5, 2]) == [2, 5]
     with pytest.raises(ZeroDivisionError):
         workers.in_threads(work, [0, 1])
+
+
+def test_a_bound_is_of_the_thread_that_sets_it_and_of_those_that_work_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(workers, "usable_cores", lambda: 5)
+    both = threading.Barrier(2, timeout=20)
+
+    def work(_: int) -> int:
+        both.wait()
+        return workers.equal_threads()
+
+    found: list[int] = []
+    with workers.at_most(2):
+        assert workers.in_threads(work, [0, 1]) == [2, 2]
+        other = threading.Thread(target=lambda: found.append(workers.equal_threads()))
+        other.start()
+        other.join()
+    assert found == [5]
