@@ -124,6 +124,10 @@ def measured(
                 raw["parties"]["bank"]["audit"] = {"attacks": ["sent_labels"]}
             attacks = [] if seed else ["inversion"]
             raw["parties"]["partner"] |= {"fit": {"kind": "grade", **(fit or {})}, "audit": {"attacks": attacks}}
+            if "epsilon" in (fit or {}):  # a private fit reads numbers as they are
+                features = raw["parties"]["partner"].get("features") or {}
+                fixed = {"scale": "none", "missing": "zero"}
+                raw["parties"]["partner"]["features"] = {**features, "numbers": fixed}
             raw["parties"]["partner"]["privacy"] = {"grade_dp": {"epsilon": epsilon}}
             raw["model"]["bottom"]["partner"] = {"kind": "grade", "least_rows": 0}
             line[f"{epsilon:g}"] = _graded(ran(raw, folder / f"grade-{epsilon:g}"))
