@@ -75,8 +75,8 @@ class Composition:
     def auc_bound(self) -> float | None:
         """ROC AUC of the best test between two values of one row, all else known: of Gaussian releases and one draw.
 
-        A draw at eps reveals no more than an answer of two at eps, whose best test has the AUC 1 / (1 + e^-eps). Its log
-        likelihood ratios, eps and -eps, add to those of the releases, of which a difference is N(mu^2, 2 mu^2).
+        A draw at eps reveals no more than an answer of two at eps, whose best test has the AUC 1 / (1 + e^-eps). Its
+        log likelihood ratios, eps and -eps, add to those of the releases, whose difference is N(mu^2, 2 mu^2).
         """
         if sum(count for _, count in self.draws) > 1:
             return None

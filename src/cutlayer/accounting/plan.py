@@ -41,8 +41,8 @@ class PrivateFit:
 
     Attributes:
         mu: Parameter of Gaussian differential privacy of its noisy sums, above 0.
-        delta: Delta of the epsilon that it is calibrated to. A tenth bounds the probability that a value of one row alone
-            passes for a frequent one, outside of which the sums are as private as `mu` says.
+        delta: Delta of the epsilon that it is calibrated to. A tenth bounds the probability that a value of one row
+            alone passes for a frequent one, outside of which the sums are as private as `mu` says.
     """
 
     mu: float

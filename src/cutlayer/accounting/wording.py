@@ -153,9 +153,9 @@ def _grade(event: RandomizedGrade) -> str:
     fit = event.fit
     fitted = f", and of its model by noisy sums of mu {fit.mu:.4g}, which a row moves" if fit is not None else ""
     return (
-        f"differential privacy of eps {event.eps * event.draws:g} of a row's grade{fitted} (neighbours differ in one row's "
-        f"features, replaced by others; randomised response, {often}; given which ids get another grade later, which "
-        "shows; rows without ids are drawn once for each table that is predicted), "
+        f"differential privacy of eps {event.eps * event.draws:g} of a row's grade{fitted} (neighbours differ in one "
+        f"row's features, replaced by others; randomised response, {often}; given which ids get another grade later, "
+        "which shows; rows without ids are drawn once for each table that is predicted), "
         f"{event.condition}; {chosen}"
     )
 

@@ -1,13 +1,13 @@
-"""An additive model by noisy sums: differentially private in one row's columns, whatever its target is and who knows it.
+"""An additive model by noisy sums: differentially private in one row's columns, whatever its target is.
 
 All that depends on columns are counts of rows, and sums of residuals, in the cells of one column, plus Gaussian noise.
 A replaced row leaves one cell and enters another, by 1 or by a residual of a range of length 1. So the sums of one
-column move by the square root of 2 at most, whatever the values: rare, missing, extreme or new. All else is computed from
-these noisy numbers, the targets and the number of rows.
+column move by the square root of 2 at most, whatever the values: rare, missing, extreme or new. All else is computed
+from these noisy numbers, the targets and the number of rows.
 
 Columns become cells by noisy counts too. Of a category, values of many rows have a cell each, and all others share one,
-with those that no row has. Numbers are divided by their binary digits, where there are many rows, so that an edge is one
-of the same floating-point numbers for any table.
+with those that no row has. Numbers are divided by their binary digits, where there are many rows, so that an edge is
+one of the same floating-point numbers for any table.
 
 Reference: Nori, Caruana, Bu, Shen and Kulkarni 2021, *Accuracy, interpretability, and differential privacy via
 explainable boosting* (ICML), algorithm 2, for noisy sums of residuals of one column after the other; Korolova,
@@ -35,7 +35,7 @@ _DIGITS, _AT_ONCE = 24, 3
 """Binary digits by which numbers are divided, sign, exponent and 15 of the fraction, and how many of them at a time."""
 _SPLIT, _LEAST = 30, 80
 """A cell of more than one in so many rows is divided, and one of fewer than one in so many joins its neighbour."""
-_COUNTED = 0.5
+_COUNTED = 0.2
 """Squared parameter of a column's counts, where that of its residuals is 1."""
 _MAX_WEIGHT = 4.0
 
@@ -44,8 +44,8 @@ _MAX_WEIGHT = 4.0
 class NoisySums:
     """Sums over the rows in each cell of a column, with Gaussian noise.
 
-    Each call is one Gaussian mechanism of L2 sensitivity `SENSITIVITY`, chosen by what earlier ones gave. Sums are whole
-    multiples of a power of two, and so is the noise, which makes them as exact as those of `kernels.noise.lattice`.
+    Each call is one Gaussian mechanism of L2 sensitivity `SENSITIVITY`, chosen by what earlier ones gave. Sums are
+    whole multiples of a power of two, and so is the noise: they are as exact as those of `kernels.noise.lattice`.
 
     Attributes:
         key: 32 bytes, of these rows and targets alone.

@@ -68,9 +68,9 @@ class GradeFit(GradeLimits):
             the drawn labels are worth 16,000 informative rows.
         least_z: By how many standard errors the scores must rank the drawn labels better than chance. Below, the grades
             would carry little of use to the label owner, and the labels may be none: they are refused.
-        epsilon: Privacy of one row's columns in the model and the borders of its grades, with `delta`: a single additive
-            model by noisy sums, of two classes or a number. Without it grades of other rows may say of a row what no
-            epsilon bounds. 2 is a start for 10,000 rows. It needs columns of `features` that no row has a part in.
+        epsilon: Privacy of a row's columns in the model and the borders of its grades: a single additive model by noisy
+            sums, of two classes or a number. Without it the grades of other rows may say of a row what no epsilon
+            bounds. 2 is a start for 10,000 rows. It needs `features` whose scales no row decides on.
         delta: Delta of `epsilon`, below 1 / rows.
     """
 
@@ -81,7 +81,7 @@ class GradeFit(GradeLimits):
     folds: int | None = Field(default=None, ge=2, le=20, strict=True)
     least_z: float = Field(default=3.0, ge=0)
     epsilon: float | None = Field(default=None, gt=0, le=50, strict=True)
-    delta: float = Field(default=1e-6, gt=0, le=1e-3)
+    delta: float = Field(default=1e-5, gt=0, le=1e-3)
 
     def _faults(self) -> Iterator[str]:
         if self.epsilon is not None and {"candidates", "folds"} & self.model_fields_set:

@@ -1,23 +1,25 @@
-"""A party's model of drawn labels that is differentially private in one row's columns, and so are its grades' borders."""
+"""A party's model of drawn labels, and borders of its grades, differentially private in one row's columns."""
 
 from __future__ import annotations
 
 import math
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from cutlayer.accounting.plan import PrivateFit
 from cutlayer.errors import ConfigError
-from cutlayer.kernels.fits.private_additive import NoisySums, fit_additive, frequent_codes, number_edges
+from cutlayer.kernels.fits.private_additive import SENSITIVITY, NoisySums, fit_additive, frequent_codes, number_edges
 from cutlayer.kernels.noise.aes import derive
 from cutlayer.models.bottom_fits.base import DrawnLabels, TrainingColumns
 from cutlayer.models.top_estimators.additive import AdditivePart
 from cutlayer.models.top_estimators.head import Head
 
-ENCODING, SCORES = 0.3, 0.1
-"""Shares of the squared parameter that the cells of columns, and the histogram of scores, cost; the fit has the rest."""
+CODES, NUMBERS, SCORES = 0.15, 0.3, 0.1
+"""Shares of the squared parameter that the cells of columns cost, were all categories, or all numbers, and that the
+histogram of scores costs; the fit has the rest."""
 CELLS = 128
 """Number of cells of the histogram of scores."""
 _LEAST_SLOPE = 0.01
@@ -43,7 +45,7 @@ def fit_private(fit: PrivateFit, columns: TrainingColumns, rows: Tensor) -> tupl
         ConfigError: No labels, or those of more than two classes.
 
     Guarantee: (epsilon, delta)-differential privacy of one row's columns, as `fit` states, for all that is returned.
-    Neighbours differ in one row's columns, replaced. Whoever chose the labels, the ids and all other rows may know them.
+    Neighbours differ in one row's columns, replaced. Who reads it may know labels, ids and all other rows.
     """
     drawn, inputs = columns.labels, columns.inputs
     if drawn is None or (drawn.classes > 2 and not drawn.are_numbers):
@@ -53,19 +55,20 @@ def fit_private(fit: PrivateFit, columns: TrainingColumns, rows: Tensor) -> tupl
     codes, numbers = (part.contiguous().numpy() for part in columns.gather(rows))
     content = [part.reshape(-1).view(np.uint8).data for part in (rows.numpy(), codes, numbers)]
     sums = NoisySums(derive(columns.key, b"private fit", *content))
-    each = fit.mu * math.sqrt(ENCODING / max(1, codes.shape[1] + numbers.shape[1]))
+    share = fit.mu / math.sqrt(codes.shape[1] + numbers.shape[1])
     tail = _tail(fit.slack / max(1, codes.shape[1]))
     of_code = [
-        frequent_codes(column.astype(np.int64), size, each, tail, sums)
+        frequent_codes(column.astype(np.int64), size, share * math.sqrt(CODES), tail, sums)
         for column, size in zip(codes.T, inputs.cardinalities, strict=True)
     ]
-    edges = [number_edges(column, each, sums) for column in numbers.T]
+    edges = [number_edges(column, share * math.sqrt(NUMBERS), sums) for column in numbers.T]
     cells = [cell[column] for cell, column in zip(of_code, codes.T, strict=True)]
     cells += [np.searchsorted(ends, column, side="right") for ends, column in zip(edges, numbers.T, strict=True)]
     sizes = [*(int(cell.max()) + 1 for cell in of_code), *(len(ends) + 1 for ends in edges)]
     targets = drawn.values.numpy() / (drawn.classes - 1)
-    spent = fit.mu * math.sqrt(1 - ENCODING - SCORES)
-    start, weights, spread = fit_additive(np.stack(cells, axis=1), sizes, targets, _rate(drawn), spent, sums)
+    encoding = share**2 * (CODES * len(of_code) + NUMBERS * len(edges))
+    left = math.sqrt(fit.mu**2 * (1 - SCORES) - encoding)
+    start, weights, spread = fit_additive(np.stack(cells, axis=1), sizes, targets, _rate(drawn), left, sums)
     by_code = [weight[cell] for weight, cell in zip(weights, of_code, strict=False)]
     by_interval = list(zip(edges, weights[len(of_code) :], strict=True))
     head = Head.of([AdditivePart.of(start, by_code, by_interval, 0 if drawn.are_numbers else 2)], [1.0], None)
@@ -77,20 +80,21 @@ def fit_private(fit: PrivateFit, columns: TrainingColumns, rows: Tensor) -> tupl
     mu = fit.mu * math.sqrt(SCORES)
     counts = sums.of(at, 2 * CELLS, mu)
     # Cells of no row would together have many: only what is beyond noise counts.
-    counts = np.where(counts > 2 * math.sqrt(2) / mu, counts, 0).round().astype(np.int64)
+    rows_of = np.where(counts > 2 * SENSITIVITY / mu, counts, 0).round().astype(np.int64)
     middles = np.repeat((borders[1:] + borders[:-1]) / 2, 2)
-    scores = torch.from_numpy(np.repeat(middles, counts))[:, None]
-    return head, scores, torch.from_numpy(np.repeat(np.arange(2 * CELLS) % 2, counts))
+    scores = torch.from_numpy(np.repeat(middles, rows_of))[:, None]
+    return head, scores, torch.from_numpy(np.repeat(np.arange(2 * CELLS) % 2, rows_of))
 
 
-def _scores(head: Head, codes: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+def _scores(head: Head, codes: npt.NDArray[np.int32], numbers: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
     from cutlayer.models.grade import score_of
 
     pieces = [
         score_of(head(torch.from_numpy(codes[at : at + 8192]).long(), torch.from_numpy(numbers[at : at + 8192])))
         for at in range(0, len(codes), 8192)
     ]
-    return torch.cat(pieces)[:, 0].numpy()
+    found: npt.NDArray[np.float64] = torch.cat(pieces)[:, 0].numpy()
+    return found
 
 
 def _rate(drawn: DrawnLabels) -> tuple[float, float]:
