@@ -1,4 +1,4 @@
-"""`python -m benchmarks grades --study private --data DIR`: what a private fit keeps of what grades of a plain one keep.
+"""`python -m benchmarks grades --study private --data DIR`: what private fits keep of what plain ones do.
 
 A gradient boosting of the label owner's columns predicts the test rows: alone, with the partner's columns, with drawn
 grades of the plain fit, and with those of private fits. No job is run, and nothing is attacked.

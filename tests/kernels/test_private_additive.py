@@ -113,7 +113,7 @@ def test_a_value_of_one_row_passes_with_the_stated_probability_at_most() -> None
         frequent_codes(np.zeros(1, np.int64), 1, 0.5, tail, NoisySums(trial.to_bytes(32, "big")))[0]
         for trial in range(4000)
     ]
-    assert np.mean(passed) == pytest.approx(stats.norm.sf(tail), abs=4 * math.sqrt(0.0228 / 4000))
+    assert stats.norm.sf(tail) / 4 < np.mean(passed) < stats.norm.sf(tail)  # some less, since noise is rounded
 
 
 def test_rare_and_absent_codes_share_a_cell() -> None:

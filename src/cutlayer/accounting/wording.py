@@ -151,7 +151,10 @@ def _grade(event: RandomizedGrade) -> str:
     often += f"; changed rows of {event.unseen} releases by batches are not counted" * bool(event.unseen)
     chosen = MALICIOUS if event.condition == "unconditional" else CHOSEN
     fit = event.fit
-    fitted = f", and of its model by noisy sums of mu {fit.mu:.4g}, which a row moves" if fit is not None else ""
+    fitted = ""
+    if fit is not None:
+        known = "given types of columns, and which have more values than max_codes"
+        fitted = f", and Gaussian differential privacy of mu {fit.mu:.4g} of its model, {known}"
     return (
         f"differential privacy of eps {event.eps * event.draws:g} of a row's grade{fitted} (neighbours differ in one "
         f"row's features, replaced by others; randomised response, {often}; given which ids get another grade later, "

@@ -124,7 +124,7 @@ def frequent_codes(codes: Integers, size: int, mu: float, tail: float, sums: Noi
         tail: Standard deviations of noise by which a count must exceed 1, which is that of a code of one row alone.
         sums: Where the counts come from.
     """
-    frequent = sums.of(codes, size, mu) > 1 + tail * SENSITIVITY / mu
+    frequent = sums.of(codes, size, mu) > 1.5 + tail * SENSITIVITY / mu  # noise is rounded, by a half at most
     return np.where(frequent, np.cumsum(frequent), 0)
 
 

@@ -68,9 +68,9 @@ class GradeFit(GradeLimits):
             the drawn labels are worth 16,000 informative rows.
         least_z: By how many standard errors the scores must rank the drawn labels better than chance. Below, the grades
             would carry little of use to the label owner, and the labels may be none: they are refused.
-        epsilon: Privacy of a row's columns in the model and the borders of its grades: a single additive model by noisy
-            sums, of two classes or a number. Without it the grades of other rows may say of a row what no epsilon
-            bounds. 2 is a start for 10,000 rows. It needs `features` whose scales no row decides on.
+        epsilon: Privacy of a row's columns in the model and the borders of its grades. The model is a single additive
+            one, by noisy sums, of two classes or a number. Without an epsilon, grades of other rows may say of a row
+            what nothing bounds. 2 is a start for 10,000 rows. It needs `features` whose scales no row decides on.
         delta: Delta of `epsilon`, below 1 / rows.
     """
 
@@ -349,12 +349,14 @@ def _fits(settings: GradeFit, rows: int, classes: int, threads: int, *, are_many
 
 
 def check_grade(settings: GradeFit, columns: TrainingColumns) -> None:
-    """Refuse a single column without a limit that allows it, before any label is sent.
+    """Refuse a single column without a limit that allows it, and a private fit of images, before any label is sent.
 
     Raises:
-        ConfigError: There is one column alone.
+        ConfigError: There is one column alone, or an image.
     """
     inputs = columns.inputs
+    if settings.epsilon is not None and inputs.image is not None:
+        raise ConfigError.expected("numbers and categories for fit.epsilon", "an image", "leave fit.epsilon out")
     if len(inputs.cardinalities) + inputs.numbers == 1 and inputs.image is None and not settings.limits:
         wanted = "more than one column, of which a grade is a summary, or limits that allow it"
         got = "one: a grade of it is nearly that column, which the default limit refuses once labels were sent"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -16,6 +15,7 @@ from cutlayer.kernels.noise.aes import derive
 from cutlayer.models.bottom_fits.base import DrawnLabels, TrainingColumns
 from cutlayer.models.top_estimators.additive import AdditivePart
 from cutlayer.models.top_estimators.head import Head
+from cutlayer.models.top_estimators.rows import FitRows
 
 CODES, NUMBERS, SCORES = 0.15, 0.3, 0.1
 """Shares of the squared parameter that the cells of columns cost, were all categories, or all numbers, and that the
@@ -47,6 +47,10 @@ def fit_private(fit: PrivateFit, columns: TrainingColumns, rows: Tensor) -> tupl
     Guarantee: (epsilon, delta)-differential privacy of one row's columns, as `fit` states, for all that is returned.
     Neighbours differ in one row's columns, replaced. Who reads it may know labels, ids and all other rows.
     """
+    from scipy.special import ndtri
+
+    from cutlayer.models.grade import score_of
+
     drawn, inputs = columns.labels, columns.inputs
     if drawn is None or (drawn.classes > 2 and not drawn.are_numbers):
         got = "none" if drawn is None else f"{drawn.classes} classes"
@@ -56,7 +60,7 @@ def fit_private(fit: PrivateFit, columns: TrainingColumns, rows: Tensor) -> tupl
     content = [part.reshape(-1).view(np.uint8).data for part in (rows.numpy(), codes, numbers)]
     sums = NoisySums(derive(columns.key, b"private fit", *content))
     share = fit.mu / math.sqrt(codes.shape[1] + numbers.shape[1])
-    tail = _tail(fit.slack / max(1, codes.shape[1]))
+    tail = -float(ndtri(fit.slack / max(1, codes.shape[1])))
     of_code = [
         frequent_codes(column.astype(np.int64), size, share * math.sqrt(CODES), tail, sums)
         for column, size in zip(codes.T, inputs.cardinalities, strict=True)
@@ -73,28 +77,18 @@ def fit_private(fit: PrivateFit, columns: TrainingColumns, rows: Tensor) -> tupl
     by_interval = list(zip(edges, weights[len(of_code) :], strict=True))
     head = Head.of([AdditivePart.of(start, by_code, by_interval, 0 if drawn.are_numbers else 2)], [1.0], None)
 
-    predicted = _scores(head, codes, numbers)
+    rows_of = FitRows(codes.astype(np.int64), numbers, inputs.cardinalities, drawn.values.numpy(), 2)
+    predicted = score_of(torch.from_numpy(head.predicted(rows_of)))[:, 0].numpy()
     borders = np.linspace(start - 3 * spread, start + 3 * spread, CELLS + 1)
     above = targets > targets.mean()
     at = 2 * np.searchsorted(borders[1:-1], predicted, side="right") + above
     mu = fit.mu * math.sqrt(SCORES)
     counts = sums.of(at, 2 * CELLS, mu)
     # Cells of no row would together have many: only what is beyond noise counts.
-    rows_of = np.where(counts > 2 * SENSITIVITY / mu, counts, 0).round().astype(np.int64)
+    found = np.where(counts > 2 * SENSITIVITY / mu, counts, 0).round().astype(np.int64)
     middles = np.repeat((borders[1:] + borders[:-1]) / 2, 2)
-    scores = torch.from_numpy(np.repeat(middles, rows_of))[:, None]
-    return head, scores, torch.from_numpy(np.repeat(np.arange(2 * CELLS) % 2, rows_of))
-
-
-def _scores(head: Head, codes: npt.NDArray[np.int32], numbers: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
-    from cutlayer.models.grade import score_of
-
-    pieces = [
-        score_of(head(torch.from_numpy(codes[at : at + 8192]).long(), torch.from_numpy(numbers[at : at + 8192])))
-        for at in range(0, len(codes), 8192)
-    ]
-    found: npt.NDArray[np.float64] = torch.cat(pieces)[:, 0].numpy()
-    return found
+    scores = torch.from_numpy(np.repeat(middles, found))[:, None]
+    return head, scores, torch.from_numpy(np.repeat(np.arange(2 * CELLS) % 2, found))
 
 
 def _rate(drawn: DrawnLabels) -> tuple[float, float]:
@@ -103,10 +97,3 @@ def _rate(drawn: DrawnLabels) -> tuple[float, float]:
         return 1.0, 0.0
     offset = min(float(drawn.transition[0, 1]), (1 - _LEAST_SLOPE) / 2)
     return 1 - 2 * offset, offset
-
-
-def _tail(probability: float) -> float:
-    """Standard deviations that a normal number exceeds with a probability."""
-    from scipy.special import ndtri
-
-    return -float(ndtri(probability))
