@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -66,6 +68,51 @@ def test_the_best_test_on_all_sums_stays_below_the_bound(noise: float, monkeypat
     found = roc_auc_score(truth, scores)
     assert (found > bound + 0.02) == (noise < 1)
     assert found > 0.62  # the attack works
+
+
+def replayed(columns: TrainingColumns, monkeypatch: pytest.MonkeyPatch, given: list[Any] | None) -> list[Any]:
+    """Exact sums, what was given in place of them, and the parameter, of each call; of a path that was given before."""
+    calls: list[Any] = []
+    plain = NoisySums.of
+
+    def of(self: NoisySums, cells: Any, size: int, mu: float, values: Any = None) -> Any:
+        inside = cells >= 0
+        exact = np.bincount(cells[inside], None if values is None else values[inside], size)
+        noisy = plain(self, cells, size, mu, values) if given is None else given[len(calls)][1]
+        calls.append((exact, noisy, mu))
+        return noisy
+
+    with monkeypatch.context() as patched:
+        patched.setattr(NoisySums, "of", of)
+        fit_private(FIT, columns, columns.rows)
+    return calls
+
+
+@pytest.mark.parametrize("are_numbers", [False, True])
+def test_no_neighbour_moves_any_sum_of_a_fit_by_more_than_the_sensitivity(
+    monkeypatch: pytest.MonkeyPatch, *, are_numbers: bool
+) -> None:
+    """With all that earlier sums gave as it was: a row of rare, new, missing and extreme values, of either label."""
+    draw = np.random.default_rng(6)
+    codes = torch.from_numpy(draw.choice([0, 2, 3], (400, 2)).astype(np.int32))
+    numbers = torch.from_numpy(draw.choice([0.0, 1.0, 5.0], (400, 2)).astype(np.float32))
+    labels = torch.from_numpy(draw.integers(0, 5 if are_numbers else 2, 400))
+    drawn = DrawnLabels(labels, 2.0, 5 if are_numbers else 2, are_numbers)
+
+    def calls(some: Tensor, values: Tensor, given: list[Any] | None) -> list[Any]:
+        columns = replace(columns_of(some, values, labels, bytes(32)), labels=drawn)
+        return replayed(columns, monkeypatch, given)
+
+    path, largest = calls(codes, numbers, None), 0.0
+    assert sum(mu**2 for *_, mu in path) == pytest.approx(FIT.mu**2, rel=0.06)  # fewer divisions cost less
+    assert sum(mu**2 for *_, mu in path) <= FIT.mu**2 * (1 + 1e-9)
+    for row, code, value in product((0, 1, 2, 3), (0, 1, 2, 5), (0.0, -3e38, 3e38, 5.0, float("nan"))):
+        some, values = codes.clone(), numbers.clone()
+        some[row], values[row] = code, value
+        moved = [np.linalg.norm(a - b) for (a, *_), (b, *_) in zip(path, calls(some, values, path), strict=True)]
+        assert max(moved) <= math.sqrt(2) + 1e-9
+        largest = max(largest, *moved)
+    assert largest == pytest.approx(math.sqrt(2))
 
 
 def fitted(key: bytes = bytes(32), **options: Any) -> tuple[GradeBottom, Tensor, Tensor, Tensor]:
