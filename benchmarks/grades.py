@@ -53,8 +53,9 @@ ORDER = (
     *("adult", "bank", "credit", "bank-2000", "credit-1000", "adult-2000", "motor", "friedman", "diabetes", "breast"),
     *("iris", "wine", "limit", "movies"),
 )
-STUDIES = ("tables", "rule", "front", "demo", "draws")
-"""What each data set keeps; the loss by informative rows; other releases beside grades; the demo's table; the draw."""
+STUDIES = ("tables", "rule", "front", "demo", "draws", "private")
+"""What each data set keeps; the loss by informative rows; other releases beside grades; the demo's table; the draw;
+a private fit."""
 RESULTS = Path(__file__).parent / "results" / "grades.jsonl"
 TABLES = (*ORDER, *(name for name in LOADERS if name not in ORDER))
 
@@ -124,6 +125,10 @@ def measured(
                 raw["parties"]["bank"]["audit"] = {"attacks": ["sent_labels"]}
             attacks = [] if seed else ["inversion"]
             raw["parties"]["partner"] |= {"fit": {"kind": "grade", **(fit or {})}, "audit": {"attacks": attacks}}
+            if "epsilon" in (fit or {}):  # a private fit reads numbers as they are
+                features = raw["parties"]["partner"].get("features") or {}
+                fixed = {"scale": "none", "missing": "zero"}
+                raw["parties"]["partner"]["features"] = {**features, "numbers": fixed}
             raw["parties"]["partner"]["privacy"] = {"grade_dp": {"epsilon": epsilon}}
             raw["model"]["bottom"]["partner"] = {"kind": "grade", "least_rows": 0}
             line[f"{epsilon:g}"] = _graded(ran(raw, folder / f"grade-{epsilon:g}"))
@@ -286,7 +291,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _other_study(given: argparse.Namespace, lines: list[dict[str, Any]]) -> str:
     """Measure what is missing of another study, and return its table."""
-    from benchmarks import grade_draws, grade_front, grade_rule
+    from benchmarks import grade_draws, grade_front, grade_private, grade_rule
 
     if given.study == "draws":
         return grade_draws.page()
@@ -294,6 +299,10 @@ def _other_study(given: argparse.Namespace, lines: list[dict[str, Any]]) -> str:
         names = (*grade_rule.FITTED, *grade_rule.NEW) if [*given.tables] == [*TABLES] else given.tables
         grade_rule.run(given.data, given.results, names, given.seeds, lines)
         return grade_rule.page(lines)
+    if given.study == "private":
+        names = grade_private.TABLES if [*given.tables] == [*TABLES] else given.tables
+        grade_private.run(given.data, given.results, names, given.seeds, lines)
+        return grade_private.page(lines)
     if given.study == "demo":
         grade_front.run_demo(given.results, given.seeds, given.label or 1.0, lines)
         return grade_front.demo_page(lines)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
+from cutlayer.accounting import Composition, GaussianRelease, RandomizedGrade, ReleasePlan
 from cutlayer.kernels.noise.randomized_response import randomized_response
 from cutlayer.models.bottom_fits.base import DrawnLabels, TrainingColumns
 from cutlayer.models.bottom_fits.grade import GradeFit, fit_grade
@@ -17,6 +18,7 @@ from cutlayer.problem.inputs import Inputs
 ROWS, SHARING, RARE = 600, 5, 20
 EPSILON = 2.0
 BOUND = 1 / (1 + np.exp(-EPSILON))
+PLAIN = GradeFit(candidates=("linear",))
 
 
 def world(
@@ -36,7 +38,7 @@ def world(
     return codes, numbers, labels
 
 
-def drawn_grades(trial: int) -> npt.NDArray[np.int64]:
+def drawn_grades(trial: int, fit: GradeFit = PLAIN) -> npt.NDArray[np.int64]:
     draw = np.random.default_rng(trial)
     codes, numbers, labels = world(draw, trial % 2)
     digests = torch.from_numpy(draw.integers(0, 256, (ROWS, 16)).astype(np.uint8))
@@ -54,7 +56,7 @@ def drawn_grades(trial: int) -> npt.NDArray[np.int64]:
         epsilon=EPSILON,
         key=draw.bytes(32),
     )
-    fit_grade(GradeFit(candidates=("linear",)), bottom, columns)
+    fit_grade(fit, bottom, columns)
     return randomized_response(bottom.grade(*both, digests), digests, 2, EPSILON, draw.bytes(32), "grade").numpy()
 
 
@@ -65,6 +67,22 @@ def test_rows_that_share_a_rare_value_tell_more_of_another_than_its_own_grade_ma
     assert roc_auc_score(truth, votes) > BOUND + 0.02
     own = roc_auc_score(truth, drawn[:, -1])  # of which the theorem is
     assert abs(own - 0.5) < BOUND - 0.5
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 4.0])
+def test_a_private_fit_tells_no_more_than_both_costs_allow(epsilon: float) -> None:
+    """The same attack, by the grades of the others and by those with the row's own."""
+    fit = GradeFit(epsilon=epsilon, delta=1e-4, least_z=0)
+    drawn, truth = np.stack([drawn_grades(trial, fit) for trial in range(80)]), np.arange(80) % 2
+    votes = drawn[:, :SHARING].sum(axis=1) - drawn[:, SHARING : 2 * SHARING].sum(axis=1)
+    assert fit.private is not None
+    error = 2 / np.sqrt(80)  # twice that of an AUC by chance, at least
+    by_fit = Composition.of([GaussianRelease(1 / fit.private.mu, ReleasePlan(training=1))]).auc_bound
+    both = Composition.of([RandomizedGrade(EPSILON, fit=fit.private)]).auc_bound
+    assert by_fit is not None
+    assert both is not None
+    assert roc_auc_score(truth, votes) < min(by_fit + error, 0.8)  # .93 of the plain fit
+    assert roc_auc_score(truth, votes + 4 * drawn[:, -1]) < both + error
 
 
 @pytest.mark.parametrize("classes", [2, 3])

@@ -155,10 +155,15 @@ def _grade(event: RandomizedGrade) -> str:
     often += f", {event.again:,} rows drawn more than once" * bool(event.again)
     often += f"; changed rows of {event.unseen} releases by batches are not counted" * bool(event.unseen)
     chosen = MALICIOUS if event.condition == "unconditional" else CHOSEN
+    fit = event.fit
+    fitted = ""
+    if fit is not None:
+        known = "given types of columns, and which have more values than max_codes"
+        fitted = f", and Gaussian differential privacy of mu {fit.mu:.4g} of its model, {known}"
     return (
-        f"differential privacy of eps {event.eps * event.draws:g} of a row's grade (neighbours differ in one row's "
-        f"features, replaced by others; randomised response, {often}; given which ids get another grade later, which "
-        "shows; rows without ids are drawn once for each table that is predicted), "
+        f"differential privacy of eps {event.eps * event.draws:g} of a row's grade{fitted} (neighbours differ in one "
+        f"row's features, replaced by others; randomised response, {often}; given which ids get another grade later, "
+        "which shows; rows without ids are drawn once for each table that is predicted), "
         f"{event.condition}; {chosen}"
     )
 
