@@ -30,6 +30,7 @@ from cutlayer.cli.init import init
 from cutlayer.config import validated
 from cutlayer.config.job import Job
 from cutlayer.data.carried import Carried
+from cutlayer.errors import ConfigError
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.kernels.noise.informative_rows import ENOUGH, informative_rows
@@ -126,7 +127,8 @@ def measured(
             raw["parties"]["partner"] |= {"fit": {"kind": "grade", **(fit or {})}, "audit": {"attacks": attacks}}
             raw["parties"]["partner"]["privacy"] = {"grade_dp": {"epsilon": epsilon}}
             raw["model"]["bottom"]["partner"] = {"kind": "grade", "least_rows": 0}
-            line[f"{epsilon:g}"] = _graded(ran(raw, folder / f"grade-{epsilon:g}"))
+            run, refused = ran_or_insisted(raw, folder / f"grade-{epsilon:g}")
+            line[f"{epsilon:g}"] = _graded(run) | {"refused": refused is not None}
     return line
 
 
@@ -144,6 +146,21 @@ def written(folder: Path, seed: int) -> dict[str, Any]:
 def ran(raw: Mapping[str, Any], out: Path) -> RunFolder:
     """Run a job."""
     return execute(validated(Job, raw, "job"), out, Options(Keys(out.parent / "keys")), Progress())
+
+
+def ran_or_insisted(raw: Mapping[str, Any], out: Path) -> tuple[RunFolder, str | None]:
+    """Run a job, without limits where the default ones refuse its grades: the same draw, and why it was refused.
+
+    An honest job that the default limits refuse is a result too.
+    """
+    try:
+        return ran(raw, out), None
+    except ConfigError as error:
+        section = raw["parties"]["partner"]
+        if section.get("fit", {}).get("kind") != "grade" or "grades that carry" not in str(error):
+            raise
+        section["fit"] = {**section["fit"], "limits": {"other": 1}}
+        return ran(raw, out.with_name(f"{out.name}-insisted")), str(error)
 
 
 def utility(run: RunFolder) -> float | None:
@@ -213,7 +230,16 @@ def page(lines: Sequence[Mapping[str, Any]], epsilons: Sequence[float] = EPSILON
     medians = [f"{median(found):.2f} at {epsilon:g}" for epsilon, found in shares.items() if found]
     count = len(shares[epsilons[0]])
     last = f"Median share kept, of {count} data sets where the partner adds more than {ADDS:g}: {', '.join(medians)}."
-    return "\n".join([*out, "", last, "", *_differences(lines, epsilons)]) + "\n"
+    return "\n".join([*out, "", last, *_refusals(lines, epsilons), "", *_differences(lines, epsilons)]) + "\n"
+
+
+def _refusals(lines: Sequence[Mapping[str, Any]], epsilons: Sequence[float]) -> Iterator[str]:
+    """Which honest jobs the default limits refused, of the lines that say so."""
+    for name in dict.fromkeys(line["data"] for line in lines):
+        for epsilon in epsilons:
+            each = [line[f"{epsilon:g}"].get("refused") for line in lines if line["data"] == name]
+            if any(each):
+                yield f"Refused by the default limits: {name} at {epsilon:g}, {each.count(True)} of {len(each)} seeds."
 
 
 def _differences(lines: Sequence[Mapping[str, Any]], epsilons: Sequence[float]) -> Iterator[str]:
@@ -235,7 +261,7 @@ def mean_of(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Means of all numbers over lines of the same keys that know them; `None` where none does."""
     out: dict[str, Any] = {}
     for key, value in lines[0].items():
-        values = [line[key] for line in lines]
+        values = [line.get(key) for line in lines]
         if isinstance(value, Mapping):
             out[key] = mean_of(values)
         elif isinstance(value, str):

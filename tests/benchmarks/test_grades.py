@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks import grade_draws, grade_front, grade_rule, grades
 from benchmarks.utility.datasets import DataSet
+from cutlayer.errors import ConfigError
 from cutlayer.kernels.noise.informative_rows import informative_rows
 from tests.cli.jobs import audit_briefly
 from tests.models.estimator_rows import fit_briefly
@@ -116,3 +117,18 @@ def test_a_grade_keeps_what_the_best_draw_keeps() -> None:
     joint = np.stack([1 - share, share], axis=1)
     for epsilon in (2.0, 4.0, 8.0):
         assert grade_draws.kept(joint, epsilon) == pytest.approx(grade_draws.bound(joint, epsilon), rel=0.01)
+
+
+def test_a_refused_honest_job_is_measured_all_the_same(
+    data: DataSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fit_briefly(monkeypatch)
+    audit_briefly(monkeypatch)
+    fit = {"candidates": ["linear"], "folds": 2, "limits": {"other": 0.05}}
+    line = grades.measured("toy", data, 1, (8.0,), fit)
+    assert line["8"]["refused"]
+    assert line["8"]["carried"] > 0.05
+    said = grades.page([line, line | {"8": line["8"] | {"refused": False}}], (8.0,))
+    assert "Refused by the default limits: toy at 8, 1 of 2 seeds." in said
+    with pytest.raises(ConfigError, match="folds"):  # nothing else is run again
+        grades.measured("toy", data, 1, (8.0,), fit | {"folds": 1})
