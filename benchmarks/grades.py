@@ -54,8 +54,9 @@ ORDER = (
     *("adult", "bank", "credit", "bank-2000", "credit-1000", "adult-2000", "motor", "friedman", "diabetes", "breast"),
     *("iris", "wine", "limit", "movies"),
 )
-STUDIES = ("tables", "rule", "front", "demo", "draws")
-"""What each data set keeps; the loss by informative rows; other releases beside grades; the demo's table; the draw."""
+STUDIES = ("tables", "rule", "front", "demo", "draws", "rows", "tried")
+"""What each data set keeps; the loss by informative rows; other releases beside grades; the demo's table; the draw;
+what grades tell of other rows and of rare values; what was tried and is not built in."""
 RESULTS = Path(__file__).parent / "results" / "grades.jsonl"
 TABLES = (*ORDER, *(name for name in LOADERS if name not in ORDER))
 
@@ -263,7 +264,7 @@ def mean_of(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for key, value in lines[0].items():
         values = [line.get(key) for line in lines]
         if isinstance(value, Mapping):
-            out[key] = mean_of(values)
+            out[key] = mean_of([line[key] for line in lines])
         elif isinstance(value, str):
             out[key] = value
         else:
@@ -312,10 +313,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _other_study(given: argparse.Namespace, lines: list[dict[str, Any]]) -> str:
     """Measure what is missing of another study, and return its table."""
-    from benchmarks import grade_draws, grade_front, grade_rule
+    from benchmarks import grade_draws, grade_front, grade_influence, grade_rule, grade_tried
 
     if given.study == "draws":
         return grade_draws.page()
+    if given.study == "rows":
+        return grade_influence.page(given.seeds)
+    if given.study == "tried":
+        return grade_tried.page(given.data, given.rows, given.seeds)
     if given.study == "rule":
         names = (*grade_rule.FITTED, *grade_rule.NEW) if [*given.tables] == [*TABLES] else given.tables
         grade_rule.run(given.data, given.results, names, given.seeds, lines)
