@@ -109,8 +109,8 @@ class World:
 WORLDS = (
     (World(), 400),
     (World(epsilon=1.0), 400),
-    (World(candidates=("linear", "boosting", "additive"), rows=1_000), 100),
-    (World(candidates=("linear", "boosting", "additive"), rows=1_000, epsilon=1.0), 100),
+    (World(candidates=("linear", "boosting", "additive"), rows=1_000), 60),
+    (World(candidates=("linear", "boosting", "additive"), rows=1_000, epsilon=1.0), 60),
     (World(least=1), 200),
     (World(least=1, sharing=1), 200),
 )
