@@ -129,7 +129,7 @@ def measured(
             raw["parties"]["partner"]["privacy"] = {"grade_dp": {"epsilon": epsilon}}
             raw["model"]["bottom"]["partner"] = {"kind": "grade", "least_rows": 0}
             run, refused = ran_or_insisted(raw, folder / f"grade-{epsilon:g}")
-            line[f"{epsilon:g}"] = _graded(run) | {"refused": refused is not None}
+            line[f"{epsilon:g}"] = _graded(run) | {"refused": refused or ""}
     return line
 
 
@@ -150,9 +150,10 @@ def ran(raw: Mapping[str, Any], out: Path) -> RunFolder:
 
 
 def ran_or_insisted(raw: Mapping[str, Any], out: Path) -> tuple[RunFolder, str | None]:
-    """Run a job, without limits where the default ones refuse its grades: the same draw, and why it was refused.
+    """Run a job, and where the default limits refuse its grades once more without limits; and why it was refused.
 
-    An honest job that the default limits refuse is a result too.
+    An honest job that the default limits refuse is a result too. The second run has the same drawn labels, and other
+    folds and draws of the partner's, which depend on its settings.
     """
     try:
         return ran(raw, out), None
@@ -240,7 +241,8 @@ def _refusals(lines: Sequence[Mapping[str, Any]], epsilons: Sequence[float]) -> 
         for epsilon in epsilons:
             each = [line[f"{epsilon:g}"].get("refused") for line in lines if line["data"] == name]
             if any(each):
-                yield f"Refused by the default limits: {name} at {epsilon:g}, {each.count(True)} of {len(each)} seeds."
+                count = f"{sum(map(bool, each))} of {len(each)} seeds"
+                yield f"Refused by the default limits: {name} at {epsilon:g}, {count}."
 
 
 def _differences(lines: Sequence[Mapping[str, Any]], epsilons: Sequence[float]) -> Iterator[str]:
@@ -268,7 +270,7 @@ def mean_of(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         elif isinstance(value, str):
             out[key] = value
         else:
-            known = [value for value in values if value is not None]
+            known = [value for value in values if isinstance(value, int | float)]
             out[key] = fmean(known) if known else None
     return out
 

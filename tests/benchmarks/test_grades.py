@@ -126,9 +126,9 @@ def test_a_refused_honest_job_is_measured_all_the_same(
     audit_briefly(monkeypatch)
     fit = {"candidates": ["linear"], "folds": 2, "limits": {"other": 0.05}}
     line = grades.measured("toy", data, 1, (8.0,), fit)
-    assert line["8"]["refused"]
+    assert "expected partner: grades that carry 0.05" in line["8"]["refused"]
     assert line["8"]["carried"] > 0.05
-    said = grades.page([line, line | {"8": line["8"] | {"refused": False}}], (8.0,))
+    said = grades.page([line, line | {"8": line["8"] | {"refused": ""}}], (8.0,))
     assert "Refused by the default limits: toy at 8, 1 of 2 seeds." in said
     with pytest.raises(ConfigError, match="folds"):  # nothing else is run again
         grades.measured("toy", data, 1, (8.0,), fit | {"folds": 1})
