@@ -266,7 +266,7 @@ def mean_of(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for key, value in lines[0].items():
         values = [line.get(key) for line in lines]
         if isinstance(value, Mapping):
-            out[key] = mean_of([line[key] for line in lines])
+            out[key] = mean_of([line[key] for line in lines if key in line])
         elif isinstance(value, str):
             out[key] = value
         else:
