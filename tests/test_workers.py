@@ -114,3 +114,22 @@ def test_threads_give_results_in_order_and_the_first_error(monkeypatch: pytest.M
     assert workers.in_threads(work, [5, 2]) == [2, 5]
     with pytest.raises(ZeroDivisionError):
         workers.in_threads(work, [0, 1])
+
+
+def test_threads_of_libraries_are_bounded_for_a_while_also_of_those_that_are_loaded_later() -> None:
+    code = (
+        "from threadpoolctl import threadpool_info\n"
+        "from cutlayer.workers import library_threads\n"
+        "def threads(kind):\n"
+        "    return [library['num_threads'] for library in threadpool_info() if library['user_api'] == kind]\n"
+        "with library_threads(1):\n"
+        "    assert threads('blas') == [1], threads('blas')\n"
+        "import scipy.linalg, torch\n"
+        "with library_threads(1, 'openmp'):\n"
+        "    assert (set(threads('openmp')), threads('blas')) == ({1}, [2, 2])\n"
+        "with library_threads(1):\n"
+        "    assert threads('blas') == [1, 1], threads('blas')\n"
+        "assert threads('blas') == [2, 2] and 2 in threads('openmp')\n"
+    )
+    bounds = {"OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "2"}
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, **bounds})

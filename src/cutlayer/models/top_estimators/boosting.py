@@ -6,11 +6,10 @@ from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
-from threadpoolctl import threadpool_limits
 
 from cutlayer.models.top_estimators.rows import FitRows, frequency_ranks
 from cutlayer.models.top_estimators.trees import TreeEnsemble
-from cutlayer.workers import equal_threads
+from cutlayer.workers import equal_threads, library_threads
 
 MAX_CATEGORIES = 254
 """Most categories of a column that the library takes; of more, the rarer ones count as missing."""
@@ -72,7 +71,7 @@ def fit_boosting(
     categorical = np.arange(columns.shape[1]) < count
     model = kind(categorical_features=categorical if count else None, random_state=seed, **settings)
     threads = threads or equal_threads() if len(rows) >= MANY_ROWS or columns.size >= MANY_CELLS else 1
-    with threadpool_limits(threads, user_api="openmp"):  # the result does not depend on it
+    with library_threads(threads, "openmp"):  # the result does not depend on it
         model.fit(columns, rows.targets, sample_weight=rows.weights)
     return TreeEnsemble.of(model, ranks, rows.numbers.shape[1], rows.classes, runs)
 
