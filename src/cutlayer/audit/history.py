@@ -79,6 +79,26 @@ def audit_history(
     return audit.model_copy(update={**_joined([audit, *audits]), "baselines": tuple(baselines)})
 
 
+def audit_messages(
+    run: Run, label: str, view: HistoryView, protections: Sequence[str], attacks: Sequence[HistoryAttack]
+) -> RunAudit:
+    """Attack messages that are not those of a training, such as served embeddings.
+
+    Args:
+        run: Truth, task and job of the rows.
+        label: Label of the results.
+        view: The attacked view.
+        protections: Names of the protections that the messages passed.
+        attacks: Attacks on the whole run.
+    """
+    made = _PartyAudit(run, label, Attacker(party=view.party), protections, attacks)
+    made.attack(view)
+    _draw_curves([made])
+    chance = permuted_leak(made.scored, run.actual, run.job.train.seed)
+    baseline = Baseline(party=view.party, chance=None if math.isnan(chance) else chance)
+    return RunAudit(protections=tuple(protections), **_joined([made]), baselines=(baseline,))
+
+
 def _draw_curves(audits: Sequence[_PartyAudit]) -> None:
     """Add the leak by the number of known labels, of each attack and message at the attacker who reads most."""
     for message, attack in dict.fromkeys(cell for part in audits for cell in part.readable):
