@@ -21,7 +21,6 @@ OPTIONS: dict[str, Any] = {
     "privacy": {"label_dp": {"eps": 2.0}, "max_norm": {}},
     "audit": {"rows": 64, "attacks": ["norm"]},
     "epochs": 4,
-    "micro_batches": 3,
 }
 NAMES = (ACTIVE, *PASSIVES[:2])
 LOST = 3

@@ -140,13 +140,10 @@ def _response(event: RandomizedResponse) -> str:
         spent = "1 draw for the whole run, so no epoch adds to it"
     else:
         spent = f"{event.draws} draws of each label, of eps {event.eps:g} each, which add up"
-    stages = ""
-    if event.stages > 1:
-        stages = f" in {event.stages} stages on separate rows, each with a prior from the draws of earlier ones"
     stated = given(event.given)
     return (
         f"label differential privacy of eps {event.eps * event.draws:g} per row (neighbours differ in one row's label; "
-        f"randomised response{stages}, {spent}), {MALICIOUS}{', ' * bool(stated)}{stated}"
+        f"randomised response, {spent}), {MALICIOUS}{', ' * bool(stated)}{stated}"
     )
 
 
@@ -155,10 +152,15 @@ def _grade(event: RandomizedGrade) -> str:
     often += f", {event.again:,} rows drawn more than once" * bool(event.again)
     often += f"; changed rows of {event.unseen} releases by batches are not counted" * bool(event.unseen)
     chosen = MALICIOUS if event.condition == "unconditional" else CHOSEN
+    fit = event.fit
+    fitted = ""
+    if fit is not None:
+        known = "given types of columns, and which have more values than max_codes"
+        fitted = f", and Gaussian differential privacy of mu {fit.mu:.4g} of its model, {known}"
     return (
-        f"differential privacy of eps {event.eps * event.draws:g} of a row's grade (neighbours differ in one row's "
-        f"features, replaced by others; randomised response, {often}; given which ids get another grade later, which "
-        "shows; rows without ids are drawn once for each table that is predicted), "
+        f"differential privacy of eps {event.eps * event.draws:g} of a row's grade{fitted} (neighbours differ in one "
+        f"row's features, replaced by others; randomised response, {often}; given which ids get another grade later, "
+        "which shows; rows without ids are drawn once for each table that is predicted), "
         f"{event.condition}; {chosen}"
     )
 

@@ -100,10 +100,8 @@ def _referring(owner: TableSummary, other: TableSummary, label: str | None) -> t
     """
     source, ids = open_source(owner.config, owner.path.name, owner.path.name), unique_columns(other)
     best: tuple[tuple[bool, int], tuple[str, str]] | None = None
-    for name in owner.columns:
-        column = id_values(source, name)
-        if name == label or column is None or owner.distinct[name] < 2:
-            continue
+    names = [name for name in owner.columns if name != label and owner.distinct[name] > 1]
+    for name, column in id_values(source, names).items():
         if name in owner.left_out and not is_text(column.type):  # such as one that numbers the rows
             continue
         values = pc.unique(column.drop_null()).cast(pa.string())
