@@ -8,17 +8,22 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from typing import Self, TypeVar
+from contextlib import AbstractContextManager, contextmanager
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from cutlayer.errors import CutlayerError
+
+if TYPE_CHECKING:
+    from threadpoolctl import ThreadpoolController
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
@@ -155,6 +160,25 @@ def in_threads(work: Callable[[Part], Result], parts: Sequence[Part], most: int 
         return [*map(work, parts)]
     with ThreadPoolExecutor(threads, "cutlayer-part", _bind, (_bound(),)) as pool:
         return [*pool.map(work, parts)]
+
+
+def library_threads(most: int, interface: Literal["blas", "openmp"] | None = None) -> AbstractContextManager[Any]:
+    """Bound the threads of the libraries that are loaded by now, for a while.
+
+    Args:
+        most: Maximum number of threads of each.
+        interface: Which of them: of linear algebra, or all that use OpenMP; by default both.
+    """
+    limits: AbstractContextManager[Any] = _libraries(len(sys.modules)).limit(limits=most, user_api=interface)
+    return limits
+
+
+@lru_cache(maxsize=1)
+def _libraries(_modules: int) -> ThreadpoolController:
+    """To look for them takes longer than a small fit. A module loads them: with as many modules, they are the same."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
 
 
 def usable_cores() -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -11,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
+from cutlayer.accounting.plan import PrivateFit
 from cutlayer.errors import ConfigError
 from cutlayer.kernels.noise.aes import derive
 from cutlayer.lazy import Tensor, torch
@@ -20,6 +22,7 @@ from cutlayer.workers import equal_threads, in_threads
 
 if TYPE_CHECKING:
     from cutlayer.models.base import BottomModel
+    from cutlayer.models.grade import GradeBottom
     from cutlayer.models.top_estimators.choice import Fit as FitPart
     from cutlayer.models.top_estimators.head import Head
     from cutlayer.models.top_estimators.rows import FitRows, FittedPart
@@ -51,8 +54,7 @@ TREES: Mapping[str, Mapping[str, float]] = {
     "additive": {"max_iter": 150, "learning_rate": 0.06, "max_leaf_nodes": 2},
     "deep": {"max_iter": 30, "learning_rate": 0.2, "max_leaf_nodes": 31, "max_features": 0.5},
 }
-"""Steps and trees of the candidates that are boosting: by those of `deep` an AUC of .745 in place of .723, by labels
-worth 42,000 rows (docs/results/first-job.md)."""
+"""Steps and trees of the candidates that are boosting; `deep` is for labels that are worth many rows."""
 
 
 class GradeFit(GradeLimits):
@@ -67,6 +69,10 @@ class GradeFit(GradeLimits):
             the drawn labels are worth 16,000 informative rows.
         least_z: By how many standard errors the scores must rank the drawn labels better than chance. Below, the grades
             would carry little of use to the label owner, and the labels may be none: they are refused.
+        epsilon: Privacy of a row's columns in the model and the borders of its grades. The model is a single additive
+            one, by noisy sums, of two classes or a number. Without an epsilon, grades of other rows may say of a row
+            what nothing bounds. 2 is a start for 10,000 rows. It needs `features` whose scales no row decides on.
+        delta: Delta of `epsilon`, below 1 / rows.
     """
 
     kind: Literal["grade"] = "grade"
@@ -75,6 +81,17 @@ class GradeFit(GradeLimits):
     )
     folds: int | None = Field(default=None, ge=2, le=20, strict=True)
     least_z: float = Field(default=3.0, ge=0)
+    epsilon: float | None = Field(default=None, gt=0, le=50, strict=True)
+    delta: float = Field(default=1e-5, gt=0, le=1e-3)
+
+    def _faults(self) -> Iterator[str]:
+        if self.epsilon is not None and {"candidates", "folds"} & self.model_fields_set:
+            yield "neither candidates nor folds with an epsilon, whose fit is a single model, got some; leave them out"
+
+    @property
+    def private(self) -> PrivateFit | None:
+        """The cost of the fit; `None` without an epsilon."""
+        return None if self.epsilon is None else PrivateFit.within(self.epsilon, self.delta)
 
 
 def fit_grade(settings: GradeFit, bottom: BottomModel, columns: TrainingColumns) -> tuple[float, ...]:
@@ -83,7 +100,8 @@ def fit_grade(settings: GradeFit, bottom: BottomModel, columns: TrainingColumns)
     The candidates are averaged, with weights by cross-validation on the drawn labels. Each row's score is of the
     model without its fold. Of two classes the borders are those between 32 bands of equal frequency, merged so that a
     drawn grade keeps most information of the models' own probabilities; of a number, bands of equal frequency; of
-    several classes, the nearest of the centres of their log probabilities. Few rows have fewer grades.
+    several classes, the nearest of the centres of their log probabilities. Few rows have fewer grades. With an epsilon
+    there is a single private model, and the borders are those of a noisy histogram of its scores.
 
     Returns:
         Nothing: the loss is of drawn labels.
@@ -93,8 +111,8 @@ def fit_grade(settings: GradeFit, bottom: BottomModel, columns: TrainingColumns)
 
     Reference: the combination is this project's (docs/how-to/grades.md).
     """
-    from cutlayer.models.grade import GradeBottom, score_of
-    from cutlayer.models.top_estimators.quiet import undisturbed
+    from cutlayer.models.bottom_fits.private_grade import fit_private
+    from cutlayer.models.grade import GradeBottom
 
     drawn = columns.labels
     if not isinstance(bottom, GradeBottom) or drawn is None or columns.digests is None:
@@ -104,25 +122,40 @@ def fit_grade(settings: GradeFit, bottom: BottomModel, columns: TrainingColumns)
     bottom.fold_key = torch.tensor([*derive(columns.key, b"folds")], dtype=torch.uint8)
     seed = int.from_bytes(derive(columns.key, b"seed", size=8), "little") % 2**31
     chosen = _sampled(columns, seed)
-    rows = columns.rows[chosen]
-    codes, numbers = columns.gather(rows)
-    labels = drawn.values[chosen]
-    count, part = _folds(drawn)
-    count = settings.folds or count
-    folds = bottom.folds(columns.digests(rows), count)
-    with undisturbed():
-        fitted_to = _rows(columns, codes, numbers, labels)
-        transition = None if drawn.are_numbers else drawn.transition
-        heads, held_out = _fitted(settings, fitted_to, folds.numpy(), count, part, transition, seed)
-    scores = score_of(held_out)
-    z = ranking_z(scores, labels, drawn.classes, are_numbers=drawn.are_numbers)
+    rows, some = columns.rows[chosen], replace(drawn, values=drawn.values[chosen])
+    if settings.private is not None:
+        head, scores, above = fit_private(settings.private, replace(columns, labels=some), rows)
+        heads, z = [head], ranking_z(scores, above, 2)
+    else:
+        heads, scores = _scored(settings, bottom, replace(columns, rows=rows, labels=some), _folds(drawn), seed)
+        z = ranking_z(scores, some.values, drawn.classes, are_numbers=drawn.are_numbers)
     if z < settings.least_z:
         wanted = f"drawn labels that these columns rank better than chance by {settings.least_z:g} standard errors"
         remedy = "ask the label owner for a larger label epsilon or more rows, or set fit.least_z: 0"
         raise ConfigError.expected(wanted, f"{z:.1f}", remedy)
     bottom.assign(heads, borders_of(scores, columns.epsilon, bottom.most, seed, are_numbers=drawn.are_numbers))
-    bottom.known = rows, bottom.bands(scores)
+    if settings.private is None:
+        bottom.known = rows, bottom.bands(scores)
     return ()
+
+
+def _scored(
+    settings: GradeFit, bottom: GradeBottom, columns: TrainingColumns, planned: tuple[int, float | None], seed: int
+) -> tuple[list[Head], Tensor]:
+    """The models without each fold, and the scores of the rows by those without them; `planned` is of `_folds`."""
+    from cutlayer.models.grade import score_of
+    from cutlayer.models.top_estimators.quiet import undisturbed
+
+    drawn, digests, (count, part) = columns.labels, columns.digests, planned
+    if drawn is None or digests is None:
+        raise ConfigError.expected("drawn labels, and digests of their rows", "none")
+    count = settings.folds or count
+    folds = bottom.folds(digests(columns.rows), count)
+    with undisturbed():
+        fitted_to = _rows(columns, *columns.gather(columns.rows), drawn.values)
+        transition = None if drawn.are_numbers else drawn.transition
+        heads, held_out = _fitted(settings, fitted_to, folds.numpy(), count, part, transition, seed)
+    return heads, score_of(held_out)
 
 
 def ranking_z(scores: Tensor, labels: Tensor, classes: int, *, are_numbers: bool = False) -> float:
@@ -324,12 +357,14 @@ def _fits(settings: GradeFit, rows: int, classes: int, threads: int, *, are_many
 
 
 def check_grade(settings: GradeFit, columns: TrainingColumns) -> None:
-    """Refuse a single column without a limit that allows it, before any label is sent.
+    """Refuse a single column without a limit that allows it, and a private fit of images, before any label is sent.
 
     Raises:
-        ConfigError: There is one column alone.
+        ConfigError: There is one column alone, or an image.
     """
     inputs = columns.inputs
+    if settings.epsilon is not None and inputs.image is not None:
+        raise ConfigError.expected("numbers and categories for fit.epsilon", "an image", "leave fit.epsilon out")
     if len(inputs.cardinalities) + inputs.numbers == 1 and inputs.image is None and not settings.limits:
         wanted = "more than one column, of which a grade is a summary, or limits that allow it"
         got = "one: a grade of it is nearly that column, which the default limit refuses once labels were sent"

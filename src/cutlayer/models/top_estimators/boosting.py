@@ -8,11 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from threadpoolctl import threadpool_limits
 
 from cutlayer.models.top_estimators.rows import FitRows, frequency_ranks
 from cutlayer.models.top_estimators.trees import TreeEnsemble
-from cutlayer.workers import equal_threads
+from cutlayer.workers import equal_threads, library_threads
 
 MAX_CATEGORIES = 254
 """Most categories of a column that the library takes; of more, the rarer ones count as missing."""
@@ -67,7 +66,7 @@ def fit_boosting(
     if bins is not None:
         bins.hand_to(model)
     threads = threads or equal_threads() if len(rows) >= MANY_ROWS or columns.size >= MANY_CELLS else 1
-    with threadpool_limits(threads, user_api="openmp"):  # the result does not depend on it
+    with library_threads(threads, "openmp"):  # the result does not depend on it
         model.fit(columns, rows.targets, sample_weight=rows.weights)
     if bins is not None and not bins.were_taken(model):  # by another version of the library
         return fit_boosting(replace(rows, bins=None), seed, settings, threads)
