@@ -98,7 +98,11 @@ def members(rows: int, seed: int) -> dict[str, float]:
         found = {}
 
         def attack(when: str) -> None:
-            data = [option for party in ("bank", "telco") for option in ("--data", f"{party}={folder / party}.parquet")]
+            data = []
+            for party in ("bank", "telco"):  # the same rows by other ids: forgotten ids get no prediction
+                renamed = parquet.read_table(folder / f"{party}.parquet").to_pandas()
+                renamed.assign(id=renamed["id"] + rows).to_parquet(folder / f"{party}-renamed.parquet", index=False)
+                data += ["--data", f"{party}={folder / party}-renamed.parquet"]
             timed("predict", folder / "runs/job", *data, "--out", folder / "scores.parquet", "--overwrite")
             scores = parquet.read_table(folder / "scores.parquet").to_pandas().astype({"id": int}).set_index("id")
             chances = scores.sort_index().select_dtypes("number").iloc[:, -1].to_numpy()

@@ -13,24 +13,21 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import torch
-from scipy.optimize import brentq
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 
+from benchmarks.grade_limits import default_limit, of_honest, of_limits
 from benchmarks.grade_rule import labelled
 from benchmarks.graded_rows import Codes, Floats, Graded, Rows, attributes, rate_bounds, some
-from benchmarks.grades import EPSILONS as HONEST
 from benchmarks.grades import RESULTS as HONEST_RUNS
 from benchmarks.utility.__main__ import lines_of
 from benchmarks.utility.datasets import DataSet
@@ -39,10 +36,8 @@ from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge
 from cutlayer.audit.features.measures import Case, measure
 from cutlayer.audit.own_columns import predict_from_columns
-from cutlayer.kernels.noise.score_bands import bands_for, information, most_carried
 from cutlayer.models.bottom_fits.base import DrawnLabels
 from cutlayer.models.grade import GradeBottomConfig
-from cutlayer.parties.carried import NEARLY
 from cutlayer.problem.metrics.roc import roc_auc
 from studies.provenance import provenance
 
@@ -293,9 +288,9 @@ def page(lines: Sequence[Mapping[str, Any]]) -> str:
         [
             *_of_chosen(of["chosen"]),
             "",
-            *_of_limits(),
+            *of_limits(),
             "",
-            *_of_honest(lines_of(HONEST_RUNS)),
+            *of_honest(lines_of(HONEST_RUNS)),
             "",
             *_of_reads(of["reads"]),
             "",
@@ -323,30 +318,6 @@ def _of_chosen(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f"| {about} | {shares} | {', '.join(_refused(line)) or 'none'} |"
 
 
-def auc_of(share: float, rows: float) -> float:
-    """AUC between normal scores that carry a share of an attribute's entropy, which a share of the rows has.
-
-    No grade of that information tells much more: a search over draws of twelve values found .01 at most.
-    """
-    prior, scores = np.array([1 - rows, rows]), np.linspace(-8, 16, 4001)
-    entropy = -float(prior @ np.log2(prior))
-
-    def beyond(distance: float) -> float:
-        densities = np.exp(-np.square(scores[:, None] - np.array([0.0, distance])) / 2) * prior
-        return information(densities) / entropy - share
-
-    return NormalDist().cdf(brentq(beyond, 1e-6, 8) / math.sqrt(2))
-
-
-def _of_limits() -> Iterator[str]:
-    """What a limit lets through, by the grade alone."""
-    shares = (0.02, 0.05, 0.1, 0.15, 0.3)
-    yield "| share of the rows | " + " | ".join(f"{share:g}" for share in shares) + " |"
-    yield "|---" * (1 + len(shares)) + "|"
-    for rows in (0.5, 0.1):
-        yield f"| {rows:g} | " + " | ".join(f"{auc_of(share, rows):.2f}" for share in shares) + " |"
-
-
 def _refused(line: Mapping[str, Any]) -> Iterator[str]:
     """Which of the partner's checks refuse a case, at their defaults."""
     if line["fault"]:
@@ -356,24 +327,6 @@ def _refused(line: Mapping[str, Any]) -> Iterator[str]:
     at = [epsilon for epsilon in EPSILONS if line[f"{epsilon:g}"]["carried"] > default_limit(epsilon)]
     if at:
         yield "limit" if len(at) == len(EPSILONS) else f"limit at {at[0]:g}"
-
-
-def default_limit(epsilon: float) -> float:
-    """Share of an attribute that grades may carry where no limit is set."""
-    return round(NEARLY * most_carried(epsilon, bands_for(epsilon, 16)), 2)
-
-
-def _of_honest(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """How many honest runs the default limit refuses, and those nearest to it, of each epsilon."""
-    yield "| column epsilon | default limit | runs refused | nearest to the limit |"
-    yield "|---|---|---|---|"
-    for epsilon in HONEST:
-        key = f"{epsilon:g}"
-        found = sorted(((line[key]["carried"] or 0.0, line) for line in lines), key=lambda each: -each[0])
-        limit = default_limit(epsilon)
-        names = (f"{line['data']}, {line[key]['attribute']}: {share:.2f}" for share, line in found[:3])
-        refused = sum(share > limit for share, _ in found)
-        yield f"| {key} | {limit:.2f} | {refused} of {len(found)} | {'; '.join(names)} |"
 
 
 def _of_reads(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:

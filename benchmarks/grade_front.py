@@ -17,7 +17,6 @@ from benchmarks.utility.datasets import load
 from benchmarks.utility.sides import LABEL, write_tables
 from cutlayer.cli.init import init
 from cutlayer.demo import demo_job
-from cutlayer.errors import ConfigError
 from cutlayer.kernels.noise import gaussian_mechanism
 from cutlayer.kernels.noise.randomized_response import flip_probability
 from cutlayer.kernels.noise.score_bands import bands_for
@@ -112,16 +111,7 @@ def _measured(name: str, data: Path, seed: int, rows: int, change: Change) -> di
             section["features"] = {"numbers": numbers}
         if bottom:
             raw["model"]["bottom"]["partner"] = bottom
-        refused = None
-        try:
-            run_folder = grades.ran(raw, folder / "run")
-        except ConfigError as error:
-            # An honest job that the default limits refuse is a result too; the front insists.
-            if section.get("fit", {}).get("kind") != "grade" or "grades that carry" not in str(error):
-                raise
-            refused = str(error)
-            section["fit"] = {**section["fit"], "limits": {"other": 1}}
-            run_folder = grades.ran(raw, folder / "insisted")
+        run_folder, refused = grades.ran_or_insisted(raw, folder / "run")
         found = [f.value for f in run_folder.audit.features if f.attack == "inversion" and f.value is not None]
         return {
             "utility": grades.utility(run_folder),

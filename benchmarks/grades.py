@@ -30,6 +30,7 @@ from cutlayer.cli.init import init
 from cutlayer.config import validated
 from cutlayer.config.job import Job
 from cutlayer.data.carried import Carried
+from cutlayer.errors import ConfigError
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.kernels.noise.informative_rows import ENOUGH, informative_rows
@@ -53,9 +54,9 @@ ORDER = (
     *("adult", "bank", "credit", "bank-2000", "credit-1000", "adult-2000", "motor", "friedman", "diabetes", "breast"),
     *("iris", "wine", "limit", "movies"),
 )
-STUDIES = ("tables", "rule", "front", "demo", "draws", "private")
+STUDIES = ("tables", "rule", "front", "demo", "draws", "rows", "tried", "private")
 """What each data set keeps; the loss by informative rows; other releases beside grades; the demo's table; the draw;
-a private fit."""
+what grades tell of other rows and of rare values; what was tried and is not built in; a private fit."""
 RESULTS = Path(__file__).parent / "results" / "grades.jsonl"
 TABLES = (*ORDER, *(name for name in LOADERS if name not in ORDER))
 
@@ -131,7 +132,8 @@ def measured(
                 raw["parties"]["partner"]["features"] = {**features, "numbers": fixed}
             raw["parties"]["partner"]["privacy"] = {"grade_dp": {"epsilon": epsilon}}
             raw["model"]["bottom"]["partner"] = {"kind": "grade", "least_rows": 0}
-            line[f"{epsilon:g}"] = _graded(ran(raw, folder / f"grade-{epsilon:g}"))
+            run, refused = ran_or_insisted(raw, folder / f"grade-{epsilon:g}")
+            line[f"{epsilon:g}"] = _graded(run) | {"refused": refused or ""}
     return line
 
 
@@ -149,6 +151,22 @@ def written(folder: Path, seed: int) -> dict[str, Any]:
 def ran(raw: Mapping[str, Any], out: Path) -> RunFolder:
     """Run a job."""
     return execute(validated(Job, raw, "job"), out, Options(Keys(out.parent / "keys")), Progress())
+
+
+def ran_or_insisted(raw: Mapping[str, Any], out: Path) -> tuple[RunFolder, str | None]:
+    """Run a job, and where the default limits refuse its grades once more without limits; and why it was refused.
+
+    An honest job that the default limits refuse is a result too. The second run has the same drawn labels, and other
+    folds and draws of the partner's, which depend on its settings.
+    """
+    try:
+        return ran(raw, out), None
+    except ConfigError as error:
+        section = raw["parties"]["partner"]
+        if section.get("fit", {}).get("kind") != "grade" or "grades that carry" not in str(error):
+            raise
+        section["fit"] = {**section["fit"], "limits": {"other": 1}}
+        return ran(raw, out.with_name(f"{out.name}-insisted")), str(error)
 
 
 def utility(run: RunFolder) -> float | None:
@@ -218,7 +236,17 @@ def page(lines: Sequence[Mapping[str, Any]], epsilons: Sequence[float] = EPSILON
     medians = [f"{median(found):.2f} at {epsilon:g}" for epsilon, found in shares.items() if found]
     count = len(shares[epsilons[0]])
     last = f"Median share kept, of {count} data sets where the partner adds more than {ADDS:g}: {', '.join(medians)}."
-    return "\n".join([*out, "", last, "", *_differences(lines, epsilons)]) + "\n"
+    return "\n".join([*out, "", last, *_refusals(lines, epsilons), "", *_differences(lines, epsilons)]) + "\n"
+
+
+def _refusals(lines: Sequence[Mapping[str, Any]], epsilons: Sequence[float]) -> Iterator[str]:
+    """Which honest jobs the default limits refused, of the lines that say so."""
+    for name in dict.fromkeys(line["data"] for line in lines):
+        for epsilon in epsilons:
+            each = [line[f"{epsilon:g}"].get("refused") for line in lines if line["data"] == name]
+            if any(each):
+                count = f"{sum(map(bool, each))} of {len(each)} seeds"
+                yield f"Refused by the default limits: {name} at {epsilon:g}, {count}."
 
 
 def _differences(lines: Sequence[Mapping[str, Any]], epsilons: Sequence[float]) -> Iterator[str]:
@@ -240,13 +268,13 @@ def mean_of(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Means of all numbers over lines of the same keys that know them; `None` where none does."""
     out: dict[str, Any] = {}
     for key, value in lines[0].items():
-        values = [line[key] for line in lines]
+        values = [line.get(key) for line in lines]
         if isinstance(value, Mapping):
-            out[key] = mean_of(values)
+            out[key] = mean_of([line[key] for line in lines if key in line])
         elif isinstance(value, str):
             out[key] = value
         else:
-            known = [value for value in values if value is not None]
+            known = [value for value in values if isinstance(value, int | float)]
             out[key] = fmean(known) if known else None
     return out
 
@@ -291,10 +319,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _other_study(given: argparse.Namespace, lines: list[dict[str, Any]]) -> str:
     """Measure what is missing of another study, and return its table."""
-    from benchmarks import grade_draws, grade_front, grade_private, grade_rule
+    from benchmarks import grade_draws, grade_front, grade_influence, grade_private, grade_rule, grade_tried
 
     if given.study == "draws":
         return grade_draws.page()
+    if given.study == "rows":
+        return grade_influence.page(given.seeds)
+    if given.study == "tried":
+        return grade_tried.page(given.data, given.rows, given.seeds)
     if given.study == "rule":
         names = (*grade_rule.FITTED, *grade_rule.NEW) if [*given.tables] == [*TABLES] else given.tables
         grade_rule.run(given.data, given.results, names, given.seeds, lines)

@@ -199,9 +199,9 @@ def counted(claims: Sequence[Claim]) -> str:
 
 
 def summary(claims: Sequence[Claim]) -> str:
-    """Number of claims by verdict, those with a figure of a paper apart, and the rules.
+    """Number of claims by verdict, those with a figure of a paper apart, and where the rules are.
 
-    >>> summary([Claim("a", "1", "1", Verdict.HOLDS)]).partition(chr(10))[0]
+    >>> summary([Claim("a", "1", "1", Verdict.HOLDS)]).partition(" [")[0]
     'Of 1 claim with a figure of a paper 1 holds.'
     """
     published, others = ([claim for claim in claims if claim.published is own] for own in (True, False))
@@ -210,4 +210,4 @@ def summary(claims: Sequence[Claim]) -> str:
         for group, whose in ((published, "with a figure of a paper"), (others, "without a figure of a paper"))
         if group
     ]
-    return f"{'. '.join(parts) or 'There are no claims'}.\n\n{RULES}"
+    return f"{'. '.join(parts) or 'There are no claims'}. [What the verdicts mean](index.md#verdicts)."

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from cutlayer.storage.durable import write_whole
-from studies.claims import LEVEL, MAX_STUDY_SEEDS, MIN_SPREAD_SEEDS, Claim, Kind, counted
+from studies.claims import LEVEL, MAX_STUDY_SEEDS, MIN_SPREAD_SEEDS, RULES, Claim, Kind, counted
 from studies.page import Table, folded, wrapped
 from studies.record import Record
 from studies.registry import STUDIES
@@ -45,10 +45,11 @@ def write_index(records: Path, pages: Path) -> Path:
     head = (
         "# What the papers claim, and what was found",
         f"{len(studies)} studies test {len(published)} claims for which a paper has a figure: {counted(published)}. Of "
-        f"{len(others)} further claims {counted(others)}. Each study's page has the rules, every claim with both "
-        "numbers, and the command that repeats it; this page is written from their results by `python -m studies "
-        "--index`. An open claim states the number of seeds that would settle it.",
+        f"{len(others)} further claims {counted(others)}. Each study's page has every claim with both numbers, and "
+        "the command that repeats it; this page is written from their results by `python -m studies --index`.",
         _table(judged).markdown(),
+        "## Verdicts",
+        RULES,
         "## What more seeds would not settle",
         f"Of claims *at the limit* the whole interval lies within {LEVEL:g} of the limit: the difference is too small "
         "to act on, on whichever side it is.",

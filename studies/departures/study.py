@@ -43,7 +43,9 @@ class DeparturesStudy(Study):
     source = "Sun, Du et al. 2023 (arXiv 2303.18178)"
     advice = (
         "If a party may leave, train with `party_dropout` of 0.1 or more, or with `multi_head`: without either the "
-        "model predicts worse than one trained alone once a party that matters has left."
+        "accuracy after the departure of a party that matters is below that of a model trained alone. On Adult that "
+        "is mostly the level of the answers: the AUC is 0.794 ± 0.005 against 0.813 ± 0.006 where the census office "
+        "leaves, and no lower where both leave."
     )
     settings = (
         "Data: Adult, 48,842 rows at the demo's three parties, and six views of 2,000 handwritten digits at six "

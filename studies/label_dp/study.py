@@ -51,8 +51,8 @@ class LabelDPStudy(Study):
     )
     advice = (
         "Label DP is the only noise on labels here with a theorem: choose eps 1 to 2, let labels be drawn once (the "
-        "default), and use the corrected loss where probabilities matter. Drawing again in every epoch would give "
-        "nearly all labels away."
+        "default), and use the corrected loss where probabilities matter. Drawing again in each of 12 "
+        "epochs would give 80 % of the labels away at eps 0.5, and 95 % at 1."
     )
     settings = (
         "Data: Criteo, 137,139 rows (two classes), preset `small`: log1p before min-max, batch 8192, Adam 1e-3, the "

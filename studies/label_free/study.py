@@ -34,7 +34,7 @@ class LabelFreeStudy(Study):
     source = "Weinberger et al. 2009 (arXiv 0902.2206); Bahri et al. 2022, SCARF (arXiv 2106.15147)"
     advice = (
         "Where labels matter more than features, let the partners release a sketch once: no message depends on a "
-        "label, at no loss of test AUC on three of four tables of this size, and of 0.010 on the fourth. Where "
+        "label, at no loss of test AUC on three of four tables of this size, and of 0.010 ± 0.006 on the fourth. Where "
         "features matter too, expect to pay: the sketch reveals most columns to a receiver who knows some rows. "
         "One as wide as the table reveals categories to a receiver who knows none."
     )

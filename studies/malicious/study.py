@@ -35,7 +35,8 @@ class MaliciousStudy(Study):
         "et al. 2022 (IEEE Transactions on Big Data); Yao et al. 2025 (NDSS, arXiv 2404.19582)"
     )
     advice = (
-        "A guard sees attackers who do not know it, and not the one who does. For labels rely on a single release or "
+        "A guard sees a hijack that does not know it in 59 of 60 trainings, and `URVFL` in none of 13. A hijack that "
+        "knows it gains up to 0.045 ± 0.016 of R² on Adult. For labels rely on a single release or "
         "`label_dp`, whose statements hold against any partner. For columns rely on `dp_embedding` alone: a single "
         "release without noise cannot be hijacked, but on Adult it reveals more than a hijack does."
     )

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks import grade_attacks, grade_jobs, grade_together, graded_rows
+from benchmarks import grade_attacks, grade_jobs, grade_limits, grade_together, graded_rows
 from benchmarks.utility.datasets import DataSet
 from cutlayer.attacks.feature import best_guess
 from cutlayer.models.bottom_fits.grade import GradeFit
@@ -33,6 +33,7 @@ def _brief(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graded_rows, "GradeFit", brief)
     monkeypatch.setitem(best_guess.FOREST, "n_estimators", 30)
     monkeypatch.setattr(grade_attacks, "ATTACKED", 100)
+    monkeypatch.setattr(grade_limits, "VALUES", 4)
     monkeypatch.setattr(grade_attacks, "REFITS", 2)
     for module in (grade_attacks, grade_jobs):
         monkeypatch.setattr(module, "KNOWN_READS", (100, 200))
@@ -52,16 +53,18 @@ def test_labels_that_are_an_attribute_are_read_back_and_seen(
     lines = measured("chosen", tmp_path, monkeypatch, (0, 0.0, "rate"), (100, 0.0, "zero"), (100, 0.25, "stated"))
     whole, zeros, stated = (line for line in lines if line["attribute"].startswith("kind"))
     assert whole["own"] < 0.6 < 0.95 < whole["8"]["auc"]
-    assert whole["8"]["of"] == whole["8"]["carried"] > grade_attacks.default_limit(8.0)
+    assert whole["8"]["of"] == whole["8"]["carried"] > grade_limits.default_limit(8.0)
     assert (whole["fault"], zeros["fault"], stated["fault"]) == (False, True, False)
     assert "rates" in capsys.readouterr().out
 
 
-def test_what_a_limit_lets_through() -> None:
+def test_what_a_limit_lets_through(monkeypatch: pytest.MonkeyPatch) -> None:
     """The AUC of normal scores, of which the information is computed by another way: by draws."""
     draw = np.random.default_rng(0)
+    monkeypatch.setattr(grade_limits, "VALUES", 12)
     for share, rows in ((0.15, 0.5), (0.05, 0.1)):
-        distance = NormalDist().inv_cdf(grade_attacks.auc_of(share, rows)) * np.sqrt(2)
+        assert 0 <= grade_limits.most_auc_of(share, rows) - grade_limits.auc_of(share, rows) < 0.02
+        distance = NormalDist().inv_cdf(grade_limits.auc_of(share, rows)) * np.sqrt(2)
         attribute = draw.random(400_000) < rows
         scores = draw.normal(size=len(attribute)) + distance * attribute
         ratio = np.exp(distance * scores - distance**2 / 2)

@@ -10,8 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks import grade_draws, grade_front, grade_rule, grades
+from benchmarks import grade_draws, grade_front, grade_influence, grade_rule, grade_tried, grades
 from benchmarks.utility.datasets import DataSet
+from cutlayer.errors import ConfigError
 from cutlayer.kernels.noise.informative_rows import informative_rows
 from tests.cli.jobs import audit_briefly
 from tests.models.estimator_rows import fit_briefly
@@ -136,3 +137,47 @@ def test_a_private_fit_is_measured_once_beside_a_plain_one(
     assert "| toy (1) | 2,400 |" in capsys.readouterr().out
     grades.main(arguments)
     assert len(path.read_text().splitlines()) == 1
+
+
+def test_a_refused_honest_job_is_measured_all_the_same(
+    data: DataSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fit_briefly(monkeypatch)
+    audit_briefly(monkeypatch)
+    fit = {"candidates": ["linear"], "folds": 2, "limits": {"other": 0.05}}
+    line = grades.measured("toy", data, 1, (8.0,), fit)
+    assert "expected partner: grades that carry 0.05" in line["8"]["refused"]
+    assert line["8"]["carried"] > 0.05
+    said = grades.page([line, line | {"8": line["8"] | {"refused": ""}}], (8.0,))
+    assert "Refused by the default limits: toy at 8, 1 of 2 seeds." in said
+    with pytest.raises(ConfigError, match="folds"):  # nothing else is run again
+        grades.measured("toy", data, 1, (8.0,), fit | {"folds": 1})
+
+
+def test_a_rare_value_is_read_by_labels_that_are_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    fit_briefly(monkeypatch)
+    monkeypatch.setattr(grade_influence, "TABLE", 2_000)
+    honest, chosen = (
+        grade_influence.of_value(0, kind, known) for kind, known in (("second class", 0), ("others 0", 35))
+    )
+    assert abs(honest["auc"] - 0.5) < 0.1
+    assert chosen["auc"] > 0.8
+    assert chosen["carried"] > honest["carried"] + 0.1
+
+
+def test_a_bit_finds_a_product_that_grades_of_labels_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    fit_briefly(monkeypatch)
+    found = grade_tried.with_bit(grade_tried.made(2_000, 0, alone=True), 0)
+    assert found["all columns"] > found["labels and the bit"] > found["own"] + 0.1
+    assert found["z of labels and the bit"] > 3 > found["z of labels"]
+
+
+def test_noisy_sums_rank_labels_less_well_with_more_noise(data: DataSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    fit_briefly(monkeypatch)
+    monkeypatch.setattr(grade_tried, "SUM_EPSILONS", (0.02,))
+    found = grade_tried.by_sums(data, 0)
+    assert found["sums, inf"] > found["sums, 0.02"] + 0.05
+    monkeypatch.setattr(grade_tried, "SCORE_EPSILONS", (30.0,))
+    scored = grade_tried.with_score(data, 4.0, 0)
+    assert scored["own"] < min(scored["without"], scored["all columns"])
+    assert [*scored][-1] == "at 30"

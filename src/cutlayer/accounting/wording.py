@@ -81,11 +81,16 @@ def of_total(total: Total) -> str:
     rdp = "" if total.rdp_epsilon is None else f", {total.rdp_epsilon:.4g} by RDP"
     text = f"{about}: epsilon {total.epsilon:.4g} at delta {total.delta:.4g} per row ({total.accountant}{rdp})"
     text += f", {total.condition}"
-    if total.auc_bound is not None:
-        text += (
-            f"; so two values of one row, all else known, cannot be distinguished better than AUC {total.auc_bound:.3f}"
-        )
-    return text
+    return f"{text}; {bounded}" if (bounded := of_bound(total)) else text
+
+
+def of_bound(total: Total) -> str:
+    """What a total says of the best test of one row; empty where no bound is known."""
+    if total.auc_bound is None:
+        return ""
+    digits = 3 if total.auc_bound < 0.9995 else 6  # never rounded to 1, which would be none
+    best = f"{total.auc_bound:.{digits}f}"
+    return f"so two values of one row, all else known, cannot be distinguished better than AUC {best}"
 
 
 def stated_by(plugins: str) -> str:
@@ -135,13 +140,10 @@ def _response(event: RandomizedResponse) -> str:
         spent = "1 draw for the whole run, so no epoch adds to it"
     else:
         spent = f"{event.draws} draws of each label, of eps {event.eps:g} each, which add up"
-    stages = ""
-    if event.stages > 1:
-        stages = f" in {event.stages} stages on separate rows, each with a prior from the draws of earlier ones"
     stated = given(event.given)
     return (
         f"label differential privacy of eps {event.eps * event.draws:g} per row (neighbours differ in one row's label; "
-        f"randomised response{stages}, {spent}), {MALICIOUS}{', ' * bool(stated)}{stated}"
+        f"randomised response, {spent}), {MALICIOUS}{', ' * bool(stated)}{stated}"
     )
 
 

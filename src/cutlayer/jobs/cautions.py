@@ -153,8 +153,23 @@ def cautions_of(
             "what trees reach, which may be better by more than 0.01"
         )
     yield from _of_drawn_labels(job, drawn)
-    yield from beyond_range(job, columns)
+    yield from of_columns(job, columns)
     yield from _of_ledger(ledger, training)
+
+
+def of_columns(job: Job, columns: Sequence[ColumnProfile]) -> Iterator[str]:
+    """Warnings that need no more than the profiles of columns, so that a party alone has those of its own."""
+    yield from beyond_range(job, columns)
+    for name in job.passives:
+        fit = job.parties[name].fit or {}
+        features = [column.name for column in columns if (column.party, column.role) == (name, "feature")]
+        if len(features) == 2 and reads_labels(job, name) and fit.get("kind") == "grade" and not fit.get("limits"):
+            first, second = features
+            yield (
+                f"parties.{name}.fit.limits: where the labels follow {first} or {second} alone, a grade is nearly that "
+                "column, and the default limit refuses it once labels were sent, which counts as if grades had been. "
+                f"Add columns; or write limits: {{other: 1}}, if {job.active} may have either column"
+            )
 
 
 def beyond_range(job: Job, columns: Sequence[ColumnProfile]) -> Iterator[str]:

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from cutlayer.data.encoding import Encoder
 from cutlayer.data.ids import Digests
 from cutlayer.data.row_values import ValuesOf, ValueWords, alone
 from cutlayer.errors import CheckpointError
@@ -169,11 +168,6 @@ class GradeMemory:
         return sorted(path for path in self.folder.glob("*.safetensors") if _FILE.fullmatch(path.stem))
 
 
-def valued(encoder: Encoder) -> tuple[str, ...]:
-    """Columns whose values are noted: all but images."""
-    return tuple(dict.fromkeys(each.name for each in (*encoder.categories, *encoder.numbers)))
-
-
 def _name_of(path: Path) -> str:
     return path.stem.partition("-")[2]
 
@@ -222,8 +216,6 @@ def _write(path: Path, release: _Release, header: _Header) -> None:
 def _read(path: Path) -> tuple[_Release, _Header]:
     try:
         tensors, header = read_tensors(path)
-        if "columns" not in header:
-            raise ValueError("of an earlier version")
         epsilon = float.fromhex(header["epsilon"]) if header["epsilon"] else None
         read = _Header(header["job"], int(header["bands"]), epsilon, tuple(parse_json(header["columns"])))
         grades = tensors["grades"].numpy().astype(np.int64)

@@ -16,7 +16,7 @@ from cutlayer.kernels.rows.one_hot import one_hot_columns
 from cutlayer.models import BottomModel, bottom_of
 from cutlayer.models.bottom_fits import TrainingColumns, check_columns
 from cutlayer.models.grade import GradeBottom
-from cutlayer.parties.compute.groups import BatchColumns, check_bottom
+from cutlayer.parties.compute.read_ahead import BatchColumns
 from cutlayer.parties.compute.readings import Readings
 from cutlayer.parties.compute.step_order import StepOrder
 from cutlayer.parties.guards.numbers import check_own
@@ -42,6 +42,7 @@ class PassiveSetup:
         store: Encoded columns.
         encoder: Their encoder.
         digests: Digests of the ids of the rows, uint8 (n, 16).
+        words: As of `Prepared`.
         inputs: Shape of the encoded columns.
         bottom: The bottom model.
         state: The bottom model with its optimiser, and the protections.
@@ -61,15 +62,13 @@ class PassiveSetup:
             raise DataError(f"{local.name} has no feature columns; a passive party needs at least one")
         self._job, self._local = job, local
         self.split, self.store, self.digests = split, prepared.store, prepared.digests
-        self.encoder = prepared.encoder
+        self.encoder, self.words = prepared.encoder, prepared.words
         self.inputs = self.store.columns.inputs
         columns = TrainingColumns(self.inputs, split.part("train"), self.store.gather)
         check_columns(local.fit, columns, f"parties.{local.name}.fit")  # before any training, also that of a baseline
         bottom: BottomModel = bottom_of(job, local.name, self.inputs)
         # Before the first message about features: all protections assume that rows do not affect each other.
         local.chain.check_bottom(bottom, self.inputs)
-        if not self.whole:
-            check_bottom(bottom, self.inputs, job.train)
         self.bottom = bottom
         self._ids = self._graded() if isinstance(bottom, GradeBottom) else self.digests
         self._draws = lambda: next((p.draws for p in local.chain.protections if p.draws), "")
@@ -106,11 +105,6 @@ class PassiveSetup:
         self._local.charge_run(self.digests, self._draws)
         self.state.charge()
 
-    @property
-    def whole(self) -> bool:
-        """Whether a step is computed on the whole batch, although its messages may cross in parts."""
-        return self._local.chain.acts_at("embedding_out", "local_loss", "update")
-
     def embed(self, rows: Tensor) -> Tensor:
         """Embeddings of rows, float32 (n, width), by the current weights."""
         return self.bottom.of_rows(*self.gather(rows), self.ids(rows))
@@ -127,10 +121,10 @@ class PassiveSetup:
         """Columns of rows as one matrix, float32 (n, d), with categories one-hot."""
         return one_hot_columns(*self.gather(rows), self.inputs.cardinalities)
 
-    def training_view(self, order: StepOrder, rows: Tensor, parts: int) -> PassiveView:
-        """View that protections get of some rows of a step, which cross in a number of messages."""
+    def training_view(self, order: StepOrder) -> PassiveView:
+        """View that protections get of the rows of a step."""
         return PassiveView(
-            Mode.TRAIN, order.epoch, order.global_step, rows, self.embed, inputs=self.columns, part="train", parts=parts
+            Mode.TRAIN, order.epoch, order.global_step, order.rows, self.embed, inputs=self.columns, part="train"
         )
 
     def check_own(self, embedding: Tensor, epoch: int, step: int, readings: Readings | None = None) -> None:
