@@ -46,6 +46,7 @@ class World:
         rows: Number of rows.
         sharing: Number of other rows with code 2, and with code 3.
         least: Number of rows of a category from which on the linear model has a weight for it.
+        fit: Settings of the fit, in place of `candidates` and the defaults.
     """
 
     epsilon: float = 2.0
@@ -53,6 +54,7 @@ class World:
     rows: int = 600
     sharing: int = 5
     least: int = linear._MIN_ROWS
+    fit: GradeFit | None = None
 
     @property
     def bound(self) -> float:
@@ -95,7 +97,7 @@ class World:
             key=draw.bytes(32),
         )
         with patch.object(linear, "_MIN_ROWS", self.least):
-            fit_grade(GradeFit(candidates=self.candidates), bottom, columns)
+            fit_grade(self.fit or GradeFit(candidates=self.candidates), bottom, columns)
         grades = bottom.grade(*both, digests)
         return randomized_response(grades, digests, 2, self.epsilon, draw.bytes(32), "grade").numpy()
 

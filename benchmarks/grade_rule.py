@@ -11,6 +11,8 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import pandas as pd
 import pyarrow as pa
 import torch
 
@@ -90,13 +92,7 @@ def _measured(name: str, data: DataSet, rows: int, seed: int) -> dict[str, Any]:
     order = np.random.default_rng(seed).permutation(len(data.labels))
     train, test = order[:rows], order[rows : rows + TESTED]
     labels = (data.labels == np.unique(data.labels)[1]).astype(np.int64)
-    table = pa.Table.from_pandas(data.partner, preserve_index=False)
-    features = FeaturesConfig()
-    kinds = {column: chosen_kind(column, table[column].type, features, name) for column in table.column_names}
-    columns_of = packed(lambda names, _: iter([table.select(names)]), kinds, name, table.num_rows, 1 << 62)
-    encoder = Encoder.fit(columns_of, kinds, features, name, train)
-    encoded = encoder.transform(table, name)
-    codes, numbers = torch.from_numpy(encoded.codes), torch.from_numpy(encoded.numbers)
+    encoder, codes, numbers = encoded(data.partner, train, FeaturesConfig())
     digests = torch.from_numpy(np.random.default_rng(seed).integers(256, size=(len(codes), 16), dtype=np.uint8))
     share = float(labels[train].mean())
 
@@ -140,6 +136,18 @@ def _measured(name: str, data: DataSet, rows: int, seed: int) -> dict[str, Any]:
         "rare": encoder.has_rare_categories,
         "commit": provenance()["commit"],
     }
+
+
+def encoded(
+    frame: pd.DataFrame, train: npt.NDArray[np.int64], features: FeaturesConfig
+) -> tuple[Encoder, torch.Tensor, torch.Tensor]:
+    """An encoder of training rows, and codes and numbers of all rows."""
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    kinds = {column: chosen_kind(column, table[column].type, features, "table") for column in table.column_names}
+    columns_of = packed(lambda names, _: iter([table.select(names)]), kinds, "table", table.num_rows, 1 << 62)
+    encoder = Encoder.fit(columns_of, kinds, features, "table", train)
+    made = encoder.transform(table, "table")
+    return encoder, torch.from_numpy(made.codes), torch.from_numpy(made.numbers)
 
 
 def lines_done(lines: Sequence[Mapping[str, Any]]) -> set[tuple[Any, ...]]:

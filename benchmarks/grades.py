@@ -54,9 +54,9 @@ ORDER = (
     *("adult", "bank", "credit", "bank-2000", "credit-1000", "adult-2000", "motor", "friedman", "diabetes", "breast"),
     *("iris", "wine", "limit", "movies"),
 )
-STUDIES = ("tables", "rule", "front", "demo", "draws", "rows", "tried")
+STUDIES = ("tables", "rule", "front", "demo", "draws", "rows", "tried", "private")
 """What each data set keeps; the loss by informative rows; other releases beside grades; the demo's table; the draw;
-what grades tell of other rows and of rare values; what was tried and is not built in."""
+what grades tell of other rows and of rare values; what was tried and is not built in; a private fit."""
 RESULTS = Path(__file__).parent / "results" / "grades.jsonl"
 TABLES = (*ORDER, *(name for name in LOADERS if name not in ORDER))
 
@@ -126,6 +126,10 @@ def measured(
                 raw["parties"]["bank"]["audit"] = {"attacks": ["sent_labels"]}
             attacks = [] if seed else ["inversion"]
             raw["parties"]["partner"] |= {"fit": {"kind": "grade", **(fit or {})}, "audit": {"attacks": attacks}}
+            if "epsilon" in (fit or {}):  # a private fit reads numbers as they are
+                features = raw["parties"]["partner"].get("features") or {}
+                fixed = {"scale": "none", "missing": "zero"}
+                raw["parties"]["partner"]["features"] = {**features, "numbers": fixed}
             raw["parties"]["partner"]["privacy"] = {"grade_dp": {"epsilon": epsilon}}
             raw["model"]["bottom"]["partner"] = {"kind": "grade", "least_rows": 0}
             run, refused = ran_or_insisted(raw, folder / f"grade-{epsilon:g}")
@@ -315,7 +319,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _other_study(given: argparse.Namespace, lines: list[dict[str, Any]]) -> str:
     """Measure what is missing of another study, and return its table."""
-    from benchmarks import grade_draws, grade_front, grade_influence, grade_rule, grade_tried
+    from benchmarks import grade_draws, grade_front, grade_influence, grade_private, grade_rule, grade_tried
 
     if given.study == "draws":
         return grade_draws.page()
@@ -327,6 +331,10 @@ def _other_study(given: argparse.Namespace, lines: list[dict[str, Any]]) -> str:
         names = (*grade_rule.FITTED, *grade_rule.NEW) if [*given.tables] == [*TABLES] else given.tables
         grade_rule.run(given.data, given.results, names, given.seeds, lines)
         return grade_rule.page(lines)
+    if given.study == "private":
+        names = grade_private.TABLES if [*given.tables] == [*TABLES] else given.tables
+        grade_private.run(given.data, given.results, names, given.seeds, lines)
+        return grade_private.page(lines)
     if given.study == "demo":
         grade_front.run_demo(given.results, given.seeds, given.label or 1.0, lines)
         return grade_front.demo_page(lines)

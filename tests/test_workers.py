@@ -114,3 +114,40 @@ def test_threads_give_results_in_order_and_the_first_error(monkeypatch: pytest.M
     assert workers.in_threads(work, [5, 2]) == [2, 5]
     with pytest.raises(ZeroDivisionError):
         workers.in_threads(work, [0, 1])
+
+
+def test_a_bound_is_of_the_thread_that_sets_it_and_of_those_that_work_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(workers, "usable_cores", lambda: 5)
+    both = threading.Barrier(2, timeout=20)
+
+    def work(_: int) -> int:
+        both.wait()
+        return workers.equal_threads()
+
+    found: list[int] = []
+    with workers.at_most(2):
+        assert workers.in_threads(work, [0, 1]) == [2, 2]
+        other = threading.Thread(target=lambda: found.append(workers.equal_threads()))
+        other.start()
+        other.join()
+    assert found == [5]
+
+
+def test_threads_of_libraries_are_bounded_for_a_while_also_of_those_that_are_loaded_later() -> None:
+    code = (
+        "from threadpoolctl import threadpool_info\n"
+        "from cutlayer.workers import library_threads\n"
+        "def threads(kind):\n"
+        "    return [library['num_threads'] for library in threadpool_info() if library['user_api'] == kind]\n"
+        "with library_threads(1):\n"
+        "    assert set(threads('blas')) == {1}, threads('blas')\n"
+        "import scipy.linalg, torch\n"
+        "with library_threads(1, 'openmp'):\n"
+        "    assert (set(threads('openmp')), set(threads('blas'))) == ({1}, {2})\n"
+        "with library_threads(1):\n"
+        "    assert set(threads('blas')) == {1} and len(threads('blas')) > 1, threads('blas')\n"
+        "assert set(threads('blas')) == {2} and 2 in threads('openmp')\n"
+    )
+    bounds = {"OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "2"}
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, **bounds})

@@ -8,17 +8,22 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from typing import Self, TypeVar
+from contextlib import AbstractContextManager, contextmanager
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from cutlayer.errors import CutlayerError
+
+if TYPE_CHECKING:
+    from threadpoolctl import ThreadpoolController
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
@@ -104,18 +109,28 @@ def end_with_parent() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-_most_threads: int | None = None
+_BOUND = threading.local()
+"""Most threads of work of this thread, as `most`; none is stated where it has no such attribute."""
 
 
 @contextmanager
 def at_most(threads: int | None) -> Iterator[None]:
-    """Bound `equal_threads` for a while; `None` does not."""
-    global _most_threads
-    before, _most_threads = _most_threads, threads
+    """Bound `equal_threads` of this thread, and of those of its `in_threads`, for a while; `None` does not."""
+    before = _bound()
+    _bind(threads)
     try:
         yield
     finally:
-        _most_threads = before
+        _bind(before)
+
+
+def _bound() -> int | None:
+    most: int | None = getattr(_BOUND, "most", None)
+    return most
+
+
+def _bind(threads: int | None) -> None:
+    _BOUND.most = threads
 
 
 def equal_threads() -> int:
@@ -125,7 +140,8 @@ def equal_threads() -> int:
     """
     stated = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # "4,2" is one for each nested level
     cores = int(stated) if stated.isdecimal() else usable_cores()
-    return max(1, cores if _most_threads is None else min(cores, _most_threads))
+    most = _bound()
+    return max(1, cores if most is None else min(cores, most))
 
 
 def in_threads(work: Callable[[Part], Result], parts: Sequence[Part], most: int | None = None) -> list[Result]:
@@ -142,8 +158,27 @@ def in_threads(work: Callable[[Part], Result], parts: Sequence[Part], most: int 
     threads = min(equal_threads(), len(parts), most or len(parts))
     if threads < 2:
         return [*map(work, parts)]
-    with ThreadPoolExecutor(threads, thread_name_prefix="cutlayer-part") as pool:
+    with ThreadPoolExecutor(threads, "cutlayer-part", _bind, (_bound(),)) as pool:
         return [*pool.map(work, parts)]
+
+
+def library_threads(most: int, interface: Literal["blas", "openmp"] | None = None) -> AbstractContextManager[Any]:
+    """Bound the threads of the libraries that are loaded by now, for a while.
+
+    Args:
+        most: Maximum number of threads of each.
+        interface: Which of them: of linear algebra, or all that use OpenMP; by default both.
+    """
+    limits: AbstractContextManager[Any] = _libraries(len(sys.modules)).limit(limits=most, user_api=interface)
+    return limits
+
+
+@lru_cache(maxsize=1)
+def _libraries(_modules: int) -> ThreadpoolController:
+    """To look for them takes longer than a small fit. A module loads them: with as many modules, they are the same."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
 
 
 def usable_cores() -> int:

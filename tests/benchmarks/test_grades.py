@@ -119,6 +119,26 @@ def test_a_grade_keeps_what_the_best_draw_keeps() -> None:
         assert grade_draws.kept(joint, epsilon) == pytest.approx(grade_draws.bound(joint, epsilon), rel=0.01)
 
 
+def test_a_private_fit_is_measured_once_beside_a_plain_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fit_briefly(monkeypatch)
+    draw = np.random.default_rng(0)
+    bank = pd.DataFrame({"x": draw.normal(size=3000)})
+    partner = pd.DataFrame({"y": draw.normal(size=3000), "kind": draw.choice(["a", "b", "c"], 3000)})
+    labels = (bank["x"] + 2 * partner["y"] + (partner["kind"] == "a") > 0).to_numpy().astype(int)
+    monkeypatch.setattr(grade_rule, "load", lambda name, folder: DataSet("binary", bank, partner, labels))
+    path = tmp_path / "results.jsonl"
+    arguments = ["--data", ".", "--results", str(path), "--tables", "toy", "--study", "private"]
+    grades.main(arguments)
+    line = json.loads(path.read_text())
+    assert line["own"] + 0.1 < line["8 4"] < line["all"]
+    assert line["8 1"] < line["8 plain"] < line["all"]
+    assert "| toy (1) | 2,400 |" in capsys.readouterr().out
+    grades.main(arguments)
+    assert len(path.read_text().splitlines()) == 1
+
+
 def test_a_refused_honest_job_is_measured_all_the_same(
     data: DataSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

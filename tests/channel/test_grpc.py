@@ -164,7 +164,7 @@ def test_waiting_is_repeated_with_the_address_that_the_peers_use(monkeypatch):
         with pytest.raises(PeerLost, match=r"lost telco: did not connect to bank\.example:7070 within 0\.3 s"):
             bank.wait_for_peers(timeout=0.3)
     assert lines[0] == f"waiting for telco, which connects to bank.example:7070; this party listens at {bank.address}"
-    assert lines[1].startswith("still waiting for telco, for up to 0 s; it was refused: another job")
+    assert lines[1].startswith("still waiting for telco, for up to 0 s; it cannot join: another job")
 
 
 def test_nobody_listens():

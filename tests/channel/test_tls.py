@@ -23,7 +23,7 @@ from cutlayer.channel import Kind, Message
 from cutlayer.channel.codec import WIRE_VERSION
 from cutlayer.channel.contract import Contract
 from cutlayer.channel.grpc_client import ClientLink
-from cutlayer.channel.grpc_link import FROM, MAX_CONNECTIONS, METHOD, NEXT, RUN, SERVICE, TO, WIRE
+from cutlayer.channel.grpc_link import ENDED, FROM, MAX_CONNECTIONS, METHOD, NEXT, RUN, SERVICE, TO, WIRE
 from cutlayer.channel.grpc_server import ServerLinks
 from cutlayer.channel.receiving import check_present, close_reason
 from cutlayer.channel.tls import files as certificate_files
@@ -104,7 +104,7 @@ def test_a_server_with_a_wrong_certificate_is_refused_and_the_reason_said(made, 
         with pytest.raises(PeerLost, match="did not connect"):
             bank.wait_for_peers(0)
     assert len(text) == 1
-    assert text[0].startswith(f"waiting for bank at {bank.address}: ")
+    assert text[0].startswith(f"waiting for bank at {bank.address}, for up to ")
 
 
 def test_a_party_cannot_sign_certificates_for_others(made, capfd):
@@ -431,7 +431,7 @@ def test_another_job_is_named_key_by_key_at_both_sides(made):
     with served(made, at_bank.append, contract=here) as bank:
         with pytest.raises(ProtocolError, match=r"other job: train.batch_size: 4096 here, 8192 there"):
             joined(made, bank.address, timeout=0.3, contract=there, notify=at_telco.append)
-        with pytest.raises(PeerLost, match=r"telco was refused: other job: train.batch_size: 8192 here, 4096 there"):
+        with pytest.raises(PeerLost, match=r"telco cannot join: other job: train.batch_size: 8192 here, 4096 there"):
             bank.wait_for_peers(0)
     assert len(at_telco) == 1
     assert [text for text in at_bank if "telco at 127.0.0.1 cannot join: other job: train.batch_size: 8192" in text]
@@ -456,6 +456,21 @@ def test_a_preflight_opens_no_link(made):
         with pytest.raises(PeerLost, match=r"bank runs its preflight"):
             joined(made, bank.address, timeout=0.3)
         assert bank.wait_for_greetings(0.1) == {"telco": ""}
+
+
+def test_a_party_that_ended_before_its_link_says_so_and_may_come_again(made):
+    """Without it the label owner waits for minutes, and knows nothing."""
+    at_bank = []
+    ended = "it ended before it connected, and its output says why; it may be started again"
+    with served(made, notify=at_bank.append) as bank:
+        link = ClientLink(bank.address, "telco", "bank", security=made.security("telco"))
+        with link, pytest.raises(ProtocolError, match=f"bank says: {ended}"):
+            link.greet(**{ENDED: "the limit 0.05 of health, which nobody else may read"})
+        assert at_bank == [f"telco at 127.0.0.1 cannot join: {ended}"]
+        with pytest.raises(PeerLost, match=f"within 0 s; telco cannot join: {ended}"):
+            bank.wait_for_peers(0)
+        with joined(made, bank.address):
+            bank.wait_for_peers()
 
 
 def test_a_renewed_certificate_is_taken_up_at_the_end_of_an_epoch(made):

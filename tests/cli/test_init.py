@@ -443,6 +443,19 @@ def test_many_rows_of_one_customer_refer_to_a_table_of_customers(place, folder, 
     assert "ids: customer_id of bank.csv refers to client of telco.csv" in place.call("init", folder, "--yes").out
 
 
+def test_a_number_of_a_branch_refers_to_no_customers(place, folder):
+    """From 1 to 30 it is of the ids of any table of customers; taken for their id it joined loans to strangers."""
+    customers = {"client": [*range(1, 901)], "usage": [n % 7 for n in range(900)]}
+    csv.write_csv(pa.table(customers), folder / "telco.csv")
+    loans = {"loan": [f"A{n}" for n in range(600)], "branch_id": [n % 30 + 1 for n in range(600)]}
+    csv.write_csv(pa.table({**loans, "default": [n % 3 == 0 for n in range(600)]}), folder / "bank.csv")
+    assert "got no column in common; name it with --id" in place.call("init", folder, "--yes").error
+    csv.write_csv(
+        pa.table({**loans, "owner_id": [n % 200 + 1 for n in range(600)], "default": [0, 1] * 300}), folder / "bank.csv"
+    )
+    assert "ids: owner_id of bank.csv refers to client of telco.csv" in place.call("init", folder, "--yes").out
+
+
 def test_ids_without_a_common_name_or_value_are_refused(place, folder):
     telco = folder / "telco.csv"
     head, *rows = telco.read_text().replace("id", "customer", 1).splitlines()

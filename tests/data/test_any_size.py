@@ -419,3 +419,16 @@ def test_a_file_that_changed_meanwhile_is_refused(tmp_path: Path, rows: int) -> 
     os.utime(path, ns=(1, 1))  # a clock may be coarse
     with pytest.raises(DataError, match="expected the file as it was opened, got a changed one"):
         table.prepare(np.arange(4), np.arange(4), tmp_path / "store")
+
+
+@pytest.mark.parametrize(("kind", "memory"), [("csv", SMALL), ("csv", 1 << 30), ("parquet", 1 << 30), ("sql", SMALL)])
+def test_words_of_the_values_of_common_rows_are_those_of_the_table(tmp_path: Path, kind: str, memory: int) -> None:
+    table = opened(written(tmp_path, kind, rows()), memory, FeaturesConfig())
+    positions = np.lexsort(table.digests.T)[COMMON]
+    result = table.prepare(positions, TRAINING, by_values=True)
+    assert result.encoder is not None
+    assert result.words is not None
+    wanted = table.values_of(result.digests)(result.encoder.valued[::-1])
+    assert result.words.tolist() == (wanted.tolist() if wanted is not None else None)
+    assert len({*result.words.tolist()}) > 0.9 * len(COMMON)
+    assert table.prepare(positions, TRAINING).words is None

@@ -11,7 +11,7 @@ import pytest
 
 from cutlayer.config import Job
 from cutlayer.data.profile import ColumnProfile
-from cutlayer.jobs.cautions import beyond_range, cautions_of, worth_of_labels
+from cutlayer.jobs.cautions import beyond_range, cautions_of, of_columns, worth_of_labels
 from cutlayer.jobs.forecast import forecast
 from cutlayer.jobs.preflight import check_own_part
 from cutlayer.training.run_ledger import ledger_of
@@ -172,6 +172,26 @@ def test_a_party_alone_is_warned_of_labels_beyond_its_range(tmp_path: Path) -> N
         assert not [check.problem for check in checks if check.problem]
         said = [check for check in checks if check.name == f"parties.{ACTIVE}.privacy.label_dp.range"]
         assert [(check.caution, "from 0 to 299.5" in check.result) for check in said] == [(True, True)] * warned
+
+
+@pytest.mark.parametrize(
+    ("names", "limits", "warned"),
+    [(["a", "b"], {}, True), (["a", "b", "c"], {}, False), (["a", "b"], {"limits": {"other": 1}}, False)],
+)
+def test_two_columns_may_be_a_grade_of_one(names: list[str], limits: Any, warned: bool) -> None:
+    """The refusal comes once labels were sent, and is counted: who has two columns learns of it before."""
+    raw = raw_job(passives=1, privacy={"label_dp": {"eps": 1.0}})
+    passive = PASSIVES[0]
+    raw["parties"][passive] |= {"fit": {"kind": "grade", **limits}, "privacy": {"grade_dp": {"epsilon": 8.0}}}
+    raw["model"]["bottom"] = {ACTIVE: {"kind": "auto"}, passive: {"kind": "grade"}}
+    raw["model"]["top"], raw["train"] = {"kind": "auto"}, {"release": "once", "seed": 0}
+    columns = tuple(
+        ColumnProfile(party=passive, name=name, role="feature", kind="number", type="double", distinct=9, missing=0)
+        for name in names
+    )
+    found = [line for line in of_columns(Job.model_validate(raw), columns) if "fit.limits" in line]
+    assert len(found) == warned
+    assert all("where the labels follow a or b alone" in line for line in found)
 
 
 def test_drawn_labels_are_worth_what_the_rows_of_a_partner_are() -> None:

@@ -87,6 +87,19 @@ def test_a_party_that_is_stopped_says_farewell(sites: dict[str, Site], number: i
     assert "the same command with --resume continues" in result[victim]
 
 
+def test_a_party_that_is_refused_by_itself_is_not_waited_for_in_silence(sites: dict[str, Site]) -> None:
+    """Nothing of why crosses; the label owner goes on as soon as it comes again."""
+    victim = PASSIVES[0]
+    processes = {name: fork(site) for name, site in sites.items() if name != victim}
+    said = sites[ACTIVE].folder / "errors.txt"
+    wait_for(lambda: "waiting for" in said.read_text() if said.exists() else False, "the label owner listens")
+    assert fork(sites[victim], "--resume").wait() == 2
+    assert f"{victim} at 127.0.0.1 cannot join: it ended before it connected" in said.read_text()
+    assert "--resume" not in said.read_text()
+    processes[victim] = fork(sites[victim])
+    assert {name: process.wait() for name, process in processes.items()} == dict.fromkeys(processes, 0)
+
+
 def test_a_killed_party_is_named_and_all_can_resume(sites: dict[str, Site], together: Path) -> None:
     processes = {name: fork(site) for name, site in sites.items()}
     wait_for(lambda: len(history(sites[ACTIVE].run)) >= 1, "the first epoch")

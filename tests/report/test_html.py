@@ -254,7 +254,22 @@ def test_a_leak_whose_interval_includes_chance_is_marked(report: Report) -> None
 def test_the_traffic_of_the_active_party_is_listed_by_kind_the_largest_first(report: Report) -> None:
     (listed,) = (each for each in parties(report).blocks if isinstance(each, Table) and "by kind" in each.caption)
     assert [row.cells[0].text for row in listed.rows] == ["embedding", "gradient", "evaluation"]
-    assert [cell.text for cell in listed.rows[0].cells[1:]] == ["0\u00a0B", "81.9\u00a0MB"]
+    of_training = "numbers computed from the columns of training rows"
+    assert [cell.text for cell in listed.rows[0].cells[1:]] == ["0\u00a0B", "81.9\u00a0MB", of_training]
+    (sent,) = parties(report).answers
+    assert sent.text.startswith("bank sent numbers computed from labels and embeddings of training rows (")
+    assert f"The partners sent {of_training} (81.9\u00a0MB); " in sent.text
+
+
+def test_what_crossed_to_match_rows_stands_apart_from_what_is_computed_from_them(report: Report) -> None:
+    traffic = {"labels": (100, 0), "masked": (3000, 4000), "release": (0, 200)}
+    changed = tuple(each.model_copy(update={"traffic": traffic}) for each in report.parties)
+    (sent,) = parties(report.model_copy(update={"parties": changed})).answers
+    assert sent.text == (
+        "bank sent drawn labels of training rows, once, and how they were drawn (100\u00a0B); 3.00\u00a0kB to match "
+        "rows (masked). The partners sent numbers computed from the columns of rows, released once (200\u00a0B); "
+        "4.00\u00a0kB to match rows (masked)."
+    )
 
 
 def test_the_table_of_all_metrics_is_stacked_on_a_phone(report: Report) -> None:

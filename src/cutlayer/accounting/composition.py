@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from statistics import NormalDist
 from typing import Any
 
 from cutlayer.accounting.events import DPSGD, Event, GaussianRelease, RandomizedGrade, RandomizedResponse, known_events
@@ -35,10 +36,12 @@ class Composition:
     Attributes:
         draws: eps of every independent draw of a label, and the number of such draws.
         mu: Parameter of Gaussian differential privacy of all Gaussian releases together.
+        slack: Probability in which private fits are not covered by `mu`, of all together.
     """
 
     draws: tuple[tuple[float, int], ...]
     mu: float
+    slack: float = 0.0
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> Composition:
@@ -48,16 +51,18 @@ class Composition:
             ConfigError: An unknown event.
         """
         draws = list[tuple[float, int]]()
-        squares = 0.0
+        squares = slack = 0.0
         for event in known_events(events):
             if isinstance(event, RandomizedResponse | RandomizedGrade):
                 draws.append((event.eps, event.draws))
+                if isinstance(event, RandomizedGrade) and event.fit is not None:
+                    squares, slack = squares + event.fit.mu**2, slack + event.fit.slack
             elif isinstance(event, GaussianRelease):
                 squares += event.releases.max_releases / event.noise_multiplier**2
             elif isinstance(event, DPSGD):
                 # A replaced row moves a sum of clipped gradients by up to twice the clipping norm.
                 squares += event.steps * (2 / event.noise_multiplier) ** 2
-        return cls(tuple(draws), math.sqrt(squares))
+        return cls(tuple(draws), math.sqrt(squares), slack)
 
     @property
     def accountant(self) -> str:
@@ -68,15 +73,22 @@ class Composition:
 
     @property
     def auc_bound(self) -> float | None:
-        """ROC AUC of the best test between two values of one row, all else known: of Gaussian releases, or of one draw.
+        """ROC AUC of the best test between two values of one row, all else known: of Gaussian releases and one draw.
 
-        A draw at eps reveals no more than an answer of two at eps, whose best test has the AUC 1 / (1 + e^-eps).
+        A draw at eps reveals no more than an answer of two at eps, whose best test has the AUC 1 / (1 + e^-eps). Its
+        log likelihood ratios, eps and -eps, add to those of the releases, whose difference is N(mu^2, 2 mu^2).
         """
-        if self.accountant == "exact Gaussian":
-            return gaussian.best_auc(self.mu)
-        if self.accountant == "pure" and sum(count for _, count in self.draws) == 1:
-            return 1 / (1 + math.exp(-self.draws[0][0]))
-        return None
+        if sum(count for _, count in self.draws) > 1:
+            return None
+        if not self.draws:
+            return gaussian.best_auc(self.mu) if self.mu else None
+        eps = self.draws[0][0]
+        kept = 1 / (1 + math.exp(-eps))
+        if not self.mu:
+            return kept
+        parts = ((kept**2, 2 * eps), (2 * kept * (1 - kept), 0.0), ((1 - kept) ** 2, -2 * eps))
+        known = sum(share * NormalDist().cdf((self.mu**2 + apart) / (math.sqrt(2) * self.mu)) for share, apart in parts)
+        return min(1.0, known + 2 * self.slack)
 
     def epsilon(self, delta: float) -> float:
         """The smallest epsilon at `delta`; of draws alone their sum, which holds at delta 0 too.
@@ -88,7 +100,7 @@ class Composition:
 
     def curve(self) -> tuple[tuple[float, float], ...]:
         """Pairs (epsilon, delta) that hold, from the largest delta to the smallest."""
-        return tuple((self._at(delta), delta) for delta in CURVE)
+        return tuple((self._at(delta), delta) for delta in CURVE if delta > self.slack)
 
     def rdp_epsilon(self, delta: float) -> float:
         """Epsilon by Renyi differential privacy, for comparison: never the smaller value.
@@ -96,6 +108,7 @@ class Composition:
         Reference: Canonne, Kamath and Steinke 2020, The discrete Gaussian for differential privacy (arXiv 2004.00010),
         proposition 12, for the conversion.
         """
+        delta -= self.slack
         epsilons = (
             self._divergence(order) + math.log1p(-1 / order) - math.log(delta * order) / (order - 1)
             for order in _RENYI_ORDERS
@@ -109,6 +122,10 @@ class Composition:
     def _at(self, delta: float) -> float:
         if not 0 < delta < 1:
             raise ConfigError.expected("delta between 0 and 1", delta)
+        if self.slack:
+            if delta <= self.slack:
+                return math.inf
+            return replace(self, slack=0.0)._at(delta - self.slack) - math.log1p(-self.slack)
         if self.accountant == "exact Gaussian":
             return gaussian.epsilon(self.mu, delta)
         if self.accountant == "pure" and sum(count for _, count in self.draws) <= 1:

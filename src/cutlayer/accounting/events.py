@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import get_args
 
-from cutlayer.accounting.plan import Condition, ReleasePlan
+from cutlayer.accounting.plan import Condition, PrivateFit, ReleasePlan
 from cutlayer.errors import ConfigError
 
 MAX_COUNT, MAX_DRAWS = 2**53, 100_000
@@ -99,6 +99,7 @@ class RandomizedGrade:
         condition: As of `GaussianRelease`.
         again: Number of rows with more than one draw.
         unseen: Releases by batches, in which changed grades are not counted.
+        fit: The private fit of the model whose grades they are, if it has one.
     """
 
     eps: float
@@ -106,6 +107,7 @@ class RandomizedGrade:
     condition: Condition = "conditional on the bottom model and the encoding"
     again: int = 0
     unseen: int = 0
+    fit: PrivateFit | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.eps < math.inf or not 1 <= self.draws <= MAX_DRAWS:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 from cutlayer.config.train import TrainConfig
+from cutlayer.kernels.noise.gaussian_mechanism import mu_of
 
 Bottom = Literal["independent", "private", "fitted"]
 """How a bottom model depends on the private rows: not at all, by private training at a counted cost, or by a fit."""
@@ -34,6 +36,31 @@ def condition_of(*, bottom: bool, encoding: bool) -> Condition:
 
 
 @dataclass(frozen=True)
+class PrivateFit:
+    """A fit of a bottom model that is differentially private in one row's columns.
+
+    Attributes:
+        mu: Parameter of Gaussian differential privacy of its noisy sums, above 0.
+        delta: Delta of the epsilon that it is calibrated to. A tenth bounds the probability that a value of one row
+            alone passes for a frequent one, outside of which the sums are as private as `mu` says.
+    """
+
+    mu: float
+    delta: float
+
+    @property
+    def slack(self) -> float:
+        """The tenth of delta."""
+        return self.delta / 10
+
+    @classmethod
+    def within(cls, epsilon: float, delta: float) -> PrivateFit:
+        """The fit with the least noise that is (epsilon, delta)-differentially private."""
+        fitted = cls(1.0, delta)
+        return replace(fitted, mu=mu_of(epsilon + math.log1p(-fitted.slack), delta - fitted.slack))
+
+
+@dataclass(frozen=True)
 class ReleasePlan:
     """The releases of one row's embedding in the schedule, by the part of the split that the row belongs to.
 
@@ -51,8 +78,9 @@ class ReleasePlan:
             repetitions with other content.
         once: Every row is released a single time by the schedule, before the epochs that use it.
         bottom: `independent` where no private row has a part in the bottom model, `private` where it is trained by a
-            protection whose cost is counted, else `fitted`.
+            protection or a fit whose cost is counted, else `fitted`.
         encoding: `public` where every column is encoded by a range or vocabulary that the party states, else `fitted`.
+        fit: The private fit of the bottom model, if it has one.
     """
 
     training: int
@@ -63,6 +91,7 @@ class ReleasePlan:
     once: bool = False
     bottom: Bottom = "fitted"
     encoding: Encoding = "fitted"
+    fit: PrivateFit | None = None
 
     @classmethod
     def of(
@@ -73,6 +102,7 @@ class ReleasePlan:
         bottom: Bottom = "fitted",
         encoding: Encoding = "fitted",
         serving: int = 0,
+        fit: PrivateFit | None = None,
     ) -> Self:
         """The plan of a job's schedule; stopping early only releases less.
 
@@ -82,6 +112,7 @@ class ReleasePlan:
             bottom: How the bottom model depends on the private rows.
             encoding: How the encoding of the columns depends on them.
             serving: Releases of each row for predictions, after the schedule.
+            fit: As the attribute.
         """
         epochs, split = train.max_epochs, train.split
         if once:
@@ -90,7 +121,7 @@ class ReleasePlan:
             counts = epochs, 0, epochs + 1
         else:
             counts = (epochs, epochs, 1) if split.test else (epochs, epochs + 1, 0)
-        return cls(*counts, serving=serving, once=once, bottom=bottom, encoding=encoding)
+        return cls(*counts, serving=serving, once=once, bottom=bottom, encoding=encoding, fit=fit)
 
     @property
     def condition(self) -> Condition:

@@ -81,11 +81,16 @@ def of_total(total: Total) -> str:
     rdp = "" if total.rdp_epsilon is None else f", {total.rdp_epsilon:.4g} by RDP"
     text = f"{about}: epsilon {total.epsilon:.4g} at delta {total.delta:.4g} per row ({total.accountant}{rdp})"
     text += f", {total.condition}"
-    if total.auc_bound is not None:
-        text += (
-            f"; so two values of one row, all else known, cannot be distinguished better than AUC {total.auc_bound:.3f}"
-        )
-    return text
+    return f"{text}; {bounded}" if (bounded := of_bound(total)) else text
+
+
+def of_bound(total: Total) -> str:
+    """What a total says of the best test of one row; empty where no bound is known."""
+    if total.auc_bound is None:
+        return ""
+    digits = 3 if total.auc_bound < 0.9995 else 6  # never rounded to 1, which would be none
+    best = f"{total.auc_bound:.{digits}f}"
+    return f"so two values of one row, all else known, cannot be distinguished better than AUC {best}"
 
 
 def stated_by(plugins: str) -> str:
@@ -150,10 +155,15 @@ def _grade(event: RandomizedGrade) -> str:
     often += f", {event.again:,} rows drawn more than once" * bool(event.again)
     often += f"; changed rows of {event.unseen} releases by batches are not counted" * bool(event.unseen)
     chosen = MALICIOUS if event.condition == "unconditional" else CHOSEN
+    fit = event.fit
+    fitted = ""
+    if fit is not None:
+        known = "given types of columns, and which have more values than max_codes"
+        fitted = f", and Gaussian differential privacy of mu {fit.mu:.4g} of its model, {known}"
     return (
-        f"differential privacy of eps {event.eps * event.draws:g} of a row's grade (neighbours differ in one row's "
-        f"features, replaced by others; randomised response, {often}; given which ids get another grade later, which "
-        "shows; rows without ids are drawn once for each table that is predicted), "
+        f"differential privacy of eps {event.eps * event.draws:g} of a row's grade{fitted} (neighbours differ in one "
+        f"row's features, replaced by others; randomised response, {often}; given which ids get another grade later, "
+        "which shows; rows without ids are drawn once for each table that is predicted), "
         f"{event.condition}; {chosen}"
     )
 

@@ -155,11 +155,12 @@ class ClientLink(Links):
             raise
         return connection
 
-    def greet(self, timeout: float = MAX_ATTEMPT) -> None:
+    def greet(self, timeout: float = MAX_ATTEMPT, **more: str) -> None:
         """Do everything that precedes a link: both certificates, names, versions and jobs; open none.
 
         Args:
             timeout: Seconds to wait until the active party answers.
+            more: Further texts of the greeting, such as `ENDED`.
 
         Raises:
             PeerLost: Nobody answers.
@@ -170,7 +171,7 @@ class ClientLink(Links):
         def attempt(limit: float) -> None:
             connection = self._dialler.dial(limit)
             try:
-                self._dialler.greet(connection.channel, limit)
+                self._dialler.greet(connection.channel, limit, **more)
             finally:
                 connection.close()
 
@@ -227,7 +228,9 @@ class ClientLink(Links):
                 reason = failure
             if str(reason) != reported:
                 reported = str(reason)
-                self._notify(f"waiting for {self._peer} at {self._dialler.address}: {reported}")
+                left = deadline - time.monotonic()
+                where = f"{self._peer} at {self._dialler.address}"
+                self._notify(f"waiting for {where}, for up to {max(0.0, left):,.0f} s: {reported}")
             pause = backoff.pause(deadline)
             if pause <= 0 or self._closing.wait(pause):
                 if isinstance(reason, PeerLost):

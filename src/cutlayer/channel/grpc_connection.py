@@ -96,9 +96,9 @@ class Dialler:
         channel, certificate = security.open_channel(self.address, self._peer, self._options, timeout)
         return Connection(channel, certificate, loaded)
 
-    def greet(self, channel: grpc.Channel, timeout: float) -> None:
+    def greet(self, channel: grpc.Channel, timeout: float, **more: str) -> None:
         """Compare names, versions and jobs; raises `Unsuited`, or the reason of a call that failed."""
-        greeting = self._transport.contract.encoded(WIRE_VERSION, sender=self._me, receiver=self._peer)
+        greeting = self._transport.contract.encoded(WIRE_VERSION, sender=self._me, receiver=self._peer, **more)
         try:
             answer = channel.unary_unary(f"/{SERVICE}/{GREET}")(greeting, timeout=timeout)
         except grpc.RpcError as error:

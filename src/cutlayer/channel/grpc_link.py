@@ -32,6 +32,8 @@ WIRE = "cutlayer-wire"
 NEXT = "cutlayer-next"
 # Random bytes that tell two calls of one process from calls of two processes, before the process knows the run.
 LINK, LINK_BYTES = "cutlayer-link-bin", 16
+ENDED = "ended"
+"""Text of a greeting of a party that ended before it opened its link: that it did, and nothing of why."""
 MAX_RUN = 64
 """Maximum length of the id of a run, in characters."""
 CLOSING = 10.0

@@ -19,6 +19,7 @@ from cutlayer.channel.codec import DEFAULT_LIMITS, WIRE_VERSION, FrameLimits
 from cutlayer.channel.contract import MAX_BYTES, decoded
 from cutlayer.channel.grpc_link import (
     CLOSING,
+    ENDED,
     FROM,
     GREET,
     LINK,
@@ -161,13 +162,13 @@ class ServerLinks(Links):
                 left = deadline - time.monotonic()
                 if left <= 0:
                     break
-                why = f"; it was refused: {self.greeted[peer]}" if self.greeted.get(peer) else ""
+                why = f"; it cannot join: {self.greeted[peer]}" if self.greeted.get(peer) else ""
                 self._notify(f"still waiting for {peer}, for up to {left:,.0f} s{why}")
         absent = [peer for peer, stream in self._streams.items() if not stream.opened.is_set()]
         if absent:
             names = ", ".join(absent)
             reasons = "".join(
-                f"; {peer} was refused: {self.greeted[peer]}" for peer in absent if self.greeted.get(peer)
+                f"; {peer} cannot join: {self.greeted[peer]}" for peer in absent if self.greeted.get(peer)
             )
             address = self._public_address or self.address
             raise PeerLost(f"lost {names}: did not connect to {address} within {patience:g} s{reasons}")
@@ -309,6 +310,8 @@ class ServerLinks(Links):
             self._refuse(context, "FAILED_PRECONDITION", str(damage))
         name = self._caller_name(context, more.get("sender"), more.get("receiver"))
         problem = self._contract.problem(peer_contract, (WIRE_VERSION, wire), name)
+        if ENDED in more and not problem:
+            problem = "it ended before it connected, and its output says why; it may be started again"
         if problem:
             self._log(f"{name} at {_address_of(context)} cannot join: {problem}")
         self.greeted[name] = problem

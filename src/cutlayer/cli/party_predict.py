@@ -59,7 +59,7 @@ def party_predict(
     from cutlayer.channel.address import check_loopback
     from cutlayer.config.reaches import place_of
     from cutlayer.consent import allowed
-    from cutlayer.jobs.links import address_of
+    from cutlayer.jobs.links import address_of, declining
     from cutlayer.results.scores import check_scores_output, destination
     from cutlayer.serving.between import PredictionSide
     from cutlayer.serving.prediction_release import Serving
@@ -82,7 +82,8 @@ def party_predict(
     supplied = read_key(key) if key else None
     with allowed(*private.allow_models), run_threads(trained.train.threads, 1, processes=len(trained.parties)):
         limit = checked_limit(max_drift)
-        side = PredictionSide.open(trained, folder, name, table, private.limits, limit, setup.forgotten)
+        with declining(checked_job, name, links):
+            side = PredictionSide.open(trained, folder, name, table, private.limits, limit, setup.forgotten)
         if name == trained.active and written is not None:
             document, lines, drift = lead_prediction(side, folder, checked_job, links, written, absent or ())
             answer(json, document, *lines)
@@ -180,12 +181,13 @@ def lead_prediction(
 
 
 def _follow(side: PredictionSide, serving: Serving, job: Job, link_options: LinkOptions, *, as_json: bool) -> None:
-    from cutlayer.jobs.links import make_client
+    from cutlayer.jobs.links import declining, make_client
     from cutlayer.parties.drive.by_links import driven
     from cutlayer.serving import between
     from cutlayer.serving.party_drift import measured
 
-    serving.check()  # before the active party waits for an alignment
+    with declining(job, side.name, link_options):
+        serving.check()  # before the active party waits for an alignment
     with make_client(job, side.name, link_options) as link:
         link.open(link_options.timeout)
         rows = driven(between.answer(side, serving, link.port), link, link_options.deadline)

@@ -280,6 +280,12 @@ class FeaturesConfig(FrozenModel):
             return self.include == "none"
         return set(self.include) - set(self.exclude) <= self.ranges.keys() | self.vocabulary.keys()
 
+    @property
+    def fixed_encoding(self) -> bool:
+        """Whether the values of rows have no part in the encoding of others, but for which categories have a code."""
+        fixed = self.numbers.scale == "none" and self.numbers.missing == "zero" and self.numbers.quantiles < 2
+        return self.public_encoding or (fixed and self.categories.min_count == 1)
+
     @field_validator("ranges", "vocabulary", mode="after")
     @classmethod
     def _names_written_out(cls, columns: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -122,6 +122,11 @@ class Encoder(FrozenModel):
         return tuple(encoder for encoder in self.encoders if isinstance(encoder, NumberEncoder))
 
     @property
+    def valued(self) -> tuple[str, ...]:
+        """Columns whose values rows are joined by: all but images."""
+        return tuple(dict.fromkeys(each.name for each in (*self.categories, *self.numbers)))
+
+    @property
     def image(self) -> ImageEncoder | None:
         """Encoder of `Encoded.images`."""
         return next((encoder for encoder in self.encoders if isinstance(encoder, ImageEncoder)), None)

@@ -407,6 +407,8 @@ class PartyTable:
         training: npt.NDArray[np.int64],
         folder: Path | None = None,
         check: Callable[[str, Mapping[str, str]], None] = lambda *_: None,
+        *,
+        by_values: bool = False,
     ) -> Prepared:
         """Encode the common rows, with encoders that have seen the training rows only.
 
@@ -417,6 +419,7 @@ class PartyTable:
                 is. In memory if None.
             check: Called with the digest of the ordered ids and the checksums of the encoded columns, by name, before a
                 store in the folder is replaced; it may raise to leave it.
+            by_values: Whether rows are joined by their values later, whose words are computed while the table is read.
 
         Raises:
             AlignmentError: Positions are not distinct rows of this table.
@@ -442,8 +445,11 @@ class PartyTable:
             explained = {note.column for note in notes}  # a column of dates has other values later
             notes = (*notes, *(note for note in unseen if note.column not in explained))
         self.notes = notes if begun else self.notes
+        words = None
+        if by_values and encoder is not None:
+            words = gathered(value_words(self._table.batches(encoder.valued)), positions)
         self._table.release()
-        return Prepared(store, encoder, labels, digests, weights)
+        return Prepared(store, encoder, labels, digests, weights, words)
 
     def _column_notes(self) -> tuple[ColumnNote, ...]:
         pieces: list[pa.Table] = []

@@ -10,6 +10,7 @@ from cutlayer.data.encoded import ColumnSpec
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.ids import Digests
 from cutlayer.data.labels import Labels
+from cutlayer.data.row_values import ValueWords
 from cutlayer.data.store import Store
 from cutlayer.data.typed_table import SHARE
 from cutlayer.errors import DataError
@@ -29,6 +30,7 @@ class Prepared:
         labels: Labels of all m rows, training, validation and test; None at a passive party.
         digests: uint8 (m, 16), ids of the common rows in their order.
         weights: Weights of all m rows in the loss, float32 (m,), of mean 1 over the training rows; None without any.
+        words: Words of the values of all m rows, from `value_words`; None where they were not asked for.
     """
 
     store: Store | None
@@ -36,6 +38,7 @@ class Prepared:
     labels: Labels | None
     digests: Digests
     weights: torch.Tensor | None = None
+    words: ValueWords | None = None
 
     @property
     def columns(self) -> ColumnSpec | None:

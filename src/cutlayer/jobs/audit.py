@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from cutlayer.attacks import REGISTRY, Resolved, left_out, resolve
@@ -125,6 +126,7 @@ def audit_beforehand(
     labels: Sequence[str],
     classes: tuple[str, ...],
     share: Callable[[Sequence[Callable[[], Any]]], Callable[[], Sequence[Any]]] = _in_turn,
+    done: Mapping[str, AttackAudit[FeatureResult]] = MappingProxyType({}),
 ) -> Callable[[], Beforehand]:
     """Begin what of an audit follows from run folders alone: attacks on features, and labels by own columns.
 
@@ -134,20 +136,30 @@ def audit_beforehand(
         labels: Labels of the runs.
         classes: Classes of the task.
         share: Begins some works, the longest first, and returns what returns their results.
+        done: Attacks on the features of runs that have been done, by label.
 
     Returns:
         What waits for both, and returns them.
     """
-    shown = {RunKind.THIS_RUN, RunKind.UNDEFENDED, *job.alternatives, *attacked_labels(job, "features")}
-    attacked = {name: folder.of_run(name) for name in labels if name in shown}
-    features = [partial(audit_features, job, {name: run}, folder, classes) for name, run in attacked.items()]
-    done = share([*features, partial(_own_columns, job, folder, classes)])
+    works = feature_attacks(job, folder, labels, classes)
+    left = [name for name in works if name not in done]
+    shared = share([*(works[name] for name in left), partial(_own_columns, job, folder, classes)])
 
     def both() -> Beforehand:
-        *of_features, own = done()
-        return _joined(of_features, job.passives), own
+        *of_features, own = shared()
+        every = {**done, **dict(zip(left, of_features, strict=True))}
+        return _joined([every[name] for name in works], job.passives), own
 
     return both
+
+
+def feature_attacks(
+    job: Job, folder: RunFolder, labels: Sequence[str], classes: tuple[str, ...]
+) -> Mapping[str, Callable[[], AttackAudit[FeatureResult]]]:
+    """Attacks on the features of each run by its label, which read its folder, and the encoded rows of this run."""
+    shown = {RunKind.THIS_RUN, RunKind.UNDEFENDED, *job.alternatives, *attacked_labels(job, "features")}
+    attacked = {name: folder.of_run(name) for name in labels if name in shown}
+    return {name: partial(audit_features, job, {name: run}, folder, classes) for name, run in attacked.items()}
 
 
 def _joined(audits: Sequence[AttackAudit[FeatureResult]], parties: Sequence[str]) -> AttackAudit[FeatureResult]:

@@ -15,9 +15,7 @@ from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, ClassVar, Self, TypeVar
 
-from threadpoolctl import threadpool_limits
-
-from cutlayer.workers import at_most, end_with_parent, equal_threads
+from cutlayer.workers import at_most, end_with_parent, equal_threads, library_threads
 
 T = TypeVar("T")
 
@@ -133,7 +131,7 @@ def _do(work: Callable[[], object], sender: Connection) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     end_with_parent()
     # A library that has worked in several threads before the fork would wait for the other ones for ever.
-    with at_most(1), threadpool_limits(1), suppress(Exception):  # this work is done again where its error is shown
+    with at_most(1), library_threads(1), suppress(Exception):  # this work is done again where its error is shown
         sender.send_bytes(_ByValue.dumps(work()))
 
 

@@ -15,7 +15,7 @@ from cutlayer.config.phases import Phase, grades_rows, reads_labels
 from cutlayer.data.categories import are_rare
 from cutlayer.data.profile import ColumnProfile
 from cutlayer.kernels.noise.informative_rows import ENOUGH, MAX_EPSILON, OF_RARE, expected_loss, informative_rows
-from cutlayer.models.bottom_fits import label_epsilon_of
+from cutlayer.models.bottom_fits import label_epsilon_of, private_fit
 from cutlayer.protections import REGISTRY
 from cutlayer.protections.contract.base import Asset
 from cutlayer.report.carried import CELLS
@@ -88,14 +88,16 @@ def readable_columns(job: Job, name: str) -> str:
     """What the active party can read of a passive party's columns, with the least knowledge that this takes."""
     totals = [total for total in ledger_of(job).totals if (total.party, total.protects) == (name, Asset.FEATURES)]
     if any(total.epsilon is not None for total in totals):
-        if grades_rows(job, name) and reads_labels(job, name):
+        private = private_fit(job.parties[name].fit) is not None
+        if grades_rows(job, name) and reads_labels(job, name) and not private:
             return (
                 f"{job.active} learns what the guarantee of {name} allows by a row's own grade; what the grades of "
                 f"other rows say of it through the model has no bound, and by its labels {job.active} chooses what "
                 "grades are of"
             )
-        cells = f"; {CELLS}" if grades_rows(job, name) else ""
-        return f"{job.active} learns what the guarantee of {name} allows, whatever it knows{cells}"
+        cells = f"; {CELLS}" if grades_rows(job, name) and not private else ""
+        sent = " and sends" * private
+        return f"{job.active} learns what the guarantee of {name} allows, whatever it knows{sent}{cells}"
     fit = job.parties[name].fit or {}
     if fit.get("kind") != "sketch":
         return f"{job.active} receives an embedding of every common row, and may rebuild columns of {name} from it"
@@ -151,8 +153,23 @@ def cautions_of(
             "what trees reach, which may be better by more than 0.01"
         )
     yield from _of_drawn_labels(job, drawn)
-    yield from beyond_range(job, columns)
+    yield from of_columns(job, columns)
     yield from _of_ledger(ledger, training)
+
+
+def of_columns(job: Job, columns: Sequence[ColumnProfile]) -> Iterator[str]:
+    """Warnings that need no more than the profiles of columns, so that a party alone has those of its own."""
+    yield from beyond_range(job, columns)
+    for name in job.passives:
+        fit = job.parties[name].fit or {}
+        features = [column.name for column in columns if (column.party, column.role) == (name, "feature")]
+        if len(features) == 2 and reads_labels(job, name) and fit.get("kind") == "grade" and not fit.get("limits"):
+            first, second = features
+            yield (
+                f"parties.{name}.fit.limits: where the labels follow {first} or {second} alone, a grade is nearly that "
+                "column, and the default limit refuses it once labels were sent, which counts as if grades had been. "
+                f"Add columns; or write limits: {{other: 1}}, if {job.active} may have either column"
+            )
 
 
 def beyond_range(job: Job, columns: Sequence[ColumnProfile]) -> Iterator[str]:

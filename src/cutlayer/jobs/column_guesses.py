@@ -67,7 +67,7 @@ def _identifies(table: TableSummary, name: str) -> bool:
         return False
     if ID_NAMES.search(name):
         return True
-    return id_values(open_source(table.config, table.path.name, table.path.name), name) is not None
+    return bool(id_values(open_source(table.config, table.path.name, table.path.name), [name]))
 
 
 def _is_called_id(table: TableSummary, name: str) -> bool:
@@ -139,8 +139,7 @@ def unique_columns(table: TableSummary) -> dict[str, pa.ChunkedArray]:
     """Columns whose values are all different, as text, by name; no fractions, which identify nothing."""
     source = open_source(table.config, table.path.name, table.path.name)
     names = [name for name in table.columns if table.distinct[name] == table.rows]
-    columns = {name: id_values(source, name) for name in names}
-    return {name: column.cast(pa.string()) for name, column in columns.items() if column is not None}
+    return {name: column.cast(pa.string()) for name, column in id_values(source, names).items()}
 
 
 def _repeating_columns(table: TableSummary) -> dict[str, pa.ChunkedArray]:
@@ -149,22 +148,27 @@ def _repeating_columns(table: TableSummary) -> dict[str, pa.ChunkedArray]:
     Where many repeat, rows of the table may refer to those of another one: see `guessed_star`.
     """
     source = open_source(table.config, table.path.name, table.path.name)
-    columns = {
-        name: values
-        for name in table.columns
-        if table.distinct[name] > 1 and not has_many_rows(table, name)
-        if (values := id_values(source, name)) is not None and (is_text(values.type) or _is_called_id(table, name))
+    names = [name for name in table.columns if table.distinct[name] > 1 and not has_many_rows(table, name)]
+    return {
+        name: pc.unique(column.drop_null()).cast(pa.string())
+        for name, column in id_values(source, names).items()
+        if is_text(column.type) or _is_called_id(table, name)
     }
-    return {name: pc.unique(column.drop_null()).cast(pa.string()) for name, column in columns.items()}
 
 
-def id_values(source: Source, name: str) -> pa.ChunkedArray | None:
-    """Values of a column, as they would be read as ids; `None` of fractions, which identify nothing."""
-    column = source.read([name]).column(name)
-    if not pa.types.is_floating(column.type):
-        return column
-    column = source.read([name], [name]).column(name)  # +4930123456 in a CSV file is a number, but for ids
-    return column if is_text(column.type) and pc.all(pc.match_substring_regex(column, _SIGNED)).as_py() else None
+def id_values(source: Source, names: Sequence[str]) -> dict[str, pa.ChunkedArray]:
+    """Values of columns, read at once, as they would be read as ids; none of fractions, which identify nothing."""
+    columns = dict(zip(names, source.read(names).columns, strict=True)) if names else {}
+    fractions = [name for name, column in columns.items() if pa.types.is_floating(column.type)]
+    if not fractions:
+        return columns
+    # +4930123456 in a CSV file is a number, but for ids.
+    columns |= zip(fractions, source.read(fractions, fractions).columns, strict=True)
+
+    def is_signed(column: pa.ChunkedArray) -> bool:
+        return is_text(column.type) and bool(pc.all(pc.match_substring_regex(column, _SIGNED)).as_py())
+
+    return {name: column for name, column in columns.items() if name not in fractions or is_signed(column)}
 
 
 def letters(name: str) -> str:

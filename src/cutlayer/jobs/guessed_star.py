@@ -16,6 +16,8 @@ from cutlayer.jobs.found_tables import ROW_NAMES, TableSummary
 
 MIN_MET = 0.5
 """Share of the different values of a column that a table has to have, for the column to refer to its rows."""
+MIN_SHARE = 0.15
+"""Share of a table's ids, or of the rows, that a column of numbers which is called an id has to be of."""
 _SPREAD = 20
 """How many times the number of ids the middle half of a column of numbers is wide, for it to meet them by no chance."""
 
@@ -92,23 +94,22 @@ def _is_spread(column: pa.ChunkedArray, ids: int) -> bool:
 def _referring(owner: TableSummary, other: TableSummary, label: str | None) -> tuple[str, str] | None:
     """The column of the owner's table that refers to the rows of another one, and the id of these; `None` for none.
 
-    A column of numbers has to be called like the id, or an id, or its values lie far apart, as telephone numbers do:
-    small whole numbers are in many columns. Or the other column is called an id, and half of its
-    values are in this one.
+    A column of numbers has to be called like the id, or an id and be of many of the ids, or its values lie far apart,
+    as telephone numbers do: small whole numbers are in many columns. Or the other column is called an id, and half of
+    its values are in this one.
     """
     source, ids = open_source(owner.config, owner.path.name, owner.path.name), unique_columns(other)
     best: tuple[tuple[bool, int], tuple[str, str]] | None = None
-    for name in owner.columns:
-        column = id_values(source, name)
-        if name == label or column is None or owner.distinct[name] < 2:
-            continue
+    names = [name for name in owner.columns if name != label and owner.distinct[name] > 1]
+    for name, column in id_values(source, names).items():
         if name in owner.left_out and not is_text(column.type):  # such as one that numbers the rows
             continue
         values = pc.unique(column.drop_null()).cast(pa.string())
         for key, of_other in ids.items():
             alike = letters(name) == letters(key)
             met = int(pc.sum(pc.is_in(values, of_other)).as_py() or 0)
-            refers = alike or _called_id(name) or _is_spread(column, len(of_other))
+            named = _called_id(name) and met >= MIN_SHARE * min(len(of_other), owner.rows)  # unlike a branch_id to 30
+            refers = alike or named or _is_spread(column, len(of_other))
             refers = refers or (_called_id(key) and met >= MIN_MET * len(of_other))  # unlike an age among many ids
             if refers and met >= MIN_MET * len(values) and (best is None or (alike, met) > best[0]):
                 best = (alike, met), (name, key)

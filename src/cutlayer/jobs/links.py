@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from cutlayer.channel.address import check_fixed_port, split_address
 from cutlayer.channel.approvals import Approval
 from cutlayer.channel.contract import Contract
 from cutlayer.channel.grpc_client import ClientLink
-from cutlayer.channel.grpc_link import RECONNECT, Links
+from cutlayer.channel.grpc_link import ENDED, RECONNECT, Links
 from cutlayer.channel.grpc_server import ServerLinks
 from cutlayer.channel.security import Security
 from cutlayer.channel.tls.authority import files_in
@@ -24,7 +24,7 @@ from cutlayer.channel.trail import Trail
 from cutlayer.config import Job, PrivateFile
 from cutlayer.config.phases import Phase
 from cutlayer.config.serve import ServeConfig
-from cutlayer.errors import ConfigError, NotApproved
+from cutlayer.errors import ConfigError, CutlayerError, NotApproved
 from cutlayer.jobs.approval import approvals_of, required
 from cutlayer.training.run_ledger import ledger_of
 
@@ -36,6 +36,9 @@ MAX_SECONDS = 10**7
 
 SOON = timedelta(days=14)
 """Time before its end at which a certificate is pointed out."""
+
+DECLINE = 2.0
+"""Seconds within which the active party is told that this one has ended, if it listens at all."""
 
 Notify = Callable[[str], None]
 
@@ -202,6 +205,28 @@ def connected(job: Job, name: str, options: LinkOptions) -> Iterator[Links]:
         with make_client(job, name, options) as client:
             client.open(options.timeout)
             yield client
+
+
+@contextmanager
+def declining(job: Job, name: str, options: LinkOptions) -> Iterator[None]:
+    """What a passive party does before it connects: if it fails, the active one learns that, and no more.
+
+    Args:
+        job: The job.
+        name: Name of the party that this process is.
+        options: How to connect.
+    """
+    try:
+        yield
+    except CutlayerError:
+        if name != job.active and not options.releases:
+            with suppress(CutlayerError), make_client(job, name, replace(options, notify=_unsaid)) as client:
+                client.greet(DECLINE, **{ENDED: "yes"})
+        raise
+
+
+def _unsaid(_: str) -> None:
+    """Why nobody can be told is no news beside the failure itself."""
 
 
 def trail_folder(private: PrivateFile, name: str, folder: Path) -> Path:

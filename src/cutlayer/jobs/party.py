@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,7 +28,7 @@ from cutlayer.jobs.audit import audit_passive
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.courier import check_by_courier, goes_on, labels_sent, open_releases
 from cutlayer.jobs.further_labels import begun_further, check_further_labels
-from cutlayer.jobs.links import LinkOptions, address_of, connected
+from cutlayer.jobs.links import LinkOptions, address_of, connected, declining
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.jobs.pilot import check_pilot
 from cutlayer.jobs.runs import Execution, chance_reference, conclude
@@ -77,23 +77,24 @@ def run_party(job: Job, name: str, out: Path, options: Options, progress: Progre
         TrustError: A certificate is refused, here or there.
         CutlayerError: Bad input, here or at a peer.
     """
-    check_job(job, name)
-    if options.pilot:
-        check_pilot(job, options.pilot)
-    _check_subgroups(job, name)
-    if links.releases:
-        check_by_courier(job)
-        options = replace(options, resume=options.resume or goes_on(job, out))
-    elif links.security is None:
-        check_loopback(address_of(job))
-    elif name != job.active or links.listen is None:
-        address_of(job)
-    table = open_table(job, name, options.tables, options.keys)
-    check_further_labels(job, options.tables, options.keys)
-    with (
-        RunFolder.new_or_resumed(out, job, resume=options.resume, security=links.security) as folder,
-        run_threads(job.train.threads, job.train.batch_size, processes=len(job.parties)) as threads,
-    ):
+    with ExitStack() as stack:
+        with declining(job, name, links):
+            check_job(job, name)
+            if options.pilot:
+                check_pilot(job, options.pilot)
+            _check_subgroups(job, name)
+            if links.releases:
+                check_by_courier(job)
+                options = replace(options, resume=options.resume or goes_on(job, out))
+            elif links.security is None:
+                check_loopback(address_of(job))
+            elif name != job.active or links.listen is None:
+                address_of(job)
+            table = open_table(job, name, options.tables, options.keys)
+            check_further_labels(job, options.tables, options.keys)
+            opened = RunFolder.new_or_resumed(out, job, resume=options.resume, security=links.security)
+            folder = stack.enter_context(opened)
+        threads = stack.enter_context(run_threads(job.train.threads, job.train.batch_size, processes=len(job.parties)))
         part = _PartyRun(Execution(job, folder, options, threads, progress), name, links)
         while True:
             try:
@@ -151,7 +152,10 @@ class _PartyRun:
         name = self.name
         resume, forget = options.resume, options.forget_peer_progress
         store = folder.path / "data"
-        local = local_side(job, name, folder, store, options.keys, table, resume=resume, forget_peer_progress=forget)
+        with declining(job, name, self.links):
+            local = local_side(
+                job, name, folder, store, options.keys, table, resume=resume, forget_peer_progress=forget
+            )
         progress = self.execution.progress.aligned
         place, pilot = folder.path / "alignment" / name, options.pilot
         alignment = Alignment(job.alignment, folder=place, progress=progress, pilot=pilot)

@@ -10,12 +10,13 @@ from functools import cache, partial
 from torch import Tensor
 
 from cutlayer.attacks import resolve
+from cutlayer.audit.attack_audit import AttackAudit
 from cutlayer.audit.auditor import Auditor
 from cutlayer.audit.watch import Watcher
 from cutlayer.config import Job
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.store import Store
-from cutlayer.jobs.audit import Beforehand, audit_beforehand, conclude_audit
+from cutlayer.jobs.audit import Beforehand, audit_beforehand, conclude_audit, feature_attacks
 from cutlayer.jobs.beside import Beside, can_fork
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.jobs.summary import over_own_columns, summary_of
@@ -24,9 +25,11 @@ from cutlayer.parties.session.observer import Relay, WatchedParty
 from cutlayer.parties.session.outcome import ActiveOutcome
 from cutlayer.problem.task import Task
 from cutlayer.results.audit import Audit, RunAudit
+from cutlayer.results.features import FeatureResult
 from cutlayer.results.run import RunId, RunKind
 from cutlayer.results.summary import Summary
 from cutlayer.results.utility import ModelUtility
+from cutlayer.storage.row_arrays import give_back_memory
 from cutlayer.storage.row_tensors import rows_of
 from cutlayer.storage.tensor_file import stored_tensors, write_tensors
 from cutlayer.training.comparisons import compared_jobs, protections_of, wraps_of
@@ -59,7 +62,7 @@ class _Begun(Relay, Progress):
         begun: Begins the work at its first call, and returns what returns the result.
     """
 
-    def __init__(self, progress: Progress, begun: Callable[[], Callable[[], dict[str, Described]]]) -> None:
+    def __init__(self, progress: Progress, begun: Callable[[], Callable[[], Compared]]) -> None:
         super().__init__(progress)
         self._progress, self.begun = progress, begun
 
@@ -92,6 +95,10 @@ class Described:
     audit: RunAudit
 
 
+Compared = tuple[dict[str, Described], dict[str, AttackAudit[FeatureResult]]]
+"""Compared runs, and the attacks on their features, by label."""
+
+
 @dataclass(frozen=True)
 class Execution:
     """A job on its way: where it is run, and how.
@@ -118,13 +125,14 @@ class Execution:
         """
         job, folder, options, progress = self.job, self.folder, self.options, self.progress
         runs: dict[str, Described] = {}
+        done: dict[str, AttackAudit[FeatureResult]] = {}
         compared = [*compared_jobs(job)]
         this_run = RunId(RunKind.THIS_RUN)
         with Beside(forks=self._may_fork(tables)) as beside:
             if beside.forks:
                 # A fork that failed left some of its files.
                 quiet = replace(self, progress=Progress(), options=replace(options, resume=True))
-                later = partial(quiet._all_compared, compared, tables)
+                later = partial(quiet._compared_and_attacked, compared, tables)
                 progress = _Begun(progress, cache(partial(beside.begin, later)))
             else:
                 runs = self._all_compared(compared, tables)
@@ -141,9 +149,9 @@ class Execution:
                 pilot=options.pilot,
             )
             if isinstance(progress, _Begun):
-                runs = progress.begun()()
+                runs, done = progress.begun()()
             labels = [*runs, this_run.label]
-            beforehand = audit_beforehand(job, folder, labels, trained.active.task.classes, beside.share)
+            beforehand = audit_beforehand(job, folder, labels, trained.active.task.classes, beside.share, done)
             runs = {label: self._beside(run, label, trained.active) for label, run in runs.items()}
             runs[this_run.label] = self.describe(job, this_run, folder, trained, watcher.auditor)
             self._conclude(runs, trained, beforehand)
@@ -181,6 +189,17 @@ class Execution:
             self.progress.stage(run.label)
             runs[run.label] = self._compared(other, run, tables)
         return runs
+
+    def _compared_and_attacked(
+        self, compared: Sequence[tuple[RunId, Job]], tables: Mapping[str, PartyTable]
+    ) -> Compared:
+        """Train the compared runs, and attack their features while this run goes on: none of it reads this run's."""
+        runs = self._all_compared(compared, tables)
+        classes = next((run.summary.task.classes for run in runs.values()), ())
+        give_back_memory()
+        return runs, {
+            label: attack() for label, attack in feature_attacks(self.job, self.folder, [*runs], classes).items()
+        }
 
     def _compared(self, job: Job, run: RunId, tables: Mapping[str, PartyTable]) -> Described:
         """Train one of the runs this one is compared with, unless a resumed job has it already."""
@@ -249,27 +268,26 @@ class Execution:
         """Train what this run is compared with besides other runs of the protocol."""
         job, folder, progress, active = self.job, self.folder, self.progress, trained.active
         trained_run = Run(job, folder, classes=active.task.classes)
-        stores, truth = trained_run.stores, trained_run.truth
         wanted: dict[RunId, dict[str, Store]] = {}
         if "centralised" in job.compare:
-            wanted[RunId(RunKind.CENTRALISED)] = stores
+            wanted[RunId(RunKind.CENTRALISED)] = trained_run.stores
         alone = RunId(RunKind.ALONE, (job.active,))
-        if "alone" in job.compare and job.active in stores:
-            wanted[alone] = {job.active: stores[job.active]}
+        if "alone" in job.compare and active.fit is None and job.active in trained_run.stores:
+            wanted[alone] = {job.active: trained_run.stores[job.active]}
         if "retrained" in job.compare:
-            wanted |= dict(retrained_stores(job, stores))
+            wanted |= dict(retrained_stores(job, trained_run.stores))
         if active.fit is not None:
             wanted.pop(alone, None)  # a fitted model has one of its own, which was chosen for itself
         keys = starting_keys(folder.path, job.parties) if wanted else {}
         for run, chosen in wanted.items():
             progress.stage(run.label)
-            yield run, train_reference(job, chosen, active, truth, keys)
+            yield run, train_reference(job, chosen, active, trained_run.truth, keys)
         if "boosting" in job.compare:
             run = RunId(RunKind.BOOSTING)
             progress.stage(run.label)
-            trees = fit_reference(BOOSTING, stores, active.task, truth, active.split, active.part, job.train.seed)
-            yield run, trees
-        for absent in finetuned_sets(job, stores) if "finetuned" in job.compare else ():
+            stores, truth, seed = trained_run.stores, trained_run.truth, job.train.seed
+            yield run, fit_reference(BOOSTING, stores, active.task, truth, active.split, active.part, seed)
+        for absent in finetuned_sets(job, trained_run.stores) if "finetuned" in job.compare else ():
             run = RunId(RunKind.FINETUNED, absent)
             progress.stage(run.label)
             yield run, finetune_top(trained_run, absent)

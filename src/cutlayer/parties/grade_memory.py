@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from cutlayer.data.encoding import Encoder
 from cutlayer.data.ids import Digests
 from cutlayer.data.row_values import ValuesOf, ValueWords, alone
 from cutlayer.errors import CheckpointError
@@ -167,11 +166,6 @@ class GradeMemory:
 
     def _files(self) -> list[Path]:
         return sorted(path for path in self.folder.glob("*.safetensors") if _FILE.fullmatch(path.stem))
-
-
-def valued(encoder: Encoder) -> tuple[str, ...]:
-    """Columns whose values are noted: all but images."""
-    return tuple(dict.fromkeys(each.name for each in (*encoder.categories, *encoder.numbers)))
 
 
 def _name_of(path: Path) -> str:

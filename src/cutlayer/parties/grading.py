@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from cutlayer.config import Job
 from cutlayer.data.batches import evaluation_batches
 from cutlayer.data.encoding import Encoder
+from cutlayer.data.row_values import ValueWords
 from cutlayer.data.store import Store
 from cutlayer.kernels.noise.aes import derive
 from cutlayer.kernels.noise.score_bands import bands_for
@@ -23,7 +24,7 @@ from cutlayer.models.bottom_fits import limits_of
 from cutlayer.models.grade import GradeBottom
 from cutlayer.parties.carried import carried, check_limits, check_names
 from cutlayer.parties.carried_together import Graded, with_former
-from cutlayer.parties.grade_memory import GradeMemory, Rows, valued
+from cutlayer.parties.grade_memory import GradeMemory, Rows
 from cutlayer.parties.session.checkpoint import CARRIED, DRAWN
 from cutlayer.parties.session.local import EVALUATION_ROWS
 from cutlayer.protections.grade_dp import GradeDP, name_of
@@ -142,8 +143,13 @@ class Grading:
     def _rows(self, rows: Tensor) -> Rows:
         """Some rows, by which releases of several jobs are joined."""
         setup = self._side.setup
-        columns = () if setup.encoder is None else valued(setup.encoder)
-        values = self._side.local.table.values_of(gathered(setup.digests, rows.numpy()))
+        columns, chosen, words = () if setup.encoder is None else setup.encoder.valued, rows.numpy(), setup.words
+
+        def values(names: Sequence[str]) -> ValueWords | None:
+            if words is not None and {*names} == {*columns}:
+                return gathered(words, chosen)
+            return self._side.local.table.values_of(gathered(setup.digests, chosen))(names)
+
         return Rows(setup.ids(rows).numpy(), columns, values)
 
     def _check(self, own: Graded, encoder: Encoder, memory: GradeMemory | None) -> None:

@@ -42,6 +42,7 @@ class PassiveSetup:
         store: Encoded columns.
         encoder: Their encoder.
         digests: Digests of the ids of the rows, uint8 (n, 16).
+        words: As of `Prepared`.
         inputs: Shape of the encoded columns.
         bottom: The bottom model.
         state: The bottom model with its optimiser, and the protections.
@@ -61,7 +62,7 @@ class PassiveSetup:
             raise DataError(f"{local.name} has no feature columns; a passive party needs at least one")
         self._job, self._local = job, local
         self.split, self.store, self.digests = split, prepared.store, prepared.digests
-        self.encoder = prepared.encoder
+        self.encoder, self.words = prepared.encoder, prepared.words
         self.inputs = self.store.columns.inputs
         columns = TrainingColumns(self.inputs, split.part("train"), self.store.gather)
         check_columns(local.fit, columns, f"parties.{local.name}.fit")  # before any training, also that of a baseline

@@ -45,7 +45,8 @@ class GradeDP(FeatureProtection[GradeDPConfig]):
     (arXiv 1602.07387), section 2, for randomised response of k values.
 
     Guarantee: epsilon-differential privacy of a row's columns for its grade, delta 0. Neighbours differ in one row's
-    columns, replaced. It is conditional on the bottom model and the encoding, which are fitted on the rows. An id whose
+    columns, replaced. It is conditional on the bottom model and the encoding, which are fitted on the rows. With
+    `fit.epsilon` the model is private too, and both costs add up. An id whose
     columns change so that its grade does is drawn anew. The change shows, and epsilon adds up over its different
     grades, which the ledger counts. Rows without ids are drawn once for each table: a prediction is one more draw.
 
@@ -134,7 +135,7 @@ class GradeDP(FeatureProtection[GradeDPConfig]):
 
     def event(self, plan: ReleasePlan) -> Event:
         """One draw of each row's grade for the whole run."""
-        return RandomizedGrade(self.settings.epsilon, condition=plan.condition)
+        return RandomizedGrade(self.settings.epsilon, condition=plan.condition, fit=plan.fit)
 
     def notes(self, epochs: int) -> Sequence[str]:
         """What of the noise protects."""

@@ -13,7 +13,7 @@ from cutlayer.models.bottom_fits.grade import ROWS_A_GRADE
 from cutlayer.models.grade import GradeBottom
 from cutlayer.parties.carried import beyond_chance, carried, check_limits
 from cutlayer.parties.carried_together import Graded, with_former
-from cutlayer.parties.grade_memory import Rows, valued
+from cutlayer.parties.grade_memory import Rows
 from cutlayer.parties.grading import checked_limits, grades_of_rows
 from cutlayer.parties.session.checkpoint import RELEASED, Checkpoints
 from cutlayer.protections.grade_dp import GradeDP
@@ -65,7 +65,7 @@ def note_grades(
     embed.grades = grades_of_rows(bottom, embed.store, embed.ids)
     epsilon = next((p.settings.epsilon for p in chain_of(job, party).protections if isinstance(p, GradeDP)), None)
     own = Graded(embed.grades.numpy(), bands_for(epsilon, bottom.most), epsilon)
-    columns = () if encoder is None else valued(encoder)
+    columns = () if encoder is None else encoder.valued
     with memory.locked():
         if memory.knows(name, embed.digests, own):
             return

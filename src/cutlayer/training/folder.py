@@ -124,10 +124,14 @@ class RunFolder:
                 if folder.aligned and not folder.committed and not folder.released:
                     failure.add_note(f"{path} holds the buckets of ids that were aligned: continue with --resume")
                 elif not resume and not folder.committed and not folder.released and not folder.waits(failure):
+                    if isinstance(failure, PeerLost):
+                        failure.add_note(f"nothing is in {path} yet: start again, without --resume")
                     folder.clear()
                     with suppress(OSError):  # a parent folder may hold another run by now
                         for parent in created:
                             parent.rmdir()
+                elif isinstance(failure, PeerLost) and not hasattr(failure, "__notes__"):
+                    failure.add_note(f"continue {path} with --resume, once all parties are back")
                 raise
 
     @contextmanager

@@ -17,8 +17,10 @@ from cutlayer.accounting import (
     LabelFree,
     Ledger,
     NoFormalGuarantee,
+    RandomizedGrade,
     RandomizedResponse,
 )
+from cutlayer.accounting.plan import PrivateFit
 from cutlayer.accounting.total import Asset
 from cutlayer.accounting.wording import ORDERED, PUBLIC, RUN_END, STRATIFIED
 from cutlayer.config import Job
@@ -125,7 +127,8 @@ def _entries(job: Job, name: str, chain: Chain) -> list[Entry]:
     plan, entries = plan_of(job, name), list[Entry]()
     for protection in chain.protections:
         event = _given(job, protection.event(plan))
-        stated = (event.delta if isinstance(event, GaussianRelease | DPSGD) else None) or DELTA
+        noisy = event.fit if isinstance(event, RandomizedGrade) else event
+        stated = (noisy.delta if isinstance(noisy, GaussianRelease | DPSGD | PrivateFit) else None) or DELTA
         delta = stated if chain.budget is None else chain.budget.delta
         origin = REGISTRY.origin(protection.name)
         asset: Asset = protection.protects.value

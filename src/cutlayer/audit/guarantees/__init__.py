@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from cutlayer.accounting import DPSGD, Entry, GaussianRelease, Ledger, RandomizedGrade, RandomizedResponse
@@ -71,6 +72,7 @@ def _tests(job: Job, folder: RunFolder, entry: Entry, canaries: int) -> list[Gua
             votes = label_votes(privacy, event.classes, job.train.max_epochs, canaries, key)
         outcome = label_game(*votes)
     elif isinstance(event, RandomizedGrade):
+        event = replace(event, fit=None)  # the draw alone is tested
         privacy = {entry.protection: job.parties[entry.party].privacy[entry.protection]}
         outcome = label_game(*grade_votes("grades", {"label_dp": {"eps": _EASY}}, privacy, 2, canaries, key))
     elif isinstance(event, GaussianRelease):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import weakref
 from collections.abc import Mapping
 
@@ -20,6 +19,7 @@ from cutlayer.data.sources.remote import fetched
 from cutlayer.data.sources.size_limit import SHARE
 from cutlayer.data.typed_table import MEMORY
 from cutlayer.errors import ConfigError, DataError
+from cutlayer.storage.scratch import remove_folder
 
 __all__ = ["SOURCES", "FileSource", "MemorySource", "Source", "as_table", "open_source"]
 
@@ -54,9 +54,9 @@ def open_source(data: object, party: str, where: str | None = None, memory: int 
         try:
             source = open_source(data.model_copy(update={"path": local}), party, where, memory)
         except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_folder(folder)
             raise
-        weakref.finalize(source, shutil.rmtree, folder, ignore_errors=True)
+        weakref.finalize(source, remove_folder, folder)
         return source
     source = _of_path(where, data, SHARE * memory)
     return source if data.aggregate is None else AggregatedSource(source, data.aggregate, memory)

@@ -6,7 +6,6 @@ So the result depends on the events alone: neither on their order in the table, 
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -25,6 +24,7 @@ from cutlayer.data.sources.base import Names, Source, first_line
 from cutlayer.data.sources.event_times import COUNTS, EARLY, FUTURE, event_times
 from cutlayer.data.spilled import SpilledRows
 from cutlayer.data.typed_table import SHARE, TypedTable
+from cutlayer.storage.scratch import scratch_folder
 
 UNUSED = {FUTURE: "since they are at as_of or later", EARLY: "since they are before the window"}
 LEAST = 64 << 20
@@ -225,8 +225,8 @@ def _sorted(reduced: _Reduced, table: TypedTable, memory: int, where: str) -> It
     order = ", ".join((*reduced.keys, *(["t"] if "t" in first.schema.names else []), *reduced.sorted_by))
     limit = max(memory // SHARE, LEAST)
     with (
-        tempfile.TemporaryDirectory(prefix="cutlayer-sort-") as scratch,
-        connected(memory=limit, scratch=scratch, threads=1) as engine,
+        scratch_folder("cutlayer-sort-") as scratch,
+        connected(memory=limit, scratch=str(scratch), threads=1) as engine,
     ):
         try:
             check_stopped(engine)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
-import tempfile
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -13,6 +11,7 @@ from cutlayer.data.faults import fault
 from cutlayer.data.sources.base import first_line
 from cutlayer.data.sources.size_limit import SizeLimit
 from cutlayer.errors import DataError
+from cutlayer.storage.scratch import new_folder, remove_folder
 
 _WILD = re.compile(r"[*?\[]")
 
@@ -28,7 +27,7 @@ def fetched(path: RemotePath, where: str, most: int) -> tuple[Path, Path]:
         most: Bytes that all files together may have.
 
     Returns:
-        The temporary folder, and what is to be opened in it.
+        The temporary folder, to be removed by `remove_folder`, and what is to be opened in it.
 
     Raises:
         DataError: A package is not installed, or the address cannot be read, or has more bytes.
@@ -37,7 +36,7 @@ def fetched(path: RemotePath, where: str, most: int) -> tuple[Path, Path]:
         import fsspec
     except ModuleNotFoundError:
         raise fault(where, "the package fsspec for an address", "none", "install cutlayer[remote]") from None
-    folder = Path(tempfile.mkdtemp(prefix="cutlayer-table-"))
+    folder = new_folder("cutlayer-table-")
     try:
         system, inner = fsspec.core.url_to_fs(str(path))
         names, base = _files(system, inner, is_web=str(path).startswith("http"))
@@ -50,7 +49,7 @@ def fetched(path: RemotePath, where: str, most: int) -> tuple[Path, Path]:
             with system.open(name, "rb") as remote:
                 limit.copy(remote, local)
     except BaseException as failure:  # of any library, which has classes of its own
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_folder(folder)
         if isinstance(failure, DataError) or not isinstance(failure, Exception):
             raise
         wanted, remedy = "a readable address", "look at the address and its credentials"

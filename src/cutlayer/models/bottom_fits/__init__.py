@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from cutlayer.config import FrozenModel, near_miss, validated
+from cutlayer.accounting.plan import PrivateFit
+from cutlayer.config import FrozenModel, PartyConfig, near_miss, validated
 from cutlayer.config.case import Case
 from cutlayer.config.phases import Phase, grades_rows, reads_labels
 from cutlayer.errors import ConfigError
@@ -13,6 +14,7 @@ from cutlayer.kernels.noise.informative_rows import MAX_EPSILON
 from cutlayer.models import BOTTOMS
 from cutlayer.models.bottom_fits import catalogue
 from cutlayer.models.bottom_fits.base import Fit, GradeLimits, TrainingColumns
+from cutlayer.models.bottom_fits.grade import GradeFit
 from cutlayer.plugins import Registry
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FITS", "Fit", "TrainingColumns", "check_columns", "check_fit", "fit_bottom", "fit_faults", "is_independent",
-    "label_epsilon_of", "limits_of",
+    "label_epsilon_of", "limits_of", "private_fit",
 ]  # fmt: skip
 
 
@@ -142,6 +144,8 @@ def grade_faults(case: Case) -> Iterator[str]:
             given = "none" if fit is None else fit.get("kind")
             wanted = f"parties.{name}.fit: {{kind: {kind}}} with model.bottom of kind grade, of: {of}"
             yield f"expected {wanted}, got {given}; write it"
+        if case.knows(name):
+            yield from _private_faults(job.parties[name], f"parties.{name}")
         drawn = (owner.privacy.get("label_dp") or {}).get("eps") if case.knows(job.active) else None
         if not isinstance(drawn, int | float):  # what is no number is refused by the protection
             continue
@@ -150,10 +154,32 @@ def grade_faults(case: Case) -> Iterator[str]:
             yield f"{wanted}, got less; write it"
 
 
+def _private_faults(party: PartyConfig, where: str) -> Iterator[str]:
+    """A private fit has drawn grades, and columns whose encoding no row has a part in."""
+    if private_fit(party.fit) is None:
+        return
+    if "grade_dp" not in party.privacy:
+        yield f"expected {where}.privacy with grade_dp beside fit.epsilon, got none; write grade_dp: {{epsilon: 8.0}}"
+    if not party.features.fixed_encoding:
+        yield (
+            f"expected {where}.features whose scales and codes no row decides on beside fit.epsilon, got others; write "
+            "features: {numbers: {scale: none, missing: zero}}, without categories.min_count, or state ranges and a "
+            "vocabulary for all columns"
+        )
+
+
 def limits_of(raw: Mapping[str, Any] | None, where: str) -> Mapping[str, float]:
     """Limits that a party sets for what its grades carry; none of a fit without any."""
     _, settings = _section(raw, where)
     return settings.limits if isinstance(settings, GradeLimits) else {}
+
+
+def private_fit(raw: Mapping[str, Any] | None) -> PrivateFit | None:
+    """The cost of a fit of grades that is private in a row's columns; `None` of any other fit."""
+    if raw is None or raw.get("kind") != "grade" or raw.get("epsilon") is None:
+        return None
+    _, settings = _section(raw, "fit")
+    return settings.private if isinstance(settings, GradeFit) else None
 
 
 def label_epsilon_of(bottom: Mapping[str, Any]) -> float:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -11,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
+from cutlayer.accounting.plan import PrivateFit
 from cutlayer.errors import ConfigError
 from cutlayer.kernels.noise.aes import derive
 from cutlayer.lazy import Tensor, torch
@@ -20,6 +22,7 @@ from cutlayer.workers import equal_threads, in_threads
 
 if TYPE_CHECKING:
     from cutlayer.models.base import BottomModel
+    from cutlayer.models.grade import GradeBottom
     from cutlayer.models.top_estimators.choice import Fit as FitPart
     from cutlayer.models.top_estimators.head import Head
     from cutlayer.models.top_estimators.rows import FitRows, FittedPart
@@ -32,9 +35,11 @@ MIN_STEPS = 15
 """Steps of boosting below which only a linear model is left: of more than 40 classes drawn labels are mostly noise."""
 JUDGED_FOLDS = 2
 """Number of folds after which a candidate without a weight is left out; one of labels of `MANY` rows."""
-AT_ONCE, AT_ONCE_CELLS = 2, 2**20
-"""Number of fits at a time, each in a thread of its own, of so many rows times columns at most: of more, one at a time
-needs less memory, and takes all cores. On few rows threads that share a fit wait for each other for most of it."""
+AT_ONCE = 2
+"""Number of fits at a time, each in a thread of its own: threads that share a fit wait for each other."""
+BINNED_CELLS = 2**20
+"""Number of rows times columns above which all fits of boosting share one division of the columns into bins: for each
+fit anew it takes a third of the time, and most of the memory."""
 MAX_CELLS = 2**25
 """Maximum number of rows times columns that models are fitted to: of more rows, some are drawn."""
 FOLDS, FEW_FOLDS = 5, 3
@@ -64,6 +69,10 @@ class GradeFit(GradeLimits):
             the drawn labels are worth 16,000 informative rows.
         least_z: By how many standard errors the scores must rank the drawn labels better than chance. Below, the grades
             would carry little of use to the label owner, and the labels may be none: they are refused.
+        epsilon: Privacy of a row's columns in the model and the borders of its grades. The model is a single additive
+            one, by noisy sums, of two classes or a number. Without an epsilon, grades of other rows may say of a row
+            what nothing bounds. 2 is a start for 10,000 rows. It needs `features` whose scales no row decides on.
+        delta: Delta of `epsilon`, below 1 / rows.
     """
 
     kind: Literal["grade"] = "grade"
@@ -72,6 +81,17 @@ class GradeFit(GradeLimits):
     )
     folds: int | None = Field(default=None, ge=2, le=20, strict=True)
     least_z: float = Field(default=3.0, ge=0)
+    epsilon: float | None = Field(default=None, gt=0, le=50, strict=True)
+    delta: float = Field(default=1e-5, gt=0, le=1e-3)
+
+    def _faults(self) -> Iterator[str]:
+        if self.epsilon is not None and {"candidates", "folds"} & self.model_fields_set:
+            yield "neither candidates nor folds with an epsilon, whose fit is a single model, got some; leave them out"
+
+    @property
+    def private(self) -> PrivateFit | None:
+        """The cost of the fit; `None` without an epsilon."""
+        return None if self.epsilon is None else PrivateFit.within(self.epsilon, self.delta)
 
 
 def fit_grade(settings: GradeFit, bottom: BottomModel, columns: TrainingColumns) -> tuple[float, ...]:
@@ -80,7 +100,8 @@ def fit_grade(settings: GradeFit, bottom: BottomModel, columns: TrainingColumns)
     The candidates are averaged, with weights by cross-validation on the drawn labels. Each row's score is of the
     model without its fold. Of two classes the borders are those between 32 bands of equal frequency, merged so that a
     drawn grade keeps most information of the models' own probabilities; of a number, bands of equal frequency; of
-    several classes, the nearest of the centres of their log probabilities. Few rows have fewer grades.
+    several classes, the nearest of the centres of their log probabilities. Few rows have fewer grades. With an epsilon
+    there is a single private model, and the borders are those of a noisy histogram of its scores.
 
     Returns:
         Nothing: the loss is of drawn labels.
@@ -90,8 +111,8 @@ def fit_grade(settings: GradeFit, bottom: BottomModel, columns: TrainingColumns)
 
     Reference: the combination is this project's (docs/how-to/grades.md).
     """
-    from cutlayer.models.grade import GradeBottom, score_of
-    from cutlayer.models.top_estimators.quiet import undisturbed
+    from cutlayer.models.bottom_fits.private_grade import fit_private
+    from cutlayer.models.grade import GradeBottom
 
     drawn = columns.labels
     if not isinstance(bottom, GradeBottom) or drawn is None or columns.digests is None:
@@ -101,25 +122,40 @@ def fit_grade(settings: GradeFit, bottom: BottomModel, columns: TrainingColumns)
     bottom.fold_key = torch.tensor([*derive(columns.key, b"folds")], dtype=torch.uint8)
     seed = int.from_bytes(derive(columns.key, b"seed", size=8), "little") % 2**31
     chosen = _sampled(columns, seed)
-    rows = columns.rows[chosen]
-    codes, numbers = columns.gather(rows)
-    labels = drawn.values[chosen]
-    count, part = _folds(drawn)
-    count = settings.folds or count
-    folds = bottom.folds(columns.digests(rows), count)
-    with undisturbed():
-        fitted_to = _rows(columns, codes, numbers, labels)
-        transition = None if drawn.are_numbers else drawn.transition
-        heads, held_out = _fitted(settings, fitted_to, folds.numpy(), count, part, transition, seed)
-    scores = score_of(held_out)
-    z = ranking_z(scores, labels, drawn.classes, are_numbers=drawn.are_numbers)
+    rows, some = columns.rows[chosen], replace(drawn, values=drawn.values[chosen])
+    if settings.private is not None:
+        head, scores, above = fit_private(settings.private, replace(columns, labels=some), rows)
+        heads, z = [head], ranking_z(scores, above, 2)
+    else:
+        heads, scores = _scored(settings, bottom, replace(columns, rows=rows, labels=some), _folds(drawn), seed)
+        z = ranking_z(scores, some.values, drawn.classes, are_numbers=drawn.are_numbers)
     if z < settings.least_z:
         wanted = f"drawn labels that these columns rank better than chance by {settings.least_z:g} standard errors"
         remedy = "ask the label owner for a larger label epsilon or more rows, or set fit.least_z: 0"
         raise ConfigError.expected(wanted, f"{z:.1f}", remedy)
     bottom.assign(heads, borders_of(scores, columns.epsilon, bottom.most, seed, are_numbers=drawn.are_numbers))
-    bottom.known = rows, bottom.bands(scores)
+    if settings.private is None:
+        bottom.known = rows, bottom.bands(scores)
     return ()
+
+
+def _scored(
+    settings: GradeFit, bottom: GradeBottom, columns: TrainingColumns, planned: tuple[int, float | None], seed: int
+) -> tuple[list[Head], Tensor]:
+    """The models without each fold, and the scores of the rows by those without them; `planned` is of `_folds`."""
+    from cutlayer.models.grade import score_of
+    from cutlayer.models.top_estimators.quiet import undisturbed
+
+    drawn, digests, (count, part) = columns.labels, columns.digests, planned
+    if drawn is None or digests is None:
+        raise ConfigError.expected("drawn labels, and digests of their rows", "none")
+    count = settings.folds or count
+    folds = bottom.folds(digests(columns.rows), count)
+    with undisturbed():
+        fitted_to = _rows(columns, *columns.gather(columns.rows), drawn.values)
+        transition = None if drawn.are_numbers else drawn.transition
+        heads, held_out = _fitted(settings, fitted_to, folds.numpy(), count, part, transition, seed)
+    return heads, score_of(held_out)
 
 
 def ranking_z(scores: Tensor, labels: Tensor, classes: int, *, are_numbers: bool = False) -> float:
@@ -249,14 +285,18 @@ def _fitted(
         transition: Transition of the labels; `None` of numbers.
         seed: Seed of the fits.
     """
+    from cutlayer.models.top_estimators.bins import binned
     from cutlayer.models.top_estimators.choice import fit_part, weights_of
     from cutlayer.models.top_estimators.head import Head
 
-    at_once = AT_ONCE if len(rows) * (rows.codes.shape[1] + rows.numbers.shape[1]) <= AT_ONCE_CELLS else 1
-    shared, fits = (
-        _fits(settings, len(rows), rows.classes, max(1, equal_threads() // each), are_many=part is not None)
-        for each in (AT_ONCE, at_once)
-    )
+    def fits_of(tasks: int) -> Sequence[FitPart]:
+        threads = max(1, equal_threads() // max(1, min(AT_ONCE, tasks)))
+        return _fits(settings, len(rows), rows.classes, threads, are_many=part is not None)
+
+    if len(rows) * (rows.codes.shape[1] + rows.numbers.shape[1]) > BINNED_CELLS:
+        rows = binned(rows, seed)
+        give_back_memory()
+    fits = fits_of(AT_ONCE)
     held_out = np.zeros((len(fits), len(rows), max(rows.classes, 1)))
     fitted: list[dict[int, FittedPart]] = [{} for _ in range(count)]
 
@@ -268,15 +308,18 @@ def _fitted(
         if len(out):
             held_out[at, out] = fitted[fold][at].predicted(rows.take(out))
 
-    chosen = [*range(len(fits))] if part is None else _chosen(shared, rows, folds, part, seed)
+    chosen = [*range(len(fits))] if part is None else _chosen(fits, rows, folds, part, seed)
     weights, begun = np.zeros(0), 0
     for end in (min(JUDGED_FOLDS if part is None else 1, count), count):
-        in_threads(fit, [(fold, at) for fold in range(begun, end) for at in chosen], at_once)
+        tasks = [(fold, at) for fold in range(begun, end) for at in chosen]
+        fits = fits_of(len(tasks))
+        in_threads(fit, tasks, AT_ONCE)
         scored = np.flatnonzero(folds < end)
         if end > begun and len(scored):
             weights = weights_of([held_out[at, scored] for at in chosen], rows.targets_of(scored))
             chosen, weights = [at for at, weight in zip(chosen, weights, strict=True) if weight], weights[weights > 0]
         begun = end
+    give_back_memory()
     heads = [Head.of([parts[at] for at in chosen], weights, transition) for parts in fitted]
     return heads, heads[0].mixed([torch.from_numpy(held_out[at]) for at in chosen])
 
@@ -314,12 +357,14 @@ def _fits(settings: GradeFit, rows: int, classes: int, threads: int, *, are_many
 
 
 def check_grade(settings: GradeFit, columns: TrainingColumns) -> None:
-    """Refuse a single column without a limit that allows it, before any label is sent.
+    """Refuse a single column without a limit that allows it, and a private fit of images, before any label is sent.
 
     Raises:
-        ConfigError: There is one column alone.
+        ConfigError: There is one column alone, or an image.
     """
     inputs = columns.inputs
+    if settings.epsilon is not None and inputs.image is not None:
+        raise ConfigError.expected("numbers and categories for fit.epsilon", "an image", "leave fit.epsilon out")
     if len(inputs.cardinalities) + inputs.numbers == 1 and inputs.image is None and not settings.limits:
         wanted = "more than one column, of which a grade is a summary, or limits that allow it"
         got = "one: a grade of it is nearly that column, which the default limit refuses once labels were sent"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
+from cutlayer.models.top_estimators.additive import AdditivePart
 from cutlayer.models.top_estimators.boosting import fit_boosting
 from cutlayer.models.top_estimators.choice import Fit
 from cutlayer.models.top_estimators.estimator import EstimatorPart, fit_estimator
@@ -17,7 +18,7 @@ from cutlayer.models.top_estimators.trees import TreeEnsemble
 from cutlayer.plugins import resolved
 
 _PARTS: Mapping[str, type[FittedPart]] = {
-    part.kind: part for part in (LinearPart, TreeEnsemble, NetworkPart, ForestPart)
+    part.kind: part for part in (LinearPart, TreeEnsemble, NetworkPart, ForestPart, AdditivePart)
 }
 """Fitted models by their name in a checkpoint."""
 

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 
 import numpy as np
 import torch
-from threadpoolctl import threadpool_limits
+
+from cutlayer.workers import library_threads
 
 
 @contextmanager
@@ -18,7 +19,7 @@ def undisturbed() -> Iterator[None]:
     try:
         with torch.random.fork_rng(devices=[]), torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            with threadpool_limits(torch.get_num_threads()), torch.enable_grad():
+            with library_threads(torch.get_num_threads()), torch.enable_grad():
                 yield
     finally:
         np.random.set_state(state)

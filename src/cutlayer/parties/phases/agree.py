@@ -12,7 +12,7 @@ import torch
 from cutlayer.alignment.held_rows import store_held
 from cutlayer.alignment.intersection import row_key
 from cutlayer.channel import Message, Port
-from cutlayer.config.phases import Phase
+from cutlayer.config.phases import Phase, grades_rows
 from cutlayer.data.batches import IdSchedule, Schedule, schedule_of
 from cutlayer.data.ids import Digests
 from cutlayer.errors import CheckpointError, ConfigError
@@ -139,7 +139,8 @@ def follow(side: PassiveSide) -> Generator[Port, Message, None]:
         raise ConfigError.expected("a pilot of rows with one id", got, "name one column as id, or run the whole job")
     side.pilot = torch.from_numpy(pilot_rows(ids, key, pilot)) if pilot else None
     begun = BegunTable(side.checkpoints, resume=local.resume, pilot=pilot)
-    prepared = local.table.prepare(agreement.positions, train, local.data / local.name, begun.check_columns)
+    folder, joined = local.data / local.name, local.grades is not None and grades_rows(job, local.name)
+    prepared = local.table.prepare(agreement.positions, train, folder, begun.check_columns, by_values=joined)
     order = order_with_batches(job, prepared.order_digest, side.schedule)
     side.setup = PassiveSetup(job, local, side.split, prepared, port, order, side.pilot)
     yield from agree_order_passive(port, ids, side.setup.bottom.width, key.hex() if pilot else "")

@@ -33,6 +33,7 @@ from cutlayer.report.sections.protections import (
     formal_table,
     guarantee_tests,
     totals_table,
+    with_bound,
 )
 from cutlayer.report.sections.scope import glossary
 from cutlayer.results.audit import UNMEASURED_BY_PASSIVE
@@ -269,7 +270,7 @@ def _guarantees(report: PassiveReport) -> Section:
         blocks += [evidence_table(report.protections), formal_table(report.protections)]
     if report.reproducible_noise:
         blocks.append(Paragraph(REPRODUCIBLE, "warn"))
-    text = " ".join(stated) or none
+    text = " ".join(f"{_capital(with_bound(total))}." for total in totals) or none
     return Section(
         "guarantees",
         "What is proved, and under which conditions",

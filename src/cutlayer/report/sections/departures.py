@@ -36,7 +36,8 @@ def cost(report: Report) -> str:
     if result.heads == 1:
         return "The top model has one head; zeros stand for the embedding of a party that is absent."
     heads = times(result.heads - 1, "further head")
-    return f"The top model has {heads} for absent parties, of {result.extra_parameters:,} parameters."
+    of = f"of {result.extra_parameters:,} parameters" if result.extra_parameters else "fitted as it is"
+    return f"The top model has {heads} for absent parties, {of}."
 
 
 def _table(report: Report) -> Table:

@@ -51,6 +51,9 @@ _IDEAL = (
 _CLASSES = "max(AUC, 1\u00a0−\u00a0AUC) of its scores against the true labels"
 _VALUES = "max(c, 1\u00a0−\u00a0c) of the share c of pairs of rows that its scores order as the true values do"
 
+SHOWN = 6
+"""Number of further scores of an attack that the page shows; report.json has all."""
+
 
 def leaks(report: Report) -> Section:
     """Leaks of the labels through embeddings and cut gradients."""
@@ -180,7 +183,7 @@ def _matrix(report: Report, matrix: Matrix) -> Table:
     return table(
         "Leak by party, message, attack and run, with 95\u00a0% intervals",
         matrix.targets,
-        ("Attack", lambda target: Cell(target.attack, (f"{target.message}s of {target.attacker}",))),
+        ("Attack", lambda target: Cell(target.attack, (_sent(target.message, target.attacker),))),
         *columns,
         layout="matrix",
     )
@@ -224,6 +227,8 @@ def _panels(report: Report) -> list[Panels]:
     """Leak per epoch: one panel per party, message and attack, all on one scale."""
     # An epoch that was not recorded is no gap in a line.
     history = [epoch for epoch in shown_epochs(report) if epoch.leak]
+    if len({epoch.epoch for epoch in history}) < 2:  # a single point is no line, and the matrix has it
+        return []
     domain = leak_domain(value for epoch in history for value in epoch.leak.values())
     groups: dict[str, list[Panel]] = {}
     for target in targets_of(report):
@@ -243,7 +248,9 @@ def _values(report: Report, matrix: Matrix, run: str) -> Table:
         return ONLY if is_only_release(report, leak) else str(leak.epoch)
 
     def other_aucs(leak: LeakResult) -> Cell:
-        return Cell(", ".join(map(auc, leak.other_aucs.values())) or NOT_AVAILABLE, tuple(leak.other_aucs))
+        shown, more = [*leak.other_aucs.items()][:SHOWN], len(leak.other_aucs) - SHOWN
+        notes = (", ".join(name for name, _ in shown), *([f"and {more} more in report.json"] if more > 0 else ()))
+        return Cell(", ".join(auc(value) for _, value in shown) or NOT_AVAILABLE, notes if shown else ())
 
     note = matrix.runs[run]
     return table(
@@ -272,9 +279,9 @@ def _values(report: Report, matrix: Matrix, run: str) -> Table:
     )
 
 
-def _messages(leak: LeakResult) -> str:
+def _sent(message: str, attacker: str) -> str:
     """What an attack reads, in words: labels are sent to a partner, and all else is its own."""
-    return f"the {leak.message}s {'sent to' if leak.message == 'label' else 'of'} {leak.attacker}"
+    return f"{message}s {'sent to' if message == 'label' else 'of'} {attacker}"
 
 
 def _answer(report: Report, matrix: Matrix) -> str:
@@ -285,7 +292,7 @@ def _answer(report: Report, matrix: Matrix) -> str:
     when = f"over {epochs}" if worst.whole_run else f"at the worst of {epochs} (epoch {worst.epoch})"
     when = ONLY if is_only_release(report, worst) else when
     text = (
-        f"{worst.attack} on {_messages(worst)}, {when}: "
+        f"{worst.attack} on the {_sent(worst.message, worst.attacker)}, {when}: "
         f"{auc(worst.leak)}, 95\u00a0% interval {interval(worst.low, worst.high)}; 0.5 is chance."
     )
     needed = condition(worst.knowledge)
@@ -302,6 +309,6 @@ def _answer(report: Report, matrix: Matrix) -> str:
         text += f" On the undefended run the same attack reaches {auc(same.leak)}."
     # The undefended run may leak most at another target.
     if undefended is not None and target_of(undefended) != target_of(worst):
-        where = f"{undefended.attack} on {_messages(undefended)}"
+        where = f"{undefended.attack} on the {_sent(undefended.message, undefended.attacker)}"
         text += f" The undefended run leaks most to {where}: {auc(undefended.leak)}."
     return text

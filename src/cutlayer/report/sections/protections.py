@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from cutlayer.accounting import LabelFree
 from cutlayer.accounting.total import Total
-from cutlayer.accounting.wording import given
+from cutlayer.accounting.wording import given, of_bound
 from cutlayer.report.rounding import amount, count, metric, setting, share, times
 from cutlayer.report.section import Answer, Block, Cell, Column, Fold, Items, Paragraph, Section, Table, number, table
 from cutlayer.results.guarantee import GuaranteeTest
@@ -81,7 +81,10 @@ def guarantees(report: Report) -> Section:
     blocks: list[Block] = [Paragraph("None: no protection was configured.")]
     totals = report.ledger.totals
     if report.protections or totals:
-        lead = "What is proved for the whole run, for any attacker. It is independent of the measured leaks."
+        lead = (
+            "What is proved for the whole run, for any attacker. It is independent of the measured leaks: these "
+            "compare rows whose columns differ, and a bound is of two values of one row."
+        )
         blocks = [Paragraph(lead, "lead")]
         if totals:
             text = "All releases together, over every epoch and evaluation. A total holds for each receiver."
@@ -96,7 +99,7 @@ def guarantees(report: Report) -> Section:
         blocks.append(Paragraph(unproved))
     if alternatives:
         blocks.append(Items(tuple(alternatives), "What the ledger states of the alternatives"))
-    proved = "; ".join(total.statement for total in totals if total.epsilon is not None)
+    proved = "; ".join(map(with_bound, (total for total in totals if total.epsilon is not None)))
     sentences = [f"{proved[:1].upper()}{proved[1:]}." if proved else "None.", unproved]
     sentences += [f"Alternative {text}." for text in alternatives]
     answers: tuple[Answer, ...] = (Answer("Formal guarantees", " ".join(filter(None, sentences))),)
@@ -109,6 +112,12 @@ def guarantees(report: Report) -> Section:
     if alternatives:
         brief += [Paragraph("The same of its alternatives"), Items(tuple(alternatives))]
     return Section("guarantees", "Formal guarantees", blocks, brief, "Guarantees", answers)
+
+
+def with_bound(total: Total) -> str:
+    """The statement of a total, and what it bounds of one row where the statement does not have that."""
+    bound = of_bound(total)
+    return total.statement if not bound or bound in total.statement else f"{total.statement}; {bound}"
 
 
 def without_total(report: Report, totals: Iterable[Total]) -> tuple[list[str], list[str]]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from cutlayer.channel.kinds import meaning_of
 from cutlayer.report.rounding import count, share, size, times
-from cutlayer.report.section import Block, Code, Column, Facts, Fold, Paragraph, Section, number, table
+from cutlayer.report.section import Answer, Block, Code, Column, Facts, Fold, Paragraph, Section, number, table
 from cutlayer.report.sections.columns import columns_table
 from cutlayer.results.report import Report
 from cutlayer.results.run import RunInfo, TaskInfo
@@ -16,6 +17,9 @@ _IN_ONE_PROCESS = (
     "organisations private set intersection, which sends no digest of an id, takes their place unless the job has "
     "alignment: plain."
 )
+
+_OF_ROWS = ("labels", "gradient", "split", "embedding", "evaluation", "release")
+"""Kinds of messages that are computed from labels or columns, which a reviewer asks for first."""
 
 
 def parties(report: Report) -> Section:
@@ -46,7 +50,21 @@ def parties(report: Report) -> Section:
         blocks += (_traffic(traffic),)
         if "ids" in traffic and all(party.parameters is not None for party in report.parties):
             blocks += (Paragraph(_IN_ONE_PROCESS),)
-    return Section("parties", "Parties and data", blocks, nav="Parties", folded=True)
+    answers = (Answer("Sent", _sent(report)),) if report.active.traffic else ()
+    return Section("parties", "Parties and data", blocks, nav="Parties", answers=answers, folded=True)
+
+
+def _sent(report: Report) -> str:
+    """What crossed of labels and columns, and the bytes of all else, in both directions."""
+    active, passives = report.active, report.passives
+    partners = passives[0] if len(passives) == 1 else "The partners"
+    sides: list[str] = []
+    for at, name in enumerate((active.name, partners)):
+        sent = {kind: both[at] for kind, both in active.traffic.items() if both[at]}
+        parts = [f"{meaning_of(kind)} ({size(sent.pop(kind))})" for kind in (*sent,) if kind in _OF_ROWS]
+        rest = [f"{size(sum(sent.values()))} to match rows ({', '.join(sent).replace('_', ' ')})"] if sent else []
+        sides.append(f"{name} sent {'; '.join((*parts, *rest)) or 'nothing of its rows'}.")
+    return " ".join(sides)
 
 
 def rows_left_out(report: Report) -> str:
@@ -79,6 +97,7 @@ def _traffic(traffic: Mapping[str, tuple[int, int]]) -> Block:
         (Column("Message"), lambda entry: entry[0].replace("_", " ")),
         (number("sent"), lambda entry: size(entry[1][0])),
         (number("received"), lambda entry: size(entry[1][1])),
+        (Column("What it is", "statement"), lambda entry: meaning_of(entry[0])),
     )
 
 

@@ -1,0 +1,164 @@
+"""A private fit of grades: a white-box attack on its noisy sums, rare and unseen values, and how well it ranks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score
+from torch import Tensor
+
+from cutlayer.accounting.plan import PrivateFit
+from cutlayer.kernels.fits import private_additive
+from cutlayer.kernels.fits.private_additive import NoisySums
+from cutlayer.kernels.noise import gaussian_mechanism
+from cutlayer.models.bottom_fits.base import DrawnLabels, TrainingColumns
+from cutlayer.models.bottom_fits.grade import GradeFit, fit_grade
+from cutlayer.models.bottom_fits.private_grade import CODES, SCORES, fit_private
+from cutlayer.models.grade import GradeBottom, GradeBottomConfig
+from cutlayer.models.top_estimators.additive import AdditivePart
+from cutlayer.problem.inputs import Inputs
+
+FIT = PrivateFit(mu=1.0, delta=1e-5)
+
+
+def columns_of(codes: Tensor, numbers: Tensor, labels: Tensor, key: bytes, eps: float = 4.0) -> TrainingColumns:
+    rows = torch.arange(len(labels))
+    digests = torch.zeros(len(rows), 16, dtype=torch.uint8)
+    inputs = Inputs((6,) * codes.shape[1], numbers.shape[1])
+    gather: Callable[[Tensor], tuple[Tensor, Tensor]] = lambda at: (codes[at], numbers[at])  # noqa: E731
+    drawn = DrawnLabels(labels, eps, 2)
+    return TrainingColumns(inputs, rows, gather, labels=drawn, digests=lambda at: digests[at], epsilon=8.0, key=key)
+
+
+def asked(trial: int, monkeypatch: pytest.MonkeyPatch, bit: int) -> list[Any]:
+    """All noisy sums of a fit, white box: 300 known rows with code 2 or 3, and one whose code is the secret."""
+    found: list[Any] = []
+    plain = NoisySums.of
+
+    def spied(self: NoisySums, *args: Any) -> Any:
+        found.append(plain(self, *args))
+        return found[-1]
+
+    codes = torch.tensor([2, 3] * 150 + [2 + bit], dtype=torch.int32)[:, None]
+    labels = torch.tensor([0, 0, 1, 1] * 75 + [1])
+    with monkeypatch.context() as patched:
+        patched.setattr(NoisySums, "of", spied)
+        fit_private(FIT, columns_of(codes, torch.zeros(301, 0), labels, trial.to_bytes(32, "big")), torch.arange(301))
+    return found
+
+
+@pytest.mark.parametrize("noise", [1.0, 0.5])
+def test_the_best_test_on_all_sums_stays_below_the_bound(noise: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Likelihood ratios of the counts, twice, and of the residuals; half of the noise exceeds the bound."""
+    monkeypatch.setattr(private_additive, "SENSITIVITY", math.sqrt(2) * noise)
+    scores, truth = [], np.arange(500) % 2
+    for trial, bit in enumerate(truth):
+        counts, again, residuals, *_ = asked(trial, monkeypatch, int(bit))
+        each = (1 - SCORES - CODES) / (1 + private_additive._COUNTED)
+        ratio = CODES * (counts[3] - counts[2]) + private_additive._COUNTED * each * (again[2] - again[1])
+        scores.append(ratio + each * (residuals[2] - residuals[1]) / 2)
+    bound = gaussian_mechanism.best_auc(FIT.mu)
+    found = roc_auc_score(truth, scores)
+    assert (found > bound + 0.02) == (noise < 1)
+    assert found > 0.62  # the attack works
+
+
+def replayed(columns: TrainingColumns, monkeypatch: pytest.MonkeyPatch, given: list[Any] | None) -> list[Any]:
+    """Exact sums, what was given in place of them, and the parameter, of each call; of a path that was given before."""
+    calls: list[Any] = []
+    plain = NoisySums.of
+
+    def of(self: NoisySums, cells: Any, size: int, mu: float, values: Any = None) -> Any:
+        inside = cells >= 0
+        exact = np.bincount(cells[inside], None if values is None else values[inside], size)
+        noisy = plain(self, cells, size, mu, values) if given is None else given[len(calls)][1]
+        calls.append((exact, noisy, mu))
+        return noisy
+
+    with monkeypatch.context() as patched:
+        patched.setattr(NoisySums, "of", of)
+        fit_private(FIT, columns, columns.rows)
+    return calls
+
+
+@pytest.mark.parametrize("are_numbers", [False, True])
+def test_no_neighbour_moves_any_sum_of_a_fit_by_more_than_the_sensitivity(
+    monkeypatch: pytest.MonkeyPatch, *, are_numbers: bool
+) -> None:
+    """With all that earlier sums gave as it was: a row of rare, new, missing and extreme values, of either label."""
+    draw = np.random.default_rng(6)
+    codes = torch.from_numpy(draw.choice([0, 2, 3], (400, 2)).astype(np.int32))
+    numbers = torch.from_numpy(draw.choice([0.0, 1.0, 5.0], (400, 2)).astype(np.float32))
+    labels = torch.from_numpy(draw.integers(0, 5 if are_numbers else 2, 400))
+    drawn = DrawnLabels(labels, 2.0, 5 if are_numbers else 2, are_numbers)
+
+    def calls(some: Tensor, values: Tensor, given: list[Any] | None) -> list[Any]:
+        columns = replace(columns_of(some, values, labels, bytes(32)), labels=drawn)
+        return replayed(columns, monkeypatch, given)
+
+    path, largest = calls(codes, numbers, None), 0.0
+    assert sum(mu**2 for *_, mu in path) == pytest.approx(FIT.mu**2, rel=0.06)  # fewer divisions cost less
+    assert sum(mu**2 for *_, mu in path) <= FIT.mu**2 * (1 + 1e-9)
+    for row, code, value in product((0, 1, 2, 3), (0, 1, 2, 5), (0.0, -3e38, 3e38, 5.0, float("nan"))):
+        some, values = codes.clone(), numbers.clone()
+        some[row], values[row] = code, value
+        moved = [np.linalg.norm(a - b) for (a, *_), (b, *_) in zip(path, calls(some, values, path), strict=True)]
+        assert max(moved) <= math.sqrt(2) + 1e-9
+        largest = max(largest, *moved)
+    assert largest == pytest.approx(math.sqrt(2))
+
+
+def fitted(key: bytes = bytes(32), **options: Any) -> tuple[GradeBottom, Tensor, Tensor, Tensor]:
+    draw = np.random.default_rng(0)
+    rows = 8000
+    codes = torch.from_numpy(draw.choice([0, 2, 3, 4], (rows, 2)).astype(np.int32))
+    codes[0] = 5  # a value of one row
+    numbers = torch.from_numpy(draw.normal(size=(rows, 2)).astype(np.float32))
+    score = 1.5 * numbers[:, 0] + (codes[:, 0] == 2) - 0.5
+    labels = torch.from_numpy(draw.random(rows)) < torch.sigmoid(score)
+    columns = columns_of(codes, numbers, labels.long(), key)
+    bottom = GradeBottom(GradeBottomConfig(), columns.inputs)
+    fit_grade(GradeFit(epsilon=2.0, **options), bottom, columns)
+    return bottom, codes, numbers, labels
+
+
+def test_grades_rank_the_labels_and_are_many() -> None:
+    bottom, codes, numbers, labels = fitted()
+    grades = bottom.grade(codes, numbers, None)
+    assert roc_auc_score(labels, grades) > 0.75
+    assert bottom.grades == 16
+    assert bottom.known is None
+    assert np.bincount(grades).min() > 50
+    assert isinstance(bottom.heads[0].parts[0], AdditivePart)
+
+
+def test_a_value_of_one_row_is_as_one_that_nobody_has() -> None:
+    bottom, codes, numbers, _ = fitted()
+    rare, unseen = codes.clone(), codes.clone()
+    rare[:, 0], unseen[:, 0] = 5, 1
+    assert torch.equal(bottom.scores(rare, numbers, None), bottom.scores(unseen, numbers, None))
+
+
+def test_a_state_is_loaded_again_and_the_noise_is_the_keys() -> None:
+    bottom, codes, numbers, _ = fitted()
+    other = GradeBottom(GradeBottomConfig(), Inputs((6, 6), 2))
+    other.load_state_dict(bottom.state_dict())
+    assert torch.equal(other.grade(codes, numbers, None), bottom.grade(codes, numbers, None))
+    again, elsewhere = fitted()[0], fitted(bytes(31) + b"1")[0]
+    weights = [each.heads[0].parts[0].table for each in (bottom, again, elsewhere)]
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
+
+
+def test_extreme_and_missing_numbers_are_scored() -> None:
+    bottom, codes, numbers, _ = fitted()
+    some = numbers[:3].clone()
+    some[:, 0] = torch.tensor([3e38, -3e38, float("nan")])
+    assert bottom.scores(codes[:3], some, None).isfinite().all()

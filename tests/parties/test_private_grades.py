@@ -1,0 +1,150 @@
+"""Grades of a private fit: its account, its noise, and all the ways that grades go."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from cutlayer.accounting import Composition, RandomizedGrade
+from cutlayer.accounting.plan import PrivateFit
+from cutlayer.config import Job, validated
+from cutlayer.errors import ConfigError
+from cutlayer.jobs.cautions import readable_columns
+from cutlayer.jobs.check import check_job
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
+from cutlayer.kernels.noise import gaussian_mechanism
+from cutlayer.models.grade import GradeBottom
+from cutlayer.serving.models import PartyModel
+from cutlayer.serving.predict import Request, predict
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.keys import Keys
+from cutlayer.training.run_ledger import ledger_of
+from cutlayer_export.part import export_part, load_part
+from tests.parties.runs import KEY, PASSIVES, run, tables
+from tests.parties.test_grades import kept, raw
+from tests.training.test_all_runs import World
+
+TELCO = PASSIVES[0]
+PRIVATE = {"kind": "grade", "epsilon": 2.0, "least_z": 0, "limits": {"other": 1.0}}
+FIXED = {"numbers": {"scale": "none", "missing": "zero"}}
+
+
+def private(fit: dict[str, Any] | None = None, *, features: dict[str, Any] = FIXED, **options: Any) -> Job:
+    made = raw(**options)
+    made["parties"][TELCO] |= {"fit": PRIVATE | (fit or {}), "features": features}
+    return validated(Job, made, "")
+
+
+def test_the_account_is_of_grade_and_fit_together() -> None:
+    """Against the product of both trade-off functions, integrated by summation over the likelihood ratios of each."""
+    (total,) = [total for total in ledger_of(private(epsilon=4.0)).totals if total.protects == "features"]
+    fit = PrivateFit.within(2.0, 1e-5)
+    assert total.delta == 1e-5
+    assert 4.0 < total.epsilon <= 6.0
+    assert total.condition == "unconditional"
+    at = np.linspace(-12, 12, 4801)
+    density = np.exp(-(at**2) / 2) / np.exp(-(at**2) / 2).sum()
+    kept_share = 1 / (1 + np.exp(-4.0))
+    ratios = np.concatenate([at * fit.mu + fit.mu**2 / 2 + 4, at * fit.mu + fit.mu**2 / 2 - 4])
+    one = np.concatenate([density * kept_share, density * (1 - kept_share)])
+    order = np.argsort(ratios)
+    zero = (one * np.exp(-ratios))[order]
+    area = (one[order] * (np.cumsum(zero) - zero / 2)).sum()
+    assert total.auc_bound == pytest.approx(area, abs=2e-4)
+    assert gaussian_mechanism.epsilon(fit.mu, 0.9e-5) == pytest.approx(2.0, abs=1e-5)
+
+
+def test_fits_add_up_and_a_delta_below_their_slack_has_no_epsilon() -> None:
+    fit = PrivateFit.within(2.0, 1e-5)
+    one = Composition.of([RandomizedGrade(1.0, fit=fit)])
+    two = Composition.of([RandomizedGrade(1.0, fit=fit)] * 2)
+    assert two.mu == pytest.approx(np.sqrt(2) * one.mu)
+    assert one.epsilon(1e-5) < two.epsilon(1e-5) < 6.0
+    assert one.epsilon(fit.slack) == np.inf
+    assert all(delta > fit.slack for _, delta in one.curve())
+
+
+def test_a_label_owner_is_told_what_holds_whatever_it_sends() -> None:
+    assert "whatever it knows and sends" in readable_columns(private(), TELCO)
+    assert "has no bound" in readable_columns(validated(Job, raw(), ""), TELCO)
+
+
+@pytest.mark.parametrize(
+    ("fit", "features", "said"),
+    [
+        ({}, {}, "features whose scales and codes no row decides on"),
+        ({}, {"numbers": {"scale": "none"}}, "features whose scales"),
+        ({}, {**FIXED, "categories": {"min_count": 5}}, "features whose scales"),
+        ({}, {"numbers": {**FIXED["numbers"], "quantiles": 4}}, "features whose scales"),
+        ({"folds": 3}, FIXED, "neither candidates nor folds"),
+        ({"epsilon": 0.0}, FIXED, "greater than 0"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(fit: dict[str, Any], features: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        check_job(private(fit, features=features))
+
+
+def test_a_private_fit_without_drawn_grades_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"grade_dp beside fit\.epsilon"):
+        check_job(private(epsilon=None))
+
+
+def test_labels_of_several_classes_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="two classes, or of a number"):
+        run(private(task="multiclass"), tables("multiclass", rows=300), tmp_path)
+
+
+def test_labels_that_the_columns_do_not_rank_are_refused_by_noisy_counts(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="better than chance"):
+        run(private({"least_z": 100.0}), tables(rows=300), tmp_path)
+
+
+@pytest.mark.parametrize("task", ["binary", "regression"])
+def test_a_run_that_is_begun_again_is_the_same_release(tmp_path: Path, task: str) -> None:
+    """Were its noise another one each time, its mean over runs would be the exact fit."""
+    given, job = tables(task, rows=900), private({"epsilon": 5.0}, task=task, eps=3.0)
+    world = World(tmp_path)
+    first, again = (world.run(job, given, out=out) for out in ("first", "again"))
+    model, other = (load_file(path / "checkpoint" / TELCO / "best.safetensors") for path in (first, again))
+    assert all(torch.equal(model[name], other[name]) for name in model if name != "random")
+    assert torch.equal(kept(first, "released")["released"], kept(again, "released")["released"])
+    total = world.total(TELCO)
+    values = given[TELCO]["telco_0"].to_numpy() + 0.0
+    values[:450] += 1e-3
+    changed = {**given, TELCO: given[TELCO].set_column(1, "telco_0", pa.array(values))}
+    world.run(job, changed, out="changed")  # other rows are another release, with noise of its own
+    assert world.total(TELCO) > total + 5.0
+
+
+def test_the_model_adds_to_the_label_owners_columns(tmp_path: Path) -> None:
+    given = tables(rows=4800)
+    trained = run(private({"epsilon": 8.0}), given, tmp_path)
+    alone = trained.active.task.evaluate(trained.active.without[TELCO,], trained.active.labels)
+    assert trained.active.metrics["auc"] > alone["auc"] + 0.03
+
+
+def test_predictions_and_an_exported_part_have_the_same_grades(tmp_path: Path) -> None:
+    given, job = tables(rows=600), private({"epsilon": 8.0}, epsilon=2.0)
+    folder = RunFolder(tmp_path / "run")
+    execute(job, folder.path, Options(Keys(tmp_path, KEY), tables=given), Progress())
+    answers = []
+    for number, rows in enumerate(({}, given)):
+        predict(job, folder, tmp_path / f"{number}.csv", Request(rows, key=KEY))
+        lines = (line.split(",") for line in (tmp_path / f"{number}.csv").read_text().splitlines()[1:])
+        answers.append({line[0]: float(line[1]) for line in lines})
+    assert {row: answers[1][row] for row in answers[0]} == pytest.approx(answers[0], rel=1e-9)
+    part = PartyModel.load(job, folder, TELCO)
+    other = load_part(export_part(job, part, tmp_path / "part").folder).bottom
+    codes, numbers = torch.randint(6, (500, 1)), torch.randn(500, 3)
+    assert isinstance(part.bottom, GradeBottom)
+    assert isinstance(other, GradeBottom)
+    assert torch.equal(part.bottom.grade(codes, numbers, None), other.grade(codes, numbers, None))
+    assert len(part.bottom.grade(codes, numbers, None).unique()) > 1
