@@ -34,6 +34,7 @@ def _brief(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(best_guess.FOREST, "n_estimators", 30)
     monkeypatch.setattr(grade_attacks, "ATTACKED", 100)
     monkeypatch.setattr(grade_attacks, "REFITS", 2)
+    monkeypatch.setattr(grade_attacks, "TREES", 20)
     for module in (grade_attacks, grade_jobs):
         monkeypatch.setattr(module, "KNOWN_READS", (100, 200))
 
