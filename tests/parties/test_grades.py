@@ -260,7 +260,8 @@ def test_a_refusal_is_counted(tmp_path: Path) -> None:
     world, given = World(tmp_path), tables(rows=900)
     entries = {entry.protection: entry for entry in ledger_of(graded({"limits": {"telco_0": 0.05}})).entries}
     assert "tells one bit about all rows" in entries["refusal"].event.why  # type: ignore[union-attr]
-    assert "refusal" not in {entry.protection for entry in ledger_of(graded()).entries}
+    allowed = graded({"limits": {"other": 1.0}})
+    assert "refusal" not in {entry.protection for entry in ledger_of(allowed).entries}
     for job in (graded({"limits": {"telco_0": 0.05}}), graded({"least_z": 1000.0})):
         before = len(world.lines(TELCO))
         with pytest.raises(ConfigError, match="expected"):

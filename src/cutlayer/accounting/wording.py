@@ -158,7 +158,7 @@ def _grade(event: RandomizedGrade) -> str:
     fit = event.fit
     fitted = ""
     if fit is not None:
-        known = "given types of columns, and which have more values than max_codes"
+        known = "given types of columns, which have more values than max_codes, and that no value ends the run"
         fitted = f", and Gaussian differential privacy of mu {fit.mu:.4g} of its model, {known}"
     return (
         f"differential privacy of eps {event.eps * event.draws:g} of a row's grade{fitted} (neighbours differ in one "

@@ -294,8 +294,8 @@ def check_all_runs(name: str, lines: Sequence[RunLine], budget: BudgetConfig | N
             raise BudgetExceeded(
                 f"{wanted}, got one without a guarantee{other_names} {towards}: {total.why}; nothing was sent"
             )
-        if total.epsilon > budget.epsilon * (1 + 1e-9):
-            got = f"{total.epsilon:.4g} at delta {budget.delta:g} over {runs} runs{other_names} {towards}"
+        if total.epsilon > budget.epsilon * (1 + 1e-9) or total.delta > budget.delta:
+            got = f"{total.epsilon:.4g} at delta {max(total.delta, budget.delta):g} over {runs} runs{other_names} {towards}"
             raise BudgetExceeded(f"{wanted}, got {got}; nothing was sent; {REMEDY}")
 
 
