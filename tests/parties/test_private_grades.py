@@ -82,7 +82,7 @@ def test_releases_whose_slacks_exceed_their_delta_have_an_epsilon_at_a_larger_on
     assert 45.0 < few.epsilon < many.epsilon < 110.0  # type: ignore[operator]
     assert many.rdp_epsilon is not None
     lines = [RunLine(str(run), TELCO, "job", "s", "rows", 1, "p", Ledger((entries[0],))) for run in range(11)]
-    with pytest.raises(BudgetExceeded, match="at delta 2.2e-05 over 11 runs"):
+    with pytest.raises(BudgetExceeded, match=r"at delta 2\.2e-05 over 11 runs"):
         check_all_runs(TELCO, lines, BudgetConfig(epsilon=1000.0, delta=1e-5, over="all_runs"))
 
 
