@@ -59,6 +59,8 @@ REFITS = 3
 ATTACKED = 4000
 """Rows whose columns are guessed."""
 LEAST_Z = 3.0
+TREES = 100
+"""Trees of the forest by which an attribute is read."""
 
 
 def with_labels(rows: Rows, *more: Floats) -> Floats:
@@ -85,7 +87,7 @@ def read(held: Floats, attribute: Codes, known: Codes) -> float:
     scaled[:, held[known].std(axis=0) == 0] = 0
     models = (
         (LogisticRegression(C=0.1, max_iter=200), scaled),
-        (RandomForestClassifier(100, min_samples_leaf=5, max_features=0.4, random_state=0), held),
+        (RandomForestClassifier(TREES, min_samples_leaf=5, max_features=0.4, random_state=0), held),
     )
     others = np.setdiff1d(np.arange(len(held)), known)
     scores = [model.fit(of[known], attribute[known]).predict_proba(of[others])[:, 1] for model, of in models]

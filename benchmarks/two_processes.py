@@ -32,9 +32,8 @@ from cutlayer.training.process import LARGE_BATCH, keep_freed_memory
 from tools.ports import free_port
 
 CORES = 2
-LARGE = {"micro_batches": 4, "threads": CORES}
-"""Settings of large batches: messages cross in parts, so that both parties compute at a time, and the busier one takes
-what the other leaves of the cores."""
+LARGE = {"threads": CORES}
+"""Settings of large batches: the busier party takes what the other leaves of the cores."""
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ def _brief(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grade_attacks, "ATTACKED", 100)
     monkeypatch.setattr(grade_limits, "VALUES", 4)
     monkeypatch.setattr(grade_attacks, "REFITS", 2)
+    monkeypatch.setattr(grade_attacks, "TREES", 20)
     for module in (grade_attacks, grade_jobs):
         monkeypatch.setattr(module, "KNOWN_READS", (100, 200))
 

@@ -24,6 +24,7 @@ from cutlayer.audit import known_labels, own_columns
 from cutlayer.audit.features import measures
 from cutlayer.cli.app import _run
 from cutlayer.config import load
+from cutlayer.kernels.fits import whole_numbers
 
 ROWS = 200
 BRIEF = {"attacks": ["norm"]}
@@ -120,7 +121,8 @@ class Place:
 
 def audit_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Attack with fewer numbers of known labels, drawn twice in place of three times, with fewer trees and folds, and
-    with smaller networks that are trained for fewer epochs; intervals are of fewer resamples.
+    with smaller networks that are trained for fewer epochs; fewer logarithms are undone, and intervals are of fewer
+    resamples.
 
     All results are there, sooner: most of the time of an audit of 200 rows goes into these repetitions, which
     `tests/audit` tests.
@@ -135,6 +137,7 @@ def audit_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feature_prior, "FOLDS", 2)
     monkeypatch.setattr(fit_decoder, "__defaults__", (DecoderTraining(epochs=20, hidden=32),))
     monkeypatch.setattr(measures, "REPEATS", 200)
+    monkeypatch.setattr(whole_numbers, "_RATES", whole_numbers._RATES[::20])
 
 
 def write_jobs_once(monkeypatch: pytest.MonkeyPatch) -> None:

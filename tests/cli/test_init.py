@@ -13,6 +13,7 @@ from pyarrow import csv
 
 from cutlayer.attacks import column_attacks
 from cutlayer.config.load import load_closed_job, load_job, load_private_part
+from cutlayer.data.sources.csv import CsvSource
 from cutlayer.jobs import first_job
 from cutlayer.jobs.private_part import MAX_SKETCH
 from cutlayer.results.provenance import Provenance, beside
@@ -128,6 +129,26 @@ def test_the_ids_of_the_tables_are_matched_once(place, folder, monkeypatch):
     monkeypatch.setattr(first_job, "overlap_of", lambda job: matches.append(job) or overlap_of(job))
     assert "columns, of which a partner releases a drawn grade" in place.call("init", folder, "--yes").out
     assert len(matches) == 1
+
+
+@pytest.mark.parametrize("regression", [False, True])
+def test_a_table_is_read_once_and_its_labels_and_ids_once_more(place, folder, monkeypatch, regression):
+    """Of a million rows each time takes seconds; a measured number of one table alone is not tried as an id."""
+    if regression:
+        own = csv.read_csv(folder / "bank.csv")
+        amounts = pa.array([row * 0.37 for row in range(own.num_rows)])
+        csv.write_csv(own.set_column(own.column_names.index("default"), "default", amounts), folder / "bank.csv")
+    read, read_pieces = [], CsvSource.read_pieces
+    monkeypatch.setattr(
+        CsvSource,
+        "read_pieces",
+        lambda self, names, *more: (read.append((self.config.path.name, *names)), read_pieces(self, names, *more))[1],
+    )
+    assert place.call("init", folder, "--yes").code == 0
+    wholes = [("bank.csv", "id", "balance", "default"), ("telco.csv", "id", "usage", "plan")]
+    once_more = [("bank.csv", "default"), ("bank.csv", "id"), ("telco.csv", "id")]
+    assert sorted(read) == sorted([*wholes, *once_more])
+    assert load_job(folder / "job.yaml").task == ("regression" if regression else "binary")
 
 
 def test_labels_are_drawn_for_the_rows_of_each_partner(place, folder):

@@ -236,6 +236,11 @@ def test_forgotten_rows_of_the_label_owner_and_of_a_partner(place: Place) -> Non
     job = load_job(place.file)
     with pytest.raises(RunFolderError, match="a run of which no row was forgotten"):
         predict(job, RunFolder(before), place.folder / "old.parquet", Request())
+    for note in before.glob("checkpoint/*/secret.path"):  # without it, by the secrets where they usually are
+        note.unlink()
+    back = before.rename(place.run_folder.with_name("back"))
+    with pytest.raises(RunFolderError, match="a run of which no row was forgotten"):
+        predict(job, RunFolder(back), place.folder / "old.parquet", Request())
     tables = {name: given[name].drop_columns(["label"]) if name == "bank" else given[name] for name in NAMES}
     done = predict(job, RunFolder(place.run_folder), place.folder / "new.parquet", Request(tables))
     assert (done.rows, done.forgotten) == (LOANS - 1, {"bank": 1, TELCO: 1})

@@ -312,3 +312,10 @@ def test_what_was_read_may_be_changed(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("parties: {bank: [1]}\n")
     read_yaml(tmp_path / "a.yaml")["parties"]["bank"].append(2)
     assert read_yaml(tmp_path / "a.yaml") == {"parties": {"bank": [1]}}
+
+
+def test_a_job_given_as_a_private_file_is_named_as_such(tmp_path: Path) -> None:
+    """Else each of its keys is unknown, with the nearest key of a private file."""
+    path = written(tmp_path, "parties: {bank: {role: active}}\nmodel: {top: {kind: auto}}\n", "party.yaml")
+    with pytest.raises(ConfigError, match="private file, with its table, got a job of all parties; name the file"):
+        load_private_part(path)

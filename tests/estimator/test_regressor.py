@@ -8,8 +8,11 @@ from sklearn.base import clone, is_regressor
 from sklearn.metrics import r2_score
 
 from cutlayer import LabelDPConfig, MaxNormConfig
+from cutlayer.config import Job
 from cutlayer.errors import CutlayerError
+from cutlayer.estimator.job import notes_of_labels
 from tests.estimator.tables import ROWS, regressor, tables
+from tests.parties.runs import raw_job
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +49,18 @@ def test_only_protections_that_fit_numbers(data):
     assert [part.name for part in model.report_.protections] == ["max_norm"]
     with pytest.raises(CutlayerError, match="label_dp on a task of kind binary or multiclass, got regression"):
         regressor(protections=[LabelDPConfig(eps=1.0)]).fit(X, y)
+
+
+def test_labels_that_check_would_warn_of_are_warned_of(data):
+    """One row of 1e12 decides a model of squares, and a range cuts what lies beyond it."""
+    X, y = data
+    with pytest.warns(UserWarning, match=r"^y: one row's 1e\+12 deviates more than"):
+        regressor().fit(X, np.where(np.arange(ROWS) == 5, 1e12, y))
+    raw = raw_job("regression", privacy={"label_dp": {"eps": 1.0, "range": [0, 10]}})
+    (cut,) = notes_of_labels(Job.model_validate(raw), np.linspace(-1.0, 9.0, 50))
+    assert "label_dp.range: labels of y are from -1 to 9; those beyond 0 to 10 are drawn as its ends" in cut
+    assert not [*notes_of_labels(Job.model_validate(raw), np.linspace(0, 10, 50))]
+    assert not [*notes_of_labels(Job.model_validate(raw_job()), np.arange(50) % 2)]
 
 
 def test_a_clone_fits_to_the_same(data):

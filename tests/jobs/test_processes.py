@@ -21,7 +21,6 @@ OPTIONS: dict[str, Any] = {
     "privacy": {"label_dp": {"eps": 2.0}, "max_norm": {}},
     "audit": {"rows": 64, "attacks": ["norm"]},
     "epochs": 4,
-    "micro_batches": 3,
 }
 NAMES = (ACTIVE, *PASSIVES[:2])
 LOST = 3
@@ -66,7 +65,7 @@ def test_three_processes_equal_one_to_the_last_bit(tmp_path: Path, together: Pat
     assert {leak["attack"] for leak in report["leaks"]} > {"norm", "spectral", "mixture", "few_labels", "co_training"}
     assert {fact["name"]: fact["covered"] for fact in report["protections"]} == {
         "label_dp": report["data"]["train"],
-        "max_norm": 2 * 4 * 4 * 3,
+        "max_norm": 2 * 4 * 4,
     }
 
 

@@ -211,6 +211,10 @@ def test_files_of_another_round_or_job_are_refused(tmp_path: Path, federation: F
     Rounds(tmp_path, federation, "predict-1-july").step(ACTIVE)
     with pytest.raises(ProtocolError, match="holds another job than telco"):
         Rounds(tmp_path, federation, "predict-1-july", other).step(TELCO)
+    # Nothing was sent, so that nothing binds it: the round goes on with the job and the file that fit.
+    again = Rounds(tmp_path, federation, "predict-1-july")
+    again.step(TELCO)
+    assert (shared / again.place / f"{TELCO}~{ACTIVE}~0.cutlayer").exists()
 
 
 def test_a_file_that_was_read_stays_as_it_was(tmp_path: Path, federation: Federation) -> None:

@@ -94,3 +94,10 @@ def test_grades_of_many_rows_are_fitted_by_shared_bins(monkeypatch: pytest.Monke
         assert len(heads) == 3
         scores.append((held_out[:, 1] - held_out[:, 0]).numpy())
     assert np.corrcoef(scores)[0, 1] > 0.98
+
+
+def test_a_linear_model_alone_needs_no_bins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grade, "BINNED_CELLS", 0)
+    monkeypatch.setattr(bins, "binned", lambda *_: pytest.fail("bins were computed"))
+    rows, folds = rows_of(2), np.arange(700) % 3
+    assert len(grade._fitted(GradeFit(candidates=("linear",)), rows, folds, 3, None, None, 0)[0]) == 3

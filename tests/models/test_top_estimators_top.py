@@ -290,8 +290,8 @@ def test_labels_of_eps_0_say_nothing() -> None:
 
 
 def test_class_weights_and_row_weights_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = {name: part[:400] for name, part in TRAINING.items()}
-    labels = ((scores(given) > 2).long() + (torch.arange(400) % 7 == 0).long()).clamp_max(1)
+    given = {name: part[:200] for name, part in TRAINING.items()}
+    labels = ((scores(given) > 2).long() + (torch.arange(200) % 7 == 0).long()).clamp_max(1)
     given = {name: given[name] for name in (OWN, "shop")}  # two sets of partners in place of four
     for candidate in ("linear", "boosting", "network"):
         shares = []

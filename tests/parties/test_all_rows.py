@@ -367,7 +367,6 @@ def test_the_part_of_a_row_depends_on_its_id_and_the_seed_alone() -> None:
 def test_jobs_that_need_the_common_rows_are_refused() -> None:
     refused = {
         "train.warmup_epochs at its default with rows: all, got 1": raw(top={"kind": "mlp"}, warmup_epochs=1),
-        "train.micro_batches at its default with rows: all, got 2": raw(top={"kind": "mlp"}, micro_batches=2),
         "train.shuffle at its default with rows: all, got blocks": raw(shuffle="blocks"),
         "compare with alone, undefended, each, uncompressed alone with rows: all, got boosting": raw()
         | {"compare": ["boosting", "alone"]},

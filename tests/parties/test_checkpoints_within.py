@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cutlayer.channel import Kind
-from cutlayer.config import Job, validated
+from cutlayer.config import Job
 from cutlayer.errors import CheckpointError
 from cutlayer.parties.session.checkpoint import Checkpoints
 from cutlayer.storage.tensor_file import read_tensors
@@ -105,22 +105,6 @@ def test_parties_that_release_once_resume_at_any_step(tmp_path: Path, release: A
         folder = tmp_path / str(dies)
         interrupted(job, given, folder, Dying(dies))
         assert_equal(folder, run(job, given, folder, resume=True), tmp_path / "whole", other, job)
-
-
-@pytest.mark.parametrize("own", [{}, {"dp_embedding": {"clip": 1.0, "noise_multiplier": 1.0}}], ids=["parts", "whole"])
-def test_steps_in_parts_resume_between_steps(tmp_path: Path, own: dict[str, Any]) -> None:
-    """With `train.micro_batches` too, whether a party computes on parts or on the whole batch."""
-    raw = raw_job(audit=AUDIT, checkpoint_every=1, micro_batches=3)
-    raw["parties"][TELCO]["privacy"] = own
-    job = validated(Job, raw, "")
-    other = run(job, GIVEN, tmp_path / "whole")
-    folder = tmp_path / "interrupted"
-    for dies in (3, 2):
-        with pytest.raises(Crash):
-            run(job, GIVEN, folder, progress=Dying(dies), resume=dies == 2)
-    assert points(folder, ACTIVE, job) == points(folder, TELCO, job) == [(1, 0), (1, 1)]
-    assert_equal(folder, run(job, GIVEN, folder, resume=True), tmp_path / "whole", other, job)
-    assert transcripts(folder) == transcripts(tmp_path / "whole")
 
 
 def test_nothing_is_released_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

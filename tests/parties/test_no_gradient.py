@@ -52,9 +52,7 @@ def one_warning() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("dead")
-@pytest.mark.parametrize(
-    "train", [{}, {"release": "once"}, {"micro_batches": 2}], ids=["steps", "once", "micro-batches"]
-)
+@pytest.mark.parametrize("train", [{}, {"release": "once"}], ids=["steps", "once"])
 def test_a_training_without_a_gradient_is_reported_once(tmp_path: Path, train: dict[str, Any]) -> None:
     progress = Records()
     with one_warning():

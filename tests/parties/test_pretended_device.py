@@ -66,7 +66,7 @@ JOBS: dict[str, Job] = {
         top={"kind": "multi_head"},
         task="multiclass",
     ),
-    "ppdl": job_of({"ppdl": {"theta": 0.3}}, task="regression", active_features=False, micro_batches=2),
+    "ppdl": job_of({"ppdl": {"theta": 0.3}}, task="regression", active_features=False),
     "once": job_of(
         {"max_norm": {}},
         release="once",

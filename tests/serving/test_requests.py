@@ -157,7 +157,7 @@ def test_no_request_at_all_is_a_fault_of_the_service(plain: Path) -> None:
     """A fuzz of the request's schema, and of anything around it."""
     bodies: list[bytes] = []
 
-    @settings(max_examples=150, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=80, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
     @given(st.one_of(requests.map(lambda value: json.dumps(value).encode()), st.binary(max_size=40)))
     def collect(body: bytes) -> None:
         bodies.append(body)
@@ -204,7 +204,7 @@ def generated(document: Any) -> list[tuple[str, str, Any]]:
     for result in schemathesis.openapi.from_dict(document).get_all_operations():
         for mode in schemathesis.GenerationMode:
 
-            @settings(max_examples=25, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+            @settings(max_examples=15, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
             @given(result.ok().as_strategy(generation_mode=mode))
             def collect(case: Any) -> None:
                 body = None if isinstance(case.body, schemathesis.core.NotSet) else case.body

@@ -56,7 +56,7 @@ class RunLine:
         plan: Digest of the ledger as planned.
         ledger: The party's entries, with those that say that nothing protects an asset.
         time: Time of the line, in UTC.
-        folder: The run folder, where it was then; empty in lines of earlier versions.
+        folder: The run folder, where it was then.
     """
 
     run: str

@@ -140,13 +140,10 @@ def _response(event: RandomizedResponse) -> str:
         spent = "1 draw for the whole run, so no epoch adds to it"
     else:
         spent = f"{event.draws} draws of each label, of eps {event.eps:g} each, which add up"
-    stages = ""
-    if event.stages > 1:
-        stages = f" in {event.stages} stages on separate rows, each with a prior from the draws of earlier ones"
     stated = given(event.given)
     return (
         f"label differential privacy of eps {event.eps * event.draws:g} per row (neighbours differ in one row's label; "
-        f"randomised response{stages}, {spent}), {MALICIOUS}{', ' * bool(stated)}{stated}"
+        f"randomised response, {spent}), {MALICIOUS}{', ' * bool(stated)}{stated}"
     )
 
 

@@ -103,10 +103,10 @@ class Dialler:
             answer = channel.unary_unary(f"/{SERVICE}/{GREET}")(greeting, timeout=timeout)
         except grpc.RpcError as error:
             raise self.failure(error) from None
-        peer_contract, wire, more = decoded(answer)
+        peer_contract, wire, answered = decoded(answer)
         problem = self._transport.contract.problem(peer_contract, (WIRE_VERSION, wire), self._peer)
-        if problem or more.get("problem"):
-            raise Unsuited(problem or f"{self._peer} says: {printable(more['problem'])}")
+        if problem or answered.get("problem"):
+            raise Unsuited(problem or f"{self._peer} says: {printable(answered['problem'])}")
 
     def refusal(self, call: Any) -> CutlayerError:
         """Why the active party did not accept a call."""

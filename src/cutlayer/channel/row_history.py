@@ -33,7 +33,7 @@ class FollowedEpoch:
         embeddings: Embeddings by passive party, float32 (n, width); zeros for a row without messages.
         gradients: Cut gradients by passive party, float32 (n, width); zeros for a row without messages.
         sizes: `kernels.message_sizes` of the whole gradient of each step, with the rows that are not followed, by
-            passive party, float64 (steps, 2); zeros for a step without one. Empty in the files of earlier versions.
+            passive party, float64 (steps, 2); zeros for a step without one.
     """
 
     epoch: int

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from inspect import Parameter
-from typing import Annotated, Any, Literal, TypeVar, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, cast, get_type_hints
 
 import typer
 
@@ -52,6 +52,8 @@ SHARED = {
 }
 """Meanings of the parameters that several verbs have, unless a verb's docstring has another."""
 _ENTRY = re.compile(r"^    (\w+): ", re.MULTILINE)
+Consent = Literal["model", "host", "path"]
+"""What a user can consent to that a file reaches."""
 _V = TypeVar("_V", bound=Callable[..., None])
 
 
@@ -60,7 +62,7 @@ def verb(
     *,
     of: typer.Typer = app,
     shared: Mapping[str, str] = SHARED,
-    consent: Sequence[Literal["model", "host", "path"]] = (),
+    consent: Sequence[Consent] = (),
 ) -> Callable[[_V], _V]:
     """Add a function to the command line.
 
@@ -72,25 +74,15 @@ def verb(
         name: What the verb is called; by default as the function.
         of: Group of the verb.
         shared: Meanings that the verbs of the group share, besides those of all.
-        consent: What the user can consent to that a file of the verb reaches: each adds an option, `--allow-KIND`.
+        consent: What the user can consent to that a file of the verb reaches; see `consenting`.
     """
 
     def added(function: _V) -> _V:
         text, own = entries_of(inspect.getdoc(function) or "", "Args")
         text, _, example = text.rpartition("\n\nExample: ")
         meanings = {**SHARED, **shared, **own}
-        types = get_type_hints(function)
-        names = {kind: f"allow_{kind}" for kind in consent}
-
-        @wraps(function)
-        def command(**arguments: Any) -> None:
-            given = {kind: arguments.pop(name) or () for kind, name in names.items()}
-            with allowed(*given.get("model", ()), hosts=given.get("host", ()), paths=given.get("path", ())):
-                function(**arguments)
-
-        parameters = [*inspect.signature(function).parameters.values()]
-        asked = [Parameter(name, Parameter.KEYWORD_ONLY, default=None) for name in names.values()]
-        parameters[-1:-1] = asked
+        types, command = get_type_hints(function), consenting(*consent)(function)
+        parameters = [*inspect.signature(command).parameters.values()]
         for index, parameter in enumerate(parameters):
             meaning = meanings.get(parameter.name)
             info: Any = typer.Argument(help=meaning)
@@ -103,6 +95,26 @@ def verb(
         command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         of.command(name, help=text, epilog=f"Example: {' '.join(example.split())}")(command)
         return function
+
+    return added
+
+
+def consenting(*kinds: Consent) -> Callable[[_V], _V]:
+    """Have a verb ask for consent by options, `--allow-KIND`, before the last of its own; a plugin's verb too."""
+    names = {kind: f"allow_{kind}" for kind in kinds}
+
+    def added(function: _V) -> _V:
+        @wraps(function)
+        def command(*positional: Any, **arguments: Any) -> None:
+            given = {kind: arguments.pop(name, None) or () for kind, name in names.items()}
+            with allowed(*given.get("model", ()), hosts=given.get("host", ()), paths=given.get("path", ())):
+                function(*positional, **arguments)
+
+        signature = inspect.signature(function)
+        parameters = [*signature.parameters.values()]
+        parameters[-1:-1] = [Parameter(name, Parameter.KEYWORD_ONLY, default=None) for name in names.values()]
+        command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        return cast("_V", command)
 
     return added
 

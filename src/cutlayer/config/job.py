@@ -169,7 +169,7 @@ class Job(FrozenModel):
     def _faults_of_all_rows(self) -> Iterator[str]:
         """All rows need batches and parts of the split that no other row moves, and messages of a party's own rows."""
         defaults = TrainConfig()
-        for key in ("warmup_epochs", "micro_batches", "shuffle"):
+        for key in ("warmup_epochs", "shuffle"):
             if (got := getattr(self.train, key)) != getattr(defaults, key):
                 yield f"train.{key} at its default with rows: all, got {got}; write rows: common"
         if odd := [name for name in self.compare if name not in _OF_ALL_ROWS]:

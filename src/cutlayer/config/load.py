@@ -91,9 +91,17 @@ def load_closed_job(path: Path) -> Job:
 
 
 def load_private_part(path: Path) -> PrivateFile:
-    """Read one organisation's private party file."""
+    """Read one organisation's private party file.
+
+    Raises:
+        ConfigError: It cannot be read, or is a job.
+    """
     with _prefix_errors(path):
-        return validated(PrivateFile, read_yaml(path), "", path.parent.resolve())
+        raw = read_yaml(path)
+        if isinstance(raw, dict) and {"parties", "model"} <= raw.keys():
+            wanted = "one organisation's private file, with its table"
+            raise ConfigError.expected(wanted, "a job of all parties", "name the file that init wrote for this one")
+        return validated(PrivateFile, raw, "", path.parent.resolve())
 
 
 def with_private_part(job: Job, name: str, part: PrivatePart) -> Job:

@@ -31,7 +31,6 @@ COMPARED_ROWS = 1 << 17
 COMPARED_GAIN = 0.001
 """Least gain of an epoch of it that counts, where a job states none."""
 MAX_THREADS = 1024
-MAX_MICRO_BATCHES = 64
 
 
 class OptimizerConfig(FrozenModel):
@@ -134,8 +133,6 @@ class TrainConfig(FrozenModel):
         release: Release of passive parties' embeddings, for all or by party (`every_step` where not named).
             `every_step` releases each row in every epoch; `once` releases each row a single time, from a bottom model
             that is fixed by then and is sent no gradient afterwards.
-        micro_batches: Number of parts in which the messages of a step cross: a party computes while another part is on
-            its way. Gradients are summed over the parts: the step is that of the whole batch, up to rounding.
         checkpoint_every: Number of steps after which all parties save a checkpoint within an epoch, besides that at its
             end; without it, only there.
         warmup_epochs: Number of epochs before that single release. In them the parties that release once send nothing,
@@ -144,7 +141,6 @@ class TrainConfig(FrozenModel):
 
     epochs: Literal["auto"] | Annotated[int, Field(ge=1, le=MAX_EPOCHS)] = "auto"
     batch_size: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"
-    micro_batches: int = Field(default=1, ge=1, le=MAX_MICRO_BATCHES)
     optimizer: OptimizerConfig = OptimizerConfig()
     seed: int = Field(default=0, ge=0, lt=2**63)
     threads: Literal["auto"] | Annotated[int, Field(ge=1, le=MAX_THREADS)] = "auto"
@@ -276,9 +272,6 @@ class TrainConfig(FrozenModel):
         if self.warmup_epochs >= self.max_epochs:
             got = f"got {self.warmup_epochs}; the release comes after them"
             yield f"warmup_epochs below the {self.max_epochs} epochs, {got}"
-        min_rows = AUTO_BATCH[0] if self.batch_size == "auto" else self.batch_size
-        if self.micro_batches > min_rows:
-            yield f"micro_batches up to the {min_rows} rows of a batch, got {self.micro_batches}"
         if self.split.test == self.split.validation == 0:
             yield "split.test or split.validation above 0, got 0 for both; metrics need held-out rows"
         if self.early_stop and self.split.validation == 0:

@@ -202,16 +202,3 @@ def with_next(batches: Iterator[Tensor]) -> Iterator[tuple[Tensor, Tensor | None
 def evaluation_batches(rows: Tensor, size: int) -> tuple[Tensor, ...]:
     """Batches of rows in their own order, int64 (at most size,) each; none for no rows."""
     return torch.split(rows, size) if len(rows) else ()
-
-
-def micro_batches(batch: Tensor, count: int) -> tuple[Tensor, ...]:
-    """The parts of a batch in which its messages cross: the same partition of its rows at every party.
-
-    Args:
-        batch: What the batch has of each row, (n, ...).
-        count: Maximum number of parts; fewer if there are not as many rows.
-
-    Returns:
-        Parts of about equal size, in order; for a count of 1 the batch itself.
-    """
-    return torch.chunk(batch, count) if count > 1 else (batch,)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -25,7 +26,7 @@ from cutlayer.consent import allowed
 from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError, DataError, RunFolderError
 from cutlayer.estimator.arguments import arguments_named, columns_named, refuse_unknown
-from cutlayer.estimator.job import job_of
+from cutlayer.estimator.job import job_of, notes_of_labels
 from cutlayer.estimator.notebook_report import for_notebook
 from cutlayer.estimator.prediction import Evaluation, embed, encode
 from cutlayer.estimator.privacy import Protections, modules_of_plugins
@@ -143,6 +144,8 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
             counts = () if kind not in ("binary", "multiclass") else np.unique(labels, return_counts=True)[1].tolist()
             with self._consent():
                 job, filled = job_of(self, tables, names, kind, added, counts)
+            for note in notes_of_labels(job, labels):
+                warnings.warn(arguments_named(note), stacklevel=3)
             check_rows(tables, len(labels))
             tables[job.active] = with_columns(tables.get(job.active), {LABEL: labels, **added})
             key, (out, scratch) = checked_key(self.key), self._out()

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from cutlayer.config import Job, near_miss, validated
+from cutlayer.data.profile import label_profile
 from cutlayer.errors import ConfigError
 from cutlayer.estimator.defaults import Defaults, with_defaults
 from cutlayer.estimator.privacy import privacy_of
 from cutlayer.estimator.tables import LABEL, WEIGHT
+from cutlayer.jobs.cautions import beyond_range
 
 KEYS = {
     "bottom": "model.bottom",
@@ -104,3 +108,11 @@ def _check_by_party(parameter: str, settings: object, names: Sequence[str]) -> N
     for name in settings:
         if name not in names:
             raise ConfigError(f"{parameter}: no party is called {name!r}{near_miss(str(name), list(names))}")
+
+
+def notes_of_labels(job: Job, labels: npt.NDArray[Any]) -> Iterator[str]:
+    """What `check` warns of in labels (n,) that are numbers: one row that outweighs all, and a range that cuts some."""
+    if job.task == "regression" and np.issubdtype(labels.dtype, np.number):
+        profile = label_profile(job.active, "y", pa.chunked_array([labels]), job.task, "y")
+        yield from (f"y: {note}" for note in profile.notes)
+        yield from beyond_range(job, (profile,))

@@ -79,7 +79,7 @@ def _alike(
 ) -> dict[str, str] | None:
     """Columns of like names, one of each table, that fit; those that are called an id before others."""
     names = set.intersection(*({alike(name) for name in table.columns} for table in tables))
-    fitting = [[name for name in table.columns if fits(table, name) and alike(name) in names] for table in tables]
+    fitting = [[name for name in table.columns if alike(name) in names and fits(table, name)] for table in tables]
     if not all(fitting):
         return None
     first = next((name for name in fitting[0] if ID_NAMES.search(name)), fitting[0][0])

@@ -31,7 +31,7 @@ from cutlayer.channel.parcel import Head, Parcel, ParcelWriter, parcel_name
 from cutlayer.channel.security import Security
 from cutlayer.channel.trail import Trail, content_digest
 from cutlayer.config import Job
-from cutlayer.errors import ProtocolError, RunFolderError
+from cutlayer.errors import ProtocolError, RunFolderError, TrustError
 from cutlayer.parties.drive.drive import drive
 from cutlayer.storage.durable import check_output, create, locked, make_folder, replace_whole, write_whole
 from cutlayer.storage.json_values import parse_json
@@ -219,7 +219,16 @@ class Exchange:
             Waiting: A file has not come.
             ProtocolError, TrustError: A file is damaged, not signed by its sender, or another than in an earlier start.
         """
-        result = drive(party, lambda port: port.take(next(self._in[port.peer])))
+        try:
+            result = drive(party, lambda port: port.take(next(self._in[port.peer])))
+        except (ProtocolError, TrustError) as failure:
+            if self._name != self._job.active and not any(self._state["parcels"].values()):
+                # Nothing has left under this key: the next start may begin by another file, with another key.
+                self._path.unlink(missing_ok=True)
+                failure.add_note(
+                    f"nothing was sent; bring the file of this job to {self._folder}, and repeat the command"
+                )
+            raise
         self._flush()
         return result
 

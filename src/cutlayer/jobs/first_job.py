@@ -230,8 +230,11 @@ def label_of(job: FirstJob) -> ColumnProfile:
 
 
 def _labels(job: FirstJob) -> pa.ChunkedArray:
-    name = job.owner.path.name
-    return without_nan(open_source(job.owner.config, name, name).read([job.label]).column(job.label))
+    name, key = job.owner.path.name, f"{job.label} {job.owner.layout}"
+    if key not in job.owner.read:
+        column = open_source(job.owner.config, name, name).read([job.label]).column(job.label)
+        job.owner.read[key] = without_nan(column)
+    return job.owner.read[key]
 
 
 def task_of(job: FirstJob) -> TaskKind | Target:

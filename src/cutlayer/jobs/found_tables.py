@@ -55,6 +55,7 @@ class TableSummary:
         aggregate: How one row of each id is made of several, as a section of the job; the other attributes are then of
             these rows.
         named: Name of its owner, where it is not to be that of the file.
+        read: Columns of labels that were read, by name and layout: many questions are asked of them.
     """
 
     path: Path
@@ -73,6 +74,7 @@ class TableSummary:
     nameless: int = 0
     aggregate: Mapping[str, Any] | None = None
     named: str | None = None
+    read: dict[str, pa.ChunkedArray] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def config(self) -> TableConfig:

@@ -27,8 +27,6 @@ class ColumnsBottom(BottomModel):
     A float32 holds any code below 2^24.
     """
 
-    reentrant = True
-
     def __init__(self, config: ColumnsBottomConfig, inputs: Inputs) -> None:
         super().__init__()
         self.width = len(inputs.cardinalities) + inputs.numbers

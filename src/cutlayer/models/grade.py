@@ -72,7 +72,6 @@ class GradeBottom(BottomModel):
         inputs: Columns that it reads.
     """
 
-    reentrant = True
     plan: Tensor
     borders: Tensor
     fold_key: Tensor

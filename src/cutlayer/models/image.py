@@ -42,8 +42,6 @@ class ImageBottom(BottomModel):
         smallest: Height and width that the image must have at least.
     """
 
-    reentrant = True
-
     def __init__(self, config: FrozenModel, inputs: Inputs, smallest: tuple[int, int]) -> None:
         super().__init__()
         kind = str(getattr(config, "kind", type(config).__name__))

@@ -30,8 +30,6 @@ class LinearBottom(BottomModel):
     A one-hot column times a weight is a lookup, so that no column of zeros and ones is ever written out.
     """
 
-    reentrant = True
-
     def __init__(self, config: LinearBottomConfig, inputs: Inputs) -> None:
         super().__init__()
         self.width = config.width

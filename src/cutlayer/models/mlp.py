@@ -64,8 +64,6 @@ class MlpTopConfig(DenseTopConfig):
 class MlpBottom(BottomModel):
     """Embeds categories in one fused table, appends the numbers, and applies dense layers."""
 
-    reentrant = True
-
     def __init__(self, config: MlpBottomConfig, inputs: Inputs) -> None:
         super().__init__()
         self.width = config.hidden[-1]
@@ -83,8 +81,6 @@ class MlpBottom(BottomModel):
 
 class MlpTop(TopModel):
     """Concatenates the embeddings in the job's order, each after its tower, and applies dense layers."""
-
-    reentrant = True
 
     def __init__(self, config: DenseTopConfig, widths: Mapping[str, int], outputs: int) -> None:
         super().__init__()

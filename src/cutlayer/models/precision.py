@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from cutlayer.config.device import Precision
 from cutlayer.lazy import Module, Tensor, torch
@@ -19,11 +19,9 @@ class PreciseModel(Module):
 
     Attributes:
         precision: `float32` leaves the computation as it is, to the bit.
-        reentrant: Whether a call stores nothing in the model, so that threads may call it at the same time.
     """
 
     precision: Precision = "float32"
-    reentrant: ClassVar[bool] = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
         """Call the model; its result is float32."""

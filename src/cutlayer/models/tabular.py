@@ -114,8 +114,6 @@ class TabularBottom(BottomModel):
     tabular data (arXiv 2407.04491), section 3.
     """
 
-    reentrant = True
-
     def __init__(self, config: TabularBottomConfig, inputs: Inputs) -> None:
         super().__init__()
         self.width = config.hidden[-1]

@@ -51,8 +51,6 @@ class WideDeepTopConfig(DenseTopConfig):
 class WideDeepBottom(BottomModel):
     """One fused table for the deep part's categories, one for the wide part's."""
 
-    reentrant = True
-
     def __init__(self, config: WideDeepBottomConfig, inputs: Inputs) -> None:
         super().__init__()
         deep = MlpBottomConfig(hidden=config.hidden, embedding=config.embedding, activation=config.activation)
@@ -77,8 +75,6 @@ class WideDeepBottom(BottomModel):
 
 class WideDeepTop(TopModel):
     """Adds the parties' wide parts to the logits of the deep ones."""
-
-    reentrant = True
 
     def __init__(self, config: WideDeepTopConfig, widths: Mapping[str, int], outputs: int) -> None:
         super().__init__()

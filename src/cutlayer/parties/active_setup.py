@@ -17,7 +17,6 @@ from cutlayer.data.split import Split
 from cutlayer.errors import ConfigError, DataError
 from cutlayer.kernels.noise.one_of_each import one_of_each
 from cutlayer.models import Inputs, TopModel, bottom_of, top_of
-from cutlayer.parties.compute.groups import check_bottom, check_top
 from cutlayer.parties.session.local import Local
 from cutlayer.parties.session.state import PartyState
 from cutlayer.problem.task import Task
@@ -100,24 +99,15 @@ class ActiveSetup:
         """True labels of some rows, int64 (n,)."""
         return rows_of(self.truth, rows)
 
-    @property
-    def whole(self) -> bool:
-        """Whether a step is computed on the whole batch, although its messages may cross in parts."""
-        return self._local.chain.acts_at("embeddings_in", "cut_gradient", "gradient_out")
-
     def _build(self, prepared: Prepared, widths: Mapping[str, int], ports: Iterable[Port], order: bytes) -> None:
         job, local = self._job, self._local
         modules: dict[str, nn.Module] = {}
         if self.store is not None:
             bottom = bottom_of(job, local.name, self.inputs)
             modules["bottom"], widths = bottom, {**widths, local.name: bottom.width}
-            if not self.whole:
-                check_bottom(bottom, self.inputs, job.train)
         self.widths = {party: widths[party] for party in job.parties if party in widths}
         self.top: TopModel = top_of(job, self.widths, self.task.outputs)
         modules["top"] = self.top
-        if not self.whole:
-            check_top(self.top, job.train)
         charge = local.charge_run(prepared.digests, lambda: self.draws)
         self.state = PartyState(
             modules, job.train.optimizer, local.chain, order, ports, before_release=charge, device=local.device

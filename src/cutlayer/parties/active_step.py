@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -19,8 +18,6 @@ from cutlayer.kernels.noise.aes import derive
 from cutlayer.models import tapped
 from cutlayer.parties.active_records import ActiveRecords
 from cutlayer.parties.active_setup import ActiveSetup
-from cutlayer.parties.compute.group_threads import GroupThreads
-from cutlayer.parties.compute.groups import groups_of, joined, joined_by_name, parts_of
 from cutlayer.parties.compute.step_order import StepOrder
 from cutlayer.parties.guards.embedding_guard import EmbeddingGuard
 from cutlayer.parties.guards.numbers import check_gradients, check_loss
@@ -28,26 +25,23 @@ from cutlayer.parties.session.local import Local
 from cutlayer.parties.session.passives import Passives
 from cutlayer.protections.contract.views import ActiveView, Mode
 
-Crossed = tuple[Mapping[str, Tensor], Mapping[str, Tensor], Mapping[str, Tensor]]
-"""Embeddings, cut gradients and layer outputs of a group, each by name."""
-
 
 @dataclass(frozen=True)
 class Batch:
-    """Tensors of the active party for a group of rows that it computes at once.
+    """Tensors of the active party for a batch.
 
     Attributes:
         step: Number of the step within the epoch.
         view: Rows, labels and embeddings.
         shown: All embeddings, as the top model sees them, in the job's order of parties.
-        digests: Digest of the rows of each message.
+        digest: Digest of the rows.
         parts: The part of the rows that each party has which lacks some, by name.
     """
 
     step: int
     view: ActiveView
     shown: Mapping[str, Tensor]
-    digests: Sequence[bytes]
+    digest: bytes
     parts: Mapping[str, PartOfBatch]
 
 
@@ -76,14 +70,6 @@ class ActiveStep:
         if local.config.guard is not None:
             seed = int.from_bytes(derive(local.noise_key, b"guard", size=4))
             self.guard = setup.state.guard = EmbeddingGuard(local.name, local.config.guard, len(setup.labels), seed)
-        self._threads: GroupThreads | None = None
-        if not setup.whole:
-            self._threads = GroupThreads.of(list(self.state.modules.values()), job.train, local.device)
-
-    def close(self) -> None:
-        """End its threads: no step follows."""
-        if self._threads is not None:
-            self._threads.close()
 
     def record_release(self, epoch: int, step: int, rows: Tensor) -> None:
         """Record what the passive parties released of a batch, on which no step is taken."""
@@ -95,7 +81,7 @@ class ActiveStep:
         """Train on a batch.
 
         Returns:
-            The mean loss of the batch in parts, which add up to it, once `local.readings` has read them.
+            The mean loss of the batch alone, once `local.readings` has read it; nothing of a batch without rows.
         """
         self.passives.presence.now, self._step = (order.epoch, order.step), order.step
         if not order.rows.shape[0]:
@@ -103,12 +89,18 @@ class ActiveStep:
             return []
         self.setup.optimizer.zero_grad()
         taps = self.state.modules if self.records.takes_layers(order.epoch, order.step) else None
-        losses, pieces = yield from self._train(order, taps)
+        # Where parties lack rows, outputs of all: those of the rows that all parties have are taken of them.
+        most = len(order.rows) if self.passives.held.by_party else LAYER_ROWS
+        with tapped(taps, most) as layers:
+            batch = yield from self._receive(order)
+            loss = self._loss(batch)
+            backward_from((loss, None))
+        losses = self._read(loss, batch)
+        gradients = self._return_gradients(batch)
         self.has_gradient = self.has_gradient or reaches_a_weight(self.setup.top)
         self.setup.optimizer.step()
         if order.record:
-            seen, gradients, layers = (joined_by_name(pieces_of) for pieces_of in zip(*pieces, strict=True))
-            seen = {name: embedding.detach() for name, embedding in seen.items()}
+            seen = {name: embedding.detach() for name, embedding in batch.view.embeddings.items()}
             if self.passives.held.by_party and self.setup.top.reads_presence:
                 # A model that reads who is present computes several groups of rows; the last one's outputs are left.
                 layers = {name: output for name, output in layers.items() if not name.startswith("top.")}
@@ -122,89 +114,28 @@ class ActiveStep:
         received = yield from self.passives.receive(Kind.EMBEDDING, order.epoch, order.step, rows, digest, parts)
         labels = self.local.resident.take("labels", self.setup.labels, rows)
         view = ActiveView(Mode.TRAIN, order.epoch, order.global_step, rows, labels, received)
-        self._return_gradients(Batch(order.step, view, {}, [digest], parts))
+        self._return_gradients(Batch(order.step, view, {}, digest, parts))
 
-    def _train(
-        self, order: StepOrder, taps: nn.Module | None
-    ) -> Generator[Port, Message, tuple[list[float], list[Crossed]]]:
-        """Forward and backward passes of the groups of a step, whose gradients are returned in the order of the groups.
-
-        Args:
-            order: The step.
-            taps: Models whose layers' outputs are collected. These are what any thread computes, so that all groups are
-                computed in one; otherwise several are computed at a time, where that gives the same numbers.
-        """
-        threads = self._threads if taps is None else None
-        losses: list[float] = []
-        pieces: list[Crossed] = []
-        waiting: deque[tuple[Batch, float, Callable[[], Tensor], Mapping[str, Tensor]]] = deque()
-
-        def finish() -> None:
-            batch, share, loss, layers = waiting.popleft()
-            self._read_loss(loss(), share, batch, losses)
-            pieces.append((*self._return_gradients(batch), layers))
-
-        if threads is not None:
-            threads.begin()
-        # Where parties lack rows, outputs of all: those of the rows that all parties have are taken of them.
-        most = len(order.rows) if self.passives.held.by_party else LAYER_ROWS
-        for parts, share in self._groups(order.rows):
-            with tapped(taps, most) as layers:
-                batch = yield from self._receive(order, parts)
-                loss = self._learned(batch, share, threads)
-            waiting.append((batch, share, loss, layers))
-            if threads is None or len(waiting) == threads.at_once:
-                finish()
-        while waiting:
-            finish()
-        if threads is not None:
-            threads.collect()
-        return losses, pieces
-
-    def _learned(self, batch: Batch, share: float, threads: GroupThreads | None) -> Callable[[], Tensor]:
-        """Learn from a group, or have a thread learn; returns what waits for its loss."""
-        if threads is not None:
-            leaves = [embedding for embedding in batch.view.embeddings.values() if embedding.requires_grad]
-            learned = threads.learn_from(partial(self._loss, batch), share, leaves)
-            return lambda: learned.result().loss
-        loss = self._loss(batch)
-        backward_from((loss if share == 1 else loss * share, None))
-        return lambda: loss
-
-    def _groups(self, rows: Tensor) -> Iterator[tuple[Sequence[Tensor], float]]:
-        """The groups of a step: the rows of each message, and the group's share of the batch's rows."""
-        whole, parts = self.setup.whole, self.job.train.micro_batches
-        for group in groups_of(rows, parts, whole=whole):
-            yield parts_of(group, parts, whole=whole), group.shape[0] / rows.shape[0]
-
-    def _receive(self, order: StepOrder, parts: Sequence[Tensor]) -> Generator[Port, Message, Batch]:
-        """The embeddings and labels of a group.
-
-        Args:
-            order: The step.
-            parts: Rows of each message that arrives and leaves.
-        """
-        epoch, step = order.epoch, order.step
-        rows, digests = joined(parts), [rows_digest(part) for part in parts]
+    def _receive(self, order: StepOrder) -> Generator[Port, Message, Batch]:
+        """The embeddings and labels of a batch."""
+        epoch, step, rows, digest = order.epoch, order.step, order.rows, rows_digest(order.rows)
         active_embedding = self.setup.own_embedding(rows)  # while the embeddings of the others are on their way
-        received, held = [], self.passives.held.parts(rows)
-        for part, digest in zip(parts, digests, strict=True):
-            received.append((yield from self.passives.receive(Kind.EMBEDDING, epoch, step, part, digest, held)))
+        held = self.passives.held.parts(rows)
+        received = yield from self.passives.receive(Kind.EMBEDDING, epoch, step, rows, digest, held)
         # This party's graph begins at the cut: the gradients at these leaves go back to the senders.
         embeddings = {
-            name: e.detach().requires_grad_(name in self.passives.gradient_ports)
-            for name, e in joined_by_name(received).items()
+            name: e.detach().requires_grad_(name in self.passives.gradient_ports) for name, e in received.items()
         }
         if self.guard is not None:
             for name in self.passives.gradient_ports:
                 there = held[name].mask if name in held else slice(None)  # of other rows it sent nothing
                 self.guard.add(epoch, step, name, rows[there], embeddings[name][there])
         labels = self.local.resident.take("labels", self.setup.labels, rows)
-        view = ActiveView(Mode.TRAIN, epoch, order.global_step, rows, labels, embeddings, parts=len(parts))
-        return Batch(step, view, self.setup.ordered(active_embedding, view), digests, held)
+        view = ActiveView(Mode.TRAIN, epoch, order.global_step, rows, labels, embeddings)
+        return Batch(step, view, self.setup.ordered(active_embedding, view), digest, held)
 
     def _loss(self, batch: Batch) -> Tensor:
-        """The loss of a group, on which the models train."""
+        """The loss of a batch, on which the models train."""
         loss = self.setup.training_loss
         if self.setup.weights is not None:
             loss = replace(loss, row_weights=self.local.resident.take("weights", self.setup.weights, batch.view.rows))
@@ -213,24 +144,25 @@ class ActiveStep:
             return self.setup.top.objective_of_rows(batch.shown, batch.view.labels, loss, present)
         return self.setup.top.objective(batch.shown, batch.view.labels, loss)
 
-    def _read_loss(self, loss: Tensor, share: float, batch: Batch, losses: list[float]) -> None:
-        """Add the loss of a group to those of the step, times its share, once it is read and found finite."""
-        epoch, step = batch.view.epoch, batch.step
+    def _read(self, loss: Tensor, batch: Batch) -> Sequence[float]:
+        """The loss of a batch, once it is read and found finite."""
+        losses: list[float] = []
 
         def add(value: float) -> None:
-            check_loss(value, self.local.name, epoch, step)
-            losses.append(value * share)
+            check_loss(value, self.local.name, batch.view.epoch, batch.step)
+            losses.append(value)
 
         self.local.readings.later(loss, add)
+        return losses
 
-    def _return_gradients(self, batch: Batch) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor]]:
-        """Protect and send the gradients of a group; its embeddings, and its gradients as they crossed, by party."""
+    def _return_gradients(self, batch: Batch) -> Mapping[str, Tensor]:
+        """Protect and send the gradients of a batch; returns them as they crossed, by party."""
         view, step = batch.view, batch.step
         gradients = self._protected_parts(view, batch.parts) if batch.parts else self.protected_gradients(view)
         # All are checked before the first is sent: no peer trains on a step that another peer would refuse.
         self._check(gradients, epoch=view.epoch, step=step)
-        rows, digests = view.rows.shape[0], batch.digests
-        return view.embeddings, self.passives.send_gradients(view.epoch, step, rows, gradients, digests, batch.parts)
+        rows = view.rows.shape[0]
+        return self.passives.send_gradients(view.epoch, step, rows, gradients, batch.digest, batch.parts)
 
     def protected_gradients(self, view: ActiveView) -> dict[str, Tensor]:
         """The protected cut gradient of every passive party that receives one."""

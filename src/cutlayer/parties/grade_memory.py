@@ -216,8 +216,6 @@ def _write(path: Path, release: _Release, header: _Header) -> None:
 def _read(path: Path) -> tuple[_Release, _Header]:
     try:
         tensors, header = read_tensors(path)
-        if "columns" not in header:
-            raise ValueError("of an earlier version")
         epsilon = float.fromhex(header["epsilon"]) if header["epsilon"] else None
         read = _Header(header["job"], int(header["bands"]), epsilon, tuple(parse_json(header["columns"])))
         grades = tensors["grades"].numpy().astype(np.int64)

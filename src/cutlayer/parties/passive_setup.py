@@ -16,7 +16,7 @@ from cutlayer.kernels.rows.one_hot import one_hot_columns
 from cutlayer.models import BottomModel, bottom_of
 from cutlayer.models.bottom_fits import TrainingColumns, check_columns, private_fit
 from cutlayer.models.grade import GradeBottom
-from cutlayer.parties.compute.groups import BatchColumns, check_bottom
+from cutlayer.parties.compute.read_ahead import BatchColumns
 from cutlayer.parties.compute.readings import Readings
 from cutlayer.parties.compute.step_order import StepOrder
 from cutlayer.parties.guards.numbers import check_own
@@ -69,14 +69,12 @@ class PassiveSetup:
         bottom: BottomModel = bottom_of(job, local.name, self.inputs)
         # Before the first message about features: all protections assume that rows do not affect each other.
         local.chain.check_bottom(bottom, self.inputs)
-        if not self.whole:
-            check_bottom(bottom, self.inputs, job.train)
         self.bottom = bottom
         self._ids = self._graded() if isinstance(bottom, GradeBottom) else self.digests
         self._draws = lambda: next((p.draws for p in local.chain.protections if p.draws), "")
         # A private fit costs each training row, whichever rows a pilot releases.
-        whole = pilot is None or private_fit(local.fit) is not None
-        counted = prepared.digests if whole else gathered(prepared.digests, pilot.numpy())
+        some = pilot if private_fit(local.fit) is None else None
+        counted = prepared.digests if some is None else gathered(prepared.digests, some.numpy())
         self.state = PartyState(
             {"bottom": bottom},
             job.train.optimizer,
@@ -109,11 +107,6 @@ class PassiveSetup:
         self._local.charge_run(self.digests, self._draws)
         self.state.charge()
 
-    @property
-    def whole(self) -> bool:
-        """Whether a step is computed on the whole batch, although its messages may cross in parts."""
-        return self._local.chain.acts_at("embedding_out", "local_loss", "update")
-
     def embed(self, rows: Tensor) -> Tensor:
         """Embeddings of rows, float32 (n, width), by the current weights."""
         return self.bottom.of_rows(*self.gather(rows), self.ids(rows))
@@ -130,10 +123,10 @@ class PassiveSetup:
         """Columns of rows as one matrix, float32 (n, d), with categories one-hot."""
         return one_hot_columns(*self.gather(rows), self.inputs.cardinalities)
 
-    def training_view(self, order: StepOrder, rows: Tensor, parts: int) -> PassiveView:
-        """View that protections get of some rows of a step, which cross in a number of messages."""
+    def training_view(self, order: StepOrder) -> PassiveView:
+        """View that protections get of the rows of a step."""
         return PassiveView(
-            Mode.TRAIN, order.epoch, order.global_step, rows, self.embed, inputs=self.columns, part="train", parts=parts
+            Mode.TRAIN, order.epoch, order.global_step, order.rows, self.embed, inputs=self.columns, part="train"
         )
 
     def check_own(self, embedding: Tensor, epoch: int, step: int, readings: Readings | None = None) -> None:

@@ -128,7 +128,7 @@ class RunInfo(FrozenModel):
         job_digest: Digest of what the parties agreed on.
         folder: Path of the run folder.
         training: Identifier of the training that all its parties have, drawn at its last start; also in the parties'
-            egress trails and model cards. Empty in runs of earlier versions.
+            egress trails and model cards.
     """
 
     id: str

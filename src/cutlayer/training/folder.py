@@ -131,7 +131,9 @@ class RunFolder:
                         for parent in created:
                             parent.rmdir()
                 elif isinstance(failure, PeerLost) and not hasattr(failure, "__notes__"):
-                    failure.add_note(f"continue {path} with --resume, once all parties are back")
+                    ended = f"this party's part in {path} has ended: only one that waits for it needs it again"
+                    again = f"continue {path} with --resume, once all parties are back"
+                    failure.add_note(ended if had_ended else again)
                 raise
 
     @contextmanager

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from cutlayer.cli.app import answer
-from cutlayer.consent import allowed
+from cutlayer.cli.verb import consenting
 from cutlayer.errors import ConfigError
 
 
+@consenting("model")
 def export(
     path: Path,
     *,
@@ -17,7 +18,6 @@ def export(
     onnx: bool = False,
     registry: str | None = None,
     model: str | None = None,
-    allow_model: list[str] | None = None,
     json: bool = False,
 ) -> None:
     """Write one party's part of a trained model: weights, encoder, architecture and a model card.
@@ -31,8 +31,7 @@ def export(
 
     Example: cutlayer export runs/job --party bank --out part
     """
-    with allowed(*allow_model or ()):
-        files, version = _written(path, party, out, onnx=onnx, registry=registry, model=model)
+    files, version = _written(path, party, out, onnx=onnx, registry=registry, model=model)
     lines = [f"{out}: {', '.join(files)}"]
     if version is not None:
         lines.append(f"{model}: version {version} in the registry at {registry}")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cutlayer.cli.app import answer, notify
+from cutlayer.cli.verb import consenting
 from cutlayer.config.extras import check_extra
 from cutlayer.errors import ConfigError
 
@@ -22,6 +23,7 @@ SWITCH_SECONDS = 0.0005
 """Time after which a thread of the service gives way to another."""
 
 
+@consenting("model")
 def serve(
     runs: list[Path],
     *,
@@ -29,7 +31,6 @@ def serve(
     local: Path,
     key: Path | None = None,
     plaintext: bool = False,
-    allow_model: list[str] | None = None,
     json: bool = False,
 ) -> None:
     """Serve predictions of a trained run: over HTTP at the active party, towards it at a passive one.
@@ -39,9 +40,7 @@ def serve(
 
     Example: cutlayer serve runs/job --as bank --local bank.yaml
     """
-    from cutlayer.consent import allowed
-
-    with allowed(*allow_model or ()), suppress(KeyboardInterrupt):
+    with suppress(KeyboardInterrupt):
         _serve(runs, name, local, key, plaintext=plaintext, as_json=json)
 
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from cutlayer.cli.app import emit
-from cutlayer.consent import allowed
+from cutlayer.cli.verb import consenting
 from cutlayer.report.rounding import plain
 from cutlayer_sweep.leak_kind import LeakKind
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cutlayer_sweep.compare.result import Comparison
 
 
+@consenting("host", "model", "path")
 def compare(
     job: Path,
     *,
@@ -25,9 +26,6 @@ def compare(
     leak: LeakKind = LeakKind.ALL,
     out: Path | None = None,
     quiet: bool = False,
-    allow_host: list[str] | None = None,
-    allow_model: list[str] | None = None,
-    allow_path: list[str] | None = None,
     json: bool = False,
 ) -> None:
     """Train a job under several protections with the same seeds: differences, verdicts, tables and a figure.
@@ -44,8 +42,7 @@ def compare(
     Example: cutlayer compare job.yaml --protect both --protect labels --protect "label_dp eps=1" --seeds 5
     """
     folder = out or job.parent / "runs" / f"{job.stem}-compare"
-    with allowed(*allow_model or (), hosts=allow_host or (), paths=allow_path or ()):
-        result = _compared(job, protect, seeds, folder, leak, quiet=quiet or json)
+    result = _compared(job, protect, seeds, folder, leak, quiet=quiet or json)
     if json:
         emit(result.to_json())
     else:

@@ -11,13 +11,14 @@ from rich.text import Text
 
 from cutlayer.cli.app import emit
 from cutlayer.cli.run import keys_for
-from cutlayer.consent import allowed
+from cutlayer.cli.verb import consenting
 from cutlayer.report.rounding import count, plain, seconds
 
 if TYPE_CHECKING:
     from cutlayer_sweep.recommend import Recommendation
 
 
+@consenting("host", "model", "path")
 def recommend(
     job: Path,
     *,
@@ -30,9 +31,6 @@ def recommend(
     storage: str = "",
     out: Path | None = None,
     quiet: bool = False,
-    allow_host: list[str] | None = None,
-    allow_model: list[str] | None = None,
-    allow_path: list[str] | None = None,
     json: bool = False,
 ) -> None:
     """Find a protection of labels and columns within limits; the same command continues an interrupted search.
@@ -54,18 +52,17 @@ def recommend(
     from cutlayer.config.load import load_whole_job
     from cutlayer.errors import LimitsNotMet
 
-    with allowed(*allow_model or (), hosts=allow_host or (), paths=allow_path or ()):
-        load_whole_job(job)  # which says what is wrong with the file before Optuna and PyTorch are loaded
-        from cutlayer.cli.progress import progress_for
-        from cutlayer_sweep.recommend import Limits, SearchRequest, parse_guarantee, recommended_diff, verdict
-        from cutlayer_sweep.recommend import recommend as search
+    load_whole_job(job)  # which says what is wrong with the file before Optuna and PyTorch are loaded
+    from cutlayer.cli.progress import progress_for
+    from cutlayer_sweep.recommend import Limits, SearchRequest, parse_guarantee, recommended_diff, verdict
+    from cutlayer_sweep.recommend import recommend as search
 
-        limits = Limits(max_leak, max_excess, max_loss, parse_guarantee(guarantee), max_rebuilt)
-        request = SearchRequest(job, limits, out or job.parent / "runs" / f"{job.stem}-recommend", storage, seeds)
-        keys = keys_for(job.parent, None)
-        with progress_for(quiet=quiet or json) as progress:
-            result = search(request, keys, progress)
-            diff = recommended_diff(result, job, request.out)
+    limits = Limits(max_leak, max_excess, max_loss, parse_guarantee(guarantee), max_rebuilt)
+    request = SearchRequest(job, limits, out or job.parent / "runs" / f"{job.stem}-recommend", storage, seeds)
+    keys = keys_for(job.parent, None)
+    with progress_for(quiet=quiet or json) as progress:
+        result = search(request, keys, progress)
+        diff = recommended_diff(result, job, request.out)
     if json:
         emit({**result.to_json(), "verdict": verdict(result), "diff": diff})
     else:

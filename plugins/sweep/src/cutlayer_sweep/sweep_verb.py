@@ -10,7 +10,7 @@ from rich.text import Text
 
 from cutlayer.cli.app import emit
 from cutlayer.cli.run import keys_for
-from cutlayer.consent import allowed
+from cutlayer.cli.verb import consenting
 from cutlayer.report.rounding import plain, times
 from cutlayer_sweep.leak_kind import LeakKind
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cutlayer_sweep.result import SweepResult
 
 
+@consenting("host", "model", "path")
 def sweep(
     job: Path,
     *,
@@ -27,9 +28,6 @@ def sweep(
     leak: LeakKind = LeakKind.ALL,
     out: Path | None = None,
     quiet: bool = False,
-    allow_host: list[str] | None = None,
-    allow_model: list[str] | None = None,
-    allow_path: list[str] | None = None,
     json: bool = False,
 ) -> None:
     """Run a job with varied values, plot utility against leak, and name the knee; the same command continues.
@@ -44,8 +42,7 @@ def sweep(
     Example: cutlayer sweep job.yaml --vary parties.bank.privacy.label_dp.eps=0.5,1,2
     """
     folder = out or job.parent / "runs" / f"{job.stem}-sweep"
-    with allowed(*allow_model or (), hosts=allow_host or (), paths=allow_path or ()):
-        result = _swept(job, vary, folder, trials, storage, leak, quiet=quiet or json)
+    result = _swept(job, vary, folder, trials, storage, leak, quiet=quiet or json)
     if json:
         emit(result.to_json())
     else:

@@ -295,10 +295,10 @@ def _fitted(
         threads = max(1, equal_threads() // max(1, min(AT_ONCE, tasks)))
         return _fits(settings, len(rows), rows.classes, threads, are_many=part is not None)
 
-    if len(rows) * (rows.codes.shape[1] + rows.numbers.shape[1]) > BINNED_CELLS:
+    fits, cells = fits_of(AT_ONCE), len(rows) * (rows.codes.shape[1] + rows.numbers.shape[1])
+    if cells > BINNED_CELLS and any(isinstance(fit, partial) for fit in fits):  # of boosting
         rows = binned(rows, seed)
         give_back_memory()
-    fits = fits_of(AT_ONCE)
     held_out = np.zeros((len(fits), len(rows), max(rows.classes, 1)))
     fitted: list[dict[int, FittedPart]] = [{} for _ in range(count)]
 

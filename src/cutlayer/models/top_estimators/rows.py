@@ -77,8 +77,8 @@ class FitRows:
         """Some of the rows."""
         weights = None if self.weights is None else self.weights[rows]
         bins = None if self.bins is None else self.bins.take(rows)
-        some = {"codes": self.codes[rows], "numbers": self.numbers[rows], "targets": self.targets[rows]}
-        return replace(self, **some, weights=weights, bins=bins)
+        codes, numbers, targets = self.codes[rows], self.numbers[rows], self.targets[rows]
+        return replace(self, codes=codes, numbers=numbers, targets=targets, weights=weights, bins=bins)
 
 
 class FittedPart(nn.Module, ABC):

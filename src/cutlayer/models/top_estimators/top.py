@@ -56,7 +56,6 @@ class FittedTop(TopModel):
         ConfigError: A class of the user's that may not, or cannot, be imported.
     """
 
-    reentrant = True
     plan: Tensor
 
     def __init__(self, config: FittedConfig, widths: Mapping[str, int], outputs: int) -> None:

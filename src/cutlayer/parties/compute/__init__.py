@@ -1,1 +1,1 @@
-"""How a step is computed: devices, groups of rows and their threads, rows on a GPU, readings."""
+"""How a step is computed: devices, columns that are read ahead, rows on a GPU, readings."""

@@ -82,7 +82,6 @@ class ActiveEpochs:
     def end(self) -> None:
         """End the training: the models are those of the epoch that the run ends with."""
         side = self.side
-        self.training_step.close()
         if side.job.keeps_best:
             side.state.load_weights(side.checkpoints.load_best(side.stopping.best_epoch))
 

@@ -19,6 +19,5 @@ def lead(side: ActiveSide) -> Generator[Port, Message, None]:
 def follow(side: PassiveSide) -> Generator[Port, Message, None]:
     """Train until the active party stops; a party that has released its rows saves and reports alone."""
     yield from passive_epochs.run(side, side.training_step.take if side.released is None else None)
-    side.training_step.close()
     if side.job.keeps_best:
         side.state.load_weights(side.checkpoints.load_best(side.best_epoch))

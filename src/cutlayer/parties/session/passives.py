@@ -12,9 +12,7 @@ from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.receiving import receive
 from cutlayer.config import Job
 from cutlayer.config.phases import Phase, grades_rows
-from cutlayer.data.batches import micro_batches
 from cutlayer.kernels.rows.packed_rows import row_bytes
-from cutlayer.parties.compute.groups import joined
 from cutlayer.parties.messages import checked_embedding
 from cutlayer.parties.session.local import Local
 from cutlayer.parties.session.presence import Presence
@@ -138,19 +136,18 @@ class Passives:
         step: int,
         rows: int,
         gradients: Mapping[str, Tensor],
-        digests: Sequence[bytes],
+        digest: bytes,
         parts: Mapping[str, PartOfBatch] = NO_PARTS,
     ) -> dict[str, Tensor]:
-        """Send the cut gradients of some rows, in a message for each part of them.
+        """Send the cut gradients of some rows.
 
         Args:
             epoch: Number of the epoch.
             step: Number of the step within the epoch.
             rows: Number of rows.
             gradients: Protected cut gradient of each party that receives one, (n, width).
-            digests: Digest of the rows of each part.
-            parts: The part of these rows that each party has which lacks some, by name; its gradient is of that part,
-                which crosses in a single message.
+            digest: Digest of the rows.
+            parts: The part of these rows that each party has which lacks some, by name; its gradient is of that part.
 
         Returns:
             The gradients as they crossed, by party, (n, width); zeros for each that is lost, as for a party that
@@ -158,16 +155,13 @@ class Passives:
         """
         sent = {}
         for name, port in self.gradient_ports.items():
-            crossed, held = [], parts.get(name)
-            of_each = digests if held is None else [held.digest]
-            for digest, rows_sent in zip(of_each, micro_batches(gradients[name], len(of_each)), strict=True):
-                tensors = {"gradient": rows_sent}
-                message = self.presence.send(port, Kind.GRADIENT, epoch=epoch, step=step, rows=digest, tensors=tensors)
-                crossed += [] if message is None else [message.tensors["gradient"]]
-            if name not in self.presence.left:
-                whole = joined(crossed)
-                self._count(Kind.GRADIENT, whole)
-                sent[name] = whole if held is None else held.spread(whole)
+            held, tensors = parts.get(name), {"gradient": gradients[name]}
+            of_rows = digest if held is None else held.digest
+            message = self.presence.send(port, Kind.GRADIENT, epoch=epoch, step=step, rows=of_rows, tensors=tensors)
+            if message is not None:
+                crossed = message.tensors["gradient"]
+                self._count(Kind.GRADIENT, crossed)
+                sent[name] = crossed if held is None else held.spread(crossed)
         for name in self.presence.left:
             if name in self._learning:
                 sent[name] = torch.zeros(rows, self.widths[name], device=self.local.device)

@@ -180,7 +180,7 @@ class Chain:
         if changed and self._once and view.mode is not Mode.SERVE:
             self._coverage.released_once(e, changed)
         elif changed:
-            self._coverage.returned("embedding_out", "", e, changed, view.parts)
+            self._coverage.returned("embedding_out", "", e, changed)
         return e
 
     def charge_draws(self, name: str, pairs: Pairs, *, named: bool = True) -> None:
@@ -248,7 +248,7 @@ class Chain:
             g = sent
         self._charge("gradient", view, g, party)
         if self._makes("gradient_out"):
-            self._coverage.returned("gradient_out", party, g, changed, view.parts)
+            self._coverage.returned("gradient_out", party, g, changed)
         return g
 
     def _of_no_row(self, hook: str, peer: str, tensor: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -48,7 +48,7 @@ class Coverage:
         self.party = party
         self._covered: Counter[tuple[str, str]] = Counter()
         self._changed: Tally[tuple[str, str]] = Tally(defaultdict(int))
-        self._pending: dict[tuple[str, str], deque[tuple[str, Mapping[str, bool | Tensor]]]] = {}
+        self._pending: dict[tuple[str, str], tuple[str, Mapping[str, bool | Tensor]]] = {}
         self._released: set[str] = set()
 
     def count(self, protection: str, item: str, covered: int, changed: int | Tensor) -> None:
@@ -63,21 +63,16 @@ class Coverage:
         self._covered[protection, item] += covered
         self._changed.add((protection, item), changed)
 
-    def returned(
-        self, hook: str, peer: str, tensor: Tensor, changed: Mapping[str, bool | Tensor], parts: int = 1
-    ) -> None:
-        """Record the tensor that the chain returned for the next messages of a hook.
+    def returned(self, hook: str, peer: str, tensor: Tensor, changed: Mapping[str, bool | Tensor]) -> None:
+        """Record the tensor that the chain returned for the next message of a hook.
 
         Args:
             hook: `embedding_out` or `gradient_out`.
             peer: The receiver; empty at a hook that has one receiver alone.
             tensor: The tensor that the chain returned.
             changed: Whether each protection that was applied changed the tensor, by name.
-            parts: Number of messages that it leaves in, in the order of its rows.
         """
-        from cutlayer.data.batches import micro_batches
-
-        self._pending[hook, peer] = deque((_digest(part), dict(changed)) for part in micro_batches(tensor, parts))
+        self._pending[hook, peer] = _digest(tensor), dict(changed)
 
     def released_once(self, tensor: Tensor, changed: Mapping[str, bool | Tensor]) -> None:
         """Record a batch of a single release, which is sent later, perhaps after a resume and more than once."""
@@ -103,8 +98,7 @@ class Coverage:
             if digest not in self._released:
                 raise self._bypassed(kind, peer, protections)
             return
-        pending = self._pending.get((hook, peer if hook == "gradient_out" else ""))
-        expected, changed = pending.popleft() if pending else ("", {})
+        expected, changed = self._pending.pop((hook, peer if hook == "gradient_out" else ""), ("", {}))
         if digest != expected:
             raise self._bypassed(kind, peer, protections)
         for protection, differs in changed.items():

@@ -31,7 +31,6 @@ class ActiveView:
         embeddings: Embeddings as received, by passive party, float32 (n, width); from the cut gradient on only those of
             parties that are sent a gradient, which parties that release once are not.
         task_gradients: Gradients of the task loss, by passive party; empty before the backward pass.
-        parts: Number of messages that the gradients for a party leave in.
         own_labels: Protected labels of the rows of each passive party that has some of the batch alone, by name; its
             embedding and gradient, as `cut_gradient` sees them, are of these rows.
     """
@@ -43,7 +42,6 @@ class ActiveView:
     labels: Tensor
     embeddings: Mapping[str, Tensor]
     task_gradients: Mapping[str, Tensor] = field(default_factory=dict)
-    parts: int = 1
     own_labels: Mapping[str, Tensor] = field(default_factory=dict)
 
     def labels_of(self, party: str) -> Tensor:
@@ -69,7 +67,6 @@ class PassiveView:
         inputs: Reads other rows, int64 (m,) -> (m, columns): the numbers, and categories one-hot (`one_hot_columns`).
         ids: Reads the digests of the ids of rows, int64 (m,) -> uint8 (m, 16); `None` where they are not known.
         part: Part of the split that the rows belong to; empty where they may belong to any.
-        parts: Number of messages that the embedding leaves in.
         numbered: Whether `ids` are numbers of rows in a table, which name nobody.
     """
 
@@ -83,7 +80,6 @@ class PassiveView:
     inputs: Callable[[Tensor], Tensor] | None = None
     ids: Callable[[Tensor], Tensor] | None = None
     part: str = ANY_PART
-    parts: int = 1
     numbered: bool = False
 
 
