@@ -135,7 +135,8 @@ def _entries(job: Job, name: str, chain: Chain) -> list[Entry]:
         asset: Asset = protection.protects.value
         entries.append(Entry(protection.name, name, asset, job.peers_of(name), event, delta, stated_by=origin))
     fit = job.parties[name].fit  # none of a party whose part is elsewhere, with its own ledger
-    if name in job.passives and grades_rows(job, name) and fit and may_refuse(fit, f"parties.{name}.fit"):
+    formal = any(entry.formal for entry in entries)  # else all that leaves has no guarantee
+    if formal and name in job.passives and grades_rows(job, name) and fit and may_refuse(fit, f"parties.{name}.fit"):
         why = REFUSED.format(by="fit.limits" if plan.fit else "fit.least_z or fit.limits")
         entries.append(Entry(REFUSAL, name, "features", job.peers_of(name), NoFormalGuarantee(why)))
     return entries
