@@ -314,6 +314,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             with given.results.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(lines[-1]) + "\n")
     some = [line for line in lines if line["data"] in given.tables and line["seed"] < given.seeds]
+    some = [line for line in some if all(f"{epsilon:g}" in line for epsilon in given.epsilon)]
     sys.stdout.write(page(some, given.epsilon))
 
 
