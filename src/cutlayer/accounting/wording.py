@@ -158,8 +158,8 @@ def _grade(event: RandomizedGrade) -> str:
     fit = event.fit
     fitted = ""
     if fit is not None:
-        known = "given types of columns, and which have more values than max_codes"
-        fitted = f", and Gaussian differential privacy of mu {fit.mu:.4g} of its model, {known}"
+        known = "given types of columns, which have more values than max_codes, and that no value ends the run"
+        fitted = f", and epsilon {fit.epsilon:.4g} at delta {fit.delta:g} of the model (mu {fit.mu:.4g}), {known}"
     return (
         f"differential privacy of eps {event.eps * event.draws:g} of a row's grade{fitted} (neighbours differ in one "
         f"row's features, replaced by others; randomised response, {often}; given which ids get another grade later, "
