@@ -19,7 +19,7 @@ from cutlayer.kernels.fits import private_additive
 from cutlayer.kernels.fits.private_additive import NoisySums
 from cutlayer.kernels.noise import gaussian_mechanism
 from cutlayer.models.bottom_fits.base import DrawnLabels, TrainingColumns
-from cutlayer.models.bottom_fits.grade import GradeFit, fit_grade
+from cutlayer.models.bottom_fits.grade import GradeFit, borders_of, fit_grade
 from cutlayer.models.bottom_fits.private_grade import CODES, SCORES, fit_private
 from cutlayer.models.grade import GradeBottom, GradeBottomConfig
 from cutlayer.models.top_estimators.additive import AdditivePart
@@ -162,3 +162,14 @@ def test_extreme_and_missing_numbers_are_scored() -> None:
     some = numbers[:3].clone()
     some[:, 0] = torch.tensor([3e38, -3e38, float("nan")])
     assert bottom.scores(codes[:3], some, None).isfinite().all()
+
+
+def test_noise_of_another_width_is_another_draw() -> None:
+    """Were it the same one scaled, two versions of the fit with other shares would tell the exact sums."""
+    cells = np.zeros(1, np.int64)
+    drawn = [NoisySums(bytes(32)).of(cells, 1000, mu) * mu for mu in (1e-3, 2e-3)]
+    assert abs(np.corrcoef(*drawn)[0, 1]) < 0.15
+
+
+def test_a_histogram_without_a_score_has_one_grade() -> None:
+    assert not len(borders_of(torch.zeros(0, 1), 8.0, 16, 0))

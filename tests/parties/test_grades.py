@@ -48,7 +48,7 @@ from cutlayer.training.comparisons import compared_jobs, undefended_job
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.recorder import read_truth
-from cutlayer.training.run_ledger import ledger_after, ledger_of
+from cutlayer.training.run_ledger import chain_of, ledger_after, ledger_of, planned_entries
 from tests.channel.links import refuses
 from tests.parties.interruptions import Fails, assert_equal, crashes_at_rename, left_at_renames
 from tests.parties.mutants import tamper, with_fields, with_tensors
@@ -153,7 +153,7 @@ def test_the_account_is_one_draw_of_a_label_and_one_of_a_grade() -> None:
     assert totals["features"].auc_bound == pytest.approx(1 / (1 + np.exp(-4.0)))
     assert "conditional on the bottom model" in totals["features"].condition
     entries = ledger_of(graded()).entries
-    assert {entry.protection for entry in entries} == {"label_dp", "grade_dp"}
+    assert {entry.protection for entry in entries} == {"label_dp", "grade_dp", "refusal"}
 
 
 def test_labels_are_counted_in_the_ledger_of_all_runs_before_they_leave(tmp_path: Path) -> None:
@@ -191,7 +191,9 @@ def test_labels_of_two_jobs_add_up_at_both_sides(tmp_path: Path) -> None:
 
 
 def test_without_noise_columns_have_no_guarantee() -> None:
-    assert not [total for total in ledger_of(graded(epsilon=None)).totals if total.protects == "features"]
+    job = graded({"least_z": 3.0}, epsilon=None)
+    assert not [total for total in ledger_of(job).totals if total.protects == "features"]
+    assert [entry.protection for entry in planned_entries(job, TELCO, chain_of(job, TELCO))] == ["none"]
 
 
 @pytest.mark.parametrize("task", ["binary", "multiclass", "regression"])
@@ -260,7 +262,8 @@ def test_a_refusal_is_counted(tmp_path: Path) -> None:
     world, given = World(tmp_path), tables(rows=900)
     entries = {entry.protection: entry for entry in ledger_of(graded({"limits": {"telco_0": 0.05}})).entries}
     assert "tells one bit about all rows" in entries["refusal"].event.why  # type: ignore[union-attr]
-    assert "refusal" not in {entry.protection for entry in ledger_of(graded()).entries}
+    allowed = graded({"limits": {"other": 1.0}})
+    assert "refusal" not in {entry.protection for entry in ledger_of(allowed).entries}
     for job in (graded({"limits": {"telco_0": 0.05}}), graded({"least_z": 1000.0})):
         before = len(world.lines(TELCO))
         with pytest.raises(ConfigError, match="expected"):

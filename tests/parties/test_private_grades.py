@@ -11,10 +11,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from cutlayer.accounting import Composition, RandomizedGrade
+from cutlayer.accounting import Composition, Entry, Ledger, NoFormalGuarantee, RandomizedGrade
 from cutlayer.accounting.plan import PrivateFit
-from cutlayer.config import Job, validated
-from cutlayer.errors import ConfigError
+from cutlayer.accounting.run_store import RunLine
+from cutlayer.config import BudgetConfig, Job, validated
+from cutlayer.errors import BudgetExceeded, ConfigError
 from cutlayer.jobs.cautions import readable_columns
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import execute
@@ -23,12 +24,13 @@ from cutlayer.kernels.noise import gaussian_mechanism
 from cutlayer.models.grade import GradeBottom
 from cutlayer.serving.models import PartyModel
 from cutlayer.serving.predict import Request, predict
+from cutlayer.training.all_runs import check_all_runs
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
-from cutlayer.training.run_ledger import ledger_of
+from cutlayer.training.run_ledger import REFUSAL, ledger_of
 from cutlayer_export.part import export_part, load_part
 from tests.parties.processes import fork, lay_out
-from tests.parties.runs import KEY, PASSIVES, run, tables
+from tests.parties.runs import ACTIVE, KEY, PASSIVES, run, tables
 from tests.parties.test_grades import kept, raw
 from tests.training.test_all_runs import World
 
@@ -72,6 +74,51 @@ def test_fits_add_up_and_a_delta_below_their_slack_has_no_epsilon() -> None:
     assert all(delta > fit.slack for _, delta in one.curve())
 
 
+def test_releases_whose_slacks_exceed_their_delta_have_an_epsilon_at_a_larger_one() -> None:
+    event = RandomizedGrade(8.0, condition="unconditional", fit=PrivateFit.within(2.0, 1e-5))
+    entries = [Entry("grade_dp", TELCO, "features", (ACTIVE,), event, 1e-5, run=run) for run in range(11)]
+    (few,), (many,) = (Ledger(tuple(entries[:count])).totals for count in (5, 11))
+    assert few.delta == pytest.approx(1e-5)
+    assert many.delta == pytest.approx(2.2e-5)
+    assert 45.0 < few.epsilon < many.epsilon < 110.0  # type: ignore[operator]
+    assert many.rdp_epsilon is not None
+    lines = [RunLine(str(run), TELCO, "job", "s", "rows", 1, "p", Ledger((entries[0],))) for run in range(11)]
+    with pytest.raises(BudgetExceeded, match=r"at delta 2\.2e-05 over 11 runs"):
+        check_all_runs(TELCO, lines, BudgetConfig(epsilon=1000.0, delta=1e-5, over="all_runs"))
+
+
+def test_a_budget_of_a_smaller_delta_than_the_slack_is_refused() -> None:
+    job = private()
+    part = job.parties[TELCO]
+    privacy = {**part.privacy, "budget": {"epsilon": 30.0, "delta": 1e-6}}
+    parties = {**job.parties, TELCO: part.model_copy(update={"privacy": privacy})}
+    with pytest.raises(BudgetExceeded, match=r"lower fit\.delta"):
+        check_job(job.model_copy(update={"parties": parties}))
+
+
+def test_a_pilot_costs_all_rows_that_its_model_is_fitted_to(tmp_path: Path) -> None:
+    """Pilots of other labels release the same few rows, and were counted for these alone."""
+    world, given = World(tmp_path), tables(rows=600)
+    world.run(private(), given, pilot=60)
+    world.run(validated(Job, raw(), ""), given, pilot=60)
+    rows = given[TELCO].num_rows
+    assert [line.count for line in world.lines(TELCO)] == [rows, 60]
+
+
+@pytest.mark.parametrize(
+    ("fit", "said"),
+    [
+        ({"limits": {"other": 1.0}, "least_z": 3.0}, ""),  # ranked by noisy counts
+        ({"limits": {}}, "whether fit.limits refuse"),  # the default limit does
+        ({"limits": {"other": 1.0}, "epsilon": None, "least_z": 3.0}, "fit.least_z or fit.limits"),
+        ({"limits": {"other": 1.0}, "epsilon": None}, ""),
+    ],
+)
+def test_the_ledger_names_refusals_where_there_may_be_one(fit: dict[str, Any], said: str) -> None:
+    found = [entry.event for entry in ledger_of(private(fit)).entries if entry.protection == REFUSAL]
+    assert [said in event.why for event in found if isinstance(event, NoFormalGuarantee)] == [True] * bool(said)
+
+
 def test_a_label_owner_is_told_what_holds_whatever_it_sends() -> None:
     assert "whatever it knows and sends" in readable_columns(private(), TELCO)
     assert "has no bound" in readable_columns(validated(Job, raw(), ""), TELCO)
@@ -85,7 +132,8 @@ def test_a_label_owner_is_told_what_holds_whatever_it_sends() -> None:
         ({}, {**FIXED, "categories": {"min_count": 5}}, "features whose scales"),
         ({}, {"numbers": {**FIXED["numbers"], "quantiles": 4}}, "features whose scales"),
         ({"folds": 3}, FIXED, "neither candidates nor folds"),
-        ({"epsilon": 0.0}, FIXED, "greater than 0"),
+        ({"epsilon": 0.0}, FIXED, "greater than or equal to 0.01"),
+        ({"epsilon": 1e-6}, FIXED, "greater than or equal to 0.01"),
     ],
 )
 def test_what_does_not_go_together_is_refused(fit: dict[str, Any], features: dict[str, Any], said: str) -> None:
@@ -99,6 +147,8 @@ def test_a_private_fit_without_drawn_grades_is_refused() -> None:
 
 
 def test_labels_of_several_classes_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="of several classes"):  # before labels are sent
+        check_job(private(task="multiclass"))
     with pytest.raises(ConfigError, match="two classes, or of a number"):
         run(private(task="multiclass"), tables("multiclass", rows=300), tmp_path)
 

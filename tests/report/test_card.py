@@ -16,7 +16,17 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from cutlayer.accounting import DPSGD, Entry, Event, LabelFree, Ledger, NoFormalGuarantee, RandomizedResponse
+from cutlayer.accounting import (
+    DPSGD,
+    Entry,
+    Event,
+    LabelFree,
+    Ledger,
+    NoFormalGuarantee,
+    RandomizedGrade,
+    RandomizedResponse,
+)
+from cutlayer.accounting.plan import PrivateFit
 from cutlayer.attacks import REGISTRY
 from cutlayer.attacks.knowledge import Need
 from cutlayer.cli import app
@@ -169,6 +179,15 @@ def test_a_run_without_protections_is_its_own_undefended_run(card: PrivacyCard) 
     assert not card.protected
     assert annex_markdown(card).count("| this run |") == len(card.evidence)
     assert "| this run |" not in annex_markdown(card.model_copy(update={"protected": True}))
+
+
+def test_a_private_fit_is_a_mechanism_with_parameters_of_its_own() -> None:
+    event = RandomizedGrade(8.0, fit=PrivateFit.within(2.0, 1e-6))
+    ledger = Ledger((Entry("grade_dp", "telco", "features", ("bank",), event),))
+    facts = card_facts(Report.model_validate(binary()).model_copy(update={"ledger": ledger}), (), (), ())
+    assert "fit of telco (epsilon 2, delta 1e-06)" in facts.mechanisms
+    assert "epsilon 2 at delta 1e-06 of the model (mu " in facts.units
+    assert facts.channels.startswith("Gaussian noise")
 
 
 @pytest.mark.parametrize("event", [LabelFree(), NoFormalGuarantee("the run stops early")])

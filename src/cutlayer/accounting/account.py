@@ -294,6 +294,8 @@ class Account:
         count = self.planned + self.carried
         releases = f" for {count} releases of a row" if self._noisy else ""
         remedy = "take more noise or fewer epochs, or raise the budget"
+        if math.isinf(cost):
+            remedy = "lower fit.delta, of which a tenth is to be less than the budget's delta"
         drawn = max((event.draws for event in self._events if isinstance(event, RandomizedResponse)), default=1)
         if drawn > 1:
             releases = f" for {drawn} draws of a label, {drawn - 1} of them by runs that did not end"

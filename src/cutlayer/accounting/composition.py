@@ -109,6 +109,8 @@ class Composition:
         proposition 12, for the conversion.
         """
         delta -= self.slack
+        if delta <= 0:
+            return math.inf
         epsilons = (
             self._divergence(order) + math.log1p(-1 / order) - math.log(delta * order) / (order - 1)
             for order in _RENYI_ORDERS

@@ -46,11 +46,14 @@ class RandomizedResponse(AboutLabels):
         classes: Number of values that a label can take.
         draws: Number of independent draws of one row's label that are used: 1 where all epochs use one draw, more where
             unfinished runs drew the label too.
+        stages: Number of parts of the rows in a ledger of an earlier version, which could draw a part with a prior from
+            the draws of others; else 1.
     """
 
     eps: float
     classes: int
     draws: int = 1
+    stages: int = 1
 
     def __post_init__(self) -> None:
         if not 0 <= self.eps < math.inf:
@@ -58,6 +61,8 @@ class RandomizedResponse(AboutLabels):
         if self.classes < 2 or not 1 <= self.draws <= MAX_DRAWS:
             wanted = f"2 classes or more, and 1 to {MAX_DRAWS:,} draws"
             raise ConfigError.expected(wanted, f"{self.classes} and {self.draws}")
+        if self.stages < 1:
+            raise ConfigError.expected("1 stage or more", self.stages)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 from cutlayer.config.train import TrainConfig
-from cutlayer.kernels.noise.gaussian_mechanism import mu_of
+from cutlayer.kernels.noise.gaussian_mechanism import epsilon, mu_of
 
 Bottom = Literal["independent", "private", "fitted"]
 """How a bottom model depends on the private rows: not at all, by private training at a counted cost, or by a fit."""
@@ -52,6 +52,11 @@ class PrivateFit:
     def slack(self) -> float:
         """The tenth of delta."""
         return self.delta / 10
+
+    @property
+    def epsilon(self) -> float:
+        """Epsilon at `delta`."""
+        return epsilon(self.mu, self.delta - self.slack) - math.log1p(-self.slack)
 
     @classmethod
     def within(cls, epsilon: float, delta: float) -> PrivateFit:

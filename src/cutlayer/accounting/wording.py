@@ -140,10 +140,13 @@ def _response(event: RandomizedResponse) -> str:
         spent = "1 draw for the whole run, so no epoch adds to it"
     else:
         spent = f"{event.draws} draws of each label, of eps {event.eps:g} each, which add up"
+    stages = ""
+    if event.stages > 1:
+        stages = f" in {event.stages} stages on separate rows, each with a prior from the draws of earlier ones"
     stated = given(event.given)
     return (
         f"label differential privacy of eps {event.eps * event.draws:g} per row (neighbours differ in one row's label; "
-        f"randomised response, {spent}), {MALICIOUS}{', ' * bool(stated)}{stated}"
+        f"randomised response{stages}, {spent}), {MALICIOUS}{', ' * bool(stated)}{stated}"
     )
 
 
@@ -155,8 +158,8 @@ def _grade(event: RandomizedGrade) -> str:
     fit = event.fit
     fitted = ""
     if fit is not None:
-        known = "given types of columns, and which have more values than max_codes"
-        fitted = f", and Gaussian differential privacy of mu {fit.mu:.4g} of its model, {known}"
+        known = "given types of columns, which have more values than max_codes, and that no value ends the run"
+        fitted = f", and epsilon {fit.epsilon:.4g} at delta {fit.delta:g} of the model (mu {fit.mu:.4g}), {known}"
     return (
         f"differential privacy of eps {event.eps * event.draws:g} of a row's grade{fitted} (neighbours differ in one "
         f"row's features, replaced by others; randomised response, {often}; given which ids get another grade later, "

@@ -14,7 +14,7 @@ from cutlayer.data.split import Split
 from cutlayer.errors import DataError
 from cutlayer.kernels.rows.one_hot import one_hot_columns
 from cutlayer.models import BottomModel, bottom_of
-from cutlayer.models.bottom_fits import TrainingColumns, check_columns
+from cutlayer.models.bottom_fits import TrainingColumns, check_columns, private_fit
 from cutlayer.models.grade import GradeBottom
 from cutlayer.parties.compute.read_ahead import BatchColumns
 from cutlayer.parties.compute.readings import Readings
@@ -72,7 +72,9 @@ class PassiveSetup:
         self.bottom = bottom
         self._ids = self._graded() if isinstance(bottom, GradeBottom) else self.digests
         self._draws = lambda: next((p.draws for p in local.chain.protections if p.draws), "")
-        counted = prepared.digests if pilot is None else gathered(prepared.digests, pilot.numpy())
+        # A private fit costs each training row, whichever rows a pilot releases.
+        some = pilot if private_fit(local.fit) is None else None
+        counted = prepared.digests if some is None else gathered(prepared.digests, some.numpy())
         self.state = PartyState(
             {"bottom": bottom},
             job.train.optimizer,

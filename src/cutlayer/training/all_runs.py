@@ -256,7 +256,8 @@ def sum_of(lines: Sequence[RunLine], delta: float | None = None) -> Ledger:
 
     Args:
         lines: At least one line, of one party.
-        delta: Delta to state epsilon at; by default the smallest that a run states.
+        delta: Delta to state epsilon at; by default the smallest that a run states. It is at least twice the
+            `slack` of all private fits.
     """
     # Not `Ledger.merged`: a line names each receiver of its run, also those that nothing is hidden from. Who is not in
     # it was no party of that run, and was sent nothing.
@@ -294,8 +295,9 @@ def check_all_runs(name: str, lines: Sequence[RunLine], budget: BudgetConfig | N
             raise BudgetExceeded(
                 f"{wanted}, got one without a guarantee{other_names} {towards}: {total.why}; nothing was sent"
             )
-        if total.epsilon > budget.epsilon * (1 + 1e-9):
-            got = f"{total.epsilon:.4g} at delta {budget.delta:g} over {runs} runs{other_names} {towards}"
+        if total.epsilon > budget.epsilon * (1 + 1e-9) or total.delta > budget.delta:
+            at = f"at delta {max(total.delta, budget.delta):g}"
+            got = f"{total.epsilon:.4g} {at} over {runs} runs{other_names} {towards}"
             raise BudgetExceeded(f"{wanted}, got {got}; nothing was sent; {REMEDY}")
 
 

@@ -26,6 +26,7 @@ from cutlayer.accounting.wording import ORDERED, PUBLIC, RUN_END, STRATIFIED
 from cutlayer.config import Job
 from cutlayer.config.party import LABEL_FREE
 from cutlayer.config.phases import Phase, grades_rows
+from cutlayer.models.bottom_fits import may_refuse
 from cutlayer.parties.session.plan import plan_of
 from cutlayer.protections import REGISTRY, build_chain
 from cutlayer.protections.contract.base import Evidence
@@ -39,7 +40,7 @@ SPLIT = "split"
 """Name of the ledger's entry for a split that is sent."""
 REFUSAL = "refusal"
 """Name of the ledger's entry for what it tells whether grades are sent."""
-REFUSED = "whether fit.least_z or fit.limits refuse grades tells one bit about all rows, once a run and prediction"
+REFUSED = "whether {by} refuse grades tells one bit about all rows, once a run and prediction"
 
 
 def chain_of(job: Job, name: str) -> Chain:
@@ -134,8 +135,10 @@ def _entries(job: Job, name: str, chain: Chain) -> list[Entry]:
         asset: Asset = protection.protects.value
         entries.append(Entry(protection.name, name, asset, job.peers_of(name), event, delta, stated_by=origin))
     fit = job.parties[name].fit  # none of a party whose part is elsewhere, with its own ledger
-    if name in job.passives and grades_rows(job, name) and fit and (fit.get("limits") or fit.get("least_z", 3.0)):
-        entries.append(Entry(REFUSAL, name, "features", job.peers_of(name), NoFormalGuarantee(REFUSED)))
+    formal = any(entry.formal for entry in entries)  # else all that leaves has no guarantee
+    if formal and name in job.passives and grades_rows(job, name) and fit and may_refuse(fit, f"parties.{name}.fit"):
+        why = REFUSED.format(by="fit.limits" if plan.fit else "fit.least_z or fit.limits")
+        entries.append(Entry(REFUSAL, name, "features", job.peers_of(name), NoFormalGuarantee(why)))
     return entries
 
 

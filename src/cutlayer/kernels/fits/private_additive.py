@@ -72,7 +72,9 @@ class NoisySums:
         inside = cells >= 0
         steps = None if values is None else np.trunc(values[inside] / step)
         exact = np.bincount(cells[inside], steps, size).astype(np.float64)
-        noise = rounded_normal(self.key, b"private sums %d" % self.calls, (size,), sigma, step)
+        # Another version of the fit may ask the same of the same rows: scaled, one noise would cancel in two answers.
+        nonce = b"private sums %d, %d at %s" % (self.calls, size, sigma.hex().encode())
+        noise = rounded_normal(self.key, nonce, (size,), sigma, step)
         self.calls, self.spent = self.calls + 1, self.spent + mu**2
         noisy: Floats = exact * step + noise.double().numpy()
         return noisy

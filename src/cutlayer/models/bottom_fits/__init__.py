@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FITS", "Fit", "TrainingColumns", "check_columns", "check_fit", "fit_bottom", "fit_faults", "is_independent",
-    "label_epsilon_of", "limits_of", "private_fit",
+    "label_epsilon_of", "limits_of", "may_refuse", "private_fit",
 ]  # fmt: skip
 
 
@@ -145,7 +145,7 @@ def grade_faults(case: Case) -> Iterator[str]:
             wanted = f"parties.{name}.fit: {{kind: {kind}}} with model.bottom of kind grade, of: {of}"
             yield f"expected {wanted}, got {given}; write it"
         if case.knows(name):
-            yield from _private_faults(job.parties[name], f"parties.{name}")
+            yield from _private_faults(job.parties[name], f"parties.{name}", job.task)
         drawn = (owner.privacy.get("label_dp") or {}).get("eps") if case.knows(job.active) else None
         if not isinstance(drawn, int | float):  # what is no number is refused by the protection
             continue
@@ -154,10 +154,13 @@ def grade_faults(case: Case) -> Iterator[str]:
             yield f"{wanted}, got less; write it"
 
 
-def _private_faults(party: PartyConfig, where: str) -> Iterator[str]:
-    """A private fit has drawn grades, and columns whose encoding no row has a part in."""
+def _private_faults(party: PartyConfig, where: str, task: str) -> Iterator[str]:
+    """A private fit has drawn grades, labels that it can be of, and columns whose encoding no row has a part in."""
     if private_fit(party.fit) is None:
         return
+    if task == "multiclass":
+        wanted = f"expected no {where}.fit.epsilon of labels of several classes"
+        yield f"{wanted}, got one; leave it out, or combine the classes"
     if "grade_dp" not in party.privacy:
         yield f"expected {where}.privacy with grade_dp beside fit.epsilon, got none; write grade_dp: {{epsilon: 8.0}}"
     if not party.features.fixed_encoding:
@@ -172,6 +175,16 @@ def limits_of(raw: Mapping[str, Any] | None, where: str) -> Mapping[str, float]:
     """Limits that a party sets for what its grades carry; none of a fit without any."""
     _, settings = _section(raw, where)
     return settings.limits if isinstance(settings, GradeLimits) else {}
+
+
+def may_refuse(raw: Mapping[str, Any] | None, where: str) -> bool:
+    """Whether grades may be refused by what rows say without noise: limits, or a rank by a fit that is not private."""
+    _, settings = _section(raw, where)
+    if not isinstance(settings, GradeLimits):
+        return False
+    fit = settings if isinstance(settings, GradeFit) else None
+    limits = {"other": 1.0 if fit is None else 0.0, **settings.limits}  # of labels there is a limit by default
+    return min(limits.values()) < 1 or (fit is not None and fit.private is None and fit.least_z > 0)
 
 
 def private_fit(raw: Mapping[str, Any] | None) -> PrivateFit | None:

@@ -81,7 +81,7 @@ class GradeFit(GradeLimits):
     )
     folds: int | None = Field(default=None, ge=2, le=20, strict=True)
     least_z: float = Field(default=3.0, ge=0)
-    epsilon: float | None = Field(default=None, gt=0, le=50, strict=True)
+    epsilon: float | None = Field(default=None, ge=0.01, le=50, strict=True)
     delta: float = Field(default=1e-5, gt=0, le=1e-3)
 
     def _faults(self) -> Iterator[str]:
@@ -222,6 +222,8 @@ def _equal_borders(values: npt.NDArray[np.float64], bands: int) -> npt.NDArray[n
 
     At a score itself, its last bit, which depends on the other rows of a batch, would decide on a grade.
     """
+    if not len(values):  # none of a noisy histogram exceeds its noise
+        return values
     distinct = np.unique(values)
     above = np.unique(np.searchsorted(distinct, np.quantile(values, np.linspace(0, 1, bands + 1)[1:-1])))
     above = above[above > 0]

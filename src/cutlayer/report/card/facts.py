@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any, get_args
 
-from cutlayer.accounting import DPSGD, GaussianRelease, LabelFree
+from cutlayer.accounting import DPSGD, GaussianRelease, LabelFree, RandomizedGrade
+from cutlayer.accounting.plan import PrivateFit
 from cutlayer.accounting.total import Total
 from cutlayer.config.party import LABEL_FREE
 from cutlayer.report.rounding import amount, auc, count, date, metric, setting, size, times
@@ -64,7 +65,7 @@ def account_facts(report: Report | PassiveReport, *, rows: int, reproducible: bo
     ]
     deltas = dict.fromkeys(total.delta for total in formal if total.delta)
     compared = (f"{delta:g}, where 1/n is {1 / rows:.2g} and 1/n² {1 / rows**2:.2g}" for delta in deltas)
-    gaussian = any(isinstance(entry.event, GaussianRelease | DPSGD) for entry in entries)
+    gaussian = bool(_fits(report)) or any(isinstance(entry.event, GaussianRelease | DPSGD) for entry in entries)
     return {
         "epsilon": _joined(map(_epsilon, formal), _NONE) + f". {REPRODUCIBLE}" * (reproducible and bool(formal)),
         "accountants": _joined((f"{total.accountant}, {total.condition}" for total in formal), _NONE),
@@ -161,12 +162,19 @@ def _protection_facts(report: Report | PassiveReport) -> dict[str, Any]:
         f"{part.name} of {part.party}" + (f" ({stated})" if stated else "")
         for part, stated in zip(report.protections, settings, strict=True)
     ]
+    mechanisms += [f"fit of {name} (epsilon {fit.epsilon:g}, delta {fit.delta:g})" for name, fit in _fits(report)]
     owned = [f"{part.party}: {part.name} (protects {part.protects})" for part in report.protections]
     return {
         "mechanisms": "; ".join([*mechanisms, *label_free]) or "no protection",
         "measures": "; ".join([*owned, *label_free]) or "none beyond that rows and labels stay with their owners",
         "protected": bool(owned or label_free),
     }
+
+
+def _fits(report: Report | PassiveReport) -> list[tuple[str, PrivateFit]]:
+    """Private fits of models, each with its party."""
+    graded = [(entry.party, entry.event) for entry in report.ledger.entries if isinstance(entry.event, RandomizedGrade)]
+    return [(party, event.fit) for party, event in graded if event.fit is not None]
 
 
 def _run_facts(report: Report) -> dict[str, Any]:
