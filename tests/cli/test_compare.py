@@ -105,8 +105,8 @@ def test_the_words_of_init_are_settings_of_any_job(place, trained, configured):
         "train": {"release": "once", "seed": 3},
     }
     place.change(given if graded or sketched else {"parties.bank.privacy": {"max_norm": None}})
-    assert compared(place, "both", "labels", "columns", "nothing", seeds=1).code == 0
-    both, labels, columns, nothing = trained
+    assert compared(place, "both", "labels", "columns", "proof", "nothing", seeds=1).code == 0
+    both, labels, columns, proof, nothing = trained
     assert (both.bottom_of("telco")["kind"], both.parties["telco"].fit["kind"]) == ("grade", "grade")
     assert both.parties["bank"].privacy == {"label_dp": {"eps": 2.0 if graded else 1.0}}
     assert both.parties["telco"].privacy == {"grade_dp": {"epsilon": 4.0 if graded else 8.0}}
@@ -115,9 +115,13 @@ def test_the_words_of_init_are_settings_of_any_job(place, trained, configured):
     assert labels.parties["telco"].fit == {"kind": "sketch"} | ({"map": "rotation"} if sketched else {})
     assert labels.bottom_of("telco")["width"] == (9 if sketched else 128)
     assert not labels.parties["telco"].privacy
-    assert [job.train.release for job in trained] == ["once", "once", "every_step", "every_step"]
+    assert [job.train.release for job in trained] == ["once", "once", "every_step", "once", "every_step"]
     interval = 0.8 if graded or sketched else 0
-    assert [job.parties["bank"].coverage for job in trained] == [interval, interval, 0, 0], "by a model fitted at once"
+    assert [job.parties["bank"].coverage for job in trained] == [interval, interval, 0, interval, 0], (
+        "by a model fitted at once"
+    )
+    assert proof.parties["telco"].fit == {"kind": "grade", "epsilon": 2.0}
+    assert proof.parties["telco"].privacy == {"grade_dp": {"epsilon": 8.0}}
     assert columns.parties["telco"].privacy == {"dp_embedding": {"clip": 1.0, "epsilon": 8.0, "delta": 1e-5}}
     assert not any(each.privacy for each in (columns.parties["bank"], *nothing.parties.values()))
 

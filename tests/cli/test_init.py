@@ -39,7 +39,11 @@ def test_guesses_make_a_job_that_passes_check(place, folder):
     assert [total["epsilon"] for total in found["totals"]] == [0.0]
 
 
-@pytest.mark.parametrize("protect", ["labels", "columns", "both", "nothing"])
+COLUMNS = ("columns", "both", "proof")
+"""Words that protect columns."""
+
+
+@pytest.mark.parametrize("protect", ["labels", "columns", "both", "proof", "nothing"])
 @pytest.mark.parametrize("apart", ["--apart", "--together"])
 def test_every_answer_passes_check(place, folder, protect, apart):
     assert place.call("init", folder, "--protect", protect, apart, "--json").code == 0
@@ -51,10 +55,11 @@ def test_every_answer_passes_check(place, folder, protect, apart):
             "labels": "bank can read columns of telco exactly from its release, without a known row: categories,",
             "columns": "bank learns what the guarantee of telco allows, whatever it knows",
             "both": "bank learns what the guarantee of telco allows, whatever it knows",
+            "proof": "bank learns what the guarantee of telco allows, whatever it knows",  # few rows: by noise
             "nothing": "bank receives an embedding of every common row, and may rebuild columns of telco from it",
         }
         assert f"columns of telco {read[protect]}" in told
-        attacks = column_attacks("binary", once=protect == "both") if protect in ("columns", "both") else "auto"
+        attacks = column_attacks("binary", once=protect != "columns") if protect in COLUMNS else "auto"
         assert load_job(folder / "job.yaml").parties["telco"].audit.attacks == attacks
         return
     for name in ("bank", "telco"):
@@ -64,9 +69,9 @@ def test_every_answer_passes_check(place, folder, protect, apart):
         assert document["ready"]
         stated = " ".join(check["result"] for check in document["checks"] if check["name"] == "guarantee")
         assert ("the labels of the training rows of bank, towards telco: epsilon" in stated) == (
-            name == "bank" and protect in ("labels", "both")
+            name == "bank" and protect in ("labels", "both", "proof")
         )
-        protects_columns = name == "telco" and protect in ("columns", "both")
+        protects_columns = name == "telco" and protect in COLUMNS
         assert ("the features of telco" in stated) == protects_columns
         assert ("attacks: [inversion" in (folder / f"{name}.yaml").read_text()) == protects_columns
     text = (folder / "job.yaml").read_text()
@@ -119,6 +124,31 @@ def test_enough_rows_protect_both_by_grades(place, folder, rows, epsilon, option
     assert f"the labels of the training rows of bank, towards telco: epsilon {epsilon:g} per row" in printed
     assert "has no bound, and by its labels bank chooses what grades are of" in printed
     assert re.search(rf"labels drawn at {epsilon:g} are worth [\d,]+ rows to telco, which costs", printed)
+
+
+@pytest.mark.parametrize("as_partner", [False, True])
+def test_a_proof_is_of_grades_by_a_private_model(place, folder, as_partner):
+    """By one word, of all tables or at a partner whose job asks for grades; several classes have noise, as `both`."""
+    write_many(folder, 3_000, range(3_000))
+    (apart, word) = (["--apart"], "both") if as_partner else ([], "proof")
+    result = place.call("init", folder, *apart, "--protect", word, "--yes")
+    assert ("each row; its model is private too" in result.out) != as_partner
+    if as_partner:
+        (folder / "telco.yaml").unlink()
+        (folder / "bank.csv").rename(folder / "bank.away")
+        assert place.call("init", folder, "--as", "telco", "--protect", "proof", "--yes").code == 0
+        asked = folder / "job.yaml", "--as", "telco", "--local", folder / "telco.yaml"
+        partner = load_private_part(folder / "telco.yaml")
+    else:
+        asked, partner = (folder / "job.yaml",), load_job(folder / "job.yaml").parties["telco"]
+    assert partner.fit == {"kind": "grade", "epsilon": 2.0}
+    assert partner.privacy == {"grade_dp": {"epsilon": 8.0}}
+    printed = " ".join(place.call("check", *asked).out.split())
+    assert "the features of telco, towards bank: epsilon 10 at delta 1e-05 per row" in printed
+    assert "has no bound" not in printed
+    if not as_partner:
+        several = place.call("init", folder, "--protect", "proof", "--task", "multiclass", "--yes", "--overwrite")
+        assert "columns by noise instead of grades (a private model is of two classes)" in several.out
 
 
 def test_the_ids_of_the_tables_are_matched_once(place, folder, monkeypatch):
@@ -248,7 +278,7 @@ def test_a_wrong_answer_is_asked_again(place, folder, monkeypatch):
         "error expected one of bank.csv, telco.csv, got 'bnk.csv'",
         "error expected a column of bank.csv, got 'ident'",
         result.err.splitlines()[2].partition(";")[0],
-        "error expected one of auto, labels, columns, both, nothing, got 'colums'",
+        "error expected one of auto, labels, columns, both, proof, nothing, got 'colums'",
         "error expected one of 0, 1, got '2'",
     ]
     assert load_job(folder / "job.yaml").parties["bank"].positive == "0"
@@ -291,7 +321,7 @@ def test_the_question_of_a_format(place, folder, monkeypatch):
     assert not load_job(folder / "job.yaml").parties["telco"].table.formats
 
 
-@pytest.mark.parametrize("protect", ["labels", "columns", "both", "nothing"])
+@pytest.mark.parametrize("protect", ["labels", "columns", "both", "proof", "nothing"])
 def test_each_organisation_writes_its_files_from_its_own_table(place, folder, protect):
     """The owner without the partner's table, and the partner without the owner's; together they are one job."""
     theirs = folder.parent / "theirs"
@@ -303,7 +333,7 @@ def test_each_organisation_writes_its_files_from_its_own_table(place, folder, pr
     assert sorted(path.name for path in folder.iterdir()) == ["bank.csv", "bank.yaml", "for-partners.md", "job.yaml"]
     assert "rows: all 200 of bank; how many a partner has is not known yet" in result.out
     page = (folder / "for-partners.md").read_text()
-    asks = {"labels": "at most 40 columns", "both": "at most 40 columns"}.get(protect, "trained by steps")
+    asks = "trained by steps" if protect in ("columns", "nothing") else "at most 40 columns"
     assert asks in page
     (theirs / "job.yaml").write_text((folder / "job.yaml").read_text())
     command = next(line.split() for line in page.splitlines() if "cutlayer init" in line)
@@ -315,8 +345,8 @@ def test_each_organisation_writes_its_files_from_its_own_table(place, folder, pr
         half = place.call("check", where / "job.yaml", "--as", name, "--local", where / f"{name}.yaml", "--json")
         assert half.code == 0, half
     private = load_private_part(theirs / "telco.yaml")
-    assert bool(private.privacy) == (protect in ("columns", "both"))
-    assert (private.fit is not None) == (protect in ("labels", "both"))
+    assert bool(private.privacy) == (protect in COLUMNS)
+    assert (private.fit is not None) == (protect in ("labels", "both", "proof"))
 
 
 def test_predictions_of_a_run_are_no_partner(place, folder):

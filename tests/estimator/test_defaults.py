@@ -39,17 +39,22 @@ def described(**settings: Any) -> Job:
     return job_of(VerticalClassifier("bank", **settings), in_memory(), NAMES, "binary")[0]
 
 
-@pytest.mark.parametrize(("copies", "protect"), [(1, "labels"), (20, "both")])
-def test_the_default_is_what_init_writes(copies: int, protect: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("copies", "word", "protect"), [(1, "auto", "labels"), (20, "auto", "both"), (20, "proof", "proof")]
+)
+def test_the_default_is_what_init_writes(copies: int, word: str, protect: str, tmp_path: Path) -> None:
+    """And a proof, where rows suffice for grades."""
     y = np.tile(tables()[1], copies)
     found = {name: pa.concat_tables([table] * copies) for name, table in in_memory().items()}
     frames = {"bank": found["bank"].append_column("label", pa.array(y)), "shop": found["shop"]}
     for name, table in frames.items():
         table.to_pandas().rename_axis("id").reset_index().to_csv(tmp_path / f"{name}.csv", index=False)
     with redirect_stdout(StringIO()) as printed:
-        init(tmp_path, owner="bank.csv", label="label", yes=True)
+        init(tmp_path, owner="bank.csv", label="label", protect=word, yes=True)
     written = load_job(tmp_path / "job.yaml")
-    default, filled = job_of(VerticalClassifier("bank"), found, NAMES, "binary", counts=np.bincount(y).tolist())
+    default, filled = job_of(
+        VerticalClassifier("bank", protect=word), found, NAMES, "binary", counts=np.bincount(y).tolist()
+    )
     assert filled.protect == protect
     assert f"protected: {filled.reason}" in printed.getvalue()
     assert default.model == written.model
@@ -59,13 +64,14 @@ def test_the_default_is_what_init_writes(copies: int, protect: str, tmp_path: Pa
         assert default.parties[name].fit == written.parties[name].fit
         assert default.parties[name].features.numbers == written.parties[name].features.numbers
     assert default.parties["shop"].audit == written.parties["shop"].audit
-    shop = {"kind": "sketch", "map": "permutation"} if protect == "labels" else {"kind": "grade"}
+    graded = {"kind": "grade"} | ({"epsilon": 2.0} if word == "proof" else {})
+    shop = {"kind": "sketch", "map": "permutation"} if protect == "labels" else graded
     assert default.parties["shop"].fit == shop
 
 
-@pytest.mark.parametrize("protect", ["labels", "columns", "both", "nothing"])
+@pytest.mark.parametrize("protect", ["labels", "columns", "both", "proof", "nothing"])
 def test_one_word_is_the_word_of_init(protect: str, tmp_path: Path) -> None:
-    """Few rows: `both` protects columns by noise, as there."""
+    """Few rows: `both` and `proof` protect columns by noise, as there."""
     X, y = tables()
     given = {"bank": pa.table(X["bank"]), "shop": pa.table({"x": X["shop"][:, 0]})}
     for name, table in given.items():
@@ -76,7 +82,7 @@ def test_one_word_is_the_word_of_init(protect: str, tmp_path: Path) -> None:
     written = load_job(tmp_path / "job.yaml")
     model = VerticalClassifier("bank", protect=protect)
     made, filled = job_of(model, given, NAMES, "binary", counts=np.bincount(y).tolist())
-    assert filled.protect == protect
+    assert filled.protect == ("both" if protect == "proof" else protect)
     assert made.train.release == written.train.release
     assert made.model == written.model
     for name in NAMES:
@@ -87,7 +93,7 @@ def test_one_word_is_the_word_of_init(protect: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"protect": "grades"}, "protect as one of auto, labels, columns, both, nothing, got 'grades'"),
+        ({"protect": "grades"}, "protect as one of auto, labels, columns, both, proof, nothing, got 'grades'"),
         ({"protect": "both", "release": "once"}, "expected protect or release"),
         ({"protect": "nothing", "protections": []}, "expected protect or protections"),
         ({"test": "a fifth"}, "VerticalClassifier.test: "),

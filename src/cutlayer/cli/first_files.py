@@ -95,7 +95,9 @@ def write_partner(
     table, key = _own_table(folder, files, keys, asking=asking)
     table = one_row_an_id(table, key, asking=asking)
     protect = choice("What has to stay private?", PROTECTED, protect, "labels", asking=False)
-    terms = Terms.of(job, name, protects_columns=protect in ("columns", "both"))
+    terms = Terms.of(job, name, protect)
+    if terms.fits_privately and terms.release == "grade" and job.task == "multiclass":
+        raise ConfigError.expected("two classes for --protect proof", "a job of several", "take --protect both")
     repeated = repeated_ids(table, key)
     ids = {"column": key, "duplicates": "first"} if repeated else key
     section = partner_section(table, key, ids, folder, terms)
@@ -287,7 +289,8 @@ def _asked_of(job: FirstJob, shared: dict[str, Any]) -> str:
         by_steps = f"Your model is trained by steps: in every epoch {owner} receives an embedding of each row."
         return f"{by_steps}\nIt may rebuild your columns from them. {noise}"
     if any(shared["model"]["bottom"][name]["kind"] == "grade" for name in job.elsewhere):
-        return "Once, one drawn grade of each row, which your epsilon covers: four bits at most."
+        once = "Once, one drawn grade of each row, which your epsilon covers: four bits at most."
+        return f"{once}\n`--protect proof` in step 2 makes the model of your grades private too."
     widths = "\n".join(f"- `{name}`: at most {width} columns a row" for name, width in job.elsewhere.items())
     unprotected = f"Without a protection {owner} can read your columns from them."
     return f"Once, your columns after encoding:\n\n{widths}\n\n{unprotected}\n{noise}"

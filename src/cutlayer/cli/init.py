@@ -57,7 +57,8 @@ def init(
         label: The column of the labels.
         further_label: A column of further labels of the same task; may be repeated.
         id: The column that identifies a row; repeat it where the tables name it differently.
-        protect: What to protect: labels, columns, both, nothing, or auto, the default: both where the rows suffice.
+        protect: What to protect: labels, columns, both, proof (both, by private models), nothing, or auto, the default:
+            both where the rows suffice.
         apart: A private file for each organisation, or all in job.yaml.
         partner_name: A partner whose table is not here; may be repeated. Implies --apart.
         width: Columns that such a partner releases, as NAME=COLUMNS; default: 64.
@@ -106,7 +107,7 @@ def init(
     predictions = sorted(path.name for path in folder.iterdir() if path.name not in named and is_predictions(path))
     lines += [f"left out: {file}, which holds predictions of a run" for file in predictions]
     check_further_labels(job, None if task is None else job.task)
-    if job.protect in (AUTO, "both"):
+    if job.protect in (AUTO, "both", "proof"):
         grades = grades_of(job)
         job = replace(job, protect=grades.protect)
         several = "; each label by draws and grades of its own, whose costs add up" * bool(job.further_labels)

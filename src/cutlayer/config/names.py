@@ -13,7 +13,7 @@ from cutlayer.config.identities import federation_name, valid_identity
 from cutlayer.config.remote import RemotePath
 from cutlayer.consent import DOTTED_NAME
 
-PROTECTED = ("labels", "columns", "both", "nothing")
+PROTECTED = ("labels", "columns", "both", "proof", "nothing")
 """What `init` and `compare` protect, in one word."""
 AUTO = "auto"
 """In place of such a word, and the default: labels and columns by grades where the rows suffice, else labels alone."""

@@ -16,7 +16,15 @@ from cutlayer.errors import ConfigError
 from cutlayer.estimator.privacy import CONFIGS, Protections
 from cutlayer.jobs.found_tables import summary_of
 from cutlayer.jobs.grades_choice import GradesChoice, choose_grades
-from cutlayer.jobs.private_part import column_protection, grade_bottom, number_section, sketch_section, sketch_width
+from cutlayer.jobs.private_part import (
+    PRIVATE_NUMBERS,
+    column_protection,
+    grade_bottom,
+    grade_fit,
+    number_section,
+    sketch_section,
+    sketch_width,
+)
 from cutlayer.protections.label_dp import LabelDPConfig
 
 _STEPS = {"epochs": "auto", "batch_size": "auto", "lr": 1e-3, "optimizer": None, "patience": None}
@@ -91,7 +99,8 @@ def with_defaults(
         rows = int((1 - sum(float(share) for share in shares if 0 <= share < 1)) * sum(counts))  # others are refused
         refused = "weights are for labels that are not drawn" if weighted or estimator.class_weight is not None else ""
         chosen = choose_grades(kind, counts, rows, protect=word, refused=refused)
-    filled = _released_once(estimator, tables, active, names, labels=chosen.epsilon)
+    private = chosen.protect == "proof"
+    filled = _released_once(estimator, tables, active, names, labels=chosen.epsilon, private=private)
     filled = filled._replace(protect=chosen.protect, reason=chosen.sentence if word != "labels" else "")
     if chosen.protect == "labels":
         return filled
@@ -135,7 +144,13 @@ def _with_columns_protected(
 
 
 def _released_once(
-    estimator: Any, tables: Mapping[str, pa.Table], active: str, names: Sequence[str], labels: float | None = None
+    estimator: Any,
+    tables: Mapping[str, pa.Table],
+    active: str,
+    names: Sequence[str],
+    labels: float | None = None,
+    *,
+    private: bool = False,
 ) -> Defaults:
     """What is stated, and where nothing is a single release that no label touches, or of labels drawn at an epsilon."""
     release = "once" if estimator.release is None else estimator.release
@@ -157,11 +172,12 @@ def _released_once(
         bottom |= {name: grade_bottom(labels) for name in names if name != active}
     bottom |= {name: {"kind": "linear", "width": sketch_width(summaries[name], "")} for name in sketched}
     by_default = {name: sketch_section(summaries[name], "", None) for name in sketched}
-    by_default |= {name: {"kind": "grade"} for name in once if labels is not None}
+    by_default |= {name: grade_fit(private=private) for name in once if labels is not None}
     top = {"kind": "auto"} if all_once and estimator.top is None else estimator.top
     numbers = {name: number_section(summary, steps_on_all_rows=False) for name, summary in summaries.items()}
     for name in sketched:
         numbers[name]["scale"] = "robust"
+    numbers |= {name: {**PRIVATE_NUMBERS} for name in once if private}
     encoded = {name: {"numbers": section} for name, section in numbers.items() if section}
     return Defaults(release, protections, bottom, top, encoded | {**features}, by_default | {**fits})
 

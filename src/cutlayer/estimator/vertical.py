@@ -37,9 +37,9 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
         columns: Columns of each party, where `X` is one DataFrame or array: lists of names or numbers, slices, and
             `rest` for the columns of no other party. scikit-learn's own tools (`cross_val_score`, `GridSearchCV`,
             `Pipeline`, `CalibratedClassifierCV`) pass one table. `None` where `X` has a table for each party.
-        protect: What `cutlayer init --protect` takes: `labels`, `columns`, `both`, `nothing`, or `auto`, which is
-            `both` where the rows suffice and else `labels`. It is for a fit without `release`, `protections` and
-            `bottom`, which say the same in full; beside these, or beside `bottom_fit`, `auto` decides nothing.
+        protect: What `cutlayer init --protect` takes: `labels`, `columns`, `both`, `proof`, `nothing`, or `auto`,
+            which is `both` where the rows suffice and else `labels`. It is for a fit without `release`, `protections`
+            and `bottom`, which say the same in full; beside these, or beside `bottom_fit`, `auto` decides nothing.
         bottom: Bottom models as in a job file, for instance `{"kind": "mlp", "hidden": [64, 32]}`; it needs a word on
             `release`, which says what trains them. `None` is a grade, or a sketch of the columns, of a party that
             releases once, and otherwise the model of a job.

@@ -34,6 +34,7 @@ from cutlayer.jobs.found_tables import MAX_CLASSES, TableSummary, plain_name
 from cutlayer.jobs.grades_choice import GradesChoice, choose_grades
 from cutlayer.jobs.private_part import (
     Terms,
+    column_terms,
     features_section,
     grade_bottom,
     model_columns,
@@ -43,7 +44,7 @@ from cutlayer.jobs.private_part import (
     table_section,
 )
 
-Protected = Literal["auto", "labels", "columns", "both", "nothing"]
+Protected = Literal["auto", "labels", "columns", "both", "proof", "nothing"]
 
 CLASS_NAMES = re.compile(
     r"(^|_)(class|category|type|kind|group|species|segment|code|id)(es|s)?($|_)|[a-z](Id|ID|Code)$", re.I
@@ -221,7 +222,7 @@ def _id_tables(job: FirstJob) -> dict[str, PartyTable]:
 
 def releases_once(job: FirstJob) -> bool:
     """Whether the partners release each row once, which protects the labels."""
-    return job.protect in ("labels", "both")
+    return job.protect in ("labels", "both", "proof")
 
 
 def label_of(job: FirstJob) -> ColumnProfile:
@@ -377,7 +378,7 @@ def files_of(job: FirstJob, folder: Path) -> dict[str, dict[str, Any]]:
         raise ConfigError.expected("a name of its own for each party", f"{', '.join(names)}{stated}", "rename a table")
     if job.apart and "job" in names:
         raise ConfigError.expected("other names than job, whose private file were job.yaml", "job", "rename it")
-    labels = grades_of(job).epsilon if job.protect == "both" else None
+    labels = grades_of(job).epsilon if job.protect in ("both", "proof") else None
     private = dict(zip(tables.values(), _private(job, folder, labels), strict=True))
     shared: dict[str, Any] = {"name": plain_name(folder.resolve().name) or "job", "task": task_of(job), "parties": {}}
     if job.rows == "all":
@@ -443,7 +444,7 @@ def _private(job: FirstJob, folder: Path, labels: float | None) -> Iterator[dict
                 raise ConfigError.expected(f"a column {name!r} in {table.path.name}", ", ".join(table.columns))
     yield _owner(job, folder, labels)
     release: Literal["sketch", "grade"] | None = None if not once else "sketch" if labels is None else "grade"
-    terms = Terms(release, kind_of(job), job.rows == "all", job.protect in ("columns", "both"))
+    terms = Terms(release, kind_of(job), job.rows == "all", *column_terms(job.protect))
     for table in job.partners:
         yield partner_section(table, keys[table.path.name], _ids(job, table), folder, terms)
 

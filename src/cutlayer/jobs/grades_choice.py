@@ -17,12 +17,12 @@ class GradesChoice(NamedTuple):
     """Whether partners release grades.
 
     Attributes:
-        protect: What is protected: `both` or `labels`.
+        protect: What is protected: `labels`, `both`, or both by a `proof`.
         epsilon: Epsilon of the labels; `None` where partners release their columns.
         reason: Why they do; empty where they release grades.
     """
 
-    protect: Literal["both", "labels"]
+    protect: Literal["labels", "both", "proof"]
     epsilon: float | None = None
     reason: str = ""
 
@@ -30,7 +30,8 @@ class GradesChoice(NamedTuple):
     def sentence(self) -> str:
         """What is protected and how, and what is revealed."""
         if self.epsilon is not None:
-            return "labels, which are drawn, and columns, of which a partner releases a drawn grade of each row"
+            model = "; its model is private too" * (self.protect == "proof")
+            return f"labels, which are drawn, and columns, of which a partner releases a drawn grade of each row{model}"
         if self.protect == "labels":
             return f"labels alone ({self.reason}). A partner releases its columns, which can be read from it"
         how = f"labels, and columns by noise instead of grades ({self.reason})"
@@ -42,19 +43,21 @@ def choose_grades(
 ) -> GradesChoice:
     """What is protected: labels and columns by grades, if they lose next to nothing; else labels alone.
 
-    The label epsilon is the least of `LABEL_EPSILONS` at which the drawn labels are worth enough rows. Where `both` was
-    asked for it is the largest, if they are worth any there. Labels that are numbers need a range, which is public and
-    so not in the tables.
+    The label epsilon is the least of `LABEL_EPSILONS` at which the drawn labels are worth enough rows. Where `both` or
+    `proof` was asked for it is the largest, if they are worth any there. Labels that are numbers need a range, which is
+    public and so not in the tables.
 
     Args:
         task: The task, as a job names it.
         counts: Number of rows of each class.
         rows: Number of training rows.
-        protect: `both`, or `auto` for what is best.
+        protect: `both`, `proof` for grades of private models, or `auto` for what is best.
         refused: Another reason why there are no grades.
     """
-    asked = protect == "both"
+    asked = protect in ("both", "proof")
     without: Literal["both", "labels"] = "both" if asked else "labels"
+    if protect == "proof" and task == "multiclass":
+        refused = refused or "a private model is of two classes"
     if task in NUMBERS:
         refused = refused or "grades of numbers need a range that partners may know: see docs/how-to/grades.md"
     if refused:
@@ -66,4 +69,4 @@ def choose_grades(
     chosen = last if enough is None and asked and worth[last] >= FEW else enough
     if chosen is None:
         return GradesChoice(without, None, "so few drawn labels cost accuracy")
-    return GradesChoice("both", chosen)
+    return GradesChoice("proof" if protect == "proof" else "both", chosen)

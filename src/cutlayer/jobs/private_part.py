@@ -20,6 +20,10 @@ the owner's columns alone, of which networks use skewed numbers as well as trees
 docs/how-to/all-rows.md."""
 COLUMN_EPSILON = 8.0
 """Epsilon of a partner's rows, where its columns are protected."""
+FIT_EPSILON = 2.0
+"""Epsilon of the model of a partner's grades, where it is private."""
+PRIVATE_NUMBERS = {"scale": "none", "missing": "zero"}
+"""How a private model has numbers encoded: by nothing that a row decides on."""
 
 
 class Terms(NamedTuple):
@@ -30,6 +34,7 @@ class Terms(NamedTuple):
         task: Kind of the task.
         all_rows: Whether the run is on all rows of the owner.
         protects_columns: Whether it protects its columns by noise.
+        fits_privately: Whether the model of its grades is private.
         width: Columns of its sketch, where the job states them; `None` for as many as its table has.
     """
 
@@ -37,18 +42,30 @@ class Terms(NamedTuple):
     task: TaskKind
     all_rows: bool = False
     protects_columns: bool = False
+    fits_privately: bool = False
     width: int | None = None
 
     @classmethod
-    def of(cls, job: Job, name: str, *, protects_columns: bool) -> Terms:
-        """The terms of a shared job for one of its passive parties."""
+    def of(cls, job: Job, name: str, protect: str) -> Terms:
+        """The terms of a shared job for one of its passive parties, which protects what a word says."""
         bottom = job.bottom_of(name)
         once = job.train.release_of(name) == "once"
         kinds: dict[object, Literal["sketch", "grade"]] = {"linear": "sketch", "grade": "grade"}
         release = kinds.get(bottom["kind"]) if once else None
         # A grade is drawn, so its epsilon is stated whatever the partner wants to protect besides.
-        protects = protects_columns or release == "grade"
-        return cls(release, job.task, job.rows == "all", protects, bottom.get("width"))
+        protects, privately = column_terms(protect)
+        protects = protects or release == "grade"
+        return cls(release, job.task, job.rows == "all", protects, privately, bottom.get("width"))
+
+
+def column_terms(protect: str) -> tuple[bool, bool]:
+    """Whether a word of `init --protect` protects columns, and whether grades are then of private models."""
+    return protect in ("columns", "both", "proof"), protect == "proof"
+
+
+def grade_fit(*, private: bool) -> dict[str, Any]:
+    """The fit of a partner that grades rows, as a section."""
+    return {"kind": "grade", **({"epsilon": FIT_EPSILON} if private else {})}
 
 
 def model_columns(table: TableSummary, reserved: Collection[str | None]) -> tuple[str, ...]:
@@ -168,7 +185,8 @@ def partner_section(table: TableSummary, key: str, ids: object, folder: Path, te
         section["fit"] = sketch_section(table, key, terms.width)
         numbers["scale"] = "robust"  # bounded: the release as a whole has a mean square of 1
     elif terms.release == "grade":
-        section["fit"] = {"kind": "grade"}
+        section["fit"] = grade_fit(private=terms.fits_privately)
+        numbers = {**PRIVATE_NUMBERS} if terms.fits_privately else numbers
     if terms.protects_columns:
         section |= column_protection(terms.task, terms.release)
     return section | features_section(table, {key}, numbers)

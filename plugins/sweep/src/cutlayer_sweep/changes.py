@@ -14,7 +14,8 @@ from cutlayer.config.party import LABEL_FREE
 from cutlayer.config.phases import grades_rows
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.further_labels import of_first_label
-from cutlayer.jobs.private_part import grade_bottom
+from cutlayer.jobs.private_part import PRIVATE_NUMBERS, grade_bottom, grade_fit
+from cutlayer.models.bottom_fits import private_fit
 from cutlayer.protections import REGISTRY
 from cutlayer.protections.contract.base import Asset
 
@@ -68,7 +69,7 @@ class JobChanges:
         """The job with the protections of `init --protect` in place of its own; where they are its own, as it is.
 
         Args:
-            what: `labels`, `columns`, `both` or `nothing`.
+            what: `labels`, `columns`, `both`, `proof` or `nothing`.
 
         Raises:
             ConfigError: It is trained by steps, and the task is not, or a partner's row is in many batches.
@@ -80,12 +81,15 @@ class JobChanges:
             raise ConfigError.expected(f"labels or both with {of}", what, remedy)
         base, changes = self.base, [*self.without_defence()]
         kinds = {(base.parties[name].fit or {}).get("kind") for name in base.passives}
+        private = {private_fit(base.parties[name].fit) is not None for name in base.passives} == {True}
         label = (base.parties[base.active].privacy.get("label_dp") or {}).get("eps", 1.0)
         if what == "labels":
             is_so = kinds == {"sketch"} and LABEL_FREE in base.parties[base.active].privacy
             changes = [*self.without_column_protections()] if is_so else [*changes, *self.label_free(WIDTHS[-1])]
         elif what == "both":
-            changes = [] if kinds == {"grade"} else [*changes, *self.graded(label, GRADES[0])]
+            changes = [] if kinds == {"grade"} and not private else [*changes, *self.graded(label, GRADES[0])]
+        elif what == "proof":
+            changes = [] if private else [*changes, *self.graded(label, GRADES[0], private=True)]
         elif what == "columns":
             changes += self.with_noise(EPSILONS[-1])
         return self.job(changes).uncompared()
@@ -138,11 +142,13 @@ class JobChanges:
         for name in self.base.passives:
             yield ("parties", name, "privacy", "dp_embedding"), {"clip": 1.0, "epsilon": epsilon, "delta": DELTA}
 
-    def graded(self, label: float, epsilon: float) -> Iterator[Change]:
+    def graded(self, label: float, epsilon: float, *, private: bool = False) -> Iterator[Change]:
         """Changes to a single release of one drawn grade a row, of a model of drawn labels, as `init` writes it."""
         yield ("parties", self.base.active, "privacy", "label_dp"), {"eps": label}
         for name in self.base.passives:
-            yield ("parties", name, "fit"), {"kind": "grade"}
+            yield ("parties", name, "fit"), grade_fit(private=private)
+            if private:
+                yield ("parties", name, "features", "numbers"), {**PRIVATE_NUMBERS}
             yield ("parties", name, "privacy", "grade_dp"), {"epsilon": epsilon}
         yield from self._once(grade_bottom(label))
 

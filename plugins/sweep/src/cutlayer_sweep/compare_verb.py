@@ -33,8 +33,8 @@ def compare(
     The same command continues; with more seeds or settings it trains what is new.
 
     Args:
-        protect: labels, columns, both or nothing, as `init` writes them; 'as configured', an alternative of the job; or
-            protections: "label_dp eps=1 + max_norm".
+        protect: labels, columns, both, proof or nothing, as `init` writes them; 'as configured', an alternative of the
+            job; or protections: "label_dp eps=1 + max_norm".
         seeds: Number of seeds, from that of the job upwards.
         leak: Messages whose leak is compared.
         out: The folder to create or continue; default: runs/NAME-compare next to NAME.yaml.
