@@ -220,7 +220,7 @@ def test_the_estimator_trains_on_grades(kind: str) -> None:
         release="once",
         stratify=False,
         protections={
-            "bank": [LabelDPConfig(eps=4.0, **({"range": (-5.0, 5.0)} if numbers else {}))],
+            "bank": [LabelDPConfig(eps=4.0, **({"range": (-10.0, 10.0)} if numbers else {}))],
             "telco": [GradeDPConfig(epsilon=8.0)],
         },
         key=bytes(range(32)),
