@@ -35,11 +35,9 @@ MIN_STEPS = 15
 """Steps of boosting below which only a linear model is left: of more than 40 classes drawn labels are mostly noise."""
 JUDGED_FOLDS = 2
 """Number of folds after which a candidate without a weight is left out; one of labels of `MANY` rows."""
-AT_ONCE = 2
-"""Number of fits at a time, each in a thread of its own: threads that share a fit wait for each other."""
-BINNED_CELLS = 2**20
-"""Number of rows times columns above which all fits of boosting share one division of the columns into bins: for each
-fit anew it takes a third of the time, and most of the memory."""
+AT_ONCE, AT_ONCE_CELLS = 2, 2**20
+"""Number of fits at a time, each in a thread of its own, of so many rows times columns at most: of more, one at a time
+needs less memory, and takes all cores. On few rows threads that share a fit wait for each other for most of it."""
 MAX_CELLS = 2**25
 """Maximum number of rows times columns that models are fitted to: of more rows, some are drawn."""
 FOLDS, FEW_FOLDS = 5, 3
@@ -287,18 +285,14 @@ def _fitted(
         transition: Transition of the labels; `None` of numbers.
         seed: Seed of the fits.
     """
-    from cutlayer.models.top_estimators.bins import binned
     from cutlayer.models.top_estimators.choice import fit_part, weights_of
     from cutlayer.models.top_estimators.head import Head
 
-    def fits_of(tasks: int) -> Sequence[FitPart]:
-        threads = max(1, equal_threads() // max(1, min(AT_ONCE, tasks)))
-        return _fits(settings, len(rows), rows.classes, threads, are_many=part is not None)
-
-    fits, cells = fits_of(AT_ONCE), len(rows) * (rows.codes.shape[1] + rows.numbers.shape[1])
-    if cells > BINNED_CELLS and any(isinstance(fit, partial) for fit in fits):  # of boosting
-        rows = binned(rows, seed)
-        give_back_memory()
+    at_once = AT_ONCE if len(rows) * (rows.codes.shape[1] + rows.numbers.shape[1]) <= AT_ONCE_CELLS else 1
+    shared, fits = (
+        _fits(settings, len(rows), rows.classes, max(1, equal_threads() // each), are_many=part is not None)
+        for each in (AT_ONCE, at_once)
+    )
     held_out = np.zeros((len(fits), len(rows), max(rows.classes, 1)))
     fitted: list[dict[int, FittedPart]] = [{} for _ in range(count)]
 
@@ -310,18 +304,15 @@ def _fitted(
         if len(out):
             held_out[at, out] = fitted[fold][at].predicted(rows.take(out))
 
-    chosen = [*range(len(fits))] if part is None else _chosen(fits, rows, folds, part, seed)
+    chosen = [*range(len(fits))] if part is None else _chosen(shared, rows, folds, part, seed)
     weights, begun = np.zeros(0), 0
     for end in (min(JUDGED_FOLDS if part is None else 1, count), count):
-        tasks = [(fold, at) for fold in range(begun, end) for at in chosen]
-        fits = fits_of(len(tasks))
-        in_threads(fit, tasks, AT_ONCE)
+        in_threads(fit, [(fold, at) for fold in range(begun, end) for at in chosen], at_once)
         scored = np.flatnonzero(folds < end)
         if end > begun and len(scored):
             weights = weights_of([held_out[at, scored] for at in chosen], rows.targets_of(scored))
             chosen, weights = [at for at, weight in zip(chosen, weights, strict=True) if weight], weights[weights > 0]
         begun = end
-    give_back_memory()
     heads = [Head.of([parts[at] for at in chosen], weights, transition) for parts in fitted]
     return heads, heads[0].mixed([torch.from_numpy(held_out[at]) for at in chosen])
 

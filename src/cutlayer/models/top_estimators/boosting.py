@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import NamedTuple
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -53,59 +51,29 @@ def fit_boosting(
     # An import of a second, for training alone.
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
-    bins = rows.bins
-    layout = Layout.of(rows) if bins is None else bins.layout
-    columns = layout.columns(rows) if bins is None else bins.columns
+    ranks = [
+        frequency_ranks(column, cardinality, MAX_CATEGORIES)
+        for column, cardinality in zip(rows.codes.T, rows.cardinalities, strict=True)
+    ]
+    count, runs = len(ranks), nested_runs(rows.numbers)
+    columns = np.empty((len(rows), count + len(runs)))
+    for index, (rank, most) in enumerate(ranks):
+        ranked = rank[rows.codes[:, index]]
+        columns[:, index] = np.where(ranked == most, np.nan, ranked)
+    for index, run in enumerate(runs, count):
+        columns[:, index] = rows.numbers[:, run[0]] if len(run) == 1 else rows.numbers[:, run].sum(axis=1)
     # On the log link larger trees have less loss already on 5,000 rows: docs/how-to/tasks.md.
     most = 31 if rows.power is not None and len(rows) >= _LEAVES[0][0] else leaves(len(rows))
     settings = {"max_leaf_nodes": most} if settings is None else settings
     kind = HistGradientBoostingClassifier if rows.classes else HistGradientBoostingRegressor
     if rows.power is not None:  # the library has no loss of a power between, whose mean that of Poisson estimates too
         settings = {**settings, "loss": "gamma" if rows.power == 2 else "poisson"}
-    model = kind(categorical_features=layout.categorical, random_state=seed, **settings)
-    if bins is not None:
-        bins.hand_to(model)
+    categorical = np.arange(columns.shape[1]) < count
+    model = kind(categorical_features=categorical if count else None, random_state=seed, **settings)
     threads = threads or equal_threads() if len(rows) >= MANY_ROWS or columns.size >= MANY_CELLS else 1
     with library_threads(threads, "openmp"):  # the result does not depend on it
         model.fit(columns, rows.targets, sample_weight=rows.weights)
-    if bins is not None and not bins.were_taken(model):  # by another version of the library
-        return fit_boosting(replace(rows, bins=None), seed, settings, threads)
-    return TreeEnsemble.of(model, layout.ranks, rows.numbers.shape[1], rows.classes, layout.runs)
-
-
-class Layout(NamedTuple):
-    """Which columns boosting reads: ranks of categories, then numbers.
-
-    Attributes:
-        ranks: Of each categorical column, what `frequency_ranks` returns.
-        runs: Numbers that are one column, from `nested_runs`.
-    """
-
-    ranks: Sequence[tuple[npt.NDArray[np.int64], int]]
-    runs: Sequence[range]
-
-    @classmethod
-    def of(cls, rows: FitRows) -> Layout:
-        """That of some training rows."""
-        each = zip(rows.codes.T, rows.cardinalities, strict=True)
-        ranks = [frequency_ranks(column, cardinality, MAX_CATEGORIES) for column, cardinality in each]
-        return cls(ranks, nested_runs(rows.numbers))
-
-    @property
-    def categorical(self) -> npt.NDArray[np.bool_] | None:
-        """Whether each column is one of categories, (columns,); `None` where none is."""
-        return np.arange(len(self.ranks) + len(self.runs)) < len(self.ranks) if self.ranks else None
-
-    def columns(self, rows: FitRows) -> npt.NDArray[np.float64]:
-        """The columns of rows, (n, columns), NaN where a value is missing."""
-        count = len(self.ranks)
-        columns = np.empty((len(rows), count + len(self.runs)))
-        for index, (rank, most) in enumerate(self.ranks):
-            ranked = rank[rows.codes[:, index]]
-            columns[:, index] = np.where(ranked == most, np.nan, ranked)
-        for index, run in enumerate(self.runs, count):
-            columns[:, index] = rows.numbers[:, run[0]] if len(run) == 1 else rows.numbers[:, run].sum(axis=1)
-        return columns
+    return TreeEnsemble.of(model, ranks, rows.numbers.shape[1], rows.classes, runs)
 
 
 def nested_runs(numbers: npt.NDArray[np.float32]) -> list[range]:

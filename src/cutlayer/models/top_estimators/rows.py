@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from inspect import get_annotations
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias, cast
+from typing import Annotated, Any, ClassVar, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from cutlayer.workers import in_threads
-
-if TYPE_CHECKING:
-    from cutlayer.models.top_estimators.bins import Bins
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Integers: TypeAlias = npt.NDArray[np.int64]
@@ -42,7 +39,6 @@ class FitRows:
         classes: Number of classes; 0 for a regression.
         weights: Weights of the rows, float64 (n,), of mean about 1; `None` where all weigh the same.
         power: Power of the mean that the variance follows, of targets on the log link; `None` for squared errors.
-        bins: The columns in bins, which boosting of these rows, or of part of them, takes; `None` where it has its own.
     """
 
     codes: Integers
@@ -52,7 +48,6 @@ class FitRows:
     classes: int
     weights: Floats | None = None
     power: float | None = None
-    bins: Bins | None = None
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -71,14 +66,14 @@ class FitRows:
 
     def targets_of(self, rows: Integers) -> FitRows:
         """Some of the rows without their columns."""
-        return replace(self, codes=self.codes[:, :0], numbers=self.numbers[:, :0], bins=None).take(rows)
+        return replace(self, codes=self.codes[:, :0], numbers=self.numbers[:, :0]).take(rows)
 
     def take(self, rows: Integers) -> FitRows:
         """Some of the rows."""
         weights = None if self.weights is None else self.weights[rows]
-        bins = None if self.bins is None else self.bins.take(rows)
-        codes, numbers, targets = self.codes[rows], self.numbers[rows], self.targets[rows]
-        return replace(self, codes=codes, numbers=numbers, targets=targets, weights=weights, bins=bins)
+        return replace(
+            self, codes=self.codes[rows], numbers=self.numbers[rows], targets=self.targets[rows], weights=weights
+        )
 
 
 class FittedPart(nn.Module, ABC):
