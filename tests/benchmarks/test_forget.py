@@ -6,7 +6,7 @@ from benchmarks import forget
 
 
 def test_forgotten_rows_are_found_before_and_not_after() -> None:
-    found = forget.members(400, 0)
+    found = forget.members(1_000, 0)
     assert found["forgotten rows, before"] > 0.55
     assert abs(found["forgotten rows, after"] - 0.5) < 0.15
     assert found["staying rows, after"] > 0.55
