@@ -126,6 +126,29 @@ def test_the_words_of_init_are_settings_of_any_job(place, trained, configured):
     assert not any(each.privacy for each in (columns.parties["bank"], *nothing.parties.values()))
 
 
+def test_a_private_fit_leaves_no_numbers_without_a_scale(place, trained):
+    private = {"kind": "grade", "epsilon": 4.0}, {"numbers": {"scale": "none", "missing": "zero"}}
+    given = dict(zip(("parties.telco.fit", "parties.telco.features"), private, strict=True))
+    given |= {
+        "parties.bank.privacy": {"label_dp": {"eps": 2.0}},
+        "parties.telco.privacy": {"grade_dp": {"epsilon": 4.0}},
+        "model.bottom": {"bank": {"kind": "auto"}, "telco": {"kind": "grade"}},
+        "model.top": {"kind": "linear"},
+        "train": {"release": "once"},
+    }
+    place.change(given)
+    assert compared(place, "proof", "both", "labels", "nothing", seeds=1).code == 0
+    proof, *others = trained
+    assert proof.parties["telco"].fit == private[0]
+    assert [job.parties["telco"].features.numbers.scale for job in trained] == [
+        "none",
+        "standard",
+        "robust",
+        "standard",
+    ]
+    assert not any("epsilon" in (job.parties["telco"].fit or {}) for job in others)
+
+
 def test_differences_are_paired_and_judged(place, trained):
     document = compared(place, "none", "max_norm", "iso_noise ratio=4.0", options=("--json",)).document()
     found = {(each["setting"], each["other"], each["quantity"]): each for each in document["differences"]}

@@ -141,12 +141,19 @@ def test_a_proof_is_of_grades_by_a_private_model(place, folder, as_partner):
         partner = load_private_part(folder / "telco.yaml")
     else:
         asked, partner = (folder / "job.yaml",), load_job(folder / "job.yaml").parties["telco"]
+        assert load_job(folder / "job.yaml").compare == ("alone",), (
+            "a network learns little from numbers without a scale"
+        )
     assert partner.fit == {"kind": "grade", "epsilon": 2.0}
     assert partner.privacy == {"grade_dp": {"epsilon": 8.0}}
     printed = " ".join(place.call("check", *asked).out.split())
     assert "the features of telco, towards bank: epsilon 10 at delta 1e-05 per row" in printed
     assert "has no bound" not in printed
     if not as_partner:
+        text = (folder / "job.yaml").read_text()
+        (folder / "job.yaml").write_text(text.replace("compare: [alone]", "compare: [undefended]"))
+        printed = " ".join(place.call("check", folder / "job.yaml").out.split())
+        assert "undefended trains a network by the numbers of telco as they are" in printed
         several = place.call("init", folder, "--protect", "proof", "--task", "multiclass", "--yes", "--overwrite")
         assert "columns by noise instead of grades (a private model is of two classes)" in several.out
 

@@ -153,6 +153,13 @@ def cautions_of(
             "what trees reach, which may be better by more than 0.01"
         )
     yield from _of_drawn_labels(job, drawn)
+    private = [name for name in job.passives if private_fit(job.parties[name].fit) is not None]
+    unscaled = [name for name in private if job.parties[name].features.numbers.scale == "none"]
+    if "undefended" in job.compare and unscaled:
+        yield (
+            f"compare: undefended trains a network by the numbers of {', '.join(unscaled)} as they are, without a "
+            "scale, which predicts less than it could: leave it out, or compare with --protect nothing"
+        )
     yield from of_columns(job, columns)
     yield from _of_ledger(ledger, training)
 

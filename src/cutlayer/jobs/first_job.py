@@ -399,6 +399,7 @@ def files_of(job: FirstJob, folder: Path) -> dict[str, dict[str, Any]]:
     # Where nobody else has a row, the undefended baseline, which is trained by steps, reads own columns alone.
     trains_by_steps = job.rows == "common" or job.has_features
     trains_by_steps = trains_by_steps and task_of(job) not in TARGETS and not job.referring
+    trains_by_steps = trains_by_steps and (job.protect != "proof" or labels is None)  # nor by numbers without a scale
     compare = [*(["undefended"] if trains_by_steps else []), *(["alone"] if job.has_features else [])]
     if compare:
         shared["compare"] = compare

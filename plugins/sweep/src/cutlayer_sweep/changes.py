@@ -112,6 +112,8 @@ class JobChanges:
             yield ("parties", self.base.active, "privacy", key), REMOVED
         for name in self.base.passives:
             yield ("parties", name, "fit"), REMOVED
+            if self._numbers(name) == PRIVATE_NUMBERS:
+                yield ("parties", name, "features", "numbers"), REMOVED  # other models need a scale
             if grades_rows(self.base, name):  # no gradient trains a grade
                 yield ("parties", name, "privacy", "grade_dp"), REMOVED
                 yield ("model", "bottom", name), dict(BOTTOM)
@@ -120,6 +122,10 @@ class JobChanges:
         if self.base.fits_top:  # by no gradient
             yield ("model", "top"), REMOVED
             yield ("parties", self.base.active, "coverage"), REMOVED
+
+    def _numbers(self, name: str) -> Mapping[str, Any]:
+        """How the file has a party's numbers encoded."""
+        return (self.raw["parties"][name].get("features") or {}).get("numbers") or {}
 
     def label_free(self, width: int, *, intervals: bool = False) -> Iterator[Change]:
         """Changes to a single release of a sketch, of which no message depends on a label, and to the best model of it.
@@ -133,7 +139,7 @@ class JobChanges:
             yield ("parties", name, "fit"), {"kind": "sketch", **({"numbers": False} if intervals else {})}
             if intervals:
                 yield ("parties", name, "features", "numbers"), {"quantiles": INTERVALS}
-            elif not self.raw["parties"][name].get("features", {}).get("numbers"):
+            elif self._numbers(name) in ({}, PRIVATE_NUMBERS):
                 yield ("parties", name, "features", "numbers"), {"scale": "robust"}
         yield from self._once({"kind": "linear", "width": width})
 
