@@ -77,7 +77,7 @@ def init(
     """
     from cutlayer.cli.first_files import write_first, write_partner
     from cutlayer.cli.questions import first_answers, partner_names, second_column, task_kind
-    from cutlayer.config.names import AUTO
+    from cutlayer.config.names import AUTO, BY_GRADES
     from cutlayer.jobs.first_job import check_further_labels, grades_of
     from cutlayer.jobs.found_tables import find_tables
     from cutlayer.jobs.private_part import model_columns
@@ -107,7 +107,7 @@ def init(
     predictions = sorted(path.name for path in folder.iterdir() if path.name not in named and is_predictions(path))
     lines += [f"left out: {file}, which holds predictions of a run" for file in predictions]
     check_further_labels(job, None if task is None else job.task)
-    if job.protect in (AUTO, "both", "proof"):
+    if job.protect in (AUTO, *BY_GRADES):
         grades = grades_of(job)
         job = replace(job, protect=grades.protect)
         several = "; each label by draws and grades of its own, whose costs add up" * bool(job.further_labels)

@@ -153,8 +153,11 @@ def cautions_of(
             "what trees reach, which may be better by more than 0.01"
         )
     yield from _of_drawn_labels(job, drawn)
-    private = [name for name in job.passives if private_fit(job.parties[name].fit) is not None]
-    unscaled = [name for name in private if job.parties[name].features.numbers.scale == "none"]
+    unscaled = [
+        name
+        for name in job.passives
+        if job.parties[name].features.numbers.scale == "none" and private_fit(job.parties[name].fit) is not None
+    ]
     if "undefended" in job.compare and unscaled:
         yield (
             f"compare: undefended trains a network by the numbers of {', '.join(unscaled)} as they are, without a "

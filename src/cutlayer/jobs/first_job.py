@@ -19,6 +19,7 @@ from cutlayer.alignment.local_tables import all_positions
 from cutlayer.config import FeaturesConfig, IdConfig, Job, SplitConfig, near_miss
 from cutlayer.config.base import validated
 from cutlayer.config.job import TaskKind
+from cutlayer.config.names import BY_GRADES
 from cutlayer.config.party import PrivatePart
 from cutlayer.config.target import NUMBERS, SECONDS, TARGETS, Target
 from cutlayer.data.align import intersect
@@ -222,7 +223,7 @@ def _id_tables(job: FirstJob) -> dict[str, PartyTable]:
 
 def releases_once(job: FirstJob) -> bool:
     """Whether the partners release each row once, which protects the labels."""
-    return job.protect in ("labels", "both", "proof")
+    return job.protect in ("labels", *BY_GRADES)
 
 
 def label_of(job: FirstJob) -> ColumnProfile:
@@ -378,7 +379,7 @@ def files_of(job: FirstJob, folder: Path) -> dict[str, dict[str, Any]]:
         raise ConfigError.expected("a name of its own for each party", f"{', '.join(names)}{stated}", "rename a table")
     if job.apart and "job" in names:
         raise ConfigError.expected("other names than job, whose private file were job.yaml", "job", "rename it")
-    labels = grades_of(job).epsilon if job.protect in ("both", "proof") else None
+    labels = grades_of(job).epsilon if job.protect in BY_GRADES else None
     private = dict(zip(tables.values(), _private(job, folder, labels), strict=True))
     shared: dict[str, Any] = {"name": plain_name(folder.resolve().name) or "job", "task": task_of(job), "parties": {}}
     if job.rows == "all":

@@ -38,7 +38,7 @@ SOON = timedelta(days=14)
 """Time before its end at which a certificate is pointed out."""
 
 DECLINE = 2.0
-"""Seconds within which the active party is told that this one has ended, if it listens at all."""
+"""Timeout, in seconds, of the greeting by which a passive party reports that it has ended."""
 
 Notify = Callable[[str], None]
 
@@ -209,7 +209,7 @@ def connected(job: Job, name: str, options: LinkOptions) -> Iterator[Links]:
 
 @contextmanager
 def declining(job: Job, name: str, options: LinkOptions) -> Iterator[None]:
-    """What a passive party does before it connects: if it fails, the active one learns that, and no more.
+    """Report to the active party that this passive one failed before it connected; the reason is not sent.
 
     Args:
         job: The job.
@@ -220,13 +220,13 @@ def declining(job: Job, name: str, options: LinkOptions) -> Iterator[None]:
         yield
     except CutlayerError:
         if name != job.active and not options.releases:
-            with suppress(CutlayerError), make_client(job, name, replace(options, notify=_unsaid)) as client:
+            with suppress(CutlayerError), make_client(job, name, replace(options, notify=_ignore)) as client:
                 client.greet(DECLINE, **{ENDED: "yes"})
         raise
 
 
-def _unsaid(_: str) -> None:
-    """Why nobody can be told is no news beside the failure itself."""
+def _ignore(_: str) -> None:
+    """Discard a message: that the active party does not answer adds nothing to the failure itself."""
 
 
 def trail_folder(private: PrivateFile, name: str, folder: Path) -> Path:

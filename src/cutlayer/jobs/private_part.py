@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from cutlayer.attacks import column_attacks
 from cutlayer.config.job import Job, TaskKind
+from cutlayer.config.names import BY_GRADES
 from cutlayer.config.table import expand
 from cutlayer.errors import DataError
 from cutlayer.jobs.found_tables import TableSummary
@@ -60,7 +61,7 @@ class Terms(NamedTuple):
 
 def column_terms(protect: str) -> tuple[bool, bool]:
     """Whether a word of `init --protect` protects columns, and whether grades are then of private models."""
-    return protect in ("columns", "both", "proof"), protect == "proof"
+    return protect in ("columns", *BY_GRADES), protect == "proof"
 
 
 def grade_fit(*, private: bool) -> dict[str, Any]:

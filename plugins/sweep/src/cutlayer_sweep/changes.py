@@ -81,7 +81,7 @@ class JobChanges:
             raise ConfigError.expected(f"labels or both with {of}", what, remedy)
         base, changes = self.base, [*self.without_defence()]
         kinds = {(base.parties[name].fit or {}).get("kind") for name in base.passives}
-        private = {private_fit(base.parties[name].fit) is not None for name in base.passives} == {True}
+        private = all(private_fit(base.parties[name].fit) is not None for name in base.passives)
         label = (base.parties[base.active].privacy.get("label_dp") or {}).get("eps", 1.0)
         if what == "labels":
             is_so = kinds == {"sketch"} and LABEL_FREE in base.parties[base.active].privacy
