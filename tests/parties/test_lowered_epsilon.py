@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,16 +14,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from cutlayer.accounting import RandomizedGrade
+from cutlayer.accounting import Account, RandomizedGrade, ReleasePlan
 from cutlayer.audit.guarantees import check_guarantees
-from cutlayer.config import Job, validated
+from cutlayer.config import BudgetConfig, Job, validated
+from cutlayer.data.carried import Carried, CarriedAttribute, Lowered
+from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import BudgetExceeded, CheckpointError, ConfigError, ProtocolError
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.kernels.noise.score_bands import bands_for, channel
 from cutlayer.kernels.rows.grade_columns import grades_of_columns
-from cutlayer.parties.carried_limits import default_limit
-from cutlayer.parties.grade_memory import GradeMemory
+from cutlayer.parties import grading
+from cutlayer.parties.carried_limits import default_limit, exceeded
+from cutlayer.parties.grade_memory import GradeMemory, Rows
 from cutlayer.parties.session.evidence import stated_evidence
 from cutlayer.protections.grade_dp import GradeDP, GradeDPConfig
 from cutlayer.report.carried import carried_section
@@ -57,9 +61,6 @@ def released(folder: Path) -> Tensor:
 
 def before_the_draw(world: World, folder: Path) -> np.ndarray:
     """Grades of the rows of a release before they were drawn, in its order, as the memory has them."""
-    from cutlayer.data.party_data import PartyTable
-    from cutlayer.parties.grade_memory import Rows
-
     ids = PartyTable(TELCO, GIVEN[TELCO], "id").graded(kept(folder, "released")["ids"].numpy())
     found, _ = memory_of(world).others("", Rows(ids))
     return found[-1].grades
@@ -149,13 +150,24 @@ def test_a_run_that_is_begun_again_draws_no_row_at_another_epsilon(tmp_path: Pat
     assert [*memory_of(world).epsilons(job.digest()).values()] == [epsilon]
 
 
+def test_a_whole_run_has_the_epsilon_of_its_pilot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of the pilot are among those of the run."""
+    world, job = World(tmp_path), made({"a": 0.7})
+    pilot = world.run(job, GIVEN, pilot=100)
+    epsilon, some = found_in(pilot).epsilon, kept(pilot, "released")["released"]
+    monkeypatch.setattr(grading, "exceeded", lambda *_: None)
+    whole = world.run(job, GIVEN)
+    assert found_in(whole).epsilon == epsilon
+    there = ~some.isnan().any(dim=1)
+    assert 50 < int(there.sum()) < 200
+    assert torch.equal(grades_of_columns(some[there]), released(whole)[there])
+
+
 @pytest.mark.parametrize("again", ["lower", "higher"])
 def test_what_was_released_at_an_epsilon_is_released_at_it_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: str
 ) -> None:
     """Whatever the limits find by then, as other releases came or went: another epsilon would be a second draw."""
-    from cutlayer.parties import grading
-
     world, job = World(tmp_path), made({"a": 0.7})
     first = world.run(job, GIVEN)
     epsilon = found_in(first).epsilon
@@ -227,8 +239,6 @@ def test_a_partner_states_a_step_or_nothing(epsilon: float, is_step: bool) -> No
 
 def test_no_statement_raises_the_epsilon_of_the_ledger(tmp_path: Path) -> None:
     """A step above the job's own is none of this job: the ledger stays with what it planned."""
-    from dataclasses import replace
-
     job = made({"other": 1.0}, epsilon=3.0)
     outcome = run(job, GIVEN, tmp_path).active
     lied = [replace(each, metrics={"epsilon": 6.0}) if each.party == TELCO else each for each in outcome.evidence]
@@ -290,6 +300,31 @@ def test_the_ledger_names_what_the_choice_says() -> None:
     assert "drawn at epsilon 6 or 4: which it is tells 2.0 bits" in said(least_epsilon=4.0)
     assert "drawn at" not in said(least_epsilon=None)
     assert "drawn at" not in said(epsilon=2.0)
+
+
+def test_a_budget_is_counted_by_the_epsilon_that_is_drawn_at() -> None:
+    """Of 16 eight draws at 2; two at the 8 of the plan."""
+    account = Account("telco", [RandomizedGrade(8.0)], ReleasePlan(training=1), BudgetConfig(epsilon=16.0))
+    with pytest.raises(BudgetExceeded):
+        account._check_draws(3, 1)
+    account.restate([RandomizedGrade(2.0)])
+    account._check_draws(8, 1)
+    with pytest.raises(BudgetExceeded, match="drawn 9 times"):
+        account._check_draws(9, 1)
+
+
+@pytest.mark.parametrize(
+    ("by_default", "epsilon", "is_over"), [(True, 4.0, True), (False, 4.0, False), (True, 2.0, False)]
+)
+def test_columns_without_a_limit_have_the_least_default_once_one_looked_like_labels(
+    by_default: bool, epsilon: float, is_over: bool
+) -> None:
+    """Not where a stated limit was exceeded, which says nothing of the others."""
+    grades, share = bands_for(epsilon, 16), 0.6 if epsilon > 2 else 0.47
+    attribute = CarriedAttribute(column="age", attribute="age", rows=0.3, bits=0.1, share=share)
+    lowered = Lowered(epsilon=8.0, by_default=by_default)
+    found = Carried(grades=grades, epsilon=epsilon, bits=1.0, attributes=(attribute,), lowered=lowered)
+    assert (exceeded(found, {"health": 0.05}) is not None) == is_over
 
 
 def test_no_draw_at_the_least_epsilon_exceeds_the_default_limit() -> None:

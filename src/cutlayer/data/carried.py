@@ -40,12 +40,14 @@ class Lowered(FrozenModel):
             run of the same draws.
         share: How much they would.
         limit: Its limit.
+        by_default: Whether one without a stated limit looked as if the labels were it, here or at a step in between.
     """
 
     epsilon: float
     attribute: str = ""
     share: float = 0.0
     limit: float = 1.0
+    by_default: bool = False
 
 
 class Carried(FrozenModel):

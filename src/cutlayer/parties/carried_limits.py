@@ -40,13 +40,15 @@ class Exceeded(NamedTuple):
         limit: The limit of its column.
         every: What they carry of each column.
         beside: With what else they carry it, in words; empty of these grades alone.
+        by_default: Whether it is a column without a stated limit, by these grades alone.
     """
 
     attribute: CarriedAttribute
     share: float
     limit: float
     every: Sequence[CarriedAttribute]
-    beside: str
+    beside: str = ""
+    by_default: bool = False
 
     def refusal(self, party: str, remedy: str) -> ConfigError:
         """The error of a party whose grades are not sent for it, with what they would carry."""
@@ -65,11 +67,12 @@ def exceeded(found: Carried, limits: Mapping[str, float]) -> Exceeded | None:
         limits: Largest share of an attribute of a column, by name of the column; `other` for all others, by default
             `default_limit`.
     """
-    by_default = default_limit(found.epsilon, found.grades, is_lowered=found.lowered is not None)
-    default = limits.get("other", by_default)
+    is_lowered = found.lowered is not None and found.lowered.by_default
+    default = default_limit(found.epsilon, found.grades, is_lowered=is_lowered)
     for each in found.attributes:
-        if each.share > (limit := limits.get(each.column, default)):
-            return Exceeded(each, each.share, limit, found.attributes, "")
+        stated = limits.get(each.column, limits.get("other"))
+        if each.share > (limit := default if stated is None else stated):
+            return Exceeded(each, each.share, limit, found.attributes, by_default=stated is None)
     beside = f" with those of {found.former} other releases of these rows"
     for each in found.together:
         stated = limits.get(each.column, limits.get("other"))
@@ -95,14 +98,14 @@ def default_limit(epsilon: float | None, grades: int, *, is_lowered: bool = Fals
     """Largest share that grades may carry of an attribute of a column without a limit.
 
     It is `NEARLY` all that the noise of their draw lets through: more looks as if labels were that attribute. What
-    noise at `LEAST_EPSILON` lets through is allowed at any epsilon. Where epsilon was lowered it is the limit, since
-    such a look was seen, and a part of what more noise lets through hides little: attacks that were refused at 8
-    carried .87 to .92 at 6 (docs/results/grades.md).
+    noise at `LEAST_EPSILON` lets through is allowed at any epsilon. Where epsilon was lowered for such a look it is the
+    limit, since part of what little noise lets through hides little: attacks that are refused at 8 carry .89 to .92 at
+    6, and are read at .99 (docs/results/grades.md).
 
     Args:
         epsilon: Privacy of a draw; `None` without noise.
         grades: Number of grades.
-        is_lowered: Whether epsilon is lower than that of the settings.
+        is_lowered: Whether epsilon was lowered because a column without a limit looked as if labels were it.
 
     >>> default_limit(8.0, 16), default_limit(4.0, 4), default_limit(2.0, 2), default_limit(4.0, 4, is_lowered=True)
     (0.92, 0.74, 0.48, 0.48)

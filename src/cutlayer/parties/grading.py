@@ -142,22 +142,22 @@ class Grading:
         memory = side.local.grades
         with memory.locked() if memory is not None else nullcontext():
             tried = self._epsilons(memory)
-            first: tuple[Carried, Exceeded] | None = None
+            refused: list[tuple[Carried, Exceeded]] = []
             for epsilon in tried:
                 self._lower(epsilon)
                 grades = self.grades()
                 own = Graded(grades.numpy(), bands_for(self.epsilon, self._bottom.most), self.epsilon)
                 sent = own._replace(grades=own.grades[self._released_rows.numpy()])
                 if not self._is_known(sent, memory):
-                    found = self._carried(own, memory, first)
+                    found = self._carried(own, memory, [over for _, over in refused])
                     if found is not None and (over := exceeded(found, checked_limits(side.job, side.local.name))):
-                        first = first or (found, over)
+                        refused.append((found, over))
                         continue
                     self._note(found)
                 self._settle(sent, memory)
                 return grades
             self._lower(tried[0])
-            raise self._refusal(*first, tried)
+            raise self._refusal(*refused[0], tried)
 
     def _epsilons(self, memory: GradeMemory | None) -> list[float | None]:
         """Epsilons to try, descending; one alone where a row may have been released at it, which no other may be at."""
@@ -217,15 +217,13 @@ class Grading:
 
         return Rows(setup.ids(rows).numpy(), columns, values)
 
-    def _carried(
-        self, own: Graded, memory: GradeMemory | None, first: tuple[Carried, Exceeded] | None
-    ) -> Carried | None:
+    def _carried(self, own: Graded, memory: GradeMemory | None, exceeding: Sequence[Exceeded]) -> Carried | None:
         """What grades carry; `None` where no column has a name.
 
         Args:
             own: The grades.
             memory: Those of other releases.
-            first: What grades at the epsilon of the settings would carry, and the limit that they exceed, if they do.
+            exceeding: The limits that grades exceed at the higher epsilons that were tried.
         """
         side, store, encoder = self._side, self._side.setup.store, self._side.setup.encoder
         if encoder is None:
@@ -236,18 +234,19 @@ class Grading:
             former, names = memory.others(self.name, self._rows(torch.arange(store.rows)))
             unknown = side.local.all_runs.grades_apart_from(names)
             found = with_former(found, store, encoder, own, former, unknown)
-        return found.model_copy(update={"lowered": self._lowered(first)})
+        return found.model_copy(update={"lowered": self._lowered(exceeding)})
 
-    def _lowered(self, first: tuple[Carried, Exceeded] | None) -> Lowered | None:
+    def _lowered(self, exceeding: Sequence[Exceeded]) -> Lowered | None:
         """Why epsilon is lower than that of the settings; of a run that goes on, as it was found before."""
         if self._drawing is None or not self._drawing.is_lowered:
             return None
         stated, place = self._drawing.stated, self._side.checkpoints.folder / CARRIED
-        if first is None:
+        if not exceeding:
             noted = Carried.model_validate_json(place.read_bytes()).lowered if place.exists() else None
             return noted or Lowered(epsilon=stated)
-        over = first[1]
-        return Lowered(epsilon=stated, attribute=over.attribute.attribute, share=over.share, limit=over.limit)
+        first, by_default = exceeding[0], any(each.by_default for each in exceeding)
+        said = {"attribute": first.attribute.attribute, "share": first.share, "limit": first.limit}
+        return Lowered(epsilon=stated, by_default=by_default, **said)
 
     def _note(self, found: Carried | None) -> None:
         if found is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cutlayer.accounting.run_store import MARKER
 from cutlayer.config import Job
-from cutlayer.data.carried import Carried, Lowered
+from cutlayer.data.carried import Carried
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import CheckpointError
@@ -88,7 +88,5 @@ def note_grades(
                 found = carried(whole.store, encoder, grades.grades, epsilon, own.bands)
                 found = beyond_chance(found, len(every.digests))
             found = with_former(found, whole.store, encoder, grades, former)
-            if drawing is not None and drawing.is_lowered:
-                found = found.model_copy(update={"lowered": Lowered(epsilon=drawing.stated)})
             check_limits(found, checked_limits(job, party), party)
         memory.keep(name, job.digest(), rows, own)

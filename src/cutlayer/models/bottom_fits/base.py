@@ -36,9 +36,10 @@ class GradeLimits(FrozenModel):
             chance counts, though not of several releases together. More is never sent: see `least_epsilon`. Of rows of
             later predictions it is checked what their grades carry together with those of other jobs.
         least_epsilon: Where grades would carry more, they are drawn at a lower epsilon than that of `grade_dp`, with
-            fewer grades: at the first of 6, 4, 3 and 2 that is within all limits, and not below this one. Columns
-            without a limit then have one of 0.48. If none is, or by `null`, grades are refused. Which it is follows
-            from exact values of all rows, and the label owner learns it. A private fit (`epsilon`) has none.
+            fewer grades: at the first of 6, 4, 3 and 2 that is within all limits, and not below this one. If a column
+            without a limit carried more than its default, the default is 0.48 from there on. If no step is within
+            limits, or by `null`, grades are refused. Which it is follows from exact values of all rows, and the label
+            owner learns it. A private fit (`epsilon`) has no step.
     """
 
     limits: Mapping[str, Annotated[float, Field(gt=0, le=1)]] = Field(default_factory=dict)
