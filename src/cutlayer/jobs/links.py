@@ -129,7 +129,7 @@ def contract_of(job: Job) -> Contract:
     """The contract of all parties, in a form whose differing keys can be named."""
     shared = job.shared()
     parties = dict(shared.pop("parties"))
-    return Contract({**shared, "parties": parties, "order of parties": list(parties)})
+    return Contract({"name": job.name, **shared, "parties": parties, "order of parties": list(parties)})
 
 
 def address_of(job: Job) -> str:
