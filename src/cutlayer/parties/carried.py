@@ -170,7 +170,7 @@ def check_limits(found: Carried, limits: Mapping[str, float], party: str, *, end
     remedy = (
         "lower grade_dp.epsilon or grades, leave columns that tell it out of features, or raise fit.limits"
         if not ended
-        else f"predict without {party}, or train again with a lower epsilon or a higher fit.limits"
+        else f"predict without {party}, raise fit.limits in its private file, or train again with a lower epsilon"
     )
 
     def check(

@@ -20,7 +20,7 @@ from cutlayer.data.row_values import ValueWords
 from cutlayer.data.store import Store
 from cutlayer.kernels.noise.aes import derive
 from cutlayer.kernels.noise.score_bands import bands_for
-from cutlayer.models.bottom_fits import limits_of
+from cutlayer.models.bottom_fits import limits_of, meant
 from cutlayer.models.grade import GradeBottom
 from cutlayer.parties.carried import carried, check_limits, check_names
 from cutlayer.parties.carried_together import Graded, with_former
@@ -59,7 +59,7 @@ class Grading:
         drawn = b"" if labels is None else labels.values.to(torch.uint8).numpy().tobytes()
         about = b"" if labels is None else f"{labels.epsilon.hex()} {labels.classes}".encode()
         fit = side.job.parties[side.local.name].fit
-        parts = side.job.digest().encode(), json.dumps(fit, sort_keys=True, default=str).encode(), about, drawn
+        parts = side.job.digest().encode(), json.dumps(meant(fit), sort_keys=True).encode(), about, drawn
         self.key = derive(side.local.secret, b"grade fit", *parts)
         if side.setup.encoder is not None:
             check_names(side.setup.encoder, limits_of(fit, "fit"), side.local.name)
