@@ -273,11 +273,7 @@ def _coded(
 
 
 def _scaled(
-    number: NumberEncoder,
-    column: pa.ChunkedArray,
-    where: str,
-    rows: RowNumbers | None,
-    arrivals: Arrivals | None,
+    number: NumberEncoder, column: pa.ChunkedArray, where: str, rows: RowNumbers | None, arrivals: Arrivals | None
 ) -> npt.NDArray[np.float32]:
     values = finite(number_values(column, number.name, where), number.name, where, rows, number.infinite)
     if arrivals is not None:

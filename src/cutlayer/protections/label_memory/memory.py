@@ -18,14 +18,7 @@ from cutlayer.errors import CheckpointError, DataError, RunFolderError
 from cutlayer.kernels.noise.aes import derive
 from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.label_memory.record import LabelRecord, damaged, renamed
-from cutlayer.protections.label_memory.words import (
-    Words,
-    changed_rows,
-    find,
-    first_words,
-    sorted_pairs,
-    unknown,
-)
+from cutlayer.protections.label_memory.words import Words, changed_rows, find, first_words, sorted_pairs, unknown
 from cutlayer.storage.durable import locked, make_folder, replace_whole, write_whole
 from cutlayer.storage.json_values import parse_json
 from cutlayer.storage.row_arrays import chunks_of, computed, joined_rows
