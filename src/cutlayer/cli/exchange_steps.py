@@ -154,7 +154,7 @@ class Steps:
         """Say to the other parties that a round has ended here, or hear it from them."""
         if self.courier is not None:
             with suppress(OSError, ValueError):  # of a training by another command there is no round
-                peers = RoundRecord.read(self._private(place)).peers
+                peers = [*RoundRecord.read(self._private(place)).parcels]
                 self.courier.finish(self.folder / place, peers, self.wait)
 
     def _run(self, version: str | None) -> Path:
