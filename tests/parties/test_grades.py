@@ -37,7 +37,8 @@ from cutlayer.kernels.noise.label_levels import levels_for
 from cutlayer.kernels.noise.score_bands import channel, information
 from cutlayer.kernels.rows.grade_columns import columns_of_grades, grades_of_columns
 from cutlayer.models.bottom_fits.base import DrawnLabels
-from cutlayer.parties.carried import carried, check_limits
+from cutlayer.parties.carried import carried
+from cutlayer.parties.carried_limits import check_limits
 from cutlayer.parties.faults import At
 from cutlayer.results.leaks import LeakResult
 from cutlayer.serving import Serving
@@ -540,7 +541,7 @@ def test_an_attribute_that_no_threshold_tells_is_carried(tmp_path: Path) -> None
     values, columns = rng.integers(3, size=900), {"x": pa.array(rng.normal(size=900))}
     given = {TELCO: pa.table({"id": np.arange(900), "middle": values.astype(float), **columns})}
     given[ACTIVE] = pa.table({"id": np.arange(900), "own": rng.normal(size=900), "label": (values == 1).astype(int)})
-    fit = {"candidates": ["boosting"], "limits": {"middle": 0.6}}
+    fit = {"candidates": ["boosting"], "limits": {"middle": 0.6}, "least_epsilon": None}
     with pytest.raises(ConfigError, match=r"0.6 of .* middle at most, got 0.\d\d of middle from 1 to below 2"):
         run(graded(fit), given, tmp_path)
 
