@@ -122,7 +122,7 @@ def test_enough_rows_protect_both_by_grades(place, folder, rows, epsilon, option
     assert job.bottom_of("telco")["kind"] == "grade"
     printed = " ".join(place.call("check", folder / "job.yaml").out.split())
     assert f"the labels of the training rows of bank, towards telco: epsilon {epsilon:g} per row" in printed
-    assert "has no bound, and by its labels bank chooses what grades are of" in printed
+    assert "through the model, without a bound; bank chooses by its labels what grades are of" in printed
     assert re.search(rf"labels drawn at {epsilon:g} are worth [\d,]+ rows to telco, which costs", printed)
 
 
