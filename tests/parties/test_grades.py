@@ -552,7 +552,7 @@ def test_an_interval_of_dates_is_written_in_dates(tmp_path: Path) -> None:
     since = pa.array((19_358 + days).astype(np.int32)).cast(pa.date32())
     given = {TELCO: pa.table({"id": np.arange(900), "since": since, **columns})}
     given[ACTIVE] = pa.table({"id": np.arange(900), "own": rng.normal(size=900), "label": (days == 1).astype(int)})
-    fit = {"candidates": ["boosting"], "limits": {"since": 0.6}}
+    fit = {"candidates": ["boosting"], "limits": {"since": 0.6}, "least_epsilon": None}
     with pytest.raises(ConfigError, match=r"of since from 2023-01-02 to below 2023-01-03"):
         run(graded(fit), given, tmp_path)
 
