@@ -404,7 +404,7 @@ def test_reports_and_canaries_are_of_the_epsilon_that_was_drawn(tmp_path: Path) 
     section = carried_section({TELCO: found_in(folder.path)})
     assert section is not None
     (answer,) = section.answers
-    assert f"{TELCO} took that epsilon in place of 8, so that a = 0, of which 9" in answer.text
+    assert f"{TELCO} took that epsilon in place of 8, at which 9" in answer.text
 
 
 def test_the_ledger_names_what_the_choice_says() -> None:

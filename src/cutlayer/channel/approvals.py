@@ -125,7 +125,8 @@ class Signed(FrozenModel, Generic[S]):
                 raise ValueError(f"more than {MAX_BYTES:,} bytes")
             return cls.model_validate(parse_json(content))
         except (OSError, ValueError) as failure:
-            got = "other content" if isinstance(failure, ValidationError) else failure
+            got = failure.strerror if isinstance(failure, OSError) else failure
+            got = "other content" if isinstance(failure, ValidationError) else got
             raise NotApproved.expected(f"a signed record in {path}", got, "ask for the file again") from None
 
     def check(self, job: str, identities: Mapping[str, str], security: Security, where: str) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from cutlayer.errors import ConfigError
 from cutlayer.jobs.approval import approvals_of, required
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.courier import asked_by_file, check_by_courier
-from cutlayer.jobs.exchange import RoundRecord, close_without, result_of
+from cutlayer.jobs.exchange import Exchange, RoundRecord, close_without, result_of
 from cutlayer.jobs.expiry import delete_expired
 from cutlayer.jobs.forget import GONE
 from cutlayer.jobs.links import LinkOptions, address_of, contract_of, notes_trail
@@ -58,6 +58,7 @@ class Steps:
         wait: Seconds to wait for each file.
         courier: Carries the files by TLS or a store; `None` for a folder that all parties see.
         max_drift: Maximum drift of rows to predict, against the training; `None` for no limit.
+        written: Files that the steps wrote before they ended, to be brought to the other parties.
     """
 
     setup: Organisation
@@ -68,6 +69,7 @@ class Steps:
     wait: float
     courier: Courier | None = None
     max_drift: float | None = None
+    written: list[Path] = field(default_factory=list)
 
     def expired(self) -> list[str]:
         """Delete what the job does not keep any longer; returns the names of its rounds."""
@@ -93,7 +95,7 @@ class Steps:
         if asked:
             self._finish(f"train-{version_of(self.base, run)}")
         again = "" if done else ", before"
-        lines = [f"{self.name}: the training of {run.name} has ended{again}: {run}"]
+        lines = [f"{self.name}: the training of {run.name} has ended{again}; its report is {run}/report.html"]
         failed = has_failed(RunFolder(run))
         if failed:
             lines.append(f"{self.name}: a gate of {run.name} failed, or a guarantee that was tested: {run}/report.html")
@@ -146,6 +148,11 @@ class Steps:
         done.append("predict")
         self._finish(place)
         return {**trained, "round": round_, **result}, lines
+
+    def _end(self, files: Exchange, result: Mapping[str, Any]) -> None:
+        files.end(result)
+        if self.courier is None:
+            self.written.extend(files.written)
 
     def _finish(self, place: str) -> None:
         """Say to the other parties that a round has ended here, or hear it from them."""
@@ -200,7 +207,7 @@ class Steps:
                     run_party(job, name, run, self._options(run), Progress(), links)
             else:
                 round_.follow(files, self._release(round_, run, links))
-            files.end({"run": run.name})
+            self._end(files, {"run": run.name})
 
     def _options(self, run: Path) -> Options:
         return Options(self.keys, resume=(run / "job.yaml").exists())
@@ -259,7 +266,7 @@ class Steps:
             _begin(private, named)
             releases = tuple(round_.release_of(peer) for peer in peers)
             result, lines = predict(replace(links, rows=round_.rows, releases=releases))
-            files.end(result)
+            self._end(files, result)
         return result, lines
 
     def _follow(self, side: PredictionSide, run: RunFolder, place: str, key: Path | None) -> Result:
@@ -288,7 +295,7 @@ class Steps:
             found = round_.follow(files, write)
             drift = json.loads(drifted.read_text())
             result = {"rows": found.common, "warnings": list(side.table.arrivals), "drift": drift}
-            files.end(result)
+            self._end(files, result)
         lines = drift_lines([DriftOf(**row) for row in drift])
         return result, [f"{name}: released {found.common or 0:,} rows to {job.active}", *lines]
 
