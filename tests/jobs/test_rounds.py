@@ -211,6 +211,8 @@ def test_files_of_another_round_or_job_are_refused(tmp_path: Path, federation: F
     Rounds(tmp_path, federation, "predict-1-july").step(ACTIVE)
     with pytest.raises(ProtocolError, match="holds another job than telco"):
         Rounds(tmp_path, federation, "predict-1-july", other).step(TELCO)
+    with pytest.raises(ProtocolError, match="expected job 'cards' at bank, as at telco, got 'job'"):
+        Rounds(tmp_path, federation, "predict-1-july", JOB.model_copy(update={"name": "cards"})).step(TELCO)
     # Nothing was sent, so that nothing binds it: the round goes on with the job and the file that fit.
     again = Rounds(tmp_path, federation, "predict-1-july")
     again.step(TELCO)

@@ -130,7 +130,7 @@ class Steps:
         if (result := result_of(private)) is not None:
             self._finish(place)
             return {**trained, **result}, [f"{self.name}: round {round_} has ended, before"]
-        job = trained_job(run, self.setup.job)
+        job = trained_job(run, self.setup.job, self.name)
         with run_threads(job.train.threads, 1):
             table = new_rows(self.setup.private, data)
             limits, forgotten = self.setup.private.limits, self.setup.forgotten
