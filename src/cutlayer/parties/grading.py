@@ -191,7 +191,6 @@ class Grading:
         """Note grades that are about to be sent, count the run, and draw them by a key of their own from here on."""
         side, job = self._side, self._side.job.digest()
         self._bottom.redivide = None  # which holds the scores of all training rows
-        side.state.chain.restate()
         self._draw_by(self._drawn_by)
         if memory is None:
             return
