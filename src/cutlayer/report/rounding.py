@@ -200,6 +200,15 @@ def share(part: float, whole: float) -> str:
     return ">99.9\u00a0%" if 99.9 < percent < 100 else f"{percent:.1f}\u00a0%"
 
 
+def closed(text: str) -> str:
+    """A phrase as a sentence.
+
+    >>> closed("no id left the machine")
+    'No id left the machine.'
+    """
+    return f"{text[0].upper()}{text[1:]}."
+
+
 def times(number: int, noun: str) -> str:
     """A number with its noun.
 
