@@ -240,6 +240,16 @@ def test_a_run_that_is_begun_again_draws_no_row_again(tmp_path: Path) -> None:
     assert world.total(TELCO) == 4.0
 
 
+def test_the_same_settings_written_otherwise_are_one_draw(tmp_path: Path) -> None:
+    world, given = World(tmp_path), tables(rows=300)
+    once, again = (
+        kept(world.run(graded(fit, epsilon=epsilon), given), "released")["released"]
+        for fit, epsilon in (({"limits": {"other": 1}}, 2), ({"limits": {"other": 1.0}, "least_z": 0.0}, 2.0))
+    )
+    assert torch.equal(once, again)
+    assert world.total(TELCO) == 2.0
+
+
 def _has_released(folder: Path) -> bool:
     return (folder / "checkpoint" / TELCO / "released.safetensors").exists()
 

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 from cutlayer.accounting import Account, RandomizedGrade, ReleasePlan
@@ -31,6 +32,7 @@ from cutlayer.parties.session.evidence import stated_evidence
 from cutlayer.parties.session.state import PartyState
 from cutlayer.protections.grade_dp import GradeDP, GradeDPConfig
 from cutlayer.report.carried import carried_section
+from cutlayer.serving import predicted_grades
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.run_ledger import REFUSAL, ledger_after, ledger_of
@@ -192,21 +194,59 @@ def test_what_was_released_at_an_epsilon_is_released_at_it_again(
     assert world.total(TELCO) == (epsilon if again == "higher" else 2 * epsilon)  # a refusal counts as a release
 
 
+def costing(limits: Any, budget: float, seed: int, label: str = "label") -> Job:
+    job = raw({"limits": limits}, seed=seed)
+    job["parties"][ACTIVE] |= {"features": {"include": ["own"]}, "label": label}
+    job["parties"][TELCO]["privacy"]["budget"] = {"epsilon": budget, "over": "all_runs"}
+    return validated(Job, job, "")
+
+
 def test_a_release_that_a_budget_refuses_is_not_noted(tmp_path: Path) -> None:
-    """The budget is of what is drawn: four jobs at 2, where at 8 a second one would exceed it."""
-    world = World(tmp_path)
-
-    def costing(seed: int) -> Job:
-        budget = {"budget": {"epsilon": 9.0, "over": "all_runs"}}
-        job = made(seed=seed)
-        return job.with_parties({TELCO: {"privacy": {**job.parties[TELCO].privacy, **budget}}})
-
-    for seed in range(4):
-        world.run(costing(seed), GIVEN)
-    assert world.total(TELCO) == 8.0
+    """The budget is of what was drawn: 10 pays for a job at 2 and one at 8, and for no third."""
+    world, limits = World(tmp_path), [{"a": 0.5, "other": 1.0}, {"other": 1.0}, {"other": 1.0}]
+    jobs = [costing(limit, 10.0, seed) for seed, limit in enumerate(limits)]
+    for job, total in zip(jobs, (2.0, 10.0), strict=False):
+        world.run(job, GIVEN)
+        assert world.total(TELCO) == total
     with pytest.raises(BudgetExceeded):
-        world.run(costing(4), GIVEN)
-    assert not memory_of(world).epsilons(costing(4).digest())
+        world.run(jobs[2], GIVEN)
+    assert not memory_of(world).epsilons(jobs[2].digest())
+
+
+@pytest.mark.filterwarnings("ignore:labels of the same rows were drawn before")
+@pytest.mark.parametrize("label", ["label", "chance"])
+def test_a_budget_that_pays_for_low_steps_alone_says_nothing_of_the_rows(tmp_path: Path, label: str) -> None:
+    """It does not count what it refuses: by labels of a choice, one after another, all rows could be asked about."""
+    world, limits = World(tmp_path), {"a": 0.55, "other": 1.0}
+    chance = pa.array(np.random.default_rng(5).integers(2, size=ROWS))
+    given = {TELCO: GIVEN[TELCO], ACTIVE: GIVEN[ACTIVE].append_column("chance", chance)}
+    world.run(costing(limits, 10.0, 0), given)
+    spent = world.total(TELCO)
+    assert spent is not None
+    assert 2.0 < spent + 0.5 < 8.0
+    with pytest.raises(BudgetExceeded):
+        world.run(costing(limits, spent + 7.9, 1, label), given, out="refused")
+    assert not (tmp_path / "refused" / "checkpoint" / TELCO / "carried.json").exists()
+    assert world.total(TELCO) == spent
+
+
+def test_draws_of_the_same_labels_in_several_jobs_do_not_add_up(tmp_path: Path) -> None:
+    """The attack: of a value at 2 each job tells an AUC of .87, and five of them one of .99."""
+    world = World(tmp_path)
+    world.run(made(seed=0), GIVEN)
+    with pytest.raises(ConfigError, match=r"nor are they within all limits at 6, 4, 3, 2"):
+        world.run(made(seed=1), GIVEN, out="refused")
+    assert len(memory_of(world).epsilons(made(seed=0).digest())) == 1
+    read = []
+    for seed in (2, 3, 4, 5):  # by a party that allows all
+        folder = world.run(made({"other": 1.0}, epsilon=2.0, seed=seed), GIVEN)
+        ids = PartyTable(TELCO, GIVEN[TELCO], "id")
+        rows = {bytes(each): at for at, each in enumerate(ids.graded(ids.digests))}
+        at = [rows[bytes(each)] for each in ids.graded(kept(folder, "released")["ids"].numpy())]
+        grades = released(folder).numpy()
+        read.append(grades if roc_auc_score(A[at], grades) > 0.5 else 1 - grades)
+        read[-1] = read[-1][np.argsort(at)]
+    assert roc_auc_score(A, read[0]) < 0.9 < 0.97 < roc_auc_score(A, np.sum(read, axis=0))
 
 
 def test_a_run_that_is_lost_once_it_was_counted_is_drawn_as_it_was_counted(
@@ -257,6 +297,25 @@ def test_other_values_are_drawn_noted_and_paid_for_at_the_epsilon_of_the_trainin
     assert 0.6 < (drawn != first).mean() < 0.9  # both draws are of the row's own grade in .88 of .88 of the rows
     assert {*memory_of(world).epsilons(job.digest()).values()} == {2.0}
     assert world.total(TELCO) == 4.0
+
+
+@pytest.mark.parametrize(
+    ("limits", "is_kept", "by_default"), [({}, True, True), ({"a": 0.5}, True, False), ({"a": 0.5}, False, True)]
+)
+def test_predictions_are_within_the_default_limit_of_their_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: Any, is_kept: bool, by_default: bool
+) -> None:
+    """New rows may not carry more than those of the training; where its reason is lost, the stricter limit holds."""
+    world, job, seen = World(tmp_path), made(limits), list[Carried]()
+    folder = world.run(job, GIVEN)
+    if not is_kept:
+        (folder / "checkpoint" / TELCO / "carried.json").unlink()
+    monkeypatch.setattr(predicted_grades, "check_limits", lambda found, *_: seen.append(found))
+    table = GIVEN[TELCO].set_column(0, "id", pa.array(np.arange(ROWS) + ROWS))
+    predicted(job, folder, table)
+    (found,) = seen
+    assert found.lowered is not None
+    assert (found.epsilon, found.lowered.epsilon, found.lowered.by_default) == (2.0, 8.0, by_default)
 
 
 def test_a_run_that_goes_on_has_the_epsilon_of_its_release(tmp_path: Path) -> None:
@@ -345,7 +404,7 @@ def test_reports_and_canaries_are_of_the_epsilon_that_was_drawn(tmp_path: Path) 
     section = carried_section({TELCO: found_in(folder.path)})
     assert section is not None
     (answer,) = section.answers
-    assert f"{TELCO} took that epsilon in place of 8, so that a = 0, of which 9" in answer.text
+    assert f"{TELCO} took that epsilon in place of 8, at which 9" in answer.text
 
 
 def test_the_ledger_names_what_the_choice_says() -> None:
@@ -383,6 +442,18 @@ def test_columns_without_a_limit_have_the_least_default_once_one_looked_like_lab
     lowered = Lowered(epsilon=8.0, by_default=by_default)
     found = Carried(grades=grades, epsilon=epsilon, bits=1.0, attributes=(attribute,), lowered=lowered)
     assert (exceeded(found, {"health": 0.05}) is not None) == is_over
+
+
+def test_a_stated_limit_hides_no_column_without_one_that_looked_like_labels() -> None:
+    """Both exceed theirs; the one with a stated limit is the first."""
+    stated, other = (
+        CarriedAttribute(column=c, attribute=c, rows=0.3, bits=0.1, share=0.95) for c in ("city", "region")
+    )
+    found = Carried(grades=16, epsilon=8.0, bits=1.0, attributes=(stated, other))
+    for limits, expected in (({"city": 0.9}, True), ({"city": 0.9, "region": 0.9}, False), ({}, True)):
+        over = exceeded(found, limits)
+        assert over is not None
+        assert (over.attribute.column, over.by_default) == ("city", expected)
 
 
 def test_no_draw_at_the_least_epsilon_exceeds_the_default_limit() -> None:

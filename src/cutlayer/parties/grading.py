@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -21,7 +22,7 @@ from cutlayer.data.store import Store
 from cutlayer.errors import BudgetExceeded, ConfigError
 from cutlayer.kernels.noise.aes import derive
 from cutlayer.kernels.noise.score_bands import bands_for
-from cutlayer.models.bottom_fits import limits_of, lower_epsilons_of
+from cutlayer.models.bottom_fits import limits_of, lower_epsilons_of, meant
 from cutlayer.models.grade import GradeBottom
 from cutlayer.parties.carried import carried
 from cutlayer.parties.carried_limits import Exceeded, check_names, exceeded
@@ -61,7 +62,7 @@ class Grading:
         drawn = b"" if labels is None else labels.values.to(torch.uint8).numpy().tobytes()
         about = b"" if labels is None else f"{labels.epsilon.hex()} {labels.classes}".encode()
         fit = side.job.parties[side.local.name].fit
-        parts = side.job.digest().encode(), json.dumps(fit, sort_keys=True, default=str).encode(), about, drawn
+        parts = side.job.digest().encode(), json.dumps(meant(fit), sort_keys=True).encode(), about, drawn
         self.key = derive(side.local.secret, b"grade fit", *parts)
         if side.setup.encoder is not None:
             check_names(side.setup.encoder, limits_of(fit, "fit"), side.local.name)
@@ -142,6 +143,10 @@ class Grading:
         memory = side.local.grades
         with memory.locked() if memory is not None else nullcontext():
             tried = self._epsilons(memory)
+            if len(tried) > 1 and side.local.all_runs is not None:
+                # A budget that paid for low steps alone would tell by a refusal, which it does not count, which it is.
+                self._lower(tried[0])
+                side.local.all_runs.check()
             refused: list[tuple[Carried, Exceeded]] = []
             for epsilon in tried:
                 self._lower(epsilon)
@@ -239,13 +244,11 @@ class Grading:
         """Why epsilon is lower than that of the settings; of a run that goes on, as it was found before."""
         if self._drawing is None or not self._drawing.is_lowered:
             return None
-        stated, place = self._drawing.stated, self._side.checkpoints.folder / CARRIED
         if not exceeding:
-            noted = Carried.model_validate_json(place.read_bytes()).lowered if place.exists() else None
-            return noted or Lowered(epsilon=stated)
+            return noted_reason(self._drawing, self._side.checkpoints.folder)
         first, by_default = exceeding[0], any(each.by_default for each in exceeding)
         said = {"attribute": first.attribute.attribute, "share": first.share, "limit": first.limit}
-        return Lowered(epsilon=stated, by_default=by_default, **said)
+        return Lowered(epsilon=self._drawing.stated, by_default=by_default, **said)
 
     def _note(self, found: Carried | None) -> None:
         if found is not None:
@@ -273,6 +276,13 @@ def grading_of(side: PassiveSide) -> Grading | None:
     """The grading of a party that releases grades, else `None`."""
     bottom = side.setup.bottom
     return Grading(side, side.drawn, bottom) if isinstance(bottom, GradeBottom) else None
+
+
+def noted_reason(drawing: GradeDP, folder: Path) -> Lowered:
+    """Why a party whose part of a run is in a folder lowered epsilon; without a reason where another folder has it."""
+    place = folder / CARRIED
+    noted = Carried.model_validate_json(place.read_bytes()).lowered if place.exists() else None
+    return noted or Lowered(epsilon=drawing.stated)
 
 
 def checked_limits(job: Job, party: str) -> Mapping[str, float]:
