@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -149,7 +149,7 @@ class Steps:
         self._finish(place)
         return {**trained, "round": round_, **result}, lines
 
-    def _end(self, files: Exchange, result: Mapping[str, Any]) -> None:
+    def _end(self, files: Exchange, result: dict[str, Any]) -> None:
         files.end(result)
         if self.courier is None:
             self.written.extend(files.written)
