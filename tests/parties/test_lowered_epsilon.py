@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,8 +26,9 @@ from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.kernels.noise.score_bands import bands_for, channel
 from cutlayer.kernels.rows.grade_columns import grades_of_columns
+from cutlayer.models.bottom_fits import grade
 from cutlayer.parties import grading
-from cutlayer.parties.carried_limits import default_limit, exceeded
+from cutlayer.parties.carried_limits import Exceeded, default_limit, exceeded
 from cutlayer.parties.grade_memory import GradeMemory, Rows
 from cutlayer.parties.session.evidence import stated_evidence
 from cutlayer.parties.session.state import PartyState
@@ -417,6 +419,26 @@ def test_the_ledger_names_what_the_choice_says() -> None:
     assert "drawn at" not in said(least_epsilon=None)
     assert "drawn at" not in said(epsilon=2.0)
     assert "drawn at" not in said(limits={"other": 1.0}, fit={"least_z": 3.0})
+
+
+def test_steps_with_the_same_borders_have_draws_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By one name, the second draw of a row would not be counted; a party that lost its memory makes one."""
+    monkeypatch.setattr(grade, "borders_of", lambda *_, **__: torch.zeros(1, dtype=torch.float64))
+    world, job, names = World(tmp_path), made({"a": 0.5}), []
+    for step in (6.0, 6.0, 4.0):
+
+        def over(found: Carried, _: Any, step: float = step) -> Exceeded | None:
+            every = found.attributes
+            return Exceeded(every[0], 1.0, 0.5, every) if (found.epsilon or 0.0) > step else None
+
+        monkeypatch.setattr(grading, "exceeded", over)
+        world.run(job, GIVEN)
+        ((name, epsilon),) = memory_of(world).epsilons(job.digest()).items()
+        assert epsilon == step
+        names.append(name)
+        shutil.rmtree(memory_of(world).folder)
+    assert names[0] == names[1] != names[2]
+    assert world.total(TELCO) == 10.0
 
 
 def test_a_budget_is_counted_by_the_epsilon_that_is_drawn_at() -> None:
