@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -37,7 +37,7 @@ from cutlayer.storage.durable import make_folder, write_whole
 from cutlayer.training.finetuning import checked_absent
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
-from cutlayer.training.latest import checked_name, latest, run_of, set_latest, version_of
+from cutlayer.training.latest import checked_name, latest, rounds_of, run_of, set_latest, version_of
 from cutlayer.training.process import run_threads
 from cutlayer.training.tables import open_table
 
@@ -76,7 +76,7 @@ class Steps:
         links = self.setup.links
         trail = None if links.trail is None else notes_trail(self.setup.job, self.name, links.trail, links.security)
         with nullcontext() if trail is None else closing(trail):
-            return delete_expired(self.setup.job, self.name, self._rounds, self.folder, trail)
+            return delete_expired(self.setup.job, self.name, rounds_of(self.base), self.folder, trail)
 
     def trained(self, version: str | None, done: list[str], *, asked: bool) -> Result:
         """The training of a version, unless it has ended.
@@ -149,7 +149,7 @@ class Steps:
         self._finish(place)
         return {**trained, "round": round_, **result}, lines
 
-    def _end(self, files: Exchange, result: Mapping[str, Any]) -> None:
+    def _end(self, files: Exchange, result: dict[str, Any]) -> None:
         files.end(result)
         if self.courier is None:
             self.written.extend(files.written)
@@ -179,12 +179,8 @@ class Steps:
             return result is not None
         return RunFolder(run).ended or (run / "audit.json").exists()
 
-    @property
-    def _rounds(self) -> Path:
-        return self.base.with_name(f"{self.base.name}.rounds")
-
     def _private(self, place: str) -> Path:
-        return self._rounds / place
+        return rounds_of(self.base) / place
 
     def _round(self, place: str, table: Any, purpose: Purpose, peers: Sequence[str], run: Path | None = None) -> Round:
         job, limits, private = self.setup.job, self.setup.private.limits, self._private(place)

@@ -49,8 +49,8 @@ def bounds(low: float | None, high: float | None) -> tuple[str, ...]:
 def metric(value: float | None) -> str:
     """A metric or a loss: three decimals, fewer when large, two significant digits of tiny and huge ones, a minus sign.
 
-    Only the exponent of a tiny number has a hyphen, as programs write and read it. A loss can be tiny; below 0 there
-    are scores and differences, of which so little is nothing.
+    Only the exponent of a tiny number has a hyphen, as programs write and read it. A loss can be tiny; scores and
+    differences below 0 are rounded to nothing there.
 
     >>> metric(0.91234), metric(1.0), metric(1234.56), metric(0.00001234), metric(-0.25), metric(-0.0004), metric(-1e13)
     ('0.912', '1.000', '1,234.6', '1.2e-05', '−0.250', '0.000', '−1.0e+13')
@@ -198,6 +198,15 @@ def share(part: float, whole: float) -> str:
     if percent < 0.1:
         return "<0.1\u00a0%"
     return ">99.9\u00a0%" if 99.9 < percent < 100 else f"{percent:.1f}\u00a0%"
+
+
+def closed(text: str) -> str:
+    """A phrase as a sentence.
+
+    >>> closed("no id left the machine")
+    'No id left the machine.'
+    """
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def times(number: int, noun: str) -> str:
