@@ -158,7 +158,9 @@ def _grade(event: RandomizedGrade) -> str:
     fit = event.fit
     fitted = ""
     if fit is not None:
-        known = "given types of columns, which have more values than max_codes, and that no value ends the run"
+        known = (
+            "given the types of columns, which of them have more values than max_codes, and that no value ends the run"
+        )
         fitted = f", and epsilon {fit.epsilon:.4g} at delta {fit.delta:g} of the model (mu {fit.mu:.4g}), {known}"
     return (
         f"differential privacy of eps {event.eps * event.draws:g} of a row's grade{fitted} (neighbours differ in one "
