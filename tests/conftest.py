@@ -8,7 +8,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from functools import cache
 from importlib import import_module
@@ -216,6 +216,9 @@ BRIEF = (
 Nor are the repetitions of an audit, but in `audit`, and the masks of ids, but in `alignment`.
 """
 
+BRIEFER = ("batches", "cli", "jobs", "loggers", "parties", "serving", "sweeps")
+"""Folders of `BRIEF` in which no result of a fitted model is a subject either: folds and resamples are fewer."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--forks`, for `make test`."""
@@ -282,12 +285,16 @@ def _briefly(request: pytest.FixtureRequest) -> Iterator[None]:
     """Most of a small run's time goes into a choice of strengths, which `models` tests, its audit, the start of an
     engine for each of its tables, which `data` tests, and the check of its bottom models, which `models` tests too.
     """
-    if not any(request.path.is_relative_to(TESTS / folder) for folder in BRIEF):
+
+    def is_in(folders: Iterable[str]) -> bool:
+        return any(request.path.is_relative_to(TESTS / folder) for folder in folders)
+
+    if not is_in(BRIEF):
         yield
         return
     from tests.alignment.quick_masks import mask_quickly
     from tests.cli.jobs import audit_briefly, share_engine, write_jobs_once
-    from tests.models.estimator_rows import fit_briefly
+    from tests.models.estimator_rows import few_repetitions, fit_briefly
     from tests.parties.row_checks import check_each_architecture_once
 
     with pytest.MonkeyPatch.context() as patched:
@@ -295,9 +302,11 @@ def _briefly(request: pytest.FixtureRequest) -> Iterator[None]:
         share_engine(patched)
         write_jobs_once(patched)
         check_each_architecture_once(patched)
-        if not request.path.is_relative_to(TESTS / "audit"):
+        if is_in(BRIEFER):
+            few_repetitions(patched)
+        if not is_in(["audit"]):
             audit_briefly(patched)
-        if not request.path.is_relative_to(TESTS / "alignment"):
+        if not is_in(["alignment"]):
             mask_quickly(patched)
         yield
 

@@ -23,7 +23,7 @@ from tests.parties.runs import raw_job
 from tools.ports import free_port
 
 TOP = {"kind": "auto", "candidates": ["linear"]}
-GRADES = {"kind": "grade", "limits": {"other": 1.0}}
+GRADES = {"kind": "grade", "candidates": ["linear"], "folds": 2, "limits": {"other": 1.0}}
 """Draws are of a new secret in each test: at the default limit one of many would be refused."""
 PRIVATE: Mapping[str, Any] = {
     "bank": {"table": "bank.csv", "id": "id", "label": "label", "audit": {"every": "never"}},

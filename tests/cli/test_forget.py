@@ -57,7 +57,12 @@ COUNTED = re.compile(rb'\\"entries\\": \d+|"checksum": "\w+"')
 REPORTS = {"report.json", "report.html"}
 PRIVATE: Mapping[str, Any] = {
     "bank": {"id": "id", "label": "label", "audit": {"attacks": []}, "privacy": {"label_dp": {"eps": 3.0}}},
-    "telco": {"id": "id", "fit": {"kind": "grade"}, "audit": {"attacks": []}, "privacy": {"grade_dp": {"epsilon": 8}}},
+    "telco": {
+        "id": "id",
+        "fit": {"kind": "grade", "candidates": ["linear"], "folds": 2},
+        "audit": {"attacks": []},
+        "privacy": {"grade_dp": {"epsilon": 8}},
+    },
 }
 PRIVATE = {**PRIVATE, "shop": PRIVATE["telco"]}
 

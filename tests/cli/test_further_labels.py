@@ -284,7 +284,7 @@ def test_each_label_with_grades_has_a_run_of_its_own_in_one_job(place: Place) ->
     """What it costs adds up in all ledgers and in the forecast; the attacks read the grades of both labels."""
     prepare(place)
     job = graded("upgraded")
-    del job["parties"]["telco"]["audit"]
+    job["parties"]["telco"]["audit"] = {"attacks": ["inversion"]}
     place.write(job)
     forecast = place.call("check", "job.yaml", "--json").document()
     assert [total["epsilon"] for total in forecast["totals"]] == [6.0, 16.0]
@@ -347,7 +347,7 @@ def test_two_labels_of_one_job_that_tell_an_attribute_together_are_refused(
     assert not sent.exists()
     allowed = graded("upgraded")
     allowed["model"]["bottom"]["telco"]["grades"] = 2
-    del allowed["parties"]["telco"]["audit"]
+    allowed["parties"]["telco"]["audit"] = {"attacks": ["best_guess"]}
     place.write(allowed)
     assert place.call("run", "job.yaml", "--out", "runs/read").code == 0
     report = place.call("report", "runs/read/labels/upgraded", "--json").document()

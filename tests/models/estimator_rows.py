@@ -14,13 +14,15 @@ from torch import Tensor
 from cutlayer.attacks.feature import best_guess
 from cutlayer.models import Inputs, build_top
 from cutlayer.models.bottom_fits import grade
-from cutlayer.models.top_estimators import kinds, linear
+from cutlayer.models.top_estimators import choice, kinds, linear
 from cutlayer.models.top_estimators.boosting import fit_boosting
+from cutlayer.models.top_estimators.choice import folds_of
 from cutlayer.models.top_estimators.network import _Budget
 from cutlayer.models.top_estimators.rows import FitRows
 from cutlayer.models.top_estimators.top import FittedTop
 from cutlayer.problem.task import Task
 from cutlayer.problem.training_loss import TrainingLoss
+from cutlayer.training import utility
 
 INPUTS = Inputs((4, 300), 2)
 """Columns of the label owner: two categories, one of more codes than boosting takes, and two numbers."""
@@ -29,6 +31,7 @@ WIDTHS = {"bank": 4, "telco": 5, "shop": 3}
 BINARY = Task("binary", ("no", "yes"))
 MULTI = Task("multiclass", ("a", "b", "c"))
 FEW_STRENGTHS = (0.1, 1.0)
+FEW_FOLDS = 2
 
 
 def few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,9 +63,23 @@ def fit_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_Budget, "of", lambda _rows: _Budget(1, 32, 60))
 
 
+def few_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two folds in place of five where a job states none, of top models and of grades, and an interval of 200 resamples
+    in place of 1,000.
+    """
+    monkeypatch.setattr(choice, "folds_of", lambda rows: min(FEW_FOLDS, folds_of(rows)))
+    monkeypatch.setattr(grade, "FOLDS", FEW_FOLDS)
+    monkeypatch.setattr(utility, "REPEATS", 200)
+
+
 def steps_that_find_a_xor_b(monkeypatch: pytest.MonkeyPatch) -> None:
     """As many steps of boosting as in a real run: a tree whose splits are of random columns finds it by chance."""
     monkeypatch.setitem(grade.TREES, "boosting", {**grade.TREES["boosting"], "max_iter": 60})
+
+
+def repetitions_are_few() -> bool:
+    """Whether `few_repetitions` is in force."""
+    return grade.FOLDS == FEW_FOLDS
 
 
 def fits_are_brief() -> bool:

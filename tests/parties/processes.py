@@ -22,7 +22,7 @@ from cutlayer import cli
 from cutlayer.models import modules_of
 from tests.alignment.quick_masks import mask_quickly, masks_are_quick
 from tests.cli.jobs import audit_briefly
-from tests.models.estimator_rows import fit_briefly, fits_are_brief
+from tests.models.estimator_rows import few_repetitions, fit_briefly, fits_are_brief, repetitions_are_few
 from tests.parties.runs import ACTIVE, KEY
 from tools.ports import free_port
 
@@ -142,7 +142,7 @@ class Forked:
 
     def __init__(self, work: Callable[..., None], *args: Any, errors: Path | None = None) -> None:
         self._errors = errors
-        given = (fits_are_brief(), masks_are_quick(), work, *args)
+        given = ((fits_are_brief(), repetitions_are_few(), masks_are_quick()), work, *args)
         self._process = forkserver.Process(target=_as_briefly, args=given, daemon=True)
         self._process.start()
 
@@ -169,13 +169,16 @@ class Forked:
         return int(self._process.exitcode)
 
 
-def _as_briefly(brief: bool, quick: bool, work: Callable[..., None], *args: Any) -> None:
+def _as_briefly(how: tuple[bool, bool, bool], work: Callable[..., None], *args: Any) -> None:
     """Models are fitted, and ids masked, as in the process that asks, whose results are compared with this one's."""
+    brief, few, quick = how
     if quick:
         mask_quickly(pytest.MonkeyPatch())
     if brief:
         fit_briefly(pytest.MonkeyPatch())
         audit_briefly(pytest.MonkeyPatch())
+    if few:
+        few_repetitions(pytest.MonkeyPatch())
     work(*args)
 
 

@@ -41,7 +41,8 @@ from tests.alignment.psi_runs import BANK, aligned, table
 from tests.channel.certificates import Federation
 from tests.parties.interruptions import halves, history, left_at_renames
 from tests.parties.processes import fork, lay_out
-from tests.parties.runs import ACTIVE, KEY, PASSIVES, UNAUDITED, raw_job, record, run, tables
+from tests.parties.recorded import Recording
+from tests.parties.runs import ACTIVE, KEY, PASSIVES, UNAUDITED, raw_job, run, tables
 from tests.parties.test_label_free import permuted
 
 TELCO, SHOP = PASSIVES[:2]
@@ -85,10 +86,10 @@ def ids_of(given: Mapping[str, pa.Table], name: str) -> set[int]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Trained]:
+def whole(recorded: Recording) -> tuple[Path, Trained]:
     """The run with all parties in this process."""
-    folder = tmp_path_factory.mktemp("whole")
-    return folder, run(JOB, GIVEN, folder)
+    done = recorded(JOB, GIVEN)
+    return done.folder, done.trained
 
 
 def partners(folder: Path) -> Partners:
@@ -142,9 +143,8 @@ def test_every_row_is_trained_on_or_held_out_and_missing_releases_are_nan(whole:
     assert present[TELCO].tolist() == [row in ids_of(GIVEN, TELCO) for row in tested]
 
 
-def test_a_partner_is_asked_for_its_own_rows_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    messages = record(monkeypatch)
-    run(JOB, GIVEN, tmp_path)
+def test_a_partner_is_asked_for_its_own_rows_alone(recorded: Recording) -> None:
+    messages = recorded(JOB, GIVEN).messages
     for name in (TELCO, SHOP):
         sent = [m for m in messages if m.sender == name and m.kind == Kind.RELEASE]
         assert sum(len(m.tensors["embedding"]) for m in sent) == len(ids_of(GIVEN, name) & ids_of(GIVEN, ACTIVE))
@@ -156,28 +156,20 @@ def crossed(messages: list[Message]) -> list[Any]:
     return [*zip(heads, tensors, strict=True)]
 
 
-def test_no_message_depends_on_a_label(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = []
-    for name, given in (("true", GIVEN), ("permuted", permuted(GIVEN, 2))):
-        with monkeypatch.context() as patched:
-            messages = record(patched)
-            outcome = run(JOB, given, tmp_path / name).active
-        found.append((crossed(messages), outcome.logits))
-    assert found[0][0] == found[1][0]
-    assert not torch.equal(found[0][1], found[1][1])
+def test_no_message_depends_on_a_label(recorded: Recording) -> None:
+    true, other = (recorded(JOB, given) for given in (GIVEN, permuted(GIVEN, 2)))
+    assert crossed(true.messages) == crossed(other.messages)
+    assert not torch.equal(true.trained.active.logits, other.trained.active.logits)
 
 
-def test_no_message_depends_on_the_rows_that_nobody_else_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_message_depends_on_the_rows_that_nobody_else_has(recorded: Recording) -> None:
     """But the number of rows that the active party states, and the order of its digests in one process."""
     shared = pa.array([row in ids_of(GIVEN, TELCO) | ids_of(GIVEN, SHOP) for row in GIVEN[ACTIVE]["id"].to_pylist()])
     renamed = pc.if_else(shared, GIVEN[ACTIVE]["id"], pc.add(GIVEN[ACTIVE]["id"], 50_000))
-    found = []
-    for name, given in (("one", GIVEN), ("other", {**GIVEN, ACTIVE: GIVEN[ACTIVE].set_column(0, "id", renamed)})):
-        with monkeypatch.context() as patched:
-            messages = record(patched)
-            run(JOB, given, tmp_path / name)
-        found.append([m for m in crossed(messages) if m[0][0] != Kind.IDS])
-    assert found[0] == found[1]
+    other = {**GIVEN, ACTIVE: GIVEN[ACTIVE].set_column(0, "id", renamed)}
+    runs = [crossed(recorded(JOB, given).messages) for given in (GIVEN, other)]
+    one, theirs = ([m for m in messages if m[0][0] != Kind.IDS] for messages in runs)
+    assert one == theirs
 
 
 def test_rows_with_a_partner_are_predicted_better(tmp_path: Path) -> None:
@@ -207,8 +199,8 @@ def test_the_summary_has_utility_by_the_partners_of_a_row(tmp_path: Path) -> Non
 
 
 def test_a_run_that_dies_at_any_file_is_resumed_to_the_same_end(whole: tuple[Path, Trained], tmp_path: Path) -> None:
-    left = left_at_renames(tmp_path / "run", lambda: run(JOB, GIVEN, tmp_path / "run"), range(0, 100, 7))
-    assert 2 <= len(left) < 15
+    left = left_at_renames(tmp_path / "run", lambda: run(JOB, GIVEN, tmp_path / "run"), range(0, 100, 9))
+    assert 2 <= len(left) < 12
     for folder in left.values():
         again = run(JOB, GIVEN, folder, resume=True)
         assert torch.equal(again.active.logits, whole[1].active.logits)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Sequence
-from functools import partial
+import shutil
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -81,11 +82,41 @@ def _enough_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     steps_that_find_a_xor_b(monkeypatch)
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, float], Path]:
+    """Folder of a world with one job, of label b, trained once for each allowed attribute and epsilon; not to be
+    changed.
+    """
+
+    @cache
+    def train(allowed: str, epsilon: float) -> Path:
+        world = World(tmp_path_factory.mktemp("trained"))
+        world.run(made("one", {allowed: 1.0}, epsilon=epsilon), GIVEN)
+        return world.folder
+
+    return train
+
+
+@pytest.fixture
+def begun(trained: Callable[[str, float], Path], tmp_path: Path) -> Callable[..., World]:
+    """A world in which `run-1`, the job of label b, has ended."""
+
+    def copied(allowed: str, epsilon: float = 8.0) -> World:
+        shutil.copytree(trained(allowed, epsilon), tmp_path, dirs_exist_ok=True)
+        world = World(tmp_path)
+        world.count = 1
+        return world
+
+    return copied
+
+
 @pytest.mark.parametrize("epsilon", [8.0, 4.0, 2.0])
-def test_two_jobs_that_tell_together_what_neither_does_are_refused(tmp_path: Path, epsilon: float) -> None:
+def test_two_jobs_that_tell_together_what_neither_does_are_refused(
+    begun: Callable[..., World], tmp_path: Path, epsilon: float
+) -> None:
     """A label owner that sends b, and in another job a xor b: at the default limit, although neither carries a."""
-    world = World(tmp_path)
-    first = world.run(made("one", epsilon=epsilon), GIVEN)
+    world = begun("b", epsilon)
+    first = tmp_path / "run-1"
     assert share(found_in(first).attributes, "a") < 0.02
     assert not found_in(first).together
     with pytest.raises(
@@ -95,20 +126,21 @@ def test_two_jobs_that_tell_together_what_neither_does_are_refused(tmp_path: Pat
     refused = tmp_path / "refused"
     assert share(found_in(refused).attributes, "a") < 0.02
     assert not (refused / "checkpoint" / TELCO / "released.safetensors").exists()
-    fresh = World(tmp_path / "alone")
-    (tmp_path / "alone").mkdir()
-    assert share(found_in(fresh.run(made("other", epsilon=epsilon), GIVEN)).attributes, "a") < 0.02
 
 
-def test_the_table_is_right_of_what_two_grades_tell(tmp_path: Path) -> None:
+def test_the_second_of_two_jobs_is_sent_where_the_first_one_was_not(tmp_path: Path) -> None:
+    assert share(found_in(World(tmp_path).run(made("other"), GIVEN)).attributes, "a") < 0.02
+
+
+def test_the_table_is_right_of_what_two_grades_tell(begun: Callable[..., World], tmp_path: Path) -> None:
     """Where the partner allows it: the share stated is what both draws tell. A budget is of both jobs.
 
     The share is compared with its expected value. Of 6,000 draws some 2.01 are of another grade, each with probability
     1 / (1 + e^8): more than 12 have a probability of 2e-7.
     """
-    world, table, scores, others = World(tmp_path), PartyTable(TELCO, GIVEN[TELCO], "id"), [], 0
-    for nth, label in enumerate(("one", "other")):
-        folder = world.run(made(label, {"other": 1.0}), GIVEN)
+    world, table, scores, others = begun("other"), PartyTable(TELCO, GIVEN[TELCO], "id"), [], 0
+    second = world.run(made("other", {"other": 1.0}), GIVEN)
+    for nth, folder in enumerate((tmp_path / "run-1", second)):
         drawn = grades_of_columns(kept(folder, "released")["released"]).numpy()
         ids = kept(folder, "released")["ids"].numpy()
         before, _ = GradeMemory(world.secrets / f"{TELCO}.key.grades").others("", Rows(table.graded(ids)))
@@ -153,12 +185,11 @@ def test_rows_without_an_earlier_grade_hide_nothing_of_those_that_have_it(tmp_pa
     assert found_in(world.run(made("other"), {TELCO: GIVEN[TELCO], ACTIVE: GIVEN[ACTIVE].take(apart)})).former == 0
 
 
-def test_a_pilot_of_the_same_draws_forgets_nothing(tmp_path: Path) -> None:
-    world, limits = World(tmp_path), {"a": 0.15, "other": 1.0}
-    world.run(made("one", limits), GIVEN)
-    world.run(made("one", limits), GIVEN, out="pilot", pilot=100)
+def test_a_pilot_of_the_same_draws_forgets_nothing(begun: Callable[..., World]) -> None:
+    world = begun("other")
+    world.run(made("one", {"other": 1.0}), GIVEN, out="pilot", pilot=100)
     with pytest.raises(ConfigError, match=r"carry 0\.15 of an attribute of a at most with those of 1 other releases"):
-        world.run(made("other", limits), GIVEN)
+        world.run(made("other", {"a": 0.15, "other": 1.0}), GIVEN)
 
 
 def test_many_jobs_of_some_rows_each_hide_nothing() -> None:
@@ -184,9 +215,8 @@ def test_no_number_of_releases_hides_the_newest() -> None:
     assert found.together[0].share > 0.9
 
 
-def test_grades_under_another_name_are_not_known(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    world.run(made("one"), GIVEN)
+def test_grades_under_another_name_are_not_known(begun: Callable[..., World]) -> None:
+    world = begun("b")
     renamed = made("other").model_dump_json(exclude_unset=True).replace(f'"{TELCO}"', '"telco2"')
     folder = world.run(validated(Job, json.loads(renamed), ""), {"telco2": GIVEN[TELCO], ACTIVE: GIVEN[ACTIVE]})
     found = Carried.model_validate_json((folder / "checkpoint" / "telco2" / "carried.json").read_text())
@@ -194,13 +224,11 @@ def test_grades_under_another_name_are_not_known(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", ["gone", "secret", "refused", "damaged", "earlier"])
-def test_what_is_not_known_of_earlier_grades_is_said(tmp_path: Path, change: str) -> None:
-    world, limits = World(tmp_path), {"other": 1.0}
+def test_what_is_not_known_of_earlier_grades_is_said(begun: Callable[..., World], tmp_path: Path, change: str) -> None:
+    world, limits = World(tmp_path) if change == "refused" else begun("other"), {"other": 1.0}
     if change == "refused":
         with pytest.raises(ConfigError, match="of an attribute of b at most"):
             world.run(made("one", {"b": 0.1, "other": 1.0}), GIVEN)
-    else:
-        world.run(made("one", limits), GIVEN)
     memory = world.secrets / f"{TELCO}.key.grades"
     (file,) = memory.glob("*.safetensors")
     if change == "gone":
@@ -292,15 +320,15 @@ def test_what_two_grades_carry_is_the_information_of_their_draws() -> None:
 
 @pytest.mark.parametrize("rows", [300, 2000, 30_000])
 def test_chance_carries_nothing_of_many_codes(rows: int) -> None:
-    """Three grades that have nothing to do with 60 attributes, rare and frequent: without the
+    """Three grades that have nothing to do with 20 attributes, rare and frequent: without the
     adjustment, codes of 8 rows each carry a third of all of them."""
     rng = np.random.default_rng(rows)
-    columns = (rng.random((rows, 60)) < np.geomspace(0.02, 0.5, 60)).astype(float)
+    columns = (rng.random((rows, 20)) < np.geomspace(0.02, 0.5, 20)).astype(float)
     store, encoder = codes_store(columns)
     releases = [Graded(rng.integers(16, size=rows), 16, 8.0) for _ in range(3)]
     found = joined(store, encoder, *releases)
     assert found.former == 2
-    assert len(found.together) > 25
+    assert len(found.together) > 8
     largest = {300: 0.2, 2000: 0.1, 30_000: 0.05}[rows]
     assert max(each.share for each in found.together) < largest
     check_limits(found.model_copy(update={"attributes": ()}), {}, TELCO)

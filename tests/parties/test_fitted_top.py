@@ -23,6 +23,7 @@ from cutlayer.training.together import Keys
 from tests.models.estimator_rows import few_strengths
 from tests.parties.interruptions import assert_equal, left_at_renames
 from tests.parties.processes import fork, lay_out
+from tests.parties.recorded import Recording
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, raw_job, run, tables
 from tests.parties.test_label_free import both
 
@@ -52,22 +53,17 @@ def fitted(*args: Any, **options: Any) -> Job:
     return validated(Job, raw(*args, **options), "")
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    folder = tmp_path_factory.mktemp("whole")
-    return folder, run(fitted(), GIVEN, folder)
-
-
 @pytest.mark.parametrize("top", KINDS, ids=lambda top: top["kind"])
-def test_it_learns_from_the_releases(tmp_path: Path, top: Mapping[str, Any]) -> None:
-    trained = run(fitted(top=top), GIVEN, tmp_path)
+def test_it_learns_from_the_releases(recorded: Recording, top: Mapping[str, Any]) -> None:
+    done = recorded(fitted(top=top), GIVEN)
+    trained = done.trained
     assert trained.active.metrics["auc"] > 0.8
     assert trained.active.without[TELCO, SHOP].shape == trained.active.logits.shape
     alone = trained.active.task.evaluate(trained.active.without[TELCO, SHOP], trained.active.labels)
     assert alone["auc"] < trained.active.metrics["auc"]
     assert (trained.active.epochs, trained.active.stopped_early, len(trained.active.step_losses)) == (1, False, 1)
     assert trained.active.fit is not None
-    (line,) = RunFolder(tmp_path).history()
+    (line,) = RunFolder(done.folder).history()
     assert line["part"] == "cross-validation"
     assert line["metrics"] == {"auc": trained.active.fit.best.score}
 
@@ -79,8 +75,8 @@ def test_it_learns_classes_and_numbers(tmp_path: Path, task: str) -> None:
     assert trained.active.metrics[trained.active.task.metric] > 0.4
 
 
-def test_permuted_labels_change_no_bit_of_any_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    true, other = both(fitted(), tmp_path, monkeypatch)
+def test_permuted_labels_change_no_bit_of_any_message(recorded: Recording) -> None:
+    true, other = both(fitted(), recorded)
     assert true == other
 
 
@@ -89,27 +85,28 @@ def test_a_kill_at_any_time_resumes_to_the_same_model(tmp_path: Path, monkeypatc
     few_strengths(monkeypatch)
     job = fitted(top={"kind": "linear", "folds": 1})
     whole = tmp_path / "whole", run(job, GIVEN, tmp_path / "whole")
-    left = left_at_renames(tmp_path / "run", lambda: run(job, GIVEN, tmp_path / "run"), range(0, 100, 5))
+    left = left_at_renames(tmp_path / "run", lambda: run(job, GIVEN, tmp_path / "run"), range(0, 100, 8))
     assert 3 < len(left) < 20
     for folder in left.values():
         assert_equal(folder, run(job, GIVEN, folder, resume=True), *whole, job)
 
 
-def test_processes_have_the_same_model(tmp_path: Path, whole: Any) -> None:
+def test_processes_have_the_same_model(tmp_path: Path, recorded: Recording) -> None:
+    whole = recorded(fitted(), GIVEN).folder
     sites = lay_out(tmp_path, raw(), GIVEN)
     processes = {name: fork(site) for name, site in sites.items()}
     assert {name: process.wait() for name, process in processes.items()} == dict.fromkeys(sites, 0)
     mine, theirs = (
-        load_file(folder / "checkpoint" / ACTIVE / "best.safetensors") for folder in (sites[ACTIVE].run, whole[0])
+        load_file(folder / "checkpoint" / ACTIVE / "best.safetensors") for folder in (sites[ACTIVE].run, whole)
     )
     assert all(torch.equal(mine[name], tensor) for name, tensor in theirs.items() if name.startswith("module/"))
 
 
-def test_labels_that_are_drawn_are_fitted_to_and_no_others(tmp_path: Path) -> None:
+def test_labels_that_are_drawn_are_fitted_to_and_no_others(tmp_path: Path, recorded: Recording) -> None:
     """At epsilon 0.01 labels are coin flips: whoever fits to a true label, a validation row's included, does better."""
     trained = run(fitted(privacy={"label_dp": {"eps": 0.01}}), GIVEN, tmp_path)
     assert trained.active.metrics["auc"] < 0.75
-    plain = run(fitted(), GIVEN, tmp_path / "plain").active
+    plain = recorded(fitted(), GIVEN).trained.active
     assert plain.metrics["auc"] > 0.8
     parts = [active.split for active in (trained.active, plain)]
     fits = [active.fit.rows for active in (trained.active, plain) if active.fit is not None]

@@ -54,6 +54,7 @@ from tests.channel.links import refuses
 from tests.parties.interruptions import Fails, assert_equal, crashes_at_rename, left_at_renames
 from tests.parties.mutants import tamper, with_fields, with_tensors
 from tests.parties.processes import Site, fork, lay_out, wait_for
+from tests.parties.recorded import Recording
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, raw_job, record, run, tables
 from tests.training.test_all_runs import World
 
@@ -63,6 +64,7 @@ GRADE = {"kind": "grade", "least_rows": 0}
 FIT = {"kind": "grade", "candidates": ["linear"], "folds": 2, "least_z": 0}
 SPLIT = {"test": 0.3, "validation": 0.0}
 GIVEN = tables(rows=ROWS)
+FEW = tables(rows=300)
 
 
 def raw(
@@ -289,30 +291,28 @@ def test_a_refusal_is_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("failure", [PeerLost("gone", peer=TELCO), KeyboardInterrupt()])
-def test_a_run_that_is_lost_while_a_partner_fits_goes_on(tmp_path: Path, failure: BaseException) -> None:
+def test_a_run_that_is_lost_while_a_partner_fits_goes_on(
+    tmp_path: Path, recorded: Recording, failure: BaseException
+) -> None:
     """The label owner may stop between the two rounds: its folder stays, with the draws of the labels."""
-    path, job, given = tmp_path / "run", graded(), tables(rows=300)
+    path, job, given = tmp_path / "run", graded(), FEW
     lost = Fails(At.PHASE, TELCO, when=lambda phase: phase == "release", failure=failure)  # type: ignore[arg-type]
     with pytest.raises(type(failure)), RunFolder.new_or_resumed(path, job, resume=False):
         run(job, given, path, faults=lost)
     with RunFolder.new_or_resumed(path, job, resume=True):
         run(job, given, path, resume=True)
-    assert torch.equal(kept(path, "released")["released"], kept(_whole(tmp_path, job, given), "released")["released"])
+    whole = recorded(job, given).folder
+    assert torch.equal(kept(path, "released")["released"], kept(whole, "released")["released"])
 
 
-def _whole(folder: Path, job: Job, given: Any) -> Path:
-    run(job, given, folder / "whole")
-    return folder / "whole"
-
-
-def test_a_kill_at_any_time_resumes_to_the_same_draws(tmp_path: Path) -> None:
-    given, job = tables(rows=300), graded()
-    whole = tmp_path / "whole", run(job, given, tmp_path / "whole")
+def test_a_kill_at_any_time_resumes_to_the_same_draws(tmp_path: Path, recorded: Recording) -> None:
+    given, job = FEW, graded()
+    whole = recorded(job, given)
     left = left_at_renames(tmp_path / "run", lambda: run(job, given, tmp_path / "run"), range(0, 100, 4))
     assert 3 < len(left) < 25
     for folder in left.values():
-        assert_equal(folder, run(job, given, folder, resume=True), *whole, job)
-        assert torch.equal(kept(folder, "released")["released"], kept(whole[0], "released")["released"])
+        assert_equal(folder, run(job, given, folder, resume=True), whole.folder, whole.trained, job)
+        assert torch.equal(kept(folder, "released")["released"], kept(whole.folder, "released")["released"])
 
 
 def test_processes_have_the_same_grades_and_no_port_is_open_while_a_partner_fits(tmp_path: Path) -> None:

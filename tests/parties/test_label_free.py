@@ -44,6 +44,7 @@ from cutlayer.training.together import local_side
 from cutlayer.training.trained import Run
 from tests.parties.interruptions import Dying, assert_equal, interrupted
 from tests.parties.processes import fork, lay_out, wait_for
+from tests.parties.recorded import Recording
 from tests.parties.runs import ACTIVE, KEY, MLP, PASSIVES, UNAUDITED, raw_job, record, run, tables
 from tests.report.reading import answers
 
@@ -89,39 +90,41 @@ def crossed(messages: list[Message], party: str) -> list[tuple[Any, ...]]:
     ]
 
 
-def both(job: Job, folder: Path, monkeypatch: pytest.MonkeyPatch, party: str = TELCO) -> list[list[tuple[Any, ...]]]:
+PERMUTED = permuted(GIVEN, 4)
+LABELS = {"true": GIVEN, "permuted": PERMUTED}
+
+
+def both(job: Job, recorded: Recording, party: str = TELCO) -> list[list[tuple[Any, ...]]]:
     """What crosses at a party with the true labels, and with permuted ones."""
-    found = []
-    for name, given in (("true", GIVEN), ("permuted", permuted(GIVEN, 4))):
-        with monkeypatch.context() as patched:
-            messages = record(patched)
-            run(job, given, folder / name)
-        found.append(crossed(messages, party))
-    return found
+    return [crossed(recorded(job, given).messages, party) for given in LABELS.values()]
 
 
-def test_permuted_labels_change_no_bit_of_any_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_permuted_labels_change_no_bit_of_any_message(recorded: Recording) -> None:
     """The flag of the best epoch included, which depends on labels at a party that is sent gradients."""
-    true, other = both(label_free(), tmp_path, monkeypatch)
+    true, other = both(label_free(), recorded)
     assert {Kind.HELLO, Kind.RELEASE, Kind.EVIDENCE, Kind.CLOSE} <= {message[0] for message in true}
     assert true == other
-    top = [load_file(tmp_path / name / "checkpoint" / ACTIVE / "best.safetensors") for name in ("true", "permuted")]
+    folders = [recorded(label_free(), given).folder for given in LABELS.values()]
+    top = [load_file(folder / "checkpoint" / ACTIVE / "best.safetensors") for folder in folders]
     assert not all(torch.equal(top[0][key], top[1][key]) for key in top[0] if key.startswith("module/"))
 
 
-def test_labels_show_in_what_a_party_is_sent_in_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_labels_show_in_what_a_party_is_sent_in_every_step(recorded: Recording) -> None:
     """The comparison can fail: another party's gradients differ, and so do its best epochs or its embeddings."""
     job = label_free(release={TELCO: "once"})
-    assert both(job, tmp_path / "once", monkeypatch, TELCO)[0] == both(job, tmp_path / "again", monkeypatch, TELCO)[1]
-    true, other = both(job, tmp_path / "steps", monkeypatch, SHOP)
+    true, other = both(job, recorded, TELCO)
+    assert true == other
+    true, other = both(job, recorded, SHOP)
     assert true != other
 
 
-def test_early_stopping_changes_no_bit_of_any_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_early_stopping_changes_no_bit_of_any_message(recorded: Recording) -> None:
     """The end of the run included: these labels stop at different epochs, and the partners have left before."""
-    true, other = both(label_free(epochs=12, early_stop=EARLY), tmp_path, monkeypatch)
+    job = label_free(epochs=12, early_stop=EARLY)
+    true, other = both(job, recorded)
     assert true == other
-    lengths = [len((tmp_path / name / "history.jsonl").read_text().splitlines()) for name in ("true", "permuted")]
+    folders = [recorded(job, given).folder for given in LABELS.values()]
+    lengths = [len((folder / "history.jsonl").read_text().splitlines()) for folder in folders]
     assert lengths[0] != lengths[1]
 
 
@@ -226,11 +229,9 @@ def no_message(port: Port) -> Message:
     raise AssertionError(f"a message from {port.peer} is waited for")
 
 
-def test_the_end_of_a_party_that_is_sent_gradients_depends_on_labels(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_end_of_a_party_that_is_sent_gradients_depends_on_labels(recorded: Recording) -> None:
     job = label_free(epochs=12, early_stop=EARLY, release={TELCO: "once"})
-    true, other = both(job, tmp_path, monkeypatch)
+    true, other = both(job, recorded)
     ends = [[message for message in messages if message[0] == Kind.EPOCH_END] for messages in (true, other)]
     assert len(ends[0]) != len(ends[1])  # these labels stop at different epochs
     shared = min(true.index(ends[0][-1]), other.index(ends[1][-1]))
@@ -239,12 +240,10 @@ def test_the_end_of_a_party_that_is_sent_gradients_depends_on_labels(
 
 
 @pytest.mark.parametrize("options", [{"keep": "last"}, {"split": {"test": 0.3, "validation": 0}}], ids=["last", "test"])
-def test_the_best_epoch_is_sent_only_where_a_run_ends_with_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
-) -> None:
+def test_the_best_epoch_is_sent_only_where_a_run_ends_with_it(recorded: Recording, options: dict[str, Any]) -> None:
     """It is a function of held-out labels, of the test rows too where there are no validation rows."""
     job = label_free(release="every_step", epochs=6, **options)
-    for messages in both(job, tmp_path, monkeypatch):
+    for messages in both(job, recorded):
         assert [m[7] for m in messages if m[0] == Kind.EPOCH_END] == [
             {"stop": end == 5, "best": True} for end in range(6)
         ]
@@ -352,9 +351,9 @@ def test_a_cut_of_no_width_is_refused(width: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    folder = tmp_path_factory.mktemp("whole")
-    return folder, run(label_free(), GIVEN, folder)
+def whole(recorded: Recording) -> Any:
+    made = recorded(label_free(), GIVEN)
+    return made.folder, made.trained
 
 
 def test_a_resume_has_the_same_embeddings(tmp_path: Path, whole: Any) -> None:

@@ -33,6 +33,7 @@ from tests.parties.interruptions import Calls, Dying, Fails, assert_equal, inter
 from tests.parties.mutants import tamper, with_fields, with_stamp, with_tensors
 from tests.parties.noisy import Noisy
 from tests.parties.processes import fork, lay_out
+from tests.parties.recorded import Recording
 from tests.parties.runs import ACTIVE, KEY, MLP, PASSIVES, make_job, raw_job, record, run, tables
 
 TELCO, SHOP = PASSIVES[:2]
@@ -83,9 +84,9 @@ def about(entries: Sequence[T], asset: str) -> list[T]:
     return [entry for entry in entries if entry.protects == asset]
 
 
-def test_every_row_crosses_once_and_no_gradient_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    messages = record(monkeypatch)
-    trained = run(JOB, GIVEN, tmp_path)
+def test_every_row_crosses_once_and_no_gradient_comes_back(recorded: Recording) -> None:
+    whole = recorded(JOB, GIVEN)
+    messages, trained = whole.messages, whole.trained
     mine = [message for message in messages if TELCO in (message.sender, message.receiver)]
     sent = of(mine, Kind.RELEASE)
     split = trained.active.split
@@ -101,17 +102,14 @@ def test_every_row_crosses_once_and_no_gradient_comes_back(tmp_path: Path, monke
     assert up == ids + count * LINEAR["width"] * 4  # type: ignore[operator]
 
 
-def test_what_is_kept_is_what_was_sent_and_what_the_top_model_reads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    messages = record(monkeypatch)
-    run(JOB, GIVEN, tmp_path)
-    sent = torch.cat([message.tensors["embedding"] for message in of(messages, Kind.RELEASE)])
-    kept = released(tmp_path, ACTIVE, TELCO)
-    assert torch.equal(kept, released(tmp_path, TELCO))
+def test_what_is_kept_is_what_was_sent_and_what_the_top_model_reads(recorded: Recording) -> None:
+    whole = recorded(JOB, GIVEN)
+    sent = torch.cat([message.tensors["embedding"] for message in of(whole.messages, Kind.RELEASE)])
+    kept = released(whole.folder, ACTIVE, TELCO)
+    assert torch.equal(kept, released(whole.folder, TELCO))
     split = split_rows(len(kept), TrainConfig().split, 3)
     assert torch.equal(sent, kept[torch.cat([split.part(part) for part in ("train", "validation", "test")])])
-    transcripts = load_file(tmp_path / "transcript" / ACTIVE / "epoch-0002.safetensors")
+    transcripts = load_file(whole.folder / "transcript" / ACTIVE / "epoch-0002.safetensors")
     names = [name for name in transcripts if name.endswith(f"/{TELCO}")]
     assert names == [f"0/embedding/000/{TELCO}"] or len(names) > 1
     assert all("embedding" in name for name in names)
@@ -177,8 +175,8 @@ def test_wide_rows_come_in_smaller_messages(tmp_path: Path, monkeypatch: pytest.
     assert sum(sizes) == len(released(tmp_path, ACTIVE, TELCO))
 
 
-def test_the_ledger_says_one_release(tmp_path: Path) -> None:
-    trained = run(JOB, GIVEN, tmp_path)
+def test_the_ledger_says_one_release(recorded: Recording) -> None:
+    trained = recorded(JOB, GIVEN).trained
     (evidence,) = trained.active.evidence
     assert evidence.metrics["releases"] == evidence.metrics["releases_allowed"] == 1
     assert evidence.covered == evidence.sent == 3  # one message each of training, validation and test rows
@@ -251,32 +249,26 @@ def test_a_release_past_the_chain_is_not_applied(tmp_path: Path, monkeypatch: py
         run(JOB, GIVEN, tmp_path)
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    folder = tmp_path_factory.mktemp("whole")
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setitem(REGISTRY, "noisy", Noisy)  # type: ignore[arg-type]
-        return folder, run(JOB, GIVEN, folder)
-
-
 @pytest.mark.parametrize("steps", [0, STEPS + 1])
 def test_a_resume_asks_for_nothing_again(
-    tmp_path: Path, whole: Any, steps: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, recorded: Recording, steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    whole = recorded(JOB, GIVEN)
     interrupted(JOB, GIVEN, tmp_path, Dying(steps))
     messages = record(monkeypatch)
-    assert_equal(tmp_path, run(JOB, GIVEN, tmp_path, resume=True), *whole, JOB)
+    assert_equal(tmp_path, run(JOB, GIVEN, tmp_path, resume=True), whole.folder, whole.trained, JOB)
     assert not of(messages, Kind.RELEASE)
 
 
-def test_dying_at_any_early_rename_changes_nothing(tmp_path: Path, whole: Any) -> None:
+def test_dying_at_any_early_rename_changes_nothing(tmp_path: Path, recorded: Recording) -> None:
     """Around the writes of both halves of the release, and those before and after them."""
-    first = released(whole[0], TELCO)
+    whole = recorded(JOB, GIVEN)
+    first = released(whole.folder, TELCO)
     # After one rename is before the next.
     left = left_at_renames(tmp_path / "run", lambda: run(JOB, GIVEN, tmp_path / "run"), range(0, 16, 2))
     assert len(left) == 8
     for folder in left.values():
-        assert_equal(folder, run(JOB, GIVEN, folder, resume=True), *whole, JOB)
+        assert_equal(folder, run(JOB, GIVEN, folder, resume=True), whole.folder, whole.trained, JOB)
         assert torch.equal(released(folder, TELCO), first)
 
 

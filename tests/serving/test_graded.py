@@ -223,6 +223,7 @@ def test_the_estimator_trains_on_grades(kind: str) -> None:
             "bank": [LabelDPConfig(eps=4.0, **({"range": (-10.0, 10.0)} if numbers else {}))],
             "telco": [GradeDPConfig(epsilon=8.0)],
         },
+        attacks=(),
         key=bytes(range(32)),
     )
     made.fit(given, y)
@@ -246,6 +247,7 @@ def test_an_estimator_that_predicts_the_rows_of_its_fit_draws_them_once(tmp_path
             bottom_fit={"telco": {**FIT, "limits": {"other": 1.0}}},
             release="once",
             protections={"bank": [LabelDPConfig(eps=4.0)], "telco": [GradeDPConfig(epsilon=8.0)]},
+            attacks=(),
             secrets=tmp_path / "keys",
             seed=seed,
         ).fit(given, y)
