@@ -278,7 +278,7 @@ def test_as_well_is_said_only_where_a_loss_that_matters_is_excluded(
 
 @pytest.mark.parametrize(
     ("ahead", "words"),
-    [((-0.009, -0.019, 0.002), AS_WELL), ((-0.009, -0.021, 0.002), UNKNOWN), ((-0.1, -0.12, -0.01), "")],
+    [((-0.009, -0.019, 0.002), AS_WELL), ((-0.009, -0.021, 0.002), UNKNOWN), ((-0.1, -0.12, -0.01), WORSE)],
 )
 def test_every_view_says_as_well_as_the_headline_does(ahead: tuple[float, float, float], words: str) -> None:
     report = beside_undefended(*ahead)

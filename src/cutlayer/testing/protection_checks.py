@@ -107,10 +107,8 @@ def lowers_its_attacks(protection: ProtectionClass, case: ProtectionCase) -> Non
 def withstands_adaptive_attacks(protection: ProtectionClass, case: ProtectionCase) -> None:
     """Attacks chosen after reading the defence, with what a party keeps of a run, stay below what is stated of them."""
     for name, target, limit in case.adaptive:
-        before, after = (
-            _undefended_adaptive_leak(name, target),
-            _adaptive_leak(name, defended(protection, case), target),
-        )
+        before = _undefended_adaptive_leak(name, target)
+        after = _adaptive_leak(name, defended(protection, case), target)
         _is_lowered(protection, name, target, limit, before, after)
 
 
