@@ -42,7 +42,7 @@ FEW_STEPS = {"epochs": 1, "batch_size": "auto"}
 
 REGRESSORS = ("regress", "supervised", "score", "invariance", "unfitted", "init", "params", "tag", "no_", "all_zero")
 """Parts of the names of checks that see code of a regressor's own, which has fit, prediction and tables in common."""
-SINGLE = {"readonly_memmap": True, "X_dtype": np.float32}
+SINGLE = {"readonly_memmap": True, "X_dtype": "float32"}
 """Of three equal checks of what was learned the one whose tables are the most unlike a plain array."""
 
 UNMET = {"check_sample_weight_equivalence_on_dense_data": "batches and split are drawn by the number of rows"}
