@@ -11,11 +11,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks import grade_attacks, grade_jobs, grade_limits, grade_together, graded_rows
+from benchmarks import grade_attacks, grade_jobs, grade_limits, grade_lowered, grade_together, graded_rows
 from benchmarks.grade_limits import most_auc_of
 from benchmarks.utility.datasets import DataSet
 from cutlayer.attacks.feature import best_guess
 from cutlayer.models.bottom_fits.grade import GradeFit
+from cutlayer.parties.carried_limits import default_limit
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +56,7 @@ def test_labels_that_are_an_attribute_are_read_back_and_seen(
     lines = measured("chosen", tmp_path, monkeypatch, (0, 0.0, "rate"), (100, 0.0, "zero"), (100, 0.25, "stated"))
     whole, zeros, stated = (line for line in lines if line["attribute"].startswith("kind"))
     assert whole["own"] < 0.6 < 0.95 < whole["8"]["auc"]
-    assert whole["8"]["of"] == whole["8"]["carried"] > grade_limits.default_limit(8.0)
+    assert whole["8"]["of"] == whole["8"]["carried"] > default_limit(8.0, 16)
     assert (whole["fault"], zeros["fault"], stated["fault"]) == (False, True, False)
     assert "rates" in capsys.readouterr().out
 
@@ -129,3 +130,16 @@ def test_two_labels_tell_together_what_neither_does(
         assert line["chosen"]["added"] > line["refits"]["added"]
         assert not line["refits"]["refused_together"]
     assert " (refused) |" in capsys.readouterr().out
+
+
+def test_a_case_is_released_at_the_first_step_that_keeps_the_least_default() -> None:
+    about = {"data": "bank", "attribute": "a", "known": 512, "true": 0.0, "filled": "rate", "own": 0.6}
+
+    def cells(carried: list[float]) -> list[str]:
+        steps = zip(grade_lowered.STEPS, carried, strict=True)
+        line = about | {f"{step:g}": {"carried": share, "auc": 0.9} for step, share in steps}
+        return [*grade_lowered.of_lowered([line])][-1].strip("| ").split(" | ")
+
+    assert cells([0.95, 0.9, 0.8, 0.6, 0.45])[-1] == "2"
+    assert cells([0.95, 0.9, 0.47, 0.4, 0.3])[-1] == "4"
+    assert cells([0.91, 0.9, 0.8, 0.6, 0.45])[-1] == "8"

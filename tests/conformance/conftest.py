@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from cutlayer.attacks.completion.base import HEADS
-from cutlayer.attacks.feature import best_guess, exact
-from cutlayer.attacks.feature.decoder import DecoderTraining, fit_decoder
+from cutlayer.attacks.feature import best_guess, decoder, exact
 from cutlayer.attacks.label import gradient_match, probe, strong_probe
 from cutlayer_published.attacks import lira, sdar
 from tests.models.estimator_rows import few_strengths
@@ -31,7 +30,8 @@ def _smaller_models() -> Iterator[None]:
             patched.setattr(sdar, name, value)
         for name in ("LR", "SIMULATOR_LR", "DISCRIMINATOR_LR"):
             patched.setattr(sdar, name, 2 * getattr(sdar, name))
-        patched.setattr(fit_decoder, "__defaults__", (DecoderTraining(epochs=30, hidden=64),))
+        patched.setattr(decoder, "EPOCHS", 30)
+        patched.setattr(decoder, "HIDDEN", 64)
         patched.setitem(HEADS, "MLP", (64, 32))
         few_strengths(patched)
         yield

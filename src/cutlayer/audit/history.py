@@ -44,11 +44,7 @@ _SHARES = frozenset({Need.CLASS_SHARES, Need.POSITIVE_SHARE})
 
 
 def audit_history(
-    run: Run,
-    label: str,
-    audit: RunAudit,
-    attacks: Sequence[HistoryAttack],
-    own: Mapping[str, OwnColumns],
+    run: Run, label: str, audit: RunAudit, attacks: Sequence[HistoryAttack], own: Mapping[str, OwnColumns]
 ) -> RunAudit:
     """Attack the followed rows of one run and add the results to its audit.
 
@@ -246,7 +242,6 @@ def own_columns(run: Run) -> dict[str, OwnColumns]:
     if run.task.target == "survival":  # the order of times of which some are censored is no leak that is defined here
         return {}
     classes = {"binary": 2, "regression": 0}.get(run.task.kind, len(run.task.classes))
-    seed = run.job.train.seed
     trees = run.job.parties[run.job.active].audit.depth == "full"
     together = partners(run.job)
     attackers = [*(Attacker(party=party) for party in run.job.passives), *([together] if together else [])]
@@ -259,7 +254,7 @@ def own_columns(run: Run) -> dict[str, OwnColumns]:
             run.training,
             run.actual,
             classes,
-            seed,
+            run.job.train.seed,
             trees=trees,
             ids=run.held.shared(parties),
         )
@@ -296,11 +291,7 @@ def _enough(config: AuditConfig) -> float:
 
 
 def _result(
-    first: Scores,
-    measured: Sequence[Mapping[str, Leak]],
-    truth: Tensor,
-    about: Mapping[str, object],
-    view: HistoryView,
+    first: Scores, measured: Sequence[Mapping[str, Leak]], truth: Tensor, about: Mapping[str, object], view: HistoryView
 ) -> LeakResult:
     """The leak of the strongest variant: the mean over draws of the known rows, with the interval of the first draw."""
     means = {name: float(np.mean([leaks[name].value for leaks in measured])) for name in measured[0]}

@@ -256,8 +256,11 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
             raise ConfigError.expected(f"a table of {active}, the active party", f"tables of {got}", remedy)
 
     def _active(self, named: Mapping[str, Any]) -> str:
-        if self.active is not None:
+        if isinstance(self.active, str):
             return self.active
+        if self.active is not None:
+            got = type(self.active).__name__
+            raise ConfigError.expected("`active` as the name of the party that holds the labels", got)
         if self.columns is None:
             raise ConfigError.expected("the name of the active party, which holds the labels", "none", "set `active`")
         return next(iter(named), "")
@@ -377,8 +380,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         with value_errors():
             stores = encode(self.models_, self._tables_by_party(X), absent_parties)
         logits = self.models_.answer(self._embed(stores, protected=protected), absent_parties)
-        predicted: npt.NDArray[np.float64] = self.models_.task.predict(logits.double()).numpy()
-        return predicted
+        return self.models_.task.predict(logits.double()).numpy()
 
     def _embed(self, stores: Mapping[str, Store], *, protected: bool) -> dict[str, Tensor]:
         """Embeddings as the parties release them for a prediction, or bare ones."""

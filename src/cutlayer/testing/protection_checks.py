@@ -208,10 +208,15 @@ def chains(protection: ProtectionClass, case: ProtectionCase) -> Callable[[str],
     return chain
 
 
-@cache
 def defended(protection: ProtectionClass, case: ProtectionCase, classes: int = 2) -> toy.Toy:
-    """A run under the protection, which most checks read."""
-    return toy.train(chains(protection, case), classes=classes)
+    """A run under the protection, trained once: most checks read it."""
+    key = protection, case, classes
+    if key not in _DEFENDED:
+        _DEFENDED[key] = toy.train(chains(protection, case), classes=classes)
+    return _DEFENDED[key]
+
+
+_DEFENDED: dict[tuple[ProtectionClass, ProtectionCase, int], toy.Toy] = {}
 
 
 def _adaptive_leak(name: str, run: toy.Toy, target: Target) -> float:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FITS", "Fit", "TrainingColumns", "check_columns", "check_fit", "fit_bottom", "fit_faults", "is_independent",
-    "label_epsilon_of", "limits_of", "may_refuse", "private_fit",
+    "label_epsilon_of", "limits_of", "lower_epsilons_of", "may_refuse", "meant", "private_fit",
 ]  # fmt: skip
 
 
@@ -177,14 +177,30 @@ def limits_of(raw: Mapping[str, Any] | None, where: str) -> Mapping[str, float]:
     return settings.limits if isinstance(settings, GradeLimits) else {}
 
 
+def meant(raw: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What a section `fit` means, in plain values: 8 and 8.0 are one epsilon, and a stated default is none at all."""
+    fit, settings = _section(raw, "fit")
+    return {"kind": fit.kind, **settings.model_dump(mode="json", exclude_defaults=True)}
+
+
+def lower_epsilons_of(raw: Mapping[str, Any] | None, epsilon: float | None) -> list[float]:
+    """Epsilons that a party tries where its grades exceed limits, below that of its settings; see `GradeLimits`."""
+    _, settings = _section(raw, "fit")
+    return settings.steps(epsilon) if isinstance(settings, GradeLimits) and _least_limit(settings) < 1 else []
+
+
 def may_refuse(raw: Mapping[str, Any] | None, where: str) -> bool:
     """Whether grades may be refused by what rows say without noise: limits, or a rank by a fit that is not private."""
     _, settings = _section(raw, where)
     if not isinstance(settings, GradeLimits):
         return False
     fit = settings if isinstance(settings, GradeFit) else None
-    limits = {"other": 1.0 if fit is None else 0.0, **settings.limits}  # of labels there is a limit by default
-    return min(limits.values()) < 1 or (fit is not None and fit.private is None and fit.least_z > 0)
+    return _least_limit(settings) < 1 or (fit is not None and fit.private is None and fit.least_z > 0)
+
+
+def _least_limit(settings: GradeLimits) -> float:
+    # Of labels there is a limit by default.
+    return min({"other": 0.0 if isinstance(settings, GradeFit) else 1.0, **settings.limits}.values())
 
 
 def private_fit(raw: Mapping[str, Any] | None) -> PrivateFit | None:

@@ -91,14 +91,7 @@ def own_predictions(pool: Pool, fits: Mapping[str, Fit], chosen: FitResult, seed
 
 
 def partner_pilot(
-    pool: Pool,
-    own: Floats,
-    party: str,
-    released: Tensor,
-    fits: Mapping[str, Fit],
-    seed: int,
-    *,
-    graded: bool,
+    pool: Pool, own: Floats, party: str, released: Tensor, fits: Mapping[str, Fit], seed: int, *, graded: bool
 ) -> PartnerPilot:
     """Estimate what a partner would add to own columns at full size, with an interval.
 
@@ -141,8 +134,7 @@ def partner_pilot(
     further = _further(curve, math.log2(max(pool.size / len(at), 1.0)), few=graded)
     fewer: list[FewerGrades] = []
     if grades is not None and value > 0:
-        most = part.shape[1]
-        for count in (count for count in FEWER if count < most):
+        for count in (count for count in FEWER if count < part.shape[1]):
             merged = _joined(pool, own, at, None, _merged(grades, count))
             fewer.append(FewerGrades(grades=count, value=value + gain(merged) - curve[-1]))
     low, high = value - _NORMAL * error, value + _NORMAL * error + further

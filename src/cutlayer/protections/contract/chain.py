@@ -374,6 +374,8 @@ class Chain:
             protection.load_state_dict(self._placement.given(protection, self._placement.back(saved["state"])))
         self._coverage.load_state_dict(state["coverage"])
         self._account.load_state_dict(state["account"])
+        # Of a run that lowered an epsilon: later draws of its rows cost that much.
+        self._account.restate([protection.event(self._context.plan) for protection in self.protections])
 
     def _makes(self, hook: str) -> bool:
         """Whether a protection changes the messages of a hook: by that hook, or by earlier terms."""
