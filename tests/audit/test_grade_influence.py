@@ -18,7 +18,7 @@ from cutlayer.problem.inputs import Inputs
 def test_rows_that_share_a_rare_value_tell_more_of_another_than_its_own_grade_may() -> None:
     """Why the statement is given the model: docs/guarantees.md names this attack and its figure."""
     world = World()
-    votes, own, truth = world.told(80)
+    votes, own, truth = world.told(40)
     assert roc_auc_score(truth, votes) > world.bound + 0.02
     assert abs(roc_auc_score(truth, own) - 0.5) < world.bound - 0.5  # of its own grade the theorem is
 

@@ -29,7 +29,7 @@ def audits_with(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     The whole catalogue on all rows takes half a minute for each setting.
     """
 
-    def patch(benchmark: ModuleType, *attacks: str, rows: int = 6000) -> None:
+    def patch(benchmark: ModuleType, *attacks: str, rows: int = 3000) -> None:
         name = "measured" if hasattr(benchmark, "measured") else "audited"
         whole_audit = getattr(benchmark, name)
 
@@ -83,7 +83,7 @@ def test_embeddings_that_hide_a_label_in_a_direction_of_little_variance_are_read
 
 
 def test_parties_that_pool_noisy_gradients_read_more_than_each_alone(monkeypatch, audits_with):
-    audits_with(collusion, "mixture", rows=4000)
+    audits_with(collusion, "mixture")
     monkeypatch.setattr(collusion, "SETTINGS", {"iso_noise 5": {"iso_noise": {"ratio": 5.0}}})
     read = {(each.attacker, each.message): each for each in collusion.collusion(1).leaks}
     alone = [read[party, "gradient"].leak for party in ("census_office", "employer")]

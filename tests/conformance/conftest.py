@@ -9,7 +9,7 @@ import pytest
 from cutlayer.attacks.completion.base import HEADS
 from cutlayer.attacks.feature import best_guess, decoder, exact
 from cutlayer.attacks.label import gradient_match, probe, strong_probe
-from cutlayer_published.attacks import lira
+from cutlayer_published.attacks import lira, sdar
 from tests.models.estimator_rows import few_strengths
 
 
@@ -19,12 +19,17 @@ def _smaller_models() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(strong_probe, "TREES", 20)
         patched.setattr(probe, "FOLDS", 2)
+        patched.setattr(probe, "STRENGTHS", (0.1, 1.0))
         patched.setattr(gradient_match, "ROUNDS", 100)
-        patched.setattr(exact, "STEPS", 400)
+        patched.setattr(exact, "STEPS", 50)
         patched.setitem(best_guess.FOREST, "n_estimators", 20)
         patched.setattr(best_guess, "BOOSTED", best_guess.BOOSTED._replace(trees=10))
         patched.setitem(best_guess.EXPLAINING, "max_iter", 10)
         patched.setattr(lira, "SHADOW_PAIRS", 4)
+        for name, value in {"BATCH": 64, "PASSES": 64, "HIDDEN": 64}.items():  # as many steps, of half the size
+            patched.setattr(sdar, name, value)
+        for name in ("LR", "SIMULATOR_LR", "DISCRIMINATOR_LR"):
+            patched.setattr(sdar, name, 2 * getattr(sdar, name))
         patched.setattr(decoder, "EPOCHS", 30)
         patched.setattr(decoder, "HIDDEN", 64)
         patched.setitem(HEADS, "MLP", (64, 32))

@@ -24,9 +24,9 @@ from .table import FeatureCase
 FeatureClass = type[FeatureAttack[Any]]
 
 
-REPEATS = {"PASSES": 4, "STEPS": 100}
+REPEATS = {"PASSES": 2, "STEPS": 20}
 """How often an attack repeats its training, by the name of the constant of its module, where that need not be often."""
-FEWER = {"PASSES": 32, "STEPS": 400}
+FEWER = {"PASSES": 16}
 """The same where it must learn something."""
 
 

@@ -70,7 +70,7 @@ def learns_nothing_from_random_labels(attack: AttackClass, case: HistoryCase) ->
     """
     if not case.labels_known:
         return
-    for world in _worlds(attack, case):
+    for world in _world_of_each_task(attack, case):
         orders = [torch.randperm(ROWS, generator=torch.Generator().manual_seed(80 + draw)) for draw in range(3)]
         limit = 0.52 if world.view.task.kind == "regression" else 0.55
         for target in attack.reads:

@@ -22,7 +22,7 @@ from tests.workbooks import write_workbook
 GRADIENT, EMBEDDING, PART, LABELS, LAYER = Target
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ProtectionCase(testing.ProtectionCase):
     """How to try a protection, and what a step of it may cost.
 

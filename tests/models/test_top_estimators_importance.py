@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from cutlayer.models import build_top
-from cutlayer.models.top_estimators.importance import MAX_COLUMNS, column_importance
+from cutlayer.models.top_estimators import importance
+from cutlayer.models.top_estimators.importance import column_importance
 from cutlayer.models.top_estimators.top import FittedTop
 from cutlayer.problem.inputs import Inputs
 from cutlayer.problem.task import Task
@@ -59,8 +61,9 @@ def test_a_row_that_was_not_released_stays_so() -> None:
     assert [column.drop for column in found if column.party == "telco"] == [0.0] * 3
 
 
-def test_of_many_columns_the_first_of_each_party_are_taken() -> None:
-    top, columns, labels = fitted(200, width=MAX_COLUMNS + 9)
+def test_of_many_columns_the_first_of_each_party_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importance, "MAX_COLUMNS", 12)
+    top, columns, labels = fitted(200, width=21)
     found = column_importance(top, columns, labels, TASK, ["branch", "age", "number"], 0)
-    assert len(found) == MAX_COLUMNS
+    assert len(found) == 12
     assert [column.party for column in found].count("bank") == 3

@@ -66,7 +66,7 @@ def test_names_of_settings_are_unique_and_few_seeds_are_probed() -> None:
 @pytest.mark.parametrize("name", ["hijack", "URVFL", "honest", "honest; once", "probing; none", "backdoor", "fresh"])
 def test_a_training_is_measured(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(urvfl, "FIRST_STEPS", 10)
-    monkeypatch.setattr(sdar, "PASSES", 16)  # it reads less than the other attack in any case
+    monkeypatch.setattr(sdar, "PASSES", 4)  # it reads less than the other attack in any case
     setting = next(each for each in (*settings_of(ADULT, 1), *fresh_settings(ADULT)) if each.name == name)
     job = job_of(ADULT, setting, 1)
     job = job.model_copy(update={"train": job.train.model_copy(update={"epochs": 2, "batch_size": 96})})

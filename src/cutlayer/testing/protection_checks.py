@@ -35,7 +35,7 @@ Goal = tuple[str, Target, float]
 """An attack of Cutlayer, the kind of message that it reads, and the leak that it must stay below."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ProtectionCase:
     """How to try a protection.
 
@@ -95,20 +95,20 @@ def refuses_other_tasks(protection: ProtectionClass, case: ProtectionCase) -> No
 def lowers_its_attacks(protection: ProtectionClass, case: ProtectionCase) -> None:
     """The attacks it is for succeed on the undefended toy and not on the defended one."""
     expect(bool(case.lowers) or case.loses is not None, "at least one attack that it lowers", "none")
-    defended = toy.train(chains(protection, case))
+    run = defended(protection, case)
     for name, target, limit in case.lowers:
         expect(name in ATTACKS, f"an attack of Cutlayer on the {target}", name, "see `cutlayer list attacks`")
         attack: Any = ATTACKS[name]
         before = leak_of(scores_of(attack, undefended(), target), undefended().truth).pooled_auc
-        after = leak_on(attack(), defended, target)
+        after = leak_on(attack(), run, target)
         _is_lowered(protection, name, target, limit, before, max(after, 1 - after))
 
 
 def withstands_adaptive_attacks(protection: ProtectionClass, case: ProtectionCase) -> None:
     """Attacks chosen after reading the defence, with what a party keeps of a run, stay below what is stated of them."""
-    defended = toy.train(chains(protection, case)) if case.adaptive else undefended()
     for name, target, limit in case.adaptive:
-        before, after = _undefended_adaptive_leak(name, target), _adaptive_leak(name, defended, target)
+        before = _undefended_adaptive_leak(name, target)
+        after = _adaptive_leak(name, defended(protection, case), target)
         _is_lowered(protection, name, target, limit, before, after)
 
 
@@ -125,9 +125,8 @@ def keeps_shapes_and_types(protection: ProtectionClass, case: ProtectionCase) ->
     for kind, classes in (("binary", 2), ("multiclass", 3)):
         if kind not in protection.tasks:
             continue
-        plain = toy.train(toy.undefended, classes=classes)
-        defended = toy.train(chains(protection, case), classes=classes)
-        for first, second in zip(plain.steps, defended.steps, strict=True):
+        runs = undefended(classes=classes), defended(protection, case, classes)
+        for first, second in zip(*(run.steps for run in runs), strict=True):
             for message in ("embeddings", "gradients"):
                 a, b = getattr(first, message)[toy.PASSIVE], getattr(second, message)[toy.PASSIVE]
                 same = (a.shape, a.dtype) == (b.shape, b.dtype)
@@ -137,7 +136,7 @@ def keeps_shapes_and_types(protection: ProtectionClass, case: ProtectionCase) ->
 
 def proves_what_it_did(protection: ProtectionClass, case: ProtectionCase) -> None:
     """It covered all that was sent, changed some of it, and gives finite metrics."""
-    (evidence,) = toy.train(chains(protection, case)).evidence
+    (evidence,) = defended(protection, case).evidence
     expect(evidence.protection == protection.name, f"evidence of {protection.name}", evidence.protection)
     counts = f"{evidence.covered} of {evidence.sent}"
     expect(evidence.covered == evidence.sent > 0, "all that was sent covered", counts)
@@ -148,13 +147,13 @@ def proves_what_it_did(protection: ProtectionClass, case: ProtectionCase) -> Non
 
 def repeats_itself(protection: ProtectionClass, case: ProtectionCase) -> None:
     """The same keys give the same messages to the last bit."""
-    first, second = (toy.train(chains(protection, case)).steps for _ in range(2))
-    _same_messages(first, second, "a repetition with the same keys")
+    again = toy.train(chains(protection, case))
+    _same_messages(defended(protection, case).steps, again.steps, "a repetition with the same keys")
 
 
 def survives_a_resume(protection: ProtectionClass, case: ProtectionCase) -> None:
     """A run resumed from `state_dict` sends the same messages and ends with the same evidence and state."""
-    whole = toy.train(chains(protection, case))
+    whole = defended(protection, case)
     resumed = toy.train(chains(protection, case), interrupt_at=2)
     _same_messages(whole.steps, resumed.steps, "a resume")
     expect(whole.evidence == resumed.evidence, f"after a resume {whole.evidence}", resumed.evidence)
@@ -207,6 +206,17 @@ def chains(protection: ProtectionClass, case: ProtectionCase) -> Callable[[str],
         return Chain(party, [build(protection, case.options)] if side_of[party] is protection.side else [])
 
     return chain
+
+
+def defended(protection: ProtectionClass, case: ProtectionCase, classes: int = 2) -> toy.Toy:
+    """A run under the protection, trained once: most checks read it."""
+    key = protection, case, classes
+    if key not in _DEFENDED:
+        _DEFENDED[key] = toy.train(chains(protection, case), classes=classes)
+    return _DEFENDED[key]
+
+
+_DEFENDED: dict[tuple[ProtectionClass, ProtectionCase, int], toy.Toy] = {}
 
 
 def _adaptive_leak(name: str, run: toy.Toy, target: Target) -> float:
