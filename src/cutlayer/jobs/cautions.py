@@ -37,6 +37,9 @@ FEW_TESTED = 30
 CHANCE, CATALOGUE_ERRORS = 0.02, 2.6
 """Distance from 0.5 that a catalogue should keep where labels are permuted, and the standard errors of a single AUC by
 which its largest leak lies above 0.5 there: on Adult 2.6, on Bank 2.6 (docs/results/adaptive-audit.md)."""
+DROWNED = 4.0
+"""Ratio of a private fit's noise to that of drawn labels above which little is left on most tables
+(docs/results/grades.md)."""
 AUCS = (0.8, 0.6)
 """AUC of a partner's columns that say much of a label, and of such that say little: a loss is stated for both."""
 NOTICEABLE = 0.005
@@ -153,6 +156,7 @@ def cautions_of(
             "what trees reach, which may be better by more than 0.01"
         )
     yield from _of_drawn_labels(job, drawn)
+    yield from drowned_fits(job, dict.fromkeys(job.parties, training), columns)
     unscaled = [
         name
         for name in job.passives
@@ -179,6 +183,34 @@ def of_columns(job: Job, columns: Sequence[ColumnProfile]) -> Iterator[str]:
                 f"parties.{name}.fit.limits: where the labels follow {first} or {second} alone, a grade is nearly that "
                 "column, and the default limit refuses it once labels were sent, which counts as if grades had been. "
                 f"Add columns; or write limits: {{other: 1}}, if {job.active} may have either column"
+            )
+
+
+def drowned_fits(job: Job, rows: Mapping[str, int], columns: Sequence[ColumnProfile]) -> Iterator[str]:
+    """Warnings about private fits whose noise leaves next to nothing of the labels, by public numbers alone.
+
+    Args:
+        job: The job.
+        rows: Number of training rows of each party, or of its table.
+        columns: Profiles of the columns of the tables here.
+    """
+    from cutlayer.models.bottom_fits.private_grade import noise_ratio
+
+    classes = max([2, *(len(column.classes) for column in columns if column.role == "label")])
+    for name in job.passives:
+        fit = private_fit(job.parties[name].fit)
+        features = sum((column.party, column.role) == (name, "feature") for column in columns)
+        if fit is None or not features or not reads_labels(job, name):
+            continue
+        epsilon = _label_epsilon(job)
+        epsilon = label_epsilon_of(job.bottom_of(name)) if epsilon is None else epsilon
+        ratio = noise_ratio(fit, rows[name], features, classes, epsilon)
+        if ratio > DROWNED:
+            yield (
+                f"parties.{name}.fit.epsilon: {rows[name]:,} rows are few for {features} columns at {fit.epsilon:.3g}. "
+                f"In sums of the labels of {classes} classes its noise has {ratio:,.0f} times the variance of theirs, "
+                f"so that {1 + ratio:,.0f} of them are worth what one is to a fit without it. More rows, fewer columns "
+                "or a larger epsilon leave more"
             )
 
 
