@@ -37,31 +37,17 @@ UNAUDITED = {"parties.bank.audit": {"every": "never"}, "parties.telco.audit": {"
 PRIVATE: Mapping[str, Mapping[str, Any]] = {
     "bank": {"privacy": {"label_dp": {"eps": 3.0}}},
     "telco": {
-        "fit": {"kind": "grade", "candidates": ["linear"], "folds": 2, "least_z": 0},
+        "fit": {"kind": "grade", "epsilon": 8.0, "least_z": 0, "limits": {"other": 1.0}},
+        "features": {"numbers": {"scale": "none", "missing": "zero"}},
         "privacy": {"grade_dp": {"epsilon": 4.0}},
     },
 }
-PRIVATE_FIT = {
-    **PRIVATE,
-    "telco": {
-        **PRIVATE["telco"],
-        "fit": {"kind": "grade", "epsilon": 8.0, "least_z": 0, "limits": {"other": 1.0}},
-        "features": {"numbers": {"scale": "none", "missing": "zero"}},
-    },
+GRADED = {
+    **{f"parties.{name}.{key}": value for name, section in PRIVATE.items() for key, value in section.items()},
+    "model.bottom": {"bank": {"kind": "auto"}, "telco": {"kind": "grade", "least_rows": 0}},
+    "model.top": {"kind": "linear", "folds": 1},
+    "train.release": "once",
 }
-
-
-def graded(private: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Changes to a job whose telco releases grades."""
-    return {
-        **{f"parties.{name}.{key}": value for name, section in private.items() for key, value in section.items()},
-        "model.bottom": {"bank": {"kind": "auto"}, "telco": {"kind": "grade", "least_rows": 0}},
-        "model.top": {"kind": "linear", "folds": 1},
-        "train.release": "once",
-    }
-
-
-KINDS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {"graded": PRIVATE, "private fit": PRIVATE_FIT}
 
 
 @pytest.fixture(scope="module")
@@ -113,21 +99,21 @@ def as_command(arguments: list[str], document: Path, pipe: Path) -> None:
 
 @pytest.fixture
 def sites(nv: Any, kits: Path, tmp_path: Path, request: pytest.FixtureRequest) -> tuple[Site, Site, Engine]:
-    """Two sites that have agreed to a job; with a parameter of `KINDS` to one whose telco releases grades."""
+    """Two sites that have agreed to a job; with the parameter `graded` to one whose telco releases grades of a private fit."""
     write_tables(tmp_path)
-    private = KINDS.get(getattr(request, "param", ""))
-    job = validated(Job, changed(JOB, UNAUDITED | (graded(private) if private else {})), "")
+    graded = getattr(request, "param", "") == "graded"
+    job = validated(Job, changed(JOB, UNAUDITED | (GRADED if graded else {})), "")
     export_job(job, tmp_path / "job", SITES, route=Route.HUB)
     engine = nv.Engine()
     bank, telco = (nv.Site(kits, site, tmp_path, tmp_path / "job", engine) for site in SITES.values())
     for site, name, label in ((bank, "bank", {"label": "default"}), (telco, "telco", {})):
         section = {"table": f"{tmp_path}/{name}.csv", "id": "id", "audit": {"every": "never"}, **label}
-        site.own.joinpath("party.yaml").write_text(json.dumps(section | (private[name] if private else {})))
+        site.own.joinpath("party.yaml").write_text(json.dumps(section | (PRIVATE[name] if graded else {})))
     return bank, telco, engine
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sites", ["steps", *KINDS], indirect=True)
+@pytest.mark.parametrize("sites", ["steps", "graded"], indirect=True)
 def test_a_job_over_the_hub_equals_one_process_to_the_last_bit(
     nv: Any,
     sites: tuple[Site, Site, Engine],
@@ -139,7 +125,7 @@ def test_a_job_over_the_hub_equals_one_process_to_the_last_bit(
 
     monkeypatch.setattr(process, "subprocess", SimpleNamespace(Popen=Forked, DEVNULL=DEVNULL, PIPE=PIPE))
     bank, telco, engine = sites
-    private = KINDS.get(request.node.callspec.params["sites"])
+    graded = request.node.callspec.params["sites"] == "graded"
     checked = [site.task(CHECK) for site in (bank, telco)]
     assert [answer["party"] for answer in checked] == ["bank", "telco"]
     started = bank.task(START)
@@ -152,14 +138,14 @@ def test_a_job_over_the_hub_equals_one_process_to_the_last_bit(
     assert {name: answer["error"] for name, answer in answers.items()} == {"bank": "", "telco": ""}
     assert answers["telco"]["route"] == "hub"
     crossed = b"".join(engine.crossed)
-    assert len(crossed) > (2_000 if private else 20_000)
+    assert len(crossed) > (2_000 if graded else 20_000)
     assert b"embedding" not in crossed
     key = ["--key", str(bank.own / "noise.key")]
-    whole = validated(Job, changed(JOB, UNAUDITED | (graded(private) if private else {})), "")
+    whole = validated(Job, changed(JOB, UNAUDITED | (GRADED if graded else {})), "")
     (tmp_path / "whole.yaml").write_text(dump_job(whole))
     assert _run(["run", str(tmp_path / "whole.yaml"), "--out", str(tmp_path / "whole"), "--json", *key]) == 0
     folders = RunFolder(bank.own / "runs" / nv.RUN), RunFolder(tmp_path / "whole")
-    if private:
+    if graded:
         sent = [
             load_file(folder / "checkpoint" / "telco" / "released.safetensors")["released"]
             for folder in (telco.own / "runs" / nv.RUN, tmp_path / "whole")
