@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# All figures of docs/how-to/devices.md on one GPU, in less than ten minutes: a JSON line for each part.
+# All figures of docs/results/gpu.md on one GPU, in less than ten minutes: a JSON line for each part.
 # Usage, from the root of the repository, in an environment with Cutlayer and a PyTorch with CUDA:
 #     bash benchmarks/gpu.sh > gpu.jsonl
 # The first argument of a part is its limit in seconds: then it is stopped, and the next one begins. Repeat it alone

@@ -3,6 +3,7 @@
 - `chosen`: labels that are an attribute of the partner's, whole and mixed with true ones.
 - `reads`: the best guess of the partner's columns, by known rows: from the bank's columns and labels, from grades, from
   several refits, from the ideal output, and from what another partner has; and which rows were in the fit.
+- `lowered`: see `benchmarks.grade_lowered`.
 - `jobs`, `members`: see `benchmarks.grade_jobs`; `together`: see `benchmarks.grade_together`.
 
 Results are appended to a file, one line for each case; what is there is not measured again. Which honest grades the
@@ -25,7 +26,7 @@ import torch
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 
-from benchmarks.grade_limits import default_limit, of_honest, of_limits
+from benchmarks.grade_limits import of_honest, of_limits
 from benchmarks.grade_rule import labelled
 from benchmarks.graded_rows import Codes, Floats, Graded, Rows, attributes, rate_bounds, some
 from benchmarks.grades import RESULTS as HONEST_RUNS
@@ -36,8 +37,10 @@ from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge
 from cutlayer.audit.features.measures import Case, measure
 from cutlayer.audit.own_columns import predict_from_columns
+from cutlayer.kernels.noise.score_bands import bands_for
 from cutlayer.models.bottom_fits.base import DrawnLabels
 from cutlayer.models.grade import GradeBottomConfig
+from cutlayer.parties.carried_limits import default_limit
 from cutlayer.problem.metrics.roc import roc_auc
 from studies.provenance import provenance
 
@@ -105,7 +108,7 @@ def chosen(name: str, data: Path, seed: int, done: set[str], count: int) -> Iter
             if case not in done:
                 about = {"case": case, "part": "chosen", "data": name, "seed": seed, "attribute": attribute}
                 about |= {"known": known, "true": true, "filled": filled}
-                yield about | _steered(rows, every[attribute], known, true, filled, seed, attribute.split(" ")[0])
+                yield about | steered(rows, every[attribute], known, true, filled, seed, attribute.split(" ")[0])
 
 
 def _cases() -> Iterator[tuple[int, float, str]]:
@@ -119,8 +122,15 @@ def _cases() -> Iterator[tuple[int, float, str]]:
     yield from product((2048,), (0.5, 0.85, 0.95, 1.0), ("true",))
 
 
-def _steered(
-    rows: Rows, attribute: Codes, known: int, true: float, filled: str, seed: int, column: str
+def steered(
+    rows: Rows,
+    attribute: Codes,
+    known: int,
+    true: float,
+    filled: str,
+    seed: int,
+    column: str,
+    epsilons: Sequence[float] = EPSILONS,
 ) -> dict[str, Any]:
     """Send labels that are an attribute where it is known, and read the grades.
 
@@ -147,12 +157,12 @@ def _steered(
     if filled == "true":
         is_true[np.setdiff1d(np.arange(len(sent)), mine)] = True
     sent = np.where(is_true, honest, sent)
-    graded = rows.graded(sent, stated, EPSILONS[0], seed)
+    graded = rows.graded(sent, stated, epsilons[0], seed)
     fault = DrawnLabels(torch.from_numpy(sent[rows.training]), stated, 2).fault()
     line: dict[str, Any] = {"fault": bool(fault), "z": round(graded.z, 2)}
     reader = np.sort(mine[: known or 2048])
     line["own"] = read(with_labels(rows), attribute, reader)
-    for epsilon in EPSILONS:
+    for epsilon in epsilons:
         each = rows.regraded(graded, epsilon)
         carried = rows.carried(each, epsilon)
         released = of_grades(rows.released(each, epsilon, f"{seed} {known} {true}"), each.bands)
@@ -247,14 +257,14 @@ def _membership(rows: Rows, graded: Graded, seed: int) -> dict[str, float]:
 
 
 Part = tuple[Callable[[str, Path, int, set[str], int], Iterator[dict[str, Any]]], Sequence[str]]
-PARTS = ("chosen", "reads", "jobs", "members", "together")
+PARTS = ("chosen", "lowered", "reads", "jobs", "members", "together")
 
 
 def _parts() -> Mapping[str, Part]:
     """How each part is measured, and on which data sets."""
-    from benchmarks import grade_jobs, grade_together
+    from benchmarks import grade_jobs, grade_lowered, grade_together
 
-    measures = (chosen, reads, grade_jobs.jobs, grade_jobs.members, grade_together.together)
+    measures = (chosen, grade_lowered.lowered, reads, grade_jobs.jobs, grade_jobs.members, grade_together.together)
     return {part: (measure, CHOSEN) for part, measure in zip(PARTS, measures, strict=True)}
 
 
@@ -283,12 +293,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def page(lines: Sequence[Mapping[str, Any]]) -> str:
     """The tables of all parts, as Markdown."""
     from benchmarks.grade_jobs import of_jobs, of_members
+    from benchmarks.grade_lowered import of_lowered
     from benchmarks.grade_together import of_together
 
     of = {part: [line for line in lines if line["part"] == part] for part in PARTS}
     return "\n".join(
         [
             *_of_chosen(of["chosen"]),
+            "",
+            *of_lowered(of["lowered"]),
             "",
             *of_limits(),
             "",
@@ -310,23 +323,31 @@ def _of_chosen(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield "| data set, attribute | known | labels | own | AUC at 8; 4 | z | carried at 8; 4 | refused by |"
     yield "|---" * 8 + "|"
     for line in lines:
-        known = "all" if not line["known"] else f"{line['known']:,}"
-        kind = "others zero" if line["filled"] == "zero" else "others at random"
-        kind = kind if not line["true"] else f"{line['true']:g} true"
-        if line["filled"] in ("stated", "true"):
-            kind = f"{kind if line['true'] else 'others zero'}{', others true' * (line['filled'] == 'true')}, epsilon 4"
         aucs, shares = ("; ".join(f"{line[f'{at:g}'][key]:.2f}" for at in EPSILONS) for key in ("auc", "carried"))
-        about = f"{line['data']}, {line['attribute']} | {known} | {kind} | {line['own']:.2f} | {aucs} | {line['z']:.1f}"
-        yield f"| {about} | {shares} | {', '.join(_refused(line)) or 'none'} |"
+        yield f"| {case_of(line)} | {aucs} | {line['z']:.1f} | {shares} | {', '.join(refused(line)) or 'none'} |"
 
 
-def _refused(line: Mapping[str, Any]) -> Iterator[str]:
+def case_of(line: Mapping[str, Any]) -> str:
+    """Cells of a case of labels that are an attribute, and the AUC without grades."""
+    known = "all" if not line["known"] else f"{line['known']:,}"
+    kind = "others zero" if line["filled"] == "zero" else "others at random"
+    kind = kind if not line["true"] else f"{line['true']:g} true"
+    if line["filled"] in ("stated", "true"):
+        kind = f"{kind if line['true'] else 'others zero'}{', others true' * (line['filled'] == 'true')}, epsilon 4"
+    return f"{line['data']}, {line['attribute']} | {known} | {kind} | {line['own']:.2f}"
+
+
+def refused(line: Mapping[str, Any]) -> Iterator[str]:
     """Which of the partner's checks refuse a case, at their defaults."""
     if line["fault"]:
         yield "rates"
     if line["z"] < LEAST_Z:
         yield "z"
-    at = [epsilon for epsilon in EPSILONS if line[f"{epsilon:g}"]["carried"] > default_limit(epsilon)]
+    at = [
+        epsilon
+        for epsilon in EPSILONS
+        if line[f"{epsilon:g}"]["carried"] > default_limit(epsilon, bands_for(epsilon, 16))
+    ]
     if at:
         yield "limit" if len(at) == len(EPSILONS) else f"limit at {at[0]:g}"
 

@@ -12,8 +12,8 @@ from scipy.optimize import brentq, minimize
 
 from benchmarks.graded_rows import Floats
 from benchmarks.grades import EPSILONS as HONEST
-from cutlayer.kernels.noise.score_bands import bands_for, information, most_carried
-from cutlayer.parties.carried import NEARLY
+from cutlayer.kernels.noise.score_bands import bands_for, information
+from cutlayer.parties.carried_limits import default_limit
 
 VALUES = 12
 """Values of a draw over which the largest AUC is searched for."""
@@ -68,11 +68,6 @@ def of_limits() -> Iterator[str]:
         )
 
 
-def default_limit(epsilon: float) -> float:
-    """Share of an attribute that grades may carry where no limit is set."""
-    return round(NEARLY * most_carried(epsilon, bands_for(epsilon, 16)), 2)
-
-
 def of_honest(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """How many honest runs the default limit refuses, and those nearest to it, of each epsilon."""
     yield "| column epsilon | default limit | runs refused | nearest to the limit |"
@@ -80,7 +75,7 @@ def of_honest(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for epsilon in HONEST:
         key = f"{epsilon:g}"
         found = sorted(((line[key]["carried"] or 0.0, line) for line in lines), key=lambda each: -each[0])
-        limit = default_limit(epsilon)
+        limit = default_limit(epsilon, bands_for(epsilon, 16))
         names = (f"{line['data']}, {line[key]['attribute']}: {share:.2f}" for share, line in found[:3])
         refused = sum(share > limit for share, _ in found)
         yield f"| {key} | {limit:.2f} | {refused} of {len(found)} | {'; '.join(names)} |"

@@ -17,7 +17,7 @@ from benchmarks.grade_attacks import LABEL_EPSILON, refit
 from benchmarks.grade_rule import labelled
 from benchmarks.graded_rows import Codes, Graded, Rows, attributes
 from cutlayer.errors import ConfigError
-from cutlayer.parties.carried import check_limits
+from cutlayer.parties.carried_limits import check_limits
 from cutlayer.parties.carried_together import Graded as Released
 from cutlayer.parties.carried_together import with_former
 from cutlayer.problem.metrics.roc import roc_auc

@@ -199,6 +199,7 @@ def _graded(run: RunFolder) -> dict[str, Any]:
         "own_leak": None if baseline is None else baseline.own_columns,
         "recovered": max(recovered, default=None),
         "bits": carried.bits,
+        "epsilon": carried.epsilon,
         "carried": carried.attributes[0].share if carried.attributes else None,
         "attribute": carried.attributes[0].attribute if carried.attributes else "",
         "chosen": None if choice is None else choice.chosen,
@@ -240,13 +241,16 @@ def page(lines: Sequence[Mapping[str, Any]], epsilons: Sequence[float] = EPSILON
 
 
 def _refusals(lines: Sequence[Mapping[str, Any]], epsilons: Sequence[float]) -> Iterator[str]:
-    """Which honest jobs the default limits refused, of the lines that say so."""
+    """Which honest jobs the default limits refused, and which they lowered the epsilon of, of the lines that say so."""
     for name in dict.fromkeys(line["data"] for line in lines):
         for epsilon in epsilons:
             each = [line[f"{epsilon:g}"].get("refused") for line in lines if line["data"] == name]
             if any(each):
                 count = f"{sum(map(bool, each))} of {len(each)} seeds"
                 yield f"Refused by the default limits: {name} at {epsilon:g}, {count}."
+            drawn = [line[f"{epsilon:g}"].get("epsilon") or epsilon for line in lines if line["data"] == name]
+            for step in sorted({each for each in drawn if each < epsilon}):
+                yield f"Drawn at {step:g} in place of {epsilon:g}: {name}, {drawn.count(step)} of {len(drawn)} seeds."
 
 
 def _differences(lines: Sequence[Mapping[str, Any]], epsilons: Sequence[float]) -> Iterator[str]:

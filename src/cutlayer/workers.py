@@ -125,8 +125,7 @@ def at_most(threads: int | None) -> Iterator[None]:
 
 
 def _bound() -> int | None:
-    most: int | None = getattr(_BOUND, "most", None)
-    return most
+    return getattr(_BOUND, "most", None)
 
 
 def _bind(threads: int | None) -> None:

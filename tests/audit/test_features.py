@@ -12,7 +12,7 @@ import torch
 from sklearn.metrics import r2_score
 
 from cutlayer.attacks.catalogue import Inversion
-from cutlayer.attacks.feature.decoder import DecoderTraining, fit_decoder
+from cutlayer.attacks.feature import decoder
 from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge
 from cutlayer.audit.features import audit_features
@@ -52,7 +52,8 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def train_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fit_decoder, "__defaults__", (DecoderTraining(epochs=3, hidden=16),))
+    monkeypatch.setattr(decoder, "EPOCHS", 3)
+    monkeypatch.setattr(decoder, "HIDDEN", 16)
     monkeypatch.setattr("cutlayer.attacks.feature.membership.SHADOWS", 2)
     monkeypatch.setattr("cutlayer_published.attacks.lira.SHADOW_PAIRS", 2)
     monkeypatch.setattr("cutlayer.attacks.feature.exact.STEPS", 60)

@@ -11,7 +11,7 @@ import pytest
 from pyarrow import parquet
 
 from benchmarks import processes
-from cutlayer.attacks.feature.decoder import DecoderTraining, fit_decoder
+from cutlayer.attacks.feature import decoder
 from cutlayer.config import Job
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.training.folder import RunFolder
@@ -27,7 +27,8 @@ def forked(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def small_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
     """Has `inversion` train a smaller network, from the same linear map, for fewer epochs: most of its time."""
-    monkeypatch.setattr(fit_decoder, "__defaults__", (DecoderTraining(epochs=20, hidden=32),))
+    monkeypatch.setattr(decoder, "EPOCHS", 20)
+    monkeypatch.setattr(decoder, "HIDDEN", 32)
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from benchmarks import grade_attacks, grade_jobs, grade_limits, grade_together, 
 from benchmarks.utility.datasets import DataSet
 from cutlayer.attacks.feature import best_guess
 from cutlayer.models.bottom_fits.grade import GradeFit
+from cutlayer.parties.carried_limits import default_limit
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +55,7 @@ def test_labels_that_are_an_attribute_are_read_back_and_seen(
     lines = measured("chosen", tmp_path, monkeypatch, (0, 0.0, "rate"), (100, 0.0, "zero"), (100, 0.25, "stated"))
     whole, zeros, stated = (line for line in lines if line["attribute"].startswith("kind"))
     assert whole["own"] < 0.6 < 0.95 < whole["8"]["auc"]
-    assert whole["8"]["of"] == whole["8"]["carried"] > grade_limits.default_limit(8.0)
+    assert whole["8"]["of"] == whole["8"]["carried"] > default_limit(8.0, 16)
     assert (whole["fault"], zeros["fault"], stated["fault"]) == (False, True, False)
     assert "rates" in capsys.readouterr().out
 

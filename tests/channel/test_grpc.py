@@ -133,6 +133,24 @@ def test_the_active_party_may_leave_first():
             telco.receive(telco.port)
 
 
+def test_closing_waits_until_the_peer_has_read_the_end(monkeypatch):
+    reads = threading.Event()
+    bank = ServerLinks(HERE, "bank", ["telco"], "run", timeout=10)
+    with connect(bank.address, "telco", "bank", timeout=10) as telco:
+        wait = telco._stream._inbox.wait_for_room
+        monkeypatch.setattr(telco._stream._inbox, "wait_for_room", lambda: reads.wait() and wait())
+        bank.ports["telco"].send(**greeting("done"))
+        closing = threading.Thread(target=bank.close)
+        closing.start()
+        closing.join(0.5)
+        assert closing.is_alive()  # the end of its calls could reset the connection
+        reads.set()
+        assert telco.receive(telco.port).fields["reason"] == "done"
+        with pytest.raises(PeerLost, match="lost bank: it closed the link"):
+            telco.receive(telco.port)
+        closing.join()
+
+
 def test_a_client_waits_for_a_server_that_starts_late():
     with ServerLinks(HERE, "bank", ["telco"], "run") as first:
         address = first.address

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from ruamel.yaml import YAML
 
-from cutlayer.attacks.feature.decoder import DecoderTraining, fit_decoder
+from cutlayer.attacks.feature import decoder
 from cutlayer.attacks.label import drawn_labels, feature_prior, probe, strong_probe
 from cutlayer.attacks.label.co_training import Trees, boosted
 from cutlayer.audit import known_labels, own_columns
@@ -135,7 +135,8 @@ def audit_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe, "FOLDS", 2)
     monkeypatch.setattr(own_columns, "TREES", 10)
     monkeypatch.setattr(feature_prior, "FOLDS", 2)
-    monkeypatch.setattr(fit_decoder, "__defaults__", (DecoderTraining(epochs=20, hidden=32),))
+    monkeypatch.setattr(decoder, "EPOCHS", 20)
+    monkeypatch.setattr(decoder, "HIDDEN", 32)
     monkeypatch.setattr(measures, "REPEATS", 200)
     monkeypatch.setattr(whole_numbers, "_RATES", whole_numbers._RATES[::20])
 

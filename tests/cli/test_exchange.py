@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -273,6 +274,22 @@ def test_a_month_by_hand_finds_the_latest_version(graded: Place) -> None:
     (place.folder / "runs" / "job-telco.latest").write_text("../telco\n")
     result = place.call("release", "job.yaml", *named, "--run", "runs/job-telco", "--out", "other.release")
     assert (result.code, "the name of a version of job-telco" in result.document()["error"]) == (2, True)
+
+
+def test_a_partner_sets_the_limits_of_a_month_in_its_own_file(graded: Place) -> None:
+    place = graded
+    until_done(place)
+    write_tables(place.folder, "-june", 1000, rows=3000)
+    own = {**PRIVATE["telco"], "privacy": {"grade_dp": {"epsilon": 8.0}}}
+    named = ("--as", "telco", "--local", "telco.yaml", "--plaintext", "--json", "--data", "telco-june.csv")
+    for limit, code in ((0.01, 2), (0.99, 0)):
+        (place.folder / "telco.yaml").write_text(as_yaml({**own, "fit": {**GRADES, "limits": {"other": limit}}}))
+        result = place.call("release", "job.yaml", *named, "--run", "runs/job-telco", "--out", f"{limit}.release")
+        assert result.code == code, result
+        if code:
+            assert "predict without telco, raise fit.limits in its private file" in result.document()["error"]
+    shown = place.call("trail", "show", ".cutlayer/telco.key.trail").out
+    assert re.findall("fit.limits: (.*)", shown)[-1] == "other 0.99"
 
 
 def test_a_month_that_drifted_is_not_released_and_stays_known_as_drifted(graded: Place) -> None:

@@ -512,6 +512,18 @@ def test_a_number_of_a_branch_refers_to_no_customers(place, folder):
     assert "ids: owner_id of bank.csv refers to client of telco.csv" in place.call("init", folder, "--yes").out
 
 
+def test_few_small_numbers_refer_to_a_table_by_name_alone(place, folder):
+    """Years of education are half of the ids of any short list; a branch refers to the list of branches."""
+    (folder / "telco.csv").unlink()
+    csv.write_csv(pa.table({"id": [*range(1, 25)], "staff": [n % 7 for n in range(24)]}), folder / "branches.csv")
+    people = {"person": [f"A{n}" for n in range(600)], "education_num": [n % 16 + 1 for n in range(600)]}
+    people["default"] = [n % 3 == 0 for n in range(600)]
+    csv.write_csv(pa.table(people), folder / "bank.csv")
+    assert "got no column in common; name it with --id" in place.call("init", folder, "--yes").error
+    csv.write_csv(pa.table({"branch": [n % 20 + 1 for n in range(600)], **people}), folder / "bank.csv")
+    assert "ids: branch of bank.csv refers to id of branches.csv" in place.call("init", folder, "--yes").out
+
+
 def test_ids_without_a_common_name_or_value_are_refused(place, folder):
     telco = folder / "telco.csv"
     head, *rows = telco.read_text().replace("id", "customer", 1).splitlines()

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from cutlayer.attacks.completion.base import HEADS
-from cutlayer.attacks.feature import best_guess, exact
-from cutlayer.attacks.feature.decoder import DecoderTraining, fit_decoder
+from cutlayer.attacks.feature import best_guess, decoder, exact
 from cutlayer.attacks.label import gradient_match, probe, strong_probe
 from cutlayer_published.attacks import lira
 from tests.models.estimator_rows import few_strengths
@@ -26,7 +25,8 @@ def _smaller_models() -> Iterator[None]:
         patched.setattr(best_guess, "BOOSTED", best_guess.BOOSTED._replace(trees=10))
         patched.setitem(best_guess.EXPLAINING, "max_iter", 10)
         patched.setattr(lira, "SHADOW_PAIRS", 4)
-        patched.setattr(fit_decoder, "__defaults__", (DecoderTraining(epochs=30, hidden=64),))
+        patched.setattr(decoder, "EPOCHS", 30)
+        patched.setattr(decoder, "HIDDEN", 64)
         patched.setitem(HEADS, "MLP", (64, 32))
         few_strengths(patched)
         yield

@@ -28,7 +28,8 @@ from cutlayer.errors import BudgetExceeded, CheckpointError, ConfigError
 from cutlayer.kernels.noise.randomized_response import transition_matrix
 from cutlayer.kernels.noise.score_bands import Floats, channel, channel_of_groups, drawn_together
 from cutlayer.kernels.rows.grade_columns import grades_of_columns
-from cutlayer.parties.carried import carried, check_limits
+from cutlayer.parties.carried import carried
+from cutlayer.parties.carried_limits import check_limits
 from cutlayer.parties.carried_together import Graded, with_former
 from cutlayer.parties.grade_memory import GradeMemory, Rows
 from cutlayer.storage.tensor_file import read_tensors, write_tensors

@@ -37,7 +37,8 @@ from cutlayer.kernels.noise.label_levels import levels_for
 from cutlayer.kernels.noise.score_bands import channel, information
 from cutlayer.kernels.rows.grade_columns import columns_of_grades, grades_of_columns
 from cutlayer.models.bottom_fits.base import DrawnLabels
-from cutlayer.parties.carried import carried, check_limits
+from cutlayer.parties.carried import carried
+from cutlayer.parties.carried_limits import check_limits
 from cutlayer.parties.faults import At
 from cutlayer.results.leaks import LeakResult
 from cutlayer.serving import Serving
@@ -237,6 +238,16 @@ def test_a_run_that_is_begun_again_draws_no_row_again(tmp_path: Path) -> None:
     changed = grades_of_columns(kept(other, "released")["released"]) != grades_of_columns(drawn[0])
     assert float(changed.double().mean()) > 0.02
     assert world.total(TELCO) == 4.0
+
+
+def test_the_same_settings_written_otherwise_are_one_draw(tmp_path: Path) -> None:
+    world, given = World(tmp_path), tables(rows=300)
+    once, again = (
+        kept(world.run(graded(fit, epsilon=epsilon), given), "released")["released"]
+        for fit, epsilon in (({"limits": {"other": 1}}, 2), ({"limits": {"other": 1.0}, "least_z": 0.0}, 2.0))
+    )
+    assert torch.equal(once, again)
+    assert world.total(TELCO) == 2.0
 
 
 def _has_released(folder: Path) -> bool:
@@ -530,7 +541,7 @@ def test_an_attribute_that_no_threshold_tells_is_carried(tmp_path: Path) -> None
     values, columns = rng.integers(3, size=900), {"x": pa.array(rng.normal(size=900))}
     given = {TELCO: pa.table({"id": np.arange(900), "middle": values.astype(float), **columns})}
     given[ACTIVE] = pa.table({"id": np.arange(900), "own": rng.normal(size=900), "label": (values == 1).astype(int)})
-    fit = {"candidates": ["boosting"], "limits": {"middle": 0.6}}
+    fit = {"candidates": ["boosting"], "limits": {"middle": 0.6}, "least_epsilon": None}
     with pytest.raises(ConfigError, match=r"0.6 of .* middle at most, got 0.\d\d of middle from 1 to below 2"):
         run(graded(fit), given, tmp_path)
 
@@ -541,7 +552,7 @@ def test_an_interval_of_dates_is_written_in_dates(tmp_path: Path) -> None:
     since = pa.array((19_358 + days).astype(np.int32)).cast(pa.date32())
     given = {TELCO: pa.table({"id": np.arange(900), "since": since, **columns})}
     given[ACTIVE] = pa.table({"id": np.arange(900), "own": rng.normal(size=900), "label": (days == 1).astype(int)})
-    fit = {"candidates": ["boosting"], "limits": {"since": 0.6}}
+    fit = {"candidates": ["boosting"], "limits": {"since": 0.6}, "least_epsilon": None}
     with pytest.raises(ConfigError, match=r"of since from 2023-01-02 to below 2023-01-03"):
         run(graded(fit), given, tmp_path)
 

@@ -69,6 +69,8 @@ def test_a_partner_that_lost_its_progress_is_refused_unless_its_owner_accepts_th
     ("changed", "message"),
     [
         ({"job": "00"}, "bank holds another job than telco"),
+        ({"name": "cards"}, "job 'job' at bank, as at telco, got 'cards'"),
+        ({"name": "cards\x1b"}, "name"),
         ({"purpose": "size"}, "the same command at bank, to train, got to size"),
         ({"version": "3"}, "protocol version"),
         ({"rows": 10**12}, "limits.peer_rows"),

@@ -80,12 +80,23 @@ def test_a_training_counts_rows_that_were_only_predicted(tmp_path: Path) -> None
     world = World(tmp_path)
     predicted(*trained(world, "one", FIRST), LATER)
     with pytest.raises(ConfigError, match="of a at most with those of 1 other releases"):
-        trained(world, "other", LATER)
+        trained(world, "other", LATER, {"b": 1.0, "other": 0.2})
     _, apart = trained(world, "other", SECOND)
     assert found_in(apart).former == 0
     allowed = found_in(trained(world, "other", LATER, OPEN)[1])
     assert allowed.former == 1
     assert share(allowed.together, "a") > 0.5
+
+
+def test_a_training_is_drawn_at_a_lower_epsilon_for_rows_that_were_only_predicted(tmp_path: Path) -> None:
+    """Of a, which the new grades alone do not tell, both together would carry more than the limit at 8."""
+    world = World(tmp_path)
+    predicted(*trained(world, "one", FIRST), LATER)
+    found = found_in(trained(world, "other", LATER, {"b": 1.0, "other": 0.5})[1])
+    assert found.lowered is not None
+    assert found.epsilon is not None
+    assert found.epsilon < found.lowered.epsilon == 8.0
+    assert share(found.together, "a") <= 0.5 < found.lowered.share
 
 
 @pytest.mark.parametrize("count", [1000, 19, 1])

@@ -6,7 +6,11 @@ from typing import Any
 
 import pytest
 
+from cutlayer.accounting.events import GaussianRelease, RandomizedGrade
+from cutlayer.accounting.ledger import Entry, Ledger
+from cutlayer.accounting.plan import ReleasePlan
 from cutlayer.report.html import render_html
+from cutlayer.report.sections.protections import with_bound
 from cutlayer.results.report import Report
 from tests.report.reading import Page
 from tests.report.samples import binary, regression
@@ -40,3 +44,11 @@ def test_a_report_without_such_a_test_has_no_section() -> None:
     report = Report.model_validate(regression())
     assert 'id="tested"' not in render_html(report)
     assert "Guarantees tested with canaries" not in printed(report)
+
+
+@pytest.mark.parametrize("noise", [None, 2.0])
+def test_a_total_states_its_bound_once(noise: float | None) -> None:
+    event = RandomizedGrade(2.0) if noise is None else GaussianRelease(noise, ReleasePlan(1))
+    (total,) = Ledger((Entry("drawn", "telco", "features", ("bank",), event),)).totals
+    assert total.auc_bound is not None
+    assert with_bound(total).count("cannot be distinguished better than AUC") == 1

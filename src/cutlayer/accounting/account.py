@@ -89,6 +89,10 @@ class Account:
         self.redrawn: Callable[[str, int, int, int], None] | None = None
         self._exceeded = False
 
+    def restate(self, events: Sequence[Event]) -> None:
+        """Count from now on by events of draws at a lower epsilon than those that the account was opened with."""
+        self._events = tuple(event for event in known_events(events) if isinstance(event, Formal))
+
     @property
     def allowed(self) -> int:
         """Maximum number of releases of a row by the end, including unfinished runs."""

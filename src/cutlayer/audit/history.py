@@ -44,11 +44,7 @@ _SHARES = frozenset({Need.CLASS_SHARES, Need.POSITIVE_SHARE})
 
 
 def audit_history(
-    run: Run,
-    label: str,
-    audit: RunAudit,
-    attacks: Sequence[HistoryAttack],
-    own: Mapping[str, OwnColumns],
+    run: Run, label: str, audit: RunAudit, attacks: Sequence[HistoryAttack], own: Mapping[str, OwnColumns]
 ) -> RunAudit:
     """Attack the followed rows of one run and add the results to its audit.
 
@@ -296,11 +292,7 @@ def _enough(config: AuditConfig) -> float:
 
 
 def _result(
-    first: Scores,
-    measured: Sequence[Mapping[str, Leak]],
-    truth: Tensor,
-    about: Mapping[str, object],
-    view: HistoryView,
+    first: Scores, measured: Sequence[Mapping[str, Leak]], truth: Tensor, about: Mapping[str, object], view: HistoryView
 ) -> LeakResult:
     """The leak of the strongest variant: the mean over draws of the known rows, with the interval of the first draw."""
     means = {name: float(np.mean([leaks[name].value for leaks in measured])) for name in measured[0]}

@@ -139,7 +139,6 @@ class ClientLink(Links):
         """
         connection = self._dialler.dial(limit)
         try:
-            self._dialler.greet(connection.channel, limit)
             metadata = (
                 (FROM, self._me.encode()),
                 (TO, self._peer.encode()),
@@ -167,16 +166,8 @@ class ClientLink(Links):
             TrustError: A certificate is refused.
             ProtocolError: The active party refuses, or has another job or version.
         """
-
-        def attempt(limit: float) -> None:
-            connection = self._dialler.dial(limit)
-            try:
-                self._dialler.greet(connection.channel, limit, **more)
-            finally:
-                connection.close()
-
-        what = f"it does not answer at {self._dialler.address}"
-        self._repeated(attempt, time.monotonic() + timeout, what, timeout, (PeerLost,))
+        deadline, what = time.monotonic() + timeout, f"it does not answer at {self._dialler.address}"
+        self._repeated(lambda limit: self._dialler.dial(limit, **more).close(), deadline, what, timeout, (PeerLost,))
 
     def _attach(self, connection: Connection, timeout: float) -> None:
         """Take the run and the number of frames that the active party has from its first answer."""

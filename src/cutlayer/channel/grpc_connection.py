@@ -87,8 +87,27 @@ class Dialler:
         self.address, self._me, self._peer, self._transport = address, me, peer, transport
         self._options = link_options(transport.keepalive)
 
-    def dial(self, timeout: float) -> Connection:
-        """Open a channel, with TLS if there are certificates; raises `PeerLost` or `TrustError`."""
+    def dial(self, timeout: float, **more: str) -> Connection:
+        """Open a channel, with TLS if there are certificates, and compare names, versions and jobs over it.
+
+        Args:
+            timeout: Seconds to wait for each answer.
+            more: Further texts of the greeting.
+
+        Raises:
+            PeerLost: Nobody answers.
+            TrustError: A certificate is refused.
+            ProtocolError: The active party refuses, or has another job or version.
+        """
+        connection = self._opened(timeout)
+        try:
+            self._greet(connection.channel, timeout, **more)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _opened(self, timeout: float) -> Connection:
         security = self._transport.security
         if security is None:
             return Connection(grpc.insecure_channel(self.address, options=self._options), None, None)
@@ -96,8 +115,7 @@ class Dialler:
         channel, certificate = security.open_channel(self.address, self._peer, self._options, timeout)
         return Connection(channel, certificate, loaded)
 
-    def greet(self, channel: grpc.Channel, timeout: float, **more: str) -> None:
-        """Compare names, versions and jobs; raises `Unsuited`, or the reason of a call that failed."""
+    def _greet(self, channel: grpc.Channel, timeout: float, **more: str) -> None:
         greeting = self._transport.contract.encoded(WIRE_VERSION, sender=self._me, receiver=self._peer, **more)
         try:
             answer = channel.unary_unary(f"/{SERVICE}/{GREET}")(greeting, timeout=timeout)

@@ -219,13 +219,7 @@ class FileClient:
             (NUMBER, str(number)),
         )
         if self._connection is None:
-            connection = self._dialler.dial(MAX_ATTEMPT)
-            try:
-                self._dialler.greet(connection.channel, MAX_ATTEMPT)
-            except BaseException:
-                connection.close()
-                raise
-            self._connection = connection
+            self._connection = self._dialler.dial(MAX_ATTEMPT)
         try:
             method_of = self._connection.channel.stream_stream(f"/{SERVICE}/{method}")
             yield from method_of(iter(requests), metadata=stated, timeout=CALL)

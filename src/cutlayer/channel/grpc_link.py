@@ -6,6 +6,7 @@ import socket
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -148,11 +149,8 @@ class Links(ABC):
         return self
 
     def __exit__(self, *_: object) -> None:
-        try:
+        with nullcontext() if self._trail is None else closing(self._trail):
             self.end()
-        finally:
-            if self._trail is not None:
-                self._trail.close()
 
 
 def link_options(keepalive: Keepalive = DEFAULT_KEEPALIVE) -> Sequence[tuple[str, int]]:

@@ -237,7 +237,10 @@ class ServerLinks(Links):
         reader.start()
         with self._reading:  # calls that come and go must not add up
             self._readers = [*(thread for thread in self._readers if thread.is_alive()), reader]
-        yield from stream.outgoing(call)
+        if (yield from stream.outgoing(call)):
+            # A server that stops closes its connections with their last calls. If bytes of the peer are unread by then,
+            # TCP resets the connection, and the peer loses what it has not read: so the peer ends the call.
+            reader.join(CLOSING)
 
     def _pump(self, stream: Stream, requests: Iterator[Arrival], call: Attachment) -> None:
         why, final = stream.pump(requests)

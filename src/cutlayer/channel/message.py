@@ -35,6 +35,7 @@ SHAPES: Mapping[Kind, Shape] = {
     Kind.HELLO: Shape(
         fields={
             "job": str,
+            "name": str,
             "version": str,
             "rows": int,
             "ids": str,
@@ -43,7 +44,7 @@ SHAPES: Mapping[Kind, Shape] = {
             "resume": int,
             "step": int,
         },
-        texts={"job": 64, "version": 16, "ids": 32, "rule": 256, "purpose": 16},
+        texts={"job": 64, "name": 100, "version": 16, "ids": 32, "rule": 256, "purpose": 16},
     ),
     Kind.ALIGN: Shape(fields={"session": str, "bits": int, "first": int}, texts={"session": 32}),
     Kind.MASKED: Shape(tensors={"points": (torch.uint8, 2)}),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
@@ -191,19 +191,23 @@ class Stream:
             port.deliver(message)
         return port.arrived.popleft()
 
-    def outgoing(self, call: Attachment) -> Iterator[bytes]:
-        """Yield the chunks for the peer until the stream ends or another call replaces this one, for gRPC to send."""
+    def outgoing(self, call: Attachment) -> Generator[bytes, None, bool]:
+        """Yield the chunks for the peer until the stream ends or another call replaces this one, for gRPC to send.
+
+        Returns:
+            Whether the stream has ended.
+        """
         number = call.first
         while True:
             try:
                 chunks, number = self._outbox.take(number, lambda: self._call is call)
             except Replaced:
-                return
+                return False
             except FramesEnded:
                 self._end_offered = True
                 yield END
                 self._end_sent = True  # gRPC has taken it
-                return
+                return True
             yield from chunks
 
     def take(self, assembler: Assembler, call: Attachment, chunk: bytes) -> Arrival:

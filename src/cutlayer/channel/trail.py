@@ -256,7 +256,7 @@ def _is_entry(entry: Any, *, first: bool) -> bool:
     if not isinstance(entry, dict) or not isinstance(entry.get("time"), str):
         return False
     if first:
-        return all(isinstance(entry.get(key, []), list) for key in ("ledger", "approvals"))
+        return all(isinstance(entry.get(key, []), list) for key in ("limits", "ledger", "approvals"))
     return type(entry.get("bytes")) is int and {"to", "kind"} <= entry.keys()
 
 

@@ -29,12 +29,7 @@ MAX_COLUMNS = 40
 
 @verb(consent=("host", "model", "path"))
 def check(
-    job: Path,
-    *,
-    name: str | None = None,
-    local: Path | None = None,
-    device: str | None = None,
-    json: bool = False,
+    job: Path, *, name: str | None = None, local: Path | None = None, device: str | None = None, json: bool = False
 ) -> None:
     """Validate a job and its tables without training; forecast bytes, memory, time and privacy cost.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -73,11 +73,8 @@ class Steps:
         """Delete what the job does not keep any longer; returns the names of its rounds."""
         links = self.setup.links
         trail = None if links.trail is None else notes_trail(self.setup.job, self.name, links.trail, links.security)
-        try:
+        with nullcontext() if trail is None else closing(trail):
             return delete_expired(self.setup.job, self.name, self._rounds, self.folder, trail)
-        finally:
-            if trail is not None:
-                trail.close()
 
     def trained(self, version: str | None, done: list[str], *, asked: bool) -> Result:
         """The training of a version, unless it has ended.
@@ -133,7 +130,7 @@ class Steps:
         if (result := result_of(private)) is not None:
             self._finish(place)
             return {**trained, **result}, [f"{self.name}: round {round_} has ended, before"]
-        job = trained_job(run, self.setup.job)
+        job = trained_job(run, self.setup.job, self.name)
         with run_threads(job.train.threads, 1):
             table = new_rows(self.setup.private, data)
             limits, forgotten = self.setup.private.limits, self.setup.forgotten
@@ -154,7 +151,7 @@ class Steps:
         """Say to the other parties that a round has ended here, or hear it from them."""
         if self.courier is not None:
             with suppress(OSError, ValueError):  # of a training by another command there is no round
-                peers = RoundRecord.read(self._private(place)).peers
+                peers = [*RoundRecord.read(self._private(place)).parcels]
                 self.courier.finish(self.folder / place, peers, self.wait)
 
     def _run(self, version: str | None) -> Path:

@@ -68,7 +68,7 @@ def party_predict(
     from cutlayer.training.process import run_threads
 
     folder = RunFolder.open(run or local.parent / "runs" / f"{job.stem}-{name}")
-    trained = trained_job(folder, checked_job)
+    trained = trained_job(folder, checked_job, name)
     links = replace(links, releases=checked_releases(checked_job, name, release, rows), rows=rows, run=folder.path)
     if links.security is None and not links.releases:
         check_loopback(address_of(checked_job))
@@ -92,8 +92,10 @@ def party_predict(
             _follow(side, Serving(trained, folder, name, side.width, supplied), checked_job, links, as_json=json)
 
 
-def trained_job(folder: RunFolder, job: Job) -> Job:
+def trained_job(folder: RunFolder, job: Job, name: str) -> Job:
     """The job of the run, whose shared part the job file must still have; protections are those of the training.
+
+    Limits of what grades carry are those of the party's private file as it is now: they are its own to set.
 
     Raises:
         ConfigError: The folder is of another job.
@@ -104,7 +106,11 @@ def trained_job(folder: RunFolder, job: Job) -> Job:
     if trained.digest() != job.digest():
         wanted = f"the job that {folder.path} was trained with"
         raise ConfigError.expected(wanted, "another one", "the shared part of the job must be equal")
-    return trained
+    fit, now = trained.parties[name].fit, job.parties[name].fit
+    if fit is None or now is None or fit.get("kind") != now.get("kind"):
+        return trained
+    limits = {"limits": now["limits"]} if "limits" in now else {}
+    return trained.with_parties({name: {"fit": {key: fit[key] for key in fit if key != "limits"} | limits}})
 
 
 def new_rows(private: PrivateFile, data: Path | None) -> TableConfig:

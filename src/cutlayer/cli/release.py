@@ -103,7 +103,7 @@ def _release_new_rows(
     from cutlayer.training.process import run_threads
 
     folder = RunFolder.open(run)
-    trained = trained_job(folder, setup.job)
+    trained = trained_job(folder, setup.job, name)
     if name == trained.active:
         raise ConfigError.expected("a passive party", f"{name}, which has the labels", "it runs cutlayer party predict")
     with run_threads(trained.train.threads, 1):

@@ -64,6 +64,8 @@ def _page(file: TrailFile) -> Iterator[str]:
     yield f"  identity {about.get('identity') or 'none: links without certificates, on one machine'}"
     for statement in about.get("ledger") or ["no protection of this party has a formal guarantee here"]:
         yield f"  guarantee: {statement}"
+    if limits := about.get("limits"):
+        yield f"  fit.limits: {', '.join(map(str, limits))}"
     for record in about.get("approvals", []):
         yield f"  approval: {record}"
     by_receiver: dict[str, list[tuple[str, int, int]]] = defaultdict(list)

@@ -31,6 +31,25 @@ class CarriedAttribute(FrozenModel):
     alone: float = 0.0
 
 
+class Lowered(FrozenModel):
+    """Why grades were drawn at a lower epsilon than the settings of their party state.
+
+    Attributes:
+        epsilon: The one that they state.
+        attribute: The attribute of which grades at it would carry too much; empty where that was found by an earlier
+            run of the same draws.
+        share: How much they would.
+        limit: Its limit.
+        by_default: Whether one without a stated limit looked as if the labels were it, here or at a step in between.
+    """
+
+    epsilon: float
+    attribute: str = ""
+    share: float = 0.0
+    limit: float = 1.0
+    by_default: bool = False
+
+
 class Carried(FrozenModel):
     """What the grades of a party carry of its columns: computed by the party itself, before anything is sent.
 
@@ -44,6 +63,7 @@ class Carried(FrozenModel):
         unknown: Number of earlier grades of the same rows that it is not of: this party has them no more, or too few
             rows have all of so many.
         together: As `attributes`, of all these grades together; what chance alone carries is taken off.
+        lowered: Why `epsilon` is lower than that of the settings; `None` where it is not.
     """
 
     of: Literal["labels", "columns"] = "labels"
@@ -54,3 +74,4 @@ class Carried(FrozenModel):
     former: int = Field(default=0, ge=0)
     unknown: int = Field(default=0, ge=0)
     together: tuple[CarriedAttribute, ...] = ()
+    lowered: Lowered | None = None

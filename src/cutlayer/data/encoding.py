@@ -34,7 +34,7 @@ class Encoder(FrozenModel):
     Attributes:
         encoders: One for each column of the matrices that they make.
         has_rare_categories: Whether most categories of some column are too rare to learn from.
-        types: What each column held, as `written_as`, by name; empty in an encoder of an earlier version.
+        types: What each column held, as `written_as`, by name; empty where no schema was given.
     """
 
     format: Literal["cutlayer-encoder-1"] = "cutlayer-encoder-1"
@@ -273,11 +273,7 @@ def _coded(
 
 
 def _scaled(
-    number: NumberEncoder,
-    column: pa.ChunkedArray,
-    where: str,
-    rows: RowNumbers | None,
-    arrivals: Arrivals | None,
+    number: NumberEncoder, column: pa.ChunkedArray, where: str, rows: RowNumbers | None, arrivals: Arrivals | None
 ) -> npt.NDArray[np.float32]:
     values = finite(number_values(column, number.name, where), number.name, where, rows, number.infinite)
     if arrivals is not None:

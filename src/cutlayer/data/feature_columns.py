@@ -154,8 +154,7 @@ def number_values(column: pa.ChunkedArray, name: str, where: str) -> npt.NDArray
         floats = column.cast(pa.float64(), safe=False)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         raise fault(where, f"numbers in column {name!r}", _not_a_number(column), "fix the column") from None
-    values: npt.NDArray[np.float64] = np.array(floats.to_numpy(), dtype=np.float64)
-    return values
+    return np.array(floats.to_numpy(), dtype=np.float64)
 
 
 def _days(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -207,8 +207,7 @@ class PartyTable:
         """
         if self.id_kind in ("integer", "row"):
             return digests
-        every: Digests = self._plain[self.rows_of(digests)]
-        return every
+        return self._plain[self.rows_of(digests)]
 
     def values_of(self, digests: Digests) -> ValuesOf:
         """Words of the values of rows, by the digests of their ids, uint8 (m, 16), for any columns of the table."""

@@ -13,15 +13,7 @@ from cutlayer.config.ids import ROW_NUMBER
 from cutlayer.data.align import Positions
 from cutlayer.data.digest_shares import has_duplicates
 from cutlayer.data.faults import fault
-from cutlayer.data.ids import (
-    WHOLE_NUMBER,
-    Digests,
-    duplicates,
-    first_rows,
-    latest_rows,
-    row_digests,
-    spaced,
-)
+from cutlayer.data.ids import WHOLE_NUMBER, Digests, duplicates, first_rows, latest_rows, row_digests, spaced
 from cutlayer.data.row_keys import RowKeys, has_key, shown_texts
 from cutlayer.data.sort_values import sort_values
 from cutlayer.data.sources.base import Source

@@ -377,8 +377,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         with value_errors():
             stores = encode(self.models_, self._tables_by_party(X), absent_parties)
         logits = self.models_.answer(self._embed(stores, protected=protected), absent_parties)
-        predicted: npt.NDArray[np.float64] = self.models_.task.predict(logits.double()).numpy()
-        return predicted
+        return self.models_.task.predict(logits.double()).numpy()
 
     def _embed(self, stores: Mapping[str, Store], *, protected: bool) -> dict[str, Tensor]:
         """Embeddings as the parties release them for a prediction, or bare ones."""

@@ -8,15 +8,13 @@ the same secret scalar.
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import shutil
 import stat
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from filecmp import cmp
 from hashlib import sha256
@@ -24,6 +22,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from pydantic import AwareDatetime, BaseModel, Field
 
 from cutlayer.channel import Message, Port
 from cutlayer.channel.grpc_files import Courier
@@ -34,13 +33,11 @@ from cutlayer.config import Job
 from cutlayer.errors import ProtocolError, RunFolderError, TrustError
 from cutlayer.parties.drive.drive import drive
 from cutlayer.storage.durable import check_output, create, locked, make_folder, replace_whole, write_whole
-from cutlayer.storage.json_values import parse_json
 
 R = TypeVar("R")
 RECORD = "exchange.json"
 _LOCK, _HOLDER = "exchange.lock", "another start of this command"
 _POLL = 0.5
-_KEYS = {"run", "key", "inputs", "sent", "parcels", "received", "ended"}
 
 
 class Waiting(Exception):
@@ -72,23 +69,30 @@ def result_of(private: Path, inputs: str | None = None) -> dict[str, Any] | None
     return record.result if record.ended and inputs in (None, record.inputs) else None
 
 
-@dataclass(frozen=True)
-class RoundRecord:
-    """A party's record of an exchange, as far as others than `Exchange` read it.
+class RoundRecord(BaseModel):
+    """A party's record of an exchange, in a file.
 
     Attributes:
+        run: Name of the run that the files are of; empty where it was closed without the other parties.
+        key: Key of this party's random numbers, in hexadecimal; empty where it has ended.
+        inputs: As of `Exchange`; empty where it was closed without the other parties.
+        sent: Digests of the messages that were sent, by receiver.
+        parcels: Number of files that were written, by receiver: every party that takes part.
+        received: Digests of the files that came, by sender.
+        begun: When it began.
         ended: Whether it has ended.
-        inputs: As of `Exchange`; `None` where it was closed without the other parties.
         result: As of `Exchange.end`; `None` where it goes on.
-        begun: When it began; `None` where that is not known.
-        peers: Parties that take part.
     """
 
-    ended: bool
-    inputs: str | None
-    result: dict[str, Any] | None
-    begun: datetime | None
-    peers: tuple[str, ...]
+    run: str = ""
+    key: str = ""
+    inputs: str = ""
+    sent: dict[str, list[str]] = {}
+    parcels: dict[str, int] = {}
+    received: dict[str, list[str]] = {}
+    begun: AwareDatetime = Field(default_factory=lambda: datetime.now(UTC))
+    ended: bool = False
+    result: dict[str, Any] | None = None
 
     @classmethod
     def read(cls, private: Path) -> Self:
@@ -100,23 +104,15 @@ class RoundRecord:
         Raises:
             OSError, ValueError: There is none, or it is damaged.
         """
-        state = parse_json((private / RECORD).read_bytes())
-        if not isinstance(state, dict):
-            raise ValueError("no record")
-        result, begun = state.get("result"), None
-        with suppress(ValueError, TypeError, KeyError):  # of an earlier version, which did not note it
-            begun = datetime.fromisoformat(state["begun"]).astimezone(UTC)
-        peers = tuple(state.get("parcels") or ())
-        return cls(
-            bool(state.get("ended")), state.get("inputs"), result if isinstance(result, dict) else None, begun, peers
-        )
+        return cls.model_validate_json((private / RECORD).read_bytes(), strict=True)
+
+    def write(self, private: Path) -> None:
+        """Write it, whole or not at all."""
+        make_folder(private)
+        write_whole(private / RECORD, self.model_dump_json(indent=1))
 
 
-def _now() -> str:
-    return f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S+00:00}"
-
-
-def close_without(private: Path, result: Mapping[str, Any]) -> None:
+def close_without(private: Path, result: dict[str, Any]) -> None:
     """End an exchange without the other parties, begun or not: no file of theirs is read any more.
 
     Args:
@@ -125,10 +121,10 @@ def close_without(private: Path, result: Mapping[str, Any]) -> None:
     """
     make_folder(private)
     with locked(private / _LOCK, _HOLDER):
-        begun = _now()
+        closed = RoundRecord(ended=True, result=result)
         with suppress(OSError, ValueError):  # of a round that others had begun to answer
-            begun = str(RoundRecord.read(private).begun or begun)
-        write_whole(private / RECORD, json.dumps({"ended": True, "result": result, "begun": begun}))
+            closed.begun = RoundRecord.read(private).begun
+        closed.write(private)
 
 
 class Exchange:
@@ -176,7 +172,7 @@ class Exchange:
         self._courier, self._round = courier, round_
         self._mark = f"-{sha256(round_.encode()).hexdigest()[:8]}" if round_ else ""
         peers = job.peers_of(name) if peers is None else peers
-        self._path, self._outbox = private / RECORD, private / "outbox"
+        self._private, self._outbox = private, private / "outbox"
         self._held = ExitStack()
         make_folder(private)
         if folder.is_symlink():
@@ -190,9 +186,9 @@ class Exchange:
         except BaseException:
             self._held.close()
             raise
-        self._key = bytes.fromhex(self._state["key"])
+        self._key = bytes.fromhex(self._state.key)
         self._cipher = Cipher(algorithms.AES(self._key), modes.CTR(bytes(16))).encryptor()
-        run = self._state["run"]
+        run = self._state.run
         self.ports = {peer: Port(name, peer, run, self._sent) for peer in peers}
         self._out: dict[str, list[Message]] = {peer: [] for peer in peers}
         self._again = dict.fromkeys(peers, 0)
@@ -222,9 +218,9 @@ class Exchange:
         try:
             result = drive(party, lambda port: port.take(next(self._in[port.peer])))
         except (ProtocolError, TrustError) as failure:
-            if self._name != self._job.active and not any(self._state["parcels"].values()):
+            if self._name != self._job.active and not any(self._state.parcels.values()):
                 # Nothing has left under this key: the next start may begin by another file, with another key.
-                self._path.unlink(missing_ok=True)
+                (self._private / RECORD).unlink(missing_ok=True)
                 failure.add_note(
                     f"nothing was sent; bring the file of this job to {self._folder}, and repeat the command"
                 )
@@ -232,7 +228,7 @@ class Exchange:
         self._flush()
         return result
 
-    def end(self, result: Mapping[str, Any] | None) -> None:
+    def end(self, result: dict[str, Any] | None) -> None:
         """End the exchange: the same command then gives its result again, and answers nothing.
 
         Args:
@@ -246,28 +242,26 @@ class Exchange:
             while not self._courier.carry(self._folder):
                 self._pause(end, self._folder, next(iter(self.ports)))
         # The key goes, the record stays: another start would answer the same files under new scalars.
-        self._state |= {"key": "", "ended": True, "result": result}
+        self._state.key, self._state.ended, self._state.result = "", True, result
         self._save()
 
-    def _begun(self, peers: tuple[str, ...], inputs: str) -> dict[str, Any]:
+    def _begun(self, peers: tuple[str, ...], inputs: str) -> RoundRecord:
         try:
-            state: dict[str, Any] = parse_json(self._path.read_bytes())
+            state = RoundRecord.read(self._private)
         except FileNotFoundError:
-            state = self._beginning(peers, inputs)
-        except (OSError, ValueError) as damage:
-            raise RunFolderError(f"{self._path} is damaged ({damage}); begin again in an empty folder") from None
-        if not isinstance(state, dict) or not state.keys() >= _KEYS:
-            raise RunFolderError(f"{self._path} is damaged; begin again in an empty folder")
-        if state["ended"]:
-            remedy = f"to align again, remove {self._path.parent} and begin in an empty folder"
+            return self._beginning(peers, inputs)
+        except (OSError, ValueError):
+            raise RunFolderError(f"{self._private / RECORD} is damaged; begin again in an empty folder") from None
+        if state.ended:
+            remedy = f"to align again, remove {self._private} and begin in an empty folder"
             raise RunFolderError.expected("an exchange that goes on", f"one that has ended in {self._folder}", remedy)
-        if state["inputs"] != inputs:
+        if state.inputs != inputs:
             wanted = f"the job, table and options that the exchange in {self._folder} began with"
-            remedy = f"restore them, or remove {self._path.parent} and begin again in an empty folder"
+            remedy = f"restore them, or remove {self._private} and begin again in an empty folder"
             raise RunFolderError.expected(wanted, "others", remedy)
         return state
 
-    def _beginning(self, peers: tuple[str, ...], inputs: str) -> dict[str, Any]:
+    def _beginning(self, peers: tuple[str, ...], inputs: str) -> RoundRecord:
         """The label owner begins, by a file without messages to each partner that names the run."""
         run = secrets.token_hex(8) + self._mark
         if self._name != self._job.active:
@@ -281,32 +275,30 @@ class Exchange:
             run = head.run
             if not run.endswith(self._mark):
                 raise ProtocolError.expected(f"{first}: a file of {self._round}", "one of another round")
-        state = {
-            "run": run,
-            "key": secrets.token_hex(32),
-            "inputs": inputs,
-            "sent": {peer: [] for peer in peers},
-            "parcels": dict.fromkeys(peers, 0),
-            "received": {peer: [] for peer in peers},
-            "begun": _now(),
-            "ended": False,
-        }
+        sent, received = ({peer: list[str]() for peer in peers} for _ in range(2))
+        state = RoundRecord(
+            run=run,
+            key=secrets.token_hex(32),
+            inputs=inputs,
+            sent=sent,
+            parcels=dict.fromkeys(peers, 0),
+            received=received,
+        )
         if self._name == self._job.active:
             _make_shared(self._folder)
             if any(self._folder.iterdir()):
                 raise RunFolderError.expected(f"an empty folder {self._folder}, to begin", "files in it")
-        make_folder(self._path.parent)
-        write_whole(self._path, json.dumps(state))
+        state.write(self._private)
         return state
 
     def _save(self) -> None:
-        write_whole(self._path, json.dumps(self._state))
+        self._state.write(self._private)
 
     def _recorded(self, trail: Trail) -> Callable[[Message], None]:
         """Records a message that has not been sent in an earlier start."""
 
         def record(message: Message) -> None:
-            if self._again[message.receiver] >= len(self._state["sent"][message.receiver]):
+            if self._again[message.receiver] >= len(self._state.sent[message.receiver]):
                 trail.record(message)
 
         return record
@@ -314,7 +306,7 @@ class Exchange:
     def _sent(self, message: Message) -> None:
         """Keep a new message for the next file; one of an earlier start must be what it was then."""
         peer = message.receiver
-        known = self._state["sent"][message.receiver]
+        known = self._state.sent[message.receiver]
         if self._again[peer] < len(known):
             if content_digest(message) != known[self._again[peer]]:
                 raise ProtocolError(f"{self._folder}: this start differs from an earlier one; begin again")
@@ -325,19 +317,19 @@ class Exchange:
     def _flush(self) -> None:
         """Write what is new, in a file for each peer; the label owner begins with a file in any case."""
         for peer, messages in self._out.items():
-            number = self._state["parcels"][peer]
+            number = self._state.parcels[peer]
             opening = self._name == self._job.active and number == 0
             if not messages and not opening:
                 continue
             made = self._outbox / parcel_name(self._name, peer, number)
             made.unlink(missing_ok=True)  # of a start that was killed before it noted the file
-            head = Head(self._name, peer, self._state["run"], number)
+            head = Head(self._name, peer, self._state.run, number)
             with ParcelWriter(made, head, self._security) as parcel:
                 for message in messages:
                     parcel.add(message)
-            self._state["sent"][peer] += map(content_digest, messages)
+            self._state.sent[peer] += map(content_digest, messages)
             self._again[peer] += len(messages)
-            self._state["parcels"][peer] += 1
+            self._state.parcels[peer] += 1
             self._save()
             messages.clear()
             self._publish(made)
@@ -363,24 +355,24 @@ class Exchange:
         """Publish what a start that was killed had noted; what it had not is written again."""
         for made in sorted(self._outbox.glob("*.cutlayer")):
             _, peer, number = made.stem.split("~")
-            if int(number) < self._state["parcels"].get(peer, 0):
+            if int(number) < self._state.parcels.get(peer, 0):
                 self._publish(made)
 
     def _messages(self, peer: str) -> Iterator[Message]:
         number = 0
         while True:
             path = self._folder / parcel_name(peer, self._name, number)
-            known = self._state["received"][peer]
+            known = self._state.received[peer]
             if not path.exists():
                 self._flush()  # before the wait: the peer may wait for it
                 self._await(path, peer)
             parcel = Parcel(path, self._name, self._security)
-            wanted = (peer, self._state["run"], number)
+            wanted = (peer, self._state.run, number)
             if (parcel.head.sender, parcel.head.run, parcel.head.number) != wanted:
                 got = f"number {parcel.head.number} of {parcel.head.sender}, run {parcel.head.run}"
                 again = (
                     f"it is of another training or round: bring what {peer} wrote for this one; if {peer} says that it "
-                    f"began again, remove {self._path.parent} and repeat the command"
+                    f"began again, remove {self._private} and repeat the command"
                 )
                 remedy = again if parcel.head.run != wanted[1] else "bring the file of this name again"
                 raise ProtocolError.expected(f"{path}: number {number} of {peer}, run {wanted[1]}", got, remedy)

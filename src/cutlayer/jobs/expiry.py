@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from os.path import lexists
 from pathlib import Path
@@ -67,10 +66,11 @@ def delete_expired(job: Job, name: str, rounds: Path, folder: Path, trail: Trail
     expired = []
     end = datetime.now(UTC) - timedelta(days=job.keep_days)
     for private in sorted(path for path in rounds.iterdir() if path.is_dir()):
-        begun = None
-        with suppress(OSError, ValueError):
+        try:
             begun = RoundRecord.read(private).begun
-        if begun is None or begun >= end:
+        except (OSError, ValueError):
+            continue
+        if begun >= end:
             continue
         there = [path for path in _sent_here(private, folder / private.name, name == job.active) if lexists(path)]
         left = ""

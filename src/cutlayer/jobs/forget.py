@@ -143,8 +143,7 @@ class Deleting:
         path = self.keys.secret_of(name, party)
         for each in (listed, table):
             grades_of(path).forget(each.plain(each.digests if each is listed else each.digests[gone]))
-        stay = LabelMemory(label_folder(path), path, secret).forget(torch.from_numpy(np.concatenate(every)))
-        self.others += [f"labels drawn by an earlier version in {each}" for each in stay]
+        LabelMemory(label_folder(path), path, secret).forget(torch.from_numpy(np.concatenate(every)))
 
     def _runs(self) -> Iterator[Path]:
         """The run folders of the job with a part of these parties; those of other jobs are noted."""

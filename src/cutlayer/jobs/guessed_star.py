@@ -18,6 +18,8 @@ MIN_MET = 0.5
 """Share of the different values of a column that a table has to have, for the column to refer to its rows."""
 MIN_SHARE = 0.15
 """Share of a table's ids, or of the rows, that a column of numbers which is called an id has to be of."""
+_FEW = 200
+"""Number of different whole numbers up to which they rather count or grade something, as an age does."""
 _SPREAD = 20
 """How many times the number of ids the middle half of a column of numbers is wide, for it to meet them by no chance."""
 
@@ -69,6 +71,12 @@ def _called_id(name: str) -> bool:
     return bool(ID_NAMES.search(name) or ROW_NAMES.search(name))
 
 
+def _called_like(name: str, table: TableSummary) -> bool:
+    """Whether a column has the name of a table, as `branch` has of `branches.csv`, but for its end."""
+    own, other = letters(name), letters(table.party)
+    return min(len(own), len(other)) > 1 and (own in other or other in own)
+
+
 def _own_id(table: TableSummary, referring: Iterable[str]) -> str:
     """The column that names the rows of the label owner's table.
 
@@ -95,8 +103,8 @@ def _referring(owner: TableSummary, other: TableSummary, label: str | None) -> t
     """The column of the owner's table that refers to the rows of another one, and the id of these; `None` for none.
 
     A column of numbers has to be called like the id, or an id and be of many of the ids, or its values lie far apart,
-    as telephone numbers do: small whole numbers are in many columns. Or the other column is called an id, and half of
-    its values are in this one.
+    as telephone numbers do: small whole numbers are in many columns. Or the other column is called an id, half of its
+    values are in this one, and these are many, or this one is called like the other table.
     """
     source, ids = open_source(owner.config, owner.path.name, owner.path.name), unique_columns(other)
     best: tuple[tuple[bool, int], tuple[str, str]] | None = None
@@ -110,7 +118,8 @@ def _referring(owner: TableSummary, other: TableSummary, label: str | None) -> t
             met = int(pc.sum(pc.is_in(values, of_other)).as_py() or 0)
             named = _called_id(name) and met >= MIN_SHARE * min(len(of_other), owner.rows)  # unlike a branch_id to 30
             refers = alike or named or _is_spread(column, len(of_other))
-            refers = refers or (_called_id(key) and met >= MIN_MET * len(of_other))  # unlike an age among many ids
+            many = len(values) > _FEW or _called_like(name, other)  # unlike years of education and a list of ids
+            refers = refers or (many and _called_id(key) and met >= MIN_MET * len(of_other))  # or an age among many ids
             if refers and met >= MIN_MET * len(values) and (best is None or (alike, met) > best[0]):
                 best = (alike, met), (name, key)
     return None if best is None else best[1]

@@ -129,7 +129,7 @@ def contract_of(job: Job) -> Contract:
     """The contract of all parties, in a form whose differing keys can be named."""
     shared = job.shared()
     parties = dict(shared.pop("parties"))
-    return Contract({**shared, "parties": parties, "order of parties": list(parties)})
+    return Contract({"name": job.name, **shared, "parties": parties, "order of parties": list(parties)})
 
 
 def address_of(job: Job) -> str:
@@ -313,11 +313,13 @@ def note_approvals(job: Job, name: str, folder: Path, security: Security, record
 
 def _about(job: Job, name: str, security: Security | None, approved: Sequence[Approval]) -> dict[str, Any]:
     entries = [entry for entry in ledger_of(job).entries if entry.party == name]
+    fit = job.parties[name].fit or {}
     return {
         "party": name,
         "job": job.name,
         "digest": job.digest(),
         "identity": job.identities[name] if security is not None else "",
+        "limits": [f"{column} {share}" for column, share in (fit.get("limits") or {}).items()],
         "ledger": [f"{entry.protection}: {entry.statement}" for entry in entries],
         "approvals": [record.summary for record in approved],
     }

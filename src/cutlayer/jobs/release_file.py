@@ -46,13 +46,7 @@ from cutlayer.training.together import local_side
 
 
 def release_labels(
-    job: Job,
-    out: Path | Mapping[str, Path],
-    folder: Path,
-    options: Options,
-    links: LinkOptions,
-    *,
-    proved: bool = True,
+    job: Job, out: Path | Mapping[str, Path], folder: Path, options: Options, links: LinkOptions, *, proved: bool = True
 ) -> Mapping[str, Path]:
     """Draw the training labels, and write them to a file for each partner that grades rows by them.
 
@@ -109,13 +103,7 @@ def _write_labels(
 
 
 def release_training(
-    job: Job,
-    name: str,
-    out: Path,
-    folder: Path,
-    options: Options,
-    links: LinkOptions,
-    labels: Path | None = None,
+    job: Job, name: str, out: Path, folder: Path, options: Options, links: LinkOptions, labels: Path | None = None
 ) -> RunFolder:
     """Release a passive party's common rows for a training, once, to a file.
 

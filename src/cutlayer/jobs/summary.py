@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import platform
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from cutlayer.accounting import Entry
+from cutlayer.accounting import Entry, RandomizedGrade
 from cutlayer.alignment.disclosure import AlignmentRecord
 from cutlayer.config import Job
 from cutlayer.config.guard import Alarm
@@ -27,7 +28,7 @@ from cutlayer.training.departures import departure_result
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.model_record import ModelRecord, record_path
 from cutlayer.training.quality import operating_points, quality
-from cutlayer.training.run_ledger import chain_of, ledger_after, ledger_of
+from cutlayer.training.run_ledger import chain_of, ledger_after, ledger_of, released
 from cutlayer.training.together import Trained
 from cutlayer.training.utility import interval
 from cutlayer.version import __version__
@@ -196,8 +197,10 @@ def protection_results(job: Job, evidence: Iterable[Evidence]) -> tuple[Protecti
         job: Job of the run; it has no settings of a party that ran elsewhere.
         evidence: Evidence that the parties report.
     """
+    evidence = tuple(evidence)
     owned = {(name, each.name): each for name in job.parties for each in chain_of(job, name).protections}
-    entries = {(entry.party, entry.protection): entry for entry in ledger_of(job).entries}
+    planned = {(entry.party, entry.protection): entry for entry in ledger_of(job).entries if not entry.run}
+    entries = {key: replace(entry, event=released(entry, evidence)) for key, entry in planned.items()}
     keyed = ((item, (item.party, item.protection)) for item in evidence)
     return tuple(_protection(item, owned.get(key), entries.get(key)) for item, key in keyed)
 
@@ -208,10 +211,11 @@ def _protection(item: Evidence, protection: Protection[Any] | None, entry: Entry
         why = f"none that this party can check: {item.party} states its own evidence, and its ledger is its own"
         description = {"protects": "features", "reference": "", "formal": False, "statement": why}
     else:
+        lowered = {"epsilon": entry.event.eps} if isinstance(entry.event, RandomizedGrade) else {}
         description = {
             "protects": entry.protects,
             "reference": protection.reference,
-            "settings": protection.settings.model_dump(mode="json"),
+            "settings": protection.settings.model_dump(mode="json") | lowered,
             "formal": entry.formal,
             "statement": entry.statement,
         }

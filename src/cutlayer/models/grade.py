@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -66,6 +66,8 @@ class GradeBottom(BottomModel):
         fold_key: 32 bytes that folds are drawn by, uint8.
         known: Training rows of a fit in this process, ascending, and their grades, int64 (n,) each, which the fit has
             scored already; `None` after they were taken.
+        redivide: Divides the scores of a fit in this process into the grades for a draw at another epsilon; `None`
+            without one, or where the fit is private.
 
     Args:
         config: Section of the job.
@@ -84,6 +86,7 @@ class GradeBottom(BottomModel):
         self.register_buffer("fold_key", torch.zeros(32, dtype=torch.uint8))
         self.heads = nn.ModuleList()
         self.known: tuple[Tensor, Tensor] | None = None
+        self.redivide: Callable[[float], object] | None = None
 
     @property
     def grades(self) -> int:
@@ -156,7 +159,7 @@ class GradeBottom(BottomModel):
         from cutlayer.models.top_estimators.head import Head
         from cutlayer.models.top_estimators.kinds import empty_part
 
-        self.known = None
+        self.known = self.redivide = None
         saved, borders = state_dict.get(prefix + "plan"), state_dict.get(prefix + "borders")
         if saved is not None and borders is not None:
             try:

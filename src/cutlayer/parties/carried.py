@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Literal
 
@@ -10,13 +10,17 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from cutlayer.config.wording import did_you_mean
 from cutlayer.data.carried import Carried, CarriedAttribute
 from cutlayer.data.categories import FIRST, CategoryEncoder
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.store import Store
-from cutlayer.errors import ConfigError
-from cutlayer.kernels.noise.score_bands import Floats, bits, channel, drawn_together, information_of_each, most_carried
+from cutlayer.kernels.noise.score_bands import (
+    Floats,
+    bits,
+    channel,
+    drawn_together,
+    information_of_each,
+)
 from cutlayer.storage.row_arrays import chunks_of
 
 LEAST, LEAST_SHARE = 50, 0.1
@@ -25,11 +29,6 @@ carries much. A release of few rows has attributes all the same, or small ones w
 MIN_RARE_ROWS, MAX_CHANCE = 5, 1e-6
 """Number of rows from which on fewer have an attribute all the same, by what grades carry of it beyond chance: that is
 what they carry at random of one in a million of such attributes, so that none of many rare values has a share."""
-NEARLY = 0.95
-"""Part of what a draw can carry of an attribute from which on grades look as if they were made of that attribute."""
-MAX_ADDED, MAX_ADDED_TO_MUCH = 0.5, 0.1
-"""Part of an attribute that several grades may tell by default besides what the best of them does; a tenth where they
-tell nearly all. Honest labels add up to .35 on seven of eight tables, attacking ones more (docs/results/grades.md)."""
 _LEVELS = np.array([0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.97, 0.99])
 """Shares of the rows at which a number is divided: deciles, and what lies far out."""
 _FINE = np.r_[_LEVELS, np.arange(1, 64) / 64]
@@ -140,66 +139,6 @@ def share_of(sizes: Floats, counts: Floats, channels: Sequence[Floats]) -> tuple
     share = counts.reshape(len(counts), -1).sum(axis=1) / sizes.sum()
     entropy = -share * np.log2(share) - (1 - share) * np.log2(1 - share)
     return information_of_each(drawn.reshape(-1, len(counts), 2)), entropy
-
-
-def check_names(encoder: Encoder, limits: Mapping[str, float], party: str) -> None:
-    """Refuse limits of columns of which nothing is computed: they would never be reached.
-
-    Raises:
-        ConfigError: A limit is of no column that is encoded as categories or numbers.
-    """
-    names = {each.name for each in (*encoder.categories, *encoder.numbers)}
-    for column in limits.keys() - {*names, "other"}:
-        wanted = f"parties.{party}.fit.limits of columns with categories or numbers that are features of {party}"
-        raise ConfigError.expected(wanted, repr(column), did_you_mean(column, sorted(names)).removeprefix("; "))
-
-
-def check_limits(found: Carried, limits: Mapping[str, float], party: str, *, ended: bool = False) -> None:
-    """Refuse grades that carry more of a column than its owner allows, before anything is sent.
-
-    Args:
-        found: What they carry.
-        limits: Largest share of an attribute of a column, by name of the column; `other` for all others, by default
-            `NEARLY` all that the noise of the draw lets through.
-        party: Name of the party.
-        ended: Whether they are of a run that has ended, whose settings stay as they are.
-
-    Raises:
-        ConfigError: More is carried of a column.
-    """
-    remedy = (
-        "lower grade_dp.epsilon or grades, leave columns that tell it out of features, or raise fit.limits"
-        if not ended
-        else f"predict without {party}, or train again with a lower epsilon or a higher fit.limits"
-    )
-
-    def check(
-        each: CarriedAttribute, every: Sequence[CarriedAttribute], share: float, limit: float, of: str = ""
-    ) -> None:
-        if share > limit:
-            table = "; ".join(f"{other.attribute} {other.share:.2f}" for other in every[:5])
-            wanted = f"{party}: grades that carry {limit:g} of an attribute of {each.column} at most{of}"
-            said = f"{remedy} (carried: {table}); nothing was sent"
-            raise ConfigError.expected(wanted, f"{share:.2f} of {each.attribute}", said)
-
-    default = limits.get("other", round(NEARLY * most_carried(found.epsilon, max(found.grades, 2)), 2))
-    for each in found.attributes:
-        check(each, found.attributes, each.share, limits.get(each.column, default))
-    beside = f" with those of {found.former} other releases of these rows"
-    for each in found.together:
-        limit = limits.get(each.column, limits.get("other"))
-        # The default is of grades before they are drawn: what noise lets through depends on how they are joined.
-        share, limit = (each.share, limit) if limit is not None else (each.undrawn or 0.0, default_of(each.alone))
-        check(each, found.together, share, limit, beside)
-
-
-def default_of(alone: float) -> float:
-    """Largest share that grades may carry together, before they are drawn, of what the best carries so much of alone.
-
-    >>> [round(default_of(alone), 2) for alone in (0.0, 0.3, 0.45, 0.9)]
-    [0.5, 0.8, 0.95, 1.0]
-    """
-    return round(min(alone + MAX_ADDED, max(NEARLY, alone + MAX_ADDED_TO_MUCH)), 2)
 
 
 def attributes_of(

@@ -13,7 +13,8 @@ from cutlayer.data.carried import Carried, CarriedAttribute
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.store import Store
 from cutlayer.kernels.noise.score_bands import Floats, channel_of_groups
-from cutlayer.parties.carried import attributes_of, default_of, least_rows, share_of
+from cutlayer.parties.carried import attributes_of, least_rows, share_of
+from cutlayer.parties.carried_limits import default_of
 
 _CODES, _ROWS_A_CODE, _CELLS = 4096, 32, 1 << 23
 """Maximum number of codes of all grades together: these, one for so many rows, and so many cells of all tables. Of more

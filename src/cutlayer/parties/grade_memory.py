@@ -107,12 +107,28 @@ class GradeMemory:
 
         Whatever was released since was within limits together with it.
         """
-        path = next((path for path in self._files() if _name_of(path) == name), None)
-        if path is None:
+        if (path := self._named(name)) is None:
             return False
         known = _read(path)[0]
         at = _among(_words(digests), known.ids)
         return bool((at >= 0).all() and (known.grades[at] == graded.grades).all())
+
+    def epsilons(self, job: str) -> dict[str, float | None]:
+        """The epsilon of each release of a job, by the name of its draws."""
+        headers = ((_name_of(path), _read(path)[1]) for path in self._files())
+        return {name: header.epsilon for name, header in headers if header.job == job}
+
+    def drop(self, name: str) -> None:
+        """Remove a release that was noted, and is not made."""
+        if (path := self._named(name)) is not None:
+            path.unlink()
+
+    def has(self, name: str) -> bool:
+        """Whether a release is noted, by the name of its draws."""
+        return self._named(name) is not None
+
+    def _named(self, name: str) -> Path | None:
+        return next((path for path in self._files() if _name_of(path) == name), None)
 
     def others(self, name: str, rows: Rows) -> tuple[list[Graded], dict[str, float | None]]:
         """The grades of rows in all releases but one, the oldest first, and the epsilon of every release by its name.

@@ -15,14 +15,16 @@ from torch import Tensor, nn
 
 from cutlayer.config import Job
 from cutlayer.data.batches import evaluation_batches
-from cutlayer.data.encoding import Encoder
+from cutlayer.data.carried import Carried, Lowered
 from cutlayer.data.row_values import ValueWords
 from cutlayer.data.store import Store
+from cutlayer.errors import BudgetExceeded, ConfigError
 from cutlayer.kernels.noise.aes import derive
 from cutlayer.kernels.noise.score_bands import bands_for
-from cutlayer.models.bottom_fits import limits_of
+from cutlayer.models.bottom_fits import limits_of, lower_epsilons_of, meant
 from cutlayer.models.grade import GradeBottom
-from cutlayer.parties.carried import carried, check_limits, check_names
+from cutlayer.parties.carried import carried
+from cutlayer.parties.carried_limits import Exceeded, check_names, exceeded
 from cutlayer.parties.carried_together import Graded, with_former
 from cutlayer.parties.grade_memory import GradeMemory, Rows
 from cutlayer.parties.session.checkpoint import CARRIED, DRAWN
@@ -59,7 +61,7 @@ class Grading:
         drawn = b"" if labels is None else labels.values.to(torch.uint8).numpy().tobytes()
         about = b"" if labels is None else f"{labels.epsilon.hex()} {labels.classes}".encode()
         fit = side.job.parties[side.local.name].fit
-        parts = side.job.digest().encode(), json.dumps(fit, sort_keys=True, default=str).encode(), about, drawn
+        parts = side.job.digest().encode(), json.dumps(meant(fit), sort_keys=True).encode(), about, drawn
         self.key = derive(side.local.secret, b"grade fit", *parts)
         if side.setup.encoder is not None:
             check_names(side.setup.encoder, limits_of(fit, "fit"), side.local.name)
@@ -80,13 +82,19 @@ class Grading:
             self._drawing.draw_by(key)
 
     @cached_property
+    def _rows_digest(self) -> bytes:
+        return rows_digest(self._side.setup.store)
+
+    @property
     def _drawn_by(self) -> bytes:
         """Key of the draws of these models and rows: grades of any other ones are drawn by another, independently.
 
         Were a row drawn under one key for two grades, different draws would show that it had not the same in both.
         """
-        side = self._side
-        parts = rows_digest(side.setup.store), module_digest(self._bottom), bytes.fromhex(side.state.rows)
+        side, drawing = self._side, self._drawing
+        parts = [self._rows_digest, module_digest(self._bottom), bytes.fromhex(side.state.rows)]
+        if drawing is not None and drawing.is_lowered:  # few rows have the same borders at several
+            parts.append(drawing.settings.epsilon.hex().encode())
         return derive(side.local.secret, b"grade draws", self.key, *parts)
 
     @property
@@ -114,31 +122,88 @@ class Grading:
         known, bottom.known = bottom.known, None
         return grades_of_rows(bottom, setup.store, setup.ids, known)
 
-    def check(self, grades: Tensor) -> None:
-        """Compute what grades carry of each column, and refuse what this party does not allow, before they are sent.
+    def check(self) -> Tensor:
+        """Grade all rows, at the first epsilon at which the grades are within the limits of this party.
 
-        The grades that it released of the same rows in other jobs count with them. These are noted for the next one,
-        and drawn by a key of their own from then on.
+        What they carry of each column is computed before any is drawn. The grades that it released of the same rows in
+        other jobs count with them. These are noted for the next one, and drawn by a key of their own from then on.
+
+        Returns:
+            Grade of each row before it is drawn, int64 (n,).
 
         Raises:
-            ConfigError: They carry more of a column than `fit.limits` allows.
+            ConfigError: They carry more of a column than `fit.limits` allows, at each epsilon that may be tried.
         """
         side, setup = self._side, self._side.setup
         # For the audit, which asks of each row what the models that were fitted without it say.
         if self._labels is not None:
             folds = self._bottom.folds(setup.ids(setup.split.part("train")), len(self._bottom.heads)).to(torch.uint8)
             side.checkpoints.keep(DRAWN, self._labels.state(folds))
-        bands = bands_for(self.epsilon, self._bottom.most)
-        own, memory = Graded(grades.numpy(), bands, self.epsilon), side.local.grades
-        sent = own._replace(grades=own.grades[self._released_rows.numpy()])
+        memory = side.local.grades
         with memory.locked() if memory is not None else nullcontext():
-            is_known = memory is not None and memory.knows(self.name, setup.ids(self._released_rows).numpy(), sent)
-            if setup.encoder is not None and not (is_known and (side.checkpoints.folder / CARRIED).exists()):
-                self._check(own, setup.encoder, memory)
-            self._draw_by(self._drawn_by)
-            if memory is not None:
-                side.state.charge()  # what a budget refuses is never sent
-                memory.keep(self.name, side.job.digest(), self._rows(self._released_rows), sent)
+            tried = self._epsilons(memory)
+            refused: list[tuple[Carried, Exceeded]] = []
+            for epsilon in tried:
+                self._lower(epsilon)
+                grades = self.grades()
+                own = Graded(grades.numpy(), bands_for(self.epsilon, self._bottom.most), self.epsilon)
+                sent = own._replace(grades=own.grades[self._released_rows.numpy()])
+                if not self._is_known(sent, memory):
+                    found = self._carried(own, memory, [over for _, over in refused])
+                    if found is not None and (over := exceeded(found, checked_limits(side.job, side.local.name))):
+                        refused.append((found, over))
+                        continue
+                    self._note(found)
+                self._settle(sent, memory)
+                return grades
+            self._lower(tried[0])
+            raise self._refusal(*refused[0], tried)
+
+    def _epsilons(self, memory: GradeMemory | None) -> list[float | None]:
+        """Epsilons to try, descending; one alone where a row may have been released at it, which no other may be at."""
+        side, stated = self._side, self.epsilon
+        if self._bottom.redivide is None:  # of a run that goes on
+            return [stated]
+        every = [stated, *lower_epsilons_of(side.job.parties[side.local.name].fit, stated)]
+        known = {} if memory is None or len(every) == 1 else memory.epsilons(side.job.digest())
+        for epsilon in every:
+            if epsilon in known.values():
+                self._lower(epsilon)
+                if self.name in known:
+                    return [epsilon]
+        return every
+
+    def _lower(self, epsilon: float | None) -> None:
+        """Divide the scores for draws at an epsilon, unless they are."""
+        if self._drawing is None or epsilon is None or epsilon == self.epsilon:
+            return
+        self._drawing.lower(epsilon)
+        if self._bottom.redivide is not None:
+            self._bottom.redivide(epsilon)
+            self._bottom.to(self._side.local.device)
+
+    def _is_known(self, sent: Graded, memory: GradeMemory | None) -> bool:
+        """Whether grades were released before, and what they carry is noted in this run."""
+        ids, place = self._side.setup.ids(self._released_rows).numpy(), self._side.checkpoints.folder / CARRIED
+        return place.exists() and memory is not None and memory.knows(self.name, ids, sent)
+
+    def _settle(self, sent: Graded, memory: GradeMemory | None) -> None:
+        """Note grades that are about to be sent, count the run, and draw them by a key of their own from here on."""
+        side, job = self._side, self._side.job.digest()
+        self._bottom.redivide = None  # which holds the scores of all training rows
+        side.state.chain.restate()
+        self._draw_by(self._drawn_by)
+        if memory is None:
+            return
+        is_new = not memory.has(self.name)
+        # Before the run is counted, which is once: begun again, it has the epsilon that it was counted with.
+        memory.keep(self.name, job, self._rows(self._released_rows), sent)
+        try:
+            side.state.charge()
+        except BudgetExceeded:
+            if is_new:  # what a budget refuses is never sent
+                memory.drop(self.name)
+            raise
 
     def _rows(self, rows: Tensor) -> Rows:
         """Some rows, by which releases of several jobs are joined."""
@@ -152,16 +217,48 @@ class Grading:
 
         return Rows(setup.ids(rows).numpy(), columns, values)
 
-    def _check(self, own: Graded, encoder: Encoder, memory: GradeMemory | None) -> None:
-        side, store = self._side, self._side.setup.store
+    def _carried(self, own: Graded, memory: GradeMemory | None, exceeding: Sequence[Exceeded]) -> Carried | None:
+        """What grades carry; `None` where no column has a name.
+
+        Args:
+            own: The grades.
+            memory: Those of other releases.
+            exceeding: The limits that grades exceed at the higher epsilons that were tried.
+        """
+        side, store, encoder = self._side, self._side.setup.store, self._side.setup.encoder
+        if encoder is None:
+            return None
         of: Literal["labels", "columns"] = "columns" if self._labels is None else "labels"
         found = carried(store, encoder, own.grades, self.epsilon, own.bands, of)
         if memory is not None and side.local.all_runs is not None:
             former, names = memory.others(self.name, self._rows(torch.arange(store.rows)))
             unknown = side.local.all_runs.grades_apart_from(names)
             found = with_former(found, store, encoder, own, former, unknown)
-        write_whole(side.checkpoints.folder / CARRIED, found.model_dump_json(indent=1))
-        check_limits(found, checked_limits(side.job, side.local.name), side.local.name)
+        return found.model_copy(update={"lowered": self._lowered(exceeding)})
+
+    def _lowered(self, exceeding: Sequence[Exceeded]) -> Lowered | None:
+        """Why epsilon is lower than that of the settings; of a run that goes on, as it was found before."""
+        if self._drawing is None or not self._drawing.is_lowered:
+            return None
+        stated, place = self._drawing.stated, self._side.checkpoints.folder / CARRIED
+        if not exceeding:
+            noted = Carried.model_validate_json(place.read_bytes()).lowered if place.exists() else None
+            return noted or Lowered(epsilon=stated)
+        first, by_default = exceeding[0], any(each.by_default for each in exceeding)
+        said = {"attribute": first.attribute.attribute, "share": first.share, "limit": first.limit}
+        return Lowered(epsilon=stated, by_default=by_default, **said)
+
+    def _note(self, found: Carried | None) -> None:
+        if found is not None:
+            write_whole(self._side.checkpoints.folder / CARRIED, found.model_dump_json(indent=1))
+
+    def _refusal(self, found: Carried, over: Exceeded, tried: Sequence[float | None]) -> ConfigError:
+        """The error of grades that exceed limits at all epsilons; the record is of those at the first."""
+        self._note(found)
+        lower = ", ".join(f"{epsilon:g}" for epsilon in tried[1:] if epsilon is not None)
+        remedy = "lower grade_dp.epsilon or grades" if not lower else f"nor are they within all limits at {lower}"
+        remedy += ", leave columns that tell it out of features, or raise fit.limits"
+        return over.refusal(self._side.local.name, remedy)
 
     def refuse(self) -> None:
         """Count a refusal as a run, and note that no grades of it were sent."""
@@ -180,7 +277,7 @@ def grading_of(side: PassiveSide) -> Grading | None:
 
 
 def checked_limits(job: Job, party: str) -> Mapping[str, float]:
-    """Limits of what a party's grades carry, for `check_limits`."""
+    """Limits of what a party's grades carry, for `exceeded`."""
     limits = limits_of(job.parties[party].fit, "fit")
     # Cells follow from the columns alone: nobody's labels can have made them of one attribute.
     return {"other": 1.0, **limits} if job.bottom_of(party).get("of") == "columns" else limits

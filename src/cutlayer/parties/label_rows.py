@@ -13,12 +13,7 @@ from cutlayer.storage.row_arrays import gathered
 
 
 def label_rows(
-    numbers: Positions,
-    ids: Digests,
-    digests: Digests,
-    training: Positions,
-    own_training: Positions,
-    secret: bytes,
+    numbers: Positions, ids: Digests, digests: Digests, training: Positions, own_training: Positions, secret: bytes
 ) -> tuple[Positions, npt.NDArray[np.bool_]]:
     """The label owner's training row whose drawn label stands for each training row of a partner.
 

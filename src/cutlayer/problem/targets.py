@@ -75,8 +75,7 @@ class Hazard(NamedTuple):
 
     def survival(self, relative: Floats, times: Floats) -> Floats:
         """Probability of no event up to each time (k,), of rows with relative hazards (n,): (n, k)."""
-        result: Floats = np.exp(-np.outer(relative, self.at(times)))
-        return result
+        return np.exp(-np.outer(relative, self.at(times)))
 
 
 NO_HAZARD = Hazard()

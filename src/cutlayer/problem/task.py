@@ -201,8 +201,7 @@ class Task:
         """As `predict`, of the logits in float64, as a `row_array`."""
 
         def piece(part: slice) -> npt.NDArray[np.float64]:
-            values: npt.NDArray[np.float64] = self.predict(logits[part].double()).numpy()
-            return values
+            return self.predict(logits[part].double()).numpy()
 
         return computed(len(logits), np.float64, piece, () if self.kind == "regression" else (len(self.classes),))
 

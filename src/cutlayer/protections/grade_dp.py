@@ -12,9 +12,10 @@ from cutlayer.accounting import Event, Pairs, RandomizedGrade, ReleasePlan, row_
 from cutlayer.accounting.row_draws import VALUES
 from cutlayer.config import FrozenModel, Job
 from cutlayer.config.phases import grades_rows
+from cutlayer.errors import CheckpointError
 from cutlayer.kernels.noise.aes import derive, encrypt_blocks
 from cutlayer.kernels.noise.randomized_response import flip_probability, randomized_response
-from cutlayer.kernels.noise.score_bands import bands_for
+from cutlayer.kernels.noise.score_bands import LEAST_EPSILON, bands_for, lower_epsilons
 from cutlayer.kernels.rows.grade_columns import columns_of_grades, grades_of_columns
 from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.contract.base import FeatureProtection
@@ -39,7 +40,8 @@ class GradeDP(FeatureProtection[GradeDPConfig]):
     The draw is a function of a key, the row's id and its grade: a resume and a later prediction of the same row repeat
     it. The key follows from the party's secret, the drawn labels, the models and all rows: a run that did not end and
     is begun again repeats the draws too, and any other run draws independently. The number of grades follows epsilon,
-    so that the fit of the bottom model knows it: 16, 8, 4, 3 and 2 from 8, 6, 4, 3 and below.
+    so that the fit of the bottom model knows it: 16, 8, 4, 3 and 2 from 8, 6, 4, 3 and below. Where the limits of the
+    party would be exceeded, all rows are drawn at a lower one of these epsilons (`fit.least_epsilon`).
 
     Reference: Kairouz, Bonawitz and Ramage 2016, Discrete distribution estimation under local privacy
     (arXiv 1602.07387), section 2, for randomised response of k values.
@@ -65,11 +67,27 @@ class GradeDP(FeatureProtection[GradeDPConfig]):
 
     def __init__(self, settings: GradeDPConfig) -> None:
         super().__init__(settings)
-        self._key = b""
+        self._key, self.stated = b"", settings.epsilon
 
     def draw_by(self, key: bytes) -> None:
         """Draw by a key, 32 bytes, in place of one of the run."""
         self._key = key
+
+    def lower(self, epsilon: float) -> None:
+        """Draw at an epsilon, before any row is drawn: that of the settings, `stated`, or one of `lower_epsilons`.
+
+        Raises:
+            CheckpointError: It is none of these: the state that it is of is of other settings.
+        """
+        if epsilon not in (self.stated, *lower_epsilons(self.stated, LEAST_EPSILON)):
+            wanted = f"{self.name} at its epsilon of {self.stated:g}, or at a step below it"
+            raise CheckpointError.expected(wanted, f"{epsilon:g}", "restore its settings, or start a new run")
+        self.settings = self.settings.model_copy(update={"epsilon": epsilon})
+
+    @property
+    def is_lowered(self) -> bool:
+        """Whether it draws at a lower epsilon than its settings state."""
+        return self.settings.epsilon < self.stated
 
     @property
     def draws(self) -> str | None:
@@ -77,12 +95,14 @@ class GradeDP(FeatureProtection[GradeDPConfig]):
         return name_of(self._key) if self._key else None
 
     def state_dict(self) -> dict[str, Any]:
-        """The key: later predictions repeat the draws."""
-        return {"key": self._key.hex()} if self._key else {}
+        """The key, and an epsilon that was lowered: later predictions repeat the draws."""
+        lowered = {"epsilon": self.settings.epsilon} if self.is_lowered else {}
+        return {"key": self._key.hex(), **lowered} if self._key else lowered
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Draw by the key of a state, if it has one."""
+        """Draw by the key and the epsilon of a state, if it has them."""
         self._key = bytes.fromhex(state.get("key", ""))
+        self.lower(float(state.get("epsilon", self.stated)))
 
     def row_draws(self, e: Tensor, view: PassiveView) -> tuple[str, Pairs] | None:
         """Rows with their grades. Of rows without ids, a prediction's first batch stands for all of them."""
@@ -147,9 +167,13 @@ class GradeDP(FeatureProtection[GradeDPConfig]):
         )
 
     def metrics(self) -> dict[str, Any]:
-        """Rows drawn, and the share of grades that is to be expected to change; how many did is not released."""
+        """Rows drawn, and the share of grades that is to be expected to change; how many did is not released.
+
+        Where epsilon was lowered, the label owner learns it, and the number of grades.
+        """
         bands = bands_for(self.settings.epsilon, max(2, self.context.widths[self.context.party]))
-        return {**self.counts, "expected_share_changed": flip_probability(self.settings.epsilon, bands)}
+        lowered = {"epsilon": self.settings.epsilon, "grades": bands} if self.is_lowered else {}
+        return {**self.counts, "expected_share_changed": flip_probability(self.settings.epsilon, bands), **lowered}
 
 
 def name_of(key: bytes) -> str:

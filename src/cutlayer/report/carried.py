@@ -79,6 +79,16 @@ def _sentences(party: str, found: Carried) -> Iterator[str]:
     noise = "sent as it is" if found.epsilon is None else f"drawn at epsilon {amount(found.epsilon)}"
     most = f"{found.bits:.1f} bits of a row at most, on average"
     yield f"A {what} of {party} is one of {count(found.grades)}, {noise}: {most}."
+    if (lowered := found.lowered) is not None:
+        why = (
+            "as in its first release"
+            if not lowered.attribute
+            else (
+                f"so that {lowered.attribute}, of which {share(lowered.share, 1)} would leave, stays within limits "
+                f"({share(lowered.limit, 1)} there)"
+            )
+        )
+        yield f"{party} took that epsilon in place of {amount(lowered.epsilon)}, {why}."
     if found.attributes:
         first = found.attributes[0]
         yield f"It carries most of {first.attribute}: {share(max(first.share, 0), 1)} of what there is to know of it."

@@ -199,5 +199,4 @@ class ReleaseDrift(Drift):
         self.wait(len(released), lambda: (self._columns(released),))
 
     def _columns(self, released: torch.Tensor) -> npt.NDArray[Any]:
-        columns: npt.NDArray[Any] = (grades_of_columns(released)[:, None] if self._grades else released).numpy()
-        return columns
+        return (grades_of_columns(released)[:, None] if self._grades else released).numpy()

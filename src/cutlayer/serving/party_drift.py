@@ -17,15 +17,7 @@ from cutlayer.parties.session.checkpoint import RELEASED, Checkpoints
 from cutlayer.problem.task import Task
 from cutlayer.results.scores import PIECE_ROWS, score_columns, scores_of
 from cutlayer.serving.answers import PredictedRows
-from cutlayer.serving.drift import (
-    MAX_REFERENCE,
-    MIN_ROWS,
-    ColumnDrift,
-    Drift,
-    DriftReference,
-    ReleaseDrift,
-    Values,
-)
+from cutlayer.serving.drift import MAX_REFERENCE, MIN_ROWS, ColumnDrift, Drift, DriftReference, ReleaseDrift, Values
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.held_out_predictions import predictions_path
 from cutlayer.training.model_record import ModelRecord, record_path

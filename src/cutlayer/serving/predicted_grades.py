@@ -11,7 +11,8 @@ from cutlayer.errors import CheckpointError
 from cutlayer.kernels.noise.score_bands import bands_for
 from cutlayer.models.bottom_fits.grade import ROWS_A_GRADE
 from cutlayer.models.grade import GradeBottom
-from cutlayer.parties.carried import beyond_chance, carried, check_limits
+from cutlayer.parties.carried import beyond_chance, carried
+from cutlayer.parties.carried_limits import check_limits
 from cutlayer.parties.carried_together import Graded, with_former
 from cutlayer.parties.grade_memory import Rows
 from cutlayer.parties.grading import checked_limits, grades_of_rows
@@ -63,7 +64,10 @@ def note_grades(
         raise CheckpointError.expected(f"{party}'s part of a run, to know its other grades", f"one {got}", RESTORE)
     name, memory = str(kept[1]["draws"]), grades_of(secret)
     embed.grades = grades_of_rows(bottom, embed.store, embed.ids)
-    epsilon = next((p.settings.epsilon for p in chain_of(job, party).protections if isinstance(p, GradeDP)), None)
+    drawing = next((p for p in chain_of(job, party).protections if isinstance(p, GradeDP)), None)
+    if drawing is not None:  # at the epsilon of the training, which may have been lowered
+        drawing.load_state_dict(kept[1]["chain"]["protections"][GradeDP.name]["state"])
+    epsilon = None if drawing is None else drawing.settings.epsilon
     own = Graded(embed.grades.numpy(), bands_for(epsilon, bottom.most), epsilon)
     columns = () if encoder is None else encoder.valued
     with memory.locked():
@@ -84,5 +88,5 @@ def note_grades(
                 found = carried(whole.store, encoder, grades.grades, epsilon, own.bands)
                 found = beyond_chance(found, len(every.digests))
             found = with_former(found, whole.store, encoder, grades, former)
-            check_limits(found, checked_limits(job, party), party, ended=True)
+            check_limits(found, checked_limits(job, party), party)
         memory.keep(name, job.digest(), rows, own)

@@ -193,11 +193,7 @@ class Run:
 
 
 def train(
-    chain: Callable[[str], Chain],
-    share: float = 0.25,
-    classes: int = 2,
-    summed: bool = False,
-    interrupt_at: int = -1,
+    chain: Callable[[str], Chain], share: float = 0.25, classes: int = 2, summed: bool = False, interrupt_at: int = -1
 ) -> Toy:
     """Run the toy to its end.
 

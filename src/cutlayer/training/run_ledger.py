@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -26,11 +27,12 @@ from cutlayer.accounting.wording import ORDERED, PUBLIC, RUN_END, STRATIFIED
 from cutlayer.config import Job
 from cutlayer.config.party import LABEL_FREE
 from cutlayer.config.phases import Phase, grades_rows
-from cutlayer.models.bottom_fits import may_refuse
+from cutlayer.models.bottom_fits import lower_epsilons_of, may_refuse
 from cutlayer.parties.session.plan import plan_of
 from cutlayer.protections import REGISTRY, build_chain
 from cutlayer.protections.contract.base import Evidence
 from cutlayer.protections.contract.chain import Chain
+from cutlayer.protections.grade_dp import GradeDP
 
 if TYPE_CHECKING:
     from cutlayer.parties.session.outcome import ActiveOutcome
@@ -41,6 +43,9 @@ SPLIT = "split"
 REFUSAL = "refusal"
 """Name of the ledger's entry for what it tells whether grades are sent."""
 REFUSED = "whether {by} refuse grades tells one bit about all rows, once a run and prediction"
+LOWERED = (
+    "; where limits are exceeded, grades are drawn at epsilon {steps}: which it is tells {bits:.1f} bits in all, once"
+)
 
 
 def chain_of(job: Job, name: str) -> Chain:
@@ -120,7 +125,7 @@ def ledger_after(job: Job, outcome: ActiveOutcome) -> Ledger:
 def passive_ledger(job: Job, name: str, evidence: Iterable[Evidence]) -> Ledger:
     """A passive party's own part of the ledger, which no other party can write."""
     mine = [entry for entry in ledger_of(job).entries if entry.party == name]
-    return Ledger(tuple(replace(entry, event=_released(entry, evidence)) for entry in mine))
+    return Ledger(tuple(replace(entry, event=released(entry, evidence)) for entry in mine))
 
 
 def _entries(job: Job, name: str, chain: Chain) -> list[Entry]:
@@ -138,6 +143,10 @@ def _entries(job: Job, name: str, chain: Chain) -> list[Entry]:
     formal = any(entry.formal for entry in entries)  # else all that leaves has no guarantee
     if formal and name in job.passives and grades_rows(job, name) and fit and may_refuse(fit, f"parties.{name}.fit"):
         why = REFUSED.format(by="fit.limits" if plan.fit else "fit.least_z or fit.limits")
+        stated = next((p.stated for p in chain.protections if isinstance(p, GradeDP)), None)
+        if steps := lower_epsilons_of(fit, stated):
+            listed = " or ".join(f"{step:g}" for step in steps)
+            why += LOWERED.format(steps=listed, bits=math.log2(len(steps) + 2))
         entries.append(Entry(REFUSAL, name, "features", job.peers_of(name), NoFormalGuarantee(why)))
     return entries
 
@@ -151,7 +160,7 @@ def _after(entry: Entry, job: Job, outcome: ActiveOutcome) -> Entry:
         event = replace(entry.event, classes=max(2, classes) if classes else entry.event.classes, draws=draws)
         drawn = f"{outcome.fingerprint} {entry.protection} {event.eps.hex()} {event.classes}"
         return replace(entry, event=event, fingerprint=hashlib.blake2b(drawn.encode(), digest_size=16).hexdigest())
-    return replace(entry, event=_released(entry, outcome.evidence))
+    return replace(entry, event=released(entry, outcome.evidence))
 
 
 def _draws_of(entry: Entry, evidence: Iterable[Evidence]) -> int:
@@ -160,8 +169,10 @@ def _draws_of(entry: Entry, evidence: Iterable[Evidence]) -> int:
     return max((int(item.metrics.get("draws", 1)) for item in mine), default=1)
 
 
-def _released(entry: Entry, evidence: Iterable[Evidence]) -> Event:
+def released(entry: Entry, evidence: Iterable[Evidence]) -> Event:
     """The event with the releases of unfinished runs, and with all that were allowed where the plan was exceeded.
+
+    Of grades it is of the epsilon at which they were drawn, where that of the settings was lowered.
 
     How many there were depends on what was asked for; how many were allowed was fixed before the first.
     """
@@ -172,6 +183,8 @@ def _released(entry: Entry, evidence: Iterable[Evidence]) -> Event:
         if isinstance(event, GaussianRelease) and "releases" in item.metrics:
             count = _stated(item.metrics, "releases")
             return replace(event, releases=replace(event.releases, beyond=max(0, count - event.releases.max_releases)))
+        if isinstance(event, RandomizedGrade) and "epsilon" in item.metrics and not entry.run:
+            return replace(event, eps=min(event.eps, item.metrics["epsilon"]))
         if isinstance(event, DPSGD) and "row_steps" in item.metrics:
             return replace(event, steps=max(event.steps, _stated(item.metrics, "row_steps")))
     return event

@@ -171,8 +171,7 @@ def released_ids(job: Job, folder: RunFolder, party: str) -> Digests:
     kept = Checkpoints(folder.path / "checkpoint" / party, party, job.digest()).kept(RELEASED)
     if kept is None or "ids" not in kept[0]:
         raise CheckpointError.expected(f"the grades of {party} in {folder.path}", "none", RESTORE)
-    ids: Digests = kept[0]["ids"].numpy()
-    return ids
+    return kept[0]["ids"].numpy()
 
 
 def restored(build: Callable[[], M], name: str, state: State) -> M:

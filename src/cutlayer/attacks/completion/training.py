@@ -155,8 +155,7 @@ class CompletionTrainer:
             numbers = numbers + noise * self.spread * torch.randn_like(numbers)
             swapped = codes[torch.randperm(len(codes))]
             codes = torch.where(torch.rand(codes.shape) < self.training.swap_share, swapped, codes)
-        embedding: Tensor = self.extractor(codes, numbers)
-        return embedding
+        return self.extractor(codes, numbers)
 
     def optimizer(
         self, steps: int, *, many_labels: bool

@@ -12,29 +12,16 @@ from cutlayer.lazy import Tensor, nn, torch
 
 Linear = tuple[Tensor, Tensor]
 """Weight (outputs, width) and bias (outputs,)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DecoderTraining:
-    """Training of a decoder, fixed in advance.
-
-    Attributes:
-        hidden: Width of both hidden layers.
-        batch_size: Rows per step.
-        epochs: Maximum number of epochs.
-        patience: Epochs without a better validation loss before training stops.
-        lr: Learning rate of AdamW.
-        weight_decay: Weight decay of AdamW.
-        validation_share: Share of the auxiliary rows that choose the epoch; no other rows do.
-    """
-
-    hidden: int = 256
-    batch_size: int = 64
-    epochs: int = 200
-    patience: int = 15
-    lr: float = 2e-3
-    weight_decay: float = 1e-2
-    validation_share: float = 0.2
+HIDDEN = 256
+"""Width of both hidden layers."""
+EPOCHS, PATIENCE = 200, 15
+"""Maximum number of epochs, and of those without a better validation loss before training stops."""
+BATCH = 64
+"""Rows per step."""
+LR, WEIGHT_DECAY = 2e-3, 1e-2
+"""Of AdamW."""
+VALIDATION_SHARE = 0.2
+"""Share of the auxiliary rows that choose the epoch; no other rows do."""
 
 
 @dataclass(frozen=True)
@@ -101,13 +88,7 @@ class Decoder:
         weight_gradients(self._deep, outputs, upstream, self._into)
 
 
-def fit_decoder(
-    embeddings: Tensor,
-    targets: Tensor,
-    start: Callable[[Tensor, Tensor], Linear],
-    loss: Loss,
-    training: DecoderTraining = DecoderTraining(),
-) -> Decoder:
+def fit_decoder(embeddings: Tensor, targets: Tensor, start: Callable[[Tensor, Tensor], Linear], loss: Loss) -> Decoder:
     """Fit a linear map, then a decoder from there; validation rows among the given ones choose the epoch, or the start.
 
     So under noise that leaves a perceptron nothing to learn, the result is the regularised linear map.
@@ -117,24 +98,23 @@ def fit_decoder(
         targets: Targets (m, ...) that `loss` compares the outputs with.
         start: From standardised embeddings (n, width) and their targets to the linear map that is best for them.
         loss: The loss.
-        training: How the decoder is fitted.
     """
     order = torch.randperm(len(embeddings))
-    held_out = max(1, int(len(order) * training.validation_share))
+    held_out = max(1, int(len(order) * VALIDATION_SHARE))
     validation, train = order[:held_out], order[held_out:]
     standard = Standardised(embeddings)
-    model = Decoder(standard, start(standard(embeddings[train]), targets[train]), training.hidden, validation)
+    model = Decoder(standard, start(standard(embeddings[train]), targets[train]), HIDDEN, validation)
     x = standard(embeddings)  # once, not in every step
 
     def validation_loss() -> float:
         return float(loss.mean(model.of_standardised(x[validation]), targets[validation]))
 
-    optimizer = AdamW([model.flat], lr=training.lr, weight_decay=training.weight_decay, fused=True)
+    optimizer = AdamW([model.flat], lr=LR, weight_decay=WEIGHT_DECAY, fused=True)
     best = validation_loss()
     stale = 0
     best_weights = model.flat.clone()
-    for _ in range(training.epochs):
-        for rows in torch.split(train[torch.randperm(len(train))], training.batch_size):
+    for _ in range(EPOCHS):
+        for rows in torch.split(train[torch.randperm(len(train))], BATCH):
             model.learn(x[rows], targets[rows], loss)
             optimizer.step()
         value = validation_loss()
@@ -142,7 +122,7 @@ def fit_decoder(
         if value < best:
             best = value
             best_weights.copy_(model.flat)
-        if stale == training.patience:
+        if stale == PATIENCE:
             break
     model.flat.copy_(best_weights)
     return model

@@ -8,14 +8,7 @@ from dataclasses import dataclass
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Scores, Target
 from cutlayer.attacks.label.blocks import Blocks, nonzero
-from cutlayer.attacks.label.history import (
-    HistoryAttack,
-    HistoryView,
-    agreement,
-    oriented,
-    run_scores,
-    unit_variance,
-)
+from cutlayer.attacks.label.history import HistoryAttack, HistoryView, agreement, oriented, run_scores, unit_variance
 from cutlayer.attacks.label.joint_spectral import joint_scores
 from cutlayer.attacks.label.mixture import log_odds
 from cutlayer.attacks.label.spectra import Spectra, spectra

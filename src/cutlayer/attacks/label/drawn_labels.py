@@ -119,8 +119,7 @@ def _inputs(view: HistoryView, lines: Sequence[Tensor]) -> npt.NDArray[np.float6
         parts.append(_coordinates(view.own_embeddings[max(view.own_embeddings)].flatten(1)))
     elif sent := view.matrices(Target.EMBEDDING):
         parts.append(_coordinates(sent[-1][1].flatten(1)))
-    joined: npt.NDArray[np.float64] = torch.cat(parts, dim=1).numpy()
-    return joined
+    return torch.cat(parts, dim=1).numpy()
 
 
 def _coordinates(rows: Tensor) -> Tensor:

@@ -166,8 +166,7 @@ def _cosines(blocks: Blocks, direction: npt.NDArray[np.float64]) -> npt.NDArray[
         for block in blocks
     ]
     lengths = np.sqrt(np.sum(squares, axis=0)) * np.linalg.norm(direction)
-    cosines: npt.NDArray[np.float64] = _along(blocks, direction) / np.where(lengths > 0, lengths, 1.0)
-    return cosines
+    return _along(blocks, direction) / np.where(lengths > 0, lengths, 1.0)
 
 
 def standardised(matrix: Tensor) -> npt.NDArray[np.float64]:
@@ -177,5 +176,4 @@ def standardised(matrix: Tensor) -> npt.NDArray[np.float64]:
     # What varies by rounding alone would be raised to the size of the signal.
     varying = (spread > _RELATIVE_SPREAD * spread.max()) & (spread > 0)
     standard = moved[:, varying] / spread[varying]
-    inputs: npt.NDArray[np.float64] = standard.clamp(-_LIMIT, _LIMIT).numpy()
-    return inputs
+    return standard.clamp(-_LIMIT, _LIMIT).numpy()

@@ -103,8 +103,7 @@ class ShadowRoom:
 
         def logits(simulated: Tensor, indices: Tensor) -> Tensor:
             rest = {name: embedding[indices] for name, embedding in embeddings.items() if name != party}
-            result: Tensor = top({name: rest.get(name, simulated) for name in embeddings})
-            return result
+            return top({name: rest.get(name, simulated) for name in embeddings})
 
         return Simulation(self.task, lambda: bottom_of(self.job, party, inputs), logits)
 

@@ -81,8 +81,7 @@ def foreign_kind(path: Path) -> str:
 def uncompressed(path: Path) -> IO[bytes]:
     """The bytes of a file, compressed or not."""
     mark = magic(path)
-    opened: IO[bytes] = _OPENERS[mark](path) if mark else path.open("rb")
-    return opened
+    return _OPENERS[mark](path) if mark else path.open("rb")
 
 
 def detected_delimiter(path: Path) -> str:

@@ -14,6 +14,8 @@ FINE = 32
 """Number of bands of equal frequency that bands are merged from."""
 _BANDS = ((8.0, 16), (6.0, 8), (4.0, 4), (3.0, 3))
 """Number of bands from which on noise of an epsilon costs more than further bands add (measured on 16 tables)."""
+LEAST_EPSILON = 2.0
+"""The last of `lower_epsilons`: below, hardly anything of a score is left."""
 
 
 def bands_for(epsilon: float | None, most: int) -> int:
@@ -29,6 +31,21 @@ def bands_for(epsilon: float | None, most: int) -> int:
     if epsilon is None:
         return most
     return min(most, next((bands for least, bands in _BANDS if epsilon >= least), 2))
+
+
+def lower_epsilons(epsilon: float, least: float) -> list[float]:
+    """Epsilons below one, each with fewer bands, descending, from which a release may take the first that suits it.
+
+    They are the same for everybody, so that which one is taken tells no more than its number.
+
+    Args:
+        epsilon: Privacy of a row's band.
+        least: Least epsilon.
+
+    >>> lower_epsilons(8.0, 2.0), lower_epsilons(4.0, 3.0), lower_epsilons(2.0, 2.0)
+    ([6.0, 4.0, 3.0, 2.0], [3.0], [])
+    """
+    return [step for step, _ in (*_BANDS, (LEAST_EPSILON, 2)) if least <= step < epsilon]
 
 
 def channel(epsilon: float | None, bands: int) -> Floats:

@@ -86,5 +86,4 @@ def _merged(
 
 def _lowest(ordered: npt.NDArray[np.float64], starts: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
     """The first entry of each entry's group, (n,); `starts` says where a group starts, bool (n,)."""
-    lowest: npt.NDArray[np.float64] = ordered[np.maximum.accumulate(np.where(starts, np.arange(len(ordered)), 0))]
-    return lowest
+    return ordered[np.maximum.accumulate(np.where(starts, np.arange(len(ordered)), 0))]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FITS", "Fit", "TrainingColumns", "check_columns", "check_fit", "fit_bottom", "fit_faults", "is_independent",
-    "label_epsilon_of", "limits_of", "may_refuse", "private_fit",
+    "label_epsilon_of", "limits_of", "lower_epsilons_of", "may_refuse", "meant", "private_fit",
 ]  # fmt: skip
 
 
@@ -172,6 +172,18 @@ def limits_of(raw: Mapping[str, Any] | None, where: str) -> Mapping[str, float]:
     """Limits that a party sets for what its grades carry; none of a fit without any."""
     _, settings = _section(raw, where)
     return settings.limits if isinstance(settings, GradeLimits) else {}
+
+
+def meant(raw: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What a section `fit` means, in plain values: 8 and 8.0 are one epsilon, and a stated default is none at all."""
+    fit, settings = _section(raw, "fit")
+    return {"kind": fit.kind, **settings.model_dump(mode="json", exclude_defaults=True)}
+
+
+def lower_epsilons_of(raw: Mapping[str, Any] | None, epsilon: float | None) -> list[float]:
+    """Epsilons that a party tries where its grades exceed limits, below that of its settings; see `GradeLimits`."""
+    _, settings = _section(raw, "fit")
+    return settings.steps(epsilon) if isinstance(settings, GradeLimits) else []
 
 
 def may_refuse(raw: Mapping[str, Any] | None, where: str) -> bool:

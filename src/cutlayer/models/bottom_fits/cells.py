@@ -8,7 +8,7 @@ import numpy as np
 
 from cutlayer.errors import ConfigError
 from cutlayer.kernels.noise.aes import derive
-from cutlayer.lazy import torch
+from cutlayer.lazy import Tensor, torch
 from cutlayer.models.bottom_fits.base import Fit, GradeLimits, TrainingColumns
 
 if TYPE_CHECKING:
@@ -66,14 +66,19 @@ def fit_cells(_settings: CellsFit, bottom: BottomModel, columns: TrainingColumns
     standard = inputs(codes, numbers)
     hot = torch.zeros(count, groups, dtype=torch.float64).scatter_(1, inputs.grouped(codes), 1.0)
     points = torch.cat([standard, hot], dim=1)
-    centres = frequent_centres(points, bands_for(columns.epsilon, min(bottom.most, count)), count / FINE, seed)
-    cells = len(centres)
-    # The nearest centre is the class of the largest logit of a linear model: -|x - c|^2 but for |x|^2.
-    part = LinearPart(inputs)
-    part.hold(weights=2 * centres[:, : standard.shape[1]].T, table=2 * centres[:, standard.shape[1] :].T)
-    part.hold(intercepts=-(centres**2).sum(1))
-    borders = torch.zeros(1, dtype=torch.float64) if cells == 2 else torch.eye(cells, dtype=torch.float64)
-    bottom.assign([Head.of([part], [1.0], None)], borders)
+
+    def divide(epsilon: float | None) -> Tensor:
+        centres = frequent_centres(points, bands_for(epsilon, min(bottom.most, count)), count / FINE, seed)
+        cells = len(centres)
+        # The nearest centre is the class of the largest logit of a linear model: -|x - c|^2 but for |x|^2.
+        part = LinearPart(inputs)
+        part.hold(weights=2 * centres[:, : standard.shape[1]].T, table=2 * centres[:, standard.shape[1] :].T)
+        part.hold(intercepts=-(centres**2).sum(1))
+        borders = torch.zeros(1, dtype=torch.float64) if cells == 2 else torch.eye(cells, dtype=torch.float64)
+        bottom.assign([Head.of([part], [1.0], None)], borders)
+        return centres
+
+    centres, bottom.redivide = divide(columns.epsilon), divide
     within, whole = distances(points, centres).amin(dim=1).sum(), (points - points.mean(0)).square().sum()
     return (float(within / whole) if float(whole) else 0.0,)
 

@@ -85,6 +85,12 @@ class GradeFit(GradeLimits):
     def _faults(self) -> Iterator[str]:
         if self.epsilon is not None and {"candidates", "folds"} & self.model_fields_set:
             yield "neither candidates nor folds with an epsilon, whose fit is a single model, got some; leave them out"
+        if self.epsilon is not None and self.model_fields_set & {"least_epsilon"} and self.least_epsilon is not None:
+            yield "no least_epsilon with an epsilon, whose theorem a choice by exact data would break; leave it out"
+
+    def steps(self, epsilon: float | None) -> list[float]:
+        """As of `GradeLimits`; none of a private fit, whose theorem a choice by exact data would break."""
+        return [] if self.epsilon is not None else super().steps(epsilon)
 
     @property
     def private(self) -> PrivateFit | None:
@@ -132,9 +138,14 @@ def fit_grade(settings: GradeFit, bottom: BottomModel, columns: TrainingColumns)
         wanted = f"drawn labels that these columns rank better than chance by {settings.least_z:g} standard errors"
         remedy = "ask the label owner for a larger label epsilon or more rows, or set fit.least_z: 0"
         raise ConfigError.expected(wanted, f"{z:.1f}", remedy)
-    bottom.assign(heads, borders_of(scores, columns.epsilon, bottom.most, seed, are_numbers=drawn.are_numbers))
-    if settings.private is None:
-        bottom.known = rows, bottom.bands(scores)
+
+    def divide(epsilon: float | None) -> None:
+        bottom.assign(heads, borders_of(scores, epsilon, bottom.most, seed, are_numbers=drawn.are_numbers))
+        if settings.private is None:
+            bottom.known = rows, bottom.bands(scores)
+
+    divide(columns.epsilon)
+    bottom.redivide = None if settings.private is not None else divide
     return ()
 
 

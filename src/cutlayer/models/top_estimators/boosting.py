@@ -35,10 +35,7 @@ def leaves(rows: int) -> int:
 
 
 def fit_boosting(
-    rows: FitRows,
-    seed: int,
-    settings: Mapping[str, float | int | str | None] | None = None,
-    threads: int | None = None,
+    rows: FitRows, seed: int, settings: Mapping[str, float | int | str | None] | None = None, threads: int | None = None
 ) -> TreeEnsemble:
     """Fit `HistGradientBoostingClassifier` or `HistGradientBoostingRegressor`.
 

@@ -68,8 +68,7 @@ class HeldOut:
     def of(self, rows: Integers) -> Floats:
         """Predictions of some of these rows, by their numbers."""
         order = np.argsort(self.rows)
-        found: Floats = self.predictions[order[np.searchsorted(self.rows, rows, sorter=order)]]
-        return found
+        return self.predictions[order[np.searchsorted(self.rows, rows, sorter=order)]]
 
 
 def folds_of(rows: int) -> int:
@@ -337,8 +336,7 @@ def _log_link(logarithms: Floats, rows: FitRows, weights: Floats) -> Floats:
 
 
 def _log_link_losses(logarithms: Floats, rows: FitRows, of: Callable[[Tensor, Tensor, float], Tensor]) -> Floats:
-    found: Floats = of(torch.from_numpy(logarithms), torch.from_numpy(rows.targets), rows.power or 1.0).numpy()
-    return found
+    return of(torch.from_numpy(logarithms), torch.from_numpy(rows.targets), rows.power or 1.0).numpy()
 
 
 def _least_squares(errors: Floats, weights: Floats) -> Floats:

@@ -154,8 +154,7 @@ def _probabilities(model: Any) -> Predictor:
 
 def _of_decisions(values: Floats) -> Floats:
     logits = values if values.ndim == 2 else np.stack([np.zeros_like(values), values], axis=1)
-    shares: Floats = torch.softmax(torch.from_numpy(logits), dim=1).numpy()
-    return shares
+    return torch.softmax(torch.from_numpy(logits), dim=1).numpy()
 
 
 def _from_xgboost(content: bytes, _: Any) -> Predictor:

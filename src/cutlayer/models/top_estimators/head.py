@@ -57,8 +57,7 @@ class Head(FittedPart):
         if predictions[0].shape[1] == 1:
             return torch.stack([weight * each for weight, each in zip(self.weights, predictions, strict=True)]).sum(0)
         if len(predictions) == 1 and not self.inverse.shape[0]:
-            single: Tensor = predictions[0]
-            return single
+            return predictions[0]
         shares = torch.stack([weight * each.exp() for weight, each in zip(self.weights, predictions, strict=True)]).sum(
             0
         )

@@ -91,14 +91,7 @@ def own_predictions(pool: Pool, fits: Mapping[str, Fit], chosen: FitResult, seed
 
 
 def partner_pilot(
-    pool: Pool,
-    own: Floats,
-    party: str,
-    released: Tensor,
-    fits: Mapping[str, Fit],
-    seed: int,
-    *,
-    graded: bool,
+    pool: Pool, own: Floats, party: str, released: Tensor, fits: Mapping[str, Fit], seed: int, *, graded: bool
 ) -> PartnerPilot:
     """Estimate what a partner would add to own columns at full size, with an interval.
 

@@ -120,8 +120,7 @@ class FittedPart(nn.Module, ABC):
                 predicted: Tensor = self(torch.from_numpy(rows.codes[at]), torch.from_numpy(rows.numbers[at]))
             return predicted
 
-        result: Floats = torch.cat(in_threads(part, range(0, max(len(rows), 1), size))).numpy()
-        return result
+        return torch.cat(in_threads(part, range(0, max(len(rows), 1), size))).numpy()
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
         for name, buffer in self._buffers.items():

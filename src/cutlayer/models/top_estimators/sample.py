@@ -78,8 +78,7 @@ class Sample:
         """Whether a row has a release of each of the present partners, bool (n,)."""
         has = [~torch.isnan(self.columns[name][:, 0]) for name in self.layout.partners if name in present]
         rows = torch.stack(has).all(dim=0) if has else torch.ones(len(self.labels), dtype=torch.bool)
-        mask: npt.NDArray[np.bool_] = rows.numpy()
-        return mask
+        return rows.numpy()
 
     def rows(self, present: Collection[str]) -> FitRows:
         """The rows with the columns of the label owner and of the present partners."""

@@ -29,7 +29,7 @@ from cutlayer.parties.agreement.pilot import pilot_rows, read_key
 from cutlayer.parties.session.checkpoint import START, Point, described
 from cutlayer.storage.row_arrays import gathered
 
-PROTOCOL = "5"
+PROTOCOL = "6"
 ANY_STEP = 2**62
 """Stated by a party whose state does not change within an epoch: it can go on after any of the epoch's steps."""
 
@@ -88,6 +88,7 @@ def hello(job: Job, table: Identified, resume: Point, alignment: Alignment) -> M
     """
     return {
         "job": job.digest(),
+        "name": job.name,
         "version": PROTOCOL,
         "rows": table.rows if alignment.method == "plain" else table.stated_rows,
         "ids": table.id_kind,
@@ -111,6 +112,9 @@ def check_hello(mine: Mapping[str, int | str], theirs: Message, limits: LimitsCo
             f"{peer} holds another job than {theirs.receiver}: the shared parts (parties and roles, task, model, "
             "train, alignment, channel) must be identical"
         )
+    if theirs.fields["name"] != mine["name"]:  # the same settings, but perhaps of other labels or columns
+        wanted = f"job {mine['name']!r} at {peer}, as at {theirs.receiver}"
+        raise ProtocolError.expected(wanted, ascii(theirs.fields["name"]))
     if theirs.fields["purpose"] != mine["purpose"]:
         wanted, got = f"the same command at {peer}, to {mine['purpose']}", f"to {theirs.fields['purpose']}"
         pilot = any(str(side["purpose"]).startswith("pilot ") for side in (mine, theirs.fields))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Generator, Iterable
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,11 +64,8 @@ def recorded(
     other, port = link(job.active, name, head.run)
     with ParcelWriter(out, head, security) as parcel:
         written_to(port, parcel, trail)
-        try:
+        with nullcontext() if trail is None else closing(trail):
             return drive_together({name: party(port), job.active: asker(other)})[name]
-        finally:
-            if trail is not None:
-                trail.close()
 
 
 def written_to(

@@ -134,7 +134,7 @@ def _follow(side: PassiveSide, grading: Grading | None) -> Generator[Port, Messa
     if side.local.resume and (stored := side.checkpoints.kept(RELEASED)):
         side.state.load(stored)
         if grading is not None:  # by the limits that there are now: nothing may have been sent
-            grading.check(grading.grades())
+            grading.check()
         side.released, side.fit_losses = stored[0]["released"], tuple(stored[1]["fit_losses"])
         return
     # Wherever the party trains, it fits on the CPU, from whose random numbers weights and orders are drawn.
@@ -146,8 +146,7 @@ def _follow(side: PassiveSide, grading: Grading | None) -> Generator[Port, Messa
         side.when_fitted()
     grades = None
     if grading is not None:
-        grades = grading.grades()
-        grading.check(grades)
+        grades = grading.check()
         grading.count(grades)
     released = _unreleased(setup.store.rows, setup.bottom.width, side.pilot)
     for number, (part, rows) in enumerate(release_batches(setup.split, setup.bottom.width, side.pilot)):

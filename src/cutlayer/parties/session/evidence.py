@@ -13,10 +13,12 @@ from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from cutlayer.accounting.events import MAX_COUNT
 from cutlayer.config import FrozenModel
 from cutlayer.errors import ProtocolError
+from cutlayer.kernels.noise.score_bands import LEAST_EPSILON, lower_epsilons
 from cutlayer.plugins import is_plugin_name
 from cutlayer.protections import REGISTRY
 from cutlayer.protections.contract.base import Evidence, Side
 from cutlayer.protections.contract.coverage import HOOK_OF, UNITS
+from cutlayer.protections.grade_dp import GradeDP
 
 MAX_METRICS = 64
 MAX_NAME_LENGTH = 64
@@ -105,12 +107,22 @@ def stated_evidence(text: str, party: str) -> list[Evidence]:
             wanted = f"evidence of {party} that {item.protection} covered all that was sent, and more than it changed"
             raise ProtocolError.expected(wanted, got, "a party that misses some stops its run by itself")
         _check_counts(item, party)
+        _check_epsilon(item, party)
     return [Evidence(**{**dict(item), "party": party}) for item in stated]
 
 
 def stated(texts: Mapping[str, str]) -> list[Evidence]:
     """The evidence of all passive parties, from what each stated, by name; see `stated_evidence`."""
     return [item for party, text in texts.items() for item in stated_evidence(text, party)]
+
+
+def _check_epsilon(item: _Statement, party: str) -> None:
+    """Refuse an epsilon of grades that no party lowers its own to."""
+    epsilon = item.metrics.get("epsilon")
+    public = lower_epsilons(math.inf, LEAST_EPSILON)
+    if item.protection == GradeDP.name and epsilon is not None and epsilon not in public:
+        wanted = f"evidence of {party} with an epsilon that grades are lowered to"
+        raise ProtocolError.expected(f"{wanted}, {' or '.join(f'{each:g}' for each in public)}", f"{epsilon:g}")
 
 
 def _check_counts(item: _Statement, party: str) -> None:

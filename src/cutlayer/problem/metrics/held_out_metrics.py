@@ -68,8 +68,7 @@ def log_loss(truth: npt.NDArray[np.int64], predicted: Floats) -> float:
 
     def piece(part: slice) -> Floats:
         chosen = predicted[part][np.arange(part.stop - part.start), truth[part]]
-        losses: Floats = -np.log(np.clip(chosen, EPSILON, 1 - EPSILON))
-        return losses
+        return -np.log(np.clip(chosen, EPSILON, 1 - EPSILON))
 
     return float(computed(len(truth), np.float64, piece).mean())
 

@@ -189,8 +189,7 @@ def permuted_macro_aucs(scores: npt.NDArray[np.float64], orders: npt.NDArray[np.
     pairs = counts * (rows - counts)
     aucs = np.divide(sums - counts * (counts + 1) / 2, pairs, out=np.zeros_like(sums), where=pairs > 0)
     known = (pairs > 0).sum(axis=1)
-    result: npt.NDArray[np.float64] = np.where(known > 0, aucs.sum(axis=1) / np.maximum(known, 1), np.nan)
-    return result
+    return np.where(known > 0, aucs.sum(axis=1) / np.maximum(known, 1), np.nan)
 
 
 def placements(

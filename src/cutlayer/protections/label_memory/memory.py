@@ -18,14 +18,7 @@ from cutlayer.errors import CheckpointError, DataError, RunFolderError
 from cutlayer.kernels.noise.aes import derive
 from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.label_memory.record import LabelRecord, damaged, renamed
-from cutlayer.protections.label_memory.words import (
-    Words,
-    changed_rows,
-    find,
-    first_words,
-    sorted_pairs,
-    unknown,
-)
+from cutlayer.protections.label_memory.words import Words, changed_rows, find, first_words, sorted_pairs, unknown
 from cutlayer.storage.durable import locked, make_folder, replace_whole, write_whole
 from cutlayer.storage.json_values import parse_json
 from cutlayer.storage.row_arrays import chunks_of, computed, joined_rows
@@ -185,29 +178,23 @@ class LabelMemory:
             unfinished = self._unfinished(which, generation)
         return Recalled(old, memory, generation, count, which, unfinished)
 
-    def forget(self, digests: Tensor) -> tuple[str, ...]:
+    def forget(self, digests: Tensor) -> None:
         """Remove rows from all memories under the secret, whatever labels they are of; as if these were never drawn.
 
         Args:
             digests: Digests of the row ids, uint8 (n, 16), as any job compares them.
 
-        Returns:
-            Names of the files of earlier versions, which do not state what they are of and stay as they are.
-
         Raises:
-            CheckpointError: A memory is damaged.
+            CheckpointError: A memory is damaged, or of another name than what it is of.
         """
-        stay = []
         with self._locked() if self.folder.exists() else nullcontext():
             for path in sorted(self.folder.glob("*.safetensors")):
                 ids, labels, memory, tag, drawn = self._read(path)
                 if drawn is None or path.stem.rpartition("-")[0] != self._which(drawn):
-                    stay.append(path.name)
-                    continue
+                    raise damaged(path)
                 left = ~np.isin(ids, self._words(digests, drawn))
                 if not left.all():
                     self._write(path, ids[left], labels[left], memory, tag, drawn)
-        return tuple(stay)
 
     def latest(self, drawn: Drawn, choice: Choice) -> str | None:
         """Name of the draws that a new training repeats; `None` where it makes new ones.
@@ -344,13 +331,13 @@ class LabelMemory:
             with safe_open(path, framework="pt") as file:  # which maps the file: NumPy's tensors would be copies
                 header = file.metadata()
                 ids, labels = (file.get_tensor(name).numpy() for name in ("ids", "labels"))
-            checked, memory = header["check"], header["memory"]
-            of = Drawn(*parse_json(header["of"])) if "of" in header else None
+            checked, memory, classes = header["check"], header["memory"], header["classes"]
+            of = Drawn(*parse_json(header["of"]))
         except (OSError, SafetensorError, KeyError, TypeError, ValueError):
             raise damaged(path) from None
         if checked != self._tag(ids, labels, memory):
             raise damaged(path)
-        return ids, labels, memory, str(header.get("classes", "")), of
+        return ids, labels, memory, classes, of
 
     def _write(self, path: Path, ids: Words, labels: Words, memory: str, classes: str, of: Drawn) -> None:
         from cutlayer.storage.tensor_file import stream_tensors

@@ -83,10 +83,7 @@ def _attacks(card: PrivacyCard) -> Iterator[Block]:
             results,
             ("Attacker and secret", lambda result: Cell(f"{result.attacker} on {result.owner}", (result.subject,))),
             (Column("Attack", "text"), lambda result: Cell(result.attack, result.knowledge)),
-            (
-                number("Reached"),
-                lambda result: Cell(reached(result), bounds(result.low, result.high)),
-            ),
+            (number("Reached"), lambda result: Cell(reached(result), bounds(result.low, result.high))),
             (number("Control"), lambda result: shown(result, result.control)),
             (number("Naive"), lambda result: shown(result, result.naive)),
             (number("Undefended"), lambda result: shown(result, result.undefended) if card.protected else "this run"),

@@ -11,13 +11,7 @@ from cutlayer.results.columns_read import counted, is_of_columns, reach
 from cutlayer.results.features import FeatureResult
 from cutlayer.results.metric_names import name_of
 
-_OF_ROWS = (
-    Need.AUXILIARY_FEATURES,
-    Need.INITIAL_WEIGHTS,
-    Need.SIMULATOR,
-    Need.SHADOW_ROWS,
-    Need.CANDIDATE_ROWS,
-)
+_OF_ROWS = (Need.AUXILIARY_FEATURES, Need.INITIAL_WEIGHTS, Need.SIMULATOR, Need.SHADOW_ROWS, Need.CANDIDATE_ROWS)
 """Knowledge beyond that of the population, the weakest first."""
 MAX_WORDS = 3
 """Knowledge in a headline: two sentences have 25 words each."""

@@ -22,10 +22,7 @@ def columns_table(columns: Sequence[PartyColumns], file: str) -> Table:
         "Columns by party",
         columns,
         ("Party", lambda party: party.party),
-        (
-            Column("Columns", "text"),
-            lambda party: "not known here" if party.used is None else _names(party.used, file),
-        ),
+        (Column("Columns", "text"), lambda party: "not known here" if party.used is None else _names(party.used, file)),
         (
             Column("Columns available", "number", note="besides id and label"),
             lambda party: "" if party.available is None else count(party.available),

@@ -115,9 +115,9 @@ def guarantees(report: Report) -> Section:
 
 
 def with_bound(total: Total) -> str:
-    """The statement of a total, and what it bounds of one row where the statement does not have that."""
-    bound = of_bound(total)
-    return total.statement if not bound or bound in total.statement else f"{total.statement}; {bound}"
+    """The statement of a total, and what it bounds of one row; that of other accountants than `pure` has the bound."""
+    bound = of_bound(total) if total.accountant == "pure" else ""
+    return f"{total.statement}; {bound}" if bound else total.statement
 
 
 def without_total(report: Report, totals: Iterable[Total]) -> tuple[list[str], list[str]]:

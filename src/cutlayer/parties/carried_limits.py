@@ -1,0 +1,123 @@
+"""Limits that a party sets for what its grades carry of its columns, and those that it has by default."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from cutlayer.config.wording import did_you_mean
+from cutlayer.data.carried import Carried, CarriedAttribute
+from cutlayer.data.encoding import Encoder
+from cutlayer.errors import ConfigError
+from cutlayer.kernels.noise.score_bands import LEAST_EPSILON, most_carried
+
+NEARLY = 0.95
+"""Part of what a draw can carry of an attribute from which on grades look as if they were made of that attribute."""
+MAX_ADDED, MAX_ADDED_TO_MUCH = 0.5, 0.1
+"""Part of an attribute that several grades may tell by default besides what the best of them does; a tenth where they
+tell nearly all. Honest labels add up to .35 on seven of eight tables, attacking ones more (docs/results/grades.md)."""
+
+
+def check_names(encoder: Encoder, limits: Mapping[str, float], party: str) -> None:
+    """Refuse limits of columns of which nothing is computed: they would never be reached.
+
+    Raises:
+        ConfigError: A limit is of no column that is encoded as categories or numbers.
+    """
+    names = {each.name for each in (*encoder.categories, *encoder.numbers)}
+    for column in limits.keys() - {*names, "other"}:
+        wanted = f"parties.{party}.fit.limits of columns with categories or numbers that are features of {party}"
+        raise ConfigError.expected(wanted, repr(column), did_you_mean(column, sorted(names)).removeprefix("; "))
+
+
+class Exceeded(NamedTuple):
+    """A limit that grades exceed.
+
+    Attributes:
+        attribute: The attribute of which they carry more.
+        share: How much they carry.
+        limit: The limit of its column.
+        every: What they carry of each column.
+        beside: With what else they carry it, in words; empty of these grades alone.
+        by_default: Whether it is a column without a stated limit, by these grades alone.
+    """
+
+    attribute: CarriedAttribute
+    share: float
+    limit: float
+    every: Sequence[CarriedAttribute]
+    beside: str = ""
+    by_default: bool = False
+
+    def refusal(self, party: str, remedy: str) -> ConfigError:
+        """The error of a party whose grades are not sent for it, with what they would carry."""
+        table = "; ".join(f"{other.attribute} {other.share:.2f}" for other in self.every[:5])
+        column = self.attribute.column
+        wanted = f"{party}: grades that carry {self.limit:g} of an attribute of {column} at most{self.beside}"
+        said = f"{remedy} (carried: {table}); nothing was sent"
+        return ConfigError.expected(wanted, f"{self.share:.2f} of {self.attribute.attribute}", said)
+
+
+def exceeded(found: Carried, limits: Mapping[str, float]) -> Exceeded | None:
+    """The first limit that grades exceed; `None` where they keep all.
+
+    Args:
+        found: What they carry.
+        limits: Largest share of an attribute of a column, by name of the column; `other` for all others, by default
+            `default_limit`.
+    """
+    is_lowered = found.lowered is not None and found.lowered.by_default
+    default = default_limit(found.epsilon, found.grades, is_lowered=is_lowered)
+    for each in found.attributes:
+        stated = limits.get(each.column, limits.get("other"))
+        if each.share > (limit := default if stated is None else stated):
+            return Exceeded(each, each.share, limit, found.attributes, by_default=stated is None)
+    beside = f" with those of {found.former} other releases of these rows"
+    for each in found.together:
+        stated = limits.get(each.column, limits.get("other"))
+        # The default is of grades before they are drawn: what noise lets through depends on how they are joined.
+        share, limit = (each.share, stated) if stated is not None else (each.undrawn or 0.0, default_of(each.alone))
+        if share > limit:
+            return Exceeded(each, share, limit, found.together, beside)
+    return None
+
+
+def check_limits(found: Carried, limits: Mapping[str, float], party: str) -> None:
+    """Refuse grades of a run that has ended that carry more of a column than their owner allows; see `exceeded`.
+
+    Raises:
+        ConfigError: More is carried of a column.
+    """
+    if (over := exceeded(found, limits)) is not None:
+        remedy = f"predict without {party}, raise fit.limits in its private file, or train again with a lower epsilon"
+        raise over.refusal(party, remedy)
+
+
+def default_limit(epsilon: float | None, grades: int, *, is_lowered: bool = False) -> float:
+    """Largest share that grades may carry of an attribute of a column without a limit.
+
+    It is `NEARLY` all that the noise of their draw lets through: more looks as if labels were that attribute. What
+    noise at `LEAST_EPSILON` lets through is allowed at any epsilon. Where epsilon was lowered for such a look it is the
+    limit, since part of what little noise lets through hides little: attacks that are refused at 8 carry .89 to .92 at
+    6, and are read at .99 (docs/results/grades.md).
+
+    Args:
+        epsilon: Privacy of a draw; `None` without noise.
+        grades: Number of grades.
+        is_lowered: Whether epsilon was lowered because a column without a limit looked as if labels were it.
+
+    >>> default_limit(8.0, 16), default_limit(4.0, 4), default_limit(2.0, 2), default_limit(4.0, 4, is_lowered=True)
+    (0.92, 0.74, 0.48, 0.48)
+    """
+    least = math.ceil(100 * most_carried(LEAST_EPSILON, 2)) / 100
+    return least if is_lowered else max(least, round(NEARLY * most_carried(epsilon, max(grades, 2)), 2))
+
+
+def default_of(alone: float) -> float:
+    """Largest share that grades may carry together, before they are drawn, of what the best carries so much of alone.
+
+    >>> [round(default_of(alone), 2) for alone in (0.0, 0.3, 0.45, 0.9)]
+    [0.5, 0.8, 0.95, 1.0]
+    """
+    return round(min(alone + MAX_ADDED, max(NEARLY, alone + MAX_ADDED_TO_MUCH)), 2)
