@@ -28,6 +28,8 @@ from cutlayer.models.top_estimators.additive import AdditivePart
 from cutlayer.problem.inputs import Inputs
 
 FIT = PrivateFit(mu=1.0, delta=1e-5)
+GOLDEN = (365.28, 287.49, 113.811, 111.1, 900.0)
+"""Absolute sums of what a fit of fixed rows asks: residuals of both steps of two columns, and the histogram."""
 
 
 def columns_of(
@@ -187,6 +189,20 @@ def test_noise_of_another_width_is_another_draw() -> None:
     cells = np.zeros(1, np.int64)
     drawn = [NoisySums(bytes(32)).counts(cells, 1000, mu) * mu for mu in (1e-3, 2e-3)]
     assert abs(np.corrcoef(*drawn)[0, 1]) < 0.15
+
+
+def test_what_a_fit_asks_is_that_of_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who changes these numbers raises the version: else a partner that fits again draws the same noise for others."""
+    draw = np.random.default_rng(8)
+    codes = torch.from_numpy(draw.choice([0, 2, 3], (900, 1)).astype(np.int32))
+    numbers = torch.from_numpy(draw.normal(size=(900, 1)).astype(np.float32))
+    labels = (numbers[:, 0] + codes[:, 0] > 2).long()
+    calls = replayed(columns_of(codes, numbers, labels, bytes(32)), monkeypatch, None)
+    assert private_grade._VERSION == 2
+    assert len(calls) == 10
+    assert [round(mu, 6) for *_, mu in calls[:2]] == [0.273861, 0.136931]
+    asked = [float(np.abs(exact).sum()) for exact, *_ in calls[-5:]]
+    assert asked == pytest.approx(GOLDEN, abs=0.01)
 
 
 def test_a_histogram_without_a_score_has_one_grade() -> None:

@@ -99,7 +99,7 @@ def as_command(arguments: list[str], document: Path, pipe: Path) -> None:
 
 @pytest.fixture
 def sites(nv: Any, kits: Path, tmp_path: Path, request: pytest.FixtureRequest) -> tuple[Site, Site, Engine]:
-    """Two sites that have agreed to a job; with the parameter `graded` to one whose telco releases grades of a private fit."""
+    """Two sites that have agreed to a job; with the parameter `graded` to one with grades of a private fit."""
     write_tables(tmp_path)
     graded = getattr(request, "param", "") == "graded"
     job = validated(Job, changed(JOB, UNAUDITED | (GRADED if graded else {})), "")

@@ -36,6 +36,8 @@ CODES, NUMBERS, SCORES = 0.15, 0.3, 0.05
 histogram of scores costs; the fit has the rest."""
 POINTS, POINTS_OF_SEVERAL = 128, 32
 """Number of scores in the histogram, of a log odds or a number, and of several classes."""
+_VERSION = 2
+"""To be raised by whoever changes what a fit asks of its rows: under one key, two versions' noise would cancel."""
 _MADE = 4096
 """Rows that are made up of noisy counts, to know where scores are."""
 _FLOOR = math.log(1e-3)
@@ -83,7 +85,7 @@ def fit_private(fit: PrivateFit, columns: TrainingColumns, rows: Tensor) -> Scor
         raise ConfigError.expected("drawn labels for a private fit", "none")
     codes, numbers = (part.contiguous().numpy() for part in columns.gather(rows))
     content = [part.reshape(-1).view(np.uint8).data for part in (rows.numpy(), codes, numbers)]
-    sums = NoisySums(derive(columns.key, b"private fit", *content))
+    sums = NoisySums(derive(columns.key, b"private fit %d" % _VERSION, *content))
     share = fit.mu / math.sqrt(codes.shape[1] + numbers.shape[1])
     tail = -float(ndtri(fit.approximation.tail / max(1, codes.shape[1])))
     of_codes = [
