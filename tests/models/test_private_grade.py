@@ -187,8 +187,8 @@ def test_extreme_and_missing_numbers_are_scored() -> None:
 def test_noise_of_another_width_is_another_draw() -> None:
     """Were it the same one scaled, two versions of the fit with other shares would tell the exact sums."""
     cells = np.zeros(1, np.int64)
-    drawn = [NoisySums(bytes(32)).counts(cells, 1000, mu) * mu for mu in (1e-3, 2e-3)]
-    assert abs(np.corrcoef(*drawn)[0, 1]) < 0.15
+    one, other = (NoisySums(bytes(32)).counts(cells, 1000, mu) * mu for mu in (1e-3, 2e-3))
+    assert abs(np.corrcoef(one, other)[0, 1]) < 0.15
 
 
 def test_what_a_fit_asks_is_that_of_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
