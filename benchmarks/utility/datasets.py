@@ -205,9 +205,10 @@ LOADERS: Mapping[str, Callable[[Path], DataSet]] = {
 """Data sets by name, the smaller ones first."""
 WHOLE: Mapping[str, Callable[[Path], DataSet]] = {
     "criteo-whole": _criteo,
+    "occupation": lambda data: _occupation(data).drawn(LARGEST),
     "avazu-whole": lambda data: _avazu(data, "avazu_merged.csv.gz"),
 }
-"""Data sets of all their rows, which are measured where they are named alone."""
+"""Data sets that are measured where they are named alone, most of them of all their rows."""
 
 
 def load(name: str, data: Path) -> DataSet:

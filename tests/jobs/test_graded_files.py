@@ -37,6 +37,7 @@ from tests.channel.certificates import Federation
 from tests.jobs.test_keys import same_halves
 from tests.parties.runs import ACTIVE, KEY, raw_job, run, tables
 from tests.parties.test_grades import TELCO, raw
+from tests.parties.test_private_grades import FIXED, PRIVATE
 
 NAMES = (ACTIVE, TELCO)
 LABELS, RELEASE = "bank.labels", "telco.release"
@@ -44,9 +45,11 @@ GIVEN = tables(rows=300)
 GIVEN[TELCO] = GIVEN[TELCO].slice(0, 250)
 
 
-def job_of(rows: str, by: str | None = None) -> Job:
+def job_of(rows: str, by: str | None = None, *, private: bool = False) -> Job:
     made = raw(epsilon=2.0)
     made["rows"] = rows
+    if private:
+        made["parties"][TELCO] |= {"fit": PRIVATE, "features": FIXED}
     if by is not None:
         made["train"]["split"] |= {"by": by, "public": True}
     return validated(Job, made, "")
@@ -122,11 +125,16 @@ def test_one_file_each_way_has_a_byte_a_row(filed: Path) -> None:
     assert counted == {"hello": 1, "ready": 1, "labels": 1}
 
 
-@pytest.mark.parametrize(("rows", "by"), [("common", None), ("all", None), ("common", "bank_0")])
-def test_the_run_by_files_is_that_of_one_process(filed: Path, tmp_path: Path, rows: str, by: str | None) -> None:
+@pytest.mark.parametrize(
+    ("rows", "by", "private"),
+    [("common", None, False), ("all", None, False), ("common", "bank_0", False), ("common", None, True)],
+)
+def test_the_run_by_files_is_that_of_one_process(
+    filed: Path, tmp_path: Path, rows: str, by: str | None, *, private: bool
+) -> None:
     """Rows that the partner lacks, and a split that the label owner sends, included."""
-    job, folder = job_of(rows, by), filed
-    if (rows, by) != ("common", None):
+    job, folder = job_of(rows, by, private=private), filed
+    if (rows, by) != ("common", None) or private:
         folder = tmp_path / "files"
         folder.mkdir()
         write_rows(folder, rows)

@@ -9,10 +9,21 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from scipy import stats
+from scipy.optimize import minimize_scalar
 
+from cutlayer.accounting.plan import ROUNDING
+from cutlayer.errors import ConfigError
 from cutlayer.kernels.fits import private_additive as kernel
-from cutlayer.kernels.fits.private_additive import NoisySums, fit_additive, frequent_codes, number_edges
+from cutlayer.kernels.fits.private_additive import (
+    CellColumn,
+    NoisySums,
+    fit_additive,
+    frequent_codes,
+    number_cells,
+    residual_length,
+)
 
+Floats = npt.NDArray[np.float64]
 KEY = bytes(range(32))
 VALUES = (0.0, -0.0, 1.0, -1.0, 1e-45, -3e38, 3e38, 2011.0, math.nan)
 
@@ -24,38 +35,89 @@ class Exact(NoisySums):
         super().__init__(KEY)
         self.asked: list[tuple[npt.NDArray[np.float64], float]] = []
 
-    def of(
-        self, cells: npt.NDArray[np.int64], size: int, mu: float, values: npt.NDArray[np.float64] | None = None
-    ) -> npt.NDArray[np.float64]:
-        inside = cells >= 0
-        exact = np.bincount(cells[inside], None if values is None else values[inside], size).astype(float)
-        self.asked.append((exact, mu))
+    def _noisy(self, exact: Floats, step: float, length: float, mu: float) -> Floats:
+        self.asked.append((exact * step / length, mu))
         self.spent += mu**2
-        return exact
+        return exact * step
+
+
+def as_cells(cells: npt.NDArray[np.int64], *, ordered: bool = False) -> list[CellColumn]:
+    """Columns with exact counts."""
+    return [CellColumn(column, np.bincount(column).astype(float), ordered) for column in cells.T]
 
 
 @pytest.mark.parametrize("wrong", [2 / 3, 1, 3 / 2])
-def test_noise_has_the_standard_deviation_of_its_parameter(wrong: float) -> None:
+@pytest.mark.parametrize("length", [0.8, math.sqrt(2)])
+def test_noise_has_the_standard_deviation_of_its_parameter(wrong: float, length: float) -> None:
     """Against the normal distribution of the theorem; two thirds of it and half as much again are told apart."""
     mu, size = 0.3, 20_000
     sums, cells = NoisySums(KEY), np.arange(size)
-    counts = sums.of(cells, size, mu * wrong) - 1
-    residuals = sums.of(cells, size, mu * wrong, np.full(size, 0.7)) - 0.7
-    for noise in (counts, residuals):
-        p = stats.kstest(noise + np.random.default_rng(0).random(size) - 0.5, "norm", (0, math.sqrt(2) / mu)).pvalue
+    counts = sums.counts(cells, size, mu * wrong) - 1
+    values = np.full((size, 1), 0.7)
+    residuals = (sums.residuals(cells, size, mu * wrong, values, length) - 0.7)[:, 0]
+    for noise, each in ((counts, 1.0), (residuals, length)):
+        width = math.sqrt(2) * each / mu
+        p = stats.kstest(noise + np.random.default_rng(0).random(size) - 0.5, "norm", (0, width)).pvalue
         assert (p > 0.001) == (wrong == 1)
     assert abs(np.corrcoef(counts, residuals)[0, 1]) < 0.03
     assert sums.spent == pytest.approx(2 * (mu * wrong) ** 2)
 
 
+def test_classes_have_noise_of_their_own() -> None:
+    found = NoisySums(KEY).residuals(np.arange(4000), 4000, 0.3, np.zeros((4000, 3)), 1.0)
+    assert np.abs(np.corrcoef(found.T) - np.eye(3)).max() < 0.06
+
+
 def test_sums_are_multiples_of_a_step_that_no_row_decides_on() -> None:
     mu = 0.5
-    step = math.ldexp(1.0, math.frexp(math.sqrt(2) / mu)[1] - 19)
-    values = np.random.default_rng(1).random(1000)
-    found = NoisySums(KEY).of(np.arange(1000) % 7, 7, mu, values)
+    step = math.ldexp(1.0, math.frexp(math.sqrt(2) / mu)[1] - 17)
+    values, cells = np.random.default_rng(1).random((1000, 1)), np.arange(1000) % 7
+    found = NoisySums(KEY).residuals(cells, 7, mu, values, 1.0)
     assert np.array_equal(found, np.round(found / step) * step)
-    assert np.array_equal(found, NoisySums(KEY).of(np.arange(1000) % 7, 7, mu, values))
-    assert not np.array_equal(found, NoisySums(bytes(32)).of(np.arange(1000) % 7, 7, mu, values))
+    assert np.array_equal(found, NoisySums(KEY).residuals(cells, 7, mu, values, 1.0))
+    assert not np.array_equal(found, NoisySums(bytes(32)).residuals(cells, 7, mu, values, 1.0))
+
+
+def chance_beyond(pairs: float, scale: float, bound: float) -> float:
+    """Chernoff's bound on the logarithm of the probability that pairs of integers differ by more than a log ratio.
+
+    Their distance from (0, 0) is that of two normal numbers, in steps; the ratio of each is what the kernel states.
+    """
+    ends = np.concatenate([[0.0], np.geomspace(1e-6, 13.3 * scale, 50_000)])
+    share = np.diff(-np.expm1(-((ends / scale) ** 2) / 2))
+    ratio = 2.0**-47 * ends[1:] + 2.0**-48 * scale**2 / (ends[:-1] + 1)
+
+    def log_chance(log: float) -> float:
+        factor = math.exp(log)
+        return pairs * math.log1p(share @ np.expm1(factor * ratio)) - factor * bound
+
+    most = math.log(600 / ratio.max())
+    return float(minimize_scalar(log_chance, (0, most), (0, most), method="bounded").fun)
+
+
+def test_the_noise_of_a_fit_is_within_the_rounding_of_its_account() -> None:
+    """At the finest steps, of residuals and of counts; four times the noise, or steps of the lattice, are beyond."""
+    finest = 2.0 ** (kernel.FINENESS + 1)
+    for scale in (finest, 500.0):
+        assert chance_beyond(kernel.MAX_DRAWN / scale / 2, scale, ROUNDING) < -500
+    assert chance_beyond(4 * kernel.MAX_DRAWN / finest / 2, finest, ROUNDING) > -500
+    assert chance_beyond(kernel.MAX_DRAWN / finest / 2, 8 * finest, ROUNDING) > -500
+
+
+def test_more_noise_than_the_account_covers_is_refused() -> None:
+    size = 1000
+    cells, values, sums = np.zeros(1, np.int64), np.zeros((1, size)), NoisySums(KEY)
+    width = math.sqrt(2) / 0.3
+    step = math.ldexp(1.0, math.frexp(width)[1] - 1 - kernel.FINENESS)
+    sums.residuals(cells, 2, 0.3, values, 1.0)
+    assert sums.drawn == pytest.approx(2 * size * width / step)
+    sums.drawn = kernel.MAX_DRAWN - 1.5 * size * width / step
+    with pytest.raises(ConfigError, match="leave out columns"):
+        sums.residuals(cells, 2, 0.3, values, 1.0)
+    sums = NoisySums(KEY)
+    sums.drawn = kernel.MAX_DRAWN
+    with pytest.raises(ConfigError, match="leave out columns"):
+        sums.counts(cells, 2, 0.3)
 
 
 def table(draw: np.random.Generator, rows: int = 30) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
@@ -76,41 +138,44 @@ def test_a_replaced_row_moves_what_is_asked_by_the_sensitivity_at_most() -> None
         for some, values in ((codes, numbers), (other_codes, other_numbers)):
             sums = Exact()
             frequent_codes(some, 6, 1.0, 3.0, sums)
-            number_edges(values, 1e6, sums)
+            number_cells(values, 1e6, sums)
             both.append(sums.asked)
         moved = [np.linalg.norm(one - other) for (one, _), (other, _) in zip(*both, strict=False)]
         assert max(moved[:2]) <= kernel.SENSITIVITY + 1e-9  # the codes, and the first digits: later ones are adaptive
 
 
-@pytest.mark.parametrize("rate", [(0.5, 0.25), (1.0, 0.0), (0.01, 0.495)])
-def test_residuals_move_by_the_sensitivity_at_most_and_come_near_it(rate: tuple[float, float]) -> None:
-    """Of a model whose weights are fixed: for any scores, targets and cells of the row."""
-    slope, offset = rate
+@pytest.mark.parametrize("slope", [0.01, 0.46, 1.0])
+@pytest.mark.parametrize("classes", [2, 3, 14])
+def test_residuals_move_by_the_sensitivity_at_most_and_come_near_it(slope: float, classes: int) -> None:
+    """For any target and any two scores, in one cell or two: over the corners, and what lies between them."""
+    length, offset = residual_length(slope, classes), (1 - slope) / classes
+    draw, sure = np.random.default_rng(0), np.eye(classes)
+    means = offset + slope * np.concatenate([sure, draw.dirichlet(np.ones(classes), 40)])
     largest = 0.0
-    for target, one, other, cell in product((0.0, 0.3, 1.0), (-40.0, 0.0, 40.0), (-40.0, 0.0, 40.0), (0, 1)):
-        residual = [target - np.clip(offset + slope / (1 + np.exp(-score)), 0, 1) for score in (one, other)]
-        first, second = np.zeros(2), np.zeros(2)
-        first[0], second[cell] = residual
-        largest = max(largest, float(np.linalg.norm(first - second)))
-    assert largest <= kernel.SENSITIVITY
-    assert largest > (1.4 if rate[0] == 1 else 0.7)
+    for target in (*sure[:2], draw.dirichlet(np.ones(classes))):
+        residuals = target - means
+        one, other = residuals[:, None], residuals[None]
+        apart = np.sqrt((one**2).sum(-1) + (other**2).sum(-1))
+        assert max(apart.max(), np.linalg.norm(one - other, axis=-1).max()) <= kernel.SENSITIVITY * length
+        largest = max(largest, apart.max())
+    assert largest == pytest.approx(kernel.SENSITIVITY * length, rel=1e-9)  # no shorter one would do
 
 
 def test_a_fit_spends_its_parameter() -> None:
     draw = np.random.default_rng(3)
-    cells, targets = draw.integers(0, 4, (500, 3)), draw.integers(0, 2, 500).astype(float)
+    columns, targets = as_cells(draw.integers(0, 4, (500, 3))), np.eye(3)[draw.integers(0, 3, 500)]
     for sums in (Exact(), NoisySums(KEY)):
-        fit_additive(cells, (4, 4, 4), targets, (1.0, 0.0), 0.4, sums)
+        fit_additive(columns, targets, 1.0, 0.4, sums)
         assert sums.spent == pytest.approx(0.16)
     sums = Exact()
-    number_edges(draw.normal(size=5000).astype(np.float32), 0.4, sums)
+    number_cells(draw.normal(size=5000).astype(np.float32), 0.4, sums)
     assert sums.spent <= 0.16 * (1 + 1e-12)
 
 
 def test_a_value_of_one_row_passes_with_the_stated_probability_at_most() -> None:
     tail = 2.0
     passed = [
-        frequent_codes(np.zeros(1, np.int64), 1, 0.5, tail, NoisySums(trial.to_bytes(32, "big")))[0]
+        frequent_codes(np.zeros(1, np.int64), 1, 0.5, tail, NoisySums(trial.to_bytes(32, "big")))[0][0]
         for trial in range(4000)
     ]
     assert stats.norm.sf(tail) / 4 < np.mean(passed) < stats.norm.sf(tail)  # some less, since noise is rounded
@@ -118,41 +183,82 @@ def test_a_value_of_one_row_passes_with_the_stated_probability_at_most() -> None
 
 def test_rare_and_absent_codes_share_a_cell() -> None:
     codes = np.repeat([0, 2, 3], [500, 500, 3])
-    assert frequent_codes(codes, 5, 0.5, 5.0, NoisySums(KEY)).tolist() == [1, 0, 2, 0, 0]
+    cell_of, column = frequent_codes(codes, 5, 0.5, 5.0, NoisySums(KEY))
+    assert cell_of.tolist() == [1, 0, 2, 0, 0]
+    assert np.array_equal(column.cells, cell_of[codes])
+    assert column.counts == pytest.approx([3, 500, 500], abs=20)
 
 
 def test_edges_divide_a_number_and_part_a_frequent_value() -> None:
     draw = np.random.default_rng(4)
     numbers = np.where(draw.random(20_000) < 0.5, 0, draw.normal(2000, 10, 20_000)).astype(np.float32)
-    edges = number_edges(numbers, 1.0, NoisySums(KEY))
-    cells = np.searchsorted(edges, numbers, side="right")
-    shares = np.bincount(cells) / len(numbers)
-    assert shares.max() == pytest.approx(0.5, abs=0.01)  # the zeros alone
+    edges, column = number_cells(numbers, 1.0, NoisySums(KEY))
+    counts = np.bincount(column.cells)
+    assert np.array_equal(column.cells, np.searchsorted(edges, numbers, side="right"))
+    assert column.counts == pytest.approx(counts, abs=60)  # of up to eight noisy counts
+    assert counts.max() / len(numbers) == pytest.approx(0.5, abs=0.01)  # the zeros alone
     assert 10 < len(edges) < 60
-    assert np.sort(shares)[:-1].max() < 0.1
+    assert np.sort(counts)[:-1].max() < 2000
     assert (np.diff(edges) > 0).all()
 
 
 @pytest.mark.parametrize("numbers", [[0.0] * 50, [math.nan] * 50, [3e38, -3e38] * 25])
 def test_edges_of_odd_numbers_are_finite(numbers: list[float]) -> None:
-    edges = number_edges(np.array(numbers, np.float32), 0.05, NoisySums(KEY))
-    assert not np.isnan(edges).any()
+    for key in range(5):
+        edges, column = number_cells(np.array(numbers, np.float32), 0.05, NoisySums(key.to_bytes(32, "big")))
+        assert not np.isnan(edges).any()
+        assert len(column.counts) == len(edges) + 1
+        assert (column.counts >= 1).all()
 
 
-def test_without_noise_the_model_finds_the_effects() -> None:
-    """Log odds of -1, 0 and 1 by one column and the same by another, independent one; labels drawn at epsilon 1."""
+@pytest.mark.parametrize("classes", [2, 3])
+def test_without_noise_the_model_finds_the_effects(classes: int) -> None:
+    """Log odds of -1, 0 and 1 of the last class by one column, and the same by another; labels drawn at epsilon 1."""
     draw = np.random.default_rng(5)
     cells = draw.integers(0, 3, (60_000, 2))
-    truth = draw.random(len(cells)) < 1 / (1 + np.exp(-(cells.sum(1) - 2.0)))
-    kept = math.e / (1 + math.e)
-    labels = np.where(draw.random(len(cells)) < kept, truth, ~truth).astype(float)
-    _, weights, spread = fit_additive(cells, (3, 3), labels, (2 * kept - 1, 1 - kept), 1e6, NoisySums(KEY))
+    odds = np.exp(cells.sum(1) - 2.0)
+    others = draw.integers(0, classes - 1, len(cells))
+    truth = np.where(draw.random(len(cells)) < odds / (odds + 1), classes - 1, others)
+    slope = (math.e - 1) / (math.e + classes - 1)
+    drawn = np.where(draw.random(len(cells)) < slope, truth, draw.integers(0, classes, len(cells)))
+    _, weights, _ = fit_additive(as_cells(cells), np.eye(classes)[drawn], slope, 1e3, NoisySums(KEY))
     for weight in weights:
-        assert np.diff(weight) == pytest.approx([0.85, 0.85], abs=0.25)  # a single step comes near the log odds
-    assert spread == pytest.approx(math.sqrt(2 * 2 / 3), abs=0.3)
+        last = weight[:, -1] - weight[:, :-1].mean(axis=1)
+        assert np.diff(last) == pytest.approx([1.0, 1.0], abs=0.3)
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_second_step_corrects_a_column_for_one_that_comes_after_it(
+    steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two columns that mostly agree the second alone says anything; after one step the first has its effect."""
+    monkeypatch.setattr(kernel, "_ROUNDS", steps)
+    draw = np.random.default_rng(6)
+    second = draw.integers(0, 2, 40_000)
+    first = np.where(draw.random(40_000) < 0.8, second, 1 - second)
+    labels = (draw.random(40_000) < np.where(second, 0.7, 0.3)).astype(int)
+    columns = as_cells(np.stack([first, second], axis=1))
+    _, (of_first, of_second), _ = fit_additive(columns, np.eye(2)[labels], 1.0, 1e3, NoisySums(KEY))
+    assert (np.ptp(of_first[:, 1]) < 0.8 * np.ptp(of_second[:, 1])) == (steps == 2)
 
 
 def test_much_noise_leaves_no_effect() -> None:
-    cells, labels = np.arange(300)[:, None] % 3, (np.arange(300) % 3 == 1).astype(float)
-    _, (weights,), _ = fit_additive(cells, (3,), labels, (1.0, 0.0), 1e-3, NoisySums(KEY))
-    assert np.abs(weights).max() < 0.5
+    cells, labels = np.arange(300)[:, None] % 3, (np.arange(300) % 3 == 1).astype(int)
+    _, (weights,), _ = fit_additive(as_cells(cells), np.eye(2)[labels], 1.0, 1e-3, NoisySums(KEY))
+    assert np.abs(weights).mean() < 0.5  # of noise that would be weights of 2.2 on average
+
+
+@pytest.mark.parametrize("classes", [2, 3, 8])
+@pytest.mark.parametrize("mu", [0.5, 1e3])
+def test_labels_that_no_column_divides_pass_as_rarely_as_chance(classes: int, mu: float) -> None:
+    """Of six columns that partly agree, and rare classes; a column that three tenths of the labels follow is found."""
+    draw, found = np.random.default_rng(7), list[float]()
+    for trial in range(30):
+        first, agrees = draw.integers(0, 20, (4000, 1)), draw.random((4000, 6)) < 0.5
+        cells = np.where(agrees, first, draw.integers(0, 20, (4000, 6)))
+        labels = np.where(draw.random(4000) < 0.9, 0, draw.integers(0, classes, 4000))
+        found.append(fit_additive(as_cells(cells), np.eye(classes)[labels], 1.0, mu, NoisySums(trial.to_bytes(32)))[2])
+    assert np.median(found) < 1  # 0 for more than half, as Bonferroni has it
+    assert max(found) < 3.5
+    followed = np.where(draw.random(4000) < 0.3, cells[:, 5] % classes, labels)
+    assert fit_additive(as_cells(cells), np.eye(classes)[followed], 1.0, mu, NoisySums(KEY))[2] > 3

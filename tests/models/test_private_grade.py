@@ -15,57 +15,78 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 from cutlayer.accounting.plan import PrivateFit
+from cutlayer.errors import ConfigError
 from cutlayer.kernels.fits import private_additive
 from cutlayer.kernels.fits.private_additive import NoisySums
 from cutlayer.kernels.noise import gaussian_mechanism
+from cutlayer.models.bottom_fits import private_grade
 from cutlayer.models.bottom_fits.base import DrawnLabels, TrainingColumns
 from cutlayer.models.bottom_fits.grade import GradeFit, borders_of, fit_grade
-from cutlayer.models.bottom_fits.private_grade import CODES, SCORES, fit_private
+from cutlayer.models.bottom_fits.private_grade import CODES, SCORES, fit_private, noise_ratio
 from cutlayer.models.grade import GradeBottom, GradeBottomConfig
 from cutlayer.models.top_estimators.additive import AdditivePart
 from cutlayer.problem.inputs import Inputs
 
 FIT = PrivateFit(mu=1.0, delta=1e-5)
+GOLDEN = (365.28, 287.49, 113.811, 111.1, 900.0)
+"""Absolute sums of what a fit of fixed rows asks: residuals of both steps of two columns, and the histogram."""
 
 
-def columns_of(codes: Tensor, numbers: Tensor, labels: Tensor, key: bytes, eps: float = 4.0) -> TrainingColumns:
+def columns_of(
+    codes: Tensor, numbers: Tensor, labels: Tensor, key: bytes, eps: float = 4.0, classes: int = 2
+) -> TrainingColumns:
     rows = torch.arange(len(labels))
     digests = torch.zeros(len(rows), 16, dtype=torch.uint8)
     inputs = Inputs((6,) * codes.shape[1], numbers.shape[1])
     gather: Callable[[Tensor], tuple[Tensor, Tensor]] = lambda at: (codes[at], numbers[at])  # noqa: E731
-    drawn = DrawnLabels(labels, eps, 2)
+    drawn = DrawnLabels(labels, eps, classes)
     return TrainingColumns(inputs, rows, gather, labels=drawn, digests=lambda at: digests[at], epsilon=8.0, key=key)
 
 
-def asked(trial: int, monkeypatch: pytest.MonkeyPatch, bit: int) -> list[Any]:
-    """All noisy sums of a fit, white box: 300 known rows with code 2 or 3, and one whose code is the secret."""
+def asked(trial: int, monkeypatch: pytest.MonkeyPatch, bit: int, classes: int) -> list[Any]:
+    """All noisy sums of a fit, white box: 300 known rows with code 2 or 3, and one whose code is the secret.
+
+    Labels are as they were drawn at an epsilon of 1, whose residuals are the shortest. That of the last row is of the
+    rarest class, whose residual is the longest.
+    """
     found: list[Any] = []
-    plain = NoisySums.of
+    plain = NoisySums._noisy
 
     def spied(self: NoisySums, *args: Any) -> Any:
-        found.append(plain(self, *args))
-        return found[-1]
+        found.append((plain(self, *args), args[2:]))
+        return found[-1][0]
 
     codes = torch.tensor([2, 3] * 150 + [2 + bit], dtype=torch.int32)[:, None]
-    labels = torch.tensor([0, 0, 1, 1] * 75 + [1])
+    labels = torch.arange(300) % (4 * (classes - 1)) // 4 if classes > 2 else torch.tensor([0, 0, 0, 0, 1, 1] * 50)
+    labels = torch.cat([labels, torch.tensor([classes - 1])])
     with monkeypatch.context() as patched:
-        patched.setattr(NoisySums, "of", spied)
-        fit_private(FIT, columns_of(codes, torch.zeros(301, 0), labels, trial.to_bytes(32, "big")), torch.arange(301))
+        patched.setattr(NoisySums, "_noisy", spied)
+        columns = columns_of(codes, torch.zeros(301, 0), labels, trial.to_bytes(32, "big"), 1.0, classes)
+        fit_private(FIT, columns, torch.arange(301))
     return found
 
 
-@pytest.mark.parametrize(("noise", "trials"), [(1.0, 500), (0.5, 200)])
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("noise", [1.0, 0.5])
 def test_the_best_test_on_all_sums_stays_below_the_bound(
-    noise: float, trials: int, monkeypatch: pytest.MonkeyPatch
+    noise: float, classes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Likelihood ratios of the counts, twice, and of the residuals; half of the noise exceeds the bound."""
+    """Likelihood ratios of the counts, and of the residuals of both steps; half of the noise exceeds the bound."""
     monkeypatch.setattr(private_additive, "SENSITIVITY", math.sqrt(2) * noise)
+    trials = 1500 if noise == 1 else 300  # of which an AUC is known to .012, and a larger one to about as much
     scores, truth = [], np.arange(trials) % 2
+    monkeypatch.setattr(private_grade, "k_means", lambda points, count: points[:count])
+    monkeypatch.setattr(private_grade, "_MADE", 64)
+    slope, rarest = private_grade._slope(DrawnLabels(torch.zeros(1), 1.0, classes)), classes - 1
+    length = private_additive.residual_length(slope, classes)
     for trial, bit in enumerate(truth):
-        counts, again, residuals, *_ = asked(trial, monkeypatch, int(bit))
-        each = (1 - SCORES - CODES) / (1 + private_additive._COUNTED)
-        ratio = CODES * (counts[3] - counts[2]) + private_additive._COUNTED * each * (again[2] - again[1])
-        scores.append(ratio + each * (residuals[2] - residuals[1]) / 2)
+        (counts, _), *steps, _ = asked(trial, monkeypatch, int(bit), classes)
+        assert len(steps) == private_additive._ROUNDS
+        assert all(each == (length, pytest.approx(math.sqrt((1 - SCORES - CODES) / len(steps)))) for _, each in steps)
+        # Of known labels and scores near those of the start, which noise hardly moves: the row's own residual.
+        own = np.eye(classes)[rarest] - (1 - slope) / classes - slope / classes
+        moved = [(sums[2] - sums[1]) @ own / length**2 for sums, _ in steps]
+        scores.append(CODES * (counts[3, 0] - counts[2, 0]) + (1 - SCORES - CODES) * np.mean(moved))
     bound = gaussian_mechanism.best_auc(FIT.mu)
     found = roc_auc_score(truth, scores)
     assert (found > bound + 0.02) == (noise < 1)
@@ -73,36 +94,34 @@ def test_the_best_test_on_all_sums_stays_below_the_bound(
 
 
 def replayed(columns: TrainingColumns, monkeypatch: pytest.MonkeyPatch, given: list[Any] | None) -> list[Any]:
-    """Exact sums, what was given in place of them, and the parameter, of each call; of a path that was given before."""
+    """Exact sums by the length of values, what was given in place of them, and the parameter, of each call."""
     calls: list[Any] = []
-    plain = NoisySums.of
+    plain = NoisySums._noisy
 
-    def of(self: NoisySums, cells: Any, size: int, mu: float, values: Any = None) -> Any:
-        inside = cells >= 0
-        exact = np.bincount(cells[inside], None if values is None else values[inside], size)
-        noisy = plain(self, cells, size, mu, values) if given is None else given[len(calls)][1]
-        calls.append((exact, noisy, mu))
-        return noisy
+    def noisy(self: NoisySums, exact: Any, step: float, length: float, mu: float) -> Any:
+        answer = plain(self, exact, step, length, mu) if given is None else given[len(calls)][1]
+        calls.append((exact * step / length, answer, mu))
+        return answer
 
     with monkeypatch.context() as patched:
-        patched.setattr(NoisySums, "of", of)
+        patched.setattr(NoisySums, "_noisy", noisy)
         fit_private(FIT, columns, columns.rows)
     return calls
 
 
-@pytest.mark.parametrize("are_numbers", [False, True])
+@pytest.mark.parametrize(("classes", "are_numbers"), [(2, False), (5, True), (5, False)])
 def test_no_neighbour_moves_any_sum_of_a_fit_by_more_than_the_sensitivity(
-    monkeypatch: pytest.MonkeyPatch, *, are_numbers: bool
+    classes: int, *, are_numbers: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With all that earlier sums gave as it was: a row of rare, new, missing and extreme values, of either label."""
+    monkeypatch.setattr(private_grade, "k_means", lambda points, count: points[:count])
     draw = np.random.default_rng(6)
     codes = torch.from_numpy(draw.choice([0, 2, 3], (400, 2)).astype(np.int32))
     numbers = torch.from_numpy(draw.choice([0.0, 1.0, 5.0], (400, 2)).astype(np.float32))
-    labels = torch.from_numpy(draw.integers(0, 5 if are_numbers else 2, 400))
-    drawn = DrawnLabels(labels, 2.0, 5 if are_numbers else 2, are_numbers)
+    drawn = DrawnLabels(torch.from_numpy(draw.integers(0, classes, 400)), 2.0, classes, are_numbers)
 
     def calls(some: Tensor, values: Tensor, given: list[Any] | None) -> list[Any]:
-        columns = replace(columns_of(some, values, labels, bytes(32)), labels=drawn)
+        columns = replace(columns_of(some, values, drawn.values, bytes(32)), labels=drawn)
         return replayed(columns, monkeypatch, given)
 
     path, largest = calls(codes, numbers, None), 0.0
@@ -169,9 +188,53 @@ def test_extreme_and_missing_numbers_are_scored() -> None:
 def test_noise_of_another_width_is_another_draw() -> None:
     """Were it the same one scaled, two versions of the fit with other shares would tell the exact sums."""
     cells = np.zeros(1, np.int64)
-    drawn = [NoisySums(bytes(32)).of(cells, 1000, mu) * mu for mu in (1e-3, 2e-3)]
-    assert abs(np.corrcoef(*drawn)[0, 1]) < 0.15
+    one, other = (NoisySums(bytes(32)).counts(cells, 1000, mu) * mu for mu in (1e-3, 2e-3))
+    assert abs(np.corrcoef(one, other)[0, 1]) < 0.15
+
+
+def test_what_a_fit_asks_is_that_of_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who changes these numbers raises the version: else a partner that fits again draws the same noise for others."""
+    draw = np.random.default_rng(8)
+    codes = torch.from_numpy(draw.choice([0, 2, 3], (900, 1)).astype(np.int32))
+    numbers = torch.from_numpy(draw.normal(size=(900, 1)).astype(np.float32))
+    labels = (numbers[:, 0] + codes[:, 0] > 2).long()
+    calls = replayed(columns_of(codes, numbers, labels, bytes(32)), monkeypatch, None)
+    assert private_grade._VERSION == 2
+    assert len(calls) == 10
+    assert [round(mu, 6) for *_, mu in calls[:2]] == [0.273861, 0.136931]
+    asked = [float(np.abs(exact).sum()) for exact, *_ in calls[-5:]]
+    assert asked == pytest.approx(GOLDEN, abs=0.01)
 
 
 def test_a_histogram_without_a_score_has_one_grade() -> None:
     assert not len(borders_of(torch.zeros(0, 1), 8.0, 16, 0))
+
+
+def test_grades_of_several_classes_say_which() -> None:
+    draw = np.random.default_rng(0)
+    rows = 8000
+    codes = torch.from_numpy(draw.choice([0, 2, 3], (rows, 2)).astype(np.int32))
+    numbers = torch.from_numpy(draw.normal(size=(rows, 2)).astype(np.float32))
+    labels = torch.where(numbers[:, 0] > 0.5, 2, (codes[:, 0] == 2).long())
+    columns = columns_of(codes, numbers, labels, bytes(32), classes=3)
+    bottom = GradeBottom(GradeBottomConfig(), columns.inputs)
+    fit_grade(GradeFit(epsilon=2.0), bottom, columns)
+    grades = bottom.grade(codes, numbers, None)
+    joint = np.zeros((bottom.grades, 3))
+    np.add.at(joint, (grades.numpy(), labels.numpy()), 1)
+    assert joint.max(axis=1).sum() / rows > 0.9  # who knows the grade knows the class
+    assert bottom.grades > 4
+    other = GradeBottom(GradeBottomConfig(), columns.inputs)
+    other.load_state_dict(bottom.state_dict())
+    assert torch.equal(other.grade(codes, numbers, None), grades)
+    shuffled = columns_of(codes, numbers, labels.flip(0), bytes(32), classes=3)
+    with pytest.raises(ConfigError, match="better than chance"):
+        fit_grade(GradeFit(epsilon=2.0), bottom, shuffled)
+
+
+def test_the_noise_of_a_fit_is_known_from_public_numbers() -> None:
+    fit = PrivateFit.within(2.0, 1e-5)
+    ratios = [noise_ratio(fit, 16_000, 8, 2, 1.0), noise_ratio(fit, 1_600, 8, 2, 1.0)]
+    assert ratios[1] == pytest.approx(10 * ratios[0])  # of as many cells, each of fewer rows
+    assert noise_ratio(fit, 16_000, 8, 14, 1.0) > noise_ratio(fit, 16_000, 8, 2, 1.0)
+    assert noise_ratio(PrivateFit.within(4.0, 1e-5), 16_000, 8, 2, 1.0) < ratios[0] / 2

@@ -37,7 +37,8 @@ UNAUDITED = {"parties.bank.audit": {"every": "never"}, "parties.telco.audit": {"
 PRIVATE: Mapping[str, Mapping[str, Any]] = {
     "bank": {"privacy": {"label_dp": {"eps": 3.0}}},
     "telco": {
-        "fit": {"kind": "grade", "candidates": ["linear"], "folds": 2, "least_z": 0},
+        "fit": {"kind": "grade", "epsilon": 8.0, "least_z": 0, "limits": {"other": 1.0}},
+        "features": {"numbers": {"scale": "none", "missing": "zero"}},
         "privacy": {"grade_dp": {"epsilon": 4.0}},
     },
 }
@@ -98,7 +99,7 @@ def as_command(arguments: list[str], document: Path, pipe: Path) -> None:
 
 @pytest.fixture
 def sites(nv: Any, kits: Path, tmp_path: Path, request: pytest.FixtureRequest) -> tuple[Site, Site, Engine]:
-    """Two sites that have agreed to a job; with the parameter `graded` to one whose telco releases grades."""
+    """Two sites that have agreed to a job; with the parameter `graded` to one with grades of a private fit."""
     write_tables(tmp_path)
     graded = getattr(request, "param", "") == "graded"
     job = validated(Job, changed(JOB, UNAUDITED | (GRADED if graded else {})), "")

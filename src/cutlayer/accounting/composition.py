@@ -10,6 +10,7 @@ from statistics import NormalDist
 from typing import Any
 
 from cutlayer.accounting.events import DPSGD, Event, GaussianRelease, RandomizedGrade, RandomizedResponse, known_events
+from cutlayer.accounting.plan import EXACT, Approximation
 from cutlayer.errors import ConfigError
 from cutlayer.kernels.noise import gaussian_mechanism as gaussian
 
@@ -36,12 +37,12 @@ class Composition:
     Attributes:
         draws: eps of every independent draw of a label, and the number of such draws.
         mu: Parameter of Gaussian differential privacy of all Gaussian releases together.
-        slack: Probability in which private fits are not covered by `mu`, of all together.
+        approximation: What private fits may exceed `mu` by, all together.
     """
 
     draws: tuple[tuple[float, int], ...]
     mu: float
-    slack: float = 0.0
+    approximation: Approximation = EXACT
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> Composition:
@@ -51,18 +52,19 @@ class Composition:
             ConfigError: An unknown event.
         """
         draws = list[tuple[float, int]]()
-        squares = slack = 0.0
+        squares, approximation = 0.0, EXACT
         for event in known_events(events):
             if isinstance(event, RandomizedResponse | RandomizedGrade):
                 draws.append((event.eps, event.draws))
                 if isinstance(event, RandomizedGrade) and event.fit is not None:
-                    squares, slack = squares + event.fit.mu**2, slack + event.fit.slack
+                    squares += event.fit.mu**2
+                    approximation += event.fit.approximation
             elif isinstance(event, GaussianRelease):
                 squares += event.releases.max_releases / event.noise_multiplier**2
             elif isinstance(event, DPSGD):
                 # A replaced row moves a sum of clipped gradients by up to twice the clipping norm.
                 squares += event.steps * (2 / event.noise_multiplier) ** 2
-        return cls(tuple(draws), math.sqrt(squares), slack)
+        return cls(tuple(draws), math.sqrt(squares), approximation)
 
     @property
     def accountant(self) -> str:
@@ -88,7 +90,7 @@ class Composition:
             return kept
         parts = ((kept**2, 2 * eps), (2 * kept * (1 - kept), 0.0), ((1 - kept) ** 2, -2 * eps))
         known = sum(share * NormalDist().cdf((self.mu**2 + apart) / (math.sqrt(2) * self.mu)) for share, apart in parts)
-        return min(1.0, known + 2 * self.slack)
+        return self.approximation.auc(known)
 
     def epsilon(self, delta: float) -> float:
         """The smallest epsilon at `delta`; of draws alone their sum, which holds at delta 0 too.
@@ -100,7 +102,7 @@ class Composition:
 
     def curve(self) -> tuple[tuple[float, float], ...]:
         """Pairs (epsilon, delta) that hold, from the largest delta to the smallest."""
-        return tuple((self._at(delta), delta) for delta in CURVE if delta > self.slack)
+        return tuple((self._at(delta), delta) for delta in CURVE if self.approximation.exact_delta(delta) > 0)
 
     def rdp_epsilon(self, delta: float) -> float:
         """Epsilon by Renyi differential privacy, for comparison: never the smaller value.
@@ -108,14 +110,14 @@ class Composition:
         Reference: Canonne, Kamath and Steinke 2020, The discrete Gaussian for differential privacy (arXiv 2004.00010),
         proposition 12, for the conversion.
         """
-        delta -= self.slack
+        delta = self.approximation.exact_delta(delta)
         if delta <= 0:
             return math.inf
         epsilons = (
             self._divergence(order) + math.log1p(-1 / order) - math.log(delta * order) / (order - 1)
             for order in _RENYI_ORDERS
         )
-        return max(0.0, min(epsilons))
+        return max(0.0, min(epsilons)) + self.approximation.further_epsilon
 
     def _divergence(self, order: float) -> float:
         """Renyi divergence of all releases together, the sum of their divergences."""
@@ -124,10 +126,11 @@ class Composition:
     def _at(self, delta: float) -> float:
         if not 0 < delta < 1:
             raise ConfigError.expected("delta between 0 and 1", delta)
-        if self.slack:
-            if delta <= self.slack:
+        if self.approximation != EXACT:
+            left = self.approximation.exact_delta(delta)
+            if left <= 0:
                 return math.inf
-            return replace(self, slack=0.0)._at(delta - self.slack) - math.log1p(-self.slack)
+            return replace(self, approximation=EXACT)._at(left) + self.approximation.further_epsilon
         if self.accountant == "exact Gaussian":
             return gaussian.epsilon(self.mu, delta)
         if self.accountant == "pure" and sum(count for _, count in self.draws) <= 1:

@@ -183,8 +183,8 @@ def _total(towards: tuple[str, ...], entries: Sequence[Entry]) -> Total:
     if why:
         return _stated(Total(party=party, protects=asset, towards=towards, delta=delta, why=why))
     cost = Composition.of(events)
-    # The slacks of many private fits exceed the delta of each: epsilon is then stated at one of all together.
-    delta = max(delta, 2 * cost.slack)
+    # The tails of many private fits exceed the delta of each: epsilon is then stated at one of all together.
+    delta = max(delta, cost.approximation.least_delta)
     noisy = [event for event in events if isinstance(event, GaussianRelease)]
     plugins = ", ".join(dict.fromkeys(entry.stated_by for entry in entries if entry.formal and entry.stated_by))
     condition = _given(entries) or _condition(runs)

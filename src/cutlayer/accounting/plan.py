@@ -9,6 +9,8 @@ from typing import Literal, Self
 from cutlayer.config.train import TrainConfig
 from cutlayer.kernels.noise.gaussian_mechanism import epsilon, mu_of
 
+ROUNDING = 0.0035
+"""`Approximation.rounding` of a private fit, whose noise `kernels.fits.private_additive` keeps within it."""
 Bottom = Literal["independent", "private", "fitted"]
 """How a bottom model depends on the private rows: not at all, by private training at a counted cost, or by a fit."""
 Encoding = Literal["public", "fitted"]
@@ -36,6 +38,44 @@ def condition_of(*, bottom: bool, encoding: bool) -> Condition:
 
 
 @dataclass(frozen=True)
+class Approximation:
+    """By how much releases may be less private than the exact Gaussian mechanisms that they are counted as.
+
+    Attributes:
+        tail: Probability outside of which they are as private.
+        rounding: Largest logarithm of the ratio of the probability of what was computed to that in real numbers, but
+            with a probability below e^-500.
+    """
+
+    tail: float = 0.0
+    rounding: float = 0.0
+
+    def __add__(self, other: Approximation) -> Approximation:
+        return Approximation(self.tail + other.tail, self.rounding + other.rounding)
+
+    @property
+    def least_delta(self) -> float:
+        """A delta at which there is an epsilon: that of the exact mechanisms at `tail`."""
+        return 2 * self.tail * math.exp(self.rounding)
+
+    def exact_delta(self, delta: float) -> float:
+        """Delta that is left to the exact mechanisms; there is no epsilon where it is not above 0."""
+        return delta * math.exp(-self.rounding) - self.tail
+
+    @property
+    def further_epsilon(self) -> float:
+        """What the epsilon of the exact mechanisms is less than that of the computed ones: both neighbours' ratios."""
+        return 2 * self.rounding - math.log1p(-self.tail)
+
+    def auc(self, exact: float) -> float:
+        """A bound on the AUC of a test, by that on exact mechanisms."""
+        return min(1.0, 1 - math.exp(-2 * self.rounding) * (1 - exact) + 2 * self.tail)
+
+
+EXACT = Approximation()
+
+
+@dataclass(frozen=True)
 class PrivateFit:
     """A fit of a bottom model that is differentially private in one row's columns.
 
@@ -49,20 +89,22 @@ class PrivateFit:
     delta: float
 
     @property
-    def slack(self) -> float:
-        """The tenth of delta."""
-        return self.delta / 10
+    def approximation(self) -> Approximation:
+        """What its epsilon covers beyond `mu`."""
+        return Approximation(self.delta / 10, ROUNDING)
 
     @property
     def epsilon(self) -> float:
         """Epsilon at `delta`."""
-        return epsilon(self.mu, self.delta - self.slack) - math.log1p(-self.slack)
+        beyond = self.approximation
+        return epsilon(self.mu, beyond.exact_delta(self.delta)) + beyond.further_epsilon
 
     @classmethod
     def within(cls, epsilon: float, delta: float) -> PrivateFit:
         """The fit with the least noise that is (epsilon, delta)-differentially private."""
         fitted = cls(1.0, delta)
-        return replace(fitted, mu=mu_of(epsilon + math.log1p(-fitted.slack), delta - fitted.slack))
+        beyond = fitted.approximation
+        return replace(fitted, mu=mu_of(epsilon - beyond.further_epsilon, beyond.exact_delta(delta)))
 
 
 @dataclass(frozen=True)

@@ -96,8 +96,6 @@ def write_partner(
     table = one_row_an_id(table, key, asking=asking)
     protect = choice("What has to stay private?", PROTECTED, protect, "labels", asking=False)
     terms = Terms.of(job, name, protect)
-    if terms.fits_privately and terms.release == "grade" and job.task == "multiclass":
-        raise ConfigError.expected("two classes for --protect proof", "a job of several", "take --protect both")
     repeated = repeated_ids(table, key)
     ids = {"column": key, "duplicates": "first"} if repeated else key
     section = partner_section(table, key, ids, folder, terms)

@@ -153,6 +153,7 @@ def cautions_of(
             "what trees reach, which may be better by more than 0.01"
         )
     yield from _of_drawn_labels(job, drawn)
+    yield from drowned_fits(job, dict.fromkeys(job.parties, training), columns)
     unscaled = [
         name
         for name in job.passives
@@ -179,6 +180,35 @@ def of_columns(job: Job, columns: Sequence[ColumnProfile]) -> Iterator[str]:
                 f"parties.{name}.fit.limits: where the labels follow {first} or {second} alone, a grade is nearly that "
                 "column, and the default limit refuses it once labels were sent, which counts as if grades had been. "
                 f"Add columns; or write limits: {{other: 1}}, if {job.active} may have either column"
+            )
+
+
+def drowned_fits(job: Job, rows: Mapping[str, int], columns: Sequence[ColumnProfile]) -> Iterator[str]:
+    """Warnings about private fits whose noise leaves labels worth few rows, by public numbers alone.
+
+    Args:
+        job: The job.
+        rows: Number of training rows of each party, or of its table.
+        columns: Profiles of the columns of the tables here.
+    """
+    from cutlayer.models.bottom_fits.private_grade import noise_ratio
+
+    known = [column.distinct or 2 for column in columns if column.role == "label" and column.classes]
+    classes = max(known, default=3 if job.task == "multiclass" else 2)  # at a partner alone at least so many
+    for name in job.passives:
+        fit = private_fit(job.parties[name].fit)
+        features = sum((column.party, column.role) == (name, "feature") for column in columns)
+        if fit is None or not features or not reads_labels(job, name):
+            continue
+        epsilon = _label_epsilon(job)
+        epsilon = label_epsilon_of(job.bottom_of(name)) if epsilon is None else epsilon
+        even = informative_rows(rows[name], [1 / classes] * classes, epsilon)
+        left = even / (1 + noise_ratio(fit, rows[name], features, classes, epsilon))
+        if left < ENOUGH:
+            yield (
+                f"parties.{name}.fit.epsilon: with noise at {fit.epsilon:.3g}, labels of {classes} classes drawn at "
+                f"{epsilon:g} are worth {left:,.0f} rows at most to {rows[name]:,} of {features} columns. Such a model "
+                "ranks poorly: more rows, fewer columns or a larger epsilon are worth more"
             )
 
 

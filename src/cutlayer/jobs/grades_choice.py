@@ -56,8 +56,6 @@ def choose_grades(
     """
     asked = protect in BY_GRADES
     without: Literal["both", "labels"] = "both" if asked else "labels"
-    if protect == "proof" and task == "multiclass":
-        refused = refused or "a private model is of two classes"
     if task in NUMBERS:
         refused = refused or "grades of numbers need a range that partners may know: see docs/how-to/grades.md"
     if refused:

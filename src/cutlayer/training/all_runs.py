@@ -273,7 +273,7 @@ def sum_of(lines: Sequence[RunLine], delta: float | None = None) -> Ledger:
     Args:
         lines: At least one line, of one party.
         delta: Delta to state epsilon at; by default the smallest that a run states. It is at least twice the
-            `slack` of all private fits.
+            `tail` of all private fits, and a little more.
     """
     # Not `Ledger.merged`: a line names each receiver of its run, also those that nothing is hidden from. Who is not in
     # it was no party of that run, and was sent nothing.

@@ -145,7 +145,7 @@ def grade_faults(case: Case) -> Iterator[str]:
             wanted = f"parties.{name}.fit: {{kind: {kind}}} with model.bottom of kind grade, of: {of}"
             yield f"expected {wanted}, got {given}; write it"
         if case.knows(name):
-            yield from _private_faults(job.parties[name], f"parties.{name}", job.task)
+            yield from _private_faults(job.parties[name], f"parties.{name}")
         drawn = (owner.privacy.get("label_dp") or {}).get("eps") if case.knows(job.active) else None
         if not isinstance(drawn, int | float):  # what is no number is refused by the protection
             continue
@@ -154,13 +154,10 @@ def grade_faults(case: Case) -> Iterator[str]:
             yield f"{wanted}, got less; write it"
 
 
-def _private_faults(party: PartyConfig, where: str, task: str) -> Iterator[str]:
-    """A private fit has drawn grades, labels that it can be of, and columns whose encoding no row has a part in."""
+def _private_faults(party: PartyConfig, where: str) -> Iterator[str]:
+    """A private fit has drawn grades, and columns whose encoding no row has a part in."""
     if private_fit(party.fit) is None:
         return
-    if task == "multiclass":
-        wanted = f"expected no {where}.fit.epsilon of labels of several classes"
-        yield f"{wanted}, got one; leave it out, or combine the classes"
     if "grade_dp" not in party.privacy:
         yield f"expected {where}.privacy with grade_dp beside fit.epsilon, got none; write grade_dp: {{epsilon: 8.0}}"
     if not party.features.fixed_encoding:

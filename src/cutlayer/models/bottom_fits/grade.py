@@ -68,7 +68,7 @@ class GradeFit(GradeLimits):
         least_z: By how many standard errors the scores must rank the drawn labels better than chance. Below, the grades
             would carry little of use to the label owner, and the labels may be none: they are refused.
         epsilon: Privacy of a row's columns in the model and the borders of its grades. The model is a single additive
-            one, by noisy sums, of two classes or a number. Without an epsilon, grades of other rows may say of a row
+            one, by noisy sums. Without an epsilon, grades of other rows may say of a row
             what nothing bounds. 2 is a start for 10,000 rows. It needs `features` whose scales no row decides on.
         delta: Delta of `epsilon`, below 1 / rows.
     """
@@ -105,7 +105,8 @@ def fit_grade(settings: GradeFit, bottom: BottomModel, columns: TrainingColumns)
     model without its fold. Of two classes the borders are those between 32 bands of equal frequency, merged so that a
     drawn grade keeps most information of the models' own probabilities; of a number, bands of equal frequency; of
     several classes, the nearest of the centres of their log probabilities. Few rows have fewer grades. With an epsilon
-    there is a single private model, and the borders are those of a noisy histogram of its scores.
+    there is a single private model, the borders are those of a noisy histogram of its scores, and noisy sums say
+    whether a column divides the labels.
 
     Returns:
         Nothing: the loss is of drawn labels.
@@ -128,8 +129,8 @@ def fit_grade(settings: GradeFit, bottom: BottomModel, columns: TrainingColumns)
     chosen = _sampled(columns, seed)
     rows, some = columns.rows[chosen], replace(drawn, values=drawn.values[chosen])
     if settings.private is not None:
-        head, scores, above = fit_private(settings.private, replace(columns, labels=some), rows)
-        heads, z = [head], ranking_z(scores, above, 2)
+        head, scores, z = fit_private(settings.private, replace(columns, labels=some), rows)
+        heads = [head]
     else:
         heads, scores = _scored(settings, bottom, replace(columns, rows=rows, labels=some), _folds(drawn), seed)
         z = ranking_z(scores, some.values, drawn.classes, are_numbers=drawn.are_numbers)
