@@ -68,8 +68,7 @@ def measured(name: str, folder: Path, seed: int, before: Mapping[str, Any]) -> d
         seed: Seed of split, labels and noise.
         before: A line of an earlier private fit, or nothing.
     """
-    whole = load(name.partition("/")[0], folder)
-    data = whole if whole.task == "multiclass" else labelled(name, folder)
+    data = load(name, folder) if name in SEVERAL else labelled(name, folder)
     order = np.random.default_rng(seed).permutation(len(data.labels))
     train, test = order[len(order) // 5 :], order[: len(order) // 5]
     labels = np.unique(data.labels, return_inverse=True)[1].astype(np.int64)

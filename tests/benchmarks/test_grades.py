@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks import grade_draws, grade_front, grade_influence, grade_rule, grade_tried, grades
+from benchmarks import grade_draws, grade_front, grade_influence, grade_private, grade_rule, grade_tried, grades
 from benchmarks.utility.datasets import DataSet
 from cutlayer.errors import ConfigError
 from cutlayer.kernels.noise.informative_rows import informative_rows
@@ -181,3 +181,23 @@ def test_noisy_sums_rank_labels_less_well_with_more_noise(data: DataSet, monkeyp
     scored = grade_tried.with_score(data, 4.0, 0)
     assert scored["own"] < min(scored["without"], scored["all columns"])
     assert [*scored][-1] == "at 30"
+
+
+def test_several_classes_stand_beside_gaussian_noise_at_the_same_epsilon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What no private fit has a part in is taken from the line of an earlier one."""
+    draw = np.random.default_rng(0)
+    bank, partner = pd.DataFrame({"x": draw.normal(size=3000)}), pd.DataFrame({"y": draw.normal(size=3000)})
+    labels = np.where(partner["y"] + 0.3 * bank["x"] > 0.5, "c", np.where(bank["x"] > 0, "b", "a"))
+    monkeypatch.setattr(grade_private, "load", lambda name, folder: DataSet("multiclass", bank, partner, labels))
+    monkeypatch.setattr(grade_private, "FIT_EPSILONS", (4.0,))
+    path = tmp_path / "results.jsonl"
+    before = {"own": 0.6, "all": 0.9, "8 plain": 0.8, "4 plain": 0.7, "commit": "earlier"}
+    path.write_text(json.dumps({"private": "iris", "seed": 0} | before) + "\n")
+    grades.main(["--data", ".", "--results", str(path), "--tables", "iris", "--study", "private"])
+    _, line = map(json.loads, path.read_text().splitlines())
+    assert [line[key] for key in ("own", "8 plain", "plain_of")] == [0.6, 0.8, "earlier"]
+    assert line["noise"] + 0.05 < line["8 4"]
+    assert line["8 4"] > 0.8
+    assert "| 0.67 |" in capsys.readouterr().out

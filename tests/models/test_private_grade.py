@@ -216,6 +216,18 @@ def test_noise_of_another_width_or_of_other_sums_is_another_draw() -> None:
 
 def test_a_histogram_without_a_score_has_one_grade() -> None:
     assert not len(borders_of(torch.zeros(0, 1), 8.0, 16, 0))
+    assert borders_of(torch.zeros(0, 3), 8.0, 16, 0).shape == (1, 3)  # a centre
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("rows", [1, 300])
+def test_of_few_rows_and_much_noise_there_are_grades(classes: int, rows: int) -> None:
+    codes, numbers = torch.full((rows, 1), 2, dtype=torch.int32), torch.zeros(rows, 1)
+    columns = columns_of(codes, numbers, torch.arange(rows) % classes, bytes(32), 1.0, classes)
+    bottom = GradeBottom(GradeBottomConfig(), columns.inputs)
+    fit_grade(GradeFit(epsilon=0.01, least_z=0), bottom, columns)
+    assert bottom.grades >= 1
+    assert (bottom.grade(codes, numbers, None) < bottom.grades).all()
 
 
 def test_grades_of_several_classes_say_which() -> None:

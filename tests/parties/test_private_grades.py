@@ -17,8 +17,9 @@ from cutlayer.accounting import Composition, Entry, Ledger, NoFormalGuarantee, R
 from cutlayer.accounting.plan import Approximation, PrivateFit
 from cutlayer.accounting.run_store import RunLine
 from cutlayer.config import BudgetConfig, Job, validated
+from cutlayer.data.profile import ColumnProfile
 from cutlayer.errors import BudgetExceeded, ConfigError
-from cutlayer.jobs.cautions import readable_columns
+from cutlayer.jobs.cautions import drowned_fits, readable_columns
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
@@ -142,6 +143,26 @@ def test_the_ledger_names_refusals_where_there_may_be_one(fit: dict[str, Any], s
 def test_a_label_owner_is_told_what_holds_whatever_it_sends() -> None:
     assert "whatever it knows and sends" in readable_columns(private(), TELCO)
     assert "has no bound" in readable_columns(validated(Job, raw(), ""), TELCO)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "classes", "warned"),
+    [(16_000, 8, 2, False), (1_600, 8, 2, True), (16_000, 8, 14, True), (16_000, 100, 2, True)],
+)
+def test_a_fit_whose_noise_drowns_the_labels_is_known_before_any_is_drawn(
+    rows: int, columns: int, classes: int, *, warned: bool
+) -> None:
+    """By rows, columns, classes and both epsilons: at the label owner, and at a partner that has no label."""
+    job = private(task="multiclass" if classes > 2 else "binary", eps=1.0)
+    about: dict[str, Any] = {"kind": "number", "type": "double", "missing": 0}
+    features = [ColumnProfile(party=TELCO, name=f"x{at}", role="feature", distinct=9, **about) for at in range(columns)]
+    counts = {f"{at}": rows // classes for at in range(min(classes, 10))}
+    label = ColumnProfile(party=ACTIVE, name="y", role="label", distinct=classes, classes=counts, **about)
+    held = dict.fromkeys(job.parties, rows)
+    found = [*drowned_fits(job, held, [*features, label])]
+    assert [f"rows at most to {rows:,} of {columns} columns" in line for line in found] == [True] * warned
+    assert all(f"labels of {classes} classes" in line for line in found)
+    assert not [*drowned_fits(validated(Job, raw(), ""), held, [*features, label])]
 
 
 @pytest.mark.parametrize(

@@ -37,9 +37,6 @@ FEW_TESTED = 30
 CHANCE, CATALOGUE_ERRORS = 0.02, 2.6
 """Distance from 0.5 that a catalogue should keep where labels are permuted, and the standard errors of a single AUC by
 which its largest leak lies above 0.5 there: on Adult 2.6, on Bank 2.6 (docs/results/adaptive-audit.md)."""
-DROWNED = 4.0
-"""Ratio of a private fit's noise to that of drawn labels above which little is left on most tables
-(docs/results/grades.md)."""
 AUCS = (0.8, 0.6)
 """AUC of a partner's columns that say much of a label, and of such that say little: a loss is stated for both."""
 NOTICEABLE = 0.005
@@ -187,7 +184,7 @@ def of_columns(job: Job, columns: Sequence[ColumnProfile]) -> Iterator[str]:
 
 
 def drowned_fits(job: Job, rows: Mapping[str, int], columns: Sequence[ColumnProfile]) -> Iterator[str]:
-    """Warnings about private fits whose noise leaves next to nothing of the labels, by public numbers alone.
+    """Warnings about private fits whose noise leaves labels worth few rows, by public numbers alone.
 
     Args:
         job: The job.
@@ -196,7 +193,8 @@ def drowned_fits(job: Job, rows: Mapping[str, int], columns: Sequence[ColumnProf
     """
     from cutlayer.models.bottom_fits.private_grade import noise_ratio
 
-    classes = max([2, *(len(column.classes) for column in columns if column.role == "label")])
+    known = [column.distinct or 2 for column in columns if column.role == "label" and column.classes]
+    classes = max(known, default=3 if job.task == "multiclass" else 2)  # at a partner alone at least so many
     for name in job.passives:
         fit = private_fit(job.parties[name].fit)
         features = sum((column.party, column.role) == (name, "feature") for column in columns)
@@ -204,13 +202,13 @@ def drowned_fits(job: Job, rows: Mapping[str, int], columns: Sequence[ColumnProf
             continue
         epsilon = _label_epsilon(job)
         epsilon = label_epsilon_of(job.bottom_of(name)) if epsilon is None else epsilon
-        ratio = noise_ratio(fit, rows[name], features, classes, epsilon)
-        if ratio > DROWNED:
+        even = informative_rows(rows[name], [1 / classes] * classes, epsilon)
+        left = even / (1 + noise_ratio(fit, rows[name], features, classes, epsilon))
+        if left < ENOUGH:
             yield (
-                f"parties.{name}.fit.epsilon: {rows[name]:,} rows are few for {features} columns at {fit.epsilon:.3g}. "
-                f"In sums of the labels of {classes} classes its noise has {ratio:,.0f} times the variance of theirs, "
-                f"so that {1 + ratio:,.0f} of them are worth what one is to a fit without it. More rows, fewer columns "
-                "or a larger epsilon leave more"
+                f"parties.{name}.fit.epsilon: with noise at {fit.epsilon:.3g}, labels of {classes} classes drawn at "
+                f"{epsilon:g} are worth {left:,.0f} rows at most to {rows[name]:,} of {features} columns. Such a model "
+                "ranks poorly: more rows, fewer columns or a larger epsilon are worth more"
             )
 
 

@@ -106,7 +106,7 @@ class NoisySums:
         """
         step = math.ldexp(1.0, math.frexp(SENSITIVITY * length / mu)[1] - 1 - FINENESS)
         steps = np.trunc(values / step)
-        exact = np.stack([np.bincount(cells, each, size) for each in steps.T], axis=1)
+        exact = np.stack([np.bincount(cells, each, size) for each in steps.T], axis=1).astype(np.float64)
         return self._noisy(exact, step, length, mu)
 
     def _noisy(self, exact: Floats, step: float, length: float, mu: float) -> Floats:
@@ -276,7 +276,7 @@ def _standard_errors(ratios: Floats, targets: Floats) -> float:
     covariance = np.cov(targets.T, bias=True)
     freedom = len(ratios) * float(np.trace(covariance)) ** 2 / max(float((covariance**2).sum()), 1e-300)
     variance = 2 / (9 * max(freedom, 1.0))
-    return (float(ratios.mean()) ** (1 / 3) - (1 - variance)) / math.sqrt(variance)
+    return (math.pow(ratios.mean(), 1 / 3) - (1 - variance)) / math.sqrt(variance)
 
 
 def _softmax(scores: Floats) -> Floats:

@@ -126,7 +126,7 @@ def noise_ratio(fit: PrivateFit, rows: int, columns: int, classes: int, epsilon:
 def _histogram(likely: Tensor, scores: Tensor, mu: float, sums: NoisySums) -> Tensor:
     """Scores near which rows are, each as often as a noisy count says."""
     if scores.shape[1] == 1:
-        points = torch.quantile(likely[:, 0], torch.linspace(0, 1, POINTS, dtype=torch.float64)).unique()[:, None]
+        points = torch.from_numpy(np.unique(np.quantile(likely[:, 0].numpy(), np.linspace(0, 1, POINTS))))[:, None]
         middles = (points[1:, 0] + points[:-1, 0]) / 2
         nearest = torch.searchsorted(middles, scores[:, 0].contiguous(), right=True)
     else:
@@ -135,7 +135,8 @@ def _histogram(likely: Tensor, scores: Tensor, mu: float, sums: NoisySums) -> Te
     counts = sums.counts(nearest.numpy(), len(points), mu)
     # Cells of no row would together have many: only what is beyond noise counts.
     found = np.where(counts > 2 * SENSITIVITY / mu, counts, 0).round().astype(np.int64)
-    return points.repeat_interleave(torch.from_numpy(found), dim=0)
+    repeated: Tensor = points.repeat_interleave(torch.from_numpy(found), dim=0)
+    return repeated
 
 
 def _likely(start: Floats, weights: Sequence[Floats], columns: Sequence[CellColumn]) -> Tensor:
