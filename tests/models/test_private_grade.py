@@ -214,6 +214,16 @@ def test_noise_of_another_width_or_of_other_sums_is_another_draw() -> None:
     assert abs(np.corrcoef(sums[2], sums[3])[0, 1]) < 0.15
 
 
+def test_noise_is_of_all_encoded_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of sums that a changed row leaves as they were: else that they are the same would show."""
+    codes = torch.from_numpy(np.random.default_rng(3).choice([0, 2, 3], (300, 2)).astype(np.int32))
+    other, numbers, labels = codes.clone(), torch.zeros(300, 0), torch.arange(300) % 2
+    other[7, 1] = 5 - codes[7, 1]
+    calls = [replayed(columns_of(some, numbers, labels, bytes(32)), monkeypatch, None)[0] for some in (codes, other)]
+    assert np.array_equal(calls[0][0], calls[1][0])  # of the first column, which is the same
+    assert not np.array_equal(calls[0][1], calls[1][1])
+
+
 def test_a_histogram_without_a_score_has_one_grade() -> None:
     assert not len(borders_of(torch.zeros(0, 1), 8.0, 16, 0))
     assert borders_of(torch.zeros(0, 3), 8.0, 16, 0).shape == (1, 3)  # a centre
