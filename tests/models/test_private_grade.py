@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -169,10 +170,10 @@ def test_that_a_row_had_a_value_of_its_own_shows_as_rarely_as_stated(monkeypatch
 
     These differ if either passes for a frequent one: of two columns here in a twentieth of all fits at most.
     """
-    fit, asked = PrivateFit(mu=0.3, delta=0.5), list[tuple[Any, ...]]()
+    fit, asked = PrivateFit(mu=0.3, delta=0.5), list[Callable[[NoisySums], Any]]()
 
     def spied(*args: Any) -> Any:
-        asked.append(args[:-1])
+        asked.append(partial(frequent_codes, *args[:-1]))
         return frequent_codes(*args)
 
     monkeypatch.setattr(private_grade, "frequent_codes", spied)
@@ -180,7 +181,7 @@ def test_that_a_row_had_a_value_of_its_own_shows_as_rarely_as_stated(monkeypatch
     fit_private(fit, columns_of(codes, torch.zeros(50, 0), torch.arange(50) % 2, bytes(32)), torch.arange(50))
     assert len(asked) == 2
     sums = [NoisySums(trial.to_bytes(32, "big")) for trial in range(3000)]
-    shown = [any(frequent_codes(*args, each)[0][[1, 5]].any() for args in asked) for each in sums]
+    shown = [any(cells_of(each)[0][[1, 5]].any() for cells_of in asked) for each in sums]
     assert 0.5 < np.mean(shown) / fit.approximation.tail < 1.0
 
 

@@ -161,7 +161,7 @@ def test_a_fit_whose_noise_drowns_the_labels_is_known_before_any_is_drawn(
     label = ColumnProfile(party=ACTIVE, name="y", role="label", distinct=classes, classes=counts, **about)
     held = dict.fromkeys(job.parties, rows)
     found = [*drowned_fits(job, held, [*features, label])]
-    assert [f"rows at most to {rows:,} of {columns} columns" in line for line in found] == [True] * warned
+    assert [f"rows to {rows:,} of {columns} columns" in line for line in found] == [True] * warned
     assert all(f"labels of {classes} classes" in line for line in found)
     assert not [*drowned_fits(validated(Job, raw(), ""), held, [*features, label])]
 

@@ -209,7 +209,7 @@ def drowned_fits(job: Job, rows: Mapping[str, int], columns: Sequence[ColumnProf
         if left < ENOUGH:
             yield (
                 f"parties.{name}.fit.epsilon: with noise at {fit.epsilon:.3g}, labels of {classes} classes drawn at "
-                f"{epsilon:g} are worth {left:,.0f} rows at most to {rows[name]:,} of {features} columns. Such a model "
+                f"{epsilon:g} are worth about {left:,.0f} rows to {rows[name]:,} of {features} columns. Such a model "
                 "ranks poorly: more rows, fewer columns or a larger epsilon are worth more"
             )
 
