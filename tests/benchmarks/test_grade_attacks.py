@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks import grade_attacks, grade_jobs, grade_limits, grade_together, graded_rows
+from benchmarks import grade_attacks, grade_jobs, grade_limits, grade_lowered, grade_together, graded_rows
 from benchmarks.utility.datasets import DataSet
 from cutlayer.attacks.feature import best_guess
 from cutlayer.models.bottom_fits.grade import GradeFit
@@ -130,3 +130,16 @@ def test_two_labels_tell_together_what_neither_does(
         assert line["chosen"]["added"] > line["refits"]["added"]
         assert not line["refits"]["refused_together"]
     assert " (refused) |" in capsys.readouterr().out
+
+
+def test_a_case_is_released_at_the_first_step_that_keeps_the_least_default() -> None:
+    about = {"data": "bank", "attribute": "a", "known": 512, "true": 0.0, "filled": "rate", "own": 0.6}
+
+    def cells(carried: list[float]) -> list[str]:
+        steps = zip(grade_lowered.STEPS, carried, strict=True)
+        line = about | {f"{step:g}": {"carried": share, "auc": 0.9} for step, share in steps}
+        return [*grade_lowered.of_lowered([line])][-1].strip("| ").split(" | ")
+
+    assert cells([0.95, 0.9, 0.8, 0.6, 0.45])[-1] == "2"
+    assert cells([0.95, 0.9, 0.47, 0.4, 0.3])[-1] == "4"
+    assert cells([0.91, 0.9, 0.8, 0.6, 0.45])[-1] == "8"

@@ -242,7 +242,7 @@ def test_an_audit_without_its_transcript(place, finished):
     truncated(finished / "transcript" / "bank" / "epoch-0000.safetensors")
     refused(place, "audit", finished, message="epoch-0000.safetensors is not a readable transcript", keeps=finished)
     shutil.rmtree(finished / "transcript")
-    refused(place, "audit", finished, message="truth.safetensors cannot be read", keeps=finished)
+    refused(place, "audit", finished, message="truth.safetensors: its labels cannot be read", keeps=finished)
 
 
 @pytest.mark.parametrize(

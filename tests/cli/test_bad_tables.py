@@ -123,7 +123,7 @@ COLUMNS = [
     ({f"{TELCO}.table": {"path": "telco.csv", "columns": ["id", "usage"]}}, "name every column in table.columns"),
     (
         {f"{TELCO}.table": {"path": "telco.csv", "columns": ["id", "id"]}},
-        "expected every column named once, got id more",
+        "expected every value once, got 'id' more",
     ),
     ({f"{TELCO}.table": "nope.csv"}, "nope.csv: no such file"),
     ({f"{TELCO}.table": "."}, "expected the path of a file or folder, got '.'"),

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from pyarrow import csv, parquet
 from cutlayer.accounting.release_log import ReleaseLog
 from cutlayer.channel.receipts import Receipt
 from cutlayer.channel.trail import verify
+from cutlayer.cli.forget import _show
 from cutlayer.config import Job, validated
 from cutlayer.data.carried import Carried
 from cutlayer.data.ids import row_digests
@@ -538,3 +540,12 @@ def test_a_mark_that_is_damaged_opens_nothing(tmp_path: Path) -> None:
 
     with pytest.raises(RunFolderError, match="the mark of a forgetting"):
         check_not_forgetting(tmp_path / "job")
+
+
+@pytest.mark.parametrize(
+    ("more", "said"), [((), "receipt: r.json, for the other parties"), (("done",), "receipt: r.json\n")]
+)
+def test_a_receipt_says_for_whom_it_is(more: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    deleting: Any = SimpleNamespace(left_out={}, others=())
+    _show([], deleting, [Path("r.json")], [], *more, as_json=False)
+    assert said in capsys.readouterr().out

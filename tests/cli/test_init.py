@@ -122,7 +122,7 @@ def test_enough_rows_protect_both_by_grades(place, folder, rows, epsilon, option
     assert job.bottom_of("telco")["kind"] == "grade"
     printed = " ".join(place.call("check", folder / "job.yaml").out.split())
     assert f"the labels of the training rows of bank, towards telco: epsilon {epsilon:g} per row" in printed
-    assert "has no bound, and by its labels bank chooses what grades are of" in printed
+    assert "through the model, without a bound; bank chooses by its labels what grades are of" in printed
     assert re.search(rf"labels drawn at {epsilon:g} are worth [\d,]+ rows to telco, which costs", printed)
 
 
@@ -512,6 +512,24 @@ def test_a_number_of_a_branch_refers_to_no_customers(place, folder):
     assert "ids: owner_id of bank.csv refers to client of telco.csv" in place.call("init", folder, "--yes").out
 
 
+def test_ids_with_and_without_zeros_some_of_which_repeat_are_one_column(place, folder):
+    """As a table of customers has them; `Kunden-Nr` is called an id as `kunden_nr` is. Constants are no features."""
+    customers = {"kunden_nr": [*range(1, 301)], "usage": [n % 7 for n in range(300)], "country": ["DE"] * 300}
+    csv.write_csv(pa.table(customers), folder / "telco.csv")
+    numbers = [*range(1, 301), 1, 2]
+    loans = {"Kunden-Nr": [f"{n:06d}" for n in numbers], "age": numbers, "default": [n % 3 == 0 for n in numbers]}
+    csv.write_csv(pa.table(loans), folder / "bank.csv")
+    out = place.call("init", folder, "--yes").out
+    assert "ids: Kunden-Nr of bank.csv, kunden_nr of telco.csv" in out
+    assert "ids: compared as whole numbers, since no row has the same one as it is written" in out
+    assert "left out of telco.csv: country (every value is the same)" in out
+    csv.write_csv(pa.table({**customers, "kunden_nr": [n % 9 for n in range(300)]}), folder / "telco.csv")
+    csv.write_csv(pa.table({**loans, "Kunden-Nr": [f"{n % 9:06d}" for n in numbers]}), folder / "bank.csv")
+    (folder / "job.yaml").unlink()
+    error = place.call("init", folder, "--yes").error
+    assert "got Kunden-Nr with 9 values in 302 rows of bank.csv, kunden_nr with 9 values in 300 rows" in error
+
+
 def test_few_small_numbers_refer_to_a_table_by_name_alone(place, folder):
     """Years of education are half of the ids of any short list; a branch refers to the list of branches."""
     (folder / "telco.csv").unlink()
@@ -681,8 +699,8 @@ def test_a_release_has_the_columns_of_the_encoded_table(place, folder):
 def test_more_columns_than_a_release_are_rotated(place, folder):
     telco = folder / "telco.csv"
     head, *rows = telco.read_text().splitlines()
-    names, values = (",".join(f"{text}{n}" for n in range(MAX_SKETCH)) for text in ("x", ""))
-    telco.write_text("\n".join([f"{head},{names}", *(f"{row},{values}" for row in rows)]))
+    names, *values = (",".join(f"{text}{n}" for n in range(MAX_SKETCH)) for text in ("x", "", "1"))
+    telco.write_text("\n".join([f"{head},{names}", *(f"{row},{values[at % 2]}" for at, row in enumerate(rows))]))
     assert place.call("init", folder, "--yes").code == 0
     job = load_job(folder / "job.yaml")
     assert job.bottom_of("telco")["width"] == MAX_SKETCH

@@ -31,6 +31,13 @@ def test_an_intact_trail(place):
     assert start["sent"][0] == {"to": "bank", "kind": "embedding", "messages": 5, "bytes": 160}
 
 
+def test_what_a_start_promises_is_written_out_where_it_changes(place):
+    for _ in range(2):
+        write(place.folder / "telco.key.trail")
+    result = place.call("trail", "show", "telco.key.trail")
+    assert (result.out.count("  guarantee: "), result.out.count("  guarantees and limits: as above")) == (1, 1)
+
+
 @pytest.mark.parametrize("verb", ["show", "verify"])
 def test_a_trail_that_was_changed(place, verb):
     TAMPERINGS["a removed line"](write(place.folder / "telco.key.trail"))

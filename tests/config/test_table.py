@@ -45,7 +45,7 @@ def test_an_empty_list_of_features_is_none():
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
-        ({"path": "t", "columns": ["a", "b1..b2", "b2"]}, "table.columns: expected every column named once, got b2"),
+        ({"path": "t", "columns": ["a", "b1..b2", "b2"]}, "table.columns: expected every value once, got 'b2'"),
         ({"path": "t", "delimiter": ""}, r"table.delimiter: expected at least 1 character\(s\), got ''"),
         ({}, "table.path: missing"),
         (5, "table: expected keys and values, got 5"),

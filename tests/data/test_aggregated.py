@@ -258,7 +258,7 @@ def test_an_id_that_is_a_part_of_by_repeats_and_is_refused() -> None:
         ({"time": "t", "as_of": "t"}, "two columns for time and as_of"),
         ({"columns": {"a": "median"}}, "median"),
         ({"columns": {}}, "columns"),
-        ({"columns": {"a": ["sum", "sum"]}}, "each name once"),
+        ({"columns": {"a": ["sum", "sum"]}}, "every value once"),
         ({"columns": {"id": "last"}, "time": "t"}, "count alone of 'id'"),
         ({"by": ["id", "a_sum"]}, "differ from the results"),
         ({"time": "t", "as_of": "x", "window": "0d"}, "above 0"),

@@ -128,7 +128,7 @@ def test_an_encoding_is_public_if_every_named_column_is_stated(settings: dict[st
         ({"ranges": {"age": [0, float("inf")]}}, "finite"),
         ({"ranges": {"age": [-1.7e308, 1.7e308]}}, "finite"),
         ({"ranges": {"age": [1]}}, "ranges.age"),
-        ({"vocabulary": {"plan": []}}, "a value or more"),
+        ({"vocabulary": {"plan": []}}, "a list of 1 or more"),
         ({"vocabulary": {"plan": ["a", "a"]}}, "once"),
         ({"vocabulary": {"plan": [1, "1"]}}, "once"),
         ({"vocabulary": {"plan": ["a", "b"]}, "categories": {"max_codes": 3}}, "max_codes"),

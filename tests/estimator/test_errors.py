@@ -233,3 +233,9 @@ def test_refusals_of_grades_are_in_arguments(change, message):
     model = VerticalClassifier(active="bank", attacks=[], **{**graded, **change})
     with pytest.raises(CutlayerError, match=message):
         model.fit(X, Y)
+
+
+@pytest.mark.parametrize("active", [{"bank": X["bank"]}, ["bank"], 3])
+def test_the_active_party_is_a_name(active):
+    with pytest.raises(CutlayerError, match="expected `active` as the name of the party that holds the labels, got"):
+        VerticalClassifier(active).fit(X, Y)

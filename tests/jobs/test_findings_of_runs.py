@@ -62,7 +62,7 @@ def test_what_check_warns_of_columns_is_in_the_report(tmp_path, capsys, monkeypa
     assert found["CL119"] == ("telco", "telco.y2: it is the label under another name")
     assert found["CL120"][0] == "telco"
     assert found["CL120"][1].startswith("telco.visits: 28 different numbers, but another word makes it text, and so 29")
-    assert found["CL121"] == ("bank", "bank.empty: it holds no value; exclude it")
+    assert found["CL121"] == ("bank", "bank.empty: it holds no value")
     page = (place.run_folder / "report.html").read_text()
     for code, (_, detail) in found.items():
         assert code in called.out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 from cutlayer.accounting import Account, RandomizedGrade, ReleasePlan
@@ -24,16 +26,20 @@ from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.kernels.noise.score_bands import bands_for, channel
 from cutlayer.kernels.rows.grade_columns import grades_of_columns
+from cutlayer.models.bottom_fits import grade
 from cutlayer.parties import grading
-from cutlayer.parties.carried_limits import default_limit, exceeded
+from cutlayer.parties.carried_limits import Exceeded, default_limit, exceeded
 from cutlayer.parties.grade_memory import GradeMemory, Rows
 from cutlayer.parties.session.evidence import stated_evidence
+from cutlayer.parties.session.state import PartyState
 from cutlayer.protections.grade_dp import GradeDP, GradeDPConfig
 from cutlayer.report.carried import carried_section
+from cutlayer.serving import predicted_grades
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.run_ledger import REFUSAL, ledger_after, ledger_of
-from tests.parties.interruptions import crashes_at_rename
+from tests.parties import test_predicted_grades
+from tests.parties.interruptions import Crash, crashes_at_rename
 from tests.parties.runs import ACTIVE, KEY, run
 from tests.parties.test_carried_together import found_in, share
 from tests.parties.test_grades import TELCO, kept, raw
@@ -51,7 +57,7 @@ GIVEN = {
 
 
 def made(limits: Any = None, **options: Any) -> Job:
-    fit = {key: options.pop(key) for key in ("least_epsilon",) if key in options}
+    fit = options.pop("fit", {}) | {key: options.pop(key) for key in ("least_epsilon",) if key in options}
     return validated(Job, raw({"limits": limits or {}, **fit}, **options), "")
 
 
@@ -64,6 +70,11 @@ def before_the_draw(world: World, folder: Path) -> np.ndarray:
     ids = PartyTable(TELCO, GIVEN[TELCO], "id").graded(kept(folder, "released")["ids"].numpy())
     found, _ = memory_of(world).others("", Rows(ids))
     return found[-1].grades
+
+
+def predicted(job: Job, folder: Path, table: pa.Table = GIVEN[TELCO]) -> np.ndarray:
+    """Drawn grades that the partner sends for all rows, by their order here."""
+    return test_predicted_grades.predicted(job, folder, np.arange(ROWS), table)
 
 
 def memory_of(world: World) -> GradeMemory:
@@ -90,7 +101,7 @@ def test_labels_that_are_an_attribute_get_two_grades_at_an_epsilon_of_2(tmp_path
     assert epsilon == 2.0
 
 
-@pytest.mark.parametrize("limit", [0.9, 0.7, 0.55])
+@pytest.mark.parametrize("limit", [0.93, 0.7, 0.55])
 def test_the_first_step_that_keeps_a_stated_limit_is_taken(tmp_path: Path, limit: float) -> None:
     """Against jobs that state each epsilon themselves, and allow all."""
     carried = {}
@@ -133,7 +144,7 @@ def test_below_the_least_epsilon_grades_are_refused_as_before(tmp_path: Path, le
 
 def test_a_run_that_is_begun_again_draws_no_row_at_another_epsilon(tmp_path: Path) -> None:
     world, job = World(tmp_path), made({"a": 0.7})
-    folders, died = [], 0
+    folders, died = list[Path](), 0
     for nth in (12, 18, 22, 24, 26, 28, 30, 32, 36, 1000, 1000):
         out = f"{nth} {len(folders)}"
         died += crashes_at_rename(nth, partial(world.run, job, GIVEN, out=out), after=nth % 4 == 0)
@@ -170,7 +181,7 @@ def test_what_was_released_at_an_epsilon_is_released_at_it_again(
     """Whatever the limits find by then, as other releases came or went: another epsilon would be a second draw."""
     world, job = World(tmp_path), made({"a": 0.7})
     first = world.run(job, GIVEN)
-    epsilon = found_in(first).epsilon
+    epsilon = found_in(first).epsilon or 8.0
     if again == "higher":
         monkeypatch.setattr(grading, "exceeded", lambda *_: None)
         second = world.run(job, GIVEN)
@@ -185,21 +196,128 @@ def test_what_was_released_at_an_epsilon_is_released_at_it_again(
     assert world.total(TELCO) == (epsilon if again == "higher" else 2 * epsilon)  # a refusal counts as a release
 
 
+def costing(limits: Any, budget: float, seed: int, label: str = "label") -> Job:
+    job = raw({"limits": limits}, seed=seed)
+    job["parties"][ACTIVE] |= {"features": {"include": ["own"]}, "label": label}
+    job["parties"][TELCO]["privacy"]["budget"] = {"epsilon": budget, "over": "all_runs"}
+    return validated(Job, job, "")
+
+
 def test_a_release_that_a_budget_refuses_is_not_noted(tmp_path: Path) -> None:
-    """The budget is of what is drawn: four jobs at 2, where at 8 a second one would exceed it."""
-    world = World(tmp_path)
-
-    def costing(seed: int) -> Job:
-        budget = {"budget": {"epsilon": 9.0, "over": "all_runs"}}
-        job = made(seed=seed)
-        return job.with_parties({TELCO: {"privacy": {**job.parties[TELCO].privacy, **budget}}})
-
-    for seed in range(4):
-        world.run(costing(seed), GIVEN)
-    assert world.total(TELCO) == 8.0
+    """The budget is of what was drawn: 10 pays for a job at 2 and one at 8, and for no third."""
+    world, limits = World(tmp_path), [{"a": 0.5, "other": 1.0}, {"other": 1.0}, {"other": 1.0}]
+    jobs = [costing(limit, 10.0, seed) for seed, limit in enumerate(limits)]
+    for job, total in zip(jobs, (2.0, 10.0), strict=False):
+        world.run(job, GIVEN)
+        assert world.total(TELCO) == total
     with pytest.raises(BudgetExceeded):
-        world.run(costing(4), GIVEN)
-    assert not memory_of(world).epsilons(costing(4).digest())
+        world.run(jobs[2], GIVEN)
+    assert not memory_of(world).epsilons(jobs[2].digest())
+
+
+@pytest.mark.filterwarnings("ignore:labels of the same rows were drawn before")
+@pytest.mark.parametrize("label", ["label", "chance"])
+def test_a_budget_that_pays_for_low_steps_alone_says_nothing_of_the_rows(tmp_path: Path, label: str) -> None:
+    """It does not count what it refuses: by labels of a choice, one after another, all rows could be asked about."""
+    world, limits = World(tmp_path), {"a": 0.55, "other": 1.0}
+    chance = pa.array(np.random.default_rng(5).integers(2, size=ROWS))
+    given = {TELCO: GIVEN[TELCO], ACTIVE: GIVEN[ACTIVE].append_column("chance", chance)}
+    world.run(costing(limits, 10.0, 0), given)
+    spent = world.total(TELCO)
+    assert spent is not None
+    assert 2.0 < spent + 0.5 < 8.0
+    with pytest.raises(BudgetExceeded):
+        world.run(costing(limits, spent + 7.9, 1, label), given, out="refused")
+    assert not (tmp_path / "refused" / "checkpoint" / TELCO / "carried.json").exists()
+    assert world.total(TELCO) == spent
+
+
+def test_draws_of_the_same_labels_in_several_jobs_do_not_add_up(tmp_path: Path) -> None:
+    """The attack: of a value at 2 each job tells an AUC of .87, and five of them one of .99."""
+    world = World(tmp_path)
+    world.run(made(seed=0), GIVEN)
+    with pytest.raises(ConfigError, match=r"nor are they within all limits at 6, 4, 3, 2"):
+        world.run(made(seed=1), GIVEN, out="refused")
+    assert len(memory_of(world).epsilons(made(seed=0).digest())) == 1
+    read = []
+    for seed in (2, 3, 4, 5):  # by a party that allows all
+        folder = world.run(made({"other": 1.0}, epsilon=2.0, seed=seed), GIVEN)
+        ids = PartyTable(TELCO, GIVEN[TELCO], "id")
+        rows = {bytes(each): at for at, each in enumerate(ids.graded(ids.digests))}
+        at = [rows[bytes(each)] for each in ids.graded(kept(folder, "released")["ids"].numpy())]
+        grades = released(folder).numpy()
+        read.append(grades if roc_auc_score(A[at], grades) > 0.5 else 1 - grades)
+        read[-1] = read[-1][np.argsort(at)]
+    assert roc_auc_score(A, read[0]) < 0.9 < 0.97 < roc_auc_score(A, np.sum(read, axis=0))
+
+
+def test_a_run_that_is_lost_once_it_was_counted_is_drawn_as_it_was_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is counted once: were its choice not noted before, it could then draw at another epsilon."""
+    world, job, charge = World(tmp_path), made({"a": 0.7}), PartyState.charge
+
+    def charged(state: PartyState) -> None:
+        charge(state)
+        if state.chain.party == TELCO:
+            raise Crash
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PartyState, "charge", charged)
+        with pytest.raises(Crash):
+            world.run(job, GIVEN, out="run")
+    epsilon = world.total(TELCO)
+    assert epsilon is not None
+    assert epsilon < 8.0
+    monkeypatch.setattr(grading, "exceeded", lambda *_: None)
+    folder = world.run(job, GIVEN, out="run", resume=True)
+    assert (found_in(folder).epsilon, world.total(TELCO)) == (epsilon, epsilon)
+    assert len(world.lines(TELCO)) == 1
+
+
+def test_predictions_repeat_the_draws_at_the_epsilon_of_the_training(tmp_path: Path) -> None:
+    world, job = World(tmp_path), made()
+    folder = world.run(job, GIVEN)
+    ids = PartyTable(TELCO, GIVEN[TELCO], "id").digests
+    order = {digest.tobytes(): row for row, digest in enumerate(ids)}
+    again = predicted(job, folder)
+    trained = np.zeros(ROWS)
+    trained[[order[digest.tobytes()] for digest in sorted(ids, key=bytes)]] = released(folder).numpy()
+    assert {*memory_of(world).epsilons(job.digest()).values()} == {2.0}
+    assert world.total(TELCO) == 2.0
+    assert again.tolist() == trained.tolist()
+
+
+def test_other_values_are_drawn_noted_and_paid_for_at_the_epsilon_of_the_training(tmp_path: Path) -> None:
+    """Of a budget of 9 two draws of a row at 2, where at 8 the second would exceed it."""
+    world, job = World(tmp_path), made()
+    job = job.with_parties({TELCO: {"privacy": {**job.parties[TELCO].privacy, "budget": {"epsilon": 9.0}}}})
+    folder = world.run(job, GIVEN)
+    others = GIVEN[TELCO].set_column(1, "a", pa.array((1 - A).astype(str)))
+    drawn = predicted(job, folder, others)
+    first = predicted(job, folder)
+    assert 0.6 < (drawn != first).mean() < 0.9  # both draws are of the row's own grade in .88 of .88 of the rows
+    assert {*memory_of(world).epsilons(job.digest()).values()} == {2.0}
+    assert world.total(TELCO) == 4.0
+
+
+@pytest.mark.parametrize(
+    ("limits", "is_kept", "by_default"), [({}, True, True), ({"a": 0.5}, True, False), ({"a": 0.5}, False, True)]
+)
+def test_predictions_are_within_the_default_limit_of_their_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: Any, is_kept: bool, by_default: bool
+) -> None:
+    """New rows may not carry more than those of the training; where its reason is lost, the stricter limit holds."""
+    world, job, seen = World(tmp_path), made(limits), list[Carried]()
+    folder = world.run(job, GIVEN)
+    if not is_kept:
+        (folder / "checkpoint" / TELCO / "carried.json").unlink()
+    monkeypatch.setattr(predicted_grades, "check_limits", lambda found, *_: seen.append(found))
+    table = GIVEN[TELCO].set_column(0, "id", pa.array(np.arange(ROWS) + ROWS))
+    predicted(job, folder, table)
+    (found,) = seen
+    assert found.lowered is not None
+    assert (found.epsilon, found.lowered.epsilon, found.lowered.by_default) == (2.0, 8.0, by_default)
 
 
 def test_a_run_that_goes_on_has_the_epsilon_of_its_release(tmp_path: Path) -> None:
@@ -288,7 +406,7 @@ def test_reports_and_canaries_are_of_the_epsilon_that_was_drawn(tmp_path: Path) 
     section = carried_section({TELCO: found_in(folder.path)})
     assert section is not None
     (answer,) = section.answers
-    assert f"{TELCO} took that epsilon in place of 8, so that a = 0, of which 9" in answer.text
+    assert f"{TELCO} took that epsilon in place of 8, at which 9" in answer.text
 
 
 def test_the_ledger_names_what_the_choice_says() -> None:
@@ -300,6 +418,27 @@ def test_the_ledger_names_what_the_choice_says() -> None:
     assert "drawn at epsilon 6 or 4: which it is tells 2.0 bits" in said(least_epsilon=4.0)
     assert "drawn at" not in said(least_epsilon=None)
     assert "drawn at" not in said(epsilon=2.0)
+    assert "drawn at" not in said(limits={"other": 1.0}, fit={"least_z": 3.0})
+
+
+def test_steps_with_the_same_borders_have_draws_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By one name, the second draw of a row would not be counted; a party that lost its memory makes one."""
+    monkeypatch.setattr(grade, "borders_of", lambda *_, **__: torch.zeros(1, dtype=torch.float64))
+    world, job, names = World(tmp_path), made({"a": 0.5}), []
+    for step in (6.0, 6.0, 4.0):
+
+        def over(found: Carried, _: Any, step: float = step) -> Exceeded | None:
+            every = found.attributes
+            return Exceeded(every[0], 1.0, 0.5, every) if (found.epsilon or 0.0) > step else None
+
+        monkeypatch.setattr(grading, "exceeded", over)
+        world.run(job, GIVEN)
+        ((name, epsilon),) = memory_of(world).epsilons(job.digest()).items()
+        assert epsilon == step
+        names.append(name)
+        shutil.rmtree(memory_of(world).folder)
+    assert names[0] == names[1] != names[2]
+    assert world.total(TELCO) == 10.0
 
 
 def test_a_budget_is_counted_by_the_epsilon_that_is_drawn_at() -> None:
@@ -325,6 +464,18 @@ def test_columns_without_a_limit_have_the_least_default_once_one_looked_like_lab
     lowered = Lowered(epsilon=8.0, by_default=by_default)
     found = Carried(grades=grades, epsilon=epsilon, bits=1.0, attributes=(attribute,), lowered=lowered)
     assert (exceeded(found, {"health": 0.05}) is not None) == is_over
+
+
+def test_a_stated_limit_hides_no_column_without_one_that_looked_like_labels() -> None:
+    """Both exceed theirs; the one with a stated limit is the first."""
+    stated, other = (
+        CarriedAttribute(column=c, attribute=c, rows=0.3, bits=0.1, share=0.95) for c in ("city", "region")
+    )
+    found = Carried(grades=16, epsilon=8.0, bits=1.0, attributes=(stated, other))
+    for limits, expected in (({"city": 0.9}, True), ({"city": 0.9, "region": 0.9}, False), ({}, True)):
+        over = exceeded(found, limits)
+        assert over is not None
+        assert (over.attribute.column, over.by_default) == ("city", expected)
 
 
 def test_no_draw_at_the_least_epsilon_exceeds_the_default_limit() -> None:

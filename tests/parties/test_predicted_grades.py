@@ -164,7 +164,7 @@ def test_a_prediction_alone_is_within_limits(tmp_path: Path) -> None:
     for count in (1000, 1):
         with pytest.raises(
             ConfigError,
-            match=r"0\.1 of an attribute of a at most.*predict without \w+, or train again.*nothing was sent",
+            match=r"0\.1 of an attribute of a at most.*predict without \w+,.* or train again.*nothing was sent",
         ):
             predicted(job, run, LATER[:count], copied)
     with pytest.raises(ConfigError, match=r"0\.1 of an attribute of a at most"), served(job, run, copied):

@@ -26,7 +26,7 @@ MALICIOUS = "also against a malicious partner"
 STEERED = (
     "a malicious partner steers that model by the gradients that it sends, and what the model learns is not covered"
 )
-CHOSEN = "a malicious partner has a part in which rows that was fitted on, and what it reveals of a row is not covered"
+CHOSEN = "a malicious partner has a part in which rows were fitted to, and what the fit reveals of a row is not covered"
 RUN_END = (
     "no message but the end of the run depends on labels: early stopping ends it by them, and a release with a very "
     "long row can make it fail for one label of that row and not for another; where all passive parties release once, "
@@ -158,7 +158,9 @@ def _grade(event: RandomizedGrade) -> str:
     fit = event.fit
     fitted = ""
     if fit is not None:
-        known = "given types of columns, which have more values than max_codes, and that no value ends the run"
+        known = (
+            "given the types of columns, which of them have more values than max_codes, and that no value ends the run"
+        )
         fitted = f", and epsilon {fit.epsilon:.4g} at delta {fit.delta:g} of the model (mu {fit.mu:.4g}), {known}"
     return (
         f"differential privacy of eps {event.eps * event.draws:g} of a row's grade{fitted} (neighbours differ in one "

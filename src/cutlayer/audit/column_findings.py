@@ -30,7 +30,7 @@ def noted(notes: Mapping[str, Sequence[ColumnNote]], *kinds: OddKind) -> Iterato
     for party, odd in notes.items():
         chosen = [note for note in odd if note.kind in kinds]
         for note in chosen[:MAX_NAMED]:
-            yield Occurrence(party, f"{party}.{note.column}: {note.text}")
+            yield Occurrence(party, f"{party}.{note.column}: {note.text.removesuffix('; exclude it')}")
         if more := chosen[MAX_NAMED:]:
             names = ", ".join(note.column for note in more[:MAX_NAMED])
             others = f" and {len(more) - MAX_NAMED:,} others" if len(more) > MAX_NAMED else ""

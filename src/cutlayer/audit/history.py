@@ -242,7 +242,6 @@ def own_columns(run: Run) -> dict[str, OwnColumns]:
     if run.task.target == "survival":  # the order of times of which some are censored is no leak that is defined here
         return {}
     classes = {"binary": 2, "regression": 0}.get(run.task.kind, len(run.task.classes))
-    seed = run.job.train.seed
     trees = run.job.parties[run.job.active].audit.depth == "full"
     together = partners(run.job)
     attackers = [*(Attacker(party=party) for party in run.job.passives), *([together] if together else [])]
@@ -255,7 +254,7 @@ def own_columns(run: Run) -> dict[str, OwnColumns]:
             run.training,
             run.actual,
             classes,
-            seed,
+            run.job.train.seed,
             trees=trees,
             ids=run.held.shared(parties),
         )

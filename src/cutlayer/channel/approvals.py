@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, ClassVar, Generic, Literal, Self, TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import Field, StrictInt, TypeAdapter, ValidationError
 
 from cutlayer.channel.kinds import Kind
 from cutlayer.channel.message import Message
@@ -30,6 +30,7 @@ from cutlayer.storage.durable import make_folder, write_whole
 from cutlayer.storage.json_values import parse_json
 
 _SEEN = "numbers.json"
+_NUMBERS = TypeAdapter(dict[str, StrictInt])
 MAX_BYTES = 1 << 16
 MAX_NUMBER = 2**53
 RECHECKED_AFTER = 60.0
@@ -125,7 +126,8 @@ class Signed(FrozenModel, Generic[S]):
                 raise ValueError(f"more than {MAX_BYTES:,} bytes")
             return cls.model_validate(parse_json(content))
         except (OSError, ValueError) as failure:
-            got = "other content" if isinstance(failure, ValidationError) else failure
+            got = failure.strerror if isinstance(failure, OSError) else failure
+            got = "other content" if isinstance(failure, ValidationError) else got
             raise NotApproved.expected(f"a signed record in {path}", got, "ask for the file again") from None
 
     def check(self, job: str, identities: Mapping[str, str], security: Security, where: str) -> None:
@@ -287,14 +289,12 @@ class Approvals:
     def _numbers(self) -> dict[str, int]:
         path = self.folder / _SEEN
         try:
-            numbers = parse_json(path.read_bytes())
+            return _NUMBERS.validate_json(path.read_bytes())
         except FileNotFoundError:
             return {}
         except (OSError, ValueError):
-            numbers = None
-        if not isinstance(numbers, dict) or not all(type(number) is int for number in numbers.values()):
-            raise NotApproved(f"{path} is damaged; restore it, or remove {self.folder} and have all parties sign again")
-        return numbers
+            remedy = f"restore it, or remove {self.folder} and have all parties sign again"
+            raise NotApproved(f"{path} is damaged; {remedy}") from None
 
 
 def _stamp(path: Path) -> object:

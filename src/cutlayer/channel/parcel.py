@@ -192,8 +192,7 @@ class Parcel:
             raise TrustError.expected(f"{self.path}: messages of a party of the job", f"messages of {sender}")
         loaded = security.credentials.current()
         signed = _SIGNED + self.digest + seal.chain
-        identity = security.identities[sender]
-        check_signature(seal.chain, seal.signature, signed, loaded, identity, str(self.path))
+        check_signature(seal.chain, seal.signature, signed, loaded, security.identities[sender], str(self.path))
 
     def messages(self) -> Iterator[Message]:
         """The messages, one at a time in memory.

@@ -117,8 +117,8 @@ def _lines(result: Forecast, outside: Sequence[Reach]) -> Iterator[tuple[str, st
             yield title, escape(classes)
     seconds = f"{result.seconds_per_epoch:,.{0 if result.seconds_per_epoch >= 10 else 2}f} s an epoch"
     if result.fits_top:
-        once = seconds.removesuffix(" an epoch")
-        yield "time", f"about {once} for the model, which is fitted at once; audit and references take more"
+        once = f"{result.seconds_per_epoch:,.{0 if result.seconds_per_epoch >= 10 else 1}f}"
+        yield "time", f"about {once} s for the model, which is fitted at once; audit and references take more"
     else:
         yield "time", f"{seconds}, by three steps timed on {times(result.threads, 'thread')}"
     yield "trains on", f"{', '.join(dict.fromkeys(result.devices.values()))}, {result.precision}"
@@ -188,14 +188,15 @@ def _parties(result: Forecast) -> Table:
 def _columns(result: Forecast) -> Table:
     """Types of the columns; of a wide table those of the first columns, and of those with a warning."""
     table = _table({"party": 16, "column": 28, "type": 14, "taken for": 14}, ("values", "missing"))
-    seen = Counter[str]()
+    seen, left_out = Counter[str](), Counter[str]()
     for column in result.columns:
         seen[column.party] += 1
         if seen[column.party] <= MAX_COLUMNS or column.notes or column.role == "label":
             kind = "label" if column.role == "label" else column.kind
             distinct = "-" if column.distinct is None else f"{column.distinct:,}"
             table.add_row(column.party, escape(plain(column.name)), column.type, kind, distinct, f"{column.missing:,}")
-    for party, count in seen.items():
-        if count > MAX_COLUMNS:
-            table.add_row(party, f"{count:,} in all: --json", "", "", "", "")
+        else:
+            left_out[column.party] += 1
+    for party, count in left_out.items():
+        table.add_row(party, f"and {count:,} more: --json", "", "", "", "")
     return table

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from contextlib import nullcontext
 from difflib import get_close_matches
 from pathlib import Path
@@ -100,9 +101,11 @@ def exchange(
                 raise typer.Exit(WAITING) from None
     if stopped and round_ is not None:
         lines.append(f"{name}: nothing is predicted; cutlayer audit {document['run']} --fail-above sets another limit")
+    lines = [*brought(steps.written), *lines]
     lines = [*(f"deleted of {old}: what others sent, older than {setup.job.keep}" for old in expired), *lines]
     whole = {"state": "failed" if stopped else "done", "party": name, "done": done, "expired": expired, **document}
-    answer(json, {**whole, "written": [], "waiting_for": None, "next": "decide" if stopped else None}, *lines)
+    whole |= {"written": [*map(str, steps.written)], "waiting_for": None, "next": "decide" if stopped else None}
+    answer(json, whole, *lines)
     if stopped:
         raise typer.Exit(GATE_FAILED)
     exit_if_drifted([DriftOf(**row) for row in document.get("drift", ())], max_drift, "the round has ended")
@@ -137,9 +140,14 @@ def _misplaced(path: Path) -> Path | None:
     return path.parent / near[0] if near else None
 
 
+def brought(written: Iterable[Path]) -> list[str]:
+    """A line for each file that is to be brought to another party."""
+    return [f"written, to be brought to the folder of its receiver: {path}" for path in written]
+
+
 def say_waiting(waiting: Waiting, *, as_json: bool, **more: Any) -> None:
     """Print the files to bring to each receiver, and those to wait for."""
-    lines = [f"written, to be brought to the folder of its receiver: {path}" for path in waiting.written]
+    lines = brought(waiting.written)
     lines.append(f"waiting for {waiting.path}, of {waiting.sender}; run the same command when it is there")
     if (other := _misplaced(waiting.path)) is not None:
         lines.append(f"{plain(str(other))} looks like it: if so, move it to {waiting.path}")

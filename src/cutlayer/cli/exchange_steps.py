@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from cutlayer.errors import ConfigError
 from cutlayer.jobs.approval import approvals_of, required
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.courier import asked_by_file, check_by_courier
-from cutlayer.jobs.exchange import RoundRecord, close_without, result_of
+from cutlayer.jobs.exchange import Exchange, RoundRecord, close_without, result_of
 from cutlayer.jobs.expiry import delete_expired
 from cutlayer.jobs.forget import GONE
 from cutlayer.jobs.links import LinkOptions, address_of, contract_of, notes_trail
@@ -37,7 +37,7 @@ from cutlayer.storage.durable import make_folder, write_whole
 from cutlayer.training.finetuning import checked_absent
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
-from cutlayer.training.latest import checked_name, latest, run_of, set_latest, version_of
+from cutlayer.training.latest import checked_name, latest, rounds_of, run_of, set_latest, version_of
 from cutlayer.training.process import run_threads
 from cutlayer.training.tables import open_table
 
@@ -58,6 +58,7 @@ class Steps:
         wait: Seconds to wait for each file.
         courier: Carries the files by TLS or a store; `None` for a folder that all parties see.
         max_drift: Maximum drift of rows to predict, against the training; `None` for no limit.
+        written: Files that the steps wrote before they ended, to be brought to the other parties.
     """
 
     setup: Organisation
@@ -68,13 +69,14 @@ class Steps:
     wait: float
     courier: Courier | None = None
     max_drift: float | None = None
+    written: list[Path] = field(default_factory=list)
 
     def expired(self) -> list[str]:
         """Delete what the job does not keep any longer; returns the names of its rounds."""
         links = self.setup.links
         trail = None if links.trail is None else notes_trail(self.setup.job, self.name, links.trail, links.security)
         with nullcontext() if trail is None else closing(trail):
-            return delete_expired(self.setup.job, self.name, self._rounds, self.folder, trail)
+            return delete_expired(self.setup.job, self.name, rounds_of(self.base), self.folder, trail)
 
     def trained(self, version: str | None, done: list[str], *, asked: bool) -> Result:
         """The training of a version, unless it has ended.
@@ -93,7 +95,7 @@ class Steps:
         if asked:
             self._finish(f"train-{version_of(self.base, run)}")
         again = "" if done else ", before"
-        lines = [f"{self.name}: the training of {run.name} has ended{again}: {run}"]
+        lines = [f"{self.name}: the training of {run.name} has ended{again}; its report is {run}/report.html"]
         failed = has_failed(RunFolder(run))
         if failed:
             lines.append(f"{self.name}: a gate of {run.name} failed, or a guarantee that was tested: {run}/report.html")
@@ -147,6 +149,11 @@ class Steps:
         self._finish(place)
         return {**trained, "round": round_, **result}, lines
 
+    def _end(self, files: Exchange, result: dict[str, Any]) -> None:
+        files.end(result)
+        if self.courier is None:
+            self.written.extend(files.written)
+
     def _finish(self, place: str) -> None:
         """Say to the other parties that a round has ended here, or hear it from them."""
         if self.courier is not None:
@@ -172,12 +179,8 @@ class Steps:
             return result is not None
         return RunFolder(run).ended or (run / "audit.json").exists()
 
-    @property
-    def _rounds(self) -> Path:
-        return self.base.with_name(f"{self.base.name}.rounds")
-
     def _private(self, place: str) -> Path:
-        return self._rounds / place
+        return rounds_of(self.base) / place
 
     def _round(self, place: str, table: Any, purpose: Purpose, peers: Sequence[str], run: Path | None = None) -> Round:
         job, limits, private = self.setup.job, self.setup.private.limits, self._private(place)
@@ -200,7 +203,7 @@ class Steps:
                     run_party(job, name, run, self._options(run), Progress(), links)
             else:
                 round_.follow(files, self._release(round_, run, links))
-            files.end({"run": run.name})
+            self._end(files, {"run": run.name})
 
     def _options(self, run: Path) -> Options:
         return Options(self.keys, resume=(run / "job.yaml").exists())
@@ -259,7 +262,7 @@ class Steps:
             _begin(private, named)
             releases = tuple(round_.release_of(peer) for peer in peers)
             result, lines = predict(replace(links, rows=round_.rows, releases=releases))
-            files.end(result)
+            self._end(files, result)
         return result, lines
 
     def _follow(self, side: PredictionSide, run: RunFolder, place: str, key: Path | None) -> Result:
@@ -288,7 +291,7 @@ class Steps:
             found = round_.follow(files, write)
             drift = json.loads(drifted.read_text())
             result = {"rows": found.common, "warnings": list(side.table.arrivals), "drift": drift}
-            files.end(result)
+            self._end(files, result)
         lines = drift_lines([DriftOf(**row) for row in drift])
         return result, [f"{name}: released {found.common or 0:,} rows to {job.active}", *lines]
 

@@ -251,8 +251,8 @@ def _page(job: FirstJob, shared: dict[str, Any]) -> str:
     owner, one = job.owner.party, next(iter(job.elsewhere))
     return f"""# For the partners of {owner}: {", ".join(job.elsewhere)}
 
-You were sent `{SHARED}` and this page. Nothing of you crosses before you start your part. Write your name of `{SHARED}`
-in place of `{one}`.
+You were sent `{SHARED}` and this page. Nothing of yours leaves before you start your part. If `{SHARED}` has another
+name for you, write it in place of `{one}`.
 
 1. Put `{SHARED}` into a folder with your table: a CSV, Parquet or Excel file, one row per id. Write ids as {owner}
    does; ask how.

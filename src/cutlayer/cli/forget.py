@@ -239,6 +239,7 @@ def _show(
     lines += [f"{rows:,} rows of {name} are left out from now on" for name, rows in deleting.left_out.items()]
     lines += [f"not deleted: {other}" for other in deleting.others]
     lines += [f"cannot be undone: {remains}" for remains in REMAINS]
-    lines += [f"receipt: {path}" for path in written]
+    bring = "" if more else ", for the other parties, which read it with --accept"
+    lines += [f"receipt: {path}{bring}" for path in written]
     lines += [f"missing: the receipt of {party}, to be read with --accept" for party in missing]
     answer(as_json, document, *lines, *more)

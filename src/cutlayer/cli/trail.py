@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -53,19 +53,32 @@ def show(folder: Path, *, json: bool = False) -> None:
     record = verify(folder)
     problems = list(record.problems)
     document = {"intact": not problems, "problems": problems, "starts": [_plain(file) for file in record.files]}
-    answer(json, document, *_shown([*(line for file in record.files for line in _page(file)), *_verdict(record)]))
+    answer(json, document, *_shown([*_pages(record.files), *_verdict(record)]))
     raise typer.Exit(BAD_INPUT if record.problems else 0)
 
 
-def _page(file: TrailFile) -> Iterator[str]:
+def _pages(files: Sequence[TrailFile]) -> Iterator[str]:
+    """A page for each start; what is as at the start before is not written out again."""
+    before: list[str] | None = None
+    for file in files:
+        promised = [*_promised(file.about)]
+        yield from _page(file, promised if promised != before else ["guarantees and limits: as above"])
+        before = promised
+
+
+def _promised(about: Mapping[str, Any]) -> Iterator[str]:
+    for statement in about.get("ledger") or ["no protection of this party has a formal guarantee here"]:
+        yield f"guarantee: {statement}"
+    if limits := about.get("limits"):
+        yield f"fit.limits: {', '.join(map(str, limits))}"
+
+
+def _page(file: TrailFile, promised: Iterable[str]) -> Iterator[str]:
     about = file.about
     yield f"{about.get('party')}: {file.first} to {file.last} ({file.name})"
     yield f"  job {about.get('job')}, digest {about.get('digest')}, run {about.get('run')}"
     yield f"  identity {about.get('identity') or 'none: links without certificates, on one machine'}"
-    for statement in about.get("ledger") or ["no protection of this party has a formal guarantee here"]:
-        yield f"  guarantee: {statement}"
-    if limits := about.get("limits"):
-        yield f"  fit.limits: {', '.join(map(str, limits))}"
+    yield from (f"  {line}" for line in promised)
     for record in about.get("approvals", []):
         yield f"  approval: {record}"
     by_receiver: dict[str, list[tuple[str, int, int]]] = defaultdict(list)

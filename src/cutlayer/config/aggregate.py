@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field
 
 from cutlayer.config.base import FrozenModel
 from cutlayer.config.ids import ROW_NUMBER
+from cutlayer.config.names import each_once
 
 if TYPE_CHECKING:
     from cutlayer.config.case import Case
@@ -23,19 +24,13 @@ UNDATED = (
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
-def _distinct(values: tuple[str, ...]) -> tuple[str, ...]:
-    if len(set(values)) != len(values):
-        raise ValueError(f"each name once, got {', '.join(values)}")
-    return values
-
-
 def _positive(window: str) -> str:
     if not int(window[:-1]):
         raise ValueError(f"a length of time above 0, such as 180d, got {window}")
     return window
 
 
-Functions = Annotated[tuple[Function, ...], Field(min_length=1), AfterValidator(_distinct)]
+Functions = Annotated[tuple[Function, ...], Field(min_length=1), AfterValidator(each_once)]
 
 
 class AggregateConfig(FrozenModel):
@@ -53,7 +48,7 @@ class AggregateConfig(FrozenModel):
             seconds, minutes, hours, days and weeks. All earlier events without it.
     """
 
-    by: str | Annotated[tuple[str, ...], Field(min_length=1, max_length=8), AfterValidator(_distinct)]
+    by: str | Annotated[tuple[str, ...], Field(min_length=1, max_length=8), AfterValidator(each_once)]
     columns: Annotated[Mapping[str, Function | Functions], Field(min_length=1)]
     time: str | None = None
     as_of: str | None = None

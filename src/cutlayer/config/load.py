@@ -112,9 +112,8 @@ def with_private_part(job: Job, name: str, part: PrivatePart) -> Job:
     """
     if name not in job.parties:
         raise ConfigError.expected(f"a party of the job ({', '.join(job.parties)})", name)
-    public = job.parties[name]
     private = {key: getattr(part, key) for key in PrivatePart.model_fields}
-    shared = {key: getattr(public, key) for key in PartyConfig.model_fields if key not in private}
+    shared = {key: getattr(job.parties[name], key) for key in PartyConfig.model_fields if key not in private}
     whole = PartyConfig(**shared, **private)
     return job.model_copy(update={"parties": {**job.parties, name: whole}})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import reprlib
+from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
@@ -96,6 +97,17 @@ def label_name(name: str) -> str:
         wanted = "a further label of letters, digits, spaces, _ - and single ., that ends with neither space nor ."
         raise ValueError(f"{wanted}, of {MAX_NAME_LENGTH} characters at most, got {reprlib.repr(name)}; rename it")
     return name
+
+
+def each_once(values: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuse a list that has a name or value twice.
+
+    >>> each_once(("a", "b"))
+    ('a', 'b')
+    """
+    if twice := [value for value, count in Counter(values).items() if count > 1]:
+        raise ValueError(f"every value once, got {', '.join(map(repr, twice))} more than once")
+    return values
 
 
 def file_path(path: Path, info: ValidationInfo) -> Path:

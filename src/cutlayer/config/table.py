@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -16,7 +15,7 @@ from cutlayer.config.aggregate import AggregateConfig
 from cutlayer.config.base import FrozenModel
 from cutlayer.config.database import Database
 from cutlayer.config.formats import ColumnFormat
-from cutlayer.config.names import FilePath
+from cutlayer.config.names import FilePath, each_once
 from cutlayer.config.remote import is_address, remote_path
 
 _RANGE = re.compile(r"(?P<left>.*?)(?P<first>\d+)\.\.(?P<right>.*?)(?P<last>\d+)")
@@ -94,7 +93,7 @@ class TableConfig(FrozenModel):
     path: FilePath
     format: str = "auto"
     delimiter: str | None = Field(default=None, min_length=1, max_length=1)
-    columns: Names | None = None
+    columns: Annotated[Names, AfterValidator(each_once)] | None = None
     sheet: str | None = Field(default=None, min_length=1)
     missing: tuple[str, ...] = ("", "NA", "NaN", "nan", "null", "?")
     decimal: Literal[".", ","] = "."
@@ -115,14 +114,6 @@ class TableConfig(FrozenModel):
     @classmethod
     def _address(cls, path: Any) -> Any:
         return remote_path(path) if isinstance(path, str) and is_address(path) else path
-
-    @field_validator("columns")
-    @classmethod
-    def _named_once(cls, columns: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        twice = [name for name, count in Counter(columns or ()).items() if count > 1]
-        if twice:
-            raise ValueError(f"every column named once, got {', '.join(twice)} more than once")
-        return columns
 
     @field_validator("url")
     @classmethod
@@ -237,16 +228,8 @@ def _as_text(value: Any) -> Any:
     return str(value) if isinstance(value, int) else value
 
 
-def _distinct(values: tuple[str, ...]) -> tuple[str, ...]:
-    if not values:
-        raise ValueError("a value or more, got none")
-    twice = [value for value, count in Counter(values).items() if count > 1]
-    if twice:
-        raise ValueError(f"every value once, got {twice[0]!r} more than once")
-    return values
-
-
 CellText = Annotated[str, BeforeValidator(_as_text)]
+Vocabulary = Annotated[tuple[CellText, ...], Field(min_length=1), AfterValidator(each_once)]
 
 
 class FeaturesConfig(FrozenModel):
@@ -269,7 +252,7 @@ class FeaturesConfig(FrozenModel):
     exclude: Names = ()
     categorical: Names = ()
     ranges: Mapping[str, Annotated[tuple[float, float], AfterValidator(_ascending)]] = Field(default_factory=dict)
-    vocabulary: Mapping[str, Annotated[tuple[CellText, ...], AfterValidator(_distinct)]] = Field(default_factory=dict)
+    vocabulary: Mapping[str, Vocabulary] = Field(default_factory=dict)
     numbers: NumbersConfig = NumbersConfig()
     categories: CategoriesConfig = CategoriesConfig()
 

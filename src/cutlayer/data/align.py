@@ -187,8 +187,7 @@ def _common(words: Mapping[str, npt.NDArray[np.uint64]], repeated: dict[str, int
     counts = [len(rows) for rows in words.values()]
     everything = np.concatenate(list(words.values()))
     order = _order(everything)
-    ordered = everything[order]
-    starts = np.flatnonzero(begins_run(ordered))
+    starts = np.flatnonzero(begins_run(everything[order]))
     lengths = np.diff(np.r_[starts, len(order)])
     # Sorting is stable, so within a run of equal digests the parties must ascend.
     owner = np.repeat(np.arange(len(words)), counts)[order]

@@ -538,9 +538,8 @@ class PartyTable:
         if self._encoder:
             self._check_trained(self._encoder.names)
             # Categories stay text, as 007 does, but for truth values: a format reads them, as in training.
-            types = self._encoder.types
             coded = (encoder.name for encoder in self._encoder.encoders if encoder.kind == "category")
-            codes = tuple(name for name in coded if types.get(name) != "truth value")
+            codes = tuple(name for name in coded if self._encoder.types.get(name) != "truth value")
             return features.model_copy(update={"include": self._encoder.names, "exclude": (), "categorical": codes})
         reserved = {
             name for name in (*self._ids, self.label, self.weight, self.second, self.split_by) if name is not None

@@ -256,8 +256,11 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
             raise ConfigError.expected(f"a table of {active}, the active party", f"tables of {got}", remedy)
 
     def _active(self, named: Mapping[str, Any]) -> str:
-        if self.active is not None:
+        if isinstance(self.active, str):
             return self.active
+        if self.active is not None:
+            got = type(self.active).__name__
+            raise ConfigError.expected("`active` as the name of the party that holds the labels", got)
         if self.columns is None:
             raise ConfigError.expected("the name of the active party, which holds the labels", "none", "set `active`")
         return next(iter(named), "")

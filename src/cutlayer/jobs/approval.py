@@ -183,11 +183,12 @@ def _partner_sends(job: Job, name: str) -> Iterator[str]:
     rows = "each common row" if job.rows == "common" else "each of its rows that the label owner has too"
     if grades_rows(job, name):
         most = job.bottom_of(name).get("grades", 16)
-        of = "its columns"
+        fitted = "is of its columns"
         if reads_labels(job, name):
-            drawn = f"drawn at epsilon {label_epsilon_of(job.bottom_of(name)):g} at most"
-            of = f"labels of {job.active}, {drawn} as it says,"
-        yield f"one of at most {most} grades of {rows}, once in each training, by a model of {of} that stays here"
+            drawn = f"at epsilon {label_epsilon_of(job.bottom_of(name)):g} at most, as it states"
+            fitted = f"is fitted to labels that {job.active} draws, {drawn}"
+        once = "once in each training; the model of them stays here"
+        yield f"one of at most {most} grades of {rows}, {once}, and {fitted}"
     elif Phase.RELEASE in job.phases_of(name):
         yield f"{numbers} of {rows}, once in each training"
     else:

@@ -92,9 +92,9 @@ def readable_columns(job: Job, name: str) -> str:
         private = private_fit(job.parties[name].fit) is not None
         if grades_rows(job, name) and reads_labels(job, name) and not private:
             return (
-                f"{job.active} learns what the guarantee of {name} allows by a row's own grade; what the grades of "
-                f"other rows say of it through the model has no bound, and by its labels {job.active} chooses what "
-                "grades are of"
+                f"from a row's own grade {job.active} learns what the guarantee of {name} allows; grades of other rows "
+                f"may tell of it through the model, without a bound; {job.active} chooses by its labels what grades "
+                "are of"
             )
         cells = f"; {CELLS}" if grades_rows(job, name) and not private else ""
         sent = " and sends" * private

@@ -13,7 +13,7 @@ from cutlayer.config import near_miss
 from cutlayer.data.feature_columns import is_text
 from cutlayer.data.sources import Source, open_source
 from cutlayer.errors import ConfigError, DataError
-from cutlayer.jobs.found_tables import MAX_CLASSES, TableSummary
+from cutlayer.jobs.found_tables import MAX_CLASSES, ROW_NAMES, TableSummary
 
 LABEL_NAMES = re.compile(r"(^|_)(y|(label|target|outcome|default|class|churn|income)(s|e?d)?)($|_)", re.IGNORECASE)
 _SIGNED = r"^\+\d{7,}$"
@@ -49,12 +49,12 @@ def id_columns(tables: Sequence[TableSummary], named: Sequence[str] = ()) -> dic
         found = guessed()
         if found is not None and sum(has_many_rows(table, found[table.path.name]) for table in tables) <= 1:
             return found
-    same = [name for name in tables[0].columns if all(name in table.columns for table in tables)]
+    same = set.intersection(*({letters(name) for name in table.columns} for table in tables))
     repeated = [
         f"{name} with {table.distinct[name]:,} values in {table.rows:,} rows of {table.path.name}"
-        for name in same
         for table in tables
-        if table.distinct[name] < table.rows
+        for name in table.columns
+        if letters(name) in same and table.distinct[name] < table.rows
     ]
     wanted = "a column of one name in every table whose values are all different"
     remedy = "name it with --id, once for each name that it has; a partner's table has one row per id"
@@ -70,8 +70,13 @@ def _identifies(table: TableSummary, name: str) -> bool:
     return bool(id_values(open_source(table.config, table.path.name, table.path.name), [name]))
 
 
+def called_id(name: str) -> bool:
+    """Whether a column has a name as ids have, also as `Kunden-Nr`."""
+    return bool(ID_NAMES.search(name) or ROW_NAMES.search(name) or ROW_NAMES.search(name.lower()))
+
+
 def _is_called_id(table: TableSummary, name: str) -> bool:
-    return bool(table.distinct[name] > 1 and ID_NAMES.search(name))
+    return table.distinct[name] > 1 and called_id(name)
 
 
 def _alike(

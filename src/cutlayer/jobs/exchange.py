@@ -188,8 +188,7 @@ class Exchange:
             raise
         self._key = bytes.fromhex(self._state.key)
         self._cipher = Cipher(algorithms.AES(self._key), modes.CTR(bytes(16))).encryptor()
-        run = self._state.run
-        self.ports = {peer: Port(name, peer, run, self._sent) for peer in peers}
+        self.ports = {peer: Port(name, peer, self._state.run, self._sent) for peer in peers}
         self._out: dict[str, list[Message]] = {peer: [] for peer in peers}
         self._again = dict.fromkeys(peers, 0)
         self._in = {peer: self._messages(peer) for peer in peers}

@@ -496,17 +496,15 @@ def _transcript_bytes(job: Job, model: JointModel, columns: Mapping[str, int], s
     from cutlayer.parties.session.local import sampling_of
 
     total = 0
-    widths = model.widths
     for name, party in job.parties.items():
         if party.audit.every == "never":
             continue
         links = job.passives if party.role == "active" else (name,)
-        row_bytes = 8 + 8 * sum(widths[link] for link in links)
+        row_bytes = 8 + 8 * sum(model.widths[link] for link in links)
         limit = party.audit.max_megabytes * 2**20
-        epochs = job.train.max_epochs
         plan = sampling_of(job, name, party.audit, schedule.steps_per_epoch, schedule.batch_size)
         plan = replace(plan, limit=limit)  # whole steps and followed rows together
         nbytes = plan.steps * schedule.batch_size * row_bytes
         nbytes += 4 * LAYER_ROWS * columns[name] if party.audit.layers else 0
-        total += sum(plan.writes(epoch, nbytes) for epoch in range(epochs)) * nbytes
+        total += sum(plan.writes(epoch, nbytes) for epoch in range(job.train.max_epochs)) * nbytes
     return total

@@ -34,6 +34,7 @@ from cutlayer.storage.durable import locked
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.forgetting import Forgetting, ForgottenRuns
 from cutlayer.training.keys import Keys, grades_of, label_folder, load_or_make
+from cutlayer.training.latest import rounds_of
 from cutlayer.training.tables import open_table
 
 ALL_OF = "all of {}"
@@ -176,12 +177,8 @@ class Deleting:
             return False
 
     def _rounds(self) -> list[Path]:
-        rounds = self._rounds_of
+        rounds = rounds_of(self.base)
         return sorted(path for path in rounds.iterdir() if path.is_dir()) if rounds.is_dir() else []
-
-    @property
-    def _rounds_of(self) -> Path:
-        return self.base.with_name(f"{self.base.name}.rounds")
 
     def _close(self, private: Path) -> None:
         """Delete the files of a round, and what it predicted; its record says that it ended."""
@@ -193,7 +190,7 @@ class Deleting:
                 self._remove_predictions(Path(out.read_text()))
             for path in sorted(private.iterdir()):
                 if path.name not in (RECORD, "exchange.lock"):
-                    self._remove(path, self._rounds_of.name)
+                    self._remove(path, private.parent.name)
         if self.shared is not None:
             self._remove(self.shared / private.name)
         else:

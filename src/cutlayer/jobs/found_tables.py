@@ -172,13 +172,13 @@ def read_table(path: Path) -> TableSummary:
     summary = summary_of(table, path)
     decimal, formats = file_formats(source, table)
     numbers = {name for name, found in formats.items() if len(found) == 1 and found[0].boolean is None}
-    identifying = {
+    uninformative = {
         name: reason
         for name in set(named) - summary.left_out.keys() - formats.keys()
-        if (reason := _identifying(name, table.column(name), summary.distinct[name]))
+        if (reason := _uninformative(name, table.column(name), summary.distinct[name]))
     }
     stated = {name: found for name, found in formats.items() if decimal == "." or not is_plain_comma(found)}
-    left_out = {**summary.left_out, **identifying}
+    left_out = {**summary.left_out, **uninformative}
     missing = any(without_nan(table.column(name)).null_count for name in numbers)
     return replace(
         summary,
@@ -235,8 +235,10 @@ def _unusable(name: str, column: pa.ChunkedArray) -> str | None:
     return None
 
 
-def _identifying(name: str, column: pa.ChunkedArray, distinct: int) -> str | None:
-    """Why a column says which row it is and nothing else; `None` if it may say more."""
+def _uninformative(name: str, column: pa.ChunkedArray, distinct: int) -> str | None:
+    """Why a column is the same in all rows, or says which row it is and nothing else; `None` if it may say more."""
+    if distinct == 1 < len(column) and not without_nan(column).null_count:
+        return "every value is the same"
     if not MANY < len(column) == distinct:
         return None
     if is_text(column.type):

@@ -11,8 +11,16 @@ import pyarrow.compute as pc
 from cutlayer.data.feature_columns import is_text
 from cutlayer.data.sources import open_source
 from cutlayer.errors import DataError
-from cutlayer.jobs.column_guesses import ID_NAMES, LABEL_NAMES, id_columns, id_values, letters, unique_columns
-from cutlayer.jobs.found_tables import ROW_NAMES, TableSummary
+from cutlayer.jobs.column_guesses import (
+    ID_NAMES,
+    LABEL_NAMES,
+    called_id,
+    id_columns,
+    id_values,
+    letters,
+    unique_columns,
+)
+from cutlayer.jobs.found_tables import TableSummary
 
 MIN_MET = 0.5
 """Share of the different values of a column that a table has to have, for the column to refer to its rows."""
@@ -67,10 +75,6 @@ def identified(
         raise
 
 
-def _called_id(name: str) -> bool:
-    return bool(ID_NAMES.search(name) or ROW_NAMES.search(name))
-
-
 def _called_like(name: str, table: TableSummary) -> bool:
     """Whether a column has the name of a table, as `branch` has of `branches.csv`, but for its end."""
     own, other = letters(name), letters(table.party)
@@ -116,10 +120,10 @@ def _referring(owner: TableSummary, other: TableSummary, label: str | None) -> t
         for key, of_other in ids.items():
             alike = letters(name) == letters(key)
             met = int(pc.sum(pc.is_in(values, of_other)).as_py() or 0)
-            named = _called_id(name) and met >= MIN_SHARE * min(len(of_other), owner.rows)  # unlike a branch_id to 30
+            named = called_id(name) and met >= MIN_SHARE * min(len(of_other), owner.rows)  # unlike a branch_id to 30
             refers = alike or named or _is_spread(column, len(of_other))
             many = len(values) > _FEW or _called_like(name, other)  # unlike years of education and a list of ids
-            refers = refers or (many and _called_id(key) and met >= MIN_MET * len(of_other))  # or an age among many ids
+            refers = refers or (many and called_id(key) and met >= MIN_MET * len(of_other))  # or an age among many ids
             if refers and met >= MIN_MET * len(values) and (best is None or (alike, met) > best[0]):
                 best = (alike, met), (name, key)
     return None if best is None else best[1]

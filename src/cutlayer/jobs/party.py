@@ -156,9 +156,8 @@ class _PartyRun:
             local = local_side(
                 job, name, folder, store, options.keys, table, resume=resume, forget_peer_progress=forget
             )
-        progress = self.execution.progress.aligned
         place, pilot = folder.path / "alignment" / name, options.pilot
-        alignment = Alignment(job.alignment, folder=place, progress=progress, pilot=pilot)
+        alignment = Alignment(job.alignment, folder=place, progress=self.execution.progress.aligned, pilot=pilot)
         if self.links.releases:
             alignment = agreed_alignment(job, name, self.links.rows, table, pilot=pilot)
         local = replace(local, alignment=alignment)

@@ -50,10 +50,7 @@ class UserBottom(BottomModel):
 
     def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
         """Call the user's module with codes int32 (n, c) and numbers float32 (n, m)."""
-        with user_errors(self.path):
-            result: Tensor = self.module(codes, numbers)
-        _check_shape(result, (len(codes), self.width), self.path)
-        return result
+        return _called(self.module, self.path, (len(codes), self.width), codes, numbers)
 
 
 class UserTop(TopModel):
@@ -67,10 +64,8 @@ class UserTop(TopModel):
 
     def forward(self, embeddings: Mapping[str, Tensor]) -> Tensor:
         """Logits from the user's module."""
-        with user_errors(self.path):
-            result: Tensor = self.module(embeddings)
-        _check_shape(result, (len(next(iter(embeddings.values()))), self.outputs), self.path)
-        return result
+        rows = len(next(iter(embeddings.values())))
+        return _called(self.module, self.path, (rows, self.outputs), embeddings)
 
 
 def _construct(config: UserModelConfig, *arguments: object) -> nn.Module:
@@ -99,10 +94,14 @@ def user_errors(path: str) -> Iterator[None]:
         raise ConfigError(f"{path} failed at {location}: {type(failure).__name__}: {failure}") from failure
 
 
-def _check_shape(result: object, wanted: tuple[int, int], path: str) -> None:
+def _called(module: nn.Module, path: str, wanted: tuple[int, int], *inputs: object) -> Tensor:
+    """What a user's module makes of its inputs, of a shape that is checked."""
+    with user_errors(path):
+        result: Tensor = module(*inputs)
     got = tuple(result.shape) if isinstance(result, Tensor) else type(result).__name__
     if got != wanted:
         raise ConfigError.expected(f"{path} to return {wanted} numbers (rows, columns)", got)
+    return result
 
 
 PYTHON_BOTTOM = BottomKind(UserModelConfig, UserBottom)

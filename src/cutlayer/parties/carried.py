@@ -14,13 +14,7 @@ from cutlayer.data.carried import Carried, CarriedAttribute
 from cutlayer.data.categories import FIRST, CategoryEncoder
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.store import Store
-from cutlayer.kernels.noise.score_bands import (
-    Floats,
-    bits,
-    channel,
-    drawn_together,
-    information_of_each,
-)
+from cutlayer.kernels.noise.score_bands import Floats, bits, channel, drawn_together, information_of_each
 from cutlayer.storage.row_arrays import chunks_of
 
 LEAST, LEAST_SHARE = 50, 0.1

@@ -40,7 +40,8 @@ class Exceeded(NamedTuple):
         limit: The limit of its column.
         every: What they carry of each column.
         beside: With what else they carry it, in words; empty of these grades alone.
-        by_default: Whether it is a column without a stated limit, by these grades alone.
+        by_default: Whether these grades alone exceed the default limit of a column without a stated one, this or
+            another.
     """
 
     attribute: CarriedAttribute
@@ -69,17 +70,20 @@ def exceeded(found: Carried, limits: Mapping[str, float]) -> Exceeded | None:
     """
     is_lowered = found.lowered is not None and found.lowered.by_default
     default = default_limit(found.epsilon, found.grades, is_lowered=is_lowered)
-    for each in found.attributes:
-        stated = limits.get(each.column, limits.get("other"))
-        if each.share > (limit := default if stated is None else stated):
-            return Exceeded(each, each.share, limit, found.attributes, by_default=stated is None)
+    stated = [(each, limits.get(each.column, limits.get("other"))) for each in found.attributes]
+    over = [(each, limit) for each, limit in stated if each.share > (default if limit is None else limit)]
+    if over:
+        (each, limit), by_default = over[0], any(limit is None for _, limit in over)
+        return Exceeded(each, each.share, default if limit is None else limit, found.attributes, by_default=by_default)
     beside = f" with those of {found.former} other releases of these rows"
     for each in found.together:
-        stated = limits.get(each.column, limits.get("other"))
+        limit = limits.get(each.column, limits.get("other"))
         # The default is of grades before they are drawn: what noise lets through depends on how they are joined.
-        share, limit = (each.share, stated) if stated is not None else (each.undrawn or 0.0, default_of(each.alone))
-        if share > limit:
-            return Exceeded(each, share, limit, found.together, beside)
+        share, most = (each.undrawn or 0.0, default_of(each.alone)) if limit is None else (each.share, limit)
+        if limit is None and is_lowered and share <= most:  # else draws of the same labels, each at 2, add up to all
+            share, most = each.share, default
+        if share > most:
+            return Exceeded(each, share, most, found.together, beside)
     return None
 
 

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -142,6 +143,10 @@ class Grading:
         memory = side.local.grades
         with memory.locked() if memory is not None else nullcontext():
             tried = self._epsilons(memory)
+            if len(tried) > 1 and side.local.all_runs is not None:
+                # A budget that paid for low steps alone would tell by a refusal, which it does not count, which it is.
+                self._lower(tried[0])
+                side.local.all_runs.check()
             refused: list[tuple[Carried, Exceeded]] = []
             for epsilon in tried:
                 self._lower(epsilon)
@@ -191,7 +196,6 @@ class Grading:
         """Note grades that are about to be sent, count the run, and draw them by a key of their own from here on."""
         side, job = self._side, self._side.job.digest()
         self._bottom.redivide = None  # which holds the scores of all training rows
-        side.state.chain.restate()
         self._draw_by(self._drawn_by)
         if memory is None:
             return
@@ -240,13 +244,11 @@ class Grading:
         """Why epsilon is lower than that of the settings; of a run that goes on, as it was found before."""
         if self._drawing is None or not self._drawing.is_lowered:
             return None
-        stated, place = self._drawing.stated, self._side.checkpoints.folder / CARRIED
         if not exceeding:
-            noted = Carried.model_validate_json(place.read_bytes()).lowered if place.exists() else None
-            return noted or Lowered(epsilon=stated)
+            return noted_reason(self._drawing, self._side.checkpoints.folder)
         first, by_default = exceeding[0], any(each.by_default for each in exceeding)
         said = {"attribute": first.attribute.attribute, "share": first.share, "limit": first.limit}
-        return Lowered(epsilon=stated, by_default=by_default, **said)
+        return Lowered(epsilon=self._drawing.stated, by_default=by_default, **said)
 
     def _note(self, found: Carried | None) -> None:
         if found is not None:
@@ -274,6 +276,13 @@ def grading_of(side: PassiveSide) -> Grading | None:
     """The grading of a party that releases grades, else `None`."""
     bottom = side.setup.bottom
     return Grading(side, side.drawn, bottom) if isinstance(bottom, GradeBottom) else None
+
+
+def noted_reason(drawing: GradeDP, folder: Path) -> Lowered:
+    """Why a party whose part of a run is in a folder lowered epsilon; without a reason where another folder has it."""
+    place = folder / CARRIED
+    noted = Carried.model_validate_json(place.read_bytes()).lowered if place.exists() else None
+    return noted or Lowered(epsilon=drawing.stated)
 
 
 def checked_limits(job: Job, party: str) -> Mapping[str, float]:

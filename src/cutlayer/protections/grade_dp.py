@@ -162,8 +162,8 @@ class GradeDP(FeatureProtection[GradeDPConfig]):
         if self.settings.epsilon < 6:
             return ()
         return (
-            f"at epsilon {self.settings.epsilon:g} few grades are changed: that there are few of them hides a row's "
-            "columns, not the noise; two given values of a row in different grades can be distinguished",
+            f"at epsilon {self.settings.epsilon:g} few grades are changed: a row's columns are hidden by the small "
+            "number of grades, not by the noise; two given values of a row in different grades can be distinguished",
         )
 
     def metrics(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cutlayer.alignment.disclosure import AlignmentRecord, Disclosure, TableSize
-from cutlayer.report.rounding import count
+from cutlayer.report.rounding import closed, count
 from cutlayer.report.section import Block, Cell, Column, Fold, Items, Paragraph, Section, number, table
 
 TITLE = "What the alignment made known"
@@ -101,7 +101,7 @@ def disclosed(record: AlignmentRecord | None) -> tuple[str, ...]:
 def sentences(record: AlignmentRecord) -> tuple[str, ...]:
     """What each party learned of its own ids, a sentence or more each."""
     return tuple(
-        " ".join(filter(None, (learned(known), *map(_closed, _further(known))))) for known in record.disclosures
+        " ".join(filter(None, (learned(known), *map(closed, _further(known))))) for known in record.disclosures
     )
 
 
@@ -139,10 +139,6 @@ def _further(known: Disclosure) -> Iterator[str]:
     if known.size is not None:
         yield f"the size stated to it is {_size(known.size)}"
     yield from _besides(known)
-
-
-def _closed(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}."
 
 
 def _absent(known: Disclosure) -> str:

@@ -84,8 +84,8 @@ def _sentences(party: str, found: Carried) -> Iterator[str]:
             "as in its first release"
             if not lowered.attribute
             else (
-                f"so that {lowered.attribute}, of which {share(lowered.share, 1)} would leave, stays within limits "
-                f"({share(lowered.limit, 1)} there)"
+                f"at which {share(lowered.share, 1)} of {lowered.attribute} would leave, above the limit of "
+                f"{share(lowered.limit, 1)}"
             )
         )
         yield f"{party} took that epsilon in place of {amount(lowered.epsilon)}, {why}."

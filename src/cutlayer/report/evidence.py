@@ -21,10 +21,7 @@ from cutlayer.results.run import RunKind
 
 _COMPARED = {
     "binary": ("which of two rows with different labels has which label", ""),
-    "multiclass": (
-        "which of a row of one class and a row of another is of that class",
-        ", on average over the classes",
-    ),
+    "multiclass": ("a row of a class from a row of another", ", on average over the classes"),
     "regression": ("which of two rows has the larger label", ""),
 }
 """Comparison that a leak is a share of, by the kind of the labels."""

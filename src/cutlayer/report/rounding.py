@@ -49,14 +49,17 @@ def bounds(low: float | None, high: float | None) -> tuple[str, ...]:
 def metric(value: float | None) -> str:
     """A metric or a loss: three decimals, fewer when large, two significant digits of tiny and huge ones, a minus sign.
 
-    Only the exponent of a tiny number has a hyphen, as programs write and read it.
+    Only the exponent of a tiny number has a hyphen, as programs write and read it. A loss can be tiny; scores and
+    differences below 0 are rounded to nothing there.
 
-    >>> metric(0.91234), metric(1.0), metric(1234.56), metric(0.00001234), metric(-0.25), metric(-1.267e13)
-    ('0.912', '1.000', '1,234.6', '1.2e-05', '−0.250', '−1.3e+13')
+    >>> metric(0.91234), metric(1.0), metric(1234.56), metric(0.00001234), metric(-0.25), metric(-0.0004), metric(-1e13)
+    ('0.912', '1.000', '1,234.6', '1.2e-05', '−0.250', '0.000', '−1.0e+13')
     """
     if value is None:
         return NOT_AVAILABLE
-    if value != 0 and not 0.0005 <= abs(value) < HUGE:
+    if -0.0005 < value <= 0:
+        text = "0.000"
+    elif not 0.0005 <= abs(value) < HUGE:
         text = f"{value:.1e}"
     else:
         text = f"{value:,.1f}" if abs(value) >= 100 else f"{value:.3f}"
@@ -195,6 +198,15 @@ def share(part: float, whole: float) -> str:
     if percent < 0.1:
         return "<0.1\u00a0%"
     return ">99.9\u00a0%" if 99.9 < percent < 100 else f"{percent:.1f}\u00a0%"
+
+
+def closed(text: str) -> str:
+    """A phrase as a sentence.
+
+    >>> closed("no id left the machine")
+    'No id left the machine.'
+    """
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def times(number: int, noun: str) -> str:

@@ -15,7 +15,7 @@ from cutlayer.parties.carried import beyond_chance, carried
 from cutlayer.parties.carried_limits import check_limits
 from cutlayer.parties.carried_together import Graded, with_former
 from cutlayer.parties.grade_memory import Rows
-from cutlayer.parties.grading import checked_limits, grades_of_rows
+from cutlayer.parties.grading import checked_limits, grades_of_rows, noted_reason
 from cutlayer.parties.session.checkpoint import RELEASED, Checkpoints
 from cutlayer.protections.grade_dp import GradeDP
 from cutlayer.serving.models import RowEmbedder
@@ -88,5 +88,9 @@ def note_grades(
                 found = carried(whole.store, encoder, grades.grades, epsilon, own.bands)
                 found = beyond_chance(found, len(every.digests))
             found = with_former(found, whole.store, encoder, grades, former)
+            if drawing is not None and drawing.is_lowered:  # for a reason that is not known, the stricter one is taken
+                why = noted_reason(drawing, place)
+                by_default = why.by_default or not why.attribute
+                found = found.model_copy(update={"lowered": why.model_copy(update={"by_default": by_default})})
             check_limits(found, checked_limits(job, party), party)
         memory.keep(name, job.digest(), rows, own)

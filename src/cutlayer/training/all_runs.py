@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cutlayer.accounting import DPSGD, Entry, GaussianRelease, Ledger, RandomizedGrade, RandomizedResponse, Total
-from cutlayer.accounting.run_store import MARKER, NAME, RunLine, RunStore, new_source, row_words, rows_digest
+from cutlayer.accounting.run_store import MARKER, NAME, RunLine, RunStore, Words, new_source, row_words, rows_digest
 from cutlayer.accounting.wording import of_asset
 from cutlayer.config import BudgetConfig, Job
 from cutlayer.config.party import ALL_RUNS
@@ -84,6 +84,17 @@ class AllRuns:
             self._add(self._digests, planned, planned, beyond_plan=False)
             self._charged = True
 
+    def check(self) -> None:
+        """Raise as `charge` would now, and count nothing: before rows decide what is to be counted.
+
+        Raises:
+            BudgetExceeded: All runs together would cost more than the budget of all runs.
+        """
+        if not self._charged and self._digests is not None and self.chain.budget is not None:
+            line, words = self._line(self._digests, self._planned())
+            sharing = [each for each in self.store.sharing_rows(words) if each.key != line.key]
+            _check_with(line, sharing, self.job, self.chain.budget)
+
     def charge_split(self, digests: Digests) -> None:
         """Count a split by a column that is sent before labels are drawn, in a line of its own.
 
@@ -128,10 +139,11 @@ class AllRuns:
         entries = planned_entries(self.job, self.name, self.chain)
         return Ledger(tuple(_drawn(entry, self._draws()) for entry in entries))
 
-    def _add(self, digests: Digests, planned: Ledger, ledger: Ledger, *, beyond_plan: bool) -> None:
+    def _line(self, digests: Digests, planned: Ledger) -> tuple[RunLine, Words]:
+        """The line of the run, of its plan, and its rows."""
         # Otherwise another `id.normalise` would make other rows of them, whose costs nobody adds.
         words = row_words(self.spelled(digests))
-        line = RunLine(
+        return RunLine(
             run=self.run,
             party=self.name,
             job=self.job.name,
@@ -139,9 +151,13 @@ class AllRuns:
             rows=rows_digest(words),
             count=len(digests),
             plan=_digest(planned),
-            ledger=ledger,
+            ledger=planned,
             folder=str(self.marker.absolute().parents[2]),
-        )
+        ), words
+
+    def _add(self, digests: Digests, planned: Ledger, ledger: Ledger, *, beyond_plan: bool) -> None:
+        plan, words = self._line(digests, planned)
+        line = replace(plan, ledger=ledger)
 
         def check(sharing: list[RunLine]) -> None:
             _check_with(line, sharing, self.job, self.chain.budget)

@@ -49,10 +49,9 @@ def with_references(
     values: dict[tuple[RunKind, Names], float | None] = {}
     for row in undefended.rows if undefended else ():
         values[RunKind.UNDEFENDED, row.absent] = row.metrics.get(metric)
-    everyone = departures.rows[0].contributed
     for model in references:
         if model.run_kind is RunKind.ALONE:
-            absent = tuple(name for name in everyone if name not in model.parties)
+            absent = tuple(name for name in departures.rows[0].contributed if name not in model.parties)
             values[RunKind.RETRAINED, absent] = model.metrics.get(metric)
         else:
             values[model.run_kind, model.parties] = model.metrics.get(metric)

@@ -49,6 +49,11 @@ def version_of(base: Path, run: Path) -> str:
     return run.name.removeprefix(base.name).removeprefix("-")
 
 
+def rounds_of(base: Path) -> Path:
+    """This party's own folder of the rounds of an exchange."""
+    return base.with_name(f"{base.name}.rounds")
+
+
 def latest(base: Path) -> Path | None:
     """The run folder of the latest version; `None` where none has ended.
 

@@ -7,11 +7,10 @@ from pathlib import Path
 
 from torch import Tensor
 
-from cutlayer.errors import DataError
 from cutlayer.parties.session.observer import EpochRecord, Observer, Relay
 from cutlayer.problem.task import Task
 from cutlayer.storage.durable import make_folder
-from cutlayer.storage.tensor_file import read_tensors, write_tensors
+from cutlayer.storage.tensor_file import stored_tensors, write_tensors
 from cutlayer.training.folder import RunFolder
 
 TRUTH = "truth.safetensors"
@@ -59,10 +58,7 @@ def read_truth(folder: Path) -> tuple[Tensor, Tensor]:
     """True labels by row, and the row numbers of the training rows.
 
     Raises:
-        DataError: This run recorded none.
+        CheckpointError: This run recorded none.
     """
-    try:
-        tensors, _ = read_tensors(folder / TRUTH)
-        return tensors["truth"], tensors["training"]
-    except (OSError, ValueError, KeyError) as failure:
-        raise DataError(f"{folder / TRUTH} cannot be read ({failure}); run the job again") from None
+    labels = stored_tensors(folder / TRUTH, "its labels", "truth", "training")
+    return labels["truth"], labels["training"]

@@ -143,8 +143,8 @@ def _entries(job: Job, name: str, chain: Chain) -> list[Entry]:
     formal = any(entry.formal for entry in entries)  # else all that leaves has no guarantee
     if formal and name in job.passives and grades_rows(job, name) and fit and may_refuse(fit, f"parties.{name}.fit"):
         why = REFUSED.format(by="fit.limits" if plan.fit else "fit.least_z or fit.limits")
-        stated = next((p.stated for p in chain.protections if isinstance(p, GradeDP)), None)
-        if steps := lower_epsilons_of(fit, stated):
+        drawing = next((p for p in chain.protections if isinstance(p, GradeDP)), None)
+        if drawing is not None and (steps := lower_epsilons_of(fit, drawing.stated)):
             listed = " or ".join(f"{step:g}" for step in steps)
             why += LOWERED.format(steps=listed, bits=math.log2(len(steps) + 2))
         entries.append(Entry(REFUSAL, name, "features", job.peers_of(name), NoFormalGuarantee(why)))

@@ -58,10 +58,9 @@ class Probe(LabelAttack):
                 "known rows of two classes in the sampled steps", f"{len(labels)} of one class", "sample more rows"
             )
         model = fit(torch.cat([matrix for matrix, _ in known]).double().numpy(), labels)
-        classes = view.task.outputs
 
         def of_step(matrix: Tensor, rows: Tensor) -> Guess:
-            guess = read(model, matrix.double().numpy(), classes)
+            guess = read(model, matrix.double().numpy(), view.task.outputs)
             unscored = knowledge.known_among(rows).reshape(-1, *[1] * (guess.values.dim() - 1))
             return replace(guess, values=guess.values.masked_fill(unscored, float("nan")))
 

@@ -98,12 +98,11 @@ def _taught_classes(view: HistoryView, inputs: _Inputs, known: Tensor, labels: T
 
 def _taught_values(view: HistoryView, inputs: _Inputs, known: Tensor, values: Tensor) -> dict[str, Tensor]:
     """Normal scores by variant, float64 (n,)."""
-    seen = view.gradients.seen
     views = {"columns": inputs.columns, "messages": inputs.messages}
     starts = {name: normal_scores(fit_and_read((x,), known, values, view.task)) for name, x in views.items()}
     targets = normal_scores(starts["columns"] + starts["messages"])
     targets[known] = normal_scores(values)
-    taught = {name: normal_scores(cross_fitted(x, targets, seen)) for name, x in views.items()}
+    taught = {name: normal_scores(cross_fitted(x, targets, view.gradients.seen)) for name, x in views.items()}
     return {**taught, "start": starts["messages"]}
 
 

@@ -58,7 +58,6 @@ def audit_features(
         classes: Classes of the task; `None` where the other parties ran elsewhere.
     """
     audit = AttackAudit[FeatureResult]()
-    seed = job.train.seed
 
     @cache
     def room(name: str) -> ShadowRoom:
@@ -98,7 +97,7 @@ def audit_features(
                     for given in _granted(attack.needs, cases):
                         is_compared = name == RunKind.THIS_RUN and attack.needs == {Need.AUXILIARY_FEATURES}
                         case = other_columns.held_with(given) if is_compared and attack.reads_own else given
-                        results = measure(attack(case.view, case.knowledge, seed), case, about)
+                        results = measure(attack(case.view, case.knowledge, job.train.seed), case, about)
                         audit.results.extend(other_columns.compared(results, attack, case) if is_compared else results)
     return audit
 

@@ -73,8 +73,7 @@ def _tests(job: Job, folder: RunFolder, entry: Entry, canaries: int) -> list[Gua
         outcome = label_game(*votes)
     elif isinstance(event, RandomizedGrade):
         event = replace(event, fit=None)  # the draw alone is tested
-        settings = job.parties[entry.party].privacy[entry.protection]
-        privacy = {entry.protection: {**settings, "epsilon": event.eps}}  # which a run may have lowered
+        privacy = {entry.protection: {"epsilon": event.eps}}  # which the run may have lowered
         outcome = label_game(*grade_votes("grades", {"label_dp": {"eps": _EASY}}, privacy, 2, canaries, key))
     elif isinstance(event, GaussianRelease):
         width = Run(job, folder).bottom(entry.party).width

@@ -70,8 +70,7 @@ def fingerprint(certificate: x509.Certificate) -> str:
 def key_fingerprint(key: CertificatePublicKeyTypes) -> str:
     """Fingerprint of a public key: that of a request and of all certificates of the key."""
     hasher = hashes.Hash(hashes.SHA256())
-    form = serialization.PublicFormat.SubjectPublicKeyInfo
-    hasher.update(key.public_bytes(serialization.Encoding.DER, form))
+    hasher.update(key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo))
     return _grouped(hasher.finalize())
 
 

@@ -183,7 +183,7 @@ def meant(raw: Mapping[str, Any] | None) -> dict[str, Any]:
 def lower_epsilons_of(raw: Mapping[str, Any] | None, epsilon: float | None) -> list[float]:
     """Epsilons that a party tries where its grades exceed limits, below that of its settings; see `GradeLimits`."""
     _, settings = _section(raw, "fit")
-    return settings.steps(epsilon) if isinstance(settings, GradeLimits) else []
+    return settings.steps(epsilon) if isinstance(settings, GradeLimits) and _least_limit(settings) < 1 else []
 
 
 def may_refuse(raw: Mapping[str, Any] | None, where: str) -> bool:
@@ -192,8 +192,12 @@ def may_refuse(raw: Mapping[str, Any] | None, where: str) -> bool:
     if not isinstance(settings, GradeLimits):
         return False
     fit = settings if isinstance(settings, GradeFit) else None
-    limits = {"other": 1.0 if fit is None else 0.0, **settings.limits}  # of labels there is a limit by default
-    return min(limits.values()) < 1 or (fit is not None and fit.private is None and fit.least_z > 0)
+    return _least_limit(settings) < 1 or (fit is not None and fit.private is None and fit.least_z > 0)
+
+
+def _least_limit(settings: GradeLimits) -> float:
+    # Of labels there is a limit by default.
+    return min({"other": 0.0 if isinstance(settings, GradeFit) else 1.0, **settings.limits}.values())
 
 
 def private_fit(raw: Mapping[str, Any] | None) -> PrivateFit | None:

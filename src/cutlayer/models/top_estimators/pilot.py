@@ -134,8 +134,7 @@ def partner_pilot(
     further = _further(curve, math.log2(max(pool.size / len(at), 1.0)), few=graded)
     fewer: list[FewerGrades] = []
     if grades is not None and value > 0:
-        most = part.shape[1]
-        for count in (count for count in FEWER if count < most):
+        for count in (count for count in FEWER if count < part.shape[1]):
             merged = _joined(pool, own, at, None, _merged(grades, count))
             fewer.append(FewerGrades(grades=count, value=value + gain(merged) - curve[-1]))
     low, high = value - _NORMAL * error, value + _NORMAL * error + further

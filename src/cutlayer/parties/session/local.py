@@ -56,6 +56,9 @@ class RunCharge(Protocol):
     def charge(self) -> None:
         """Count the run, once, before its first release."""
 
+    def check(self) -> None:
+        """Refuse a run as `charge` would, and count nothing."""
+
     def charge_split(self, digests: Digests) -> None:
         """Count a split by a column that is sent before labels are drawn."""
 

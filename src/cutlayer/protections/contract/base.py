@@ -170,17 +170,11 @@ class Protection(Generic[C]):
             NotApplicable: The protection is not defined for the task.
         """
         if context.task is not None:
-            self.check_task(context.task.kind)
+            if (kind := context.task.kind) not in self.tasks:
+                wanted = f"a task of kind {' or '.join(sorted(self.tasks))} for {self.name}"
+                raise NotApplicable.expected(wanted, kind, "leave it out")
             self.classes = max(2, len(context.task.classes))
         self.context = context
-
-    @classmethod
-    def check_task(cls, kind: str) -> None:
-        """Raise `NotApplicable` if the protection is not defined for this kind of task."""
-        if kind not in cls.tasks:
-            raise NotApplicable.expected(
-                f"a task of kind {' or '.join(sorted(cls.tasks))} for {cls.name}", kind, "leave it out"
-            )
 
     def faults(self, job: Job, party: str) -> Iterator[str]:
         """Faults of a job with it, by settings alone: each a whole sentence, as an error states it.

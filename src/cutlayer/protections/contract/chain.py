@@ -374,10 +374,7 @@ class Chain:
             protection.load_state_dict(self._placement.given(protection, self._placement.back(saved["state"])))
         self._coverage.load_state_dict(state["coverage"])
         self._account.load_state_dict(state["account"])
-        self.restate()
-
-    def restate(self) -> None:
-        """Let the account count by the events of today: a protection may draw at a lower epsilon than it was set up."""
+        # Of a run that lowered an epsilon: later draws of its rows cost that much.
         self._account.restate([protection.event(self._context.plan) for protection in self.protections])
 
     def _makes(self, hook: str) -> bool:

@@ -10,7 +10,7 @@ from cutlayer.config.aggregate import UNDATED
 from cutlayer.report.alignment import alignment_section
 from cutlayer.report.carried import carried_section
 from cutlayer.report.passive.reach import figure, given, reading, weakest_first
-from cutlayer.report.rounding import bounds, count, date, metric, share, size, times
+from cutlayer.report.rounding import bounds, closed, count, date, metric, share, size, times
 from cutlayer.report.section import (
     Answer,
     Block,
@@ -177,10 +177,6 @@ def _can(report: PassiveReport, result: FeatureResult) -> str:
     return f"Knowing {given(result)}, {report.active} can {reading(result)} ({figure(result)}, {result.attack})."
 
 
-def _capital(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}"
-
-
 def _none(report: PassiveReport) -> str:
     how = RUN_AUDIT.format(folder=report.folder)
     if report.asked:
@@ -260,7 +256,7 @@ def _is_sent_labels(report: PassiveReport) -> bool:
 def _guarantees(report: PassiveReport) -> Section:
     totals = report.ledger.totals
     proved = [total for total in totals if total.epsilon is not None]
-    stated = tuple(f"{_capital(total.statement)}." for total in totals)
+    stated = tuple(closed(total.statement) for total in totals)
     none = f"None: nothing protects the columns of {report.party}, and all that it sent is as its model computed it."
     lead = "What is proved for the whole run, for any attacker, with the conditions. It is no measurement."
     blocks: list[Block] = [Paragraph(lead, "lead"), Items(stated or (none,))]
@@ -270,7 +266,7 @@ def _guarantees(report: PassiveReport) -> Section:
         blocks += [evidence_table(report.protections), formal_table(report.protections)]
     if report.reproducible_noise:
         blocks.append(Paragraph(REPRODUCIBLE, "warn"))
-    text = " ".join(f"{_capital(with_bound(total))}." for total in totals) or none
+    text = " ".join(closed(with_bound(total)) for total in totals) or none
     return Section(
         "guarantees",
         "What is proved, and under which conditions",
@@ -287,7 +283,7 @@ def _unmeasured(report: PassiveReport) -> Section:
         for alarm in report.alarms
     )
     missing = (
-        f"{_capital(UNMEASURED_BY_PASSIVE)}.",
+        closed(UNMEASURED_BY_PASSIVE),
         "Other trainings on the same rows, and predictions, are releases of their own: `cutlayer ledger` adds them up.",
     )
     blocks: tuple[Block, ...] = (Items(missing),)
