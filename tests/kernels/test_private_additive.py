@@ -167,9 +167,24 @@ def test_a_fit_spends_its_parameter() -> None:
     for sums in (Exact(), NoisySums(KEY)):
         fit_additive(columns, targets, 1.0, 0.4, sums)
         assert sums.spent == pytest.approx(0.16)
+    for numbers, share in ((np.zeros(5000), 1.0), (draw.normal(size=5000), 0.5)):  # equal ones are divided to the end
+        sums = Exact()
+        number_cells(numbers.astype(np.float32), 0.4, sums)
+        assert 0.16 * share * (1 - 1e-12) <= sums.spent <= 0.16 * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("mu", [0.3, 2.0**-15])
+def test_on_the_lattice_no_residual_is_longer(mu: float) -> None:
+    """Nor are two of the same row farther apart than the sensitivity, however wide the steps are."""
+    draw, length = np.random.default_rng(9), residual_length(0.46, 3)
+    means = (1 - 0.46) / 3 + 0.46 * draw.dirichlet(np.ones(3), 2000)
+    values = np.eye(3)[0] - np.concatenate([means, (1 - 0.46) / 3 + 0.46 * np.eye(3)])
     sums = Exact()
-    number_cells(draw.normal(size=5000).astype(np.float32), 0.4, sums)
-    assert sums.spent <= 0.16 * (1 + 1e-12)
+    sums.residuals(np.arange(len(values)), len(values), mu, values, length)
+    found = sums.asked[0][0] * length
+    assert (np.abs(found) <= np.abs(values)).all()
+    assert np.linalg.norm(found[1:] - found[:-1], axis=1).max() <= kernel.SENSITIVITY * length
+    assert np.abs(found).max() > 0.4
 
 
 def test_a_value_of_one_row_passes_with_the_stated_probability_at_most() -> None:

@@ -141,8 +141,9 @@ def test_the_ledger_names_refusals_where_there_may_be_one(fit: dict[str, Any], s
 
 
 def test_a_label_owner_is_told_what_holds_whatever_it_sends() -> None:
-    assert "whatever it knows and sends" in readable_columns(private(), TELCO)
-    assert "without a bound" in readable_columns(validated(Job, raw(), ""), TELCO)
+    assert readable_columns(private(), TELCO).endswith("whatever it knows and sends")
+    assert "sends; that fit.limits refuse grades" in readable_columns(private({"limits": {}}), TELCO)  # as init has it
+    assert "has no bound" in readable_columns(validated(Job, raw(), ""), TELCO)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +161,7 @@ def test_a_fit_whose_noise_drowns_the_labels_is_known_before_any_is_drawn(
     label = ColumnProfile(party=ACTIVE, name="y", role="label", distinct=classes, classes=counts, **about)
     held = dict.fromkeys(job.parties, rows)
     found = [*drowned_fits(job, held, [*features, label])]
-    assert [f"rows at most to {rows:,} of {columns} columns" in line for line in found] == [True] * warned
+    assert [f"rows to {rows:,} of {columns} columns" in line for line in found] == [True] * warned
     assert all(f"labels of {classes} classes" in line for line in found)
     assert not [*drowned_fits(validated(Job, raw(), ""), held, [*features, label])]
 

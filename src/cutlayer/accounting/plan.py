@@ -44,7 +44,7 @@ class Approximation:
     Attributes:
         tail: Probability outside of which they are as private.
         rounding: Largest logarithm of the ratio of the probability of what was computed to that in real numbers, but
-            with a probability below e^-500.
+            with a probability below 1e-26.
     """
 
     tail: float = 0.0

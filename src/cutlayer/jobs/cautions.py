@@ -15,7 +15,7 @@ from cutlayer.config.phases import Phase, grades_rows, reads_labels
 from cutlayer.data.categories import are_rare
 from cutlayer.data.profile import ColumnProfile
 from cutlayer.kernels.noise.informative_rows import ENOUGH, MAX_EPSILON, OF_RARE, expected_loss, informative_rows
-from cutlayer.models.bottom_fits import label_epsilon_of, private_fit
+from cutlayer.models.bottom_fits import label_epsilon_of, may_refuse, private_fit
 from cutlayer.protections import REGISTRY
 from cutlayer.protections.contract.base import Asset
 from cutlayer.report.carried import CELLS
@@ -37,6 +37,7 @@ FEW_TESTED = 30
 CHANCE, CATALOGUE_ERRORS = 0.02, 2.6
 """Distance from 0.5 that a catalogue should keep where labels are permuted, and the standard errors of a single AUC by
 which its largest leak lies above 0.5 there: on Adult 2.6, on Bank 2.6 (docs/results/adaptive-audit.md)."""
+UNCOVERED = "that fit.limits refuse grades, or do not, is a bit about all rows, which no epsilon covers"
 AUCS = (0.8, 0.6)
 """AUC of a partner's columns that say much of a label, and of such that say little: a loss is stated for both."""
 NOTICEABLE = 0.005
@@ -97,7 +98,8 @@ def readable_columns(job: Job, name: str) -> str:
             )
         cells = f"; {CELLS}" if grades_rows(job, name) and not private else ""
         sent = " and sends" * private
-        return f"{job.active} learns what the guarantee of {name} allows, whatever it knows{sent}{cells}"
+        refused = f"; {UNCOVERED}" if private and may_refuse(job.parties[name].fit, f"parties.{name}.fit") else ""
+        return f"{job.active} learns what the guarantee of {name} allows, whatever it knows{sent}{cells}{refused}"
     fit = job.parties[name].fit or {}
     if fit.get("kind") != "sketch":
         return f"{job.active} receives an embedding of every common row, and may rebuild columns of {name} from it"
@@ -207,7 +209,7 @@ def drowned_fits(job: Job, rows: Mapping[str, int], columns: Sequence[ColumnProf
         if left < ENOUGH:
             yield (
                 f"parties.{name}.fit.epsilon: with noise at {fit.epsilon:.3g}, labels of {classes} classes drawn at "
-                f"{epsilon:g} are worth {left:,.0f} rows at most to {rows[name]:,} of {features} columns. Such a model "
+                f"{epsilon:g} are worth about {left:,.0f} rows to {rows[name]:,} of {features} columns. Such a model "
                 "ranks poorly: more rows, fewer columns or a larger epsilon are worth more"
             )
 

@@ -213,6 +213,8 @@ def borders_of(scores: Tensor, epsilon: float | None, most: int, seed: int, *, a
 
     bands = bands_for(epsilon, max(2, min(most, len(scores) // ROWS_A_GRADE)))
     if scores.shape[1] > 1:
+        if not len(scores):  # none of a noisy histogram exceeds its noise
+            return torch.zeros(1, scores.shape[1], dtype=torch.float64)
         return frequent_centres(scores.clamp_min(math.log(1e-3)), bands, len(scores) / FINE, seed)
     values = scores[:, 0].numpy()
     if are_numbers:

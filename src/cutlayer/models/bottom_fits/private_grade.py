@@ -36,8 +36,6 @@ CODES, NUMBERS, SCORES = 0.15, 0.3, 0.05
 histogram of scores costs; the fit has the rest."""
 POINTS, POINTS_OF_SEVERAL = 128, 32
 """Number of scores in the histogram, of a log odds or a number, and of several classes."""
-_VERSION = 2
-"""To be raised by whoever changes what a fit asks of its rows: under one key, two versions' noise would cancel."""
 _MADE = 4096
 """Rows that are made up of noisy counts, to know where scores are."""
 _FLOOR = math.log(1e-3)
@@ -85,9 +83,10 @@ def fit_private(fit: PrivateFit, columns: TrainingColumns, rows: Tensor) -> Scor
         raise ConfigError.expected("drawn labels for a private fit", "none")
     codes, numbers = (part.contiguous().numpy() for part in columns.gather(rows))
     content = [part.reshape(-1).view(np.uint8).data for part in (rows.numpy(), codes, numbers)]
-    sums = NoisySums(derive(columns.key, b"private fit %d" % _VERSION, *content))
+    sums = NoisySums(derive(columns.key, b"private fit", *content))
     share = fit.mu / math.sqrt(codes.shape[1] + numbers.shape[1])
-    tail = -float(ndtri(fit.approximation.tail / max(1, codes.shape[1])))
+    # Of each column the row's value may pass, or the code of unseen ones, which it has where it is not in training.
+    tail = -float(ndtri(fit.approximation.tail / max(1, 2 * codes.shape[1])))
     of_codes = [
         frequent_codes(column.astype(np.int64), size, share * math.sqrt(CODES), tail, sums)
         for column, size in zip(codes.T, inputs.cardinalities, strict=True)
