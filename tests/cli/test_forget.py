@@ -413,7 +413,6 @@ def test_by_courier_both_delete_and_sign_and_nothing_of_a_row_is_left(place: Pla
     assert holding(here.base, traces, tables)
     csv_rows = [path for path in here.base.rglob("rows.csv") if ',"77"' in path.read_text()]
     assert csv_rows
-    sleep(1)  # signed times are whole seconds, and the release must be of an earlier one
     request, answer = here.forget("telco", "--rows", listed(here.base / "telco", rows))
     left = {path.name for path in here.base.rglob("*") if path.suffix in (".safetensors", ".release", ".parquet")}
     assert not {name for name in left if not name.startswith(tuple("0123456789abcdef"))}, left
@@ -432,6 +431,7 @@ def test_by_courier_both_delete_and_sign_and_nothing_of_a_row_is_left(place: Pla
     assert "a release since telco forgot rows of telco" in again.document()["error"]
     for copy in (old, old_run, here.base / "bank" / "copied"):
         shutil.rmtree(copy)
+    sleep(1)  # signed times are whole seconds, and a release of the one of the forgetting counts as earlier
     here.exchange("--version", "2")
     never = Apart(place.folder / "never", place)
     csv.write_csv(table_of("telco", rows), never.base / "telco" / "own.csv")  # the bank has its own rows still

@@ -38,7 +38,7 @@ def check_kept(job: Job, made: str, what: str, sender: str = "", receipts: Path 
     except ValueError:
         raise ProtocolError.expected(f"{what}: the day on which it was made", ascii(made)) from None
     if forgotten := [
-        each.summary for each in signed if each.job == job.digest() and datetime.fromisoformat(each.time) > begun
+        each.summary for each in signed if each.job == job.digest() and datetime.fromisoformat(each.time) >= begun
     ]:
         raise ProtocolError.expected(f"{what}: a release since {forgotten[-1]}", f"one of {made}", "ask for it again")
     if job.keep_days is not None and begun < datetime.now(UTC) - timedelta(days=job.keep_days):

@@ -46,6 +46,7 @@ class Chain:
     def __init__(self, party: str, protections: Sequence[Protection[Any]], budget: BudgetConfig | None = None) -> None:
         self.party, self.budget = party, budget
         self._account = Account(party, (), ReleasePlan(training=1))  # nothing is counted before `setup`
+        self._plan: ReleasePlan | None = None
         self.exceeding: Callable[[int, int], None] | None = None
         self.redrawn: Callable[[str, int, int, int], None] | None = None
         self.before_release: Callable[[], None] | None = None
@@ -81,7 +82,7 @@ class Chain:
         # need the labels that it drew. So `setup` and `begin` must be repeatable.
         for protection in self.protections:
             protection.setup(context)
-        self._account, self._context = self.account(context.plan, log), context
+        self._account, self._context, self._plan = self.account(context.plan, log), context, context.plan
         self._account.exceeding, self._account.redrawn = self.exceeding, self.redrawn
         self._once, self._placement = context.plan.once, Placement(context.device)
         # Only now is it certain that the run may release anything: `begin` puts on record that it is about to.
@@ -374,8 +375,8 @@ class Chain:
             protection.load_state_dict(self._placement.given(protection, self._placement.back(saved["state"])))
         self._coverage.load_state_dict(state["coverage"])
         self._account.load_state_dict(state["account"])
-        # Of a run that lowered an epsilon: later draws of its rows cost that much.
-        self._account.restate([protection.event(self._context.plan) for protection in self.protections])
+        if self._plan is not None:  # of a run that lowered an epsilon: later draws of its rows cost that much
+            self._account.restate([protection.event(self._plan) for protection in self.protections])
 
     def _makes(self, hook: str) -> bool:
         """Whether a protection changes the messages of a hook: by that hook, or by earlier terms."""
