@@ -19,7 +19,7 @@ from cutlayer.accounting.run_store import RunLine
 from cutlayer.config import BudgetConfig, Job, validated
 from cutlayer.data.profile import ColumnProfile
 from cutlayer.errors import BudgetExceeded, ConfigError
-from cutlayer.jobs.cautions import drowned_fits, readable_columns
+from cutlayer.jobs.cautions import noisy_private_fits, readable_columns
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
@@ -160,10 +160,10 @@ def test_a_fit_whose_noise_drowns_the_labels_is_known_before_any_is_drawn(
     counts = {f"{at}": rows // classes for at in range(min(classes, 10))}
     label = ColumnProfile(party=ACTIVE, name="y", role="label", distinct=classes, classes=counts, **about)
     held = dict.fromkeys(job.parties, rows)
-    found = [*drowned_fits(job, held, [*features, label])]
+    found = [*noisy_private_fits(job, held, [*features, label])]
     assert [f"rows to {rows:,} of {columns} columns" in line for line in found] == [True] * warned
     assert all(f"labels of {classes} classes" in line for line in found)
-    assert not [*drowned_fits(validated(Job, raw(), ""), held, [*features, label])]
+    assert not [*noisy_private_fits(validated(Job, raw(), ""), held, [*features, label])]
 
 
 @pytest.mark.parametrize(

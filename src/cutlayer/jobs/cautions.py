@@ -155,7 +155,7 @@ def cautions_of(
             "what trees reach, which may be better by more than 0.01"
         )
     yield from _of_drawn_labels(job, drawn)
-    yield from drowned_fits(job, dict.fromkeys(job.parties, training), columns)
+    yield from noisy_private_fits(job, dict.fromkeys(job.parties, training), columns)
     unscaled = [
         name
         for name in job.passives
@@ -185,7 +185,7 @@ def of_columns(job: Job, columns: Sequence[ColumnProfile]) -> Iterator[str]:
             )
 
 
-def drowned_fits(job: Job, rows: Mapping[str, int], columns: Sequence[ColumnProfile]) -> Iterator[str]:
+def noisy_private_fits(job: Job, rows: Mapping[str, int], columns: Sequence[ColumnProfile]) -> Iterator[str]:
     """Warnings about private fits whose noise leaves labels worth few rows, by public numbers alone.
 
     Args:

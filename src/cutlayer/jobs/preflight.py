@@ -18,7 +18,7 @@ from cutlayer.data.party_data import PartyTable
 from cutlayer.data.profile import ColumnProfile
 from cutlayer.data.row_keys import has_key
 from cutlayer.errors import CutlayerError
-from cutlayer.jobs.cautions import drowned_fits, of_columns, readable_columns, worth_of_labels
+from cutlayer.jobs.cautions import noisy_private_fits, of_columns, readable_columns, worth_of_labels
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.links import LinkOptions, address_of, make_client, open_server
 from cutlayer.jobs.one_check import PreflightCheck, checked
@@ -101,7 +101,7 @@ def _columns(job: Job, name: str, columns: list[PreflightCheck], cautions: list[
     drawn, few = worth_of_labels(job, rows, counts, profiles)
     cautions += [PreflightCheck("label_dp", f"{drawn}, if all rows train", caution=few)] * bool(drawn)
     for where, _, beyond in (
-        caution.partition(": ") for caution in (*of_columns(job, profiles), *drowned_fits(job, rows, profiles))
+        caution.partition(": ") for caution in (*of_columns(job, profiles), *noisy_private_fits(job, rows, profiles))
     ):
         cautions.append(PreflightCheck(where, beyond, caution=True))
     for column in profiles:
