@@ -618,6 +618,24 @@ def test_a_value_of_few_rows_is_an_attribute_and_chance_tells_none(rows: int) ->
     check_limits(carried(store, encoder, draw.integers(16, size=len(codes)), 8.0, 16), {"icd": 0.03}, TELCO)
 
 
+def test_what_is_carried_grows_with_no_leap_where_chance_is_taken_off() -> None:
+    """A leap at some number of rows would tell a label owner that knows all holders of a value but one of that one."""
+
+    def carried_of(rows: int) -> float:
+        codes = np.r_[np.zeros(rows, np.int64), 1 + np.arange(4000 - rows) // 800]
+        category = CategoryEncoder.stated("icd", [f"C{code}" for code in range(7)], CategoriesConfig())
+        encoded = Encoded((codes[:, None] + FIRST).astype(np.int32), np.zeros((len(codes), 0), np.float32), None)
+        grades = np.random.default_rng(0).integers(15, size=4000)
+        grades[:rows] = np.where(np.arange(rows) % 10 < 8, 15, grades[:rows])
+        encoder = Encoder(encoders=(category,))
+        (found,) = carried(Store(encoded, encoder.columns), encoder, grades, 8.0, 16).attributes
+        return found.share
+
+    shares = [carried_of(rows) for rows in range(40, 120, 10)]
+    assert shares == sorted(shares)
+    assert np.diff(shares).max() < 0.02
+
+
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_set_of_intervals_is_an_attribute_and_chance_tells_none(whole: bool) -> None:
     """Labels by every other part of a number: of no threshold and no part grades carry much."""

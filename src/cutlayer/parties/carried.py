@@ -54,7 +54,7 @@ def carried(
     """What drawn grades carry of each column: of frequent values, parts of numbers (`cuts_of`), and sets of both.
 
     What two columns say only together is not computed. Of an attribute of fewer than `LEAST` rows it is what is carried
-    beyond chance.
+    beyond chance, and of up to twice as many a falling part of chance is taken off.
 
     The attributes are of the encoded columns; an image has none. Of an attribute a and a grade g the information is
     exactly that of the table of both, the noise included, not an estimate by a model.
@@ -82,7 +82,8 @@ def carried(
             continue
         known, entropy = share_of(sizes, counts[some], [noise])
         share = np.minimum(known / entropy, 1.0)  # a last bit more would exceed a limit of 1
-        by_chance = np.where(few[some] < least, np.minimum(chance / entropy, 1 - 1e-9), 0.0)
+        # Faded out, so that no single row decides by a step whether a limit is exceeded.
+        by_chance = np.clip(2 - few[some] / least, 0.0, 1.0) * np.minimum(chance / entropy, 1 - 1e-9)
         share = np.maximum((share - by_chance) / (1 - by_chance), 0.0)
         known = share * entropy
         most = int(share.argmax())
