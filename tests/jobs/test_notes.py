@@ -91,13 +91,13 @@ def test_labels_of_any_rates_are_noted_where_the_job_lets_them_pass(label_epsilo
     job = graded(label_epsilon=label_epsilon)
     lines = [line for line in notes_of(job) if line.startswith("model.bottom.telco.label_epsilon: 50 lets bank send")]
     assert len(lines) == noted
-    assert f"labels of bank, drawn at epsilon {label_epsilon:g} at most" in "".join(_partner_sends(job, "telco"))
+    assert f"labels that bank draws, at epsilon {label_epsilon:g} at most" in "".join(_partner_sends(job, "telco"))
 
 
 def test_what_is_read_of_columns_by_grades_names_who_chooses_the_labels():
     said = readable_columns(graded(), "telco")
-    assert "the grades of other rows say of it through the model has no bound" in said
-    assert "by its labels bank chooses what grades are of" in said
+    assert "grades of other rows may tell of it through the model, without a bound" in said
+    assert "bank chooses by its labels what grades are of" in said
     assert "whatever it knows" not in said
 
 

@@ -135,7 +135,7 @@ def test_no_kind_of_message_has_room_for_labels() -> None:
     """The wire's whole vocabulary: whoever adds to it must look at this list."""
     names = {kind: {*shape.tensors, *shape.fields} for kind, shape in SHAPES.items()}
     assert names == {
-        Kind.HELLO: {"job", "version", "rows", "ids", "rule", "purpose", "resume", "step"},
+        Kind.HELLO: {"job", "name", "version", "rows", "ids", "rule", "purpose", "resume", "step"},
         Kind.ALIGN: {"session", "bits", "first"},
         Kind.MASKED: {"points"},
         Kind.REMASKED: {"points"},

@@ -94,6 +94,7 @@ def _messages() -> list[Message]:
     numbers = torch.linspace(-1, 1, 24).reshape(6, 4)
     hello: dict[str, int | float | str] = {
         "job": "0" * 32,
+        "name": "credit",
         "version": "3",
         "rows": 9,
         "ids": "text",

@@ -26,7 +26,7 @@ MIN_MET = 0.5
 """Share of the different values of a column that a table has to have, for the column to refer to its rows."""
 MIN_SHARE = 0.15
 """Share of a table's ids, or of the rows, that a column of numbers which is called an id has to be of."""
-_FEW = 200
+_FEW = 100
 """Number of different whole numbers up to which they rather count or grade something, as an age does."""
 _SPREAD = 20
 """How many times the number of ids the middle half of a column of numbers is wide, for it to meet them by no chance."""
