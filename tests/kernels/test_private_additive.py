@@ -277,3 +277,13 @@ def test_labels_that_no_column_divides_pass_as_rarely_as_chance(classes: int, mu
     assert max(found) < 3.5
     followed = np.where(draw.random(4000) < 0.3, cells[:, 5] % classes, labels)
     assert fit_additive(as_cells(cells), np.eye(classes)[followed], 1.0, mu, NoisySums(KEY))[2] > 3
+
+
+def test_frequent_values_that_divide_labels_are_found_among_many_rare_ones() -> None:
+    """Five values of 700 rows each among 100 of five, whose sums are all noise."""
+    draw, found = np.random.default_rng(7), list[float]()
+    cells = np.r_[np.repeat(np.arange(5), 700), np.repeat(5 + np.arange(100), 5)][:, None]
+    for trial in range(20):
+        labels = (draw.random(4000) < 0.44 + 0.03 * np.minimum(cells[:, 0], 4)).astype(int)
+        found.append(fit_additive(as_cells(cells), np.eye(2)[labels], 1.0, 0.5, NoisySums(trial.to_bytes(32)))[2])
+    assert np.median(found) > 3

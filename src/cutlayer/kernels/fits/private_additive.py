@@ -257,7 +257,8 @@ def fit_additive(
             seen[at] += found / rows[:, None] + weights[at] * unit
             error = column.counts * targets.var(axis=0).mean() + sigma**2 * (1 - 1 / classes) / steps
             if steps == 1:
-                best = max(best, _standard_errors((found**2).mean(axis=1) / error, targets))
+                ratios = (found**2).mean(axis=1) / error
+                best = max(best, _standard_errors(ratios, column.counts**2 / error, targets))
             means = posterior_mean(seen[at] / steps, error / rows**2, column.counts, largest, ordered=column.ordered)
             new = (means / unit).clip(-_MAX_WEIGHT, _MAX_WEIGHT)
             scores += (new - weights[at])[column.cells]
@@ -265,18 +266,21 @@ def fit_additive(
     return start, weights, max(0.0, -float(ndtri(min(1.0, len(columns) * float(ndtr(-best))))))
 
 
-def _standard_errors(ratios: Floats, targets: Floats) -> float:
+def _standard_errors(ratios: Floats, weights: Floats, targets: Floats) -> float:
     """How far ratios of squares to their expectation, of each cell, lie above 1: as of a normal number.
 
-    Their sum is about that of as many squares of normal numbers as Satterthwaite's approximation says, by the
-    covariance of the targets; their cube root is nearly normal.
+    Weighted by what an effect of every cell would add to them, they are the score test for the variance of effects:
+    cells of few rows, which are mostly noise, hardly count. Their sum is about that of as many squares of normal
+    numbers as Satterthwaite's approximation says, by the weights and the covariance of the targets; its cube root is
+    nearly normal.
 
     Reference: Wilson and Hilferty 1931, *The distribution of chi-square* (PNAS).
     """
     covariance = np.cov(targets.T, bias=True)
-    freedom = len(ratios) * float(np.trace(covariance)) ** 2 / max(float((covariance**2).sum()), 1e-300)
+    cells = float(weights.sum()) ** 2 / float((weights**2).sum())
+    freedom = cells * float(np.trace(covariance)) ** 2 / max(float((covariance**2).sum()), 1e-300)
     variance = 2 / (9 * max(freedom, 1.0))
-    return (math.pow(ratios.mean(), 1 / 3) - (1 - variance)) / math.sqrt(variance)
+    return (math.pow(np.average(ratios, weights=weights), 1 / 3) - (1 - variance)) / math.sqrt(variance)
 
 
 def _softmax(scores: Floats) -> Floats:
