@@ -218,7 +218,7 @@ def fit_additive(
     """Scores of a row without any weight, float64 (k,), and weights of each cell of each column, float64 (size, k).
 
     The last result is by how many standard errors the best column divides the targets better than chance, corrected for
-    the number of columns: of its first step alone, which no fit to the same targets has a part in.
+    the number of columns and of two tests: of its first step alone, which no fit to the same targets has a part in.
 
     A target's mean is (1 - slope) / k + slope * p, with p the softmax of the scores. Each column takes Newton steps,
     given the other columns. Its cells are means of the evidence of all its steps, shrunk, and of numbers smoothed, by
@@ -258,24 +258,28 @@ def fit_additive(
             error = column.counts * targets.var(axis=0).mean() + sigma**2 * (1 - 1 / classes) / steps
             if steps == 1:
                 ratios = (found**2).mean(axis=1) / error
-                best = max(best, _standard_errors(ratios, column.counts**2 / error, targets))
+                effects = (column.counts * (1 - column.counts / column.counts.sum())) ** 2 / error
+                best = max(best, _standard_errors(ratios, np.ones_like(error), targets))
+                best = max(best, _standard_errors(ratios, effects, targets))
             means = posterior_mean(seen[at] / steps, error / rows**2, column.counts, largest, ordered=column.ordered)
             new = (means / unit).clip(-_MAX_WEIGHT, _MAX_WEIGHT)
             scores += (new - weights[at])[column.cells]
             weights[at] = new
-    return start, weights, max(0.0, -float(ndtri(min(1.0, len(columns) * float(ndtr(-best))))))
+    return start, weights, max(0.0, -float(ndtri(min(1.0, 2 * len(columns) * float(ndtr(-best))))))
 
 
 def _standard_errors(ratios: Floats, weights: Floats, targets: Floats) -> float:
     """How far ratios of squares to their expectation, of each cell, lie above 1: as of a normal number.
 
     Weighted by what an effect of every cell would add to them, they are the score test for the variance of effects:
-    cells of few rows, which are mostly noise, hardly count. Their sum is about that of as many squares of normal
-    numbers as Satterthwaite's approximation says, by the weights and the covariance of the targets; its cube root is
-    nearly normal.
+    cells of few rows, which are mostly noise, hardly count. With equal weights a few of these may decide. The sum is
+    about that of as many squares of normal numbers as Satterthwaite's approximation says, by the weights and the
+    covariance of the targets; its cube root is nearly normal.
 
     Reference: Wilson and Hilferty 1931, *The distribution of chi-square* (PNAS).
     """
+    if not weights.any():  # of a column of one value
+        return -math.inf
     covariance = np.cov(targets.T, bias=True)
     cells = float(weights.sum()) ** 2 / float((weights**2).sum())
     freedom = cells * float(np.trace(covariance)) ** 2 / max(float((covariance**2).sum()), 1e-300)
