@@ -115,6 +115,7 @@ WORLDS = (
     (World(candidates=("linear", "boosting", "additive"), rows=1_000, epsilon=1.0), 60),
     (World(least=1), 200),
     (World(least=1, sharing=1), 200),
+    *((World(fit=GradeFit(epsilon=epsilon, delta=1e-4, least_z=0)), 400) for epsilon in (2.0, 4.0, 8.0)),
 )
 """What is tried, and the number of trials."""
 
@@ -182,6 +183,7 @@ def _of_rows() -> Iterator[str]:
         votes, _, truth = world.told(trials)
         auc, variance = auc_variance(votes, truth)
         names = "linear" if len(world.candidates) == 1 else "all"
+        names = names if world.fit is None else f"a private fit at {world.fit.epsilon:g}"
         about = f"{world.epsilon:g} | {names} | {world.rows:,} | {world.sharing} | {world.least} | {trials}"
         yield f"| {about} | {auc:.3f} ± {1.96 * variance**0.5:.3f} | {world.bound:.3f} |"
 
