@@ -260,8 +260,9 @@ def test_grades_of_several_classes_say_which() -> None:
     other.load_state_dict(bottom.state_dict())
     assert torch.equal(other.grade(codes, numbers, None), grades)
     shuffled = columns_of(codes, numbers, labels.flip(0), bytes(32), classes=3)
-    with pytest.raises(ConfigError, match="better than chance"):
-        fit_grade(GradeFit(epsilon=2.0), bottom, shuffled)
+    with pytest.raises(ConfigError, match="better than chance by 2 standard errors"):
+        fit_grade(GradeFit(epsilon=2.0, least_z=2.0), bottom, shuffled)
+    fit_grade(GradeFit(epsilon=2.0), bottom, shuffled)  # whose epsilon holds whatever the labels are
 
 
 def test_the_noise_of_a_fit_is_known_from_public_numbers() -> None:

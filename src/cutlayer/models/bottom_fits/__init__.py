@@ -192,7 +192,7 @@ def may_refuse(raw: Mapping[str, Any] | None, where: str) -> bool:
     if not isinstance(settings, GradeLimits):
         return False
     fit = settings if isinstance(settings, GradeFit) else None
-    return _least_limit(settings) < 1 or (fit is not None and fit.private is None and fit.least_z > 0)
+    return _least_limit(settings) < 1 or (fit is not None and fit.private is None and fit.wanted_z > 0)
 
 
 def _least_limit(settings: GradeLimits) -> float:

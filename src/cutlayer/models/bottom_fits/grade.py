@@ -47,6 +47,8 @@ MANY = 16_000
 MAIN_WEIGHT = 0.25
 """Weight on part of the rows below which a candidate is left out: `deep` gains most by more rows, and the others then
 had no weight in any case that was tried."""
+LEAST_Z = 3.0
+"""Standard errors by which scores of a plain fit have to rank labels, where none are stated."""
 TREES: Mapping[str, Mapping[str, float]] = {
     "boosting": {"max_iter": 60, "learning_rate": 0.06, "max_leaf_nodes": 8, "max_features": 0.3},
     "additive": {"max_iter": 150, "learning_rate": 0.06, "max_leaf_nodes": 2},
@@ -66,7 +68,8 @@ class GradeFit(GradeLimits):
         folds: Number of folds; a row's grade is of a model that was fitted without its fold. Without it 5, and 3 where
             the drawn labels are worth 16,000 informative rows.
         least_z: By how many standard errors the scores must rank the drawn labels better than chance. Below, the grades
-            would carry little of use to the label owner, and the labels may be none: they are refused.
+            would carry little of use to the label owner, and the labels may be none: they are refused. Without it 3,
+            and 0 with an epsilon, which holds whatever the labels are.
         epsilon: Privacy of a row's columns in the model and the borders of its grades. The model is a single additive
             one, by noisy sums. Without an epsilon, grades of other rows may say of a row
             what nothing bounds. 2 is a start for 10,000 rows. It needs `features` whose scales no row decides on.
@@ -78,7 +81,7 @@ class GradeFit(GradeLimits):
         default=("linear", "boosting", "additive", "deep"), min_length=1
     )
     folds: int | None = Field(default=None, ge=2, le=20, strict=True)
-    least_z: float = Field(default=3.0, ge=0)
+    least_z: float | None = Field(default=None, ge=0)
     epsilon: float | None = Field(default=None, ge=0.01, le=50, strict=True)
     delta: float = Field(default=1e-5, gt=0, le=1e-3)
 
@@ -91,6 +94,11 @@ class GradeFit(GradeLimits):
     def steps(self, epsilon: float | None) -> list[float]:
         """As of `GradeLimits`; none of a private fit, whose theorem a choice by exact data would break."""
         return [] if self.epsilon is not None else super().steps(epsilon)
+
+    @property
+    def wanted_z(self) -> float:
+        """`least_z`, or what it is where it is not stated."""
+        return self.least_z if self.least_z is not None else LEAST_Z if self.epsilon is None else 0.0
 
     @property
     def private(self) -> PrivateFit | None:
@@ -134,8 +142,8 @@ def fit_grade(settings: GradeFit, bottom: BottomModel, columns: TrainingColumns)
     else:
         heads, scores = _scored(settings, bottom, replace(columns, rows=rows, labels=some), _folds(drawn), seed)
         z = ranking_z(scores, some.values, drawn.classes, are_numbers=drawn.are_numbers)
-    if z < settings.least_z:
-        wanted = f"drawn labels that these columns rank better than chance by {settings.least_z:g} standard errors"
+    if z < settings.wanted_z:
+        wanted = f"drawn labels that these columns rank better than chance by {settings.wanted_z:g} standard errors"
         remedy = "ask the label owner for a larger label epsilon or more rows, or set fit.least_z: 0"
         raise ConfigError.expected(wanted, f"{z:.1f}", remedy)
 
