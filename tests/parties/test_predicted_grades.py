@@ -33,6 +33,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:labels of the same rows were dra
 FIRST, SECOND, LATER = np.arange(1000), np.arange(1000, 2000), np.arange(2000, 3000)
 OPEN = {"b": 1.0, "other": 1.0}
 LIMITS = {"b": 1.0, "other": 0.4}
+STRICT = {"b": 1.0, "other": 0.2}
+"""Limits that no lower epsilon keeps either."""
 
 
 @pytest.fixture(autouse=True)
@@ -80,7 +82,7 @@ def test_a_training_counts_rows_that_were_only_predicted(tmp_path: Path) -> None
     world = World(tmp_path)
     predicted(*trained(world, "one", FIRST), LATER)
     with pytest.raises(ConfigError, match="of a at most with those of 1 other releases"):
-        trained(world, "other", LATER, {"b": 1.0, "other": 0.2})
+        trained(world, "other", LATER, STRICT)
     _, apart = trained(world, "other", SECOND)
     assert found_in(apart).former == 0
     allowed = found_in(trained(world, "other", LATER, OPEN)[1])
@@ -121,7 +123,7 @@ def test_what_can_be_asked_of_a_service_counts(tmp_path: Path) -> None:
     """Before any row is: afterwards no other job could know of it."""
     world = World(tmp_path)
     with served(*trained(world, "one", FIRST)), pytest.raises(ConfigError, match="with those of 1 other releases"):
-        trained(world, "other", LATER)
+        trained(world, "other", LATER, STRICT)
     other = World(tmp_path / "other")
     other.folder.mkdir()
     predicted(*trained(other, "one", FIRST), LATER)
@@ -152,7 +154,7 @@ def test_predicted_rows_stay_with_those_of_the_training(tmp_path: Path) -> None:
         predicted(job, run, part)
     (memory,) = (world.secrets / f"{TELCO}.key.grades").glob("*.safetensors")
     with pytest.raises(ConfigError, match="with those of 1 other releases"):
-        trained(world, "other", FIRST)
+        trained(world, "other", FIRST, STRICT)
     assert memory.stat().st_size > 9 * 2000
 
 
