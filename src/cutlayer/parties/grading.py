@@ -30,7 +30,7 @@ from cutlayer.parties.carried_together import Graded, with_former
 from cutlayer.parties.grade_memory import GradeMemory, Rows
 from cutlayer.parties.session.checkpoint import CARRIED, DRAWN
 from cutlayer.parties.session.local import EVALUATION_ROWS
-from cutlayer.protections.grade_dp import GradeDP, name_of
+from cutlayer.protections.grade_dp import GradeDP, drawing_of, name_of
 from cutlayer.storage.durable import write_whole
 from cutlayer.storage.row_arrays import chunks_of, gathered
 from cutlayer.storage.row_tensors import empty_rows, rows_of
@@ -58,7 +58,7 @@ class Grading:
 
     def __init__(self, side: PassiveSide, labels: DrawnLabels | None, bottom: GradeBottom) -> None:
         self._side, self._labels, self._bottom = side, labels, bottom
-        self._drawing = next((p for p in side.local.chain.protections if isinstance(p, GradeDP)), None)
+        self._drawing = drawing_of(side.local.chain.protections)
         drawn = b"" if labels is None else labels.values.to(torch.uint8).numpy().tobytes()
         about = b"" if labels is None else f"{labels.epsilon.hex()} {labels.classes}".encode()
         fit = side.job.parties[side.local.name].fit

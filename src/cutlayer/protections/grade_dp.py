@@ -176,6 +176,11 @@ class GradeDP(FeatureProtection[GradeDPConfig]):
         return {**self.counts, "expected_share_changed": flip_probability(self.settings.epsilon, bands), **lowered}
 
 
+def drawing_of(protections: Sequence[object]) -> GradeDP | None:
+    """The protection that draws a party's grades, if it has one."""
+    return next((each for each in protections if isinstance(each, GradeDP)), None)
+
+
 def name_of(key: bytes) -> str:
     """Name of the draws by a key, which says nothing of it."""
     return derive(key, b"name", size=16).hex()

@@ -17,7 +17,7 @@ from cutlayer.parties.carried_together import Graded, with_former
 from cutlayer.parties.grade_memory import Rows
 from cutlayer.parties.grading import checked_limits, grades_of_rows, noted_reason
 from cutlayer.parties.session.checkpoint import RELEASED, Checkpoints
-from cutlayer.protections.grade_dp import GradeDP
+from cutlayer.protections.grade_dp import GradeDP, drawing_of
 from cutlayer.serving.models import RowEmbedder
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import grades_of, secret_by
@@ -64,7 +64,7 @@ def note_grades(
         raise CheckpointError.expected(f"{party}'s part of a run, to know its other grades", f"one {got}", RESTORE)
     name, memory = str(kept[1]["draws"]), grades_of(secret)
     embed.grades = grades_of_rows(bottom, embed.store, embed.ids)
-    drawing = next((p for p in chain_of(job, party).protections if isinstance(p, GradeDP)), None)
+    drawing = drawing_of(chain_of(job, party).protections)
     if drawing is not None:  # at the epsilon of the training, which may have been lowered
         drawing.load_state_dict(kept[1]["chain"]["protections"][GradeDP.name]["state"])
     epsilon = None if drawing is None else drawing.settings.epsilon

@@ -32,7 +32,7 @@ from cutlayer.parties.session.plan import plan_of
 from cutlayer.protections import REGISTRY, build_chain
 from cutlayer.protections.contract.base import Evidence
 from cutlayer.protections.contract.chain import Chain
-from cutlayer.protections.grade_dp import GradeDP
+from cutlayer.protections.grade_dp import drawing_of
 
 if TYPE_CHECKING:
     from cutlayer.parties.session.outcome import ActiveOutcome
@@ -143,7 +143,7 @@ def _entries(job: Job, name: str, chain: Chain) -> list[Entry]:
     formal = any(entry.formal for entry in entries)  # else all that leaves has no guarantee
     if formal and name in job.passives and grades_rows(job, name) and fit and may_refuse(fit, f"parties.{name}.fit"):
         why = REFUSED.format(by="fit.limits" if plan.fit else "fit.least_z or fit.limits")
-        drawing = next((p for p in chain.protections if isinstance(p, GradeDP)), None)
+        drawing = drawing_of(chain.protections)
         if drawing is not None and (steps := lower_epsilons_of(fit, drawing.stated)):
             listed = " or ".join(f"{step:g}" for step in steps)
             why += LOWERED.format(steps=listed, bits=math.log2(len(steps) + 2))

@@ -234,9 +234,12 @@ def fit_additive(
     Raises:
         ConfigError: More cells and classes than `MAX_DRAWN` allows.
     """
-    from scipy.special import ndtr, ndtri  # scipy.stats takes half a second to import
+    from scipy.special import ndtr, ndtri, softmax  # scipy.stats takes half a second to import
 
     classes = targets.shape[1]
+    covariance = np.cov(targets.T, bias=True)
+    variance = float(targets.var(axis=0).mean())
+    freedom = float(np.trace(covariance)) ** 2 / max(float((covariance**2).sum()), 1e-300)
     offset, length = (1 - slope) / classes, residual_length(slope, classes)
     shares = (targets.mean(axis=0) - offset) / slope
     base = shares.clip(_LEAST_SHARE / classes, 1 - _LEAST_SHARE / classes)
@@ -250,17 +253,17 @@ def fit_additive(
     best = -math.inf
     for steps in range(1, _ROUNDS + 1):
         for at, column in enumerate(columns):
-            residuals = targets - offset - slope * _softmax(scores)
+            residuals = targets - offset - slope * softmax(scores, axis=1)
             found = sums.residuals(column.cells, len(column.counts), each, residuals, length)
             rows = column.counts + sigma / math.sqrt(_ROUNDS)
             found -= found.mean(axis=1, keepdims=True)  # residuals add up to 0, and noise does not
             seen[at] += found / rows[:, None] + weights[at] * unit
-            error = column.counts * targets.var(axis=0).mean() + sigma**2 * (1 - 1 / classes) / steps
+            error = column.counts * variance + sigma**2 * (1 - 1 / classes) / steps
             if steps == 1:
                 ratios = (found**2).mean(axis=1) / error
                 effects = (column.counts * (1 - column.counts / column.counts.sum())) ** 2 / error
-                best = max(best, _standard_errors(ratios, np.ones_like(error), targets))
-                best = max(best, _standard_errors(ratios, effects, targets))
+                best = max(best, _standard_errors(ratios, np.ones_like(error), freedom))
+                best = max(best, _standard_errors(ratios, effects, freedom))
             means = posterior_mean(seen[at] / steps, error / rows**2, column.counts, largest, ordered=column.ordered)
             new = (means / unit).clip(-_MAX_WEIGHT, _MAX_WEIGHT)
             scores += (new - weights[at])[column.cells]
@@ -268,26 +271,18 @@ def fit_additive(
     return start, weights, max(0.0, -float(ndtri(min(1.0, 2 * len(columns) * float(ndtr(-best))))))
 
 
-def _standard_errors(ratios: Floats, weights: Floats, targets: Floats) -> float:
+def _standard_errors(ratios: Floats, weights: Floats, freedom: float) -> float:
     """How far ratios of squares to their expectation, of each cell, lie above 1: as of a normal number.
 
     Weighted by what an effect of every cell would add to them, they are the score test for the variance of effects:
     cells of few rows, which are mostly noise, hardly count. With equal weights a few of these may decide. The sum is
     about that of as many squares of normal numbers as Satterthwaite's approximation says, by the weights and the
-    covariance of the targets; its cube root is nearly normal.
+    degrees of freedom of a cell; its cube root is nearly normal.
 
     Reference: Wilson and Hilferty 1931, *The distribution of chi-square* (PNAS).
     """
     if not weights.any():  # of a column of one value
         return -math.inf
-    covariance = np.cov(targets.T, bias=True)
     cells = float(weights.sum()) ** 2 / float((weights**2).sum())
-    freedom = cells * float(np.trace(covariance)) ** 2 / max(float((covariance**2).sum()), 1e-300)
-    variance = 2 / (9 * max(freedom, 1.0))
+    variance = 2 / (9 * max(cells * freedom, 1.0))
     return (math.pow(np.average(ratios, weights=weights), 1 / 3) - (1 - variance)) / math.sqrt(variance)
-
-
-def _softmax(scores: Floats) -> Floats:
-    raised = np.exp(scores - scores.max(axis=1, keepdims=True))
-    shares: Floats = raised / raised.sum(axis=1, keepdims=True)
-    return shares
