@@ -15,6 +15,7 @@ from pydantic import Field
 from cutlayer.accounting.plan import PrivateFit
 from cutlayer.errors import ConfigError
 from cutlayer.kernels.noise.aes import derive
+from cutlayer.kernels.noise.score_bands import LEAST_EPSILON
 from cutlayer.lazy import Tensor, torch
 from cutlayer.models.bottom_fits.base import DrawnLabels, Fit, GradeLimits, TrainingColumns
 from cutlayer.storage.row_arrays import give_back_memory
@@ -372,7 +373,9 @@ def _fits(settings: GradeFit, rows: int, classes: int, threads: int, *, are_many
 
 
 def check_grade(settings: GradeFit, columns: TrainingColumns) -> None:
-    """Refuse a single column without a limit that allows it, and a private fit of images, before any label is sent.
+    """Refuse what the default limit of a single column would, and a private fit of images, before any label is sent.
+
+    At `LEAST_EPSILON` no grades exceed that limit, so that a fit that may go down to it is refused none.
 
     Raises:
         ConfigError: There is one column alone, or an image.
@@ -380,7 +383,9 @@ def check_grade(settings: GradeFit, columns: TrainingColumns) -> None:
     inputs = columns.inputs
     if settings.epsilon is not None and inputs.image is not None:
         raise ConfigError.expected("numbers and categories for fit.epsilon", "an image", "leave fit.epsilon out")
-    if len(inputs.cardinalities) + inputs.numbers == 1 and inputs.image is None and not settings.limits:
+    least = min([columns.epsilon or math.inf, *settings.steps(columns.epsilon)])
+    is_single = len(inputs.cardinalities) + inputs.numbers == 1 and inputs.image is None
+    if is_single and not settings.limits and least > LEAST_EPSILON:
         wanted = "more than one column, of which a grade is a summary, or limits that allow it"
         got = "one: a grade of it is nearly that column, which the default limit refuses once labels were sent"
         remedy = (
