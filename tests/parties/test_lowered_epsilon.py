@@ -22,6 +22,7 @@ from cutlayer.config import BudgetConfig, Job, validated
 from cutlayer.data.carried import Carried, CarriedAttribute, Lowered
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import BudgetExceeded, CheckpointError, ConfigError, ProtocolError
+from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.kernels.noise.score_bands import bands_for, channel
@@ -129,7 +130,8 @@ def test_grades_within_limits_stay_at_the_epsilon_of_the_settings(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("least", "said"), [(4.0, r"nor are they within all limits at 6, 4, leave"), (None, r"lower grade_dp\.epsilon or")]
+    ("least", "said"),
+    [(4.0, r"nor are they within all limits at 6, 4, leave"), (None, r"state fit\.least_epsilon or lower grade_")],
 )
 def test_below_the_least_epsilon_grades_are_refused_as_before(tmp_path: Path, least: float | None, said: str) -> None:
     """Nothing is drawn, and the refusal counts as the job's epsilon: the record is of the grades at this one."""
@@ -364,18 +366,32 @@ def test_no_statement_raises_the_epsilon_of_the_ledger(tmp_path: Path) -> None:
     assert [entry.event.eps for entry in entries if isinstance(entry.event, RandomizedGrade)] == [3.0]
 
 
-def test_a_private_fit_has_no_step(tmp_path: Path) -> None:
-    """Which one it is would follow from exact data, which no theorem covers."""
+def test_a_private_fit_has_no_step_unless_stated(tmp_path: Path) -> None:
+    """Which one it is follows from exact data, which no theorem covers: the ledger says so of who wants it."""
     fixed = {"numbers": {"scale": "none", "missing": "zero"}}
     private = raw({"kind": "grade", "epsilon": 50.0, "delta": 1e-4, "limits": {"a": 0.1}, "least_z": 0})
     for key in ("candidates", "folds"):
         del private["parties"][TELCO]["fit"][key]
     private["parties"][TELCO]["features"] = fixed
-    with pytest.raises(ConfigError, match=r"carry 0\.1 of an attribute of a at most, got .*; lower grade_dp\.epsilon"):
+    with pytest.raises(
+        ConfigError, match=r"carry 0\.1 of an attribute of a at most.*; state fit\.least_epsilon or lower"
+    ):
         run(validated(Job, private, ""), GIVEN, tmp_path)
-    private["parties"][TELCO]["fit"]["least_epsilon"] = 2.0
-    with pytest.raises(ConfigError, match="no least_epsilon with an epsilon"):
-        run(validated(Job, private, ""), GIVEN, tmp_path / "stated")
+    private["parties"][TELCO]["fit"] |= {"least_epsilon": 2.0, "limits": {"a": 0.48}}
+    job = validated(Job, private, "")
+    (refusal,) = [each for each in ledger_of(job).entries if each.protection == REFUSAL]
+    assert "which it is tells 2.6 bits" in refusal.event.why  # type: ignore[union-attr]
+    trained = run(job, GIVEN, tmp_path / "stated")
+    assert found_in(tmp_path / "stated").epsilon == 2.0
+    entries = ledger_after(job, trained.active).entries
+    assert [entry.event.eps for entry in entries if isinstance(entry.event, RandomizedGrade)] == [2.0]
+
+
+def test_a_least_epsilon_without_a_draw_is_refused() -> None:
+    """It would have no effect."""
+    with pytest.raises(ConfigError, match=r"with grade_dp beside fit.least_epsilon.*or leave fit.least_epsilon out"):
+        check_job(made(least_epsilon=3.0, epsilon=None))
+    check_job(made(least_epsilon=None, epsilon=None))
 
 
 def test_cells_are_made_anew_at_each_step(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from cutlayer.data.row_values import ValueWords
 from cutlayer.data.store import Store
 from cutlayer.errors import BudgetExceeded, ConfigError
 from cutlayer.kernels.noise.aes import derive
-from cutlayer.kernels.noise.score_bands import bands_for
+from cutlayer.kernels.noise.score_bands import LEAST_EPSILON, bands_for
 from cutlayer.models.bottom_fits import limits_of, lower_epsilons_of, meant
 from cutlayer.models.grade import GradeBottom
 from cutlayer.parties.carried import carried
@@ -258,7 +258,8 @@ class Grading:
         """The error of grades that exceed limits at all epsilons; the record is of those at the first."""
         self._note(found)
         lower = ", ".join(f"{epsilon:g}" for epsilon in tried[1:] if epsilon is not None)
-        remedy = "lower grade_dp.epsilon or grades" if not lower else f"nor are they within all limits at {lower}"
+        state = "state fit.least_epsilon or " if self.epsilon is not None and self.epsilon > LEAST_EPSILON else ""
+        remedy = f"nor are they within all limits at {lower}" if lower else f"{state}lower grade_dp.epsilon or grades"
         remedy += ", leave columns that tell it out of features, or raise fit.limits"
         return over.refusal(self._side.local.name, remedy)
 

@@ -89,12 +89,12 @@ class GradeFit(GradeLimits):
     def _faults(self) -> Iterator[str]:
         if self.epsilon is not None and {"candidates", "folds"} & self.model_fields_set:
             yield "neither candidates nor folds with an epsilon, whose fit is a single model, got some; leave them out"
-        if self.epsilon is not None and self.model_fields_set & {"least_epsilon"} and self.least_epsilon is not None:
-            yield "no least_epsilon with an epsilon, whose theorem a choice by exact data would break; leave it out"
 
     def steps(self, epsilon: float | None) -> list[float]:
-        """As of `GradeLimits`; none of a private fit, whose theorem a choice by exact data would break."""
-        return [] if self.epsilon is not None else super().steps(epsilon)
+        """As of `GradeLimits`; of a private fit none unless stated, since no theorem covers a choice by exact data."""
+        return (
+            [] if self.epsilon is not None and "least_epsilon" not in self.model_fields_set else super().steps(epsilon)
+        )
 
     @property
     def wanted_z(self) -> float:
@@ -154,7 +154,7 @@ def fit_grade(settings: GradeFit, bottom: BottomModel, columns: TrainingColumns)
             bottom.known = rows, bottom.bands(scores)
 
     divide(columns.epsilon)
-    bottom.redivide = None if settings.private is not None else divide
+    bottom.redivide = divide
     return ()
 
 
