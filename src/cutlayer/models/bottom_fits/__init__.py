@@ -159,8 +159,8 @@ def _draw_faults(party: PartyConfig, where: str) -> Iterator[str]:
     """A lower epsilon is one of a draw."""
     if (party.fit or {}).get("least_epsilon") is not None and "grade_dp" not in party.privacy:
         yield (
-            f"expected {where}.privacy with grade_dp beside fit.least_epsilon, below which no grade is to be drawn, got "
-            f"none; write grade_dp: {{epsilon: 8.0}}, or leave fit.least_epsilon out"
+            f"expected {where}.privacy with grade_dp beside fit.least_epsilon, the least of a draw, got none; "
+            f"write grade_dp: {{epsilon: 8.0}}, or leave fit.least_epsilon out"
         )
 
 
