@@ -92,11 +92,17 @@ class Grading:
 
         Were a row drawn under one key for two grades, different draws would show that it had not the same in both.
         """
-        side, drawing = self._side, self._drawing
-        parts = [self._rows_digest, module_digest(self._bottom), bytes.fromhex(side.state.rows)]
-        if drawing is not None and drawing.is_lowered:  # few rows have the same borders at several
-            parts.append(drawing.settings.epsilon.hex().encode())
-        return derive(side.local.secret, b"grade draws", self.key, *parts)
+        epsilon = b"" if self.epsilon is None else self.epsilon.hex().encode()  # models may be the same at several
+        return self._key_of(b"grade draws", module_digest(self._bottom), epsilon)
+
+    @property
+    def _fitted_by(self) -> str:
+        """Name of the fit to these labels and rows, whatever epsilon its grades are drawn at."""
+        return name_of(self._key_of(b"graded fit"))
+
+    def _key_of(self, purpose: bytes, *parts: bytes) -> bytes:
+        rows = self._rows_digest, bytes.fromhex(self._side.state.rows)
+        return derive(self._side.local.secret, purpose, self.key, *rows, *parts)
 
     @property
     def _released_rows(self) -> Tensor:
@@ -170,13 +176,8 @@ class Grading:
         if self._bottom.redivide is None:  # of a run that goes on
             return [stated]
         every = [stated, *lower_epsilons_of(side.job.parties[side.local.name].fit, stated)]
-        known = {} if memory is None or len(every) == 1 else memory.epsilons(side.job.digest())
-        for epsilon in every:
-            if epsilon in known.values():
-                self._lower(epsilon)
-                if self.name in known:
-                    return [epsilon]
-        return every
+        known = set() if memory is None or len(every) == 1 else memory.epsilons(self._fitted_by)
+        return next(([epsilon] for epsilon in every if epsilon in known), every)
 
     def _lower(self, epsilon: float | None) -> None:
         """Divide the scores for draws at an epsilon, unless they are."""
@@ -201,7 +202,7 @@ class Grading:
             return
         is_new = not memory.has(self.name)
         # Before the run is counted, which is once: begun again, it has the epsilon that it was counted with.
-        memory.keep(self.name, job, self._rows(self._released_rows), sent)
+        memory.keep(self.name, job, self._rows(self._released_rows), sent, self._fitted_by)
         try:
             side.state.charge()
         except BudgetExceeded:
