@@ -227,3 +227,16 @@ def test_what_few_drawn_labels_cost_is_stated_of_strong_and_of_weak_columns() ->
     assert f"worth 192 rows to {PASSIVES[0]}, which costs" in drawn
     assert "0.037 of an AUC of 0.8, 0.100 of one of 0.6; eps: 1 is worth more" in drawn
     assert not [caution for caution in cautions(job, training=60_000) if "label_dp.eps" in caution]
+
+
+def test_a_partner_alone_is_told_what_its_grades_reveal_and_what_no_epsilon_covers(tmp_path: Path) -> None:
+    """As the check of all parties in one process tells it: the bound, the bits of refusals, and who steers grades."""
+    name = PASSIVES[0]
+    columns = {"id": range(600), "a": [row * 37 % 101 for row in range(600)], "b": [row % 97 for row in range(600)]}
+    csv.write_csv(pa.table(columns), tmp_path / "t.csv")
+    raw = graded().model_dump(mode="json", exclude_unset=True)
+    raw["parties"][name] |= {"table": str(tmp_path / "t.csv"), "id": "id"}
+    said = {check.name: check.result for check in check_own_part(Job.model_validate(raw), name)}
+    assert said["guarantee"].endswith("cannot be distinguished better than AUC 0.999665")
+    assert "which it is tells 2.6 bits in all" in said["refusal"]
+    assert f"{ACTIVE} chooses by its labels what grades are of" in said["columns"]

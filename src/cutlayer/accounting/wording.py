@@ -93,6 +93,12 @@ def of_bound(total: Total) -> str:
     return f"so two values of one row, all else known, cannot be distinguished better than AUC {best}"
 
 
+def with_bound(total: Total) -> str:
+    """The statement of a total, and what it bounds of one row; that of other accountants than `pure` has the bound."""
+    bound = of_bound(total) if total.accountant == "pure" else ""
+    return f"{total.statement}; {bound}" if bound else total.statement
+
+
 def stated_by(plugins: str) -> str:
     """Whose word a guarantee is that no proof or test of this project stands behind."""
     return f"as the plugin {plugins} states; Cutlayer has neither proved nor tested it"
