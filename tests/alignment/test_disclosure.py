@@ -13,7 +13,7 @@ from cutlayer.alignment.intersection import Alignment
 from cutlayer.channel import link
 from cutlayer.config import IdConfig, Job, LimitsConfig, validated
 from cutlayer.data.party_data import PartyTable
-from cutlayer.parties.agreement.handshake import Saved, agree_active, agree_passive
+from cutlayer.parties.agreement.handshake import SavedPoints, agree_active, agree_passive
 from cutlayer.parties.drive.drive import drive_together
 from cutlayer.report.alignment import disclosed, learned
 from tests.alignment.psi_runs import BANK, TELCO, table
@@ -34,7 +34,7 @@ def records(tables: Mapping[str, PartyTable], method: str = "psi", rows: str = "
     ports = {name: pair[0] for name, pair in ends.items()}
     parties: dict[str, Any] = {BANK: agree_active(job, tables[BANK], BANK, ports, [], limits, alignment)}
     for name, (_, there) in ends.items():
-        parties[name] = agree_passive(job, tables[name], there, Saved(), limits, alignment)
+        parties[name] = agree_passive(job, tables[name], there, SavedPoints(), limits, alignment)
     return {name: agreement.record for name, agreement in drive_together(parties).items()}
 
 

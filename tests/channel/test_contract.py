@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cutlayer.channel.chunks import Assembler
 from cutlayer.channel.codec import FrameLimits
-from cutlayer.channel.contract import Contract, decoded, differences
+from cutlayer.channel.contract import Contract, decode_contract, differences
 from cutlayer.errors import ProtocolError
 
 FUZZ = settings(max_examples=200, deadline=None)
@@ -20,7 +20,7 @@ JOB = {"task": "binary", "train": {"batch_size": 64, "seed": 1, "optimizer": {"l
 
 
 def test_equal_contracts_have_no_problem():
-    theirs, wire, more = decoded(Contract(JOB).encoded(3, sender="telco"))
+    theirs, wire, more = decode_contract(Contract(JOB).encoded(3, sender="telco"))
     assert (theirs, wire, more) == (Contract(JOB), 3, {"sender": "telco"})
     assert Contract(JOB).problem(theirs, (3, 3), "telco") == ""
 
@@ -80,14 +80,14 @@ GREETING = {"wire": 3, "version": "1", "shared": json.dumps(JOB), "sender": "tel
 )
 def test_a_greeting_that_is_none_is_refused(raw):
     with pytest.raises(ProtocolError, match="expected a greeting of cutlayer"):
-        decoded(raw)
+        decode_contract(raw)
 
 
 @FUZZ
 @given(st.binary(max_size=300))
 def test_random_bytes_are_no_greeting(raw):
     with pytest.raises(ProtocolError):
-        decoded(raw)
+        decode_contract(raw)
 
 
 @FUZZ

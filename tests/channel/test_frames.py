@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from cutlayer.channel.frames import ACK_BYTES, MAX_FRAMES, FramesEnded, Inbox, Outbox, Replaced
+from cutlayer.channel.frames import ACK_BYTES, MAX_FRAMES, CallReplaced, FramesEnded, Inbox, Outbox
 
 
 def frame(content):
@@ -124,7 +124,7 @@ def test_a_call_that_was_replaced_sends_nothing_more():
     seen = []
 
     def replaced():
-        with pytest.raises(Replaced):
+        with pytest.raises(CallReplaced):
             outbox.take(0, wanted.is_set)
         seen.append("ended")
 

@@ -12,7 +12,7 @@ import torch
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.config import Job, validated
 from cutlayer.errors import CheckpointError, ConfigError, PeerLost
-from cutlayer.parties.faults import At, Faults
+from cutlayer.parties.faults import FaultPoint, Faults
 from cutlayer.parties.session.presence import Presence
 from cutlayer.training.departures import departure_result
 from cutlayer.training.folder import RunFolder
@@ -38,7 +38,9 @@ def raw(telco: str = "continue", **more: Any) -> dict[str, Any]:
 def losing(at: tuple[int, int]) -> Faults:
     """Have a party die right before the embedding of a step."""
     killed = PeerLost("lost telco: the process was killed")
-    return Fails(At.SENDING, TELCO, when=lambda m: (m.kind, m.epoch, m.step) == (Kind.EMBEDDING, *at), failure=killed)
+    return Fails(
+        FaultPoint.SENDING, TELCO, when=lambda m: (m.kind, m.epoch, m.step) == (Kind.EMBEDDING, *at), failure=killed
+    )
 
 
 def lost_at(folder: Path, at: tuple[int, int], wanted: Job) -> Watched:

@@ -19,7 +19,7 @@ from cutlayer.training.departures import departure_result
 from cutlayer.training.finetuning import checked_absent, finetune_top
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
-from cutlayer.training.together import Trained
+from cutlayer.training.together import TrainedRun
 from cutlayer.training.trained import Run
 from tests.parties.interruptions import Dying, assert_equal, interrupted
 from tests.parties.runs import ACTIVE, PASSIVES, make_job, raw_job, record, run, tables, unaudited_job
@@ -29,7 +29,7 @@ LEARNT: dict[str, Any] = {"epochs": 8, "batch_size": 60, "audit": {"every": "nev
 DROPPED = {"party_dropout": {"rate": 0.5}}
 
 
-def again(job: Job, folder: RunFolder, trained: Trained, absent: tuple[str, ...]) -> torch.Tensor:
+def again(job: Job, folder: RunFolder, trained: TrainedRun, absent: tuple[str, ...]) -> torch.Tensor:
     """Logits of the test rows from the saved models and stores, without the absent parties."""
     active, made = trained.active, {}
     loaded = Run(job, folder, classes=active.task.classes)

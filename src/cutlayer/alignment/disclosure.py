@@ -156,7 +156,7 @@ class Disclosure(NamedTuple):
     guessable: int | None = None
 
 
-def recorded_active(
+def active_record(
     sides: Sequence[AligningSide], each: Sequence[CommonRows], stated: Mapping[str, int], *, referring: bool
 ) -> AlignmentRecord | None:
     """The record of the active party; `None` of an alignment that did not name the rows.
@@ -188,7 +188,7 @@ def _links_of(side: AligningSide, aligned: CommonRows, stated: Mapping[str, int]
         )
 
 
-def recorded_passive(
+def passive_record(
     side: AligningSide, aligned: CommonRows, stated: int, passives: tuple[str, ...], *, all_rows: bool
 ) -> AlignmentRecord | None:
     """The record of a passive party; `None` of an alignment that did not name the rows.

@@ -42,8 +42,8 @@ from cutlayer.errors import ProtocolError
 from cutlayer.kernels.noise.aes import derive
 from cutlayer.workers import Workers
 
-CONTEXT = b"cutlayer psi 1 "
-DUMMY = -1
+HASH_CONTEXT = b"cutlayer psi 1 "
+DUMMY_RANK = -1
 """Rank of a point that stands for no row."""
 
 
@@ -131,12 +131,12 @@ def row_key(job: Job, secret: bytes) -> bytes:
 
 
 @dataclass(frozen=True)
-class Masked:
+class MaskedBucket:
     """A bucket of own rows as it is sent.
 
     Attributes:
         points: Masked ids and random points up to the bucket's capacity, ascending, uint8 (c, 32).
-        ranks: Rank in the common order of the own table of the row at each position, int64 (c,); `DUMMY` for none.
+        ranks: Rank in the common order of the own table of the row at each position, int64 (c,); `DUMMY_RANK` for none.
         scalar: The secret scalar, for this bucket and peer.
     """
 
@@ -157,20 +157,20 @@ class Masker:
 
     def __init__(self, buckets: Buckets, workers: Workers, run: str, random: Callable[[int], bytes]) -> None:
         self.buckets, self._workers, self._random = buckets, workers, random
-        self._context = CONTEXT + run.encode()[:128]
+        self._context = HASH_CONTEXT + run.encode()[:128]
 
     def hashed(self, bucket: int) -> Points:
         """The rows of a bucket as points, uint8 (m, 32), in the common order; the same for all peers, and secret."""
         return self._workers.map(hash_to_group, self.buckets.digests(bucket), self._context)
 
-    def masked(self, bucket: int, hashed: Points) -> Masked:
+    def masked(self, bucket: int, hashed: Points) -> MaskedBucket:
         """A bucket under a new scalar, filled up with random points and sorted."""
         scalar, capacity = random_scalar(self._random), self.buckets.capacity
         points = np.concatenate([self.again(hashed, scalar), random_points(capacity - len(hashed), self._random)])
-        ranks = np.full(capacity, DUMMY, dtype=np.int64)
+        ranks = np.full(capacity, DUMMY_RANK, dtype=np.int64)
         ranks[: len(hashed)] = self.buckets.first(bucket) + np.arange(len(hashed))
         order = sorted_points(points)
-        return Masked(points[order], ranks[order], scalar)
+        return MaskedBucket(points[order], ranks[order], scalar)
 
     def again(self, points: Points, scalar: bytes) -> Points:
         """Points multiplied by a scalar, in their order.
@@ -269,7 +269,7 @@ def intersect_passive(
         rows: Number of rows that the active party states.
         purpose: For a size, the active party's rows are sent back sorted: it cannot see which of them are common.
         first: First bucket.
-        seen: Called after each bucket with the ranks of its indices, as `Masked.ranks`.
+        seen: Called after each bucket with the ranks of its indices, as `MaskedBucket.ranks`.
     """
     capacity = bucket_capacity(rows, masker.buckets.bits)
     for bucket in range(first, len(masker.buckets)):
@@ -281,7 +281,7 @@ def intersect_passive(
         seen(bucket, mine.ranks)
 
 
-def send_masked(ports: Mapping[str, Port], masker: Masker, bucket: int) -> Mapping[str, Masked]:
+def send_masked(ports: Mapping[str, Port], masker: Masker, bucket: int) -> Mapping[str, MaskedBucket]:
     """Send a bucket of own rows to each peer, under a scalar of its own; what was sent is returned without the points.
 
     Args:
@@ -307,7 +307,7 @@ def intersect_active(
     rows: Mapping[str, int],
     first: int,
     seen: Callable[[int, Mapping[str, CommonPositions]], None],
-    sent: Sequence[Mapping[str, Masked]] = (),
+    sent: Sequence[Mapping[str, MaskedBucket]] = (),
 ) -> Generator[Port, Message, None]:
     """The active side of the buckets from `first` on, with all passive parties.
 
@@ -328,11 +328,11 @@ def intersect_active(
             theirs = yield from ascending_points(port, Kind.MASKED, bucket, capacity[peer])
             theirs = masker.again(theirs, mine[peer].scalar)
             back = yield from received_points(port, Kind.REMASKED, bucket, masker.buckets.capacity)
-            matches[peer] = _compared(mine[peer], back, theirs, peer)
+            matches[peer] = _common_positions(mine[peer], back, theirs, peer)
         seen(bucket, matches)
 
 
-def _compared(mine: Masked, back: Points, theirs: Points, peer: str) -> CommonPositions:
+def _common_positions(mine: MaskedBucket, back: Points, theirs: Points, peer: str) -> CommonPositions:
     """The own rows whose doubly masked point is among the peer's.
 
     Raises:

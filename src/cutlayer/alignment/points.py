@@ -12,7 +12,7 @@ from cutlayer.alignment.buckets import Buckets, bucket_bits, bucket_capacity
 from cutlayer.alignment.intersection import (
     Alignment,
     CommonPositions,
-    Masked,
+    MaskedBucket,
     Masker,
     Purpose,
     check_points,
@@ -62,9 +62,9 @@ class AligningSide:
     sent: SentAhead | None = None
 
     @property
-    def own(self) -> Own:
+    def own(self) -> OwnDigests:
         """All rows, by their ids."""
-        return Own(self.table.where, self.table.digests, self.table.stated_rows)
+        return OwnDigests(self.table.where, self.table.digests, self.table.stated_rows)
 
     @property
     def port(self) -> Port:
@@ -84,11 +84,11 @@ class SentAhead:
 
     session: str
     bits: int
-    buckets: tuple[Mapping[str, Masked], ...]
+    buckets: tuple[Mapping[str, MaskedBucket], ...]
 
 
 @dataclass
-class Own:
+class OwnDigests:
     """Points that a party intersects.
 
     Attributes:
@@ -103,7 +103,7 @@ class Own:
 
 
 def points_passive(
-    side: AligningSide, own: Own, workers: Workers
+    side: AligningSide, own: OwnDigests, workers: Workers
 ) -> Generator[Port, Message, tuple[Positions, Positions]]:
     """The passive side: exchange the points of all buckets.
 
@@ -138,7 +138,7 @@ def points_passive(
 
 
 def points_active(
-    side: AligningSide, own: Own, workers: Workers
+    side: AligningSide, own: OwnDigests, workers: Workers
 ) -> Generator[Port, Message, tuple[Positions, dict[str, CommonPositions]]]:
     """The active side: exchange the points of all buckets with all passive parties.
 
@@ -158,7 +158,7 @@ def points_active(
         check_points(count, bits, side.limits.peer_rows, peer)
     progress = AlignmentProgress(_folder(alignment), *_inputs(own, rows, alignment.purpose))
     if sent is None:
-        first = yield from _open(ports, progress, bits, alignment.random)
+        first = yield from _agree_start(ports, progress, bits, alignment.random)
     else:
         first = 0
         progress.begin(sent.session, bits, first)
@@ -198,7 +198,7 @@ def send_ahead(side: AligningSide) -> SentAhead:
         )
 
 
-def _open(
+def _agree_start(
     ports: Mapping[str, Port], progress: AlignmentProgress, bits: int, random: Callable[[int], bytes]
 ) -> Generator[Port, Message, int]:
     """Agree on the first bucket: after those that all parties have of one session, or the very first."""
@@ -219,7 +219,7 @@ def _folder(alignment: Alignment) -> Path | None:
     return None if alignment.purpose is Purpose.SIZE else alignment.folder
 
 
-def _inputs(own: Own, rows: Mapping[str, int], purpose: Purpose) -> tuple[bytes | memoryview, ...]:
+def _inputs(own: OwnDigests, rows: Mapping[str, int], purpose: Purpose) -> tuple[bytes | memoryview, ...]:
     """Everything that the buckets of a party depend on."""
     stated = repr((purpose.value, own.stated_rows, sorted(rows.items())))
     return stated.encode(), np.ascontiguousarray(own.digests).data

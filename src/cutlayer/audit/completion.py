@@ -19,7 +19,7 @@ from cutlayer.audit.attack_audit import AttackAudit
 from cutlayer.config import Job
 from cutlayer.data.streams import RandomStream
 from cutlayer.models import BottomModel, bottom_of
-from cutlayer.parties.drive.random_state import drawn_under
+from cutlayer.parties.drive.random_state import random_state_under
 from cutlayer.problem.task import Task
 from cutlayer.results.completion import CompletionResult, VariantValue
 from cutlayer.training.comparisons import malicious_run
@@ -55,7 +55,7 @@ class DepartedParty:
 
     def untrained(self) -> DepartedView:
         """View of the party with its initial bottom model, for the training from scratch."""
-        with drawn_under(starting_keys(self.run.folder.path, [self.party])[self.party]):
+        with random_state_under(starting_keys(self.run.folder.path, [self.party])[self.party]):
             bottom = bottom_of(self.job, self.party, self.run.inputs(self.party))
         return self._view(bottom, trained=False)
 

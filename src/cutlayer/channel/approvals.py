@@ -29,11 +29,11 @@ from cutlayer.errors import NotApproved, TrustError
 from cutlayer.storage.durable import make_folder, write_whole
 from cutlayer.storage.json_values import parse_json
 
-_SEEN = "numbers.json"
+_NUMBERS_FILE = "numbers.json"
 _NUMBERS = TypeAdapter(dict[str, StrictInt])
 MAX_BYTES = 1 << 16
 MAX_NUMBER = 2**53
-RECHECKED_AFTER = 60.0
+RECHECK_SECONDS = 60.0
 """Seconds after which certificates of approvals are checked again in a process that goes on."""
 
 
@@ -86,7 +86,7 @@ class Approval(Statement):
 S = TypeVar("S", bound=Statement)
 
 
-class Signed(FrozenModel, Generic[S]):
+class SignedStatement(FrozenModel, Generic[S]):
     """A statement with the signature of its party.
 
     Attributes:
@@ -151,7 +151,7 @@ class Signed(FrozenModel, Generic[S]):
             raise NotApproved(str(reason)) from None
 
 
-class SignedApproval(Signed[Approval]):
+class SignedApproval(SignedStatement[Approval]):
     """A signed approval, or its withdrawal."""
 
 
@@ -208,7 +208,7 @@ class Approvals:
             raise NotApproved.expected(wanted, "two different ones", f"ask {party} to sign again")
         make_folder(self.folder)
         # Before the record: a record that is lost is asked for again, a number that is lost lets an earlier one in.
-        write_whole(self.folder / _SEEN, json.dumps({**numbers, party: number}))
+        write_whole(self.folder / _NUMBERS_FILE, json.dumps({**numbers, party: number}))
         write_whole(path, signed.model_dump_json(indent=1) + "\n")
 
     def sign(self, state: Literal["approved", "withdrawn"], page: str) -> SignedApproval:
@@ -256,7 +256,7 @@ class Approvals:
     def hold(self) -> None:
         """Raise unless all approvals still hold; quick where no record changed."""
         state = tuple(_stamp(self.path(party)) for party in self._identities)
-        if state != self._state or time.monotonic() - self._checked > RECHECKED_AFTER:
+        if state != self._state or time.monotonic() - self._checked > RECHECK_SECONDS:
             self._current()
             self._state, self._checked = state, time.monotonic()
 
@@ -287,7 +287,7 @@ class Approvals:
         raise NotApproved.expected(wanted, f"number {number}", "a later one is known: ask for that of now")
 
     def _numbers(self) -> dict[str, int]:
-        path = self.folder / _SEEN
+        path = self.folder / _NUMBERS_FILE
         try:
             return _NUMBERS.validate_json(path.read_bytes())
         except FileNotFoundError:

@@ -20,7 +20,7 @@ class FramesEnded(Exception):
     """No frame will follow, for the reason in the message."""
 
 
-class Replaced(FramesEnded):
+class CallReplaced(FramesEnded):
     """Another call carries the frames of the link."""
 
 
@@ -147,7 +147,7 @@ class Outbox:
                 )
             )
             if not wanted():
-                raise Replaced("another call carries the frames")
+                raise CallReplaced("another call carries the frames")
             if self._acknowledge is not None:
                 chunk = acknowledgement(self._acknowledge)
                 self._acknowledge = None

@@ -13,7 +13,7 @@ import grpc
 
 from cutlayer.channel.chunks import END, Assembler, split_frame
 from cutlayer.channel.codec import FrameLimits, decode, encode_parts
-from cutlayer.channel.frames import ACK_BYTES, ACK_FRAMES, FramesEnded, Inbox, Outbox, Replaced
+from cutlayer.channel.frames import ACK_BYTES, ACK_FRAMES, CallReplaced, FramesEnded, Inbox, Outbox
 from cutlayer.channel.message import Message
 from cutlayer.channel.port import Port
 from cutlayer.errors import PeerLost, ProtocolError
@@ -201,7 +201,7 @@ class Stream:
         while True:
             try:
                 chunks, number = self._outbox.take(number, lambda: self._call is call)
-            except Replaced:
+            except CallReplaced:
                 return False
             except FramesEnded:
                 self._end_offered = True
@@ -240,7 +240,7 @@ class Stream:
                     self._inbox.wait_for_room()
         except grpc.RpcError as error:
             if isinstance(error, grpc.Call) or not self._end_sent:
-                return describe(error), False
+                return error_text(error), False
         # gRPC may end the requests of a broken call as those of a finished one: without END, only an end that this side
         # sent explains it. On a busy machine the peer may act on it before gRPC says that it was taken.
         ended_well = isinstance(arrivals, grpc.Call) and arrivals.code() is grpc.StatusCode.OK
@@ -340,13 +340,13 @@ class Stream:
         return PeerLost(f"lost {self.peer}: {why}", peer=self.peer)
 
 
-def describe(error: grpc.RpcError) -> str:
+def error_text(error: grpc.RpcError) -> str:
     """Why a call ended, in one line."""
     if not isinstance(error, grpc.Call):
         return "the connection broke"
-    return f"the connection broke ({error.code().name.lower().replace('_', ' ')}: {details(error)})"
+    return f"the connection broke ({error.code().name.lower().replace('_', ' ')}: {error_details(error)})"
 
 
-def details(error: grpc.Call) -> str:
+def error_details(error: grpc.Call) -> str:
     """The printable part of the reason that the other side gave."""
     return "".join(filter(str.isprintable, error.details() or ""))[:600]

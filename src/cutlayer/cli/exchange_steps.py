@@ -37,7 +37,7 @@ from cutlayer.storage.durable import make_folder, write_whole
 from cutlayer.training.finetuning import checked_absent
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
-from cutlayer.training.latest import checked_name, latest, rounds_of, run_of, set_latest, version_of
+from cutlayer.training.latest import checked_name, latest_run, rounds_of, run_of, set_latest, version_of
 from cutlayer.training.process import run_threads
 from cutlayer.training.tables import open_table
 
@@ -90,7 +90,7 @@ class Steps:
         if not self._ended(run):
             self._train(run)
             done.append("train")
-        if run != self.base and (latest(self.base) is None or asked):
+        if run != self.base and (latest_run(self.base) is None or asked):
             set_latest(self.base, run)
         if asked:
             self._finish(f"train-{version_of(self.base, run)}")
@@ -166,7 +166,7 @@ class Steps:
             return run_of(self.base, version)
         if self._ended(self.base):  # trained by another command
             return self.base
-        return latest(self.base) or run_of(self.base, "1")
+        return latest_run(self.base) or run_of(self.base, "1")
 
     def _ended(self, run: Path) -> bool:
         """Whether this party's part of a training has ended, and its release was sent."""

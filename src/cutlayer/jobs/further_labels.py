@@ -22,7 +22,7 @@ from cutlayer.config.party import PrivatePart
 from cutlayer.config.phases import Phase
 from cutlayer.jobs.options import Options
 from cutlayer.parties.agreement.split import SPLIT_FILE
-from cutlayer.parties.session.checkpoint import PARTNERS, RELEASED
+from cutlayer.parties.session.checkpoint import PARTNERS_FILE, RELEASED_FILE
 from cutlayer.problem.task import Task
 from cutlayer.storage.durable import make_folder
 from cutlayer.training.folder import RunFolder
@@ -32,7 +32,7 @@ from cutlayer.training.tables import open_table
 if TYPE_CHECKING:
     from cutlayer.channel.security import Security
 
-_CARRIED = (RELEASED, PARTNERS, HELD_FILE, SPLIT_FILE)
+_CARRIED = (RELEASED_FILE, PARTNERS_FILE, HELD_FILE, SPLIT_FILE)
 """Files of the label owner's checkpoints that are of no label: what the partners released, and of which rows."""
 _NOTHING = {key: field.get_default(call_default_factory=True) for key, field in PrivatePart.model_fields.items()}
 """The private part of a partner, of which the label owner has nothing."""

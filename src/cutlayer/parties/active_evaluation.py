@@ -20,13 +20,13 @@ from cutlayer.parties.session.passives import Passives
 from cutlayer.protections.contract.views import ActiveView, Mode
 from cutlayer.storage.row_tensors import empty_rows
 
-Evaluated = tuple[Mapping[str, float], Mapping[Names, Tensor]]
+Evaluation = tuple[Mapping[str, float], Mapping[Names, Tensor]]
 """Metrics by name, against the true labels; and logits (n, outputs) by the absent parties, () first."""
 
 
 def evaluate(
     setup: ActiveSetup, passives: Passives, part: str, held_out: Tensor, epoch: int, absent: Sequence[Names] = ()
-) -> Generator[Port, Message, Evaluated]:
+) -> Generator[Port, Message, Evaluation]:
     """Request the embeddings of held-out rows, and compute metrics and logits.
 
     Args:

@@ -18,7 +18,7 @@ from cutlayer.models.top_estimators.sample import MAX_CELLS, Sample
 from cutlayer.models.top_estimators.top import FittedTop
 from cutlayer.parties.active_setup import ActiveSetup
 from cutlayer.parties.session.passives import Passives
-from cutlayer.storage.row_arrays import gathered
+from cutlayer.storage.row_arrays import gathered_rows
 from cutlayer.storage.row_tensors import rows_of
 
 
@@ -61,7 +61,9 @@ def fit_top(
     )
 
 
-def columns_of(setup: ActiveSetup, passives: Passives, held_out: Tensor, seed: int) -> tuple[ColumnImportance, ...]:
+def column_importances(
+    setup: ActiveSetup, passives: Passives, held_out: Tensor, seed: int
+) -> tuple[ColumnImportance, ...]:
     """Loss that each column of each party prevents, of a fitted top model, on held-out rows that all parties have.
 
     Args:
@@ -84,7 +86,7 @@ def columns_of(setup: ActiveSetup, passives: Passives, held_out: Tensor, seed: i
     return column_importance(top, columns, setup.truth_of(rows), setup.task, names, seed, passives.graded)
 
 
-def pilots_of(setup: ActiveSetup, passives: Passives, split: Split, seed: int) -> tuple[PartnerPilot, ...]:
+def estimate_pilots(setup: ActiveSetup, passives: Passives, split: Split, seed: int) -> tuple[PartnerPilot, ...]:
     """What each passive party would add at full size, after a pilot; none after a full run.
 
     Args:
@@ -133,7 +135,7 @@ def _columns(setup: ActiveSetup, passives: Passives, rows: Tensor) -> dict[str, 
     columns: dict[str, Tensor] = {}
     for name in setup.widths:
         if name in passives.released:
-            columns[name] = torch.from_numpy(gathered(passives.released[name].numpy(), rows.numpy()))
+            columns[name] = torch.from_numpy(gathered_rows(passives.released[name].numpy(), rows.numpy()))
         elif setup.store is not None:
             codes, numbers = setup.store.gather(rows)
             columns[name] = torch.cat([codes.float(), numbers], dim=1)

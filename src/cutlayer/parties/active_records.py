@@ -15,7 +15,7 @@ from cutlayer.config import Job
 from cutlayer.data.batches import Schedule
 from cutlayer.parties.compute.step_order import StepOrder
 from cutlayer.parties.session.checkpoint import State
-from cutlayer.parties.session.local import Local
+from cutlayer.parties.session.local import LocalSide
 from cutlayer.parties.session.state import part_of, with_part
 
 
@@ -35,7 +35,7 @@ class ActiveRecords:
     """
 
     def __init__(
-        self, job: Job, local: Local, held: HeldRows, schedule: Schedule, training: npt.NDArray[int64]
+        self, job: Job, local: LocalSide, held: HeldRows, schedule: Schedule, training: npt.NDArray[int64]
     ) -> None:
         self._local, self._held = local, held
         steps = schedule.steps_per_epoch

@@ -17,13 +17,13 @@ from cutlayer.data.split import Split
 from cutlayer.errors import ConfigError, DataError
 from cutlayer.kernels.noise.one_of_each import one_of_each
 from cutlayer.models import Inputs, TopModel, bottom_of, top_of
-from cutlayer.parties.session.local import Local
+from cutlayer.parties.session.local import LocalSide
 from cutlayer.parties.session.state import PartyState
 from cutlayer.problem.task import Task
 from cutlayer.problem.training_loss import TrainingLoss
 from cutlayer.protections.contract.views import ActiveView
-from cutlayer.storage.row_arrays import gathered
-from cutlayer.storage.row_tensors import number_equal, rows_of, scattered
+from cutlayer.storage.row_arrays import gathered_rows
+from cutlayer.storage.row_tensors import number_equal, rows_of, scattered_rows
 
 
 class ActiveSetup:
@@ -60,7 +60,7 @@ class ActiveSetup:
     def __init__(
         self,
         job: Job,
-        local: Local,
+        local: LocalSide,
         split: Split,
         prepared: Prepared,
         widths: Mapping[str, int],
@@ -141,13 +141,13 @@ class ActiveSetup:
         # Twice: the hook `labels` needs its protections set up, and protections such as DIMIP need the labels that it
         # returned. The release log is opened the second time: an account on disk means that labels were drawn.
         chain.setup(context)
-        digests = gathered(local.draw_ids(prepared.digests), self._split.train)
+        digests = gathered_rows(local.draw_ids(prepared.digests), self._split.train)
         drawn = self._drawn(training, digests, None if self.groups is None else prepared.groups[train])
         local.table.check_training(drawn, None if self.weights is None else rows_of(self.weights, train))
-        self.drawn = scattered(drawn.to(self.truth.dtype), train, len(self.truth), -1)
+        self.drawn = scattered_rows(drawn.to(self.truth.dtype), train, len(self.truth), -1)
         # Drawn labels that were sent protect the labels. What is trained after the last message is of the true ones.
         alone = Phase.LABELS in self._job.phases
-        self.labels = scattered(training, train, len(self.truth), -1) if alone else self.drawn
+        self.labels = scattered_rows(training, train, len(self.truth), -1) if alone else self.drawn
         chain.setup(replace(context, labels=self.drawn), log)
         self.training_loss = TrainingLoss(self.task, None if alone else chain.transition)
         if self._job.train.class_weight == "balanced":

@@ -21,7 +21,7 @@ from cutlayer.parties.active_setup import ActiveSetup
 from cutlayer.parties.compute.step_order import StepOrder
 from cutlayer.parties.guards.embedding_guard import EmbeddingGuard
 from cutlayer.parties.guards.numbers import check_gradients, check_loss
-from cutlayer.parties.session.local import Local
+from cutlayer.parties.session.local import LocalSide
 from cutlayer.parties.session.passives import Passives
 from cutlayer.protections.contract.views import ActiveView, Mode
 
@@ -60,7 +60,9 @@ class ActiveStep:
         has_gradient: Whether a gradient of this epoch was not zero; the caller resets it.
     """
 
-    def __init__(self, job: Job, local: Local, setup: ActiveSetup, passives: Passives, records: ActiveRecords) -> None:
+    def __init__(
+        self, job: Job, local: LocalSide, setup: ActiveSetup, passives: Passives, records: ActiveRecords
+    ) -> None:
         self.job, self.local, self.setup, self.passives = job, local, setup, passives
         self.state, self.records = setup.state, records
         self.has_gradient, self._step = False, 0
@@ -97,7 +99,7 @@ class ActiveStep:
             backward_from((loss, None))
         losses = self._read(loss, batch)
         gradients = self._return_gradients(batch)
-        self.has_gradient = self.has_gradient or reaches_a_weight(self.setup.top)
+        self.has_gradient = self.has_gradient or has_weight_gradient(self.setup.top)
         self.setup.optimizer.step()
         if order.record:
             seen = {name: embedding.detach() for name, embedding in batch.view.embeddings.items()}
@@ -213,7 +215,7 @@ def view_of_party(view: ActiveView, name: str, part: PartOfBatch) -> ActiveView:
     )
 
 
-def reaches_a_weight(top: nn.Module) -> bool:
+def has_weight_gradient(top: nn.Module) -> bool:
     """Whether a gradient of the last backward pass reached a weight of a model; biases alone do not count.
 
     With hidden units that are inactive for all rows, as those of a rectifier can be, the last bias is all that learns.

@@ -11,8 +11,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cutlayer.accounting import DPSGD, Entry, GaussianRelease, Ledger, RandomizedGrade, RandomizedResponse, Total
-from cutlayer.accounting.run_store import MARKER, NAME, RunLine, RunStore, Words, new_source, row_words, rows_digest
-from cutlayer.accounting.wording import of_asset
+from cutlayer.accounting.run_store import (
+    LEDGER_FILE,
+    RUN_MARKER_FILE,
+    RunLine,
+    RunStore,
+    Words,
+    new_source,
+    row_words,
+    rows_digest,
+)
+from cutlayer.accounting.wording import asset_text
 from cutlayer.config import BudgetConfig, Job
 from cutlayer.config.party import ALL_RUNS
 from cutlayer.data.align import Positions
@@ -26,12 +35,12 @@ from cutlayer.protections.contract.chain import Chain
 from cutlayer.protections.grade_dp import GradeDP
 from cutlayer.protections.label_dp import LabelDP, LabelDPConfig
 from cutlayer.protections.label_memory.memory import Drawn, LabelMemory
-from cutlayer.storage.row_arrays import gathered
-from cutlayer.training.keys import label_folder, releases_of
-from cutlayer.training.run_ledger import SPLIT, chain_of, planned_entries
+from cutlayer.storage.row_arrays import gathered_rows
+from cutlayer.training.keys import label_folder, release_folder
+from cutlayer.training.run_ledger import SPLIT_ENTRY, chain_of, planned_entries
 
 REMEDY = "take rows that no earlier run used, fewer releases or more noise, or raise the budget"
-RENAMED = "not in the sum: runs on these rows as {names}; if that is {party} under another name, the costs add up"
+RENAMED_NOTE = "not in the sum: runs on these rows as {names}; if that is {party} under another name, the costs add up"
 
 
 @dataclass
@@ -93,7 +102,7 @@ class AllRuns:
         if not self._charged and self._digests is not None and self.chain.budget is not None:
             line, words = self._line(self._digests, self._planned())
             sharing = [each for each in self.store.sharing_rows(words) if each.key != line.key]
-            _check_with(line, sharing, self.job, self.chain.budget)
+            _check_with_others(line, sharing, self.job, self.chain.budget)
 
     def charge_split(self, digests: Digests) -> None:
         """Count a split by a column that is sent before labels are drawn, in a line of its own.
@@ -106,7 +115,7 @@ class AllRuns:
             CheckpointError: The ledger is damaged, or an older copy is in its place.
         """
         entries = planned_entries(self.job, self.name, self.chain)
-        ledger = Ledger(tuple(entry for entry in entries if entry.protection == SPLIT))
+        ledger = Ledger(tuple(entry for entry in entries if entry.protection == SPLIT_ENTRY))
         self._add(digests, ledger, ledger, beyond_plan=False)
 
     def exceed(self, releases: int, steps: int) -> None:
@@ -133,11 +142,12 @@ class AllRuns:
         names = {entry.fingerprint for entry in entries if isinstance(entry.event, RandomizedGrade)}
         grades = Entry(GradeDP.name, self.name, "features", (), RandomizedGrade(1.0))
         events = ((name, RandomizedGrade(epsilon)) for name, epsilon in known.items() if epsilon is not None)
-        return len(names - {None} - {_drawn(replace(grades, event=event), name).fingerprint for name, event in events})
+        known_names = {_with_draws(replace(grades, event=event), name).fingerprint for name, event in events}
+        return len(names - known_names - {None})
 
     def _planned(self) -> Ledger:
         entries = planned_entries(self.job, self.name, self.chain)
-        return Ledger(tuple(_drawn(entry, self._draws()) for entry in entries))
+        return Ledger(tuple(_with_draws(entry, self._draws()) for entry in entries))
 
     def _line(self, digests: Digests, planned: Ledger) -> tuple[RunLine, Words]:
         """The line of the run, of its plan, and its rows."""
@@ -160,8 +170,8 @@ class AllRuns:
         line = replace(plan, ledger=ledger)
 
         def check(sharing: list[RunLine]) -> None:
-            _check_with(line, sharing, self.job, self.chain.budget)
-            warn_of_draws(line, of_party(self.name, sharing))
+            _check_with_others(line, sharing, self.job, self.chain.budget)
+            warn_of_draws(line, lines_of_party(self.name, sharing))
 
         note = self.releases / f"{self.run}.line"
         self.store.add(line, words, self.marker, check, beyond_plan=beyond_plan, note=note)
@@ -190,8 +200,8 @@ def all_runs_of(
         noise_key: Key of this run's noise, which names the run.
     """
     run = derive(noise_key, b"ledger of all runs", size=8).hex()
-    store, marker, source = RunStore(secret_path.with_name(NAME)), party_folder / MARKER, new_source(secret)
-    releases = releases_of(secret_path)
+    store, marker = RunStore(secret_path.with_name(LEDGER_FILE)), party_folder / RUN_MARKER_FILE
+    releases, source = release_folder(secret_path), new_source(secret)
     return AllRuns(job, name, chain, store, marker, releases, run, source, table.spelled)
 
 
@@ -217,7 +227,7 @@ def restate_draws(
 
     def restated(entry: Entry) -> Entry:
         event = entry.event
-        if not isinstance(event, RandomizedGrade) or entry.fingerprint != _drawn(entry, draws).fingerprint:
+        if not isinstance(event, RandomizedGrade) or entry.fingerprint != _with_draws(entry, draws).fingerprint:
             return entry
         return replace(entry, event=replace(event, draws=max(most, event.draws), again=again, unseen=unseen))
 
@@ -225,16 +235,16 @@ def restate_draws(
         entries = map(restated, line.ledger.entries) if line.party == name else line.ledger.entries
         return replace(line, ledger=Ledger(tuple(entries)))
 
-    store.restate(change, lambda line, sharing: _check_with(line, sharing, job, chain.budget))
+    store.restate(change, lambda line, sharing: _check_with_others(line, sharing, job, chain.budget))
 
 
-def _check_with(line: RunLine, sharing: Sequence[RunLine], job: Job, budget: BudgetConfig | None) -> None:
+def _check_with_others(line: RunLine, sharing: Sequence[RunLine], job: Job, budget: BudgetConfig | None) -> None:
     """Raise if a run, with the others that share its rows, costs more than a budget of all runs."""
-    renamed = under_other_names(line.party, [*sharing, line], job.parties)
-    check_all_runs(line.party, [*of_party(line.party, sharing), *renamed, line], budget)
+    renamed = renamed_lines(line.party, [*sharing, line], job.parties)
+    check_budget(line.party, [*lines_of_party(line.party, sharing), *renamed, line], budget)
 
 
-def of_party(name: str, lines: Iterable[RunLine]) -> list[RunLine]:
+def lines_of_party(name: str, lines: Iterable[RunLine]) -> list[RunLine]:
     """The lines of a party."""
     return [line for line in lines if line.party == name]
 
@@ -244,7 +254,7 @@ def names_of_others(name: str, lines: Iterable[RunLine], parties: Collection[str
     return {*parties}.union(*(line.names for line in lines if name in line.names)) - {name}
 
 
-def under_other_names(name: str, lines: Sequence[RunLine], parties: Collection[str] = ()) -> list[RunLine]:
+def renamed_lines(name: str, lines: Sequence[RunLine], parties: Collection[str] = ()) -> list[RunLine]:
     """Lines of what may be the same party under another name: those of names that no run has together with its own.
 
     One organisation may have another name in each job, and keep its secrets in one folder.
@@ -258,7 +268,7 @@ def under_other_names(name: str, lines: Sequence[RunLine], parties: Collection[s
         The lines, about the same assets, as if they were of this party.
     """
     others = names_of_others(name, lines, parties) | {name}
-    assets = {entry.protects for line in of_party(name, lines) for entry in line.ledger.entries}
+    assets = {entry.protects for line in lines_of_party(name, lines) for entry in line.ledger.entries}
     renamed = []
     for line in lines:
         entries = [replace(entry, party=name) for entry in line.ledger.entries if entry.protects in assets]
@@ -267,7 +277,7 @@ def under_other_names(name: str, lines: Sequence[RunLine], parties: Collection[s
     return renamed
 
 
-def sum_of(lines: Sequence[RunLine], delta: float | None = None) -> Ledger:
+def summed_ledger(lines: Sequence[RunLine], delta: float | None = None) -> Ledger:
     """The ledger of several runs on the same rows.
 
     Args:
@@ -286,7 +296,7 @@ def sum_of(lines: Sequence[RunLine], delta: float | None = None) -> Ledger:
     )
 
 
-def check_all_runs(name: str, lines: Sequence[RunLine], budget: BudgetConfig | None) -> None:
+def check_budget(name: str, lines: Sequence[RunLine], budget: BudgetConfig | None) -> None:
     """Raise if runs on the same rows together cost more than a budget of all runs.
 
     Args:
@@ -305,7 +315,7 @@ def check_all_runs(name: str, lines: Sequence[RunLine], budget: BudgetConfig | N
         f"{name}: expected all runs on the same rows to cost epsilon {budget.epsilon:g} at most, as its budget says"
     )
     runs = len({line.run for line in lines})
-    for total in sum_of(lines, budget.delta).totals:
+    for total in summed_ledger(lines, budget.delta).totals:
         towards = f"towards {', '.join(total.towards)}"
         if total.epsilon is None:
             raise BudgetExceeded(
@@ -324,11 +334,11 @@ def warn_of_draws(line: RunLine, others: Sequence[RunLine]) -> None:
     if not mine or not drawn:
         return
     secret = " under another secret" if any(other.source != line.source for other in drawn) else ""
-    total = next((total for total in sum_of([*others, line]).totals if total.protects == "labels"), None)
+    total = next((total for total in summed_ledger([*others, line]).totals if total.protects == "labels"), None)
     cost = f"epsilon {total.epsilon:.4g}" if total and total.epsilon is not None else "no guarantee"
     warnings.warn(
         f"labels of the same rows were drawn before{secret}, with other draws ({_times(len(drawn))}); the costs add "
-        f"up: {of_asset('labels', line.party)}, {cost} in all; keep secret and eps to draw them alike",
+        f"up: {asset_text('labels', line.party)}, {cost} in all; keep secret and eps to draw them alike",
         stacklevel=2,
     )
 
@@ -350,11 +360,11 @@ def forecast_all_runs(job: Job, name: str, folder: Path, table: PartyTable, posi
         BudgetExceeded: They cost more than the budget of all runs.
         DataError: The labels do not fit the task.
     """
-    digests = gathered(table.digests, positions)
+    digests = gathered_rows(table.digests, positions)
     words, chain = row_words(table.spelled(digests)), chain_of(job, name)
     path = job.parties[name].secret or folder / f"{name}.key"
-    sharing = RunStore(path.parent / NAME).sharing_rows(words)
-    earlier = of_party(name, sharing)
+    sharing = RunStore(path.parent / LEDGER_FILE).sharing_rows(words)
+    earlier = lines_of_party(name, sharing)
     if not sharing:
         return
     secret = path.read_bytes() if path.exists() else b""
@@ -365,13 +375,13 @@ def forecast_all_runs(job: Job, name: str, folder: Path, table: PartyTable, posi
             (protection.settings for protection in chain.protections if isinstance(protection, LabelDP)), None
         )
         draws = _next_draws(settings, job.parties[name].label or "", labels, table, path, secret)
-        entries = tuple(_drawn(_of_classes(entry, len(labels.classes)), draws) for entry in entries)
+        entries = tuple(_with_draws(_with_classes(entry, len(labels.classes)), draws) for entry in entries)
     ledger = Ledger(entries)
     source = new_source(secret) if secret else ""
     line = RunLine("", name, job.name, source, rows_digest(words), len(digests), _digest(ledger), ledger)
-    _check_with(line, sharing, job, chain.budget)
+    _check_with_others(line, sharing, job, chain.budget)
     if earlier:
-        yield from sum_of([*earlier, line]).totals
+        yield from summed_ledger([*earlier, line]).totals
 
 
 def _next_draws(
@@ -384,17 +394,17 @@ def _next_draws(
     if settings is None or not secret:
         return anew
     memory = LabelMemory(label_folder(path), path, secret, table=table.labels_digest)
-    name = memory.latest(drawn_by(settings, column, labels), settings.changed_labels)
+    name = memory.latest(label_draws(settings, column, labels), settings.changed_labels)
     return anew if name is None else fingerprint_of_draws(secret, column, b"", (name,))
 
 
-def drawn_by(settings: LabelDPConfig, column: str, labels: Labels) -> Drawn:
+def label_draws(settings: LabelDPConfig, column: str, labels: Labels) -> Drawn:
     """What the draws of labels depend on besides a row and the secret."""
     classes = max(2, len(labels.classes)) if labels.classes else levels_for(settings.eps)
     return Drawn(column, settings.eps, classes)
 
 
-def _of_classes(entry: Entry, classes: int) -> Entry:
+def _with_classes(entry: Entry, classes: int) -> Entry:
     event = entry.event
     if not isinstance(event, RandomizedResponse):
         return entry
@@ -408,7 +418,7 @@ def _extended(entry: Entry, releases: int, steps: int) -> Entry:
     return replace(entry, event=replace(event, steps=event.steps + steps)) if isinstance(event, DPSGD) else entry
 
 
-def _drawn(entry: Entry, draws: str) -> Entry:
+def _with_draws(entry: Entry, draws: str) -> Entry:
     """An entry with the name of its draws. Draws of runs that did not end are in the lines of those runs."""
     event = entry.event
     if not isinstance(event, RandomizedResponse | RandomizedGrade):

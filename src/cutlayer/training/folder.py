@@ -18,7 +18,7 @@ from cutlayer.config.names import party_name
 from cutlayer.config.wording import did_you_mean
 from cutlayer.consent import check_links, entries_below
 from cutlayer.errors import CheckpointError, Interrupted, PeerLost, RunFolderError
-from cutlayer.parties.session.checkpoint import RELEASED, SENT
+from cutlayer.parties.session.checkpoint import RELEASED_FILE, SENT_LABELS_FILE
 from cutlayer.results.audit import Audit
 from cutlayer.results.run import RunKind
 from cutlayer.results.summary import Summary
@@ -26,27 +26,27 @@ from cutlayer.storage.checksum import seal, unseal
 from cutlayer.storage.durable import append_line, locked, make_folder, write_whole
 from cutlayer.storage.json_values import parse_json
 from cutlayer.training.file_digests import (
-    AUDIT,
-    LABELS,
+    AUDIT_FILE,
+    LABELS_FOLDER,
     foreign_digests,
-    set_aside,
+    set_digests_aside,
     signer_for,
-    verified,
+    verified_digests,
     write_digests,
 )
 from cutlayer.training.forgetting import check_not_forgetting
-from cutlayer.training.latest import latest
+from cutlayer.training.latest import latest_run
 
 if TYPE_CHECKING:
     from cutlayer.channel.security import Security
 
-_JOB = "job.yaml"
-_HISTORY = "history.jsonl"
-_LOCK = "run.lock"
-_SUMMARY = "summary.json"
-OUTCOME = "outcome.json"
+_JOB_FILE = "job.yaml"
+_HISTORY_FILE = "history.jsonl"
+_LOCK_FILE = "run.lock"
+_SUMMARY_FILE = "summary.json"
+OUTCOME_FILE = "outcome.json"
 """File of a passive party's part of a run between organisations."""
-_FIXED = ("id", "label", "features", "privacy", "fit", "serving")
+_FIXED_KEYS = ("id", "label", "features", "privacy", "fit", "serving")
 """Keys of a party that cannot change when a run is resumed."""
 
 
@@ -67,7 +67,7 @@ class RunFolder:
         Raises:
             RunFolderError: The folder exists although `resume` is false, or does not although it is true.
         """
-        exists = (path / _JOB).exists()
+        exists = (path / _JOB_FILE).exists()
         if exists:
             _check_files(path)
         if resume and not exists:
@@ -105,9 +105,9 @@ class RunFolder:
             cls.create(path, resume=resume)  # again: before the lock, another process may have created a run here
             folder.remove_leftovers()
             had_ended = folder.ended or folder.of_passive
-            earlier = verified(path) if had_ended else None
+            earlier = verified_digests(path) if had_ended else None
             foreign = foreign_digests(path, earlier)
-            restore = set_aside(path)
+            restore = set_digests_aside(path)
             try:
                 folder.write_job(job)
                 yield folder
@@ -146,7 +146,7 @@ class RunFolder:
         Raises:
             RunFolderError: Another process holds the folder.
         """
-        with locked(self.path / _LOCK, holder):
+        with locked(self.path / _LOCK_FILE, holder):
             yield
 
     @property
@@ -157,12 +157,12 @@ class RunFolder:
     @property
     def released(self) -> bool:
         """Whether a party has made a release that costs privacy, or its single release."""
-        return any(any(self.path.glob(f"**/checkpoint/*/{name}")) for name in (MARKER, RELEASED))
+        return any(any(self.path.glob(f"**/checkpoint/*/{name}")) for name in (MARKER, RELEASED_FILE))
 
     def waits(self, failure: BaseException) -> bool:
         """Whether a run that failed has sent drawn labels, and may go on once a party is back."""
         lost = isinstance(failure, PeerLost | Interrupted | KeyboardInterrupt)
-        return lost and any(self.path.glob(f"**/checkpoint/*/{SENT}"))
+        return lost and any(self.path.glob(f"**/checkpoint/*/{SENT_LABELS_FILE}"))
 
     @property
     def aligned(self) -> bool:
@@ -172,12 +172,12 @@ class RunFolder:
     @property
     def of_passive(self) -> bool:
         """Whether this is the folder of a passive party in a run between organisations."""
-        return (self.path / OUTCOME).exists()
+        return (self.path / OUTCOME_FILE).exists()
 
     def remove_leftovers(self) -> None:
         """Remove incomplete files of a killed process; requires the lock."""
         for path in self.path.rglob("*"):
-            if path.name != _LOCK and path.is_file() and _is_leftover(path):
+            if path.name != _LOCK_FILE and path.is_file() and _is_leftover(path):
                 path.unlink()
 
     def clear(self) -> None:
@@ -191,7 +191,7 @@ class RunFolder:
         Raises:
             CheckpointError: The folder holds a run of another job.
         """
-        path = self.path / _JOB
+        path = self.path / _JOB_FILE
         text = dump_job(job)
         if path.exists():
             _check_same(load_closed_job(path), job, path)
@@ -206,10 +206,10 @@ class RunFolder:
         Raises:
             RunFolderError: There is no run, or one that is being forgotten.
         """
-        if not (path / _JOB).exists():
-            path = latest(path) or path
-        if not (path / _JOB).exists():
-            near = did_you_mean(path.name, [run.parent.name for run in path.parent.glob(f"*/{_JOB}")])
+        if not (path / _JOB_FILE).exists():
+            path = latest_run(path) or path
+        if not (path / _JOB_FILE).exists():
+            near = did_you_mean(path.name, [run.parent.name for run in path.parent.glob(f"*/{_JOB_FILE}")])
             raise RunFolderError.expected(f"a run folder at {path}", f"none (no job.yaml in it){near}")
         check_not_forgetting(path)
         _check_files(path)
@@ -222,7 +222,7 @@ class RunFolder:
         Raises:
             RunFolderError: The run has not ended, is the part of a passive party, or its file is damaged.
         """
-        path = self.path / _SUMMARY
+        path = self.path / _SUMMARY_FILE
         if path.exists():
             return Summary.read(path)
         if self.of_passive:
@@ -247,7 +247,7 @@ class RunFolder:
         Raises:
             RunFolderError: The run has not ended, or its file is damaged.
         """
-        path = self.path / AUDIT
+        path = self.path / AUDIT_FILE
         audit = Audit.read(path)
         if label not in audit.runs:
             raise RunFolderError(f"{path} is damaged (runs: expected {label}); run the job again")
@@ -256,12 +256,12 @@ class RunFolder:
     @property
     def ended(self) -> bool:
         """Whether the run has written its results."""
-        return (self.path / _SUMMARY).exists()
+        return (self.path / _SUMMARY_FILE).exists()
 
     def write_results(self, summary: Summary, audit: Audit) -> None:
         """Write the results; the summary comes last and marks the end of the run."""
-        audit.write(self.path / AUDIT)
-        summary.write(self.path / _SUMMARY)
+        audit.write(self.path / AUDIT_FILE)
+        summary.write(self.path / _SUMMARY_FILE)
 
     def write_json(self, name: str, value: Any) -> None:
         """Write strict JSON atomically; a number that is not finite becomes `null`."""
@@ -282,7 +282,7 @@ class RunFolder:
 
     def append_history(self, line: Mapping[str, Any]) -> None:
         """Append an epoch to `history.jsonl` and return once it is on disk; the epoch is committed afterwards."""
-        append_line(self.path / _HISTORY, seal(line))
+        append_line(self.path / _HISTORY_FILE, seal(line))
 
     def history(self) -> list[dict[str, Any]]:
         """Records of all epochs so far.
@@ -297,7 +297,7 @@ class RunFolder:
 
         A last line without a line break is removed too: the process was killed before it committed that epoch.
         """
-        path = self.path / _HISTORY
+        path = self.path / _HISTORY_FILE
         if not path.exists():
             return
         *lines, _ = path.read_bytes().split(b"\n")
@@ -323,7 +323,7 @@ class RunFolder:
 
     def of_label(self, label: str) -> RunFolder:
         """The folder of the model of a further label; its name is a `label_name`."""
-        return RunFolder(self.path / LABELS / label)
+        return RunFolder(self.path / LABELS_FOLDER / label)
 
     def transcript(self, party: str) -> Path:
         """Folder of a party's transcript."""
@@ -345,7 +345,7 @@ class RunFolder:
             raise RunFolderError.expected(str(fault), got, "run the job again") from None
 
     def _history_lines(self) -> list[bytes]:
-        path = self.path / _HISTORY
+        path = self.path / _HISTORY_FILE
         return path.read_bytes().splitlines() if path.exists() else []
 
     def _epoch(self, number: int, line: bytes) -> dict[str, Any]:
@@ -359,7 +359,7 @@ class RunFolder:
             if not isinstance(epoch.get("epoch"), int):
                 raise ValueError("it has no epoch")
         except ValueError as damage:
-            where = f"{self.path / _HISTORY} is damaged (line {number}: {damage})"
+            where = f"{self.path / _HISTORY_FILE} is damaged (line {number}: {damage})"
             raise RunFolderError(f"{where}; remove that line, and the report leaves its epoch out") from None
         return epoch
 
@@ -369,7 +369,7 @@ def _is_leftover(path: Path) -> bool:
 
     The safetensors library writes under its own temporary name before it renames the file.
     """
-    return path.name == _LOCK or path.suffix == ".partial" or path.name.startswith(".tmp")
+    return path.name == _LOCK_FILE or path.suffix == ".partial" or path.name.startswith(".tmp")
 
 
 def _check_files(folder: Path) -> None:
@@ -392,7 +392,7 @@ def _check_same(begun: Job, job: Job, path: Path) -> None:
     differing = [] if begun.digest() == job.digest() else ["the parties' names, roles or order, task, model or train"]
     for name in begun.parties.keys() & job.parties.keys():
         was, now = begun.parties[name], job.parties[name]
-        differing += [f"parties.{name}.{key}" for key in _FIXED if getattr(was, key) != getattr(now, key)]
+        differing += [f"parties.{name}.{key}" for key in _FIXED_KEYS if getattr(was, key) != getattr(now, key)]
     if differing:
         wanted = f"the job that the run at {path.parent} was begun with"
         got = f"another one: {', '.join(sorted(differing))} changed"

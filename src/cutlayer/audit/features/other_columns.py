@@ -25,7 +25,7 @@ from cutlayer.config import Job
 from cutlayer.config.phases import grades_rows
 from cutlayer.data.store import Store
 from cutlayer.errors import Diverged, NotApplicable
-from cutlayer.parties.session.checkpoint import RELEASED, Checkpoints
+from cutlayer.parties.session.checkpoint import RELEASED_FILE, Checkpoints
 from cutlayer.results.features import FeatureResult
 from cutlayer.storage.row_tensors import first_column, rows_of
 from cutlayer.training.folder import RunFolder
@@ -66,7 +66,7 @@ class OtherColumns:
         labels = rows_of(first_column(run.truth), rows)
         parts = [functional.one_hot(labels.long(), len(run.task.classes)) if run.task.classes else labels[:, None]]
         parts.append(encoded_matrix(self._stores[active].columns, *self._stores[active].gather(rows)))
-        kept = Checkpoints(self._folder.path / "checkpoint" / active, active, self._job.digest()).kept(RELEASED)
+        kept = Checkpoints(self._folder.path / "checkpoint" / active, active, self._job.digest()).kept(RELEASED_FILE)
         released = {} if kept is None else kept[0]
         parts += [released[name][rows].nan_to_num(0.0) for name in released if name != self._party]
         own = torch.cat([each.float() for each in parts], dim=1)

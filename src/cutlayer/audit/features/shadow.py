@@ -28,7 +28,7 @@ from cutlayer.problem.training_loss import TrainingLoss
 from cutlayer.protections import build_chain
 from cutlayer.protections.contract.chain import Chain
 from cutlayer.protections.contract.views import Mode, PassiveView
-from cutlayer.training.joint import JointModel, fit
+from cutlayer.training.joint import JointModel, train_module
 from cutlayer.training.keys import starting_keys
 from cutlayer.training.trained import Run
 
@@ -148,7 +148,7 @@ class ShadowRoom:
             embeddings = self._embeddings(model, rows, Mode.TRAIN, epoch, count)
             return model.joint.top.objective(embeddings, self.labels[rows], TrainingLoss(self.task))
 
-        fit(model.joint, train.optimizer, schedule.epoch, self.epochs, loss, seed=seed)
+        train_module(model.joint, train.optimizer, schedule.epoch, self.epochs, loss, seed=seed)
         model.joint.eval()
         return model
 

@@ -16,7 +16,7 @@ from cutlayer.parties.active_records import ActiveRecords
 from cutlayer.parties.active_step import ActiveStep
 from cutlayer.parties.compute.step_order import StepOrder
 from cutlayer.parties.guards.numbers import SATURATED_LOSS, check_weights, warn_of_zeros
-from cutlayer.parties.session.checkpoint import START, Point, State
+from cutlayer.parties.session.checkpoint import START_POINT, Point, State
 from cutlayer.parties.session.observer import EpochRecord
 from cutlayer.parties.stopping import EarlyStopping
 
@@ -47,7 +47,7 @@ class ActiveEpochs:
         self._step, self._loss, self._warned = start[1], 0.0, False
         if local.resume and local.forget_peer_progress:
             side.state.chain.allow_repeats(side.epoch)
-        if start != START:
+        if start != START_POINT:
             # Last, since it sets the random state: the draws above must not affect the draws of the next step.
             self._go_on(start)
         training = torch.from_numpy(side.training)

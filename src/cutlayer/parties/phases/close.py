@@ -11,7 +11,7 @@ from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.receiving import send_done
 from cutlayer.models.absence import Names, absent_sets
 from cutlayer.models.top_estimators.top import FittedTop
-from cutlayer.parties.active_fit import columns_of, pilots_of
+from cutlayer.parties.active_fit import column_importances, estimate_pilots
 from cutlayer.parties.phases.active_side import ActiveSide
 from cutlayer.parties.phases.passive_side import PassiveSide
 from cutlayer.parties.session.evidence import evidence_text
@@ -71,13 +71,13 @@ def _outcome(
         without={names: without for names, without in logits.items() if names},
         weights=setup.weights,
         fit=setup.top.fitted if isinstance(setup.top, FittedTop) else None,
-        columns=partial(columns_of, setup, side.passives, part, side.job.train.seed),
+        columns=partial(column_importances, setup, side.passives, part, side.job.train.seed),
         held={name: int((numbers >= 0).sum()) for name, numbers in held.by_party.items()},
         lacking={name: table.rows - size for name, size in sizes.items()},
         present=held.present(part),
         alarms=side.state.alarms,
         alignment=side.agreement.record,
-        pilot=partial(pilots_of, setup, side.passives, side.split, side.job.train.seed),
+        pilot=partial(estimate_pilots, setup, side.passives, side.split, side.job.train.seed),
         extra_heads=tuple(sum(p.numel() for p in head.parameters()) for head in setup.top.extra_heads),
     )
 

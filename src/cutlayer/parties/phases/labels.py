@@ -16,7 +16,7 @@ from cutlayer.kernels.noise.informative_rows import FEW, worth_of_drawn
 from cutlayer.models.bottom_fits import label_epsilon_of
 from cutlayer.models.bottom_fits.base import DrawnLabels
 from cutlayer.parties.label_rows import label_rows
-from cutlayer.parties.session.checkpoint import DRAWN, SENT
+from cutlayer.parties.session.checkpoint import DRAWN_LABELS_FILE, SENT_LABELS_FILE
 from cutlayer.protections.label_dp import LabelDP
 from cutlayer.storage.row_tensors import rows_of
 
@@ -52,7 +52,7 @@ def lead(side: ActiveSide) -> Generator[Port, Message, None]:
         side.state.charge()
         raise
     about = {"epsilon": float(epsilon), "classes": classes}
-    side.checkpoints.keep(SENT, ({name: of_party for name, (of_party, _) in labels.items()}, about))
+    side.checkpoints.keep(SENT_LABELS_FILE, ({name: of_party for name, (of_party, _) in labels.items()}, about))
     for name, (of_party, _) in labels.items():
         try:
             send_in_chunks(side.ports[name], Kind.LABELS, "labels", of_party, about)
@@ -127,10 +127,10 @@ def follow(side: PassiveSide) -> Generator[Port, Message, None]:
         got = f"{len(values):,} of {len(stated)} kinds"
     if got:
         raise ProtocolError.expected(f"{rows:,} drawn labels from {side.port.peer}", got)
-    stored = side.checkpoints.kept(DRAWN) if side.local.resume else None
+    stored = side.checkpoints.kept(DRAWN_LABELS_FILE) if side.local.resume else None
     if stored is not None and not torch.equal(stored[0]["labels"], values):
         remedy = "start a new run; grades of other labels would be a second release"
         raise ProtocolError.expected(f"the labels that {side.port.peer} sent before", "others", remedy)
     if stored is None:
-        side.checkpoints.keep(DRAWN, drawn.state())
+        side.checkpoints.keep(DRAWN_LABELS_FILE, drawn.state())
     side.drawn = drawn

@@ -13,7 +13,7 @@ from cutlayer.config.guard import Alarm
 from cutlayer.data.split import Split
 from cutlayer.models.absence import Names
 from cutlayer.models.top_estimators.result import ColumnImportance, FitResult, PartnerPilot
-from cutlayer.parties.session.presence import Left
+from cutlayer.parties.session.presence import LostParty
 from cutlayer.problem.task import Task
 from cutlayer.protections.contract.base import Evidence
 
@@ -75,7 +75,7 @@ class ActiveOutcome:
     widths: Mapping[str, int]
     fingerprint: str
     positive_share: float | None = None
-    left: Mapping[str, Left] = field(default_factory=dict)
+    left: Mapping[str, LostParty] = field(default_factory=dict)
     without: Mapping[Names, Tensor] = field(default_factory=dict)
     extra_heads: tuple[int, ...] = ()
     weights: Tensor | None = None

@@ -14,7 +14,7 @@ from cutlayer.config import Job
 from cutlayer.config.phases import Phase, grades_rows
 from cutlayer.kernels.rows.packed_rows import row_bytes
 from cutlayer.parties.messages import checked_embedding
-from cutlayer.parties.session.local import Local
+from cutlayer.parties.session.local import LocalSide
 from cutlayer.parties.session.presence import Presence
 from cutlayer.parties.session.usage import Usage
 from cutlayer.storage.row_tensors import filled_rows
@@ -43,7 +43,7 @@ class Passives:
         held: Which of the active party's rows each party has.
     """
 
-    def __init__(self, job: Job, local: Local, ports: Mapping[str, Port], on_loss: Callable[[], None]) -> None:
+    def __init__(self, job: Job, local: LocalSide, ports: Mapping[str, Port], on_loss: Callable[[], None]) -> None:
         self._job, self.local, self._on_loss = job, local, on_loss
         self.ports = ports
         self._streaming = [name for name in job.passives if Phase.RELEASE not in job.phases_of(name)]

@@ -6,12 +6,12 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Any, NamedTuple
 
 from cutlayer.channel import Kind, Message, Port
-from cutlayer.channel.receiving import Wait
+from cutlayer.channel.receiving import MessageWait
 from cutlayer.config import Job
 from cutlayer.errors import PeerLost
 
 
-class Left(NamedTuple):
+class LostParty(NamedTuple):
     """When a party was lost.
 
     Attributes:
@@ -43,7 +43,7 @@ class Presence:
     def __init__(self, job: Job, ports: Mapping[str, Port], on_loss: Callable[[str], None]) -> None:
         self._may_leave = {name for name in ports if job.parties[name].on_absent == "continue"}
         self._ports, self._on_loss = ports, on_loss
-        self.left: dict[str, Left] = {}
+        self.left: dict[str, LostParty] = {}
         self.now: tuple[int, int] | None = None
         self.needs_one = False
         self.dismissed = False
@@ -65,7 +65,7 @@ class Presence:
             self.leave(port.peer, lost)
             return None
 
-    def receive(self, waiting: Wait, peer: str) -> Generator[Port, Message, Message | None]:
+    def receive(self, waiting: MessageWait, peer: str) -> Generator[Port, Message, Message | None]:
         """Wait for a message; `None` if its sender is lost.
 
         Raises:
@@ -88,5 +88,5 @@ class Presence:
         alone = self.needs_one and len(self.ports) == 1
         if self.now is None or name not in self._may_leave or alone:
             raise lost
-        self.left[name] = Left(*self.now, str(lost))
+        self.left[name] = LostParty(*self.now, str(lost))
         self._on_loss(name)
