@@ -124,7 +124,7 @@ def test_a_row_is_another_point_in_another_run() -> None:
     """So that what was sent in one run, even under a scalar that leaked, is of no use in the next."""
     own = Buckets(table(range(20)).digests, 0, 20, BANK)
     with Workers(1) as workers:
-        first, again, other = (Masker(own, workers, run, token_bytes).hashed(0) for run in ("a", "a", "b"))
+        first, again, other = (Masker(own, workers, run, token_bytes).hash_bucket(0) for run in ("a", "a", "b"))
     assert (first == again).all()
     assert not {*map(bytes, first)} & {*map(bytes, other)}
 

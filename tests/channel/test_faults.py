@@ -208,7 +208,7 @@ def test_a_party_that_was_started_anew_ends_the_run_at_once(security):
             link.receive(link.port)
         link.close()
         deadline = time.monotonic() + 10
-        while not bank._streams["telco"].reconnecting and time.monotonic() < deadline:
+        while not bank._streams["telco"].is_reconnecting and time.monotonic() < deadline:
             time.sleep(0.01)
         with pytest.raises(ProtocolError, match="a stream of 'telco' was opened before"):
             connect(bank.address, "telco", "bank", security=security["telco"], **{**options, "timeout": 1})

@@ -188,7 +188,7 @@ def test_waiting_is_repeated_with_the_address_that_the_peers_use(monkeypatch):
     monkeypatch.setattr("cutlayer.channel.grpc_server.REMINDER_SECONDS", 0.05)
     lines = []
     with ServerLinks(HERE, "bank", ["telco"], "run", public_address="bank.example:7070", notify=lines.append) as bank:
-        bank.greeted["telco"] = "another job"
+        bank.join_problems["telco"] = "another job"
         with pytest.raises(PeerLost, match=r"lost telco: did not connect to bank\.example:7070 within 0\.3 s"):
             bank.wait_for_peers(timeout=0.3)
     assert lines[0] == f"waiting for telco, which connects to bank.example:7070; this party listens at {bank.address}"

@@ -69,7 +69,7 @@ def test_files_go_both_ways_once_and_repeated(bank: Bank) -> None:
         assert wanted.read_bytes() == CONTENT
         own.write_bytes(CONTENT[::-1])
         assert client.carry(folder, folder / parcel_name(BANK, TELCO, 1))
-        assert "bank has not written file 1" in client.why(BANK)
+        assert "bank has not written file 1" in client.missing_reason(BANK)
     assert (bank.round / own.name).read_bytes() == CONTENT[::-1]
     own.write_bytes(b"another")  # a partner that changes what it has sent
     with bank.client() as client:
@@ -86,7 +86,7 @@ def test_a_partner_gets_its_own_files_alone_whatever_name_it_states(bank: Bank) 
         client._me = TELCO
         (folder / parcel_name(TELCO, BANK, 0)).write_bytes(CONTENT)
         assert not client.carry(folder, folder / parcel_name(BANK, TELCO, 0))
-        assert "bank has not written file 0" in client.why(BANK)
+        assert "bank has not written file 0" in client.missing_reason(BANK)
     assert [path.name for path in folder.iterdir()] == [parcel_name(TELCO, BANK, 0)]
     assert [path.name for path in bank.round.iterdir()] == [parcel_name(BANK, TELCO, 0)]
 
@@ -137,8 +137,8 @@ def test_a_full_disk_takes_no_file(bank: Bank, monkeypatch: pytest.MonkeyPatch) 
     (folder / parcel_name(TELCO, BANK, 0)).write_bytes(CONTENT)
     with bank.client() as client:
         assert not client.carry(folder)  # it waits, and learns no path of the bank's
-        assert "bank has no room for the file" in client.why(BANK)
-        assert str(bank.base) not in client.why(BANK)
+        assert "bank has no room for the file" in client.missing_reason(BANK)
+        assert str(bank.base) not in client.missing_reason(BANK)
     assert [path.name for path in bank.round.iterdir()] == [parcel_name(BANK, TELCO, 0)]
 
 
@@ -147,7 +147,7 @@ def test_a_withdrawn_approval_stops_files_that_were_written_before(bank: Bank) -
     bank.withdrawn = True
     with bank.client() as client:
         client.carry(folder, folder / parcel_name(BANK, TELCO, 0))
-        assert "withdrawn" in client.why(BANK)
+        assert "withdrawn" in client.missing_reason(BANK)
         assert not [*folder.iterdir()]
         (folder / parcel_name(TELCO, BANK, 0)).write_bytes(CONTENT)
         with pytest.raises(NotApproved):
@@ -176,6 +176,6 @@ def test_nobody_there_is_no_error(bank: Bank) -> None:
     bank.server.end()
     with client:
         assert not client.carry(folder)
-        assert client.why(BANK)
+        assert client.missing_reason(BANK)
         client.finish(folder, (BANK,), 60)
     bank.server.finish(bank.round, (), 60)  # no partner takes part: at once

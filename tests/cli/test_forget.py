@@ -230,10 +230,10 @@ def test_forgotten_rows_leave_the_run_that_never_had_them(
     )
     before = place.call("ledger", world / ".cutlayer", "--json").document()
     grades, gone = GradeMemory(world / ".cutlayer" / "telco.key.grades"), row_digests(pa.array(sorted(rows)))
-    assert grades.others("", JoinKeys(gone))[0] or max(rows) < ROWS // 5
+    assert grades.other_releases("", JoinKeys(gone))[0] or max(rows) < ROWS // 5
     done = place.call("forget", world / "job.yaml", "--rows", listed(world, rows), "--json")
     assert done.code == 0, done
-    assert not grades.others("", JoinKeys(gone))[0]
+    assert not grades.other_releases("", JoinKeys(gone))[0]
     within = sum(row >= ROWS // 5 for row in rows)
     assert json.loads(done.out)["left_out"] == {"bank": len(rows), "telco": within}
     never = without(rows)

@@ -285,7 +285,7 @@ def test_each_partner_has_a_file_of_its_own(tmp_path: Path) -> None:
     releases = tuple(tmp_path / f"{name}.release" for name in files)
     links = LinkOptions(rows=tmp_path / f"{ACTIVE}-rows.csv", releases=releases)
     run_party(job, ACTIVE, tmp_path / ACTIVE, options, Progress(), links)
-    assert RunFolder(tmp_path / ACTIVE).ended
+    assert RunFolder(tmp_path / ACTIVE).has_ended
 
 
 def test_a_partner_that_is_sent_nothing_takes_no_file(tmp_path: Path) -> None:

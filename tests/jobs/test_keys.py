@@ -160,7 +160,7 @@ def test_a_partner_is_shown_its_rows_that_took_no_part(
 
 def test_the_rows_with_each_partner_are_those_that_a_key_matches(whole: tuple[Path, TrainedRun]) -> None:
     trained = whole[1].active
-    assert trained.held == {name: len(matched(name)) for name in (TELCO, SHOP)}
+    assert trained.held_rows == {name: len(matched(name)) for name in (TELCO, SHOP)}
 
 
 def test_processes_match_the_common_rows_of_three_parties(tmp_path: Path) -> None:

@@ -291,7 +291,7 @@ def test_points_of_all_buckets_are_sent_ahead(monkeypatch: pytest.MonkeyPatch) -
     found, turns = {}, {}
     for ahead in (False, True):
         here, there = link(ACTIVE, TELCO, "run")
-        how = Alignment("psi", Purpose.ALIGN, processes=1, ahead=ahead)
+        how = Alignment("psi", Purpose.ALIGN, processes=1, sends_ahead=ahead)
         waits: list[str] = []
         active = agree_active(JOB, opened[ACTIVE], ACTIVE, {TELCO: here}, [], LimitsConfig(), how)
         passive = agree_passive(JOB, opened[TELCO], there, SavedPoints(), LimitsConfig(), how)

@@ -126,9 +126,9 @@ def test_every_row_is_trained_on_or_held_out_and_missing_releases_are_nan(whole:
     split, record_ = trained.active.split, partners(folder)
     assert record_.record == trained.active.alignment, "a resume without the partners states the same"
     assert record_.record is not None
-    assert {link.party: link.common for link in record_.record.links} == trained.active.held
+    assert {link.party: link.common for link in record_.record.links} == trained.active.held_rows
     assert len(split.train) + len(split.validation) + len(split.test) == GIVEN[ACTIVE].num_rows == 400
-    stored = Checkpoints(folder / "checkpoint" / ACTIVE, ACTIVE, JOB.digest()).kept(RELEASED_FILE)
+    stored = Checkpoints(folder / "checkpoint" / ACTIVE, ACTIVE, JOB.digest()).read_state(RELEASED_FILE)
     assert stored is not None
     opened = PartyTable(ACTIVE, GIVEN[ACTIVE], "id")
     ids = opened.ids(record_.positions).to_pylist()
@@ -137,7 +137,7 @@ def test_every_row_is_trained_on_or_held_out_and_missing_releases_are_nan(whole:
         assert 0.3 < np.mean(has) < 0.7
         assert (~stored[0][name].isnan().any(dim=1)).tolist() == has
         assert stored[0][name].isnan().all(dim=1).tolist() == [not there for there in has]
-        assert trained.active.held[name] == sum(has)
+        assert trained.active.held_rows[name] == sum(has)
     present = trained.active.present
     tested = trained.active.ids.to_pylist()
     assert present[TELCO].tolist() == [row in ids_of(GIVEN, TELCO) for row in tested]
@@ -176,7 +176,7 @@ def test_rows_with_a_partner_are_predicted_better(tmp_path: Path) -> None:
     job = validated(Job, raw(), "")
     active = run(job, partial(rows=2_000), tmp_path).active
     both, none = active.present[TELCO] & active.present[SHOP], ~active.present[TELCO] & ~active.present[SHOP]
-    alone = active.without[TELCO, SHOP]
+    alone = active.logits_without[TELCO, SHOP]
 
     def auc(logits: torch.Tensor, rows: torch.Tensor) -> float:
         return active.task.evaluate(logits[rows], active.labels[rows])["auc"]
@@ -339,7 +339,7 @@ def test_other_tasks_and_a_split_that_is_sent(tmp_path: Path, task: str) -> None
     made["parties"][ACTIVE]["features"] = {"exclude": ["bank_0"]}
     outcome = run(validated(Job, made, ""), given, tmp_path).active
     assert len(outcome.split.test) == 80
-    assert {"telco": 160, "shop": 160}.keys() == outcome.held.keys()
+    assert {"telco": 160, "shop": 160}.keys() == outcome.held_rows.keys()
     assert np.isfinite([*outcome.metrics.values()]).all()
 
 

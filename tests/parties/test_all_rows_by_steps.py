@@ -526,7 +526,7 @@ def test_releases_of_rows_that_a_partner_lacks_are_zeros_to_a_model_trained_by_s
     outcome = run(validated(Job, made, ""), GIVEN, tmp_path).active
     there = outcome.present[TELCO] & outcome.present[SHOP]
     nobody = ~outcome.present[TELCO] & ~outcome.present[SHOP]
-    alone = outcome.without[PARTNERS]
+    alone = outcome.logits_without[PARTNERS]
     assert outcome.logits.isfinite().all()
     assert not torch.equal(outcome.logits[there], alone[there])
     torch.testing.assert_close(outcome.logits[nobody], alone[nobody])
@@ -544,11 +544,11 @@ def test_training_goes_on_without_a_partner_that_is_lost(tmp_path: Path, top: di
     made = raw(top=top)
     made["parties"][TELCO]["on_absent"] = "continue"
     outcome = run(validated(Job, made, ""), GIVEN, tmp_path, faults=losing((1, 1))).active
-    assert (outcome.left[TELCO].epoch, outcome.left[TELCO].step) == (1, 1)
+    assert (outcome.lost[TELCO].epoch, outcome.lost[TELCO].step) == (1, 1)
     assert len(outcome.step_losses) == EPOCHS * 6
     both = outcome.present[SHOP]
-    assert not torch.equal(outcome.logits[both], outcome.without[(SHOP,)][both])
-    assert torch.equal(outcome.logits[~both], outcome.without[(SHOP,)][~both])
+    assert not torch.equal(outcome.logits[both], outcome.logits_without[(SHOP,)][both])
+    assert torch.equal(outcome.logits[~both], outcome.logits_without[(SHOP,)][~both])
 
 
 def test_the_undefended_baseline_of_a_run_that_releases_once_takes_all_rows(tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ def test_the_table_is_right_of_what_two_grades_tell(begun: Callable[..., World],
     for nth, folder in enumerate((tmp_path / "run-1", second)):
         drawn = grades_of_columns(kept(folder, "released")["released"]).numpy()
         ids = kept(folder, "released")["ids"].numpy()
-        before, _ = GradeMemory(world.secrets / f"{TELCO}.key.grades").others("", JoinKeys(table.graded(ids)))
+        before, _ = GradeMemory(world.secrets / f"{TELCO}.key.grades").other_releases("", JoinKeys(table.graded(ids)))
         others += int((drawn != before[nth].grades).sum())
         order = np.argsort([digest.tobytes() for digest in ids])
         scores.append(drawn[order])
@@ -379,17 +379,17 @@ def test_rows_are_forgotten(tmp_path: Path) -> None:
     memory, rng = GradeMemory(tmp_path / "grades"), np.random.default_rng(0)
     digests, grades = rng.integers(256, size=(50, 16), dtype=np.uint8), rng.integers(16, size=50)
     with memory.locked():
-        memory.keep("draws", "job", JoinKeys(digests), GradedRows(grades, 16, 8.0))
-    ((known, *_), names) = memory.others("", JoinKeys(digests[::-1]))
+        memory.record("draws", "job", JoinKeys(digests), GradedRows(grades, 16, 8.0))
+    ((known, *_), names) = memory.other_releases("", JoinKeys(digests[::-1]))
     assert known.grades.tolist() == grades[::-1].tolist()
     assert names == {"draws": 8.0}
     memory.forget(digests[:20])
-    assert memory.others("", JoinKeys(digests))[0][0].grades.tolist() == [-1] * 20 + grades[20:].tolist()
-    assert not memory.others("draws", JoinKeys(digests))[0]
+    assert memory.other_releases("", JoinKeys(digests))[0][0].grades.tolist() == [-1] * 20 + grades[20:].tolist()
+    assert not memory.other_releases("draws", JoinKeys(digests))[0]
     assert [path.stat().st_mode & 0o077 for path in memory.folder.glob("*.safetensors")] == [0]
     for name in ("copy-of-1.safetensors", "._000001-draws.safetensors"):  # not the party's own
         (memory.folder / name).write_bytes(b"x")
     memory.forget_job("another")
-    assert memory.others("", JoinKeys(digests))[0]
+    assert memory.other_releases("", JoinKeys(digests))[0]
     memory.forget_job("job")
-    assert memory.others("", JoinKeys(digests)) == ([], {})
+    assert memory.other_releases("", JoinKeys(digests)) == ([], {})

@@ -137,7 +137,7 @@ def _truth(whole: Any) -> Tensor:
 
 def test_it_adds_to_the_label_owners_columns(whole: Any) -> None:
     _, trained, _ = whole
-    alone = trained.active.task.evaluate(trained.active.without[TELCO,], trained.active.labels)
+    alone = trained.active.task.evaluate(trained.active.logits_without[TELCO,], trained.active.labels)
     assert trained.active.metrics["auc"] > alone["auc"] + 0.05
 
 
@@ -750,7 +750,7 @@ def test_rows_that_the_partner_lacks(tmp_path: Path, top: Mapping[str, Any]) -> 
     assert (grades_of_columns(sent) == 0).any()
     read = load_file(tmp_path / "checkpoint" / ACTIVE / "released.safetensors")[TELCO]
     lacking = (read == 0).all(dim=1) | read.isnan().all(dim=1)
-    assert int((~lacking).sum()) == trained.active.held[TELCO] == 300
+    assert int((~lacking).sum()) == trained.active.held_rows[TELCO] == 300
 
 
 def test_the_sent_labels_are_attacked(tmp_path: Path) -> None:

@@ -163,10 +163,13 @@ def test_gradients_without_main_directions_are_an_alarm_after_the_first_window_a
 def test_a_row_counts_by_its_odds_over_those_of_the_usual_row(settled: bool) -> None:
     """12 times 1 to 9 are odds of 0.571; after a window the usual row counts at most as it may."""
     parts = torch.tensor([0.0] * 6 + [0.1] * 4 + [0.56, 0.58], dtype=torch.double)
-    assert RowTest(0, 0.35, times=12, usual=2 / 3).count(parts, settled=settled) == 1 / 12
-    assert RowTest(0, 0.57, times=12, usual=2 / 3).count(parts, settled=settled) == 1 / 12
-    assert RowTest(0, 0.35, times=12, usual=2 / 3, most=0).count(parts, settled=settled) == (1 + settled) / 12
-    assert RowTest(0, 0.35, times=12).count(parts, settled=settled) == 2 / 12
+    assert RowTest(0, 0.35, min_ratio=12, usual_quantile=2 / 3).count(parts, settled=settled) == 1 / 12
+    assert RowTest(0, 0.57, min_ratio=12, usual_quantile=2 / 3).count(parts, settled=settled) == 1 / 12
+    assert (
+        RowTest(0, 0.35, min_ratio=12, usual_quantile=2 / 3, max_usual=0).count(parts, settled=settled)
+        == (1 + settled) / 12
+    )
+    assert RowTest(0, 0.35, min_ratio=12).count(parts, settled=settled) == 2 / 12
 
 
 def test_the_victim_of_probing_raises_the_alarm_in_the_first_probed_step() -> None:

@@ -18,7 +18,7 @@ def test_a_party_that_does_not_change_within_an_epoch_goes_on_at_any_step_of_it(
     saved = SavedPoints(((1, 0), (2, 0)), (1, 0), idle_from=2)
     assert saved.latest == (2, ANY_STEP)
     assert saved.has((2, 7))
-    assert saved.at((2, 7)) == (2, 0)
+    assert saved.checkpoint_of((2, 7)) == (2, 0)
     assert not saved.has((1, 7))
     assert not saved.has((3, 0))
     assert not saved.has((2, -1))
@@ -53,7 +53,7 @@ def answered(saved: SavedPoints, *, forget: bool = False, **changed: int | str) 
 
 def test_a_partner_that_lost_its_progress_is_refused_unless_its_owner_accepts_that() -> None:
     """What is released again would have other noise, which no account states."""
-    saved = SavedPoints(((1, 0), (2, 0), (3, 0)), before=(2, 0))
+    saved = SavedPoints(((1, 0), (2, 0), (3, 0)), previous=(2, 0))
     for start in ((3, 0), (2, 0)):
         assert answered(saved, resume=start[0]).start == start
     for start in ((1, 0), (0, 0)):

@@ -68,7 +68,7 @@ def released(folder: Path) -> Tensor:
 def before_the_draw(world: World, folder: Path) -> np.ndarray:
     """Grades of the rows of a release before they were drawn, in its order, as the memory has them."""
     ids = PartyTable(TELCO, GIVEN[TELCO], "id").graded(kept(folder, "released")["ids"].numpy())
-    found, _ = memory_of(world).others("", JoinKeys(ids))
+    found, _ = memory_of(world).other_releases("", JoinKeys(ids))
     return found[-1].grades
 
 

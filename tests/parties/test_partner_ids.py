@@ -111,7 +111,7 @@ def test_a_partner_is_stated_the_number_of_different_ids_and_no_more(method: str
         partner = next(iter({known.learner, *known.about} - {ACTIVE}))
         ids, own = {*keys_of(GIVEN, partner)} - {None}, keys_of(GIVEN, partner, of=partner)
         wanted = (len(ids), len(ids & {*own})) if known.learner == ACTIVE else (len(own), len(ids & {*own}))
-        assert (known.own, known.there) == wanted
+        assert (known.own_ids, known.present_ids) == wanted
 
 
 def repeated() -> pa.Table:
@@ -150,9 +150,9 @@ def test_how_often_and_which_rows_refer_to_a_partners_row_changes_no_message_of_
 def test_a_partners_row_is_released_once_and_serves_all_rows_that_refer_to_it(whole: tuple[Path, TrainedRun]) -> None:
     folder, trained = whole
     outcome = trained.active
-    assert outcome.held == {name: sum(held_by(GIVEN, name)) for name in (TELCO, LAND)}
-    assert 0.4 * LOANS < outcome.held[TELCO] < LOANS
-    stored = Checkpoints(folder / "checkpoint" / ACTIVE, ACTIVE, JOB.digest()).kept(RELEASED_FILE)
+    assert outcome.held_rows == {name: sum(held_by(GIVEN, name)) for name in (TELCO, LAND)}
+    assert 0.4 * LOANS < outcome.held_rows[TELCO] < LOANS
+    stored = Checkpoints(folder / "checkpoint" / ACTIVE, ACTIVE, JOB.digest()).read_state(RELEASED_FILE)
     assert stored is not None
     partners = Partners.load(Checkpoints(folder / "checkpoint" / ACTIVE, ACTIVE, JOB.digest()))
     assert partners is not None
@@ -174,8 +174,8 @@ def test_the_model_is_that_of_the_joined_table(tmp_path: Path, whole: tuple[Path
     bank = given[ACTIVE].append_column("lower", pc.utf8_lower(given[ACTIVE]["district"]))
     land = given[LAND].set_column(0, "lower", pc.utf8_lower(given[LAND]["district"]))
     joined = bank.join(given[TELCO], "phone", "number", "inner").join(land, ["lower", "parcel"], join_type="inner")
-    assert apart.metrics["auc"] > apart.task.evaluate(apart.without[TELCO,], apart.labels)["auc"] + 0.05
-    assert apart.metrics["auc"] > apart.task.evaluate(apart.without[LAND,], apart.labels)["auc"] + 0.05
+    assert apart.metrics["auc"] > apart.task.evaluate(apart.logits_without[TELCO,], apart.labels)["auc"] + 0.05
+    assert apart.metrics["auc"] > apart.task.evaluate(apart.logits_without[LAND,], apart.labels)["auc"] + 0.05
     both = apart.present[TELCO] & apart.present[LAND]
     values = {row["id"]: row["amount"] + 1.5 * row["calls"] + 1.5 * row["area"] for row in joined.to_pylist()}
     ids = [row for row, has in zip(apart.ids.to_pylist(), both, strict=True) if has]
@@ -364,7 +364,7 @@ def test_a_partner_without_an_entry_has_the_rows_of_the_id(tmp_path: Path) -> No
     telco = pa.table({"number": ids, "calls": pa.array(np.random.default_rng(0).normal(size=200))})
     given = {**GIVEN, TELCO: telco}
     outcome = run(validated(Job, made, ""), given, tmp_path).active
-    assert outcome.held == {TELCO: 200, LAND: sum(held_by(GIVEN, LAND))}
+    assert outcome.held_rows == {TELCO: 200, LAND: sum(held_by(GIVEN, LAND))}
 
 
 def test_purposes_that_reveal_nothing_to_partners(tmp_path: Path) -> None:
@@ -397,7 +397,7 @@ def test_a_split_by_a_column_is_not_what_partners_are_sent(tmp_path: Path) -> No
 def test_a_network_on_the_releases(tmp_path: Path) -> None:
     outcome = run(star_job(top={"kind": "mlp", "hidden": [4]}), GIVEN, tmp_path).active
     assert np.isfinite(outcome.metrics["auc"])
-    assert outcome.held == {name: sum(held_by(GIVEN, name)) for name in (TELCO, LAND)}
+    assert outcome.held_rows == {name: sum(held_by(GIVEN, name)) for name in (TELCO, LAND)}
 
 
 @pytest.fixture(scope="module")
@@ -421,7 +421,7 @@ def by_file(whole: tuple[Path, TrainedRun], tmp_path_factory: pytest.TempPathFac
 def test_a_run_by_files_of_aligned_rows_is_that_of_one_process(by_file: Path, whole: tuple[Path, TrainedRun]) -> None:
     assert history(by_file / ACTIVE) == history(whole[0])
     summary = RunFolder(by_file / ACTIVE).summary
-    assert summary.data.held == whole[1].active.held
+    assert summary.data.held == whole[1].active.held_rows
     record_ = summary.data.alignment
     assert record_ is not None
     assert (record_.method, record_.referring) == ("agreed", True)
@@ -430,13 +430,13 @@ def test_a_run_by_files_of_aligned_rows_is_that_of_one_process(by_file: Path, wh
 
 def test_a_pilot_releases_some_rows_of_each_partner(tmp_path: Path) -> None:
     outcome = run(JOB, GIVEN, tmp_path, pilot=40)
-    stored = Checkpoints(tmp_path / "checkpoint" / ACTIVE, ACTIVE, JOB.digest()).kept(RELEASED_FILE)
+    stored = Checkpoints(tmp_path / "checkpoint" / ACTIVE, ACTIVE, JOB.digest()).read_state(RELEASED_FILE)
     assert stored is not None
     for name in (TELCO, LAND):
         there = ~stored[0][name].isnan().all(dim=1)
         assert len(torch.unique(stored[0][name][there], dim=0)) == 40
         assert int(there.sum()) > 40
-    assert outcome.active.held.keys() == {TELCO, LAND}
+    assert outcome.active.held_rows.keys() == {TELCO, LAND}
 
 
 @pytest.fixture(scope="module")

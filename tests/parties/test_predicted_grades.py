@@ -190,8 +190,10 @@ def test_a_run_whose_grades_are_not_known_any_more_has_limits(tmp_path: Path, go
     }[gone]
     if gone == "version":  # of earlier ones none names its draws
         checkpoints = Checkpoints(path.parent, TELCO, job.digest())
-        tensors, plain = checkpoints.kept(RELEASED_FILE) or ({}, {})
-        checkpoints.keep(RELEASED_FILE, (tensors, {key: value for key, value in plain.items() if key != "draws"}))
+        tensors, plain = checkpoints.read_state(RELEASED_FILE) or ({}, {})
+        checkpoints.write_state(
+            RELEASED_FILE, (tensors, {key: value for key, value in plain.items() if key != "draws"})
+        )
     else:
         path.unlink()
     wanted, match = ConfigError if gone == "grades" else CheckpointError, "of a at most with|to know its other grades"

@@ -392,7 +392,7 @@ def test_compared_runs_leave_no_trace_beside_the_secret(tmp_path: Path) -> None:
     compared = folder.path / "compare"
     assert list(compared.glob("*/checkpoint/telco/releases/*/*.jsonl"))
     assert not list(compared.glob(f"*/checkpoint/*/{MARKER}"))
-    assert RunFolder(folder.path).released
+    assert RunFolder(folder.path).has_release
 
 
 def test_a_peer_that_orders_the_rows_anew_hides_no_unfinished_start(

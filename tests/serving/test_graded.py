@@ -189,7 +189,7 @@ def test_rows_by_several_keys_are_graded(tmp_path: Path) -> None:
         party["id"] = KEYS
     given = {name: GIVEN[name] for name in (ACTIVE, TELCO)}
     trained = run(validated(Job, made, ""), given, tmp_path)
-    assert len(kept(tmp_path, "released")["released"]) == trained.active.held[TELCO] == len(matched(TELCO))
+    assert len(kept(tmp_path, "released")["released"]) == trained.active.held_rows[TELCO] == len(matched(TELCO))
 
 
 def test_a_partner_that_has_left_is_predicted_without(served: Path, tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_another_party_cannot_take_the_name_and_none_without_a_certificate_conne
             names = (FROM_KEY, b"telco"), (TO_KEY, ACTIVE.encode()), (RUN_KEY, tag.encode())
             stated = (*names, (WIRE_KEY, str(WIRE_VERSION)))
             shop = federation.security("shop")
-            pinned, named, _ = await asyncio.to_thread(shop.pinned, active.peers.address, "bank")
+            pinned, named, _ = await asyncio.to_thread(shop.pin_peer, active.peers.address, "bank")
             channels = (
                 (grpc.aio.secure_channel(active.peers.address, pinned, options=[*named]), "FAILED_PRECONDITION"),
                 (grpc.aio.insecure_channel(active.peers.address), "UNAVAILABLE"),

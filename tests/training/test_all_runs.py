@@ -209,10 +209,10 @@ def test_a_run_that_exceeds_its_plan_is_counted_beyond_it_once(tmp_path: Path, m
     for start in range(2):
         store, marker = RunStore(tmp_path / LEDGER_FILE), tmp_path / "a" / "b" / "c.json"
         run = AllRuns(job(), ACTIVE, chain, store, marker, tmp_path / "bank.key.releases", "run", "s", np.copy)
-        run.exceed(2, 4)
+        run.charge_beyond_plan(2, 4)
         assert len(RunStore(tmp_path / LEDGER_FILE).lines()) == start, "it names no rows before it is set up"
         run.set_up(np.ones((1, 16), np.uint8), lambda: "draws")
-        run.exceed(2, 4)
+        run.charge_beyond_plan(2, 4)
         (line,) = RunStore(tmp_path / LEDGER_FILE).lines()
         drawn, noisy, steps = (entry.event for entry in line.ledger.entries)
         assert isinstance(noisy, GaussianRelease)
@@ -363,7 +363,7 @@ def test_a_refused_run_has_released_nothing(world: World) -> None:
     with pytest.raises(BudgetExceeded, match="over 2 runs"):
         world.run(validated(Job, raw, ""), out="refused")
     assert [*world.secrets.rglob("*.jsonl")] == [before]
-    assert not RunFolder(world.folder / "refused").released, "nothing to be resumed"
+    assert not RunFolder(world.folder / "refused").has_release, "nothing to be resumed"
 
 
 def test_a_budget_of_all_runs_needs_runs_that_are_counted(world: World) -> None:

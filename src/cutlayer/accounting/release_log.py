@@ -124,11 +124,11 @@ class ReleaseLog:
         Raises:
             CheckpointError: The log is damaged, or of other draws.
         """
-        if name == self.draws_name and not len(self.draws.unknown(pairs)):
+        if name == self.draws_name and not len(self.draws.new_pairs(pairs)):
             return
         with self._together():
             self._name_draws(name)
-            new = self.draws.unknown(pairs)
+            new = self.draws.new_pairs(pairs)
             most, again = self.draws.counts_with(new) if named else (self.draws.most + 1, self.draws.again)
             if most > 1:
                 check(most, again)

@@ -54,7 +54,7 @@ class RowDraws:
         """See the class."""
         return self._most + self.unnamed
 
-    def unknown(self, pairs: Pairs) -> Pairs:
+    def new_pairs(self, pairs: Pairs) -> Pairs:
         """Those of some pairs, ascending, that were not drawn."""
         for run in self._runs:
             at = np.minimum(np.searchsorted(run, pairs), len(run) - 1)
@@ -75,7 +75,7 @@ class RowDraws:
 
     def add(self, pairs: Pairs) -> None:
         """Count pairs, ascending, of which some may be known."""
-        new = self.unknown(pairs)
+        new = self.new_pairs(pairs)
         if not len(new):
             return
         most, self.again = self.counts_with(new)

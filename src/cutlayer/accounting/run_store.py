@@ -177,7 +177,7 @@ class RunStore:
         Raises:
             CheckpointError: The ledger is damaged, or older than the run or the file next to it says.
         """
-        with self._adding() as (database, known):
+        with self._locked_lines() as (database, known):
             self._check_marker(marker, database)
             same = [each for each in known if each.key == line.key]
             check(self._sharing(database, words, [each for each in known if each.key != line.key]))
@@ -201,7 +201,7 @@ class RunStore:
         """
         if not self.lines():
             return
-        with self._adding() as (database, known):
+        with self._locked_lines() as (database, known):
             for line in known:
                 if (changed := change(line)) != line:
                     words = self._words(database, line.rows)
@@ -209,7 +209,7 @@ class RunStore:
                     self._append(database, changed, words)
 
     @contextmanager
-    def _adding(self) -> Iterator[tuple[sqlite3.Connection, list[RunLine]]]:
+    def _locked_lines(self) -> Iterator[tuple[sqlite3.Connection, list[RunLine]]]:
         """A connection to add lines by, and the latest line of every run, while no other process can add one."""
         make_folder(self.path.parent)
         if not self.path.exists():

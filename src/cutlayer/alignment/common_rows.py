@@ -125,7 +125,7 @@ def rows_active(side: AligningSide) -> Generator[Port, Message, CommonRows]:
 
 def _agreed_rows(side: AligningSide) -> CommonRows:
     """The rows that the parties agreed on before; the digests of their order are compared before any is used."""
-    agreed, held = side.alignment.agreed, side.alignment.held
+    agreed, held = side.alignment.agreed_positions, side.alignment.held
     if agreed is None:
         return _row_numbers(side)
     sizes = {peer: held.count(peer, len(agreed)) for peer in side.ports}
@@ -185,7 +185,7 @@ def _row_numbers(side: AligningSide) -> CommonRows:
 def _psi_passive(side: AligningSide) -> Generator[Port, Message, CommonRows]:
     table, port, purpose = side.table, side.port, side.alignment.purpose
     with Workers(side.alignment.processes) as workers:
-        in_order, ranks = yield from points_passive(side, side.own, workers)
+        in_order, ranks = yield from points_passive(side, side.own_digests, workers)
     if purpose is Purpose.SIZE:
         stated = yield from receive(port, Kind.COMMON)
         size, most = int(stated.fields["rows"]), min(side.rows[port.peer], table.rows)
@@ -196,7 +196,7 @@ def _psi_passive(side: AligningSide) -> Generator[Port, Message, CommonRows]:
         return CommonRows(None)
     positions = gathered_rows(in_order, (yield from receive_indices(port, ranks)))
     order = order_digest(gathered_rows(table.digests, positions))
-    if side.alignment.sealed:
+    if side.alignment.seals_proof:
         proof = SealingProof(port, order, active=False, random=side.alignment.random)
         yield from proof.begin()
         return CommonRows(positions, {port.peer: len(positions)}, proofs={port.peer: proof})
@@ -208,7 +208,7 @@ def _psi_active(side: AligningSide) -> Generator[Port, Message, CommonRows]:
     """The common rows; or all of this party, where each passive party learns which of its own are among them."""
     table, ports, alignment = side.table, side.ports, side.alignment
     with Workers(alignment.processes) as workers:
-        in_order, matches = yield from points_active(side, side.own, workers)
+        in_order, matches = yield from points_active(side, side.own_digests, workers)
     sizes = {peer: len(matched) for peer, (matched, _) in matches.items()}
     if alignment.purpose is Purpose.SIZE:
         for peer, port in ports.items():
@@ -232,7 +232,7 @@ def _psi_active(side: AligningSide) -> Generator[Port, Message, CommonRows]:
         for peer, port in ports.items():
             send_indices(port, indices[peer])
         for peer, port in ports.items():
-            if alignment.sealed:
+            if alignment.seals_proof:
                 proofs[peer] = SealingProof(port, orders[peer], active=True, random=alignment.random)
                 yield from proofs[peer].begin()
             else:

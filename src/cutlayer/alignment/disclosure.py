@@ -132,23 +132,23 @@ class Disclosure(NamedTuple):
         learner: The party that learned it.
         about: The parties whose tables it is about. Of an id that is not in all of them it does not learn which lacks
             it.
-        own: Number of the learner's ids, or the number that it stated; `None` where the writer does not know it.
-        there: Number of these ids that all of `about` have.
-        absent: Number of these ids that one of `about` lacks; `None` where the writer of the record does not know it.
+        own_ids: Number of the learner's ids, or the number that it stated; `None` where the writer does not know it.
+        present_ids: Number of these ids that all of `about` have.
+        absent_ids: Number of these ids that one of `about` lacks; `None` where the writer does not know it.
         size: Size of the first of these tables, which was stated to the learner; `None` where the writer does not
             know it.
         by_key: With several keys the number of ids that each matched.
-        is_stated: Whether `own` is what the learner stated, which can be more than it has.
-        at_least: Whether `there` can be more than the writer of the record knows.
+        is_stated: Whether `own_ids` is what the learner stated, which can be more than it has.
+        at_least: Whether `present_ids` can be more than the writer of the record knows.
         guessable: Number of the other party's ids of which the learner got a digest, which a guessed id can be compared
             with; `None` for none.
     """
 
     learner: str
     about: tuple[str, ...]
-    own: int | None
-    there: int
-    absent: int | None
+    own_ids: int | None
+    present_ids: int
+    absent_ids: int | None
     size: TableSize | None
     by_key: tuple[int, ...] = ()
     is_stated: bool = False
@@ -203,7 +203,7 @@ def passive_record(
     if aligned.positions is None:
         return None
     run, by_key = len(aligned.positions), _first(aligned.by_key)
-    common = run if all_rows or side.only else sum(by_key) if by_key else None
+    common = run if all_rows or side.is_only_passive else sum(by_key) if by_key else None
     link = LinkIds(
         party=side.name,
         active=_stated(side, side.port.peer),

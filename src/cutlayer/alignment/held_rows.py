@@ -210,7 +210,7 @@ class HeldRows:
             return split
         return Split.from_codes(torch.from_numpy(gathered_rows(split.codes.numpy(), self.places(name))))
 
-    def trained(self, name: str, split: Split, own: Split) -> int:
+    def count_trained(self, name: str, split: Split, own: Split) -> int:
         """Number of training rows of a party to which a training row of the active party belongs.
 
         Args:
@@ -232,7 +232,7 @@ class HeldRows:
         placed[there] = released[numbers[there]]
         return placed
 
-    def shared(self, names: Iterable[str]) -> Tensor | None:
+    def shared_numbers(self, names: Iterable[str]) -> Tensor | None:
         """Own number of each row at the first of some parties of which a row belongs to several, int64 (n,).
 
         Returns:
@@ -259,16 +259,16 @@ class HeldRows:
         """Each party's part of some rows, int64 (n,), by name; nothing where all have all."""
         return {name: PartOfBatch.of(torch.from_numpy(numbers)[rows]) for name, numbers in self.by_party.items()}
 
-    def by_all(self, rows: Positions | slice = ALL_ROWS) -> npt.NDArray[np.bool_]:
+    def held_by_all(self, rows: Positions | slice = ALL_ROWS) -> npt.NDArray[np.bool_]:
         """Which of some rows, int64 (n,), all parties have, bool (n,); not to be asked where all have all."""
         mask: npt.NDArray[np.bool_] = np.logical_and.reduce([numbers[rows] >= 0 for numbers in self.by_party.values()])
         return mask
 
-    def with_all(self, rows: Positions) -> Positions:
+    def select_held_by_all(self, rows: Positions) -> Positions:
         """Those of some rows, int64 (m,), that all parties have."""
         if not self.by_party:
             return rows
-        return chosen_rows(len(rows), np.int64, lambda part: rows[part][self.by_all(rows[part])])
+        return chosen_rows(len(rows), np.int64, lambda part: rows[part][self.held_by_all(rows[part])])
 
 
 def first_places(numbers: Positions) -> Positions:

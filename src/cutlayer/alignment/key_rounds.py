@@ -81,8 +81,8 @@ class _UnmatchedRows:
             rows = np.flatnonzero(self._left & has_key(digests))
             if self.mine and self.theirs:
                 folder = None if alignment.folder is None else alignment.folder / f"{peer}-{number}"
-                own_alignment = replace(alignment, folder=folder, ahead=False)  # whose progress is its own
-                part = replace(self._side, rows={peer: self.theirs}, alignment=own_alignment, only=True)
+                own_alignment = replace(alignment, folder=folder, sends_ahead=False)  # whose progress is its own
+                part = replace(self._side, rows={peer: self.theirs}, alignment=own_alignment, is_only_passive=True)
                 yield part, rows, OwnDigests(self._side.table.where, digests[rows], self.mine)
             else:
                 self.add(rows[:0])

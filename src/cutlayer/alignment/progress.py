@@ -75,7 +75,7 @@ class AlignmentProgress:
             write_tensors(self._path(self.done), tensors, {"session": self.session})
         self._buckets.append(bucket)
 
-    def all(self, name: str) -> list[Positions]:
+    def entries_of(self, name: str) -> list[Positions]:
         """An entry of every finished bucket, in order."""
         return [bucket[name] for bucket in self._buckets]
 

@@ -57,7 +57,7 @@ def backdoors(
 
 def success(run: Run, attackers: Sequence[str]) -> Reached | None:
     """The better means of some parties that send at once, on the held-out rows of other classes."""
-    rows = run.reported[run.truth[run.reported] != TARGET]
+    rows = run.reported_rows[run.truth[run.reported_rows] != TARGET]
     known = target_rows(run.truth, run.training, run.job.train.seed)
     if not len(rows) or not len(known):
         return None

@@ -62,7 +62,7 @@ def _sent_labels(run: Run, job: Job, party: str, followed: FollowedEpoch) -> Sen
     else:
         grades = followed.embeddings.get(party)
         sent = _as_sent(run, job, party, None if grades is None else grades[known], rows, at)
-    return None if sent is None else sent._replace(repeated=run.held.shared([party]) is not None)
+    return None if sent is None else sent._replace(repeated=run.held.shared_numbers([party]) is not None)
 
 
 def _as_received(run: Run, job: Job, party: str, rows: Tensor, at: Tensor) -> SentLabels | None:
@@ -101,7 +101,7 @@ def _as_sent(run: Run, job: Job, party: str, grades: Tensor | None, rows: Tensor
 
 
 def _kept(run: Run, job: Job, party: str, name: str) -> State | None:
-    return Checkpoints(run.folder.path / "checkpoint" / party, party, job.digest()).kept(name)
+    return Checkpoints.of_run(job, run.folder.path, party).read_state(name)
 
 
 def _scores_by_grade(grades: Tensor, labels: Tensor, epsilon: float, classes: int, kind: str) -> Tensor:

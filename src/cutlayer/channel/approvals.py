@@ -242,7 +242,7 @@ class Approvals:
         self._compare_page(own.page)
         return records
 
-    def passes(self, message: Message) -> None:
+    def check_message(self, message: Message) -> None:
         """Raise unless all approvals still hold; called before every message, and quick where no record changed.
 
         A message that ends the run passes: it has no more than the kind of the failure.
@@ -251,9 +251,9 @@ class Approvals:
             NotApproved: As in `check`.
         """
         if message.kind is not Kind.CLOSE or message.tensors:
-            self.hold()
+            self.check_still_hold()
 
-    def hold(self) -> None:
+    def check_still_hold(self) -> None:
         """Raise unless all approvals still hold; quick where no record changed."""
         state = tuple(_stamp(self.path(party)) for party in self._identities)
         if state != self._state or time.monotonic() - self._checked > RECHECK_SECONDS:

@@ -37,13 +37,13 @@ class Contract:
     shared: Mapping[str, Any] = field(default_factory=dict)
     version: str = __version__
 
-    def encoded(self, wire: int, **more: str) -> bytes:
+    def encode(self, wire: int, **more: str) -> bytes:
         """The contract as bytes, with the version of the wire format and further texts."""
         text = json.dumps(self.shared, sort_keys=True)
         packed: bytes = msgpack.packb({"wire": wire, "version": self.version, "shared": text, **more})
         return packed
 
-    def problem(self, other: Contract, wires: tuple[int, int], peer: str) -> str:
+    def mismatch(self, other: Contract, wires: tuple[int, int], peer: str) -> str:
         """Why two parties cannot run together, from the point of view of this one; empty if they can.
 
         Args:

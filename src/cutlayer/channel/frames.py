@@ -73,7 +73,7 @@ class Inbox:
         return frame
 
     @property
-    def waiting(self) -> bool:
+    def has_frames(self) -> bool:
         """Whether frames are queued."""
         with self._room:
             return self._frames.qsize() > (self._end is not None)
@@ -156,7 +156,7 @@ class Outbox:
                 return self._frames[number - self._first], number + 1
             raise FramesEnded(self._end)
 
-    def acknowledged(self, frames: int) -> bool:
+    def drop_acknowledged(self, frames: int) -> bool:
         """Drop the frames that the peer has; false if it cannot have that many."""
         with self._changed:
             if not self._first <= frames <= self._first + len(self._frames):
@@ -167,11 +167,11 @@ class Outbox:
             self._changed.notify_all()
             return True
 
-    def resumes_at(self, frames: int) -> bool:
+    def resume_at(self, frames: int) -> bool:
         """Drop the frames that the peer has; false if it lacks one that is gone, or cannot have that many."""
         with self._changed:
             stored = self._first <= frames <= self._first + len(self._frames)
-        return stored and self.acknowledged(frames)
+        return stored and self.drop_acknowledged(frames)
 
     def acknowledge(self, frames: int) -> None:
         """Have the next chunk say how many frames were received."""

@@ -94,7 +94,7 @@ class ClientLink(Links):
             TrustError: A certificate is refused, here or there, until the time is over.
             ProtocolError: The active party refuses this one or has another job, or something else answers.
         """
-        self._connection = self._dialled(
+        self._connection = self._dial(
             time.monotonic() + timeout, f"it does not answer at {self._dialler.address}", timeout
         )
         self.ports[self._peer] = self._port(self._me, self._peer, self.run)
@@ -145,7 +145,7 @@ class ClientLink(Links):
                 (WIRE_KEY, str(WIRE_VERSION)),
                 (RUN_KEY, self.run.encode()),
                 (LINK_KEY, self._link),
-                (NEXT_KEY, str(self._stream.received)),
+                (NEXT_KEY, str(self._stream.received_frames)),
             )
             connection.open(self._stream, metadata)
             self._attach(connection, limit)
@@ -167,7 +167,7 @@ class ClientLink(Links):
             ProtocolError: The active party refuses, or has another job or version.
         """
         deadline, what = time.monotonic() + timeout, f"it does not answer at {self._dialler.address}"
-        self._repeated(lambda limit: self._dialler.dial(limit, **more).close(), deadline, what, timeout, (PeerLost,))
+        self._retry(lambda limit: self._dialler.dial(limit, **more).close(), deadline, what, timeout, (PeerLost,))
 
     def _attach(self, connection: Connection, timeout: float) -> None:
         """Take the run and the number of frames that the active party has from its first answer."""
@@ -192,10 +192,10 @@ class ClientLink(Links):
         self.run = run
         connection.start(self._stream, attachment)
 
-    def _dialled(self, deadline: float, what: str, timeout: float) -> Connection:
-        return self._repeated(self.attempt, deadline, what, timeout, (PeerLost, TrustError, NotYetSuited))
+    def _dial(self, deadline: float, what: str, timeout: float) -> Connection:
+        return self._retry(self.attempt, deadline, what, timeout, (PeerLost, TrustError, NotYetSuited))
 
-    def _repeated(
+    def _retry(
         self,
         attempt: Callable[[float], R],
         deadline: float,
@@ -246,7 +246,7 @@ class ClientLink(Links):
             self._notify(f"the connection to {self._peer} broke ({why}); connecting again")
         limit = self._stream.reconnect
         try:
-            connection = self._dialled(time.monotonic() + limit, f"{why}; it does not answer again", limit)
+            connection = self._dial(time.monotonic() + limit, f"{why}; it does not answer again", limit)
         except CutlayerError as failure:
             self._stream.end(str(failure).removeprefix(f"lost {self._peer}: "))
             return False

@@ -99,7 +99,7 @@ class Dialler:
             TrustError: A certificate is refused.
             ProtocolError: The active party refuses, or has another job or version.
         """
-        connection = self._opened(timeout)
+        connection = self._open_connection(timeout)
         try:
             self._greet(connection.channel, timeout, **more)
         except BaseException:
@@ -107,7 +107,7 @@ class Dialler:
             raise
         return connection
 
-    def _opened(self, timeout: float) -> Connection:
+    def _open_connection(self, timeout: float) -> Connection:
         security = self._transport.security
         if security is None:
             return Connection(grpc.insecure_channel(self.address, options=self._options), None, None)
@@ -116,13 +116,13 @@ class Dialler:
         return Connection(channel, certificate, loaded)
 
     def _greet(self, channel: grpc.Channel, timeout: float, **more: str) -> None:
-        greeting = self._transport.contract.encoded(WIRE_VERSION, sender=self._me, receiver=self._peer, **more)
+        greeting = self._transport.contract.encode(WIRE_VERSION, sender=self._me, receiver=self._peer, **more)
         try:
             answer = channel.unary_unary(f"/{SERVICE}/{GREET_METHOD}")(greeting, timeout=timeout)
         except grpc.RpcError as error:
             raise self.failure(error) from None
         peer_contract, wire, answered = decode_contract(answer)
-        problem = self._transport.contract.problem(peer_contract, (WIRE_VERSION, wire), self._peer)
+        problem = self._transport.contract.mismatch(peer_contract, (WIRE_VERSION, wire), self._peer)
         if problem or answered.get("problem"):
             raise NotYetSuited(problem or f"{self._peer} says: {printable(answered['problem'])}")
 

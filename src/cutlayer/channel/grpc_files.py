@@ -47,7 +47,7 @@ class Courier(Protocol):
             wanted: The file of another party that is waited for.
         """
 
-    def why(self, peer: str) -> str:
+    def missing_reason(self, peer: str) -> str:
         """Why there is no file of a party."""
 
     def finish(self, folder: Path, peers: Sequence[str], wait: float) -> None:
@@ -88,9 +88,9 @@ class FileServer(ServerLinks):
         """Nothing to do: partners call, and their next file shows that they have this party's."""
         return True
 
-    def why(self, peer: str) -> str:
-        """See `Courier.why`."""
-        problem = self.greeted.get(peer)
+    def missing_reason(self, peer: str) -> str:
+        """See `Courier.missing_reason`."""
+        problem = self.join_problems.get(peer)
         return f"it was refused: {problem}" if problem else "it has not brought it"
 
     def finish(self, folder: Path, peers: Sequence[str], wait: float) -> None:
@@ -186,8 +186,8 @@ class FileClient:
             self._why = str(problem)
         return self._arrived.issuperset(files)
 
-    def why(self, peer: str) -> str:
-        """See `Courier.why`."""
+    def missing_reason(self, peer: str) -> str:
+        """See `Courier.missing_reason`."""
         return self._why or f"{peer} has not written it"
 
     def finish(self, folder: Path, peers: Sequence[str], wait: float) -> None:

@@ -68,7 +68,7 @@ class ServerLinks(Links):
 
     Attributes:
         address: Address where it listens, with the port that was bound.
-        greeted: By passive party that has called, why it cannot join; empty if it can.
+        join_problems: By passive party that has called, why it cannot join; empty if it can.
 
     Raises:
         ConfigError: The address is in use, or without TLS is not a loopback one.
@@ -98,7 +98,7 @@ class ServerLinks(Links):
         }
         super().__init__(streams, transport.trail)
         self.ports = {peer: self._port(me, peer, run) for peer in self._streams}
-        self.greeted: dict[str, str] = {}
+        self.join_problems: dict[str, str] = {}
         self._me, self._run, self._timeout, self._greet_only = me, run, timeout, greet_only
         self._closing, self._shuts = False, shuts
         self._public_address = public_address
@@ -141,11 +141,11 @@ class ServerLinks(Links):
             By peer, why it cannot join: empty if it can.
         """
         deadline = time.monotonic() + timeout
-        while any(self.greeted.get(peer, "never") for peer in self._streams) and time.monotonic() < deadline:
+        while any(self.join_problems.get(peer, "never") for peer in self._streams) and time.monotonic() < deadline:
             self._changed.wait(min(1.0, max(0.0, deadline - time.monotonic())))
             self._changed.clear()
         absent = f"it did not connect to {self._public_address or self.address} within {timeout:g} s"
-        return {peer: self.greeted.get(peer, absent) for peer in self._streams}
+        return {peer: self.join_problems.get(peer, absent) for peer in self._streams}
 
     def wait_for_peers(self, timeout: float | None = None) -> None:
         """Block until every peer has opened its stream; optional before `receive`, but it fails earlier.
@@ -162,13 +162,13 @@ class ServerLinks(Links):
                 left = deadline - time.monotonic()
                 if left <= 0:
                     break
-                why = f"; it cannot join: {self.greeted[peer]}" if self.greeted.get(peer) else ""
+                why = f"; it cannot join: {self.join_problems[peer]}" if self.join_problems.get(peer) else ""
                 self._notify(f"still waiting for {peer}, for up to {left:,.0f} s{why}")
         absent = [peer for peer, stream in self._streams.items() if not stream.opened.is_set()]
         if absent:
             names = ", ".join(absent)
             reasons = "".join(
-                f"; {peer} cannot join: {self.greeted[peer]}" for peer in absent if self.greeted.get(peer)
+                f"; {peer} cannot join: {self.join_problems[peer]}" for peer in absent if self.join_problems.get(peer)
             )
             address = self._public_address or self.address
             raise PeerLost(f"lost {names}: did not connect to {address} within {patience:g} s{reasons}")
@@ -190,7 +190,7 @@ class ServerLinks(Links):
         if self._shuts and self._listener.is_open:
             with self._listening:
                 streams = self._streams.values()
-                if all(stream.used and stream.opened.is_set() and not stream.reconnecting for stream in streams):
+                if all(stream.is_used and stream.opened.is_set() and not stream.is_reconnecting for stream in streams):
                     self._listener.shut()
 
     def _listen_again(self) -> None:
@@ -246,7 +246,7 @@ class ServerLinks(Links):
         why, final = stream.pump(requests)
         # While this party closes its links nothing waits for the peer, which may be gone before gRPC says that it has
         # taken the end.
-        if stream.detach(call, why, final=final) and stream.reconnecting and not self._closing:
+        if stream.detach(call, why, final=final) and stream.is_reconnecting and not self._closing:
             self._listen_again()
             self._notify(f"the connection to {stream.peer} broke ({why}); it may connect again")
 
@@ -264,14 +264,14 @@ class ServerLinks(Links):
             self._refuse(context, "FAILED_PRECONDITION", f"{self._me} was started anew; resume")
         with self._admitting:  # of two callers of one name, the link is that of the later call
             link = caller.get(LINK_KEY)
-            again = stream.used
+            again = stream.is_used
             # A process that has the link may open it again. If its first connection broke before it knew the run, it
             # has received nothing, and the link begins again with the first frame.
             if again and (not link or link != self._links.get(name)):
                 if run:
                     # The run is no proof: a process that this one replaced before anything crossed knows it.
                     self._refuse(context, "FAILED_PRECONDITION", f"another process of {name!r} has the link")
-                if self._security is not None and stream.reconnecting:
+                if self._security is not None and stream.is_reconnecting:
                     stream.end("it was started anew; resume at all parties")
                 self._refuse(context, "ALREADY_EXISTS", f"a stream of {name!r} was opened before")
             call = stream.attach(count_of(caller.get(NEXT_KEY)) if run else 0, unused=not again)
@@ -288,7 +288,7 @@ class ServerLinks(Links):
         """Name of the caller: by its certificate, or as it states where links are not authenticated."""
         if self._security is not None:
             try:
-                name = self._security.caller(context)
+                name = self._security.caller_name(context)
             except TrustError as problem:
                 self._refuse(context, "PERMISSION_DENIED", str(problem))
         if wanted != self._me:
@@ -312,14 +312,14 @@ class ServerLinks(Links):
         except ProtocolError as damage:
             self._refuse(context, "FAILED_PRECONDITION", str(damage))
         name = self._caller_name(context, more.get("sender"), more.get("receiver"))
-        problem = self._contract.problem(peer_contract, (WIRE_VERSION, wire), name)
+        problem = self._contract.mismatch(peer_contract, (WIRE_VERSION, wire), name)
         if ENDED_FIELD in more and not problem:
             problem = "it ended before it connected, and its output says why; it may be started again"
         if problem:
             self._log(f"{name} at {_address_of(context)} cannot join: {problem}")
-        self.greeted[name] = problem
+        self.join_problems[name] = problem
         self._changed.set()
-        return self._contract.encoded(WIRE_VERSION, problem=problem)
+        return self._contract.encode(WIRE_VERSION, problem=problem)
 
     @contextmanager
     def _one_greeting(self, context: Any) -> Iterator[None]:
@@ -328,7 +328,7 @@ class ServerLinks(Links):
             yield
             return
         try:
-            name = self._security.caller(context)
+            name = self._security.caller_name(context)
         except TrustError as problem:
             self._refuse(context, "PERMISSION_DENIED", str(problem))
         with self._reading:

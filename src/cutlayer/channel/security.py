@@ -52,7 +52,7 @@ class Security:
         changed = _ReplacedConfiguration(self.credentials, loaded)
         return grpc.dynamic_ssl_server_credentials(_configuration(loaded), changed, require_client_authentication=True)
 
-    def caller(self, context: Any) -> str:
+    def caller_name(self, context: Any) -> str:
         """Name of the party that a call comes from, by its certificate alone.
 
         Args:
@@ -99,10 +99,10 @@ class Security:
             PeerLost: Nobody answers.
             TrustError: A certificate is refused, here or there.
         """
-        pinned, named, certificate = self.pinned(address, peer, timeout)
+        pinned, named, certificate = self.pin_peer(address, peer, timeout)
         return grpc.secure_channel(address, pinned, [*options, *named]), certificate
 
-    def pinned(
+    def pin_peer(
         self, address: str, peer: str, timeout: float = HANDSHAKE_SECONDS
     ) -> tuple[grpc.ChannelCredentials, Sequence[tuple[str, Any]], x509.Certificate]:
         """Check a party's certificate and return the parts of a channel to it; arguments and errors of `open_channel`.

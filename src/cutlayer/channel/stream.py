@@ -108,22 +108,22 @@ class Stream:
         self._expiry: threading.Timer | None = None
 
     @property
-    def used(self) -> bool:
+    def is_used(self) -> bool:
         """Whether anything was sent or received."""
         return not self._vacant
 
     @property
-    def connected(self) -> bool:
+    def is_connected(self) -> bool:
         """Whether a call carries the frames at present."""
         return self._call is not None
 
     @property
-    def reconnecting(self) -> bool:
+    def is_reconnecting(self) -> bool:
         """Whether the connection is broken and another may replace it."""
         return self._call is None and self._expiry is not None
 
     @property
-    def received(self) -> int:
+    def received_frames(self) -> int:
         """Number of frames received."""
         return self._received
 
@@ -139,7 +139,7 @@ class Stream:
             there on.
         """
         with self._changing:
-            if self._ended or (unused and not self._vacant) or not self._outbox.resumes_at(first):
+            if self._ended or (unused and not self._vacant) or not self._outbox.resume_at(first):
                 return None
             self._cancel_expiry()
             self._call = Attachment(first, self._received)
@@ -164,7 +164,7 @@ class Stream:
             self._outbox.put(chunks, self.timeout)
         except FramesEnded as end:
             # The last message of a departed peer may hold the reason: it is read before the end is reported.
-            if not self._inbox.waiting:
+            if not self._inbox.has_frames:
                 raise self._lost(str(end)) from None
         except TimeoutError:
             raise self._lost(f"it accepted no message for {self.timeout:g} s") from None
@@ -182,7 +182,7 @@ class Stream:
             try:
                 frame = self._next(deadline, patience)
             except PeerLost as lost:
-                last = f"; the last that came from it was {port.heard_last}" if port.heard_last else ""
+                last = f"; the last that came from it was {port.last_heard}" if port.last_heard else ""
                 raise PeerLost(f"{lost}{last}", peer=self.peer) from None
             try:
                 message = decode(frame, self.limits, checksum=self._checksum)
@@ -300,7 +300,7 @@ class Stream:
             if self._call is not call:
                 return False
             self._vacant = False
-            if isinstance(content, int) and not self._outbox.acknowledged(content):
+            if isinstance(content, int) and not self._outbox.drop_acknowledged(content):
                 raise ProtocolError(f"expected an acknowledgement of frames that were sent, got one of {content}")
             if isinstance(content, tuple):
                 self._inbox.add(content)
@@ -328,7 +328,7 @@ class Stream:
         except TimeoutError:
             silence = "did not connect"
             if self.opened.is_set():
-                silence = "sent nothing" if self.connected else "lost its connection and sent nothing"
+                silence = "sent nothing" if self.is_connected else "lost its connection and sent nothing"
             raise self._lost(f"it {silence} within {patience:g} s") from None
 
     def _cancel_expiry(self) -> None:

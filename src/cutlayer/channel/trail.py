@@ -67,7 +67,7 @@ class Trail:
             RunFolderError: The trail cannot be continued, since its last file is damaged.
         """
         if self._approvals is not None:
-            self._approvals.passes(message)
+            self._approvals.check_message(message)
         self.note(
             message.run,
             message.receiver,

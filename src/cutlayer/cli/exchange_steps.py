@@ -177,7 +177,7 @@ class Steps:
                 wanted = f"a version of {self.base.name} that was not forgotten"
                 raise ConfigError.expected(wanted, version_of(self.base, run), "name a new one with --version")
             return result is not None
-        return RunFolder(run).ended or (run / "audit.json").exists()
+        return RunFolder(run).has_ended or (run / "audit.json").exists()
 
     def _private(self, place: str) -> Path:
         return rounds_of(self.base) / place
@@ -198,7 +198,7 @@ class Steps:
             if name == job.active:
                 asked = asked_by_file(job)
                 round_.lead(files, self._labels(round_, run, links, asked) if asked else None)
-                if not RunFolder(run).ended:
+                if not RunFolder(run).has_ended:
                     links = replace(links, releases=tuple(round_.release_of(peer) for peer in job.passives))
                     run_party(job, name, run, self._options(run), Progress(), links)
             else:
@@ -313,7 +313,7 @@ def courier_of(setup: Organisation, name: str, folder: Path, store: str | None =
     job, links = setup.job, setup.links
     before = _nothing
     if links.trail is not None and required(job, name):
-        before = approvals_of(job, name, links.trail, links.security).hold
+        before = approvals_of(job, name, links.trail, links.security).check_still_hold
     options = {"security": links.security, "contract": contract_of(job), "notify": links.notify}
     if store is not None:
         yield StoreCourier(store, name, before)

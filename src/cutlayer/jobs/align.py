@@ -129,7 +129,7 @@ def align_party(
         if done is not None and (done.out is None or done.out.exists()):
             return done
         with _exchange(job, name, table, alignment, exchange, link_options, wait) as files:
-            alignment = replace(alignment, folder=None, random=files.random, ahead=True)
+            alignment = replace(alignment, folder=None, random=files.random, sends_ahead=True)
             agreement = files.drive(_agreed(job, name, table, files.ports, alignment))
             found = found_rows(name, table, agreement, out)
             files.end(None if is_empty(agreement) else _RESULT.dump_python(found, mode="json"))
@@ -229,7 +229,7 @@ def _closed(party: Party, active: bool, ports: Mapping[str, Port]) -> Party:
 
 def _with_all(positions: Positions, held: HeldRows) -> int:
     """Number of rows that all parties have."""
-    return int(held.by_all().sum()) if held.by_party else len(positions)
+    return int(held.held_by_all().sum()) if held.by_party else len(positions)
 
 
 def _write(out: Path, table: PartyTable, positions: Positions, held: HeldRows, ids: Digests | None) -> None:

@@ -81,7 +81,7 @@ def _train_further_labels(execution: Execution, whole: Job) -> None:
         return
     complete = True
     for other, place in further_jobs(whole, execution.folder):
-        if not place.ended and not execution.options.pilot:
+        if not place.has_ended and not execution.options.pilot:
             execution.progress.stage(f"label {other.parties[other.active].label}")
             options = replace(execution.options, resume=(place.path / "job.yaml").exists(), forget_peer_progress=False)
             execute(other, place.path, options, Progress())

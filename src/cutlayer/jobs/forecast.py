@@ -245,7 +245,7 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
     graded = [_graded_numbers(job, party, parts[party.name]) for party in parties]
     ledger = ledger_of(job)
     rows = {party.name: party.rows for party in parties}
-    trained_rows = {name: held.trained(name, split, part) for name, part in parts.items()}
+    trained_rows = {name: held.count_trained(name, split, part) for name, part in parts.items()}
     classes = [n for each in profiles for n in each.classes.values()]
     drawn, few = worth_of_labels(job, trained_rows, classes, profiles)
     tested = len(split.test) or held_out

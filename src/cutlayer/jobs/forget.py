@@ -133,7 +133,7 @@ class Deleting:
         """Note the rows, and remove their labels from the memory of the draws."""
         party = self.job.parties[name]
         secret = load_or_make(self.keys.secret_of(name, party))
-        forgotten = self.keys.forgotten(name, party)
+        forgotten = self.keys.forgotten_rows(name, party)
         forgotten.add(stated := listed.by_rule(np.arange(listed.rows)))
         table = open_table(self.job, name, {})
         gone = table.among(forgotten)

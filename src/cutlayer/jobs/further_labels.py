@@ -90,7 +90,7 @@ def begun_further(
         security: Whose certificate signs the files of each, if there is one.
     """
     for other, place in further_jobs(job, folder):
-        if place.ended:
+        if place.has_ended:
             continue
         resume = (place.path / "job.yaml").exists()
         with RunFolder.new_or_resumed(place.path, other, resume=resume, security=security):

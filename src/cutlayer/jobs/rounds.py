@@ -136,7 +136,7 @@ class Round:
 
     @property
     def _alignment(self) -> Alignment:
-        return Alignment(self.job.alignment, self.purpose, ahead=True, sealed=True)
+        return Alignment(self.job.alignment, self.purpose, sends_ahead=True, seals_proof=True)
 
     def _found(self, agreement: Agreement) -> Aligned:
         if is_empty(agreement):

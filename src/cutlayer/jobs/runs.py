@@ -205,7 +205,7 @@ class Execution:
         """Train one of the runs this one is compared with, unless a resumed job has it already."""
         options, parent = self.options, self.folder
         folder = parent.of_run(run.label)
-        if options.resume and folder.ended:
+        if options.resume and folder.has_ended:
             return Described(folder.summary, folder.audit_of(run.label).runs[run.label])
         begun = options.resume and (folder.path / "job.yaml").exists()
         tampering = tampering_of(job, run, parent)

@@ -68,8 +68,8 @@ def summary_of(
         data=DataInfo(
             common=sum(sizes.values()),
             **sizes,
-            held=active.held,
-            lacking=active.lacking,
+            held=active.held_rows,
+            lacking=active.lacking_rows,
             alignment=_alignment(job, trained),
         ),
         parties=tuple(_party(job, name, trained) for name in job.parties),
@@ -89,10 +89,10 @@ def summary_of(
         alarms=_alarms(trained),
         pilot=active.pilot() if run.kind is RunKind.THIS_RUN else (),
     )
-    if active.fit is None or partners not in active.without:
+    if active.fit is None or partners not in active.logits_without:
         return whole
     # The model for predictions without any partner, which was chosen for itself.
-    return over_own_columns(whole, job, active, active.without[partners])
+    return over_own_columns(whole, job, active, active.logits_without[partners])
 
 
 def over_own_columns(summary: Summary, job: Job, active: ActiveOutcome, logits: Tensor) -> Summary:
@@ -135,7 +135,7 @@ def _alignment(job: Job, trained: TrainedRun) -> AlignmentRecord | None:
 
 def _partners(job: Job, active: ActiveOutcome) -> tuple[str, ...]:
     """The passive parties that were there at the end."""
-    return tuple(name for name in job.passives if name not in active.left)
+    return tuple(name for name in job.passives if name not in active.lost)
 
 
 def _run(job: Job, folder: RunFolder, trained: TrainedRun, threads: int, *, reproducible: bool) -> RunInfo:
@@ -175,7 +175,7 @@ def _party(job: Job, name: str, trained: TrainedRun) -> PartyInfo:
     return PartyInfo(
         name=name,
         role=role,
-        rows_own=trained.rows_own[name],
+        rows_own=trained.own_rows[name],
         columns=trained.columns.get(name),
         numeric=outcome.numeric if outcome else None,
         categorical=outcome.categorical if outcome else None,

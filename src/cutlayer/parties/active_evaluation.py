@@ -42,7 +42,7 @@ def evaluate(
     logits: dict[Names, Tensor] = {names: torch.zeros(0, setup.task.outputs) for names in ((), *absent)}
     done = 0
     for number, rows in enumerate(evaluation_batches(held_out, EVALUATION_ROWS)):
-        passives.presence.now = (epoch, number)
+        passives.presence.position = (epoch, number)
         parts, digest = passives.held.parts(rows), rows_digest(rows)
         asked = dict.fromkeys(passives.streaming_ports, (number, rows, digest))
         if parts:
@@ -63,9 +63,9 @@ def evaluate(
         labels = passives.local.resident.take("labels", setup.labels, rows)
         view = ActiveView(Mode.EVALUATE, epoch, number, rows, labels, received)
         with torch.no_grad():
-            seen, having = setup.ordered(active_embedding, view), passives.held.present(rows)
+            seen, having = setup.ordered_embeddings(active_embedding, view), passives.held.present(rows)
             for names in logits:
-                answer = setup.top.answer_rows(seen, seen.keys() - {*names, *passives.presence.left}, having)
+                answer = setup.top.answer_rows(seen, seen.keys() - {*names, *passives.presence.lost}, having)
                 if not done:
                     logits[names] = empty_rows(len(held_out), answer)
                 logits[names][done : done + len(rows)] = answer.cpu()

@@ -73,7 +73,7 @@ def column_importances(
         seed: Seed of the job.
     """
     top, spec = setup.top, setup.store.columns if setup.store else None
-    if not isinstance(top, FittedTop) or passives.presence.left:
+    if not isinstance(top, FittedTop) or passives.presence.lost:
         return ()
     names = [name.removesuffix(" (quantile)") for name in spec.category_names] + [*spec.number_names] if spec else []
     for name in passives.released:
@@ -83,7 +83,7 @@ def column_importances(
     some = np.random.default_rng(seed).permutation(len(held_out))[: rows_for(sum(setup.widths.values()))]
     rows = held_out[torch.from_numpy(np.sort(some))]
     columns = {name: passives.local.placed(part) for name, part in _columns(setup, passives, rows).items()}
-    return column_importance(top, columns, setup.truth_of(rows), setup.task, names, seed, passives.graded)
+    return column_importance(top, columns, setup.truth_of(rows), setup.task, names, seed, passives.graded_parties)
 
 
 def estimate_pilots(setup: ActiveSetup, passives: Passives, split: Split, seed: int) -> tuple[PartnerPilot, ...]:
@@ -105,13 +105,11 @@ def estimate_pilots(setup: ActiveSetup, passives: Passives, split: Split, seed: 
     rows = torch.from_numpy(np.sort(np.concatenate([sent, more])))
     groups = None if setup.groups is None else setup.groups[rows].numpy()
     pool = Pool(_own_rows(setup, rows), setup.truth_of(rows), setup.task, groups, len(split.train))
-    fits = fits_of(top.config)
+    fits, graded = fits_of(top.config), passives.graded_parties
     with undisturbed():
         own = own_predictions(pool, fits, top.fitted.alone or top.fitted, seed)
         return tuple(
-            partner_pilot(
-                pool, own, name, rows_of(passives.released[name], rows), fits, seed, graded=name in passives.graded
-            )
+            partner_pilot(pool, own, name, rows_of(passives.released[name], rows), fits, seed, graded=name in graded)
             for name in names
         )
 

@@ -46,12 +46,12 @@ class ActiveRecords:
         self._follower = local.follower(torch.from_numpy(training), self._sampling) if follows else None
         self.followed = None if self._follower is None else self._follower.rows
 
-    def takes(self, epoch: int, step: int) -> bool:
+    def records_step(self, epoch: int, step: int) -> bool:
         """Whether anything of a step is recorded."""
         follows = self._follower is not None and self._sampling.takes_epoch(epoch)
         return follows or self._local.records(self._sampling, epoch, step)
 
-    def takes_layers(self, epoch: int, step: int) -> bool:
+    def records_layers(self, epoch: int, step: int) -> bool:
         """Whether the outputs of the layers in a step are recorded."""
         return self._local.records_layers(self._sampling, epoch, step)
 
@@ -81,7 +81,7 @@ class ActiveRecords:
         if self._follower is not None:
             self._follower.close(epoch)
 
-    def added_to(self, state: State) -> State:
+    def with_records(self, state: State) -> State:
         """A checkpoint within an epoch with what was recorded of it."""
         state = with_part(state, "transcript", *self.transcript.snapshot())
         return state if self._follower is None else with_part(state, "followed", self._follower.snapshot(), {})

@@ -33,7 +33,7 @@ class TableChecksums:
     def __init__(self, checkpoints: Checkpoints, *, resume: bool, pilot: int = 0) -> None:
         folder = checkpoints.folder
         begun = resume and (checkpoints.points() or any((folder / name).exists() for name in (RELEASED_FILE, MARKER)))
-        kept = checkpoints.kept(TABLE_FILE) if begun else None
+        kept = checkpoints.read_state(TABLE_FILE) if begun else None
         self._checkpoints = checkpoints
         self._begun: Mapping[str, str | Mapping[str, str]] = {} if kept is None else kept[1]
         self._now: dict[str, str | Mapping[str, str]] = {"pilot": str(pilot)} if pilot else {}
@@ -75,10 +75,10 @@ class TableChecksums:
         self._check("labels", {column: f"{len(labels.classes)} classes {_sum(values)}"})
         self._check("weights", {name: _sum(values) for name, values in weights.items()})
 
-    def keep(self) -> None:
+    def write(self) -> None:
         """Write the checksums, unless they are there; before anything that depends on the rows or labels is sent."""
         if self._begun != self._now:
-            self._checkpoints.keep(TABLE_FILE, ({}, self._now))
+            self._checkpoints.write_state(TABLE_FILE, ({}, self._now))
 
     def _check(self, what: str, sums: Mapping[str, str]) -> None:
         """Compare checksums by the name of the column.

@@ -38,8 +38,8 @@ class ExceededLimit(NamedTuple):
         attribute: The attribute of which they carry more.
         share: How much they carry.
         limit: The limit of its column.
-        every: What they carry of each column.
-        beside: With what else they carry it, in words; empty of these grades alone.
+        attributes: What they carry of each column.
+        joined_with: With what else they carry it, in words; empty of these grades alone.
         by_default: Whether these grades alone exceed the default limit of a column without a stated one, this or
             another.
     """
@@ -47,15 +47,15 @@ class ExceededLimit(NamedTuple):
     attribute: CarriedAttribute
     share: float
     limit: float
-    every: Sequence[CarriedAttribute]
-    beside: str = ""
+    attributes: Sequence[CarriedAttribute]
+    joined_with: str = ""
     by_default: bool = False
 
     def refusal(self, party: str, remedy: str) -> ConfigError:
         """The error of a party whose grades are not sent for it, with what they would carry."""
-        table = "; ".join(f"{other.attribute} {other.share:.2f}" for other in self.every[:5])
+        table = "; ".join(f"{other.attribute} {other.share:.2f}" for other in self.attributes[:5])
         column = self.attribute.column
-        wanted = f"{party}: grades that carry {self.limit:g} of an attribute of {column} at most{self.beside}"
+        wanted = f"{party}: grades that carry {self.limit:g} of an attribute of {column} at most{self.joined_with}"
         said = f"{remedy} (carried: {table}); nothing was sent"
         return ConfigError.expected(wanted, f"{self.share:.2f} of {self.attribute.attribute}", said)
 

@@ -76,7 +76,7 @@ class GradeMemory:
         with locked(self.folder / "lock", "a check of grades", wait=True):
             yield
 
-    def keep(self, name: str, job: str, rows: JoinKeys, graded: GradedRows) -> None:
+    def record(self, name: str, job: str, rows: JoinKeys, graded: GradedRows) -> None:
         """Note a release before it is sent; on disk when this returns.
 
         Args:
@@ -102,7 +102,7 @@ class GradeMemory:
         path = known[0] if known else self.folder / f"{number:06d}-{name}.safetensors"
         _write(path, release, _Header(job, graded.bands, graded.epsilon, tuple(rows.columns)))
 
-    def knows(self, name: str, digests: Digests, graded: GradedRows) -> bool:
+    def has_same(self, name: str, digests: Digests, graded: GradedRows) -> bool:
         """Whether a release is noted with all of some rows and their grades: again, it says nothing new.
 
         Whatever was released since was within limits together with it.
@@ -130,7 +130,7 @@ class GradeMemory:
     def _named(self, name: str) -> Path | None:
         return next((path for path in self._files() if _name_of(path) == name), None)
 
-    def others(self, name: str, rows: JoinKeys) -> tuple[list[GradedRows], dict[str, float | None]]:
+    def other_releases(self, name: str, rows: JoinKeys) -> tuple[list[GradedRows], dict[str, float | None]]:
         """The grades of rows in all releases but one, the oldest first, and the epsilon of every release by its name.
 
         A row is that of an earlier release with the same id. Where there is none, as the ids there are another column,

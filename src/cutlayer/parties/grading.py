@@ -103,7 +103,7 @@ class Grading:
         """Numbers of the rows that are released: all, but in a pilot."""
         return torch.arange(self._side.setup.store.rows) if self._side.pilot is None else self._side.pilot
 
-    def count(self, grades: Tensor) -> None:
+    def charge_draws(self, grades: Tensor) -> None:
         """Count the draws of all rows in large pieces, so that not each of their batches waits for the disk.
 
         Args:
@@ -123,7 +123,7 @@ class Grading:
         known, bottom.known = bottom.known, None
         return grades_of_rows(bottom, setup.store, setup.ids, known)
 
-    def check(self) -> Tensor:
+    def checked_grades(self) -> Tensor:
         """Grade all rows, at the first epsilon at which the grades are within the limits of this party.
 
         What they carry of each column is computed before any is drawn. The grades that it released of the same rows in
@@ -139,32 +139,32 @@ class Grading:
         # For the audit, which asks of each row what the models that were fitted without it say.
         if self._labels is not None:
             folds = self._bottom.folds(setup.ids(setup.split.part("train")), len(self._bottom.heads)).to(torch.uint8)
-            side.checkpoints.keep(DRAWN_LABELS_FILE, self._labels.state(folds))
+            side.checkpoints.write_state(DRAWN_LABELS_FILE, self._labels.state(folds))
         memory = side.local.grades
         with memory.locked() if memory is not None else nullcontext():
-            tried = self._epsilons(memory)
+            tried = self._candidate_epsilons(memory)
             if len(tried) > 1 and side.local.all_runs is not None:
                 # A budget that paid for low steps alone would tell by a refusal, which it does not count, which it is.
-                self._lower(tried[0])
+                self._set_epsilon(tried[0])
                 side.local.all_runs.check()
             refused: list[tuple[Carried, ExceededLimit]] = []
             for epsilon in tried:
-                self._lower(epsilon)
+                self._set_epsilon(epsilon)
                 grades = self.grades()
                 own = GradedRows(grades.numpy(), bands_for(self.epsilon, self._bottom.most), self.epsilon)
                 sent = own._replace(grades=own.grades[self._released_rows.numpy()])
                 if not self._is_known(sent, memory):
-                    found = self._carried(own, memory, [over for _, over in refused])
+                    found = self._information(own, memory, [over for _, over in refused])
                     if found is not None and (over := first_exceeded(found, grade_limits(side.job, side.local.name))):
                         refused.append((found, over))
                         continue
-                    self._note(found)
-                self._settle(sent, memory)
+                    self._write_found(found)
+                self._prepare_release(sent, memory)
                 return grades
-            self._lower(tried[0])
+            self._set_epsilon(tried[0])
             raise self._refusal(*refused[0], tried)
 
-    def _epsilons(self, memory: GradeMemory | None) -> list[float | None]:
+    def _candidate_epsilons(self, memory: GradeMemory | None) -> list[float | None]:
         """Epsilons to try, descending; one alone where a row may have been released at it, which no other may be at."""
         side, stated = self._side, self.epsilon
         if self._bottom.redivide is None:  # of a run that goes on
@@ -173,12 +173,12 @@ class Grading:
         known = {} if memory is None or len(every) == 1 else memory.epsilons(side.job.digest())
         for epsilon in every:
             if epsilon in known.values():
-                self._lower(epsilon)
+                self._set_epsilon(epsilon)
                 if self.name in known:
                     return [epsilon]
         return every
 
-    def _lower(self, epsilon: float | None) -> None:
+    def _set_epsilon(self, epsilon: float | None) -> None:
         """Divide the scores for draws at an epsilon, unless they are."""
         if self._drawing is None or epsilon is None or epsilon == self.epsilon:
             return
@@ -190,9 +190,9 @@ class Grading:
     def _is_known(self, sent: GradedRows, memory: GradeMemory | None) -> bool:
         """Whether grades were released before, and what they carry is noted in this run."""
         ids, place = self._side.setup.ids(self._released_rows).numpy(), self._side.checkpoints.folder / CARRIED_FILE
-        return place.exists() and memory is not None and memory.knows(self.name, ids, sent)
+        return place.exists() and memory is not None and memory.has_same(self.name, ids, sent)
 
-    def _settle(self, sent: GradedRows, memory: GradeMemory | None) -> None:
+    def _prepare_release(self, sent: GradedRows, memory: GradeMemory | None) -> None:
         """Note grades that are about to be sent, count the run, and draw them by a key of their own from here on."""
         side, job = self._side, self._side.job.digest()
         self._bottom.redivide = None  # which holds the scores of all training rows
@@ -201,7 +201,7 @@ class Grading:
             return
         is_new = not memory.has(self.name)
         # Before the run is counted, which is once: begun again, it has the epsilon that it was counted with.
-        memory.keep(self.name, job, self._rows(self._released_rows), sent)
+        memory.record(self.name, job, self._rows(self._released_rows), sent)
         try:
             side.state.charge()
         except BudgetExceeded:
@@ -221,7 +221,7 @@ class Grading:
 
         return JoinKeys(setup.ids(rows).numpy(), columns, values)
 
-    def _carried(
+    def _information(
         self, own: GradedRows, memory: GradeMemory | None, exceeding: Sequence[ExceededLimit]
     ) -> Carried | None:
         """What grades carry; `None` where no column has a name.
@@ -237,8 +237,8 @@ class Grading:
         of: Literal["labels", "columns"] = "columns" if self._labels is None else "labels"
         found = grade_information(store, encoder, own.grades, self.epsilon, own.bands, of)
         if memory is not None and side.local.all_runs is not None:
-            former, names = memory.others(self.name, self._rows(torch.arange(store.rows)))
-            unknown = side.local.all_runs.grades_apart_from(names)
+            former, names = memory.other_releases(self.name, self._rows(torch.arange(store.rows)))
+            unknown = side.local.all_runs.count_other_grades(names)
             found = with_earlier_releases(found, store, encoder, own, former, unknown)
         return found.model_copy(update={"lowered": self._lowered(exceeding)})
 
@@ -252,32 +252,32 @@ class Grading:
         said = {"attribute": first.attribute.attribute, "share": first.share, "limit": first.limit}
         return Lowered(epsilon=self._drawing.stated, by_default=by_default, **said)
 
-    def _note(self, found: Carried | None) -> None:
+    def _write_found(self, found: Carried | None) -> None:
         if found is not None:
             write_whole(self._side.checkpoints.folder / CARRIED_FILE, found.model_dump_json(indent=1))
 
     def _refusal(self, found: Carried, over: ExceededLimit, tried: Sequence[float | None]) -> ConfigError:
         """The error of grades that exceed limits at all epsilons; the record is of those at the first."""
-        self._note(found)
+        self._write_found(found)
         lower = ", ".join(f"{epsilon:g}" for epsilon in tried[1:] if epsilon is not None)
         remedy = "lower grade_dp.epsilon or grades" if not lower else f"nor are they within all limits at {lower}"
         remedy += ", leave columns that tell it out of features, or raise fit.limits"
         return over.refusal(self._side.local.name, remedy)
 
-    def refuse(self) -> None:
+    def record_refusal(self) -> None:
         """Count a refusal as a run, and note that no grades of it were sent."""
         side, memory = self._side, self._side.local.grades
         side.setup.charge_refusal()
         if memory is not None and self._drawing is not None and self._drawing.draws is not None:
             with memory.locked():
                 none = GradedRows(np.zeros(0, np.int64), 0, self.epsilon)
-                memory.keep(self._drawing.draws, side.job.digest(), JoinKeys(np.zeros((0, 16), np.uint8)), none)
+                memory.record(self._drawing.draws, side.job.digest(), JoinKeys(np.zeros((0, 16), np.uint8)), none)
 
 
 def grading_of(side: PassiveSide) -> Grading | None:
     """The grading of a party that releases grades, else `None`."""
     bottom = side.setup.bottom
-    return Grading(side, side.drawn, bottom) if isinstance(bottom, GradeBottom) else None
+    return Grading(side, side.drawn_labels, bottom) if isinstance(bottom, GradeBottom) else None
 
 
 def recorded_reason(drawing: GradeDP, folder: Path) -> Lowered:

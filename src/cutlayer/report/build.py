@@ -53,7 +53,7 @@ def _further_labels(folder: RunFolder) -> Iterator[FurtherLabel]:
         return
     owners = load_closed_job(folder.path / "job.yaml").parties.values()
     for label in (label for owner in owners for label in owner.further_labels):
-        if not (place := folder.of_label(label)).ended:
+        if not (place := folder.of_label(label)).has_ended:
             continue
         report = build(place.path)
         utility, worst = report.utility, matrix_of(report).worst(RunKind.THIS_RUN)

@@ -54,7 +54,7 @@ def release_prediction(
         RunFolderError: `out` exists.
         ConfigError, BudgetExceeded: No prediction is left.
     """
-    agreed = side.alignment.agreed
+    agreed = side.alignment.agreed_positions
     count = side.table.rows if agreed is None else len(agreed)
     released: int = run_to_file(
         side.job,

@@ -67,7 +67,7 @@ class PartyModel:
         """
         check_not_forgotten(folder.path, party, job.digest())
         record, state = _record(job, folder, party), checkpoint_of(job, folder, party)
-        begun = Checkpoints(folder.path / "checkpoint" / party, party, job.digest()).kept(TABLE_FILE)
+        begun = Checkpoints.of_run(job, folder.path, party).read_state(TABLE_FILE)
         if party != job.active and begun is not None and "pilot" in begun[1]:
             got = f"a pilot, in which {party} released {begun[1]['pilot']} rows alone"
             raise ConfigError.expected(f"a full run in {folder.path}", got, "predict with a run of the whole job")

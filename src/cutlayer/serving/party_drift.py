@@ -172,7 +172,7 @@ def _held_out_scores(folder: RunFolder, task: Task) -> Mapping[str, Values]:
 
 def _release_drift(job: Job, folder: RunFolder, party: str, training: torch.Tensor) -> dict[str, ReleaseDrift]:
     """Of parties that released each row once: the embeddings of any other training are of models that changed."""
-    kept = Checkpoints(folder.path / "checkpoint" / party, party, job.digest()).kept(RELEASED_FILE)
+    kept = Checkpoints.of_run(job, folder.path, party).read_state(RELEASED_FILE)
     if kept is None:
         return {}
     released = kept[0] if party == job.active else {party: kept[0]["released"]}

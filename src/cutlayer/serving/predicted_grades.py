@@ -59,7 +59,8 @@ def note_grades(
     # Without the marker, what is released stays in this process, or anybody can repeat the noise.
     if not (place / RUN_MARKER_FILE).exists():
         return
-    kept, secret = Checkpoints(place, party, job.digest()).kept(RELEASED_FILE), secret_of_run(folder.path, party)
+    kept = Checkpoints.of_run(job, folder.path, party).read_state(RELEASED_FILE)
+    secret = secret_of_run(folder.path, party)
     if kept is None or "draws" not in kept[1] or secret is None:
         got = "whose secret is not where it was" if secret is None else "without its release, or of an earlier version"
         wanted = f"{party}'s part of a run, to know its other grades"
@@ -73,13 +74,13 @@ def note_grades(
     own = GradedRows(embed.grades.numpy(), bands_for(epsilon, bottom.most), epsilon)
     columns = () if encoder is None else encoder.valued
     with memory.locked():
-        if memory.knows(name, embed.digests, own):
+        if memory.has_same(name, embed.digests, own):
             return
         whole, rows = embed, JoinKeys(embed.digests, columns, embed.values)
         every = rows
         if table is not None:
             every = JoinKeys(table.graded(table.digests), columns, table.values_of(table.digests))
-        former, _ = memory.others(name, every)
+        former, _ = memory.other_releases(name, every)
         if encoder is not None and (former or len(every.digests) >= ROWS_A_GRADE * own.bands):
             grades = own
             if table is not None:
@@ -95,4 +96,4 @@ def note_grades(
                 by_default = why.by_default or not why.attribute
                 found = found.model_copy(update={"lowered": why.model_copy(update={"by_default": by_default})})
             check_limits(found, grade_limits(job, party), party)
-        memory.keep(name, job.digest(), rows, own)
+        memory.record(name, job.digest(), rows, own)

@@ -118,7 +118,7 @@ class AllRuns:
         ledger = Ledger(tuple(entry for entry in entries if entry.protection == SPLIT_ENTRY))
         self._add(digests, ledger, ledger, beyond_plan=False)
 
-    def exceed(self, releases: int, steps: int) -> None:
+    def charge_beyond_plan(self, releases: int, steps: int) -> None:
         """Count the releases and private steps beyond the plan, before the first of them.
 
         Args:
@@ -131,7 +131,7 @@ class AllRuns:
         if self._digests is not None:
             self._add(self._digests, planned, Ledger(entries), beyond_plan=True)
 
-    def grades_apart_from(self, known: Mapping[str, float | None]) -> int:
+    def count_other_grades(self, known: Mapping[str, float | None]) -> int:
         """Number of releases of drawn grades of the same rows but these, by name of the draws and epsilon."""
         if self._digests is None:
             return 0

@@ -91,7 +91,7 @@ def contributions(active: ActiveOutcome, parties: Names, seed: int) -> tuple[Gai
         task.chance if task.target != "ranking" else task.evaluate(torch.zeros(len(labels), 1), labels)[task.metric]
     )
     worth = {frozenset[str](): np.full(1, chance)}  # replaced where own columns answer without any party
-    for absent, logits in {(): active.logits, **active.without}.items():
+    for absent, logits in {(): active.logits, **active.logits_without}.items():
         value = task.evaluate(logits, labels)[task.metric]
         worth[frozenset(parties) - {*absent}] = np.append(value, metric_replicates(task, logits, labels, seed))
     gains = []

@@ -79,7 +79,7 @@ def finetune_top(run: Run, absent: Collection[str], *, epochs: int = DEFAULT_EPO
         }
         return Labelled(embeddings, run.truth[rows])
 
-    training, reported = labelled(run.split.part("train")), labelled(run.reported)
+    training, reported = labelled(run.split.part("train")), labelled(run.reported_rows)
     held_out = labelled(run.split.part("validation")) if job.keeps_best else None
     trained = tune_top(top, training, absent_parties, task, job.train, epochs, held_out)
     logits = logits_without(top, reported.embeddings, absent_parties)

@@ -104,26 +104,28 @@ class RunFolder:
         with folder.locked("a run"):
             cls.create(path, resume=resume)  # again: before the lock, another process may have created a run here
             folder.remove_leftovers()
-            had_ended = folder.ended or folder.of_passive
+            had_ended = folder.has_ended or folder.is_passive
             earlier = verified_digests(path) if had_ended else None
             foreign = foreign_digests(path, earlier)
             restore = set_digests_aside(path)
             try:
                 folder.write_job(job)
                 yield folder
-                if folder.ended or folder.of_passive:
+                if folder.has_ended or folder.is_passive:
                     signer = signer_for(earlier, security) if had_ended else security
                     write_digests(path, signer, earlier, foreign)
             except BaseException as failure:
                 restore()
-                if folder.released and not folder.committed:
+                if folder.has_release and not folder.has_checkpoint:
                     failure.add_note(
                         f"rows were released before any epoch was saved; {path} holds their noise and privacy account: "
                         "continue it with --resume, a new run would pay for both"
                     )
-                if folder.aligned and not folder.committed and not folder.released:
+                if folder.has_alignment and not folder.has_checkpoint and not folder.has_release:
                     failure.add_note(f"{path} holds the buckets of ids that were aligned: continue with --resume")
-                elif not resume and not folder.committed and not folder.released and not folder.waits(failure):
+                elif (
+                    not resume and not folder.has_checkpoint and not folder.has_release and not folder.can_wait(failure)
+                ):
                     if isinstance(failure, PeerLost):
                         failure.add_note(f"nothing is in {path} yet: start again, without --resume")
                     folder.clear()
@@ -150,27 +152,27 @@ class RunFolder:
             yield
 
     @property
-    def committed(self) -> bool:
+    def has_checkpoint(self) -> bool:
         """Whether a party has saved a checkpoint of this run or of a compared run."""
         return any(any(self.path.glob(f"**/checkpoint/*/{name}-*.safetensors")) for name in ("epoch", "step"))
 
     @property
-    def released(self) -> bool:
+    def has_release(self) -> bool:
         """Whether a party has made a release that costs privacy, or its single release."""
         return any(any(self.path.glob(f"**/checkpoint/*/{name}")) for name in (MARKER, RELEASED_FILE))
 
-    def waits(self, failure: BaseException) -> bool:
+    def can_wait(self, failure: BaseException) -> bool:
         """Whether a run that failed has sent drawn labels, and may go on once a party is back."""
         lost = isinstance(failure, PeerLost | Interrupted | KeyboardInterrupt)
         return lost and any(self.path.glob(f"**/checkpoint/*/{SENT_LABELS_FILE}"))
 
     @property
-    def aligned(self) -> bool:
+    def has_alignment(self) -> bool:
         """Whether a part of a large alignment, which takes minutes, is done."""
         return any(self.path.glob("alignment/*/bucket-*.safetensors"))
 
     @property
-    def of_passive(self) -> bool:
+    def is_passive(self) -> bool:
         """Whether this is the folder of a passive party in a run between organisations."""
         return (self.path / OUTCOME_FILE).exists()
 
@@ -225,7 +227,7 @@ class RunFolder:
         path = self.path / _SUMMARY_FILE
         if path.exists():
             return Summary.read(path)
-        if self.of_passive:
+        if self.is_passive:
             wanted = "the run folder of the active party, which has the results"
             got = f"a passive party's, {self.path}"
             raise RunFolderError.expected(wanted, got, "`cutlayer report` shows what this party has")
@@ -254,7 +256,7 @@ class RunFolder:
         return audit
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether the run has written its results."""
         return (self.path / _SUMMARY_FILE).exists()
 

@@ -44,7 +44,7 @@ class Keys:
         """File of a party's long-lived secret."""
         return party.secret or self.folder / f"{name}.key"
 
-    def forgotten(self, name: str, party: PrivatePart) -> ForgottenRows:
+    def forgotten_rows(self, name: str, party: PrivatePart) -> ForgottenRows:
         """The rows that a party has forgotten."""
         return ForgottenRows(self.secret_of(name, party))
 

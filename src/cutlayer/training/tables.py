@@ -100,7 +100,7 @@ def open_table(
         memory=in_bytes(party.memory),
         split_by=split_by,
         drop_unlabelled=party.unlabelled == "drop",
-        forgotten=None if keys is None else keys.forgotten(name, party),
+        forgotten=None if keys is None else keys.forgotten_rows(name, party),
         read=read,
     )
     named = [name for name in (party.label, party.second, party.weight, split_by) if name is not None]

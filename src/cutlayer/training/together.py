@@ -59,7 +59,7 @@ class TrainedRun:
             without those that were lost.
         traffic: Bytes sent and received by every party, over all starts of the run.
         kinds: Bytes sent and received by every party, by kind of message.
-        rows_own: Number of rows of each party's own table, by name.
+        own_rows: Number of rows of each party's own table, by name.
         seconds: Wall time of all starts of the run.
         devices: What each party in this process trained on, by name.
         columns: Number of columns of the tables of the parties in this process besides id and label, by name.
@@ -72,7 +72,7 @@ class TrainedRun:
     passives: Mapping[str, PassiveOutcome]
     traffic: Mapping[str, tuple[int, int]]
     kinds: Mapping[str, Mapping[str, tuple[int, int]]]
-    rows_own: Mapping[str, int]
+    own_rows: Mapping[str, int]
     seconds: float
     devices: Mapping[str, str]
     columns: Mapping[str, int]
@@ -100,7 +100,7 @@ class TrainedRun:
             passives or {},
             traffic=leader.usage.by_party(leader.local.name),
             kinds=leader.usage.kinds_by_party(leader.local.name),
-            rows_own={**leader.agreement.peer_rows, **{name: side.table.rows for name, side in sides.items()}},
+            own_rows={**leader.agreement.peer_rows, **{name: side.table.rows for name, side in sides.items()}},
             seconds=leader.usage.seconds,
             devices={name: device_text(side.device) for name, side in sides.items()},
             columns={name: side.table.available for name, side in sides.items()},

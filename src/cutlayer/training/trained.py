@@ -57,7 +57,7 @@ class Run:
         return self._labels[1]
 
     @cached_property
-    def actual(self) -> Tensor:
+    def leak_labels(self) -> Tensor:
         """True labels as leaks are measured on them (N,): whether positive in a binary task, else as `truth`.
 
         Of two columns it is the first: a rate, or a time.
@@ -68,7 +68,7 @@ class Run:
     @cached_property
     def class_shares(self) -> tuple[float, ...]:
         """Share of each class among the training rows; empty for regression."""
-        return class_shares(rows_of(self.actual, self.training), self.task)
+        return class_shares(rows_of(self.leak_labels, self.training), self.task)
 
     @cached_property
     def split(self) -> Split:
@@ -76,13 +76,13 @@ class Run:
         return split_of_run(self.job, self.folder.path, self.job.active, len(self.truth))
 
     @property
-    def reported(self) -> Tensor:
+    def reported_rows(self) -> Tensor:
         """Row numbers of the held-out rows that are reported, int64: the test rows, else the validation rows.
 
         Of a run on all rows those that all parties have.
         """
         rows = self.split.part("test" if len(self.split.test) else "validation")
-        return torch.from_numpy(self.held.with_all(rows.numpy()))
+        return torch.from_numpy(self.held.select_held_by_all(rows.numpy()))
 
     @cached_property
     def held(self) -> HeldRows:
@@ -159,7 +159,7 @@ def checkpoint_of(job: Job, folder: RunFolder, party: str) -> State:
     Raises:
         CheckpointError: Missing, damaged, or of another job.
     """
-    return Checkpoints(folder.path / "checkpoint" / party, party, job.digest()).load_final(best=job.keeps_best)
+    return Checkpoints.of_run(job, folder.path, party).load_final(best=job.keeps_best)
 
 
 def released_ids(job: Job, folder: RunFolder, party: str) -> Digests:
@@ -168,7 +168,7 @@ def released_ids(job: Job, folder: RunFolder, party: str) -> Digests:
     Raises:
         CheckpointError: They are missing, or of another job.
     """
-    kept = Checkpoints(folder.path / "checkpoint" / party, party, job.digest()).kept(RELEASED_FILE)
+    kept = Checkpoints.of_run(job, folder.path, party).read_state(RELEASED_FILE)
     if kept is None or "ids" not in kept[0]:
         raise CheckpointError.expected(f"the grades of {party} in {folder.path}", "none", RESTORE_REMEDY)
     return kept[0]["ids"].numpy()

@@ -135,7 +135,7 @@ class PassiveService:
         options = [*channel_options(LIMITS), *KEEPALIVE]
         if self.security is None:
             return grpc.aio.insecure_channel(check_loopback(self.address), options=options), None
-        pinned, named, certificate = await asyncio.to_thread(self.security.pinned, self.address, self.active)
+        pinned, named, certificate = await asyncio.to_thread(self.security.pin_peer, self.address, self.active)
         return grpc.aio.secure_channel(self.address, pinned, options=[*options, *named]), certificate
 
     async def _watch(self, certificate: x509.Certificate | None) -> None:

@@ -119,7 +119,7 @@ class Peers:
         wire = stated.get(WIRE_KEY)
         if self._security is not None:
             try:
-                name = self._security.caller(context)
+                name = self._security.caller_name(context)
             except TrustError as problem:
                 await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(problem))
         if wire != str(WIRE_VERSION):

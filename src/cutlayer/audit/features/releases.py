@@ -112,7 +112,7 @@ def _own_mean(folder: RunFolder, party: str, last_release: Release) -> list[Rele
 
 
 def _only_release(job: Job, folder: RunFolder, party: str) -> Release:
-    loaded = Checkpoints(folder.path / "checkpoint" / party, party, job.digest()).kept(RELEASED_FILE)
+    loaded = Checkpoints.of_run(job, folder.path, party).read_state(RELEASED_FILE)
     if not loaded:
         raise NotApplicable(UNRECORDED.format(party))
     embeddings = loaded[0]["released"]

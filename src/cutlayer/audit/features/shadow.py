@@ -71,7 +71,7 @@ class ShadowRoom:
     def _choose(self, training: Tensor) -> None:
         """Choose as many training as held-out rows to attack; all other rows, up to a bound, are the attacker's own."""
         generator = np.random.default_rng([self.job.train.seed, RandomStream.SHADOW_ROWS])
-        held_out = self.run.reported.numpy()
+        held_out = self.run.reported_rows.numpy()
         count = min(len(held_out), len(training) // 2, MAX_ATTACKED)
         if not count:
             wanted = "two training rows and a held-out one that all parties have"
@@ -79,7 +79,7 @@ class ShadowRoom:
         chosen = generator.permutation(training.numpy())[:count], generator.permutation(held_out)[:count]
         self.attacked = torch.from_numpy(np.concatenate(chosen))
         self.member = torch.arange(len(self.attacked)) < count
-        every = self.run.held.with_all(np.arange(len(self.labels)))
+        every = self.run.held.select_held_by_all(np.arange(len(self.labels)))
         rest = np.setdiff1d(every, np.concatenate([*chosen, held_out]))
         self.shadow_rows = torch.from_numpy(np.sort(generator.permutation(rest)[:SHADOW_ROWS]))
 

@@ -42,14 +42,14 @@ class Agreement:
         aligned: The common rows.
         start: Epoch to start at, and the number of its steps that are done.
         peer_rows: Number of rows that the passive parties stated, by name; empty at a passive party.
-        stated: Number of rows that the active party stated.
+        stated_rows: Number of rows that the active party stated.
         record: What the alignment made known; `None` of one that did not name the rows.
     """
 
     aligned: CommonRows
     start: Point
     peer_rows: Mapping[str, int] = field(default_factory=dict)
-    stated: int = 0
+    stated_rows: int = 0
     record: AlignmentRecord | None = None
 
     @property
@@ -155,7 +155,7 @@ def agree_passive(
     theirs = yield from receive(port, Kind.HELLO)
     check_hello(mine, theirs, limits)
     rows, ports, only = int(theirs.fields["rows"]), {port.peer: port}, len(job.passives) == 1
-    side = AligningSide(port.me, table, ports, {port.peer: rows}, limits, alignment, only=only)
+    side = AligningSide(port.me, table, ports, {port.peer: rows}, limits, alignment, is_only_passive=only)
     aligned = yield from rows_passive(side)
     start = int(theirs.fields["resume"]), int(theirs.fields["step"])
     if start != START_POINT and not saved.has(start):
@@ -164,7 +164,7 @@ def agree_passive(
             wanted, _listed_points(saved.points), "restore the run folder from a copy, or start again"
         )
     # A part is saved here before the peer commits it: after a kill in between, the peer names the latest one again.
-    if start < saved.before and not forget:
+    if start < saved.previous and not forget:
         raise CheckpointError.expected(
             f"{port.peer} to go on after the checkpoint {point_text(saved.points[-1])}, which is saved here, or the "
             "one before",
@@ -172,7 +172,7 @@ def agree_passive(
             "have it resume its own run folder, or resume with --forget-peer-progress and count what is released again",
         )
     record = passive_record(side, aligned, int(mine["rows"]), job.passives, all_rows=job.rows == "all")
-    return Agreement(aligned, start, stated=rows, record=record)
+    return Agreement(aligned, start, stated_rows=rows, record=record)
 
 
 @dataclass(frozen=True)
@@ -181,29 +181,29 @@ class SavedPoints:
 
     Attributes:
         points: Those of its whole checkpoints, ascending.
-        before: The point before the latest: the active party may not have committed the latest.
+        previous: The point before the latest: the active party may not have committed the latest.
         idle_from: Epoch from which its state does not change within an epoch; `None` for none.
     """
 
     points: Sequence[Point] = ()
-    before: Point = START_POINT
+    previous: Point = START_POINT
     idle_from: int | None = None
 
     @property
     def latest(self) -> Point:
         """The latest point, as it is stated to the active party."""
         epoch, step = max(self.points, default=START_POINT)
-        return (epoch, ANY_STEP) if self._idle(epoch) else (epoch, step)
+        return (epoch, ANY_STEP) if self._is_idle(epoch) else (epoch, step)
 
     def has(self, point: Point) -> bool:
         """Whether the party can go on at a point."""
-        return self.at(point) in (START_POINT, *self.points) and 0 <= point[1] < ANY_STEP
+        return self.checkpoint_of(point) in (START_POINT, *self.points) and 0 <= point[1] < ANY_STEP
 
-    def at(self, point: Point) -> Point:
+    def checkpoint_of(self, point: Point) -> Point:
         """The point of the checkpoint to go on from."""
-        return (point[0], 0) if self._idle(point[0]) else point
+        return (point[0], 0) if self._is_idle(point[0]) else point
 
-    def _idle(self, epoch: int) -> bool:
+    def _is_idle(self, epoch: int) -> bool:
         return self.idle_from is not None and epoch >= self.idle_from
 
 
@@ -236,7 +236,7 @@ def agree_active(
     identified = table if alignment.method == "agreed" else table.identified
     whole = AligningSide(name, identified, ports, rows, limits, alignment, all_rows=job.rows == "all")
     sides = sides_of(whole, table)
-    if alignment.ahead:
+    if alignment.sends_ahead:
         sides = tuple(_send_ahead(job, side) for side in sides)
     ids = {peer: side.table for side in sides for peer in side.ports}
     for peer, port in ports.items():
@@ -249,7 +249,7 @@ def agree_active(
     alone = Phase.LEAVE in job.phases
     start = max(saved, default=START_POINT) if alone else _common_start(saved, latest)
     mine = {peer: hello_fields(job, ids[peer], START_POINT if alone else start, alignment) for peer in ports}
-    for peer, port in ports.items() if not alignment.ahead else ():
+    for peer, port in ports.items() if not alignment.sends_ahead else ():
         port.send(Kind.HELLO, fields=mine[peer])
     sides = tuple(replace(side, rows={peer: rows[peer] for peer in side.ports}) for side in sides)
     aligned, each = yield from aligned_sides(sides, table)

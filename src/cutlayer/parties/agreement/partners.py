@@ -54,8 +54,8 @@ class Partners:
         Raises:
             CheckpointError: It is damaged, or of another party or job.
         """
-        stored = checkpoints.kept(PARTNERS_FILE)
-        if stored is None or checkpoints.kept(RELEASED_FILE) is None:
+        stored = checkpoints.read_state(PARTNERS_FILE)
+        if stored is None or checkpoints.read_state(RELEASED_FILE) is None:
             return None
         try:
             positions = stored[0].pop("positions").numpy()
@@ -74,7 +74,7 @@ class Partners:
             arrays["ids"] = self.ids
         store_held(checkpoints.folder, self.held)
         state: State = ({name: torch.from_numpy(rows) for name, rows in arrays.items()}, plain)
-        checkpoints.keep(PARTNERS_FILE, state)
+        checkpoints.write_state(PARTNERS_FILE, state)
 
     def agreement(self, start: Point = START_POINT) -> Agreement:
         """The result of the handshake, for a run that goes on at a point."""

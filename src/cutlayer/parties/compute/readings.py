@@ -41,7 +41,7 @@ class Readings:
         """Whether a number is read later."""
         return bool(self._steps and (self._waiting or (number is not None and not number.is_cpu)))
 
-    def later(self, number: Tensor | None, then: Callable[[float], None]) -> None:
+    def read_later(self, number: Tensor | None, then: Callable[[float], None]) -> None:
         """Call `then` once a number is read, and all before it.
 
         Args:

@@ -122,7 +122,7 @@ class EmbeddingGuard(Guard):
         memory = self._peers[peer]
         # Not in the first epoch: the embeddings of honest models that have just begun change by any factor.
         if epoch and (detail := self._departure(memory, epoch, rows, sent, mean, variance, distances)):
-            self._raise(peer, epoch, step, detail)
+            self._raise_alarm(peer, epoch, step, detail)
         memory.rows[rows] = (sent @ memory.directions).float()
         memory.mean = BATCH_DECAY * memory.mean + (1 - BATCH_DECAY) * mean
         memory.variance = BATCH_DECAY * memory.variance + (1 - BATCH_DECAY) * variance
@@ -145,9 +145,9 @@ class EmbeddingGuard(Guard):
             return ""
         if (largest := float(distances.max())) > MAX_ROW_ENERGY:
             return f"an embedding {largest**0.5:.2g} times as far from the mean as usual"
-        return self._forgotten(memory, epoch, rows, sent, distances)
+        return self._departure_from_before(memory, epoch, rows, sent, distances)
 
-    def _forgotten(self, memory: Memory, epoch: int, rows: Tensor, sent: Tensor, distances: Tensor) -> str:
+    def _departure_from_before(self, memory: Memory, epoch: int, rows: Tensor, sent: Tensor, distances: Tensor) -> str:
         """The same by what the rows' embeddings were an epoch ago."""
         before, now = memory.rows[rows].double(), sent @ memory.directions
         known = ~before.isnan().any(dim=1)

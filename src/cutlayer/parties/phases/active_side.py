@@ -53,7 +53,7 @@ class ActiveSide:
         training: Training rows whose messages are audited: those that every party has, int64 (t,).
         schedule: The batches that are trained on; where no step is taken, those in which audited rows are recorded.
         prepared: Encoded columns and labels.
-        begun: What the table held when the run began.
+        table_checksums: What the table held when the run began.
         rows: Digest of the ids of the rows, in hexadecimal digits; once models are set up, with their batches.
         setup: Labels, models and protections; made by the phase `set_up`.
         epoch: Number of the next epoch.
@@ -67,7 +67,7 @@ class ActiveSide:
     training: npt.NDArray[np.int64]
     schedule: Schedule
     prepared: Prepared
-    begun: TableChecksums
+    table_checksums: TableChecksums
     rows: str
     setup: ActiveSetup
     epoch: int
@@ -115,14 +115,14 @@ class ActiveSide:
         return ActiveEpochs(self)
 
     @property
-    def evaluated(self) -> str:
+    def evaluated_part(self) -> str:
         """The part of the rows that is evaluated after each epoch."""
         return "validation" if len(self.split.validation) else "test"
 
     @property
-    def reported(self) -> str:
+    def reported_part(self) -> str:
         """The part of the rows that the run is measured on at its end."""
-        return "test" if len(self.split.test) else self.evaluated
+        return "test" if len(self.split.test) else self.evaluated_part
 
     def evaluate(self, part: str, epoch: int, absent: Sequence[Names] = ()) -> Generator[Port, Message, Evaluation]:
         """Metrics and logits of a part of the rows; see `active_evaluation.evaluate`."""

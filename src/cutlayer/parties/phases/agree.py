@@ -51,15 +51,15 @@ def lead(side: ActiveSide) -> Generator[Port, Message, None]:
     ids = agreement.row_ids(local.table)
     side.split = split_at_active(job, local, positions, ids, side.ports.values(), held)
     # Before the table is released from memory, which `prepare` does.
-    side.reported_ids = local.table.ids(gathered_rows(positions, side.split.part(side.reported).numpy()))
-    side.begun = TableChecksums(side.checkpoints, resume=local.resume, pilot=local.alignment.pilot)
+    side.reported_ids = local.table.ids(gathered_rows(positions, side.split.part(side.reported_part).numpy()))
+    side.table_checksums = TableChecksums(side.checkpoints, resume=local.resume, pilot=local.alignment.pilot)
     data = local.data / local.name
-    side.prepared = local.table.prepare(positions, side.split.train, data, side.begun.check_columns)
+    side.prepared = local.table.prepare(positions, side.split.train, data, side.table_checksums.check_columns)
     side.rows = side.prepared.order_digest.hex()
     side.passives.begin((yield from _widths(side, ids)), len(side.prepared.digests))
-    complete = side.passives.held.with_all(side.split.train)
+    complete = side.passives.held.select_held_by_all(side.split.train)
     side.training = complete[:: job.train.row_stride(len(complete))]
-    side.schedule = _schedule(side, ids, agreement.stated)
+    side.schedule = _schedule(side, ids, agreement.stated_rows)
 
 
 def _agreement(side: ActiveSide) -> Generator[Port, Message, Agreement]:
@@ -132,7 +132,7 @@ def follow(side: PassiveSide) -> Generator[Port, Message, None]:
     side.split = yield from split_at_passive(job, local, port, ids)
     train = side.split.train
     stepped = train if job.draws_batches else train[:: job.train.row_stride(len(train))]
-    side.schedule = schedule_of(job, stepped, lambda: gathered_rows(ids, stepped), agreement.stated)
+    side.schedule = schedule_of(job, stepped, lambda: gathered_rows(ids, stepped), agreement.stated_rows)
     pilot, key = local.alignment.pilot, pilot_key(local.secret)
     if pilot and agreement.aligned.ids is not None:  # the active party draws these, and could choose the rows by them
         got = "rows that several keys identify"
@@ -145,8 +145,8 @@ def follow(side: PassiveSide) -> Generator[Port, Message, None]:
     side.setup = PassiveSetup(job, local, side.split, prepared, port, order, side.pilot)
     yield from agree_order_passive(port, ids, side.setup.bottom.width, key.hex() if pilot else "")
     side.setup.set_up_chain(prepared.order_digest)
-    begun.keep()
-    side.begin(saved.at(agreement.start))
+    begun.write()
+    side.begin(saved.checkpoint_of(agreement.start))
     if local.resume and forget:
         side.state.chain.allow_repeats(side.epoch)
 
@@ -155,10 +155,10 @@ def _saved_points(side: PassiveSide) -> SavedPoints:
     """The points at which this party can go on; its start, where it takes no part in the epochs."""
     if Phase.LEAVE in side.phases:
         return SavedPoints()
-    whole, every = side.checkpoints.whole(), sorted(side.checkpoints.points())
+    whole, every = side.checkpoints.whole_points(), sorted(side.checkpoints.points())
     # All but the last two are removed: a single one is the first, and the point before it is the start.
     before = next((point for point in reversed(every) if whole and point < whole[-1]), START_POINT)
     if whole and before == START_POINT and len(every) > 1:
         before = whole[-1]
-    idle = Phase.RELEASE in side.phases and side.checkpoints.kept(RELEASED_FILE) is not None
+    idle = Phase.RELEASE in side.phases and side.checkpoints.read_state(RELEASED_FILE) is not None
     return SavedPoints(whole, before, side.job.train.warmup_epochs if idle else None)

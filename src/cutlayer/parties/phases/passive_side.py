@@ -44,7 +44,7 @@ class PassiveSide:
         setup: Columns, bottom model and protections.
         transcript: Record of the sampled steps.
         training_step: Takes the steps.
-        drawn: Drawn labels of its training rows; `None` where none were sent.
+        drawn_labels: Drawn labels of its training rows; `None` where none were sent.
         released: Embeddings of the single release by row, (n, width); `None` before it.
         stopped: Whether the active party has ended the training.
         best_epoch: Epoch of the best weights so far; -1 before the first.
@@ -69,7 +69,7 @@ class PassiveSide:
         self.checkpoints = local.checkpoints(job)
         self.stopped, self.best_epoch = False, -1
         self.released: Tensor | None = None
-        self.drawn: DrawnLabels | None = None
+        self.drawn_labels: DrawnLabels | None = None
         self.fit_losses: tuple[float, ...] = ()
         self.when_fitted: Callable[[], object] = lambda: None
 

@@ -63,7 +63,7 @@ def lead(side: ActiveSide) -> Generator[Port, Message, None]:
     passives, checkpoints = side.passives, side.checkpoints
     passives.stop_gradients()
     resumed = side.local.resume or side.partners is not None
-    if resumed and (stored := checkpoints.kept(RELEASED_FILE)):
+    if resumed and (stored := checkpoints.read_state(RELEASED_FILE)):
         check_same_rows(stored[1]["rows"], side.rows)
         passives.released = dict(stored[0])
         return
@@ -75,11 +75,11 @@ def lead(side: ActiveSide) -> Generator[Port, Message, None]:
         try:
             released = yield from ask_for_release(side.ports[name], split, passives.widths[name], limit, pilot)
         except PeerLost as lost:
-            side.presence.leave(name, lost)
+            side.presence.go_on_without(name, lost)
         else:
             passives.released[name] = passives.held.scattered(name, released, missing)
     if names:
-        checkpoints.keep(RELEASED_FILE, (passives.released, {"rows": side.rows}))
+        checkpoints.write_state(RELEASED_FILE, (passives.released, {"rows": side.rows}))
 
 
 def ask_for_release(
@@ -125,16 +125,16 @@ def follow(side: PassiveSide) -> Generator[Port, Message, None]:
         yield from _follow(side, grading)
     except ConfigError:
         if grading is not None:
-            grading.refuse()
+            grading.record_refusal()
         raise
 
 
 def _follow(side: PassiveSide, grading: Grading | None) -> Generator[Port, Message, None]:
     setup, name = side.setup, side.local.name
-    if side.local.resume and (stored := side.checkpoints.kept(RELEASED_FILE)):
+    if side.local.resume and (stored := side.checkpoints.read_state(RELEASED_FILE)):
         side.state.load(stored)
         if grading is not None:  # by the limits that there are now: nothing may have been sent
-            grading.check()
+            grading.checked_grades()
         side.released, side.fit_losses = stored[0]["released"], tuple(stored[1]["fit_losses"])
         return
     # Wherever the party trains, it fits on the CPU, from whose random numbers weights and orders are drawn.
@@ -142,12 +142,12 @@ def _follow(side: PassiveSide, grading: Grading | None) -> Generator[Port, Messa
         side.job.parties[name].fit, setup.bottom.cpu(), _columns(side, grading), f"parties.{name}.fit"
     )
     setup.bottom.to(side.local.device)
-    if side.drawn is not None:
+    if side.drawn_labels is not None:
         side.when_fitted()
     grades = None
     if grading is not None:
-        grades = grading.check()
-        grading.count(grades)
+        grades = grading.checked_grades()
+        grading.charge_draws(grades)
     released = _release_buffer(setup.store.rows, setup.bottom.width, side.pilot)
     for number, (part, rows) in enumerate(release_batches(setup.split, setup.bottom.width, side.pilot)):
         mode = Mode.EVALUATE if part in HELD_OUT else Mode.TRAIN
@@ -163,7 +163,7 @@ def _follow(side: PassiveSide, grading: Grading | None) -> Generator[Port, Messa
         tensors["ids"] = setup.ids(torch.arange(setup.store.rows))
     if grading is not None:
         plain["draws"] = grading.name
-    side.checkpoints.keep(RELEASED_FILE, (tensors, {**plain, "fit_losses": list(side.fit_losses)}))
+    side.checkpoints.write_state(RELEASED_FILE, (tensors, {**plain, "fit_losses": list(side.fit_losses)}))
     yield from ()
 
 
@@ -180,4 +180,4 @@ def _columns(side: PassiveSide, grading: Grading | None) -> TrainingColumns:
     columns = TrainingColumns(setup.inputs, rows, setup.store.gather, side.training_step.warmup_gradients)
     if grading is None:
         return columns
-    return replace(columns, labels=side.drawn, digests=setup.ids, epsilon=grading.epsilon, key=grading.key)
+    return replace(columns, labels=side.drawn_labels, digests=setup.ids, epsilon=grading.epsilon, key=grading.key)

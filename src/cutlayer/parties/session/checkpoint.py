@@ -17,7 +17,7 @@ import re
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cutlayer.errors import CheckpointError
 from cutlayer.lazy import Tensor
@@ -25,6 +25,9 @@ from cutlayer.parties.faults import FaultPoint, Faults, no_faults
 from cutlayer.storage.checksum import seal, unseal
 from cutlayer.storage.durable import make_folder, sync_folder, write_whole
 from cutlayer.storage.json_values import parse_json
+
+if TYPE_CHECKING:
+    from cutlayer.config import Job
 
 Point = tuple[int, int]
 """Where a run goes on: the epoch, and the number of its steps that are done."""
@@ -64,6 +67,11 @@ class Checkpoints:
 
     def __init__(self, folder: Path, party: str, job: str, faults: Faults = no_faults) -> None:
         self.folder, self.party, self.job, self._faults = folder, party, job, faults
+
+    @classmethod
+    def of_run(cls, job: Job, folder: Path, party: str) -> Checkpoints:
+        """The checkpoints of a party in a run folder."""
+        return cls(folder / "checkpoint" / party, party, job.digest())
 
     def save(self, epoch: int, state: State, *, best: bool, step: int = 0) -> None:
         """Write this party's part, and remove all others but the one before it.
@@ -123,13 +131,13 @@ class Checkpoints:
         """
         commits = {(int(commit["epoch"]), int(commit["step"])): commit for commit in self.commits()}
         # The part of the older one is removed before the next commit, so that only the newest must exist.
-        whole = self.whole({*commits} & {*self.points(), max(commits, default=START_POINT)})
+        whole = self.whole_points({*commits} & {*self.points(), max(commits, default=START_POINT)})
         if commits and not whole:
             wanted = f"a whole checkpoint {' or '.join(map(point_text, sorted(commits)))} in {self.folder}"
             raise CheckpointError.expected(wanted, "none", "restore the folder from a copy, or start again")
         return {point: commits[point] for point in whole}
 
-    def whole(self, points: Iterable[Point] | None = None) -> list[Point]:
+    def whole_points(self, points: Iterable[Point] | None = None) -> list[Point]:
         """Points at which this party can resume, ascending; a damaged part is skipped with a warning.
 
         Args:
@@ -179,11 +187,11 @@ class Checkpoints:
         """This party's part of the final epoch of a finished run: the best or the latest."""
         return self.load_best() if best else self.load(self.latest())
 
-    def keep(self, name: str, state: State) -> None:
+    def write_state(self, name: str, state: State) -> None:
         """Write a state that belongs to no epoch, under the name of one of the files above."""
         self._write(self.folder / name, "-1", state)
 
-    def kept(self, name: str) -> State | None:
+    def read_state(self, name: str) -> State | None:
         """The state that `keep` wrote, or `None` before."""
         path = self.folder / name
         return self._read(path) if path.exists() else None

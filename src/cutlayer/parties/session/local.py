@@ -62,10 +62,10 @@ class RunCharge(Protocol):
     def charge_split(self, digests: Digests) -> None:
         """Count a split by a column that is sent before labels are drawn."""
 
-    def exceed(self, releases: int, steps: int) -> None:
+    def charge_beyond_plan(self, releases: int, steps: int) -> None:
         """Count releases and private steps beyond the plan, before the first of them."""
 
-    def grades_apart_from(self, known: Mapping[str, float | None]) -> int:
+    def count_other_grades(self, known: Mapping[str, float | None]) -> int:
         """Number of releases of drawn grades of the same rows but these, by name of the draws and epsilon."""
 
 
@@ -146,7 +146,7 @@ class LocalSide:
             self.chain.before_release = self.readings.read
             return None
         all_runs.set_up(digests, draws)
-        self.chain.exceeding = all_runs.exceed
+        self.chain.exceeding = all_runs.charge_beyond_plan
 
         def before_release() -> None:
             self.readings.read()
