@@ -188,7 +188,7 @@ def test_a_client_without_a_certificate_never_reaches_us(made, capfd):
         ):
             channel.unary_unary(f"/{SERVICE}/Greet")(b"", timeout=5)
         assert refused.value.code() == grpc.StatusCode.UNAVAILABLE
-        assert bank.greeted == {}
+        assert bank.join_problems == {}
 
 
 def test_a_revoked_client_is_refused_without_a_restart(made):
@@ -291,7 +291,7 @@ def test_a_man_in_the_middle_with_a_certificate_of_the_federation_is_refused(mad
             with pytest.raises(PeerLost):
                 joined(made, address, timeout=0.2, notify=text.append)
             assert "CERTIFICATE_VERIFY_FAILED" in text[0]
-        assert bank.greeted == {}
+        assert bank.join_problems == {}
 
 
 def relay_once_then_pose(door, target, context):

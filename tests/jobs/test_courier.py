@@ -75,6 +75,7 @@ from cutlayer.training.folder import RunFolder
 from cutlayer.training.held_out_predictions import predictions_path
 from cutlayer.training.keys import Keys
 from cutlayer.training.process import one_blas_thread
+from cutlayer.training.training_folder import training_folder
 from tests.channel.certificates import Federation
 from tests.parties.interruptions import halves, history
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, raw_job, run, tables
@@ -911,7 +912,7 @@ def test_a_resume_that_fails_leaves_no_digests_of_what_it_replaced(led: Path, tm
     job = load_closed_job(copied / "job.yaml")
 
     def resume(job: Job, written: str = "", failure: Exception | None = None) -> None:
-        with RunFolder.new_or_resumed(copied, job, resume=True) as folder:
+        with training_folder(copied, job, resume=True) as folder:
             assert not (copied / DIGESTS_FILE).exists(), "a process that is killed here leaves none"
             if written:
                 folder.write_json(written, {})
@@ -953,7 +954,7 @@ def test_a_resume_of_an_ended_run_makes_no_changed_file_valid(
         elif remove:
             (copied / remove).unlink()
         job = load_closed_job(copied / "job.yaml")
-        with RunFolder.new_or_resumed(copied, job, resume=True, security=security):
+        with training_folder(copied, job, resume=True, security=security):
             pass
         return compare_files(copied)
 
@@ -989,7 +990,7 @@ def test_a_later_audit_stays_unsigned_after_a_resume(led: Path, federation: Fede
     (copied / "audit.json").write_text((copied / "audit.json").read_text() + "\n")
     file_digests.note_audited(copied)
     job, security = load_closed_job(copied / "job.yaml"), federation.security(ACTIVE)
-    with RunFolder.new_or_resumed(copied, job, resume=True, security=security):
+    with training_folder(copied, job, resume=True, security=security):
         pass
     files = compare_files(copied)
     assert files is not None

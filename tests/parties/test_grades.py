@@ -50,6 +50,7 @@ from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.recorder import read_truth
 from cutlayer.training.run_ledger import chain_of, ledger_after, ledger_of, planned_entries
+from cutlayer.training.training_folder import training_folder
 from tests.channel.links import refuses
 from tests.parties.interruptions import Fails, assert_equal, crashes_at_rename, left_at_renames
 from tests.parties.mutants import tamper, with_fields, with_tensors
@@ -297,9 +298,9 @@ def test_a_run_that_is_lost_while_a_partner_fits_goes_on(
     """The label owner may stop between the two rounds: its folder stays, with the draws of the labels."""
     path, job, given = tmp_path / "run", graded(), FEW
     lost = Fails(FaultPoint.PHASE, TELCO, when=lambda phase: phase == "release", failure=failure)  # type: ignore[arg-type]
-    with pytest.raises(type(failure)), RunFolder.new_or_resumed(path, job, resume=False):
+    with pytest.raises(type(failure)), training_folder(path, job, resume=False):
         run(job, given, path, faults=lost)
-    with RunFolder.new_or_resumed(path, job, resume=True):
+    with training_folder(path, job, resume=True):
         run(job, given, path, resume=True)
     whole = recorded(job, given).folder
     assert torch.equal(kept(path, "released")["released"], kept(whole, "released")["released"])

@@ -27,10 +27,10 @@ from cutlayer.kernels.noise import gaussian_mechanism
 from cutlayer.models.grade import GradeBottom
 from cutlayer.serving.models import PartyModel
 from cutlayer.serving.predict import Request, predict
-from cutlayer.training.all_runs import check_budget
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.run_ledger import REFUSAL_ENTRY, ledger_of
+from cutlayer.training.run_sums import check_budget
 from cutlayer_export.part import export_part, load_part
 from tests.parties.processes import fork, lay_out
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, run, tables

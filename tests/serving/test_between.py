@@ -186,7 +186,8 @@ def hostile(run: Trained, requests: Callable[[Port, int, Any], None], rounds: in
     mine = side(run, "bank", given["bank"])
 
     def bank() -> Generator[Port, Message, None]:
-        from cutlayer.parties.agreement.handshake import agree_active, agree_order_active
+        from cutlayer.parties.agreement.handshake import agree_active
+        from cutlayer.parties.agreement.order import agree_order_active
 
         aligned = yield from agree_active(
             mine.job, mine.table, "bank", {"telco": here}, [], mine.limits, mine.alignment

@@ -30,9 +30,9 @@ from cutlayer.protections.label_dp import LabelDPConfig
 from cutlayer.serving import drift, party_drift
 from cutlayer.serving.models import Models, PartyModel, RowEmbedder
 from cutlayer.serving.predict import Request, predict
-from cutlayer.training.all_runs import lines_of_party, summed_ledger
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
+from cutlayer.training.run_sums import lines_of_party, summed_ledger
 from cutlayer_export.model_card import model_card
 from cutlayer_export.part import ARCHITECTURE, Architecture, export_part, load_part
 from cutlayer_loggers.pyfunc import RegisteredModel

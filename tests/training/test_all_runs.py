@@ -32,17 +32,10 @@ from cutlayer.config import BudgetConfig, IdConfig, Job, SplitConfig, validated
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import BudgetExceeded, CheckpointError, ConfigError
 from cutlayer.protections import REGISTRY
-from cutlayer.training.all_runs import (
-    AllRuns,
-    check_budget,
-    forecast_all_runs,
-    lines_of_party,
-    renamed_lines,
-    summed_ledger,
-    warn_of_draws,
-)
+from cutlayer.training.all_runs import AllRuns, forecast_all_runs
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
+from cutlayer.training.run_sums import check_budget, lines_of_party, renamed_lines, summed_ledger, warn_of_draws
 from cutlayer.training.tables import open_table
 from cutlayer.training.together import train_together
 from tests.parties.interruptions import Crash, Dying

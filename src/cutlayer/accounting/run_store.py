@@ -244,7 +244,8 @@ class RunStore:
 
     def _checked_lines(self, database: sqlite3.Connection) -> list[RunLine]:
         """All lines, after a check of the chain and of the line that the file next to it names."""
-        known, noted = self._known_head(), self._noted()  # before the lines: another process may add some meanwhile
+        # Before the lines: another process may add some meanwhile.
+        known, noted = _read_mark(self.head) if self.head.exists() else {}, self._noted()
         lines, hashes = [], dict[int, str]()
         previous = head_hash = ""
         for number, (stored_number, entry, digest) in enumerate(
@@ -294,9 +295,6 @@ class RunStore:
             raise CheckpointError.expected(
                 f"line {mark['number']:,} of {self.path} as {marker} says", "none or another", _REMEDY
             )
-
-    def _known_head(self) -> Mapping[str, Any]:
-        return _read_mark(self.head) if self.head.exists() else {}
 
     def _sharing(self, database: sqlite3.Connection, words: Words, lines: Sequence[RunLine]) -> list[RunLine]:
         """The lines of the runs that share a row with some rows."""

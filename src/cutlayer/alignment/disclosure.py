@@ -202,7 +202,7 @@ def passive_record(
     """
     if aligned.positions is None:
         return None
-    run, by_key = len(aligned.positions), _first(aligned.by_key)
+    run, by_key = len(aligned.positions), next(iter(aligned.by_key.values()), ())
     common = run if all_rows or side.is_only_passive else sum(by_key) if by_key else None
     link = LinkIds(
         party=side.name,
@@ -235,7 +235,3 @@ def _stated(side: AligningSide, peer: str) -> TableSize:
     """The size of a peer's table: it cannot be padded where a digest of every id is sent."""
     stated = side.rows[peer]
     return TableSize(rows=None if side.alignment.method == "psi" else stated, stated=stated)
-
-
-def _first(by_key: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
-    return next(iter(by_key.values()), ())

@@ -26,7 +26,7 @@ from cutlayer.channel.security import Security
 from cutlayer.channel.tls.signing import check_signature, sign
 from cutlayer.config import FrozenModel
 from cutlayer.errors import NotApproved, TrustError
-from cutlayer.storage.durable import make_folder, write_whole
+from cutlayer.storage.durable import file_version, make_folder, write_whole
 from cutlayer.storage.json_values import parse_json
 
 _NUMBERS_FILE = "numbers.json"
@@ -255,7 +255,7 @@ class Approvals:
 
     def check_still_hold(self) -> None:
         """Raise unless all approvals still hold; quick where no record changed."""
-        state = tuple(_stamp(self.path(party)) for party in self._identities)
+        state = tuple(file_version(self.path(party)) for party in self._identities)
         if state != self._state or time.monotonic() - self._checked > RECHECK_SECONDS:
             self._current()
             self._state, self._checked = state, time.monotonic()
@@ -295,12 +295,3 @@ class Approvals:
         except (OSError, ValueError):
             remedy = f"restore it, or remove {self.folder} and have all parties sign again"
             raise NotApproved(f"{path} is damaged; {remedy}") from None
-
-
-def _stamp(path: Path) -> object:
-    """What changes when a file is replaced; `None` without one."""
-    try:
-        stated = path.stat()
-    except OSError:
-        return None
-    return stated.st_ino, stated.st_mtime_ns, stated.st_size

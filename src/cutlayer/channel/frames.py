@@ -116,7 +116,8 @@ class Outbox:
             FramesEnded: The queue was ended.
         """
         with self._changed:
-            _wait(self._changed, lambda: self._end is not None or self._has_room(), timeout)
+            if not self._changed.wait_for(lambda: self._end is not None or self._has_room(), timeout):
+                raise TimeoutError
             if self._end is not None:
                 raise FramesEnded(self._end)
             self._frames.append(chunks)
@@ -197,8 +198,3 @@ class Outbox:
 
 def _size(chunks: Sequence[bytes | memoryview]) -> int:
     return sum(map(len, chunks))
-
-
-def _wait(changed: threading.Condition, ready: Callable[[], bool], timeout: float | None) -> None:
-    if not changed.wait_for(ready, timeout):
-        raise TimeoutError

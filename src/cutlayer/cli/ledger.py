@@ -57,7 +57,7 @@ def _forgotten(receipts: Path) -> Iterator[Deletion]:
 
 
 def _page(sums: Sequence[tuple[RunLine, Sequence[RunLine]]]) -> Iterator[str]:
-    from cutlayer.training.all_runs import RENAMED_NOTE, lines_of_party, summed_ledger
+    from cutlayer.training.run_sums import RENAMED_NOTE, lines_of_party, summed_ledger
 
     for party in dict.fromkeys(line.party for line, _ in sums):
         yield f"{party}:"
@@ -87,13 +87,13 @@ def _again(line: RunLine) -> int:
 
 def _names(party: str, sharing: Sequence[RunLine]) -> list[str]:
     """Names under which the ledger has runs on the same rows that may be of the same party."""
-    from cutlayer.training.all_runs import renamed_lines
+    from cutlayer.training.run_sums import renamed_lines
 
     return sorted({line.party for line in renamed_lines(party, sharing)})
 
 
 def _plain(line: RunLine, sharing: Sequence[RunLine]) -> dict[str, Any]:
-    from cutlayer.training.all_runs import lines_of_party, summed_ledger
+    from cutlayer.training.run_sums import lines_of_party, summed_ledger
 
     runs = lines_of_party(line.party, sharing)
     return {

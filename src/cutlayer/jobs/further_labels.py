@@ -28,6 +28,7 @@ from cutlayer.storage.durable import make_folder
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.tables import open_table
+from cutlayer.training.training_folder import training_folder
 
 if TYPE_CHECKING:
     from cutlayer.channel.security import Security
@@ -93,7 +94,7 @@ def begun_further(
         if place.has_ended:
             continue
         resume = (place.path / "job.yaml").exists()
-        with RunFolder.new_or_resumed(place.path, other, resume=resume, security=security):
+        with training_folder(place.path, other, resume=resume, security=security):
             there = place.path / "checkpoint" / job.active
             make_folder(there)
             for name in _CARRIED:

@@ -53,6 +53,7 @@ from cutlayer.training.recorder import Recorder, read_truth
 from cutlayer.training.run_ledger import passive_ledger
 from cutlayer.training.tables import open_table
 from cutlayer.training.together import TrainedRun, local_side, odd_columns
+from cutlayer.training.training_folder import training_folder
 from cutlayer.version import __version__
 
 R = TypeVar("R")
@@ -92,7 +93,7 @@ def run_party(job: Job, name: str, out: Path, options: Options, progress: Progre
                 address_of(job)
             table = open_table(job, name, options.tables, options.keys)
             check_further_labels(job, options.tables, options.keys)
-            opened = RunFolder.new_or_resumed(out, job, resume=options.resume, security=links.security)
+            opened = training_folder(out, job, resume=options.resume, security=links.security)
             folder = stack.enter_context(opened)
         threads = stack.enter_context(run_threads(job.train.threads, job.train.batch_size, processes=len(job.parties)))
         part = _PartyRun(Execution(job, folder, options, threads, progress), name, links)

@@ -43,6 +43,7 @@ from cutlayer.training.folder import RunFolder
 from cutlayer.training.process import repeatable_kernels, run_threads
 from cutlayer.training.tables import open_table
 from cutlayer.training.together import local_side
+from cutlayer.training.training_folder import training_folder
 
 
 def release_labels(
@@ -156,7 +157,7 @@ def _opened(
     table = open_table(job, name, options.tables, options.keys)
     alignment = agreed_alignment(job, name, links.rows, table, pilot=options.pilot)
     with (
-        RunFolder.new_or_resumed(folder, job, resume=options.resume, security=links.security) as run,
+        training_folder(folder, job, resume=options.resume, security=links.security) as run,
         run_threads(job.train.threads, job.train.batch_size),
     ):
         local = local_side(job, name, run, run.path / "data", options.keys, table, resume=options.resume)

@@ -57,10 +57,6 @@ class PassiveStep:
             )
         self._ahead = ReadAhead(setup.gather)
 
-    def records(self, epoch: int, step: int) -> bool:
-        """Whether the messages of a step are recorded."""
-        return self.local.records(self.sampling, epoch, step)
-
     def take(self, order: StepOrder, next_rows: Tensor | None) -> Generator[Port, Message, None]:
         """Train on a batch.
 

@@ -28,10 +28,9 @@ from cutlayer.errors import ProtocolError
 from cutlayer.parties.agreement.handshake import (
     SavedPoints,
     agree_active,
-    agree_order_active,
-    agree_order_passive,
     agree_passive,
 )
+from cutlayer.parties.agreement.order import agree_order_active, agree_order_passive
 from cutlayer.parties.guards.numbers import check_own
 from cutlayer.parties.messages import checked_embedding
 from cutlayer.parties.session.local import EVALUATION_ROWS, packing_of

@@ -135,6 +135,15 @@ def make_folder(path: Path, mode: int = 0o700) -> None:
         sync_folder(folder.parent)
 
 
+def file_version(path: Path) -> tuple[int, ...]:
+    """Numbers that change when a file is replaced or written again; none without a file."""
+    try:
+        stated = path.stat()
+    except OSError:
+        return ()
+    return stated.st_ino, stated.st_size, stated.st_mtime_ns, stated.st_mode
+
+
 def check_room(folder: Path) -> None:
     """Refuse to write more of what another party sends where the disk would be full.
 

@@ -25,7 +25,7 @@ from cutlayer.consent import entries_below
 from cutlayer.errors import CheckpointError, CutlayerError
 from cutlayer.results.document import Document
 from cutlayer.results.run_files import RunFiles, named
-from cutlayer.storage.durable import write_whole
+from cutlayer.storage.durable import file_version, write_whole
 
 if TYPE_CHECKING:
     from cutlayer.channel.security import Security
@@ -154,15 +154,10 @@ def set_digests_aside(folder: Path) -> Callable[[], None]:
     return restore
 
 
-def _versions(folder: Path) -> set[tuple[str, int, int, int]]:
-    """Each file with what differs once it is written again; a digest of all would take as long as reading them."""
-    found = set()
-    for name, entry in _files(folder):
-        with suppress(OSError):
-            if entry.is_file():
-                stat = Path(entry.path).stat()
-                found.add((name, stat.st_ino, stat.st_size, stat.st_mtime_ns))
-    return found
+def _versions(folder: Path) -> dict[str, tuple[int, ...]]:
+    """The version of each file; a digest of all would take as long as reading them."""
+    paths = ((name, Path(entry.path)) for name, entry in _files(folder))
+    return {name: file_version(path) for name, path in paths if path.is_file()}
 
 
 def note_audited(folder: Path) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic_core import to_json
 
@@ -25,20 +25,9 @@ from cutlayer.results.summary import Summary
 from cutlayer.storage.checksum import seal, unseal
 from cutlayer.storage.durable import append_line, locked, make_folder, write_whole
 from cutlayer.storage.json_values import parse_json
-from cutlayer.training.file_digests import (
-    AUDIT_FILE,
-    LABELS_FOLDER,
-    foreign_digests,
-    set_digests_aside,
-    signer_for,
-    verified_digests,
-    write_digests,
-)
+from cutlayer.training.file_digests import AUDIT_FILE, LABELS_FOLDER
 from cutlayer.training.forgetting import check_not_forgetting
 from cutlayer.training.latest import latest_run
-
-if TYPE_CHECKING:
-    from cutlayer.channel.security import Security
 
 _JOB_FILE = "job.yaml"
 _HISTORY_FILE = "history.jsonl"
@@ -81,62 +70,6 @@ class RunFolder:
         except OSError as failure:
             raise RunFolderError(f"{path} cannot be created: {failure.strerror}; choose another with --out") from None
         return cls(path)
-
-    @classmethod
-    @contextmanager
-    def new_or_resumed(
-        cls, path: Path, job: Job, *, resume: bool, security: Security | None = None
-    ) -> Iterator[RunFolder]:
-        """Create the folder of a job or open it to resume, lock it, and write the job into it.
-
-        At the end of the run digests of its files are written, signed by the certificate of `security`.
-
-        If the run fails before an epoch was saved and before a release that costs privacy, the folder is removed. After
-        such a release it stays, and the error says so: without its noise key the rows would be released with new noise.
-        It stays too if a part of a large alignment is done.
-
-        Raises:
-            RunFolderError: An error of `create`.
-            CheckpointError: The run to resume is of another job, or had ended and its files were changed since.
-        """
-        created = [folder for folder in (path, *path.parents) if not folder.exists()]
-        folder = cls.create(path, resume=resume)
-        with folder.locked("a run"):
-            cls.create(path, resume=resume)  # again: before the lock, another process may have created a run here
-            folder.remove_leftovers()
-            had_ended = folder.has_ended or folder.is_passive
-            earlier = verified_digests(path) if had_ended else None
-            foreign = foreign_digests(path, earlier)
-            restore = set_digests_aside(path)
-            try:
-                folder.write_job(job)
-                yield folder
-                if folder.has_ended or folder.is_passive:
-                    signer = signer_for(earlier, security) if had_ended else security
-                    write_digests(path, signer, earlier, foreign)
-            except BaseException as failure:
-                restore()
-                if folder.has_release and not folder.has_checkpoint:
-                    failure.add_note(
-                        f"rows were released before any epoch was saved; {path} holds their noise and privacy account: "
-                        "continue it with --resume, a new run would pay for both"
-                    )
-                if folder.has_alignment and not folder.has_checkpoint and not folder.has_release:
-                    failure.add_note(f"{path} holds the buckets of ids that were aligned: continue with --resume")
-                elif (
-                    not resume and not folder.has_checkpoint and not folder.has_release and not folder.can_wait(failure)
-                ):
-                    if isinstance(failure, PeerLost):
-                        failure.add_note(f"nothing is in {path} yet: start again, without --resume")
-                    folder.clear()
-                    with suppress(OSError):  # a parent folder may hold another run by now
-                        for parent in created:
-                            parent.rmdir()
-                elif isinstance(failure, PeerLost) and not hasattr(failure, "__notes__"):
-                    ended = f"this party's part in {path} has ended: only one that waits for it needs it again"
-                    again = f"continue {path} with --resume, once all parties are back"
-                    failure.add_note(ended if had_ended else again)
-                raise
 
     @contextmanager
     def locked(self, holder: str) -> Iterator[None]:

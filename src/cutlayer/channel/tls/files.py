@@ -19,6 +19,7 @@ from cryptography.x509.oid import ExtensionOID
 
 from cutlayer.channel.tls.names import identity_of
 from cutlayer.errors import TrustError
+from cutlayer.storage.durable import file_version
 
 T = TypeVar("T")
 _logger = logging.getLogger(__name__)
@@ -106,14 +107,14 @@ class Credentials:
         self.problem = ""
         self._notify = notify
         self._reading = threading.Lock()
-        self._seen = _file_states(files)
+        self._seen = [*map(file_version, files.paths)]
         self._loaded = load_files(files)
         check_own(self._loaded)
 
     def current(self) -> LoadedFiles:
         """The content of the files; read again if one of them changed."""
         with self._reading:
-            seen = _file_states(self.files)
+            seen = [*map(file_version, self.files.paths)]
             if seen == self._seen:
                 return self._loaded
             self._seen = seen
@@ -265,15 +266,3 @@ def _parse(path: Path, read: Callable[[bytes], T], what: str, data: bytes | None
         return read(_read(path) if data is None else data)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         raise TrustError.expected(f"{what} in PEM, without a password, in {path}", "something else") from None
-
-
-def _file_states(files: CertificateFiles) -> tuple[tuple[int, ...], ...]:
-    """States of the files, which differ once one of them is replaced."""
-    states: list[tuple[int, ...]] = []
-    for path in files.paths:
-        try:
-            status = path.stat()
-            states.append((status.st_ino, status.st_size, status.st_mtime_ns, status.st_mode))
-        except OSError:
-            states.append(())
-    return tuple(states)

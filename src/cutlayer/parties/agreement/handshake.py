@@ -11,21 +11,17 @@ import numpy.typing as npt
 from cutlayer.alignment.by_partner import aligned_sides, sides_of
 from cutlayer.alignment.common_rows import CommonRows, rows_passive
 from cutlayer.alignment.disclosure import AlignmentRecord, active_record, passive_record
-from cutlayer.alignment.held_rows import ALL_HAVE_ALL, HeldRows
 from cutlayer.alignment.intersection import Alignment
 from cutlayer.alignment.points import AligningSide, send_ahead
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.receiving import receive
 from cutlayer.config import Job, LimitsConfig
 from cutlayer.config.phases import Phase
-from cutlayer.data.align import check_id_kinds, check_id_rules, order_digest
+from cutlayer.data.align import check_id_kinds, check_id_rules
 from cutlayer.data.distinct_ids import Identified
 from cutlayer.data.ids import Digests
 from cutlayer.data.party_data import PartyTable
-from cutlayer.errors import AlignmentError, CheckpointError, ProtocolError
-from cutlayer.models import stated_width
-from cutlayer.models.sections import MAX_WIDTH
-from cutlayer.parties.agreement.pilot import pilot_rows, read_key
+from cutlayer.errors import CheckpointError, ProtocolError
 from cutlayer.parties.session.checkpoint import START_POINT, Point, point_text
 from cutlayer.storage.row_arrays import gathered_rows
 
@@ -287,78 +283,3 @@ def _common_start(saved: Sequence[Point], latest: Mapping[str, Point]) -> Point:
 
 def _listed_points(saved: Sequence[Point]) -> str:
     return " or ".join(map(point_text, saved)) if saved else "none"
-
-
-def agree_order_passive(
-    port: Port, digests: npt.NDArray[np.uint8], width: int, pilot: str = ""
-) -> Generator[Port, Message, int]:
-    """Send the active party the digest of the ordered ids and the width of the embedding; take its answer.
-
-    Args:
-        port: Port to the active party.
-        digests: Digests of the ids of the rows, in their order, uint8 (n, 16).
-        width: Number of columns of the embedding.
-        pilot: Key of the rows of a pilot, in hexadecimal digits; empty where all rows are released.
-    """
-    return compare_orders(port, order_digest(digests).hex(), width, pilot)
-
-
-def compare_orders(port: Port, order: str, width: int, pilot: str = "") -> Generator[Port, Message, int]:
-    """Compare the digest of the ordered ids, in hexadecimal, with a peer's; returns the width that the peer states.
-
-    Raises:
-        AlignmentError: The peer holds the rows in another order.
-    """
-    port.send(Kind.READY, fields={"order": order, "width": width, "pilot": pilot})
-    theirs = yield from receive(port, Kind.READY)
-    check_order(order, theirs)
-    return int(theirs.fields["width"])
-
-
-def agree_order_active(
-    job: Job, ports: Mapping[str, Port], digests: npt.NDArray[np.uint8], held: HeldRows = ALL_HAVE_ALL, pilot: int = 0
-) -> Generator[Port, Message, tuple[dict[str, int], HeldRows]]:
-    """Compare the digest of the ordered ids with every party's.
-
-    Args:
-        job: The shared job.
-        ports: Ports to the passive parties, by name.
-        digests: Digests of the ids of the rows, in their order, uint8 (n, 16).
-        held: Which of the rows each passive party has.
-        pilot: Number of rows that each passive party releases, by a key that it states; 0 where it releases all.
-
-    Returns:
-        The widths of the embeddings, and which of the rows each passive party has and releases.
-
-    Raises:
-        AlignmentError: A party holds the rows in another order.
-        DataError: A party has fewer rows than the pilot takes.
-        ProtocolError: No key of a pilot, or a width that the job's bottom model for the party does not have.
-    """
-    widths, released = {}, held
-    for peer, port in ports.items():
-        own = held.digests(peer, digests)
-        mine = order_digest(own).hex()
-        theirs = yield from receive(port, Kind.READY)
-        check_order(mine, theirs)
-        widths[peer] = _checked_width(int(theirs.fields["width"]), peer, job)
-        if pilot:
-            key = read_key(str(theirs.fields["pilot"]), peer)
-            released = released.releasing(peer, pilot_rows(own, key, pilot), len(digests))
-        port.send(Kind.READY, fields={"order": mine, "width": 0, "pilot": ""})
-    return widths, released
-
-
-def check_order(mine: str, theirs: Message) -> None:
-    """Raise if the peer holds its rows in another order."""
-    if theirs.fields["order"] != mine:
-        raise AlignmentError(f"{theirs.sender} holds the common rows in another order than {theirs.receiver}")
-
-
-def _checked_width(width: int, peer: str, job: Job) -> int:
-    """The width a peer states, before anything is allocated by it."""
-    stated = stated_width(job.bottom_of(peer))
-    if stated not in (None, width) or not 1 <= width <= MAX_WIDTH:
-        wanted = f"1 to {MAX_WIDTH:,}" if stated is None else f"{stated}, by model.bottom,"
-        raise ProtocolError.expected(f"an embedding width of {wanted} at {peer}", width)
-    return width

@@ -150,7 +150,7 @@ def draw_split(job: Job, table: PartyTable, positions: Positions, secret: bytes)
     classes = _classes(table.column(table.label or "", positions))
     inputs = (
         order_digest(gathered_rows(table.digests, positions)),
-        _digest(classes),
+        hashlib.blake2b(classes.data, digest_size=16).digest(),
         repr((job.train.seed, config.test, config.validation)).encode(),
     )
     key = derive(secret, b"stratified split", *inputs)
@@ -179,10 +179,6 @@ def _classes(labels: pa.ChunkedArray) -> npt.NDArray[np.int64]:
         codes[first : first + len(chunk)] = pc.index_in(chunk, value_set=distinct).to_numpy()
         first += len(chunk)
     return codes
-
-
-def _digest(classes: npt.NDArray[np.int64]) -> bytes:
-    return hashlib.blake2b(classes.data, digest_size=16).digest()
 
 
 def _drawn_order(key: bytes, rows: int) -> Positions:

@@ -20,10 +20,9 @@ from cutlayer.parties.agreement.handshake import (
     Agreement,
     SavedPoints,
     agree_active,
-    agree_order_active,
-    agree_order_passive,
     agree_passive,
 )
+from cutlayer.parties.agreement.order import agree_order_active, agree_order_passive
 from cutlayer.parties.agreement.pilot import pilot_key, pilot_rows
 from cutlayer.parties.agreement.split import split_at_active, split_at_passive
 from cutlayer.parties.begun_table import TableChecksums

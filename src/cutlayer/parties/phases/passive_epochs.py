@@ -67,7 +67,7 @@ def _steps(side: PassiveSide, take: TakeStep) -> Generator[Port, Message, None]:
     epoch, steps = side.epoch, side.schedule.steps_per_epoch
     batches = with_next(side.schedule.epoch(epoch, side.setup.store.read_ahead))
     for step, (rows, next_rows) in islice(enumerate(batches), side.step, None):
-        recorded = side.training_step.records(epoch, step)
+        recorded = side.local.records(side.training_step.sampling, epoch, step)
         yield from take(StepOrder(epoch, step, epoch * steps + step, rows, recorded), next_rows)
         if side.job.train.saves_within(step + 1, steps):
             state = with_part(side.snapshot(epoch), "transcript", *side.transcript.snapshot())
