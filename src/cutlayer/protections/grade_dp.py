@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from cutlayer.accounting import Event, Pairs, RandomizedGrade, ReleasePlan, row_pairs
-from cutlayer.accounting.row_draws import VALUES
+from cutlayer.accounting.row_draws import MAX_ROW_VALUES
 from cutlayer.config import FrozenModel, Job
 from cutlayer.config.phases import grades_rows
 from cutlayer.errors import CheckpointError
@@ -119,7 +119,7 @@ class GradeDP(FeatureProtection[GradeDPConfig]):
         """
         ids = digests.numpy()
         # Hidden by the key: where the run is deleted, the count that stays says nothing of a grade.
-        hiding = (encrypt_blocks(derive(self._key, b"count"), ids)[:, 0] % VALUES).astype(np.int64)
+        hiding = (encrypt_blocks(derive(self._key, b"count"), ids)[:, 0] % MAX_ROW_VALUES).astype(np.int64)
         return row_pairs(ids, grades.numpy() ^ hiding)
 
     def _grades(self, e: Tensor) -> tuple[Tensor, int]:
