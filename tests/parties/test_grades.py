@@ -34,7 +34,7 @@ from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.kernels.noise.label_levels import levels_for
-from cutlayer.kernels.noise.score_bands import channel, information
+from cutlayer.kernels.noise.score_bands import draw_channel, information
 from cutlayer.kernels.rows.grade_columns import columns_of_grades, grades_of_columns
 from cutlayer.models.bottom_fits.base import DrawnLabels
 from cutlayer.parties.carried import grade_information
@@ -686,7 +686,7 @@ def test_what_is_carried_is_the_information_of_the_drawn_grade() -> None:
     rng = np.random.default_rng(0)
     grade = rng.integers(4, size=400_000)
     attribute = (rng.random(len(grade)) < np.array([0.1, 0.4, 0.6, 0.9])[grade]).astype(int)
-    noise = channel(3.0, 4)
+    noise = draw_channel(3.0, 4)
     drawn = (rng.random((len(grade), 1)) > noise.cumsum(axis=1)[grade]).sum(axis=1)
     sizes, counts = np.bincount(grade, minlength=4), np.bincount(grade, attribute, 4)
     exact = information(noise.T @ np.stack([sizes - counts, counts], axis=1))

@@ -24,7 +24,7 @@ from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import BudgetExceeded, CheckpointError, ConfigError, ProtocolError
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
-from cutlayer.kernels.noise.score_bands import bands_for, channel
+from cutlayer.kernels.noise.score_bands import bands_for, draw_channel
 from cutlayer.kernels.rows.grade_columns import grades_of_columns
 from cutlayer.models.bottom_fits import grade
 from cutlayer.parties import grading
@@ -480,7 +480,7 @@ def test_a_stated_limit_hides_no_column_without_one_that_looked_like_labels() ->
 
 def test_no_draw_at_the_least_epsilon_exceeds_the_default_limit() -> None:
     """Of random attributes of two grades, and of those that a grade tells exactly."""
-    noise, draw = channel(2.0, 2), np.random.default_rng(0)
+    noise, draw = draw_channel(2.0, 2), np.random.default_rng(0)
     joint = np.concatenate(
         [draw.dirichlet([0.3] * 4, size=20_000), [[p, 0, 0, 1 - p] for p in np.linspace(0.01, 0.99, 99)]]
     )

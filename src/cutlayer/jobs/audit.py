@@ -8,7 +8,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from cutlayer.attacks import REGISTRY, Resolved, left_out, resolve
+from cutlayer.attacks import REGISTRY, Resolved, resolve, skipped_attacks
 from cutlayer.attacks.feature.base import FeatureAttack
 from cutlayer.audit.attack_audit import AttackAudit
 from cutlayer.audit.auditor import Auditor
@@ -94,7 +94,7 @@ def conclude_audit(
         features=tuple(of_features.results),
         malicious=tuple(malicious.results),
         guarantees=tuple(guarantees),
-        left_out=left_out(job.parties[job.active].audit.catalogue, job.attacked_kind),
+        left_out=skipped_attacks(job.parties[job.active].audit.catalogue, job.attacked_kind),
         sample=sample_of(job, rows, summary.data.common),
     )
     run = Run(job, folder, classes=task.classes)

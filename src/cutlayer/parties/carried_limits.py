@@ -10,7 +10,7 @@ from cutlayer.config.wording import did_you_mean
 from cutlayer.data.carried import Carried, CarriedAttribute
 from cutlayer.data.encoding import Encoder
 from cutlayer.errors import ConfigError
-from cutlayer.kernels.noise.score_bands import LEAST_EPSILON, most_carried
+from cutlayer.kernels.noise.score_bands import MIN_EPSILON, max_carried_share
 
 SUSPICIOUS_SHARE = 0.95
 """Part of what a draw can carry of an attribute from which on grades look as if they were made of that attribute."""
@@ -115,8 +115,8 @@ def default_limit(epsilon: float | None, grades: int, *, is_lowered: bool = Fals
     >>> default_limit(8.0, 16), default_limit(4.0, 4), default_limit(2.0, 2), default_limit(4.0, 4, is_lowered=True)
     (0.92, 0.74, 0.48, 0.48)
     """
-    least = math.ceil(100 * most_carried(LEAST_EPSILON, 2)) / 100
-    return least if is_lowered else max(least, round(SUSPICIOUS_SHARE * most_carried(epsilon, max(grades, 2)), 2))
+    least = math.ceil(100 * max_carried_share(MIN_EPSILON, 2)) / 100
+    return least if is_lowered else max(least, round(SUSPICIOUS_SHARE * max_carried_share(epsilon, max(grades, 2)), 2))
 
 
 def default_joint_limit(alone: float) -> float:
