@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from cutlayer.accounting.run_store import NAME
+from cutlayer.accounting.run_store import LEDGER_FILE
 from cutlayer.data.carried import Carried, CarriedAttribute
 from cutlayer.errors import ConfigError
 from cutlayer.models.bottom_fits import TrainingColumns, check_columns
@@ -57,7 +57,7 @@ def test_a_partner_with_one_column_is_refused_before_labels_are_sent(tmp_path: P
         ConfigError, match=r"parties.telco.fit: expected more than one column.*write limits: \{other: 1"
     ):
         world.run(graded({"least_epsilon": None}, eps=1.0), given)
-    assert not (world.secrets / NAME).exists()
+    assert not (world.secrets / LEDGER_FILE).exists()
     share = found_in(world.run(graded({"limits": {"other": 1}}, eps=1.0), given)).attributes[0].share
     assert share > (0.92 if kind == "category" else 0.6)
 

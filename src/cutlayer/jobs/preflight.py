@@ -27,7 +27,7 @@ from cutlayer.jobs.options import Options
 from cutlayer.models import suits_rare_categories
 from cutlayer.parties.compute.device import chosen_device
 from cutlayer.problem.task import Task
-from cutlayer.training.run_ledger import REFUSAL, ledger_of
+from cutlayer.training.run_ledger import REFUSAL_ENTRY, ledger_of
 from cutlayer.training.tables import open_table
 
 MAX_COLUMNS = 40
@@ -74,7 +74,7 @@ def check_own_part(job: Job, name: str) -> list[PreflightCheck]:
         totals = [total for total in ledger.totals if total.party == name]
         checks += [PreflightCheck("guarantee", with_bound(total)) for total in totals]
         mine = [entry for entry in ledger.entries if entry.party == name]
-        checks += [PreflightCheck("refusal", entry.statement) for entry in mine if entry.protection == REFUSAL]
+        checks += [PreflightCheck("refusal", entry.statement) for entry in mine if entry.protection == REFUSAL_ENTRY]
         if name in job.passives and any(total.epsilon is not None for total in totals):
             checks.append(PreflightCheck("columns", readable_columns(job, name)))
         if name == job.active and job.parties[name].audit.fail_above.excess is not None:
