@@ -196,7 +196,7 @@ class Chain:
 
     def charge_refusal(self) -> None:
         """Count a refused prediction of rows that are drawn by value; see `Account.charge_refusal`."""
-        for protection in self._with("embedding_out"):
+        for protection in self._acting_at("embedding_out"):
             if protection.draws is not None:
                 self._account.charge_refusal(protection.draws)
 
