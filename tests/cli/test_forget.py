@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from itertools import count
 from pathlib import Path
-from time import sleep
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,7 +21,7 @@ from pyarrow import csv, parquet
 from cutlayer.accounting.release_log import ReleaseLog
 from cutlayer.channel.receipts import Receipt
 from cutlayer.channel.trail import verify_trail
-from cutlayer.cli.forget import _show
+from cutlayer.cli.forget import _next, _show
 from cutlayer.config import Job, validated
 from cutlayer.data.carried import Carried
 from cutlayer.data.ids import row_digests
@@ -431,7 +430,6 @@ def test_by_courier_both_delete_and_sign_and_nothing_of_a_row_is_left(place: Pla
     assert "a release since telco forgot rows of telco" in again.document()["error"]
     for copy in (old, old_run, here.base / "bank" / "copied"):
         shutil.rmtree(copy)
-    sleep(1)  # signed times are whole seconds, and a release of the one of the forgetting counts as earlier
     here.exchange("--version", "2")
     never = Apart(place.folder / "never", place)
     csv.write_csv(table_of("telco", rows), never.base / "telco" / "own.csv")  # the bank has its own rows still
@@ -504,7 +502,6 @@ def test_receipts_that_are_not_the_partners_are_refused(place: Place) -> None:
     (answer,) = map(Path, here.call("bank", "forget", "--accept", request).document()["written"])
     again = here.call("bank", "forget", "--accept", request)  # a replay deletes nothing again
     assert (again.code, again.document()["written"]) == (0, [])
-    sleep(1)  # as above
     here.exchange("--version", "1")
     assert here.call("bank", "forget", "--accept", request).code == 0
     assert (here.base / "bank" / "runs" / "job-bank-1" / "summary.json").exists()
@@ -557,3 +554,22 @@ def test_a_receipt_says_for_whom_it_is(more: tuple[str, ...], said: str, capsys:
     deleting: Any = SimpleNamespace(left_out={}, others=())
     _show([], deleting, [Path("r.json")], [], *more, as_json=False)
     assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("rounds", "said"),
+    [
+        ((), "cutlayer party"),
+        (("train-1", "predict-1-june"), "cutlayer exchange --version 2"),
+        (("train-may", "train-2027"), "cutlayer exchange --version 2028"),
+    ],
+)
+def test_the_next_step_is_the_last_line(
+    tmp_path: Path, rounds: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A version that was forgotten would be refused by the next exchange."""
+    for name in rounds:
+        (tmp_path / "job-bank.rounds" / name).mkdir(parents=True)
+    deleting: Any = SimpleNamespace(left_out={}, others=())
+    _show([], deleting, [], [], as_json=False, following=_next(tmp_path / "job-bank"))
+    assert capsys.readouterr().out.splitlines()[-1] == f"next: train again, at all parties: {said}"

@@ -53,7 +53,7 @@ class Statement(FrozenModel):
     party: str
     job: str = Field(pattern=r"^[0-9a-f]{32}$")
     identities: Mapping[str, str]
-    time: str = Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
+    time: str = Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{6})?Z$")
 
     @property
     def content(self) -> bytes:

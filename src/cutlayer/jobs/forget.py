@@ -120,7 +120,7 @@ class Deleting:
             request=request,
             deleted=tuple(map(printable, mark.deleted or ())),
             remains=NOT_DELETED,
-            time=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+            time=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}",
         )
 
     def _remove_served(self, folder: Path) -> None:
