@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import signal
 import sqlite3
+import threading
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -14,9 +16,10 @@ import torch
 
 from cutlayer.config import FeaturesConfig, IdConfig, TableConfig, validated
 from cutlayer.config.reaches import reaches
+from cutlayer.data.engine import Reading
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.sources import open_source
-from cutlayer.errors import ConfigError, DataError
+from cutlayer.errors import ConfigError, DataError, Interrupted
 
 sqlalchemy = pytest.importorskip("sqlalchemy", reason="SQLAlchemy is not installed (extra sql)")
 
@@ -198,6 +201,42 @@ def test_the_connection_to_sqlite_cannot_write_whatever_the_statement(
     with pytest.raises(DataError, match="readonly database"):
         PartyTable("telco", config(tmp_path, sqlite, "drop table customers"), "customer")
     assert not (tmp_path / "copy.db").exists()
+
+
+LONG = (
+    "with recursive n(i) as (select 1 union all select i + 1 from n limit 300000000) select count(*) as customer from n"
+)
+
+
+def test_a_query_without_an_end_is_stopped_by_a_signal(sqlite: str, tmp_path: Path) -> None:
+    def end(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            PartyTable("telco", config(tmp_path, sqlite, LONG), "customer")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_a_query_of_another_thread_is_stopped_with_its_reading(sqlite: str, tmp_path: Path) -> None:
+    reading, failures = Reading(), list[BaseException]()
+
+    def read() -> None:
+        try:
+            reading.run(lambda: PartyTable("telco", config(tmp_path, sqlite, LONG), "customer"))
+        except Interrupted as stopped:
+            failures.append(stopped)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    thread.join(0.3)
+    reading.stop()
+    thread.join()
+    assert len(failures) == 1
 
 
 def test_a_recursive_query_with_comments_is_read(sqlite: str, tmp_path: Path) -> None:

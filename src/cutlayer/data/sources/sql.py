@@ -15,6 +15,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from cutlayer.config.database import POSTGRESQL, SQLITE
+from cutlayer.data.engine import check_stopped
 from cutlayer.data.faults import fault
 from cutlayer.data.sources.base import FileSource, Names, first_line
 from cutlayer.errors import DataError
@@ -31,6 +32,8 @@ _UNSAFE = ("load_extension", "fts3_tokenizer")
 """Functions that load a library, and that show or take the address of code."""
 _MAX_VALUE = 1_000_000
 """Maximum size of a value that SQLite computes, in bytes: a short query asks for any."""
+_STEPS = 1_000_000
+"""Instructions of SQLite between two looks at whether it is to stop: some milliseconds."""
 _PARAMETER = re.compile(r"(?<![:\w\\]):(?=\w)")
 
 
@@ -98,6 +101,9 @@ class SqlSource(FileSource):
             with self._connection() as connection, connection.execute(query) as result:
                 yield result
         except (sqlalchemy.exc.SQLAlchemyError, ModuleNotFoundError) as failure:
+            if str(getattr(failure, "orig", "")) == "interrupted":  # SQLite drops the exception that stopped it
+                check_stopped()
+                raise KeyboardInterrupt from None
             raise _Failed(first_line(failure)) from None
 
     @contextmanager
@@ -123,6 +129,8 @@ class SqlSource(FileSource):
             if dialect == SQLITE:
                 lite: Any = connection.connection.driver_connection
                 lite.execute("PRAGMA query_only=ON")
+                # A query may have no end, and only in a call of Python a signal is noticed.
+                lite.set_progress_handler(check_stopped, _STEPS)
                 lite.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE)
                 lite.set_authorizer(_reads)
             yield connection
