@@ -447,15 +447,17 @@ def test_by_courier_both_delete_and_sign_and_nothing_of_a_row_is_left(place: Pla
     )
 
 
-@pytest.mark.parametrize("asking", ["telco", "bank"])
-def test_the_grades_of_a_job_are_forgotten_by_the_wish_of_their_owner_alone(place: Place, asking: str) -> None:
+@pytest.mark.parametrize(("asking", "party"), [("telco", "telco"), ("bank", "bank"), ("bank", "telco")])
+def test_the_grades_of_a_job_are_forgotten_by_the_wish_of_their_owner_alone(
+    place: Place, asking: str, party: str
+) -> None:
     """Else a partner could have what limits hold by forgotten, and be sent in the next job what they refuse."""
     here = Apart(place.folder / "here", place)
     here.exchange("--version", "1")
     memory = here.base / "telco" / ".cutlayer" / "telco.key.grades"
     before = {path.name: path.read_bytes() for path in memory.glob("*.safetensors")}
     assert len(before) == 1
-    here.forget(asking, "--party", asking)
+    here.forget(asking, "--party", party)
     after = {path.name: path.read_bytes() for path in memory.glob("*.safetensors")}
     assert after == ({} if asking == "telco" else before)
 
