@@ -194,6 +194,12 @@ def test_a_short_file_unpacks_to_no_more_than_memory_allows(
     assert open_source(TableConfig(path=path), "bank", memory=1 << 19).read(["x"]).num_rows == 2_000
 
 
+def test_an_error_repeats_no_long_name_of_a_column(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no column 'xx") as caught:
+        read(written(tmp_path, "a\n1\n", "t.csv"), ["x" * 100_000])
+    assert len(str(caught.value)) < 500
+
+
 def test_a_short_npz_archive_unpacks_to_no_more_than_memory_allows(tmp_path: Path) -> None:
     zeros = np.zeros(1_000_000)
     np.savez_compressed(tmp_path / "packed.npz", id=np.arange(1_000_000), x=zeros)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 
@@ -201,6 +202,18 @@ def test_the_connection_to_sqlite_cannot_write_whatever_the_statement(
     with pytest.raises(DataError, match="readonly database"):
         PartyTable("telco", config(tmp_path, sqlite, "drop table customers"), "customer")
     assert not (tmp_path / "copy.db").exists()
+
+
+def test_long_texts_come_a_few_rows_at_a_time(sqlite: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A short query makes any number of them, which are in memory twice until the piece ends."""
+    query = "select customer, hex(zeroblob(visits * 1000)) as note from customers"
+    source = open_source(config(tmp_path, sqlite, query), "telco")
+    whole = [piece.num_rows for piece in source.chunks(["customer", "note"], 1_000)]
+    monkeypatch.setattr("cutlayer.data.sources.sql._PIECE_LENGTH", 100_000)
+    pieces = [*source.chunks(["customer", "note"], 1_000)]
+    assert whole == [300]
+    assert [piece.num_rows for piece in pieces] == [128, 128, 44]
+    assert pa.concat_tables(pieces)["customer"].to_pylist() == [row[0] for row in ROWS]
 
 
 LONG = (

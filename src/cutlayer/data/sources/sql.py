@@ -32,6 +32,8 @@ _UNSAFE = ("load_extension", "fts3_tokenizer")
 """Functions that load a library, and that show or take the address of code."""
 _MAX_VALUE = 1_000_000
 """Maximum size of a value that SQLite computes, in bytes: a short query asks for any."""
+_BLOCK_ROWS, _PIECE_LENGTH = 128, 1 << 24
+"""Rows that are fetched before their length is looked at, and the length of the texts of a piece from which it ends."""
 _STEPS = 1_000_000
 """Instructions of SQLite between two looks at whether it is to stop: some milliseconds."""
 _PARAMETER = re.compile(r"(?<![:\w\\]):(?=\w)")
@@ -67,7 +69,7 @@ class SqlSource(FileSource):
         """
         with self._result() as result:
             indices = [list(result.keys()).index(name) for name in names]
-            for rows in result.partitions(size):
+            for rows in _pieces(result, size):
                 columns = {
                     name: pa.array([_plain(row[index], exact=name in as_text) for row in rows])
                     for name, index in zip(names, indices, strict=True)
@@ -134,6 +136,19 @@ class SqlSource(FileSource):
                 lite.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE)
                 lite.set_authorizer(_reads)
             yield connection
+
+
+def _pieces(result: CursorResult[Any], size: int) -> Iterator[list[Any]]:
+    """Rows, `size` at a time at most, and of long texts fewer: a short query makes any number of them."""
+    rows, length = list[Any](), 0
+    while block := result.fetchmany(min(size, _BLOCK_ROWS)):
+        rows += block
+        length += sum(len(value) for row in block for value in row if isinstance(value, str | bytes))
+        if len(rows) + _BLOCK_ROWS > size or length > _PIECE_LENGTH:
+            yield rows
+            rows, length = [], 0
+    if rows:
+        yield rows
 
 
 def _reads(action: int, _: str | None, name: str | None, *__: str | None) -> int:
