@@ -85,6 +85,8 @@ FAR = {
     "by their own places": sheet('<row r="1"><c r="A1"><v>1</v></c><c\n\tr = \'xfd1048576\'><v>1</v></c></row>'),
     "by a prefix": sheet(HEAD, '<x:row r="1048576"><x:c r="XFD1048576"><x:v>1</x:v></x:c></x:row>'),
     "a row, then cells without places": sheet(HEAD, f'<row r="1048576">{"<c><v>1</v></c>" * 1000}</row>'),
+    "a column beyond all": sheet(HEAD, '<row r="2"><c r="ZZZZZZZZZ2"><v>1</v></c></row>'),
+    "a row behind many zeros": sheet(HEAD, f'<row r="2"><c r="XFD{"0" * 30}1048576"><v>1</v></c></row>'),
     "cells after a far one": sheet(
         f'<row r="1048576"><c r="AAA1048576"><v>1</v></c>{"<c><v>1</v></c>" * 99}</row>', HEAD
     ),
@@ -98,6 +100,14 @@ def test_few_cells_far_apart_are_not_read_as_all_cells_between_them(tmp_path: Pa
     path = changed(tmp_path, "xl/s1.xml", content)
     assert path.stat().st_size < 5_000
     with pytest.raises(DataError, match="at most 2,147 MB once it is fetched and unpacked, got more"):
+        open_source(TableConfig(path=path), "bank")
+
+
+def test_a_date_before_all_dates_is_an_error(tmp_path: Path) -> None:
+    """The reader of the format panics, which is no `Exception`."""
+    write_workbook(tmp_path / "t.xlsx", {"a": [["id"], [DAY]]})
+    path = changed(tmp_path, "xl/s1.xml", sheet(HEAD, '<row r="2"><c r="A2" s="1"><v>-1e300</v></c></row>'))
+    with pytest.raises(DataError, match="expected numbers and dates that Excel has, got"):
         open_source(TableConfig(path=path), "bank")
 
 

@@ -27,7 +27,7 @@ def ledger(folder: Path = Path(".cutlayer"), *, json: bool = False) -> None:
     from cutlayer.accounting.run_store import NAME, RECEIPTS, RunStore
     from cutlayer.consent import check_links
 
-    check_links(folder, NAME, f"{RECEIPTS}/*/*")
+    check_links(folder, f"{NAME}*", RECEIPTS, f"{RECEIPTS}/*", f"{RECEIPTS}/*/*", "*.releases", "*.releases/*")
     store = RunStore(folder / NAME)
     lines = store.lines()
     if not lines:

@@ -67,6 +67,10 @@ class ExcelSource(FileSource):
             lines: list[list[Any]] = sheets[name].to_python()
         except (python_calamine.CalamineError, python_calamine.PasswordError, ValueError) as failure:
             raise fault(self.where, "an Excel workbook without a password", first_line(failure)) from None
+        except BaseException as failure:
+            if type(failure).__name__ != "PanicException":  # of Rust, which is no `Exception`
+                raise
+            raise fault(self.where, "numbers and dates that Excel has", first_line(failure)) from None
         return lines
 
     def _value(self, cell: Any) -> Any:

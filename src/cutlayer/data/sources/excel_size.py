@@ -13,7 +13,7 @@ _EMPTY = re.compile(rb'<c r="[A-Z]+\d+"(?: s="\d+")?/>')
 """A cell without a value, as programs write it, which is not read."""
 _LINE = re.compile(rb"<(?:[\w.-]+:)?row\b")
 _CELL = re.compile(rb"<(?:[\w.-]+:)?c[\s/>]")
-_PLACE = re.compile(rb"""\sr\s*=\s*["']([A-Za-z]*)(\d{1,10})""")
+_PLACE = re.compile(rb"""\sr\s*=\s*["']([A-Za-z]*)(\d+)""")
 _TEXT = re.compile(rb"<(?:[\w.-]+:)?si\b")
 _OTHERS = ("content.xml", "xl/workbook.bin")
 """Files of workbooks in other formats, which the reader would take too, and which nothing here counts."""
@@ -61,6 +61,6 @@ def _column(letters: bytes) -> int:
     (1, 16384)
     """
     number = 0
-    for letter in letters.upper()[:4]:
+    for letter in letters.upper()[:10]:
         number = 26 * number + letter - 64
     return number
