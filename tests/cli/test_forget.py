@@ -493,6 +493,8 @@ def test_receipts_that_are_not_the_partners_are_refused(place: Place) -> None:
     assert "an acknowledgement of job" in refusal(lambda r: r["approval"].update(job="0" * 32))
     assert "an acknowledgement between" in refusal(lambda r: r["approval"].update(party="../x"))
     assert "a signed record in" in refusal(lambda r: r["approval"].update(request="../../x"))
+    # Every later release is compared with it.
+    assert "a signed record in" in refusal(lambda r: r["approval"].update(time="2026-99-99T00:00:00Z"))
     # Text of the partner's choice: what the bank would sign as well, and a line that its ledger would show.
     for words in ("that telco owes nothing", "rows of telco; epsilon 0", "rows of telco\n"):
         assert "a signed record in" in refusal(lambda r, words=words: r["approval"].update(what=words))
