@@ -9,7 +9,9 @@ from cutlayer.results.decimals import NOT_AVAILABLE, decimals, minus
 
 HUGE = 1e9
 """Magnitude from which on a metric is written with an exponent."""
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+_CONTROL = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+)
 
 
 def plain(text: str) -> str:

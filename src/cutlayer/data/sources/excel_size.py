@@ -6,6 +6,7 @@ import re
 import zipfile
 import zlib
 from pathlib import Path
+from typing import NamedTuple
 
 _CELL_BYTES = 32
 """Memory of a cell, with or without a value."""
@@ -34,14 +35,22 @@ def memory_of(path: Path) -> int:
             if "xl/workbook.xml" not in names or {*names} & {*_OTHERS}:
                 raise ValueError("a workbook of another format")
             contents = (archive.read(each) for each in archive.infolist() if not each.is_dir())
-            areas, cells, longest = zip(*map(_measured, contents), strict=True)
+            measured = [*map(_measured, contents)]
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, zlib.error):
         raise ValueError("another file, or a damaged one") from None
-    return _CELL_BYTES * sum(areas) + sum(cells) * max(longest)
+    cells, longest = sum(each.cells for each in measured), max(each.longest for each in measured)
+    return _CELL_BYTES * sum(each.area for each in measured) + cells * longest
 
 
-def _measured(content: bytes) -> tuple[int, int, int]:
-    """Cells of the area that the cells of a sheet span, their number, and the length of the longest shared text."""
+class _Measured(NamedTuple):
+    """A file of a workbook: the area that the cells of a sheet span, their number, and its longest shared text."""
+
+    area: int
+    cells: int
+    longest: int
+
+
+def _measured(content: bytes) -> _Measured:
     lines = _LINE.split(_EMPTY.sub(b"", content))[1:]
     last = widest = cells = 0
     for line in lines:
@@ -51,7 +60,7 @@ def _measured(content: bytes) -> tuple[int, int, int]:
         last = max(last + 1, *(int(number) for _, number in places), 0)
         widest = max(widest, max(named, default=0) + max(here - len(named), 0))
         cells += here
-    return last * widest, cells, max(map(len, _TEXT.split(content)[1:]), default=0)
+    return _Measured(last * widest, cells, max(map(len, _TEXT.split(content)[1:]), default=0))
 
 
 def _column(letters: bytes) -> int:
