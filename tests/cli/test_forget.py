@@ -445,15 +445,17 @@ def test_by_courier_both_delete_and_sign_and_nothing_of_a_row_is_left(place: Pla
     )
 
 
-@pytest.mark.parametrize("asking", ["telco", "bank"])
-def test_the_grades_of_a_job_are_forgotten_by_the_wish_of_their_owner_alone(place: Place, asking: str) -> None:
+@pytest.mark.parametrize(("asking", "party"), [("telco", "telco"), ("bank", "bank"), ("bank", "telco")])
+def test_the_grades_of_a_job_are_forgotten_by_the_wish_of_their_owner_alone(
+    place: Place, asking: str, party: str
+) -> None:
     """Else a partner could have what limits hold by forgotten, and be sent in the next job what they refuse."""
     here = Apart(place.folder / "here", place)
     here.exchange("--version", "1")
     memory = here.base / "telco" / ".cutlayer" / "telco.key.grades"
     before = {path.name: path.read_bytes() for path in memory.glob("*.safetensors")}
     assert len(before) == 1
-    here.forget(asking, "--party", asking)
+    here.forget(asking, "--party", party)
     after = {path.name: path.read_bytes() for path in memory.glob("*.safetensors")}
     assert after == ({} if asking == "telco" else before)
 
@@ -489,6 +491,8 @@ def test_receipts_that_are_not_the_partners_are_refused(place: Place) -> None:
     assert "an acknowledgement of job" in refusal(lambda r: r["approval"].update(job="0" * 32))
     assert "an acknowledgement between" in refusal(lambda r: r["approval"].update(party="../x"))
     assert "a signed record in" in refusal(lambda r: r["approval"].update(request="../../x"))
+    # Every later release is compared with it.
+    assert "a signed record in" in refusal(lambda r: r["approval"].update(time="2026-99-99T00:00:00Z"))
     # Text of the partner's choice: what the bank would sign as well, and a line that its ledger would show.
     for words in ("that telco owes nothing", "rows of telco; epsilon 0", "rows of telco\n"):
         assert "a signed record in" in refusal(lambda r, words=words: r["approval"].update(what=words))

@@ -206,7 +206,7 @@ def _signed(
     from cutlayer.channel.receipts import Receipt, receipts_in
     from cutlayer.jobs.links import notes_trail
 
-    mark = deleting.run(what, forgotten)
+    mark = deleting.run(what, forgotten, asked=bool(request))
     known = (each[name] for each in receipts_in(store).values() if name in each)
     asked = mark.rows, request
     receipt = next((each for each in known if (each.approval.rows, each.approval.request) == asked), None)

@@ -64,7 +64,8 @@ class ModelConfig(FrozenModel):
             stated = section.get("label_epsilon") if isinstance(section, Mapping) else None
             return {**section, "label_epsilon": float(stated)} if type(stated) is int and stated < 2**53 else section
 
-        return meant({key: meant(section) for key, section in bottom.items()})
+        normal: Mapping[str, Any] = meant({key: meant(section) for key, section in bottom.items()})
+        return normal
 
     def bottom_of(self, party: str) -> Mapping[str, Any]:
         """The bottom model's section for one party."""

@@ -224,8 +224,8 @@ def restate_draws(
         event = entry.event
         if not isinstance(event, RandomizedGrade) or entry.fingerprint != _with_draws(entry, draws).fingerprint:
             return entry
-        counts = {"again": again, "unseen": unseen, "refused": refused}
-        return replace(entry, event=replace(event, draws=max(most, event.draws), **counts))
+        most_draws = max(most, event.draws)
+        return replace(entry, event=replace(event, draws=most_draws, again=again, unseen=unseen, refused=refused))
 
     def change(line: RunLine) -> RunLine:
         entries = map(restated, line.ledger.entries) if line.party == name else line.ledger.entries
