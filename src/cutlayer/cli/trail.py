@@ -15,7 +15,7 @@ from cutlayer.cli.verb import verb
 from cutlayer.report.rounding import plain, size
 
 if TYPE_CHECKING:
-    from cutlayer.channel.trail import TrailFile, Verified
+    from cutlayer.channel.trail import TrailFile, VerifiedTrail
 
 trail = typer.Typer(no_args_is_help=True, help="Verify and show what left this party.")
 app.add_typer(trail, name="trail")
@@ -53,13 +53,13 @@ def show(folder: Path, *, json: bool = False) -> None:
     raise typer.Exit(BAD_INPUT if record.problems else 0)
 
 
-def _verified(folder: Path) -> Verified:
+def _verified(folder: Path) -> VerifiedTrail:
     """What the trail in a folder says, which may come from somebody else."""
-    from cutlayer.channel.trail import verify
+    from cutlayer.channel.trail import verify_trail
     from cutlayer.consent import check_files
 
     check_files(folder)
-    return verify(folder)
+    return verify_trail(folder)
 
 
 def _pages(files: Sequence[TrailFile]) -> Iterator[str]:
@@ -98,7 +98,7 @@ def _page(file: TrailFile, promised: Iterable[str]) -> Iterator[str]:
     yield ""
 
 
-def _verdict(record: Verified) -> Iterator[str]:
+def _verdict(record: VerifiedTrail) -> Iterator[str]:
     for problem in record.problems:
         yield f"changed: {problem}"
     state = "was changed" if record.problems else "is intact"
