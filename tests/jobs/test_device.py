@@ -16,7 +16,7 @@ from cutlayer.errors import ConfigError
 from cutlayer.jobs import forecast as forecast_module
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.forecast import with_chosen_devices
-from cutlayer.kernels.rows.to_device import placed
+from cutlayer.kernels.rows.to_device import to_device
 from cutlayer.parties.compute import device as device_module
 from cutlayer.parties.compute.device import CPU, chosen_device, device_of, device_text
 from cutlayer.parties.drive.random_state import RandomState, random_state, with_own_random_state
@@ -139,7 +139,7 @@ def test_a_device_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_tensor_that_is_there_is_not_copied() -> None:
     tensor = torch.zeros(2)
-    assert placed(tensor, CPU) is tensor
+    assert to_device(tensor, CPU) is tensor
 
 
 def test_the_generator_of_a_gpu_is_swapped_with_that_of_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:

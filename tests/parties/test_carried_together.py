@@ -27,7 +27,7 @@ from cutlayer.data.party_data import PartyTable
 from cutlayer.data.store import Store
 from cutlayer.errors import BudgetExceeded, CheckpointError, ConfigError
 from cutlayer.kernels.noise.randomized_response import transition_matrix
-from cutlayer.kernels.noise.score_bands import Floats, channel, channel_of_groups, drawn_together
+from cutlayer.kernels.noise.score_bands import Floats, channel_of_groups, draw_channel, joint_after_draws
 from cutlayer.kernels.rows.grade_columns import grades_of_columns
 from cutlayer.parties.carried import grade_information
 from cutlayer.parties.carried_limits import check_limits
@@ -283,20 +283,20 @@ def test_the_joint_channel_is_the_product_of_all(epsilons: tuple[float | None, .
     slow = np.zeros_like(joint)
     for true, drawn in itertools.product(itertools.product(*map(range, bands)), repeat=2):
         slow[drawn] += joint[true] * math.prod(m[t, d] for m, t, d in zip(each, true, drawn, strict=True))
-    fast = drawn_together(joint, [channel(e, k) for e, k in zip(epsilons, bands, strict=True)])
+    fast = joint_after_draws(joint, [draw_channel(e, k) for e, k in zip(epsilons, bands, strict=True)])
     np.testing.assert_allclose(fast, slow, rtol=1e-12)
     whole = each[0]
     for more in each[1:]:
         whole = np.kron(whole, more)
     np.testing.assert_allclose(fast.reshape(-1, 2), whole.T @ joint.reshape(-1, 2), rtol=1e-12)
     if epsilons[0] is not None:
-        wrong = drawn_together(joint, [channel(epsilons[0], bands[0]), *(np.eye(k) for k in bands[1:])])
+        wrong = joint_after_draws(joint, [draw_channel(epsilons[0], bands[0]), *(np.eye(k) for k in bands[1:])])
         assert not np.allclose(wrong, slow) or epsilons[1:] == (None,)
 
 
 def test_grades_in_groups_are_drawn_exactly_as_their_groups() -> None:
     groups = np.array([0, 0, 0, 1, 1, 2])
-    lumped, whole = channel_of_groups(2.0, groups), channel(2.0, 6)
+    lumped, whole = channel_of_groups(2.0, groups), draw_channel(2.0, 6)
     np.testing.assert_allclose(lumped.sum(axis=1), 1.0)
     for band, group in enumerate(groups):  # whatever band of the group a row has
         np.testing.assert_allclose([whole[band, groups == to].sum() for to in range(3)], lumped[group])
@@ -310,7 +310,7 @@ def test_what_two_grades_carry_is_the_information_of_their_draws() -> None:
     truth = (rng.random(rows) < np.array([0.1, 0.4, 0.6, 0.9])[(grades[0] * grades[1]) % bands]).astype(int)
     store, encoder = codes_store(truth[:, None])
     found = joined(store, encoder, *(GradedRows(each, bands, 3.0) for each in grades))
-    noise = channel(3.0, bands).cumsum(axis=1)
+    noise = draw_channel(3.0, bands).cumsum(axis=1)
     codes = np.array([1, bands]) @ (rng.random((2, rows, 1)) > noise[grades]).sum(axis=2)
     assert found.together[0].share == pytest.approx(
         adjusted_mutual_info_score(truth, codes, average_method="min"), rel=0.06

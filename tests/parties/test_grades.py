@@ -34,7 +34,7 @@ from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.kernels.noise.label_levels import levels_for
-from cutlayer.kernels.noise.score_bands import channel, information
+from cutlayer.kernels.noise.score_bands import draw_channel, information
 from cutlayer.kernels.rows.grade_columns import columns_of_grades, grades_of_columns
 from cutlayer.models.bottom_fits.base import DrawnLabels
 from cutlayer.parties.carried import grade_information
@@ -221,6 +221,17 @@ def test_a_row_alone_crosses_as_it_does_among_others(width: int) -> None:
         packed = link.packed(message)
         assert packed.tensors["embedding"].shape == (len(rows), 1)
         assert torch.equal(link.unpacked(packed).tensors["embedding"], rows)
+
+
+def test_bytes_of_grades_are_counted_before_they_are_columns() -> None:
+    """A frame of 64 MB would be one of 4 GB, before its receiver compares the rows with those it asked for."""
+    packed = {"embedding": torch.zeros((1 << 20) + 1, 1, dtype=torch.uint8)}
+    message = Message(Kind.RELEASE, TELCO, ACTIVE, "run", -1, 0, 0, tensors=packed)
+    with pytest.raises(
+        ProtocolError,
+        match="of 1,048,576 rows at most",
+    ):
+        GradeBytes(16).unpacked(message)
 
 
 def test_a_run_that_is_begun_again_draws_no_row_again(tmp_path: Path) -> None:
@@ -686,7 +697,7 @@ def test_what_is_carried_is_the_information_of_the_drawn_grade() -> None:
     rng = np.random.default_rng(0)
     grade = rng.integers(4, size=400_000)
     attribute = (rng.random(len(grade)) < np.array([0.1, 0.4, 0.6, 0.9])[grade]).astype(int)
-    noise = channel(3.0, 4)
+    noise = draw_channel(3.0, 4)
     drawn = (rng.random((len(grade), 1)) > noise.cumsum(axis=1)[grade]).sum(axis=1)
     sizes, counts = np.bincount(grade, minlength=4), np.bincount(grade, attribute, 4)
     exact = information(noise.T @ np.stack([sizes - counts, counts], axis=1))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from cutlayer.attacks.malicious import TAMPERINGS, by_active
+from cutlayer.attacks.malicious import TAMPERINGS, is_by_active_party
 from cutlayer.attacks.malicious.base import Tampering
 from cutlayer.config import Job, validated
 from cutlayer.config.guard import GuardConfig
@@ -52,7 +52,7 @@ def train(
     folder.mkdir(parents=True, exist_ok=True)
     out = RunFolder(folder)
     tampering: dict[str, Tampering] = {}
-    if attack and by_active(attack):
+    if attack and is_by_active_party(attack):
         tampering[ACTIVE] = TAMPERINGS[attack](known=lambda schedule: known_rows(job, out, schedule), **options)
     elif attack:
         tampering[TELCO] = TAMPERINGS[attack](**options)

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cutlayer.attacks.completion.base import CHUNK, Completion, CompletionAttack, DepartedView, Variant
+from cutlayer.attacks.completion.base import EMBEDDED_ROWS, Completion, CompletionAttack, DepartedView, Variant
 from cutlayer.attacks.completion.passive import ModelCompletion
-from cutlayer.attacks.knowledge import AUXILIARY, AUXILIARY_PER_CLASS, Knowledge
+from cutlayer.attacks.knowledge import AUXILIARY_LABELS, MIN_AUXILIARY_PER_CLASS, Knowledge
 from cutlayer.audit.attack_audit import AttackAudit
 from cutlayer.config import Job
 from cutlayer.data.streams import RandomStream
@@ -83,7 +83,7 @@ class DepartedParty:
 
     def _value(self, completion: Completion, variant: str) -> VariantValue:
         """A completed model on the held-out rows, against their true labels."""
-        parts = torch.split(self.run.reported_rows, CHUNK)
+        parts = torch.split(self.run.reported_rows, EMBEDDED_ROWS)
         logits = torch.cat([completion.logits(*self.store.gather(rows)) for rows in parts])
         labels = self.run.truth[self.run.reported_rows]
         low, high = interval(self.task, logits, labels, self.job.train.seed)
@@ -164,7 +164,7 @@ def auxiliary_labels(truth: Tensor, training: Tensor, classes: int, seed: int) -
     Returns:
         Both kinds of knowledge; the second alone where few would be all.
     """
-    per_class = max(AUXILIARY_PER_CLASS, -(-AUXILIARY // classes))
+    per_class = max(MIN_AUXILIARY_PER_CLASS, -(-AUXILIARY_LABELS // classes))
     generator = np.random.default_rng([seed, RandomStream.COMPLETION_LABELS])
     codes = truth[training].long()
     few = {

@@ -15,7 +15,7 @@ from cutlayer.attacks import CATALOGUES
 from cutlayer.attacks.knowledge import Need
 from cutlayer.attacks.label.base import Scores, Target
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView
-from cutlayer.attacks.label.pooled import pooled
+from cutlayer.attacks.label.pooled import pool_views
 from cutlayer.audit.departed_model import departed_auc
 from cutlayer.audit.followed_view import followed_view
 from cutlayer.audit.known_labels import asked, by_variant, granted, label_curve, variant_of
@@ -66,7 +66,7 @@ def audit_history(
         together = _PartyAudit(run, label, all_of_them, audit.protections, attacks)
         before = _joined([audit, *audits])["leaks"]
         views = [followed_view(run, label, party, epochs) for party in all_of_them.parties]
-        together.attack(pooled(all_of_them.party, views), before)
+        together.attack(pool_views(all_of_them.party, views), before)
         audits.append(together)
     _draw_curves(audits)
     seed, truth = run.job.train.seed, run.leak_labels

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
-from cutlayer.attacks.malicious import TAMPERINGS, by_active
+from cutlayer.attacks.malicious import TAMPERINGS, is_by_active_party
 from cutlayer.audit.attack_audit import AttackAudit
 from cutlayer.audit.backdoor import Reached, backdoors
 from cutlayer.config import Job
@@ -83,7 +83,7 @@ def _read(
             yield MaliciousResult(
                 attack=run.attack,
                 run=run.label,
-                attacker=job.active if by_active(run.attack) else link.replace("+", " and "),
+                attacker=job.active if is_by_active_party(run.attack) else link.replace("+", " and "),
                 party=link,
                 secret=target,
                 metric={"labels": "leak", "features": "r2", "predictions": "success"}[target],
@@ -100,7 +100,7 @@ def _read(
 def _alarm(job: Job, attack: str, link: str, alarms: Sequence[Alarm]) -> str:
     """When a victim's guard raised the alarm; empty where it has none."""
     parties = link.split("+")
-    pairs = [(party, job.active) if by_active(attack) else (job.active, party) for party in parties]
+    pairs = [(party, job.active) if is_by_active_party(attack) else (job.active, party) for party in parties]
     if job.parties[pairs[0][0]].guard is None:
         return ""
     return next((alarm.when for alarm in alarms if (alarm.party, alarm.peer) in pairs), "none")

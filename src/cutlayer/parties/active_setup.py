@@ -15,7 +15,7 @@ from cutlayer.data.ids import Digests
 from cutlayer.data.prepared import Prepared
 from cutlayer.data.split import Split
 from cutlayer.errors import ConfigError, DataError
-from cutlayer.kernels.noise.one_of_each import one_of_each
+from cutlayer.kernels.noise.one_of_each import draw_row_of_each_id
 from cutlayer.models import Inputs, TopModel, bottom_of, top_of
 from cutlayer.parties.session.local import LocalSide
 from cutlayer.parties.session.state import PartyState
@@ -173,7 +173,7 @@ class ActiveSetup:
         sent["labels"] = len(training)
         if ids is None or not chain.acts_at("labels"):
             return chain.labels(training, torch.from_numpy(digests))
-        found = one_of_each(ids.numpy(), digests, self._local.secret, training.double().numpy())
+        found = draw_row_of_each_id(ids.numpy(), digests, self._local.secret, training.double().numpy())
         chosen, of_rows = (torch.from_numpy(rows) for rows in found)
         sent["labels"] = len(chosen)
         return chain.labels(rows_of(training, chosen), torch.from_numpy(digests)[chosen])[of_rows]

@@ -14,7 +14,7 @@ from cutlayer.data.carried import Carried, CarriedAttribute
 from cutlayer.data.categories import FIRST, CategoryEncoder
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.store import Store
-from cutlayer.kernels.noise.score_bands import Floats, bits, channel, drawn_together, information_of_each
+from cutlayer.kernels.noise.score_bands import Floats, draw_channel, drawn_bits, information_of_each, joint_after_draws
 from cutlayer.storage.row_arrays import chunks_of
 
 MIN_ATTRIBUTE_ROWS, MIN_ATTRIBUTE_SHARE = 50, 0.1
@@ -69,7 +69,7 @@ def grade_information(
     """
     from scipy.special import chdtri  # scipy.stats takes half a second to import
 
-    noise = channel(epsilon, bands)
+    noise = draw_channel(epsilon, bands)
     sizes = np.bincount(grades, minlength=bands).astype(np.float64)
     least = min_attribute_rows(sizes.sum())
     chance = chdtri(bands - 1, MAX_CHANCE) / (2 * np.log(2) * sizes.sum())  # bits, by Wilks 1938
@@ -93,7 +93,9 @@ def grade_information(
                 column=column, attribute=names[at], rows=have[at] / sizes.sum(), bits=known[most], share=share[most]
             )
     ordered = tuple(sorted(best.values(), key=lambda each: -each.share))
-    return Carried(of=of, grades=bands, epsilon=epsilon, bits=bits(epsilon, sizes / sizes.sum()), attributes=ordered)
+    return Carried(
+        of=of, grades=bands, epsilon=epsilon, bits=drawn_bits(epsilon, sizes / sizes.sum()), attributes=ordered
+    )
 
 
 def without_chance(found: Carried, rows: int) -> Carried:
@@ -130,7 +132,7 @@ def information_of(sizes: Floats, counts: Floats, channels: Sequence[Floats]) ->
         channels: Channel of each release; none for the grades before they are drawn.
     """
     have = np.moveaxis(counts, 0, -1)
-    drawn = drawn_together(np.stack([sizes[..., None] - have, have], axis=-1), channels)
+    drawn = joint_after_draws(np.stack([sizes[..., None] - have, have], axis=-1), channels)
     share = counts.reshape(len(counts), -1).sum(axis=1) / sizes.sum()
     entropy = -share * np.log2(share) - (1 - share) * np.log2(1 - share)
     return information_of_each(drawn.reshape(-1, len(counts), 2)), entropy

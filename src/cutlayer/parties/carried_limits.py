@@ -10,7 +10,7 @@ from cutlayer.config.wording import did_you_mean
 from cutlayer.data.carried import Carried, CarriedAttribute
 from cutlayer.data.encoding import Encoder
 from cutlayer.errors import ConfigError
-from cutlayer.kernels.noise.score_bands import LEAST_EPSILON, most_carried
+from cutlayer.kernels.noise.score_bands import MIN_EPSILON, max_carried_share
 
 SUSPICIOUS_SHARE = 0.95
 """Share of what a draw can carry of an attribute above which grades look as if they were made from that attribute."""
@@ -104,7 +104,7 @@ def default_limit(epsilon: float | None, grades: int, *, is_lowered: bool = Fals
     """Largest share that grades may carry of an attribute of a column without a limit.
 
     It is `SUSPICIOUS_SHARE` of all that the noise of their draw lets through: more looks as if labels were that
-    attribute. What noise at `LEAST_EPSILON` lets through is allowed at any epsilon. It is the limit itself where
+    attribute. What noise at `MIN_EPSILON` lets through is allowed at any epsilon. It is the limit itself where
     epsilon was lowered for that reason, since a part of what little noise lets through hides little: attacks that are
     refused at 8 carry .89 to .92 at 6, and are read at .99 (docs/results/grades.md).
 
@@ -116,8 +116,8 @@ def default_limit(epsilon: float | None, grades: int, *, is_lowered: bool = Fals
     >>> default_limit(8.0, 16), default_limit(4.0, 4), default_limit(2.0, 2), default_limit(4.0, 4, is_lowered=True)
     (0.92, 0.74, 0.48, 0.48)
     """
-    least = math.ceil(100 * most_carried(LEAST_EPSILON, 2)) / 100
-    return least if is_lowered else max(least, round(SUSPICIOUS_SHARE * most_carried(epsilon, max(grades, 2)), 2))
+    least = math.ceil(100 * max_carried_share(MIN_EPSILON, 2)) / 100
+    return least if is_lowered else max(least, round(SUSPICIOUS_SHARE * max_carried_share(epsilon, max(grades, 2)), 2))
 
 
 def default_joint_limit(alone: float) -> float:

@@ -54,7 +54,7 @@ class DPEmbeddingConfig(NoiseBudget):
         if self.epsilon is None or self.delta is None:
             return float(self.noise_multiplier or 0.0)
         if self.calibration == "classical":
-            return gaussian_mechanism.classical(self.epsilon, self.delta)
+            return gaussian_mechanism.classical_noise_multiplier(self.epsilon, self.delta)
         releases = plan.max_releases if self.per == "run" else 1
         return gaussian_mechanism.noise_multiplier(self.epsilon, self.delta, releases)
 

@@ -13,7 +13,7 @@ from cutlayer.config import FrozenModel
 from cutlayer.kernels.noise.aes import standard_normal
 from cutlayer.kernels.noise.marvell import SumKLNoise, minimise_sum_kl, power_for_sum_kl
 from cutlayer.kernels.noise.shared_noise import bounded_rows, class_second_moments, leak_of_sum_kl, shared_noise
-from cutlayer.kernels.rows.to_device import placed
+from cutlayer.kernels.rows.to_device import to_device
 from cutlayer.kernels.statistics.class_statistics import (
     ClassStatistics,
     Contrast,
@@ -251,7 +251,7 @@ class Marvell(LabelProtection[MarvellConfig]):
             left = (sums / counts.clamp(min=1)).sum() / classes
         self.count(solved=1, sum_kl=left, power_over_g=shape.power_over_g)
         key = self.context.noise.key(hook="marvell shared", peer=party, step=view.step, content=g)
-        normal = placed(standard_normal(key, b"shared", tuple(g.shape)), g.device)
+        normal = to_device(standard_normal(key, b"shared", tuple(g.shape)), g.device)
         return (rows + normal.double() @ shape.factor.T).to(g.dtype)
 
     def _past_shape(self, own: Tensor, counts: Tensor, party: str, view: ActiveView) -> _SharedNoise | None:
@@ -321,8 +321,8 @@ class Marvell(LabelProtection[MarvellConfig]):
         along, across = noise.deviations.float()
         rows = (across[view.labels] > 0).nonzero()[:, 0]
         key = self.context.noise.key(hook="marvell", peer=party, step=view.step, content=g)
-        lengths = placed(standard_normal(key, b"along", (len(g),)), g.device).mul_(along[view.labels])
-        isotropic = placed(standard_normal(key, b"across", (len(rows), g.shape[1])), g.device)
+        lengths = to_device(standard_normal(key, b"along", (len(g),)), g.device).mul_(along[view.labels])
+        isotropic = to_device(standard_normal(key, b"across", (len(rows), g.shape[1])), g.device)
         isotropic.mul_(across[view.labels[rows]][:, None])
         if self.classes == 2:  # one direction, up to its sign: no matrix of directions
             sent = torch.addr(g, lengths, noise.directions[view.labels[0]])

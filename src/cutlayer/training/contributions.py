@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cutlayer.kernels.rows.patterns import patterns
+from cutlayer.kernels.rows.patterns import distinct_rows
 from cutlayer.models.absence import MAX_PARTIES_OF_ALL_SETS, Names
 from cutlayer.parties.session.outcome import ActiveOutcome
 from cutlayer.results.utility import Difference, Gain, PatternUtility
@@ -57,7 +57,7 @@ def utility_by_pattern(
     measured = []
     matrix = torch.stack([*present.values()], dim=1).numpy()
     # Those of most parties first, and of as many in the order of the parties.
-    for pattern, numbers in sorted(patterns(matrix), key=lambda found: (found[0].sum(), *found[0]), reverse=True):
+    for pattern, numbers in sorted(distinct_rows(matrix), key=lambda found: (found[0].sum(), *found[0]), reverse=True):
         names, rows = tuple(compress(present, pattern)), torch.from_numpy(numbers)
         labels, logits = active.labels[rows], active.logits[rows]
         low, high = interval(active.task, logits, labels, seed)

@@ -18,7 +18,7 @@ from cutlayer.attacks import CATALOGUES, REGISTRY, resolve
 from cutlayer.attacks.feature.base import FeatureAttack
 from cutlayer.attacks.feature.inversion import Inversion
 from cutlayer.attacks.feature.view import FeatureView
-from cutlayer.attacks.knowledge import AUXILIARY_ROWS, Auxiliary, Knowledge, Need, in_words
+from cutlayer.attacks.knowledge import MAX_AUXILIARY_ROWS, Auxiliary, Knowledge, Need, in_words
 from cutlayer.attacks.malicious import TAMPERINGS
 from cutlayer.audit.attack_audit import AttackAudit
 from cutlayer.audit.features.measures import Case, measure
@@ -189,7 +189,7 @@ def population_cases(job: Job, run: RunFolder, folder: RunFolder, party: str) ->
         unreleased[rows] = False
         others = unreleased.nonzero().flatten()
         kept = torch.ones(len(rows), dtype=torch.bool)
-        if len(others) >= 2 * AUXILIARY_ROWS:
+        if len(others) >= 2 * MAX_AUXILIARY_ROWS:
             others = others[auxiliary_indices(len(others), job.train.seed)]
         else:
             indices = auxiliary_indices(len(rows), job.train.seed)

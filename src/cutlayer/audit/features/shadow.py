@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from cutlayer.attacks.feature.view import FeatureView
-from cutlayer.attacks.knowledge import SHADOW_ROWS, Shadows, Simulation
+from cutlayer.attacks.knowledge import MAX_SHADOW_ROWS, Shadows, Simulation
 from cutlayer.data.batches import Schedule, evaluation_batches
 from cutlayer.data.store import Store
 from cutlayer.data.streams import RandomStream
@@ -81,7 +81,7 @@ class ShadowRoom:
         self.member = torch.arange(len(self.attacked)) < count
         every = self.run.held.select_held_by_all(np.arange(len(self.labels)))
         rest = np.setdiff1d(every, np.concatenate([*chosen, held_out]))
-        self.shadow_rows = torch.from_numpy(np.sort(generator.permutation(rest)[:SHADOW_ROWS]))
+        self.shadow_rows = torch.from_numpy(np.sort(generator.permutation(rest)[:MAX_SHADOW_ROWS]))
 
     @property
     def epochs(self) -> int:

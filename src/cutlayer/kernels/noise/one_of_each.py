@@ -12,7 +12,7 @@ from cutlayer.storage.row_arrays import computed_rows
 Rows = npt.NDArray[np.int64]
 
 
-def one_of_each(
+def draw_row_of_each_id(
     ids: Rows, digests: npt.NDArray[np.uint8], secret: bytes, labels: npt.NDArray[np.float64] | None = None
 ) -> tuple[Rows, Rows]:
     """Draw one row of each id, each of its rows with the same probability.

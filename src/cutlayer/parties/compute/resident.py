@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.data.store import Store
-from cutlayer.kernels.rows.to_device import placed
+from cutlayer.kernels.rows.to_device import to_device
 from cutlayer.parties.compute.device import CPU
 
 MAX_MEMORY_SHARE = 0.5
@@ -60,7 +60,7 @@ class ResidentRows:
         if isinstance(there, Store):
             return there.gather(self._numbers(rows))
         codes, numbers = store.gather(rows)
-        return placed(codes, self._device), placed(numbers, self._device)
+        return to_device(codes, self._device), to_device(numbers, self._device)
 
     def take(self, name: str, matrix: Tensor, rows: Tensor) -> Tensor:
         """Some rows of a tensor with an entry for each row of the run, on the device.
@@ -75,7 +75,7 @@ class ResidentRows:
         there = self._copy(name, matrix, matrix._version, matrix.nbytes)
         if isinstance(there, Tensor):
             return there.index_select(0, self._numbers(rows))
-        return placed(matrix.index_select(0, rows), self._device)
+        return to_device(matrix.index_select(0, rows), self._device)
 
     def _copy(self, name: str, source: Store | Tensor, version: int, nbytes: int) -> Tensor | Store | None:
         """The copy of a source on the device, made when it is needed first; `None` where it does not fit."""
@@ -97,6 +97,6 @@ class ResidentRows:
         whole, _, there = self._held.get("numbers", (None, 0, None))
         if not (isinstance(whole, Tensor) and whole.data_ptr() == storage.data_ptr() and isinstance(there, Tensor)):
             whole = rows.new_empty(0).set_(storage)
-            there = placed(whole, self._device)  # those of some schedules are of one batch alone
+            there = to_device(whole, self._device)  # those of some schedules are of one batch alone
             self._held["numbers"] = whole, 0, there
         return there.narrow(0, rows.storage_offset(), len(rows))

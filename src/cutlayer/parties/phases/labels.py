@@ -12,7 +12,7 @@ from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.receiving import receive_chunks, send_in_chunks
 from cutlayer.config.phases import reads_labels
 from cutlayer.errors import ConfigError, PeerLost, ProtocolError
-from cutlayer.kernels.noise.informative_rows import FEW, worth_of_drawn
+from cutlayer.kernels.noise.informative_rows import MIN_USEFUL_ROWS, informative_draws
 from cutlayer.models.bottom_fits import label_epsilon_of
 from cutlayer.models.bottom_fits.base import DrawnLabels
 from cutlayer.parties.label_rows import label_rows
@@ -90,8 +90,8 @@ def _check_worth(side: ActiveSide, name: str, labels: Tensor, known: int, epsilo
         ConfigError: They are worth fewer informative rows than the job asks for.
     """
     shares = (torch.bincount(labels.long(), minlength=classes).double() / max(len(labels), 1)).tolist()
-    worth = worth_of_drawn(shares, known, epsilon, are_numbers=side.job.task == "regression")
-    least = int(side.job.bottom_of(name).get("least_rows", FEW))
+    worth = informative_draws(shares, known, epsilon, are_numbers=side.job.task == "regression")
+    least = int(side.job.bottom_of(name).get("least_rows", MIN_USEFUL_ROWS))
     if worth < least:
         wanted = f"drawn labels worth {least:,} rows or more to {name}"
         got = f"about {worth:,.0f} by {known:,} training rows at label epsilon {epsilon:g}"

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from cutlayer.accounting.events import MAX_COUNT
 from cutlayer.config import FrozenModel
 from cutlayer.errors import ProtocolError
-from cutlayer.kernels.noise.score_bands import LEAST_EPSILON, lower_epsilons
+from cutlayer.kernels.noise.score_bands import MIN_EPSILON, lower_epsilons
 from cutlayer.plugins import is_plugin_name
 from cutlayer.protections import REGISTRY
 from cutlayer.protections.contract.base import Evidence, Side
@@ -119,7 +119,7 @@ def parse_all_evidence(texts: Mapping[str, str]) -> list[Evidence]:
 def _check_epsilon(item: _Statement, party: str) -> None:
     """Refuse an epsilon of grades that no party lowers its own to."""
     epsilon = item.metrics.get("epsilon")
-    public = lower_epsilons(math.inf, LEAST_EPSILON)
+    public = lower_epsilons(math.inf, MIN_EPSILON)
     if item.protection == GradeDP.name and epsilon is not None and epsilon not in public:
         wanted = f"evidence of {party} with an epsilon that grades are lowered to"
         raise ProtocolError.expected(f"{wanted}, {' or '.join(f'{each:g}' for each in public)}", f"{epsilon:g}")

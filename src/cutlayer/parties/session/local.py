@@ -26,7 +26,7 @@ from cutlayer.config.sampled_rows import sampled_rows
 from cutlayer.data.ids import Digests
 from cutlayer.data.party_data import PartyTable
 from cutlayer.kernels.noise.aes import Part, derive
-from cutlayer.kernels.rows.to_device import placed
+from cutlayer.kernels.rows.to_device import to_device
 from cutlayer.models import stated_width
 from cutlayer.parties.compute.device import CPU
 from cutlayer.parties.compute.readings import Readings
@@ -229,7 +229,7 @@ class LocalSide:
 
     def placed(self, tensor: Tensor) -> Tensor:
         """A tensor on this party's device: columns, labels and messages arrive there by this."""
-        return placed(tensor, self.device)
+        return to_device(tensor, self.device)
 
     @property
     def transcript(self) -> Path:

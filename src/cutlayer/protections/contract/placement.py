@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from cutlayer.kernels.rows.to_device import placed
+from cutlayer.kernels.rows.to_device import to_device
 from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.contract.base import Protection
 from cutlayer.protections.contract.views import ActiveView, PassiveView
@@ -25,7 +25,7 @@ def moved(value: V, device: torch.device | str) -> V:
     """
     there: Any = value
     if isinstance(value, Tensor):
-        there = value.to(device) if value.requires_grad else placed(value, torch.device(device))
+        there = value.to(device) if value.requires_grad else to_device(value, torch.device(device))
     elif isinstance(value, Mapping):
         inner = {key: moved(item, device) for key, item in value.items()}
         there = value if all(inner[key] is value[key] for key in inner) else inner
