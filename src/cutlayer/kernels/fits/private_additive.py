@@ -61,8 +61,8 @@ class NoisySums:
     """Sums over the rows in each cell of a column, with Gaussian noise.
 
     Each call is one Gaussian mechanism, chosen by what earlier ones gave. The same sums have the same noise again. Sums
-    are whole multiples of a power of two, and so is the noise, as in `kernels.noise.lattice`; `MAX_NOISE_STEPS` bounds what
-    computed noise differs by.
+    are whole multiples of a power of two, and so is the noise, as in `kernels.noise.lattice`; `MAX_NOISE_STEPS` bounds
+    what computed noise differs by.
 
     Attributes:
         key: 32 bytes, of these rows and targets alone.
