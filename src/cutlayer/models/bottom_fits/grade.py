@@ -160,7 +160,10 @@ def fit_grade(settings: GradeFit, bottom: BottomModel, columns: TrainingColumns)
 def _scored(
     settings: GradeFit, bottom: GradeBottom, columns: TrainingColumns, planned: tuple[int, float | None], seed: int
 ) -> tuple[list[Head], Tensor]:
-    """The models without each fold, and the scores of each row by the one without it; `planned` is of `_planned_folds`."""
+    """The models without each fold, and the scores of each row by the one without it.
+
+    `planned` is of `_planned_folds`.
+    """
     from cutlayer.models.grade import score_of
     from cutlayer.models.top_estimators.quiet import restoring_process_state
 
