@@ -35,7 +35,7 @@ from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.kernels.noise.informative_rows import AMPLE_ROWS, informative_rows
 from cutlayer.kernels.noise.label_levels import levels_for
-from cutlayer.parties.session.checkpoint import CARRIED
+from cutlayer.parties.session.checkpoint import CARRIED_FILE
 from cutlayer.results.run import RunId, RunKind
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
@@ -189,7 +189,7 @@ def _graded(run: RunFolder) -> dict[str, Any]:
     leaks = [leak.leak for leak in attacked.leaks if leak.attack == "sent_labels"]
     baseline = attacked.baseline("partner")
     recovered = [result.value for result in audit.features if result.attack == "inversion" and result.value is not None]
-    (path,) = run.path.glob(f"checkpoint/partner/{CARRIED}")
+    (path,) = run.path.glob(f"checkpoint/partner/{CARRIED_FILE}")
     carried = Carried.model_validate_json(path.read_bytes())
     choice = run.summary.utility.choice
     return {

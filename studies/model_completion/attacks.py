@@ -167,13 +167,14 @@ class CompletedModels:
         departed = self.departed
         with torch.no_grad():
             parts = [
-                view.bottom.eval()(*view.encoded(rows)) for rows in torch.split(departed.run.reported, EMBEDDED_ROWS)
+                view.bottom.eval()(*view.encoded(rows))
+                for rows in torch.split(departed.run.reported_rows, EMBEDDED_ROWS)
             ]
         model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=300))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # its accuracy settles long before
             model.fit(view.embeddings.numpy(), departed.run.truth[departed.run.training].numpy())
-        return float(model.score(torch.cat(parts).numpy(), departed.run.truth[departed.run.reported].numpy()))
+        return float(model.score(torch.cat(parts).numpy(), departed.run.truth[departed.run.reported_rows].numpy()))
 
 
 def embedding_size(embeddings: Tensor) -> dict[str, float]:

@@ -26,7 +26,7 @@ def _smaller_models() -> Iterator[None]:
         patched.setattr(best_guess, "BOOSTING_SETTINGS", best_guess.BOOSTING_SETTINGS._replace(trees=10))
         patched.setitem(best_guess.RESIDUAL_TREES, "max_iter", 10)
         patched.setattr(lira, "SHADOW_PAIRS", 4)
-        for name, value in {"BATCH": 64, "PASSES": 64, "HIDDEN": 64}.items():  # as many steps, of half the size
+        for name, value in {"BATCH": 64, "PASSES": 40, "HIDDEN": 64}.items():  # as many steps, of half the size
             patched.setattr(sdar, name, value)
         for name in ("LR", "SIMULATOR_LR", "DISCRIMINATOR_LR"):
             patched.setattr(sdar, name, 2 * getattr(sdar, name))

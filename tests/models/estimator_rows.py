@@ -71,7 +71,7 @@ def few_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     monkeypatch.setattr(choice, "folds_of", lambda rows: min(FEW_FOLDS, folds_of(rows)))
     monkeypatch.setattr(grade, "FOLDS", FEW_FOLDS)
-    monkeypatch.setattr(utility, "REPEATS", 200)
+    monkeypatch.setattr(utility, "RESAMPLES", 200)
 
 
 def steps_that_find_a_xor_b(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from cutlayer.parties.session.observer import Observer
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.tables import open_table
-from cutlayer.training.together import Trained, train_together
+from cutlayer.training.together import TrainedRun, train_together
 from tests.parties.interruptions import Crash, Dying, halves
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, make_job, tables
 
@@ -26,7 +26,7 @@ def job_of(kind: str = "adam") -> Job:
 
 def trained(
     folder: Path, wrapped: tuple[str, ...], *, resume: bool = False, stop: int = 0, kind: str = "adam"
-) -> Trained:
+) -> TrainedRun:
     job = job_of(kind)
     opened = {name: open_table(job, name, GIVEN) for name in job.parties}
     folder.mkdir(exist_ok=True)

@@ -16,7 +16,7 @@ from cutlayer.results.leaks import LeakResult, worst_of
 from cutlayer.results.malicious import MaliciousResult
 from cutlayer.results.run import RunId, RunKind
 from cutlayer.training.folder import RunFolder
-from cutlayer.training.malicious_runs import attacked_run, not_attacked, victims
+from cutlayer.training.malicious_runs import attacked_run, reason_not_attacked, victims
 
 NEEDS_ONE_PROCESS = "a malicious training needs all parties in one process; none was trained"
 
@@ -40,7 +40,7 @@ def audit_malicious(
     audit = AttackAudit[MaliciousResult]()
     for attack in TAMPERINGS:
         run, asked = attacked_run(job, attack), victims(job, attack)
-        reasons = {party: not_attacked(job, party) for party in asked}
+        reasons = {party: reason_not_attacked(job, party) for party in asked}
         if run.label not in runs:
             reasons = {party: reason or NEEDS_ONE_PROCESS for party, reason in reasons.items()}
         attacked = [party for party in asked if not reasons[party]]

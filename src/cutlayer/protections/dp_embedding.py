@@ -15,7 +15,7 @@ from cutlayer.protections.contract.base import Context, FeatureProtection
 from cutlayer.protections.contract.views import PassiveView
 from cutlayer.protections.noise_budget import NoiseBudget
 
-_PUBLISHED = "the terms as published are adaptive_embedding's, of the package cutlayer-published"
+_PUBLISHED_TEXT = "the terms as published are adaptive_embedding's, of the package cutlayer-published"
 
 
 class DPEmbeddingConfig(NoiseBudget):
@@ -36,7 +36,7 @@ class DPEmbeddingConfig(NoiseBudget):
     clip: float = Field(gt=0, strict=True, description="the norm that no row exceeds")
     per: Literal["run", "release"] = "run"
     calibration: Literal["exact", "classical"] = "exact"
-    rescale: Literal["off", "sphere", "public"] = Field(default="off", description=_PUBLISHED)
+    rescale: Literal["off", "sphere", "public"] = Field(default="off", description=_PUBLISHED_TEXT)
     scale: float | None = Field(default=None, gt=0, strict=True)
 
     def _faults(self) -> Iterator[str]:

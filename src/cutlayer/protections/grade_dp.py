@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from cutlayer.accounting import Event, Pairs, RandomizedGrade, ReleasePlan, row_pairs
-from cutlayer.accounting.row_draws import VALUES
+from cutlayer.accounting.row_draws import MAX_ROW_VALUES
 from cutlayer.config import FrozenModel, Job
 from cutlayer.config.phases import grades_rows
 from cutlayer.errors import CheckpointError
@@ -119,7 +119,7 @@ class GradeDP(FeatureProtection[GradeDPConfig]):
         """
         ids = digests.numpy()
         # Hidden by the key: where the run is deleted, the count that stays says nothing of a grade.
-        hiding = (encrypt_blocks(derive(self._key, b"count"), ids)[:, 0] % VALUES).astype(np.int64)
+        hiding = (encrypt_blocks(derive(self._key, b"count"), ids)[:, 0] % MAX_ROW_VALUES).astype(np.int64)
         return row_pairs(ids, grades.numpy() ^ hiding)
 
     def _grades(self, e: Tensor) -> tuple[Tensor, int]:
@@ -179,6 +179,12 @@ class GradeDP(FeatureProtection[GradeDPConfig]):
 def drawing_of(protections: Sequence[object]) -> GradeDP | None:
     """The protection that draws a party's grades, if it has one."""
     return next((each for each in protections if isinstance(each, GradeDP)), None)
+
+
+def epsilon_of(protections: Sequence[object]) -> float | None:
+    """Privacy of the draw of a row's grade; `None` where none is drawn."""
+    drawing = drawing_of(protections)
+    return None if drawing is None else drawing.settings.epsilon
 
 
 def name_of(key: bytes) -> str:

@@ -13,7 +13,7 @@ from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.contract.views import ActiveView
 from cutlayer.protections.past_batches import ByPastBatches, follows_batch
 
-_MARGIN = 2.0
+_LENGTH_FACTOR = 2.0
 """Length of all rows over that of a batch's longest. At 1 the longest keep their sign, which exposes their class."""
 
 
@@ -96,7 +96,7 @@ class MaxNorm(ByPastBatches[MaxNormConfig]):
             if past is None:
                 self.count(rows_withheld=len(g))
                 return torch.zeros_like(g)
-            largest = _MARGIN * past
+            largest = _LENGTH_FACTOR * past
             self.count(rows_shortened=(norms > largest).sum())
         if self.settings.form == "paper":
             normal = self.context.noise.normal((len(g),), hook="max_norm", peer=party, step=view.step, content=g)

@@ -33,7 +33,7 @@ def victims(job: Job, attack: str) -> tuple[str, ...]:
     return job.passives if attack in job.parties[job.active].audit.malicious else ()
 
 
-def not_attacked(job: Job, party: str) -> str:
+def reason_not_attacked(job: Job, party: str) -> str:
     """Why no malicious attack on a passive party's link can be trained; empty where it can."""
     if Phase.RELEASE in job.phases_of(party):
         return "no gradient comes back from a single release, so there is nothing that a malicious party could change"
@@ -48,7 +48,7 @@ def attacked_jobs(job: Job) -> Iterator[tuple[RunId, Job]]:
     """The malicious trainings of an audit, and their jobs: the attacker has no protections of its own."""
     for attack in TAMPERINGS:
         run = attacked_run(job, attack)
-        if any(not not_attacked(job, name) for name in victims(job, attack)):
+        if any(not reason_not_attacked(job, name) for name in victims(job, attack)):
             yield run, _without_own_protections(job, run)
 
 

@@ -33,7 +33,7 @@ from cutlayer.data.prepared import ENCODER
 from cutlayer.data.store import Store
 from cutlayer.errors import NotApplicable
 from cutlayer.models import bottom_of
-from cutlayer.parties.drive.random_state import drawn_under
+from cutlayer.parties.drive.random_state import random_state_under
 from cutlayer.results.features import FeatureResult
 from cutlayer.results.run import RunKind
 from cutlayer.training.folder import RunFolder
@@ -254,7 +254,7 @@ def white_box_cases(
     if Phase.RELEASE in job.phases_of(party):
         raise NotApplicable(NO_SHADOW.format(party))
     cases = releases()
-    with drawn_under(starting_keys(folder.path, [party])[party]):
+    with random_state_under(starting_keys(folder.path, [party])[party]):
         bottom = bottom_of(job, party, Store.open(folder.data(party)).columns.inputs)
     return [
         replace(case, knowledge=replace(case.knowledge, initial_bottom=bottom))

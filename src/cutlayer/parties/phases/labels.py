@@ -16,7 +16,7 @@ from cutlayer.kernels.noise.informative_rows import MIN_USEFUL_ROWS, informative
 from cutlayer.models.bottom_fits import label_epsilon_of
 from cutlayer.models.bottom_fits.base import DrawnLabels
 from cutlayer.parties.label_rows import label_rows
-from cutlayer.parties.session.checkpoint import DRAWN, SENT
+from cutlayer.parties.session.checkpoint import DRAWN_LABELS_FILE, SENT_LABELS_FILE
 from cutlayer.protections.label_dp import LabelDP
 from cutlayer.storage.row_tensors import rows_of
 
@@ -43,7 +43,7 @@ def lead(side: ActiveSide) -> Generator[Port, Message, None]:
         wanted = f"label_dp at {side.local.name} and up to {MAX_CLASSES} classes, to send drawn labels"
         got = "no label_dp" if epsilon is None else f"{classes} classes"
         raise ConfigError.expected(wanted, got, "write privacy: {label_dp: {eps: 1.0}}")
-    readers = [name for name in side.ports if reads_labels(side.job, name) and name not in side.presence.left]
+    readers = [name for name in side.ports if reads_labels(side.job, name) and name not in side.presence.lost]
     labels = {name: _labels_of(side, name) for name in readers}
     try:
         for name, (of_party, known) in labels.items():
@@ -52,18 +52,18 @@ def lead(side: ActiveSide) -> Generator[Port, Message, None]:
         side.state.charge()
         raise
     about = {"epsilon": float(epsilon), "classes": classes}
-    side.checkpoints.keep(SENT, ({name: of_party for name, (of_party, _) in labels.items()}, about))
+    side.checkpoints.write_state(SENT_LABELS_FILE, ({name: of_party for name, (of_party, _) in labels.items()}, about))
     for name, (of_party, _) in labels.items():
         try:
             send_in_chunks(side.ports[name], Kind.LABELS, "labels", of_party, about)
         except PeerLost as lost:
-            side.presence.leave(name, lost)
+            side.presence.go_on_without(name, lost)
     yield from ()
 
 
 def _labels_of(side: ActiveSide, name: str) -> tuple[Tensor, Tensor]:
     """The drawn labels of a party's training rows, uint8 (t,), and whether each is of a row that has it, bool (t,)."""
-    held, drawn = side.passives.held, side.setup.drawn
+    held, drawn = side.passives.held, side.setup.drawn_labels
     train = held.split(name, side.split, side.job.train).part("train")
     known = torch.ones(len(train), dtype=torch.bool)
     if name in held.ids:
@@ -127,10 +127,10 @@ def follow(side: PassiveSide) -> Generator[Port, Message, None]:
         got = f"{len(values):,} of {len(stated)} kinds"
     if got:
         raise ProtocolError.expected(f"{rows:,} drawn labels from {side.port.peer}", got)
-    stored = side.checkpoints.kept(DRAWN) if side.local.resume else None
+    stored = side.checkpoints.read_state(DRAWN_LABELS_FILE) if side.local.resume else None
     if stored is not None and not torch.equal(stored[0]["labels"], values):
         remedy = "start a new run; grades of other labels would be a second release"
         raise ProtocolError.expected(f"the labels that {side.port.peer} sent before", "others", remedy)
     if stored is None:
-        side.checkpoints.keep(DRAWN, drawn.state())
-    side.drawn = drawn
+        side.checkpoints.write_state(DRAWN_LABELS_FILE, drawn.state())
+    side.drawn_labels = drawn

@@ -82,11 +82,11 @@ def on_cpu(view: View) -> View:
         changed |= {name: moved(getattr(given, name), CPU) for name in ("labels", "own_labels")}
     else:
         changed = {name: moved(getattr(given, name), CPU) for name in ("embedding", "gradient")}
-        changed |= {name: _returning(getattr(given, name)) for name in ("embed", "inputs")}
+        changed |= {name: _with_result_on_cpu(getattr(given, name)) for name in ("embed", "inputs")}
     seen: View = replace(given, **changed)
     return seen
 
 
-def _returning(read: Callable[[Tensor], Tensor] | None) -> Callable[[Tensor], Tensor] | None:
+def _with_result_on_cpu(read: Callable[[Tensor], Tensor] | None) -> Callable[[Tensor], Tensor] | None:
     """The same function with its result on the CPU."""
     return None if read is None else lambda rows: read(rows).cpu()
