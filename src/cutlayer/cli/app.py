@@ -23,7 +23,7 @@ from typer.core import TyperGroup
 from cutlayer.cli.plain_text import spell_out
 from cutlayer.cli.signals import Received, stopped_by_signals
 from cutlayer.errors import ConfigError, CutlayerError, Interrupted
-from cutlayer.report.rounding import plain
+from cutlayer.report.rounding import printable
 
 BAD_INPUT = 2
 INTERRUPTED = 130
@@ -99,7 +99,7 @@ def say(*lines: str) -> None:
     """Print lines on standard output, each on one line however narrow the terminal is."""
     console = Console()
     for line in lines:
-        console.print(plain(line), highlight=False, markup=False, soft_wrap=True)
+        console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
 
 
 def answer(as_json: bool, value: Any, *lines: str) -> None:
@@ -246,7 +246,7 @@ def _report(message: str, code: int, as_json: bool, hint: str = "") -> int:
 
 def _print(word: str, style: str, message: str) -> None:
     """Print a message on standard error: wrapped on a terminal, each sentence on one line elsewhere."""
-    text = "\n".join(plain(line) for line in message.splitlines())
+    text = "\n".join(printable(line) for line in message.splitlines())
     errors.print(Text.assemble((f"{word} ", style), text), soft_wrap=not errors.is_terminal)
 
 

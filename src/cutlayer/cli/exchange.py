@@ -18,7 +18,7 @@ from cutlayer.cli.report import GATE_FAILED
 from cutlayer.cli.verb import verb
 from cutlayer.config.remote import is_address, remote_path
 from cutlayer.errors import ConfigError
-from cutlayer.report.rounding import plain
+from cutlayer.report.rounding import printable
 
 if TYPE_CHECKING:
     from cutlayer.jobs.exchange import Waiting
@@ -150,7 +150,7 @@ def say_waiting(waiting: Waiting, *, as_json: bool, **more: Any) -> None:
     lines = brought(waiting.written)
     lines.append(f"waiting for {waiting.path}, of {waiting.sender}; run the same command when it is there")
     if (other := _misplaced(waiting.path)) is not None:
-        lines.append(f"{plain(str(other))} looks like it: if so, move it to {waiting.path}")
+        lines.append(f"{printable(str(other))} looks like it: if so, move it to {waiting.path}")
     if waiting.why:
         lines = [f"waiting for {waiting.sender} ({waiting.path.name}): {waiting.why}; run the same command again"]
     document = {

@@ -13,7 +13,7 @@ import typer
 from cutlayer.cli import verb as verbs
 from cutlayer.cli.app import answer, app
 from cutlayer.errors import ConfigError, TrustError
-from cutlayer.report.rounding import plain
+from cutlayer.report.rounding import printable
 from cutlayer.storage.durable import check_output, make_folder, write_whole
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def request(invitation: Path, *, seen: str = "", folder: Path = KEYS, json: bool
         _heard(seen, f"authority {fingerprint(authority)}"),
         f"send {path} back, and read this fingerprint out to them:",
         key,
-        f"put the certificate that returns at {folder / f'{party}.pem'}; it is for the address {plain(address)}",
+        f"put the certificate that returns at {folder / f'{party}.pem'}; it is for the address {printable(address)}",
     )
 
 
