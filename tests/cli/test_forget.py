@@ -557,3 +557,12 @@ def test_a_receipt_says_for_whom_it_is(more: tuple[str, ...], said: str, capsys:
     deleting: Any = SimpleNamespace(left_out={}, others=())
     _show([], deleting, [Path("r.json")], [], *more, as_json=False)
     assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("left_out", "asked"), [({}, False), ({"telco": 0}, True), ({"bank": 1, "telco": 0}, False)])
+def test_ids_that_no_table_has_are_asked_about(
+    left_out: dict[str, int], asked: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deleting: Any = SimpleNamespace(left_out=left_out, others=())
+    _show([], deleting, [Path("r.json")], [], as_json=False)
+    assert ("none of these ids is in a table here now: are they written as" in capsys.readouterr().out) == asked

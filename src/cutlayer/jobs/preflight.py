@@ -71,6 +71,8 @@ def check_own_part(job: Job, name: str) -> list[PreflightCheck]:
             checks.append(PreflightCheck("columns", f"{more:,} more; those that are odd are named above"))
         totals = [total for total in ledger_of(job).totals if total.party == name]
         checks += [PreflightCheck("guarantee", total.statement) for total in totals]
+        if name != job.active and any(total.epsilon is not None for total in totals):
+            checks.append(PreflightCheck(f"columns of {name}", readable_columns(job, name)))
         if name == job.active and job.parties[name].audit.fail_above.excess is not None:
             why = "excess fails: what a partner's own columns reveal is not known here; label_auc is"
             checks.append(PreflightCheck("audit.fail_above", why, caution=True))
