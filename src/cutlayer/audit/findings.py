@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from cutlayer.attacks import REGISTRY as ATTACKS
 from cutlayer.attacks.feature.base import FeatureAttack
 from cutlayer.attacks.knowledge import condition
-from cutlayer.attacks.malicious import TAMPERINGS, by_active
+from cutlayer.attacks.malicious import TAMPERINGS, is_by_active_party
 from cutlayer.audit.checks import CHECKS, Check, FindingContext, Occurrence, check
 from cutlayer.audit.column_findings import OF_COLUMNS, noted
 from cutlayer.audit.scored_rows import narrow_leaks
@@ -114,7 +114,7 @@ def _skipped(context: FindingContext) -> Iterator[Occurrence]:
     for skipped in context.audit.runs[RunKind.THIS_RUN].skipped:
         # The reason may name a column of the attacked party.
         kind = ATTACKS.get(skipped.attack)
-        of_labels = (skipped.attack in TAMPERINGS and not by_active(skipped.attack)) or (
+        of_labels = (skipped.attack in TAMPERINGS and not is_by_active_party(skipped.attack)) or (
             kind is not None and not issubclass(kind, FeatureAttack)
         )
         yield Occurrence(context.active if of_labels else skipped.party, f"{skipped.label}: {skipped.reason}")
@@ -161,7 +161,7 @@ def _exceeded(context: FindingContext) -> Iterator[Occurrence]:
 @check(
     "CL110",
     "warning",
-    "embeddings reveal features",
+    "releases reveal features",
     "add a protection of that passive party's features, or a stronger one, or a narrower cut",
 )
 def _recovered(context: FindingContext) -> Iterator[Occurrence]:
@@ -175,11 +175,12 @@ def _recovered(context: FindingContext) -> Iterator[Occurrence]:
         given = f", with {needed}," if needed else ""
         bounds = f"({decimals(result.low)} to {decimals(result.high)})"
         about = f" of {result.column}, the column inferred best" if result.column else ""
+        sent = "grades" if result.party in context.graded else "embeddings"
         yield Occurrence(
             result.party,
-            f"{result.attack} on the embeddings of {result.party} ({result.release}){given} reaches "
+            f"{result.attack} on the {sent} of {result.party} ({result.release}){given} reaches "
             f"{name_of(result.metric)} {decimals(result.value)}{about} {bounds}; "
-            f"without an embedding it is {decimals(result.without)}",
+            f"without them it is {decimals(result.without)}",
         )
 
 

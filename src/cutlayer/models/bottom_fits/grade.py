@@ -15,6 +15,7 @@ from pydantic import Field
 from cutlayer.accounting.plan import PrivateFit
 from cutlayer.errors import ConfigError
 from cutlayer.kernels.noise.aes import derive
+from cutlayer.kernels.noise.score_bands import MIN_EPSILON
 from cutlayer.lazy import Tensor, torch
 from cutlayer.models.bottom_fits.base import DrawnLabels, Fit, GradeLimits, TrainingColumns
 from cutlayer.storage.row_arrays import give_back_memory
@@ -88,12 +89,12 @@ class GradeFit(GradeLimits):
     def _faults(self) -> Iterator[str]:
         if self.epsilon is not None and {"candidates", "folds"} & self.model_fields_set:
             yield "neither candidates nor folds with an epsilon, whose fit is a single model, got some; leave them out"
-        if self.epsilon is not None and self.model_fields_set & {"least_epsilon"} and self.least_epsilon is not None:
-            yield "no least_epsilon with an epsilon, whose theorem a choice by exact data would break; leave it out"
 
     def steps(self, epsilon: float | None) -> list[float]:
-        """As of `GradeLimits`; none of a private fit, whose theorem a choice by exact data would break."""
-        return [] if self.epsilon is not None else super().steps(epsilon)
+        """As of `GradeLimits`; of a private fit none unless stated, since no theorem covers a choice by exact data."""
+        return (
+            [] if self.epsilon is not None and "least_epsilon" not in self.model_fields_set else super().steps(epsilon)
+        )
 
     @property
     def wanted_z(self) -> float:
@@ -153,7 +154,7 @@ def fit_grade(settings: GradeFit, bottom: BottomModel, columns: TrainingColumns)
             bottom.known = rows, bottom.bands(scores)
 
     divide(columns.epsilon)
-    bottom.redivide = None if settings.private is not None else divide
+    bottom.redivide = divide
     return ()
 
 
@@ -217,23 +218,23 @@ def borders_of(scores: Tensor, epsilon: float | None, most: int, seed: int, *, a
         are_numbers: Whether scores are predictions of a number, whose bands have equal frequency.
     """
     from cutlayer.kernels.fits.k_means import frequent_centres
-    from cutlayer.kernels.noise.score_bands import FINE, bands_for, merged
+    from cutlayer.kernels.noise.score_bands import FINE_BANDS, bands_for, merge_bands
 
     bands = bands_for(epsilon, max(2, min(most, len(scores) // ROWS_A_GRADE)))
     if scores.shape[1] > 1:
         if not len(scores):  # none of a noisy histogram exceeds its noise
             return torch.zeros(1, scores.shape[1], dtype=torch.float64)
-        return frequent_centres(scores.clamp_min(math.log(1e-3)), bands, len(scores) / FINE, seed)
+        return frequent_centres(scores.clamp_min(math.log(1e-3)), bands, len(scores) / FINE_BANDS, seed)
     values = scores[:, 0].numpy()
     if are_numbers:
         return torch.from_numpy(_equal_borders(values, bands))
-    fine = _equal_borders(values, FINE)
+    fine = _equal_borders(values, FINE_BANDS)
     if not len(fine):
         return torch.zeros(0, dtype=torch.float64)
     band = np.searchsorted(fine, values, side="right")
     share = 1 / (1 + np.exp(-np.clip(values, -30, 30)))
     joint = np.stack([np.bincount(band, weight, len(fine) + 1) for weight in (1 - share, share)], axis=1)
-    of_fine = merged(joint.astype(np.float64), epsilon, bands)
+    of_fine = merge_bands(joint.astype(np.float64), epsilon, bands)
     return torch.from_numpy(fine[of_fine[1:] > of_fine[:-1]])
 
 
@@ -256,11 +257,11 @@ def _folds(drawn: DrawnLabels) -> tuple[int, float | None]:
     Labels that are worth many rows are as well predicted by fewer folds, and part of them suffices for the choice.
     Without such a part candidates are chosen in the first folds.
     """
-    from cutlayer.kernels.noise.informative_rows import worth_of_drawn
+    from cutlayer.kernels.noise.informative_rows import informative_draws
 
     rows = len(drawn.values)
     shares = (torch.bincount(drawn.values, minlength=drawn.classes).double() / max(1, rows)).tolist()
-    worth = worth_of_drawn(shares, rows, drawn.epsilon, are_numbers=drawn.are_numbers)
+    worth = informative_draws(shares, rows, drawn.epsilon, are_numbers=drawn.are_numbers)
     return (FOLDS, None) if worth < MANY else (FEW_FOLDS, MANY / worth)
 
 
@@ -372,7 +373,9 @@ def _fits(settings: GradeFit, rows: int, classes: int, threads: int, *, are_many
 
 
 def check_grade(settings: GradeFit, columns: TrainingColumns) -> None:
-    """Refuse a single column without a limit that allows it, and a private fit of images, before any label is sent.
+    """Refuse what the default limit of a single column would, and a private fit of images, before any label is sent.
+
+    At `MIN_EPSILON` no grades exceed that limit, so that a fit that may go down to it is refused none.
 
     Raises:
         ConfigError: There is one column alone, or an image.
@@ -380,7 +383,9 @@ def check_grade(settings: GradeFit, columns: TrainingColumns) -> None:
     inputs = columns.inputs
     if settings.epsilon is not None and inputs.image is not None:
         raise ConfigError.expected("numbers and categories for fit.epsilon", "an image", "leave fit.epsilon out")
-    if len(inputs.cardinalities) + inputs.numbers == 1 and inputs.image is None and not settings.limits:
+    least = min([columns.epsilon or math.inf, *settings.steps(columns.epsilon)])
+    is_single = len(inputs.cardinalities) + inputs.numbers == 1 and inputs.image is None
+    if is_single and not settings.limits and least > MIN_EPSILON:
         wanted = "more than one column, of which a grade is a summary, or limits that allow it"
         got = "one: a grade of it is nearly that column, which the default limit refuses once labels were sent"
         remedy = (
