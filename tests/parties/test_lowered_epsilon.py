@@ -298,6 +298,21 @@ def test_predictions_repeat_the_draws_at_the_epsilon_of_the_training(tmp_path: P
     assert again.tolist() == trained.tolist()
 
 
+@pytest.mark.parametrize("epsilon", [4.0, 16.0])
+def test_a_prediction_draws_no_row_anew_at_another_stated_epsilon(tmp_path: Path, epsilon: float) -> None:
+    """By the name of the first draws, which are counted already, it would be a second one that nothing counts."""
+    world, job = World(tmp_path), made({"other": 1.0})
+    folder = world.run(job, GIVEN)
+    first = predicted(job, folder)
+    other = job.with_parties({TELCO: {"privacy": {"grade_dp": {"epsilon": epsilon}}}})
+    if epsilon > 8.0:
+        assert predicted(other, folder).tolist() == first.tolist()
+    else:
+        with pytest.raises(CheckpointError, match="grade_dp at its epsilon of 4, or at a step below it, got 8"):
+            predicted(other, folder)
+    assert world.total(TELCO) == 8.0
+
+
 def test_other_values_are_drawn_noted_and_paid_for_at_the_epsilon_of_the_training(tmp_path: Path) -> None:
     """Of a budget of 9 two draws of a row at 2, where at 8 the second would exceed it."""
     world, job = World(tmp_path), made()

@@ -21,6 +21,7 @@ from cutlayer.parties.session.checkpoint import RELEASED_FILE, Checkpoints
 from cutlayer.serving.between import PredictionSide
 from cutlayer.serving.by_file import release_prediction, with_agreed_rows
 from cutlayer.serving.models import PartyModel
+from cutlayer.serving.predict import Request, predict
 from cutlayer.serving.prediction_release import Serving
 from cutlayer.training.folder import RunFolder
 from cutlayer_serve.features import FeatureStore
@@ -137,6 +138,10 @@ def test_each_refused_prediction_is_counted_and_stated(tmp_path: Path) -> None:
     assert refusals(world) == [2]
     (line,) = world.lines(TELCO)
     assert any("2 predictions were refused, each a bit of its rows" in each.statement for each in line.ledger.entries)
+    new = {TELCO: drifted, ACTIVE: GIVEN[ACTIVE].slice(0, 500)}
+    with pytest.raises(DriftExceeded):  # with all parties in one process
+        predict(job, RunFolder(run), tmp_path / "scores.csv", Request(tables=new, max_drift=0.25))
+    assert refusals(world) == [3]
     predicted(job, run, LATER)
     job, run = trained(world, "other", SECOND)
     with pytest.raises(ConfigError, match="nothing was sent"):
