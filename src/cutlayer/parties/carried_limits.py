@@ -75,7 +75,7 @@ def exceeded(found: Carried, limits: Mapping[str, float]) -> Exceeded | None:
     if over:
         (each, limit), by_default = over[0], any(limit is None for _, limit in over)
         return Exceeded(each, each.share, default if limit is None else limit, found.attributes, by_default=by_default)
-    beside = f" with those of {found.former} other releases of these rows"
+    beside = f" with those of {found.former} other release{'s' * (found.former != 1)} of these rows"
     for each in found.together:
         limit = limits.get(each.column, limits.get("other"))
         # The default is of grades before they are drawn: what noise lets through depends on how they are joined.

@@ -162,7 +162,7 @@ class Grading:
                 self._settle(sent, memory)
                 return grades
             self._lower(tried[0])
-            raise self._refusal(*refused[0], tried)
+            raise self._refusal(*refused[0], refused[-1][1], tried)
 
     def _epsilons(self, memory: GradeMemory | None) -> list[float | None]:
         """Epsilons to try, descending; one alone where a row may have been released at it, which no other may be at."""
@@ -254,11 +254,14 @@ class Grading:
         if found is not None:
             write_whole(self._side.checkpoints.folder / CARRIED, found.model_dump_json(indent=1))
 
-    def _refusal(self, found: Carried, over: Exceeded, tried: Sequence[float | None]) -> ConfigError:
-        """The error of grades that exceed limits at all epsilons; the record is of those at the first."""
+    def _refusal(self, found: Carried, over: Exceeded, last: Exceeded, tried: Sequence[float | None]) -> ConfigError:
+        """The error of grades that exceed limits at all epsilons, `last` at the lowest; the record is of the first."""
         self._note(found)
         lower = ", ".join(f"{epsilon:g}" for epsilon in tried[1:] if epsilon is not None)
-        remedy = "lower grade_dp.epsilon or grades" if not lower else f"nor are they within all limits at {lower}"
+        remedy = "lower grade_dp.epsilon or grades"
+        if lower:
+            then = f"then {last.share:.2f} of {last.attribute.attribute}, {last.limit:g} at most{last.beside}"
+            remedy = f"nor are they within all limits at {lower} ({then})"
         remedy += ", leave columns that tell it out of features, or raise fit.limits"
         return over.refusal(self._side.local.name, remedy)
 
