@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -104,12 +105,28 @@ def test_a_training_is_drawn_at_a_lower_epsilon_for_rows_that_were_only_predicte
     assert share(found.together, "a") <= 0.5 < found.lowered.share
 
 
+@pytest.fixture(scope="module")
+def begun_once(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Job, str]:
+    """A folder of runs of which one has predicted rows, and the job and the run of another label."""
+    world = World(tmp_path_factory.mktemp("begun"))
+    with pytest.MonkeyPatch.context() as patched:
+        steps_that_find_a_xor_b(patched)
+        predicted(*trained(world, "one", FIRST), LATER)
+        job, run = trained(world, "other", SECOND)
+    return world.folder, job, run.name
+
+
+@pytest.fixture
+def begun(begun_once: tuple[Path, Job, str], tmp_path: Path) -> tuple[World, Job, Path]:
+    """A copy of it for each test."""
+    folder, job, run = begun_once
+    return World(Path(shutil.copytree(folder, tmp_path / "begun"))), job, tmp_path / "begun" / run
+
+
 @pytest.mark.parametrize("count", [1000, 19, 1])
-def test_a_prediction_counts_rows_that_were_only_predicted(tmp_path: Path, count: int) -> None:
+def test_a_prediction_counts_rows_that_were_only_predicted(begun: tuple[World, Job, Path], count: int) -> None:
     """However few rows are asked for: of the whole table of the partner."""
-    world = World(tmp_path)
-    predicted(*trained(world, "one", FIRST), LATER)
-    job, run = trained(world, "other", SECOND)
+    _, job, run = begun
     with pytest.raises(ConfigError, match=r"of a at most with those of 1 other releases.*nothing was sent"):
         predicted(job, run, LATER[:count])
     apart = GIVEN[TELCO].slice(1000, 1000)
@@ -207,11 +224,9 @@ def test_a_prediction_alone_is_within_limits(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("gone", ["grades", "secret", "release", "version"])
-def test_a_run_whose_grades_are_not_known_any_more_has_limits(tmp_path: Path, gone: str) -> None:
+def test_a_run_whose_grades_are_not_known_any_more_has_limits(begun: tuple[World, Job, Path], gone: str) -> None:
     """The grades were removed, as the error of a damaged file advises, or are elsewhere."""
-    world = World(tmp_path)
-    predicted(*trained(world, "one", FIRST), LATER)
-    job, run = trained(world, "other", SECOND)
+    world, job, run = begun
     memory = world.secrets / f"{TELCO}.key.grades"
     path = {
         "grades": max(memory.glob("*.safetensors")),
