@@ -24,7 +24,7 @@ from cutlayer.kernels.noise import gaussian_mechanism
 from cutlayer.models.bottom_fits import private_grade
 from cutlayer.models.bottom_fits.base import DrawnLabels, TrainingColumns
 from cutlayer.models.bottom_fits.grade import GradeFit, borders_of, fit_grade
-from cutlayer.models.bottom_fits.private_grade import CODES, SCORES, fit_private, noise_ratio
+from cutlayer.models.bottom_fits.private_grade import CODES_COST, SCORES_COST, fit_private, noise_ratio
 from cutlayer.models.grade import GradeBottom, GradeBottomConfig
 from cutlayer.models.top_estimators.additive import AdditivePart
 from cutlayer.problem.inputs import Inputs
@@ -83,17 +83,19 @@ def test_the_best_test_on_all_sums_stays_below_the_bound(
     trials = 800 if noise == 1 else 200  # of which an AUC is known to .017, and a larger one to .025
     scores, truth = [], np.arange(trials) % 2
     monkeypatch.setattr(private_grade, "k_means", lambda points, count: points[:count])
-    monkeypatch.setattr(private_grade, "_MADE", 64)
+    monkeypatch.setattr(private_grade, "_SYNTHETIC_ROWS", 64)
     slope, rarest = private_grade._slope(DrawnLabels(torch.zeros(1), 1.0, classes)), classes - 1
     length = private_additive.residual_length(slope, classes)
     for trial, bit in enumerate(truth):
         (counts, _), *steps = asked(trial, monkeypatch, int(bit), classes)
         assert len(steps) == private_additive._ROUNDS
-        assert all(each == (length, pytest.approx(math.sqrt((1 - SCORES - CODES) / len(steps)))) for _, each in steps)
+        assert all(
+            each == (length, pytest.approx(math.sqrt((1 - SCORES_COST - CODES_COST) / len(steps)))) for _, each in steps
+        )
         # Of known labels and scores near those of the start, which noise hardly moves: the row's own residual.
         own = np.eye(classes)[rarest] - (1 - slope) / classes - slope / classes
         moved = [(sums[2] - sums[1]) @ own / length**2 for sums, _ in steps]
-        scores.append(CODES * (counts[3, 0] - counts[2, 0]) + (1 - SCORES - CODES) * np.mean(moved))
+        scores.append(CODES_COST * (counts[3, 0] - counts[2, 0]) + (1 - SCORES_COST - CODES_COST) * np.mean(moved))
     bound = gaussian_mechanism.best_auc(FIT.mu)
     found = roc_auc_score(truth, scores)
     assert (found > bound + 0.02) == (noise < 1)
