@@ -106,21 +106,23 @@ def test_a_training_is_drawn_at_a_lower_epsilon_for_rows_that_were_only_predicte
 
 
 @pytest.fixture(scope="module")
-def begun_once(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Job, str]:
-    """A folder of runs of which one has predicted rows, and the job and the run of another label."""
+def begun_once(tmp_path_factory: pytest.TempPathFactory) -> tuple[World, Job, Path, Path]:
+    """Runs of which one has predicted rows, the job and the run of another label, and a copy of all of it."""
     world = World(tmp_path_factory.mktemp("begun"))
     with pytest.MonkeyPatch.context() as patched:
         steps_that_find_a_xor_b(patched)
         predicted(*trained(world, "one", FIRST), LATER)
         job, run = trained(world, "other", SECOND)
-    return world.folder, job, run.name
+    return world, job, run, shutil.copytree(world.folder, tmp_path_factory.mktemp("kept") / "begun")
 
 
 @pytest.fixture
-def begun(begun_once: tuple[Path, Job, str], tmp_path: Path) -> tuple[World, Job, Path]:
-    """A copy of it for each test."""
-    folder, job, run = begun_once
-    return World(Path(shutil.copytree(folder, tmp_path / "begun"))), job, tmp_path / "begun" / run
+def begun(begun_once: tuple[World, Job, Path, Path]) -> tuple[World, Job, Path]:
+    """The same for each test, in the same folder, since a run knows where its secrets lie."""
+    world, job, run, copy = begun_once
+    shutil.rmtree(world.folder)
+    shutil.copytree(copy, world.folder)
+    return world, job, run
 
 
 @pytest.mark.parametrize("count", [1000, 19, 1])
