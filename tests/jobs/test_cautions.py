@@ -143,7 +143,11 @@ def test_rare_categories_are_odd_where_the_model_is_not_made_for_them(tmp_path: 
         raw["model"]["bottom"] = {"kind": kind, "hidden": [8, 4]}
         result = forecast(Job.model_validate(raw))
         assert [party.bottom for party in result.parties] == [None, used]
-        assert any("too rare to learn from" in note for column in result.columns for note in column.notes) == warned
+        (notes,) = [column.notes for column in result.columns if column.name == "shop"]
+        assert (
+            any("too rare to learn from; set categories.min_count, such as 5; where" in note for note in notes)
+            == warned
+        )
 
 
 def graded(passives: int = 1) -> Job:

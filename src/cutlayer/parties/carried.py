@@ -182,7 +182,7 @@ def count_attributes(
         upper, sets = table[::-1].cumsum(axis=0)[::-1][1:], _sets_of_values(halves)
         # What a threshold cannot say: a value of a few, or numbers in the middle.
         names = [f"{number.name} from {low} to below {high}" for low, high in pairwise(ends)]
-        names += [f"{number.name} in its upper {part:.0%}" for part in upper.sum(axis=1) / max(table.sum(), 1)]
+        names += [f"{number.name} in its upper {100 * part:.0f} %" for part in upper.sum(axis=1) / max(table.sum(), 1)]
         # What no one part tells: ages of every other decade.
         names += [f"{number.name} in a set of intervals"] * len(sets)
         yield from _in_batches(number.name, names, np.concatenate([table[1:-1], upper, sets]))
