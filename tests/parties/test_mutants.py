@@ -176,12 +176,12 @@ class Shrink(Protection[FrozenModel]):
 @pytest.fixture
 def shrinking(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give every passive party the protection above."""
-    real = together.chain_of
+    real = together.build_chain
 
-    def build(job: Job, party: str) -> Chain:
-        return real(job, party) if party == job.active else Chain(party, [Shrink(FrozenModel())])
+    def build(party: str, role: Any, privacy: Any, where: str) -> Chain:
+        return real(party, role, privacy, where) if role == "active" else Chain(party, [Shrink(FrozenModel())])
 
-    monkeypatch.setattr(together, "chain_of", build)
+    monkeypatch.setattr(together, "build_chain", build)
     monkeypatch.setitem(REGISTRY, Shrink.name, Shrink)
 
 

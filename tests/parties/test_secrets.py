@@ -222,18 +222,18 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> list[ActiveParty]:
 def test_past_the_hook_training_reaches_no_true_label(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: list[ActiveParty]
 ) -> None:
-    spy, real, losses = Spy(FrozenModel()), together.chain_of, []
+    spy, real, losses = Spy(FrozenModel()), together.build_chain, []
 
-    def build(job: Job, party: str) -> Chain:
-        chain = real(job, party)
-        return Chain(party, [*chain.protections, spy]) if party == job.active else chain
+    def build(party: str, role: Any, privacy: Any, where: str) -> Chain:
+        chain = real(party, role, privacy, where)
+        return Chain(party, [*chain.protections, spy]) if role == "active" else chain
 
     def loss(of: TrainingLoss, logits: Tensor, labels: Tensor) -> Tensor:
         losses.append(labels)
         return original(of, logits, labels)
 
     original = TrainingLoss.__call__
-    monkeypatch.setattr(together, "chain_of", build)
+    monkeypatch.setattr(together, "build_chain", build)
     monkeypatch.setattr(TrainingLoss, "__call__", loss)
     job = make_job(privacy={"label_dp": {"eps": 0.5}})
     run(job, tables(), tmp_path)
