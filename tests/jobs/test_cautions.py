@@ -243,4 +243,4 @@ def test_a_partner_alone_is_told_what_its_grades_reveal_and_what_no_epsilon_cove
     said = {check.name: check.result for check in check_own_part(Job.model_validate(raw), name)}
     assert said["guarantee"].endswith("cannot be distinguished better than AUC 0.999665")
     assert "which it is tells 2.6 bits in all" in said["refusal"]
-    assert f"{ACTIVE} chooses by its labels what grades are of" in said["columns"]
+    assert f"{ACTIVE} chooses by its labels what grades are of" in said[f"columns of {name}"]
