@@ -261,7 +261,7 @@ def test_a_party_that_left_predicts_by_what_it_inferred(finished: RunFolder, mon
     assert sampled != right
     assert sampled == pytest.approx(right, abs=0.2)
     with monkeypatch.context() as patch:
-        patch.setattr(Run, "reported", rows[run.leak_labels[rows]][:20])  # of one class: no AUC
+        patch.setattr(Run, "reported_rows", rows[run.leak_labels[rows]][:20])  # of one class: no AUC
         assert departed_auc(run, "telco", Scores(rows, run.truth[rows].double(), batch)) is None
     run.__dict__["class_shares"] = (1.0, 0.0)
     assert departed_auc(run, "telco", Scores(rows, run.truth[rows].double(), batch)) is None

@@ -41,7 +41,7 @@ def job_of(
 
 
 def run(job: Job, out: Path) -> RunFolder:
-    given = tables(passives=len(job.passives), rows=800)
+    given = tables(passives=len(job.passives), rows=500)
     return execute(job, out / "run", Options(Keys(out, KEY), tables=given), Progress())
 
 

@@ -192,7 +192,7 @@ def test_that_a_row_had_a_value_of_its_own_shows_as_rarely_as_stated(monkeypatch
     codes = torch.tensor([[2, 3]] * 49 + [[5, 5]], dtype=torch.int32)
     fit_private(fit, columns_of(codes, torch.zeros(50, 0), torch.arange(50) % 2, bytes(32)), torch.arange(50))
     assert len(asked) == 2
-    sums = [NoisySums(trial.to_bytes(32, "big")) for trial in range(3000)]
+    sums = [NoisySums(trial.to_bytes(32, "big")) for trial in range(2000)]
     shown = [any(cells_of(each)[0][[1, 5]].any() for cells_of in asked) for each in sums]
     assert 0.5 < np.mean(shown) / fit.approximation.tail < 1.0
 

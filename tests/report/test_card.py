@@ -372,7 +372,7 @@ def test_the_sentence_on_columns_grades_as_the_sentence_at_the_top(r2: float) ->
     assert can in headline(report)
     assert any(sentence.startswith(can) for sentence in learned_sentences(evidence, "binary"))
     (each,) = (each for each in evidence if each.threat == "reconstruction")
-    assert each.knowledge == ("the features of 512 rows whose embeddings were sent",)
+    assert each.knowledge == ("the features of 512 released rows",)
     weak = each.model_copy(update={"naive": 0.99})
     assert ", no more than without them: " in " ".join(learned_sentences([weak], "binary"))
 

@@ -107,7 +107,8 @@ def request(invitation: Path, *, seen: str = "", folder: Path = KEYS, json: bool
     make_folder(folder)
     known = folder / "ca.pem"
     if known.exists() and known.read_bytes() != pem_of(authority):
-        raise TrustError(f"{folder} holds the certificate of another authority; choose another --folder")
+        remedy = f"choose another --folder, or remove {folder} if no run needs it any more"
+        raise TrustError(f"{folder} holds the certificate of another authority; {remedy}")
     path, signing_request = make_request(folder, federation, party)
     write_whole(known, pem_of(authority), PUBLIC_MODE)
     key = key_fingerprint(signing_request.public_key())

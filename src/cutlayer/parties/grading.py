@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class Grading:
-    """What a party makes of the labels that it was sent, or, where it grades by its own columns, of those alone.
+    """Computes and checks a party's grades, from the drawn labels that it was sent or from its own columns alone.
 
     Its fit and the draws of its grades follow from its secret, the job, its settings, the labels and its rows. So a run
     that did not end and is begun again, in its folder or another one, makes the same release: one draw of each row.

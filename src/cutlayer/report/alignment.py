@@ -13,8 +13,8 @@ _HOW = {
     "psi": "Rows were matched by private set intersection: ids crossed under secret masks alone.",
     "plain": "Rows were matched by digests: whoever gets the digest of an id recognises the id if it can guess it.",
     "agreed": (
-        "The rows were agreed before the run, by the file of `cutlayer align` or as tables of the same ids. This run "
-        "sent a digest of their order and no id. What the alignment showed of other ids is not in its record."
+        "The rows were agreed before the run, by files (`cutlayer align`, `exchange`) or as tables of the same ids. "
+        "This run sent a digest of their order and no id. What the alignment showed of other ids is not in its record."
     ),
     "row numbers": "Rows were matched by their numbers: no id crossed, and only the number of rows was compared.",
 }

@@ -93,12 +93,13 @@ def _sentences(party: str, found: Carried) -> Iterator[str]:
         yield f"{party} took that epsilon in place of {amount(lowered.epsilon)}, {why}."
     if found.attributes:
         first = found.attributes[0]
-        yield f"It carries most of {first.attribute}: {share(max(first.share, 0), 1)} of what there is to know of it."
+        part = share(max(first.share, 0), 1)
+        yield f"Most is carried of {first.attribute}: {part} of what there is to know of it."
     if found.former and found.together:
         joint, others = found.together[0], count(found.former)
         yield (
-            f"With the grades of {others} other releases of the same rows it carries most of {joint.attribute}: "
-            f"{share(joint.share, 1)}, beyond what chance does."
+            f"With the grades of {others} other releases of the same rows, most is carried of "
+            f"{joint.attribute}: {share(joint.share, 1)}, beyond what chance does."
         )
     if found.unknown:
         yield (

@@ -37,7 +37,7 @@ from cutlayer.report.sections.protections import (
 )
 from cutlayer.report.sections.scope import attack_glossary
 from cutlayer.results.audit import UNMEASURED_BY_PASSIVE
-from cutlayer.results.features import ColumnValue, FeatureResult
+from cutlayer.results.features import FeatureResult
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.passive import MessageCount, PartReleases, PassiveReport
 from cutlayer.results.run_files import files_statement
@@ -197,25 +197,32 @@ def _reached(results: Sequence[FeatureResult]) -> Table:
         results,
         (Column("The attacker knows", "text"), knowledge_text),
         (Column("It can", "text"), lambda result: Cell(ability_phrase(result), (result.release,))),
-        (number("Figure"), lambda result: Cell(figure_text(result), bounds(result.low, result.high))),
-        (number("Without what was sent"), lambda result: metric(result.baseline)),
+        (number("Figure"), lambda result: Cell(figure_text(result), _bounds(result))),
+        (number("Without what was sent"), lambda result: _value(result, result.baseline)),
         (Column("Attack", "text"), lambda result: Cell(result.attack, (f"on {count(result.rows)} rows",))),
         layout="stack",
     )
 
 
+def _value(result: FeatureResult, value: float | None) -> str:
+    """A value of an attack's metric, in the unit of its figure."""
+    return metric(value) if value is None or result.metric != "exact" else share(value, 1)
+
+
+def _bounds(result: FeatureResult) -> tuple[str, ...]:
+    if result.metric != "exact" or result.low is None:
+        return bounds(result.low, result.high)
+    return (f"{_value(result, result.low)} to {_value(result, result.high)}",)
+
+
 def _by_column(result: FeatureResult) -> Table:
     exact = result.metric == "exact"
-
-    def value(column: ColumnValue) -> str:
-        return share(column.value, 1) if exact and column.value is not None else metric(column.value)
-
     return table(
         f"{result.attack}, {result.release}, {knowledge_text(result)}",
         result.columns,
         ("Column", lambda column: column.column),
-        (number("Rows read exactly" if exact else name_of(result.metric)), value),
-        (number("Without what was sent"), lambda column: metric(column.baseline)),
+        (number("Rows read exactly" if exact else name_of(result.metric)), lambda column: _value(result, column.value)),
+        (number("Without what was sent"), lambda column: _value(result, column.baseline)),
     )
 
 

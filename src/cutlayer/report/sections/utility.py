@@ -81,7 +81,7 @@ def further_labels_section(report: Report) -> Section | None:
 
 def _chosen(choice: FitResult) -> str:
     tried = f"the best of {len(choice.candidates)}" if len(choice.candidates) > 1 else "the only one tried"
-    return f"This run's model is {choice.chosen}, {tried} {_by(choice)}."
+    return f"This run's model is of kind {choice.chosen}, {tried} {_by(choice)}."
 
 
 def _by(choice: FitResult) -> str:
