@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from cutlayer.config import FrozenModel, LabelFreeConfig
-from cutlayer.config.names import AUTO, PROTECTED
+from cutlayer.config.names import AUTO, PROTECT_CHOICES
 from cutlayer.config.target import NUMBERS
 from cutlayer.errors import ConfigError
 from cutlayer.estimator.privacy import CONFIGS, Protections
@@ -27,9 +27,9 @@ from cutlayer.jobs.private_part import (
 )
 from cutlayer.protections.label_dp import LabelDPConfig
 
-_STEPS = {"epochs": "auto", "batch_size": "auto", "lr": 1e-3, "optimizer": None, "patience": None}
+_STEP_DEFAULTS = {"epochs": "auto", "batch_size": "auto", "lr": 1e-3, "optimizer": None, "patience": None}
 """Settings of training by steps, with their defaults."""
-_IN_FULL = ("release", "protections", "bottom")
+_FULL_ARGUMENTS = ("release", "protections", "bottom")
 """Arguments that say how to train and what protects whom, in place of `protect`."""
 
 
@@ -86,10 +86,12 @@ def with_defaults(
     """
     word = _checked_word(estimator)
     if word in ("columns", "nothing"):
-        return _by_steps(estimator, kind, active, names, protects_columns=word == "columns")
+        return _trained_by_steps(estimator, kind, active, names, protects_columns=word == "columns")
     if estimator.release is None:
         _check_unstated(estimator)
-    if word == AUTO and (estimator.bottom_fit is not None or any(getattr(estimator, n) is not None for n in _IN_FULL)):
+    if word == AUTO and (
+        estimator.bottom_fit is not None or any(getattr(estimator, n) is not None for n in _FULL_ARGUMENTS)
+    ):
         return _released_once(estimator, tables, active, names)
     chosen = GradesChoice("labels")
     if word != "labels":
@@ -111,14 +113,16 @@ def with_defaults(
 
 def _checked_word(estimator: Any) -> str:
     word = estimator.protect
-    if word not in (AUTO, *PROTECTED):
-        raise ConfigError.expected(f"protect as one of {', '.join((AUTO, *PROTECTED))}", repr(word)[:80])
-    if word != AUTO and (stated := [name for name in _IN_FULL if getattr(estimator, name) is not None]):
+    if word not in (AUTO, *PROTECT_CHOICES):
+        raise ConfigError.expected(f"protect as one of {', '.join((AUTO, *PROTECT_CHOICES))}", repr(word)[:80])
+    if word != AUTO and (stated := [name for name in _FULL_ARGUMENTS if getattr(estimator, name) is not None]):
         raise ConfigError.expected(f"protect or {stated[0]}, which says in full what protect does in a word", "both")
     return str(word)
 
 
-def _by_steps(estimator: Any, kind: Any, active: str, names: Sequence[str], *, protects_columns: bool) -> Defaults:
+def _trained_by_steps(
+    estimator: Any, kind: Any, active: str, names: Sequence[str], *, protects_columns: bool
+) -> Defaults:
     """Training by steps whose gradients reveal the labels, with noise on the releases or without."""
     word = "columns" if protects_columns else "nothing"
     given = estimator.features or {}, estimator.bottom_fit or {}
@@ -202,4 +206,4 @@ def _check_unstated(estimator: Any) -> None:
 
 
 def _stated(estimator: Any) -> Iterator[str]:
-    yield from (name for name, default in _STEPS.items() if getattr(estimator, name) != default)
+    yield from (name for name, default in _STEP_DEFAULTS.items() if getattr(estimator, name) != default)

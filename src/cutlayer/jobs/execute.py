@@ -73,10 +73,10 @@ def _train_further_labels(execution: Execution, whole: Job) -> None:
         whole: Its job, as it was given.
     """
     from cutlayer.jobs.audit import audit_again
-    from cutlayer.jobs.further_labels import further_jobs, has_grades
+    from cutlayer.jobs.further_labels import draws_labels, further_jobs
     from cutlayer.jobs.party import train_further_labels  # with the links between organisations
 
-    if not has_grades(whole):
+    if not draws_labels(whole):
         train_further_labels(execution)
         return
     complete = True

@@ -69,14 +69,14 @@ def note_grades(
         drawing.load_state_dict(kept[1]["chain"]["protections"][GradeDP.name]["state"])
     epsilon = None if drawing is None else drawing.settings.epsilon
     own = Graded(embed.grades.numpy(), bands_for(epsilon, bottom.most), epsilon)
-    columns = () if encoder is None else encoder.valued
+    columns = () if encoder is None else encoder.value_columns
     with memory.locked():
         if memory.knows(name, embed.digests, own):
             return
         whole, rows = embed, Rows(embed.digests, columns, embed.values)
         every = rows
         if table is not None:
-            every = Rows(table.graded(table.digests), columns, table.values_of(table.digests))
+            every = Rows(table.grade_digests(table.digests), columns, table.value_reader(table.digests))
         former, _ = memory.others(name, every)
         if encoder is not None and (former or len(every.digests) >= ROWS_A_GRADE * own.bands):
             grades = own

@@ -192,7 +192,7 @@ def all_runs_of(
     run = derive(noise_key, b"ledger of all runs", size=8).hex()
     store, marker, source = RunStore(secret_path.with_name(NAME)), party_folder / MARKER, new_source(secret)
     releases = releases_of(secret_path)
-    return AllRuns(job, name, chain, store, marker, releases, run, source, table.spelled)
+    return AllRuns(job, name, chain, store, marker, releases, run, source, table.all_spellings)
 
 
 def restate_draws(
@@ -351,7 +351,7 @@ def forecast_all_runs(job: Job, name: str, folder: Path, table: PartyTable, posi
         DataError: The labels do not fit the task.
     """
     digests = gathered(table.digests, positions)
-    words, chain = row_words(table.spelled(digests)), chain_of(job, name)
+    words, chain = row_words(table.all_spellings(digests)), chain_of(job, name)
     path = job.parties[name].secret or folder / f"{name}.key"
     sharing = RunStore(path.parent / NAME).sharing_rows(words)
     earlier = of_party(name, sharing)

@@ -18,7 +18,7 @@ from cutlayer.kernels.noise.aes import derive
 from cutlayer.lazy import Tensor, torch
 from cutlayer.models.bottom_fits.base import DrawnLabels, Fit, GradeLimits, TrainingColumns
 from cutlayer.storage.row_arrays import give_back_memory
-from cutlayer.workers import equal_threads, in_threads
+from cutlayer.workers import map_in_threads, work_threads
 
 if TYPE_CHECKING:
     from cutlayer.models.base import BottomModel
@@ -312,7 +312,7 @@ def _fitted(
 
     at_once = AT_ONCE if len(rows) * (rows.codes.shape[1] + rows.numbers.shape[1]) <= AT_ONCE_CELLS else 1
     shared, fits = (
-        _fits(settings, len(rows), rows.classes, max(1, equal_threads() // each), are_many=part is not None)
+        _fits(settings, len(rows), rows.classes, max(1, work_threads() // each), are_many=part is not None)
         for each in (AT_ONCE, at_once)
     )
     held_out = np.zeros((len(fits), len(rows), max(rows.classes, 1)))
@@ -329,7 +329,7 @@ def _fitted(
     chosen = [*range(len(fits))] if part is None else _chosen(shared, rows, folds, part, seed)
     weights, begun = np.zeros(0), 0
     for end in (min(JUDGED_FOLDS if part is None else 1, count), count):
-        in_threads(fit, [(fold, at) for fold in range(begun, end) for at in chosen], at_once)
+        map_in_threads(fit, [(fold, at) for fold in range(begun, end) for at in chosen], at_once)
         scored = np.flatnonzero(folds < end)
         if end > begun and len(scored):
             weights = weights_of([held_out[at, scored] for at in chosen], rows.targets_of(scored))
@@ -348,7 +348,7 @@ def _chosen(fits: Sequence[FitPart], rows: FitRows, folds: npt.NDArray[np.int64]
     if not len(out) or not len(rest):
         return [*range(len(fits))]
     train, judged = rows.take(rest), rows.take(out)
-    predictions = in_threads(lambda fit: fit_part(fit, train, seed).predicted(judged), fits, AT_ONCE)
+    predictions = map_in_threads(lambda fit: fit_part(fit, train, seed).predicted(judged), fits, AT_ONCE)
     weights = weights_of(predictions, judged)
     return [at for at, weight in enumerate(weights) if weight >= min(MAIN_WEIGHT, weights.max())]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from types import SimpleNamespace
 
-from cutlayer.data.forgotten import FORGOTTEN
+from cutlayer.data.forgotten import FORGOTTEN_REASON
 from cutlayer.report.alignment import disclosed
 from cutlayer.report.card.facts import DRAWN, TRUST, account_facts, attack_facts, exposure, totals_without_theorem
 from cutlayer.report.card.fields import FORGOT, NOT_SHOWN, fields_of, registry_of
@@ -44,7 +44,7 @@ def passive_card(report: PassiveReport) -> PrivacyCard:
             f"Files of the run: {files_statement(report.files)}.",
             *([REPRODUCIBLE] * report.reproducible_noise),
             *NOT_SHOWN,
-            *([FORGOT.format(party=report.party)] * (FORGOTTEN in report.rows.left_out)),
+            *([FORGOT.format(party=report.party)] * (FORGOTTEN_REASON in report.rows.left_out)),
             f"{UNMEASURED_BY_PASSIVE[0].upper()}{UNMEASURED_BY_PASSIVE[1:]}.",
             *nothing,
             *skipped,
