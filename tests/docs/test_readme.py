@@ -17,8 +17,8 @@ from cutlayer.attacks import REGISTRY as ATTACKS
 from cutlayer.attacks import FeatureAttack
 from cutlayer.channel.address import check_loopback
 from cutlayer.cli import app
-from cutlayer.cli.exchange import EXIT_WAITING
 from cutlayer.cli.app import EXIT_INTERNAL, EXIT_INTERRUPTED, all_verbs
+from cutlayer.cli.exchange import EXIT_WAITING
 from cutlayer.protections import REGISTRY as PROTECTIONS
 from cutlayer.protections.contract.base import Asset
 from tests.cli.jobs import audit_briefly
