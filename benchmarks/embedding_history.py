@@ -82,7 +82,7 @@ def _read(name: str, seed: int) -> Values:
         rows, read = epochs[0].rows, {}
         for party in job.passives:
             sent = [epoch.embeddings[party].flatten(1) for epoch in epochs]
-            labels = run.actual[rows]
+            labels = run.leak_labels[rows]
             along = (_best_direction(matrix, labels) for matrix in (sent[-1], sent[-1] - sent[0]))
             rebuilt = _inverted(run.stores[party], party, rows, (sent[-1], sent[0], torch.cat(sent, dim=1)), seed)
             read[party] = (*along, *rebuilt)

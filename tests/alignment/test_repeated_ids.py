@@ -78,7 +78,7 @@ def test_a_partners_row_serves_every_row_of_its_id_and_is_released_once(tmp_path
     assert sum(map(len, (outcome.split.train, outcome.split.validation, outcome.split.test))) == len(given[ACTIVE])
     known = set(given[TELCO]["id"].to_pylist())
     with_telco = [row in known for row in given[ACTIVE]["id"].to_pylist()]
-    assert outcome.held == {TELCO: sum(with_telco)} != {TELCO: len(known)}
+    assert outcome.held_rows == {TELCO: sum(with_telco)} != {TELCO: len(known)}
     report = RunFolder(tmp_path)
     assert report.path.exists()
 
@@ -125,7 +125,7 @@ def test_the_model_is_that_of_the_joined_table(tmp_path: Path) -> None:
         assert sorted(map(str, apart.ids.to_pylist())) == sorted(map(str, together.ids.to_pylist()))
         gaps.append(apart.metrics["auc"] - together.metrics["auc"])
         # Without the partner's column the model is far worse: the join of repeated ids is what gives the rest.
-        assert apart.metrics["auc"] > apart.task.evaluate(apart.without[TELCO,], apart.labels)["auc"] + 0.05
+        assert apart.metrics["auc"] > apart.task.evaluate(apart.logits_without[TELCO,], apart.labels)["auc"] + 0.05
     assert np.abs(gaps).max() < 0.01
 
 
@@ -240,7 +240,7 @@ def test_numbers_by_id_become_numbers_by_row() -> None:
     assert rows.by_party[TELCO].tolist() == [0, 0, -1, 1, 1]
     assert rows.places(TELCO).tolist() == [0, 3]
     assert rows.count(TELCO, 5) == 2
-    assert rows.by_all().tolist() == [True, True, False, True, True]
+    assert rows.held_by_all().tolist() == [True, True, False, True, True]
 
 
 @pytest.mark.parametrize("once", [False, True], ids=["by steps", "released once"])

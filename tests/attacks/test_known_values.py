@@ -13,7 +13,7 @@ from torch import Tensor
 
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Target
-from cutlayer.attacks.label.few_labels import PENALTIES, FewLabels, fit_and_read, inputs_of
+from cutlayer.attacks.label.few_labels import PENALTIES, FewLabels, fit_and_score, inputs_of
 from cutlayer.attacks.label.history import HistoryView
 from cutlayer.attacks.label.strong_probe import NEIGHBOURS, StrongProbe
 from cutlayer.audit.known_labels import by_variant
@@ -174,6 +174,6 @@ def test_own_columns_are_read_as_they_are_stored() -> None:
     x, values = planted()
     hot = torch.where(x > 1, x, torch.zeros_like(x)).double().numpy()
     known = torch.arange(0, ROWS, 9)
-    dense = fit_and_read((hot,), known, values[known].double(), TASK)
+    dense = fit_and_score((hot,), known, values[known].double(), TASK)
     for blocks in ((sparse.csr_matrix(hot),), (hot[:, :2], sparse.csr_matrix(hot[:, 2:]))):
-        torch.testing.assert_close(fit_and_read(blocks, known, values[known].double(), TASK), dense)
+        torch.testing.assert_close(fit_and_score(blocks, known, values[known].double(), TASK), dense)

@@ -11,7 +11,7 @@ import torch
 from cutlayer.attacks.catalogue import JointSpectral, MeanLength, MessageSize, OffNorm
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.attacks.label.history import HistoryView
-from cutlayer.attacks.label.pooled import pooled
+from cutlayer.attacks.label.pooled import pool_views
 from cutlayer.audit.known_labels import strongest
 from cutlayer.channel.row_history import FollowedEpoch
 from cutlayer.errors import NotApplicable
@@ -130,6 +130,6 @@ def test_parties_that_collude_average_their_sizes():
         replace(a, gradients=a.gradients | b.gradients, sizes=a.sizes | b.sizes)
         for a, b in zip(first, own[1].epochs, strict=True)
     ]
-    together = pooled("telco+shop", [HistoryView(name, TASK, both) for name in ("telco", "shop")])
+    together = pool_views("telco+shop", [HistoryView(name, TASK, both) for name in ("telco", "shop")])
     alone = max(strongest(MessageSize()(each, Knowledge(0.1)), truth) for each in own)
     assert strongest(MessageSize()(together, Knowledge(0.1)), truth) > alone + 0.02

@@ -11,7 +11,7 @@ from scipy import sparse
 from cutlayer.attacks.catalogue import FewLabels, MeanGradient, SelfTraining
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.attacks.label.history import HistoryView
-from cutlayer.attacks.label.self_training import balanced
+from cutlayer.attacks.label.self_training import balance_classes
 from cutlayer.audit.known_labels import by_variant, strongest
 from cutlayer.channel.row_history import FollowedEpoch
 from cutlayer.errors import NotApplicable
@@ -111,6 +111,6 @@ def test_values_of_a_regression_are_taught_on():
 def test_balanced_probabilities_have_the_shares_of_the_classes():
     probabilities = torch.rand(500, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     shares = torch.tensor([0.7, 0.2, 0.1], dtype=torch.float64)
-    even = balanced(probabilities, shares)
+    even = balance_classes(probabilities, shares)
     assert torch.allclose(even.mean(dim=0), shares, atol=1e-3)
     assert torch.allclose(even.sum(dim=1), torch.ones(500, dtype=torch.float64))

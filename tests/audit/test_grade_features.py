@@ -54,7 +54,7 @@ def graded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Job, RunFolder]:
     job = validated(Job, raw, "")
     with pytest.MonkeyPatch.context() as patched:
         audit_briefly(patched)
-        patched.setitem(best_guess.FOREST, "n_estimators", 20)
+        patched.setitem(best_guess.FOREST_SETTINGS, "n_estimators", 20)
         given = tables(passives=2, rows=ROWS)
         return job, execute(job, folder / "run", Options(Keys(folder, KEY), tables=given), Progress())
 

@@ -255,13 +255,13 @@ def test_a_party_that_left_predicts_by_what_it_inferred(finished: RunFolder, mon
     assert right > 0.6 > wrong + 0.1
     assert departed_auc(run, "nobody", Scores(rows, run.truth[rows].double(), batch)) is None
     # Of many held-out rows a sample is predicted, whose AUC is near that of all.
-    monkeypatch.setattr("cutlayer.audit.departed_model.MAX_ROWS", len(run.reported) // 2)
+    monkeypatch.setattr("cutlayer.audit.departed_model.MAX_ROWS", len(run.reported_rows) // 2)
     sampled = departed_auc(run, "telco", Scores(rows, run.truth[rows].double(), batch))
     assert sampled is not None
     assert sampled != right
     assert sampled == pytest.approx(right, abs=0.2)
     with monkeypatch.context() as patch:
-        patch.setattr(Run, "reported", rows[run.actual[rows]][:20])  # of one class: no AUC
+        patch.setattr(Run, "reported", rows[run.leak_labels[rows]][:20])  # of one class: no AUC
         assert departed_auc(run, "telco", Scores(rows, run.truth[rows].double(), batch)) is None
     run.__dict__["class_shares"] = (1.0, 0.0)
     assert departed_auc(run, "telco", Scores(rows, run.truth[rows].double(), batch)) is None
@@ -317,7 +317,7 @@ def test_what_one_attack_reads_whole_no_other_reads_again(finished: RunFolder, m
     run = Run(make_job(passives=2, epochs=3, audit={"depth": "quick"}), finished)
     named = {"off_norm", "mean_length", "few_labels"}
     attacks = [attack for attack in resolve("auto", "binary").histories if attack.name in named]
-    truth = run.actual
+    truth = run.leak_labels
 
     def read_whole(self: object, view: HistoryView, knowledge: object) -> Scores:
         return Scores.of_rows(view.rows, truth[view.rows].double())

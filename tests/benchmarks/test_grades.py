@@ -30,7 +30,7 @@ def test_a_toy_is_measured_once(
 ) -> None:
     fit_briefly(monkeypatch)
     audit_briefly(monkeypatch)
-    monkeypatch.setattr("cutlayer.attacks.knowledge.AUXILIARY_ROWS", 100)
+    monkeypatch.setattr("cutlayer.attacks.knowledge.MAX_AUXILIARY_ROWS", 100)
     monkeypatch.setattr(grades, "load", lambda name, folder: data)
     path = tmp_path / "results.jsonl"
     fit = json.dumps({"candidates": ["linear"], "folds": 2, "limits": {"other": 1.0}})

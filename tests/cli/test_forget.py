@@ -21,14 +21,14 @@ from pyarrow import csv, parquet
 
 from cutlayer.accounting.release_log import ReleaseLog
 from cutlayer.channel.receipts import Receipt
-from cutlayer.channel.trail import verify
+from cutlayer.channel.trail import verify_trail
 from cutlayer.cli.forget import _show
 from cutlayer.config import Job, validated
 from cutlayer.data.carried import Carried
 from cutlayer.data.ids import row_digests
 from cutlayer.jobs import forget as forgetting
-from cutlayer.parties.grade_memory import GradeMemory, Rows
-from cutlayer.parties.session.local import Local
+from cutlayer.parties.grade_memory import GradeMemory, JoinKeys
+from cutlayer.parties.session.local import LocalSide
 from cutlayer.training.forgetting import Forgetting
 from cutlayer.training.keys import Keys
 from tests.channel.certificates import Federation
@@ -72,9 +72,9 @@ PRIVATE = {**PRIVATE, "shop": PRIVATE["telco"]}
 def same_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     """All secrets are equal, so that a run that never had the rows has the keys of the one that forgot them."""
     all_keys_equal(monkeypatch)
-    named, runs = Local.release_log, count()
+    named, runs = LocalSide.release_log, count()
 
-    def release_log(party: Local, job: Job, rows: bytes) -> ReleaseLog:
+    def release_log(party: LocalSide, job: Job, rows: bytes) -> ReleaseLog:
         """A log of its own for each run, as its own key of noise gives it."""
         log = named(party, job, rows)
         if log.path and log.marker:
@@ -82,7 +82,7 @@ def same_keys(monkeypatch: pytest.MonkeyPatch) -> None:
             log.path = Path(of_run) if of_run else log.path.with_stem(f"{log.path.stem}-{next(runs)}")
         return log
 
-    monkeypatch.setattr(Local, "release_log", release_log)
+    monkeypatch.setattr(LocalSide, "release_log", release_log)
 
 
 def table_of(party: str, without: Collection[int] = ()) -> pa.Table:
@@ -230,10 +230,10 @@ def test_forgotten_rows_leave_the_run_that_never_had_them(
     )
     before = place.call("ledger", world / ".cutlayer", "--json").document()
     grades, gone = GradeMemory(world / ".cutlayer" / "telco.key.grades"), row_digests(pa.array(sorted(rows)))
-    assert grades.others("", Rows(gone))[0] or max(rows) < ROWS // 5
+    assert grades.other_releases("", JoinKeys(gone))[0] or max(rows) < ROWS // 5
     done = place.call("forget", world / "job.yaml", "--rows", listed(world, rows), "--json")
     assert done.code == 0, done
-    assert not grades.others("", Rows(gone))[0]
+    assert not grades.other_releases("", JoinKeys(gone))[0]
     within = sum(row >= ROWS // 5 for row in rows)
     assert json.loads(done.out)["left_out"] == {"bank": len(rows), "telco": within}
     never = without(rows)
@@ -419,7 +419,7 @@ def test_by_courier_both_delete_and_sign_and_nothing_of_a_row_is_left(place: Pla
     assert not [*here.base.rglob("rows.csv"), *(here.base / "shared").rglob("*.cutlayer")]
     assert holding(here.base, traces, tables) == {}
     for name, file in (("telco", request), ("bank", answer)):
-        assert not verify(here.base / name / ".cutlayer" / f"{name}.key.trail").problems
+        assert not verify_trail(here.base / name / ".cutlayer" / f"{name}.key.trail").problems
         assert all(str(row) not in Receipt.read(file).approval.model_dump_json() for row in (299,))
     refused = here.call("bank", "exchange", "--folder", here.base / "shared")
     assert "a version of job-bank that was not forgotten, got 1; name a new one" in refused.document()["error"]

@@ -21,7 +21,7 @@ from cutlayer.errors import ConfigError, ProtocolError
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.models.bottom_fits import check_fit
-from cutlayer.parties.session.evidence import stated_evidence
+from cutlayer.parties.session.evidence import parse_evidence
 from cutlayer.report.build import build
 from cutlayer.report.html import render_html
 from cutlayer.training.keys import Keys
@@ -233,10 +233,10 @@ def test_a_partner_states_evidence_of_a_plugin_that_is_not_here(name: str, good:
     item = {"protection": name, "party": "telco", "unit": "embeddings", "covered": 1, "sent": 1, "changed": 1}
     text = json.dumps([{**item, "metrics": {}, "kinds": {}}])
     if good:
-        assert stated_evidence(text, "telco")[0].protection == name
+        assert parse_evidence(text, "telco")[0].protection == name
     else:
         with pytest.raises(ProtocolError, match="a protection that passive parties have"):
-            stated_evidence(text, "telco")
+            parse_evidence(text, "telco")
 
 
 def test_a_name_of_the_published_methods_is_pointed_to_their_package(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cutlayer.accounting.run_store import NAME
+from cutlayer.accounting.run_store import LEDGER_FILE
 from cutlayer.data.carried import Carried, CarriedAttribute
 from cutlayer.errors import ConfigError
 from cutlayer.parties.carried_limits import check_limits
@@ -53,6 +53,6 @@ def test_a_partner_with_one_column_is_refused_before_labels_are_sent(tmp_path: P
         ConfigError, match=r"parties.telco.fit: expected more than one column.*write limits: \{other: 1"
     ):
         world.run(graded(eps=1.0), given)
-    assert not (world.secrets / NAME).exists()
+    assert not (world.secrets / LEDGER_FILE).exists()
     share = found_in(world.run(graded({"limits": {"other": 1}}, eps=1.0), given)).attributes[0].share
     assert share > (0.92 if kind == "category" else 0.6)

@@ -24,20 +24,20 @@ from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import BudgetExceeded, CheckpointError, ConfigError, ProtocolError
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
-from cutlayer.kernels.noise.score_bands import bands_for, channel
+from cutlayer.kernels.noise.score_bands import bands_for, draw_channel
 from cutlayer.kernels.rows.grade_columns import grades_of_columns
 from cutlayer.models.bottom_fits import grade
 from cutlayer.parties import grading
-from cutlayer.parties.carried_limits import Exceeded, default_limit, exceeded
-from cutlayer.parties.grade_memory import GradeMemory, Rows
-from cutlayer.parties.session.evidence import stated_evidence
+from cutlayer.parties.carried_limits import ExceededLimit, default_limit, first_exceeded
+from cutlayer.parties.grade_memory import GradeMemory, JoinKeys
+from cutlayer.parties.session.evidence import parse_evidence
 from cutlayer.parties.session.state import PartyState
 from cutlayer.protections.grade_dp import GradeDP, GradeDPConfig
 from cutlayer.report.carried import carried_section
 from cutlayer.serving import predicted_grades
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
-from cutlayer.training.run_ledger import REFUSAL, ledger_after, ledger_of
+from cutlayer.training.run_ledger import REFUSAL_ENTRY, ledger_after, ledger_of
 from tests.parties import test_predicted_grades
 from tests.parties.interruptions import Crash, crashes_at_rename
 from tests.parties.runs import ACTIVE, KEY, run
@@ -68,7 +68,7 @@ def released(folder: Path) -> Tensor:
 def before_the_draw(world: World, folder: Path) -> np.ndarray:
     """Grades of the rows of a release before they were drawn, in its order, as the memory has them."""
     ids = PartyTable(TELCO, GIVEN[TELCO], "id").grade_digests(kept(folder, "released")["ids"].numpy())
-    found, _ = memory_of(world).others("", Rows(ids))
+    found, _ = memory_of(world).other_releases("", JoinKeys(ids))
     return found[-1].grades
 
 
@@ -138,7 +138,7 @@ def test_below_the_least_epsilon_grades_are_refused_as_before(tmp_path: Path, le
         world.run(made(least_epsilon=least), GIVEN, out="refused")
     assert not (tmp_path / "refused" / "checkpoint" / TELCO / "released.safetensors").exists()
     assert found_in(tmp_path / "refused").epsilon == 8.0
-    assert [entry.protection for entry in world.lines(TELCO)[0].ledger.entries] == ["grade_dp", REFUSAL]
+    assert [entry.protection for entry in world.lines(TELCO)[0].ledger.entries] == ["grade_dp", REFUSAL_ENTRY]
     assert world.total(TELCO) == 8.0
 
 
@@ -166,7 +166,7 @@ def test_a_whole_run_has_the_epsilon_of_its_pilot(tmp_path: Path, monkeypatch: p
     world, job = World(tmp_path), made({"a": 0.7})
     pilot = world.run(job, GIVEN, pilot=100)
     epsilon, some = found_in(pilot).epsilon, kept(pilot, "released")["released"]
-    monkeypatch.setattr(grading, "exceeded", lambda *_: None)
+    monkeypatch.setattr(grading, "first_exceeded", lambda *_: None)
     whole = world.run(job, GIVEN)
     assert found_in(whole).epsilon == epsilon
     there = ~some.isnan().any(dim=1)
@@ -183,12 +183,12 @@ def test_what_was_released_at_an_epsilon_is_released_at_it_again(
     first = world.run(job, GIVEN)
     epsilon = found_in(first).epsilon or 8.0
     if again == "higher":
-        monkeypatch.setattr(grading, "exceeded", lambda *_: None)
+        monkeypatch.setattr(grading, "first_exceeded", lambda *_: None)
         second = world.run(job, GIVEN)
         assert torch.equal(released(second), released(first))
         assert found_in(second).lowered is not None
     else:
-        monkeypatch.setattr(grading, "checked_limits", lambda *_: {"a": 0.5, "other": 1.0})
+        monkeypatch.setattr(grading, "grade_limits", lambda *_: {"a": 0.5, "other": 1.0})
         with pytest.raises(ConfigError, match=r"carry 0\.5 of"):
             world.run(job, GIVEN, out="refused")
         assert not (tmp_path / "refused" / "checkpoint" / TELCO / "released.safetensors").exists()
@@ -269,7 +269,7 @@ def test_a_run_that_is_lost_once_it_was_counted_is_drawn_as_it_was_counted(
     epsilon = world.total(TELCO)
     assert epsilon is not None
     assert epsilon < 8.0
-    monkeypatch.setattr(grading, "exceeded", lambda *_: None)
+    monkeypatch.setattr(grading, "first_exceeded", lambda *_: None)
     folder = world.run(job, GIVEN, out="run", resume=True)
     assert (found_in(folder).epsilon, world.total(TELCO)) == (epsilon, epsilon)
     assert len(world.lines(TELCO)) == 1
@@ -347,12 +347,12 @@ def test_a_partner_states_a_step_or_nothing(epsilon: float, is_step: bool) -> No
     statement = {"protection": "grade_dp", "party": TELCO, "unit": "embeddings", "covered": 1, "sent": 1, "changed": 1}
     text = json.dumps([{**statement, "metrics": {"epsilon": epsilon}, "kinds": {}}])
     if is_step:
-        assert stated_evidence(text, TELCO)[0].metrics == {"epsilon": epsilon}
+        assert parse_evidence(text, TELCO)[0].metrics == {"epsilon": epsilon}
     else:
         with pytest.raises(
             ProtocolError, match="with an epsilon that grades are lowered to, 8 or 6 or 4 or 3 or 2, got"
         ):
-            stated_evidence(text, TELCO)
+            parse_evidence(text, TELCO)
 
 
 def test_no_statement_raises_the_epsilon_of_the_ledger(tmp_path: Path) -> None:
@@ -411,7 +411,7 @@ def test_reports_and_canaries_are_of_the_epsilon_that_was_drawn(tmp_path: Path) 
 
 def test_the_ledger_names_what_the_choice_says() -> None:
     def said(**options: Any) -> str:
-        (entry,) = [each for each in ledger_of(made(**options)).entries if each.protection == REFUSAL]
+        (entry,) = [each for each in ledger_of(made(**options)).entries if each.protection == REFUSAL_ENTRY]
         return str(entry.event.why)  # type: ignore[union-attr]
 
     assert "drawn at epsilon 6 or 4 or 3 or 2: which it is tells 2.6 bits in all, once" in said()
@@ -427,11 +427,11 @@ def test_steps_with_the_same_borders_have_draws_of_their_own(tmp_path: Path, mon
     world, job, names = World(tmp_path), made({"a": 0.5}), []
     for step in (6.0, 6.0, 4.0):
 
-        def over(found: Carried, _: Any, step: float = step) -> Exceeded | None:
+        def over(found: Carried, _: Any, step: float = step) -> ExceededLimit | None:
             every = found.attributes
-            return Exceeded(every[0], 1.0, 0.5, every) if (found.epsilon or 0.0) > step else None
+            return ExceededLimit(every[0], 1.0, 0.5, every) if (found.epsilon or 0.0) > step else None
 
-        monkeypatch.setattr(grading, "exceeded", over)
+        monkeypatch.setattr(grading, "first_exceeded", over)
         world.run(job, GIVEN)
         ((name, epsilon),) = memory_of(world).epsilons(job.digest()).items()
         assert epsilon == step
@@ -463,7 +463,7 @@ def test_columns_without_a_limit_have_the_least_default_once_one_looked_like_lab
     attribute = CarriedAttribute(column="age", attribute="age", rows=0.3, bits=0.1, share=share)
     lowered = Lowered(epsilon=8.0, by_default=by_default)
     found = Carried(grades=grades, epsilon=epsilon, bits=1.0, attributes=(attribute,), lowered=lowered)
-    assert (exceeded(found, {"health": 0.05}) is not None) == is_over
+    assert (first_exceeded(found, {"health": 0.05}) is not None) == is_over
 
 
 def test_a_stated_limit_hides_no_column_without_one_that_looked_like_labels() -> None:
@@ -473,14 +473,14 @@ def test_a_stated_limit_hides_no_column_without_one_that_looked_like_labels() ->
     )
     found = Carried(grades=16, epsilon=8.0, bits=1.0, attributes=(stated, other))
     for limits, expected in (({"city": 0.9}, True), ({"city": 0.9, "region": 0.9}, False), ({}, True)):
-        over = exceeded(found, limits)
+        over = first_exceeded(found, limits)
         assert over is not None
         assert (over.attribute.column, over.by_default) == ("city", expected)
 
 
 def test_no_draw_at_the_least_epsilon_exceeds_the_default_limit() -> None:
     """Of random attributes of two grades, and of those that a grade tells exactly."""
-    noise, draw = channel(2.0, 2), np.random.default_rng(0)
+    noise, draw = draw_channel(2.0, 2), np.random.default_rng(0)
     joint = np.concatenate(
         [draw.dirichlet([0.3] * 4, size=20_000), [[p, 0, 0, 1 - p] for p in np.linspace(0.01, 0.99, 99)]]
     )

@@ -15,8 +15,8 @@ from cutlayer.channel.parcel import ParcelWriter
 from cutlayer.config import Job, LimitsConfig
 from cutlayer.data.align import intersect
 from cutlayer.errors import CheckpointError, ConfigError
-from cutlayer.parties.carried import beyond_chance, carried
-from cutlayer.parties.session.checkpoint import RELEASED, Checkpoints
+from cutlayer.parties.carried import grade_information, without_chance
+from cutlayer.parties.session.checkpoint import RELEASED_FILE, Checkpoints
 from cutlayer.serving.between import PredictionSide
 from cutlayer.serving.by_file import release_prediction, with_agreed_rows
 from cutlayer.serving.models import PartyModel
@@ -185,13 +185,15 @@ def test_a_run_whose_grades_are_not_known_any_more_has_limits(tmp_path: Path, go
     path = {
         "grades": max(memory.glob("*.safetensors")),
         "secret": world.secrets / f"{TELCO}.key",
-        "release": run / "checkpoint" / TELCO / RELEASED,
-        "version": run / "checkpoint" / TELCO / RELEASED,
+        "release": run / "checkpoint" / TELCO / RELEASED_FILE,
+        "version": run / "checkpoint" / TELCO / RELEASED_FILE,
     }[gone]
     if gone == "version":  # of earlier ones none names its draws
         checkpoints = Checkpoints(path.parent, TELCO, job.digest())
-        tensors, plain = checkpoints.kept(RELEASED) or ({}, {})
-        checkpoints.keep(RELEASED, (tensors, {key: value for key, value in plain.items() if key != "draws"}))
+        tensors, plain = checkpoints.read_state(RELEASED_FILE) or ({}, {})
+        checkpoints.write_state(
+            RELEASED_FILE, (tensors, {key: value for key, value in plain.items() if key != "draws"})
+        )
     else:
         path.unlink()
     wanted, match = ConfigError if gone == "grades" else CheckpointError, "of a at most with|to know its other grades"
@@ -213,8 +215,8 @@ def test_months_of_rows_that_carry_what_is_allowed_are_not_refused(agreeing: flo
         for _ in range(months):
             flag, drawn = draw.integers(2, size=rows), draw.integers(8, size=rows)
             grades = 8 * np.where(draw.random(rows) < agreeing, flag, 1 - flag) + drawn
-            one = carried(*codes_store(flag[:, None].astype(float)), grades, None, 16)
-            found.append([each.attributes[0].share for each in (one, beyond_chance(one, rows))])
+            one = grade_information(*codes_store(flag[:, None].astype(float)), grades, None, 16)
+            found.append([each.attributes[0].share for each in (one, without_chance(one, rows))])
         return np.array(found)
 
     draw = np.random.default_rng(0)

@@ -19,7 +19,7 @@ import torch
 
 from cutlayer.channel import Kind, Message
 from cutlayer.channel.codec import WIRE_VERSION, decode, encode
-from cutlayer.channel.grpc_link import FROM, RUN, TO, WIRE
+from cutlayer.channel.grpc_link import FROM_KEY, RUN_KEY, TO_KEY, WIRE_KEY
 from cutlayer.channel.trail import Trail, read_lines
 from cutlayer.config import PrivateFile, validated
 from cutlayer.errors import PeerLost
@@ -41,8 +41,8 @@ async def impostor(
     tag = served.active.versions.current.model.tags["telco"]
     stated = {"version": tag, "width": 4, **offer}
     async with grpc.aio.insecure_channel(served.active.peers.address) as channel:
-        names = (FROM, name.encode()), (TO, ACTIVE.encode()), (RUN, (part or tag).encode())
-        metadata = (*names, (WIRE, str(WIRE_VERSION)))
+        names = (FROM_KEY, name.encode()), (TO_KEY, ACTIVE.encode()), (RUN_KEY, (part or tag).encode())
+        metadata = (*names, (WIRE_KEY, str(WIRE_VERSION)))
         call = channel.stream_stream(f"/{SERVICE}/{METHOD}")(metadata=metadata)
         with suppress(grpc.aio.AioRpcError):  # refused before the offer
             await call.write(encode(message(Kind.OFFER, name, ACTIVE, tag, 0, fields=stated)))

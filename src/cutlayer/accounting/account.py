@@ -25,8 +25,8 @@ from cutlayer.config import BudgetConfig
 from cutlayer.config.party import ALL_RUNS
 from cutlayer.errors import BudgetExceeded, CheckpointError, ConfigError
 
-_ROUNDING = 1e-9
-_MAX_EXTRA = 1 << 20
+_ROUNDING_SLACK = 1e-9
+_MAX_EXTRA_RELEASES = 1 << 20
 
 
 class Account:
@@ -259,9 +259,9 @@ class Account:
         self._log.open(float(release), float(step))
         spent, self._unfinished = self._log.unfinished()
         if self._noisy:
-            self.carried = math.ceil(spent / release * (1 - _ROUNDING))
+            self.carried = math.ceil(spent / release * (1 - _ROUNDING_SLACK))
         elif self._trainings:
-            self.carried_steps = math.ceil(spent / step * (1 - _ROUNDING))
+            self.carried_steps = math.ceil(spent / step * (1 - _ROUNDING_SLACK))
 
     def _affordable_extra(self, budget: BudgetConfig) -> int:
         """Number of releases beyond the plan, each with a step, that the budget pays for."""
@@ -276,7 +276,7 @@ class Account:
         if not self._noisy or budget.over == ALL_RUNS:  # what is left after all runs, the ledger of all runs knows
             return 0
         low, high = 0, self.planned + self.carried
-        while high < _MAX_EXTRA and _within(self._cost(high, budget.delta), budget):
+        while high < _MAX_EXTRA_RELEASES and _within(self._cost(high, budget.delta), budget):
             low, high = high, high * 2
         while high - low > 1:
             middle = (low + high) // 2
@@ -353,4 +353,4 @@ class Account:
 
 def _within(cost: float, budget: BudgetConfig) -> bool:
     """Whether a cost is within the budget; noise calibrated to all of it must pass, although both were rounded."""
-    return math.isfinite(cost) and cost <= budget.epsilon * (1 + _ROUNDING)
+    return math.isfinite(cost) and cost <= budget.epsilon * (1 + _ROUNDING_SLACK)

@@ -14,7 +14,7 @@ from cutlayer.config.load import load_closed_job
 from cutlayer.parties.session.local import EVALUATION_ROWS
 from cutlayer.results.number import Number
 from cutlayer.results.run import RunId
-from cutlayer.training.finetuning import answers
+from cutlayer.training.finetuning import logits_without
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.malicious_runs import target_rows
 from cutlayer.training.trained import Run
@@ -57,7 +57,7 @@ def backdoors(
 
 def success(run: Run, attackers: Sequence[str]) -> Reached | None:
     """The better means of some parties that send at once, on the held-out rows of other classes."""
-    rows = run.reported[run.truth[run.reported] != TARGET]
+    rows = run.reported_rows[run.truth[run.reported_rows] != TARGET]
     known = target_rows(run.truth, run.training, run.job.train.seed)
     if not len(rows) or not len(known):
         return None
@@ -79,7 +79,7 @@ def success(run: Run, attackers: Sequence[str]) -> Reached | None:
     reached = []
     for means, sent in forged.items():
         made = {name: e.view(1, *honest[name].shape[1:]).expand_as(honest[name]) for name, e in sent.items()}
-        predicted = run.task.predict(answers(top, honest | made, ())).argmax(dim=1)
+        predicted = run.task.predict(logits_without(top, honest | made, ())).argmax(dim=1)
         hits = int((predicted == TARGET).sum())
         interval = binomtest(hits, len(rows)).proportion_ci(method="wilson")
         reached.append(Reached(hits / len(rows), float(interval.low), float(interval.high), means))

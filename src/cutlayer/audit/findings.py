@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from cutlayer.attacks import REGISTRY as ATTACKS
 from cutlayer.attacks.feature.base import FeatureAttack
 from cutlayer.attacks.knowledge import condition
-from cutlayer.attacks.malicious import TAMPERINGS, by_active
+from cutlayer.attacks.malicious import TAMPERINGS, is_by_active_party
 from cutlayer.audit.checks import CHECKS, Check, FindingContext, Occurrence, check
 from cutlayer.audit.column_findings import OF_COLUMNS, noted
 from cutlayer.audit.scored_rows import narrow_leaks
@@ -114,7 +114,7 @@ def _skipped(context: FindingContext) -> Iterator[Occurrence]:
     for skipped in context.audit.runs[RunKind.THIS_RUN].skipped:
         # The reason may name a column of the attacked party.
         kind = ATTACKS.get(skipped.attack)
-        of_labels = (skipped.attack in TAMPERINGS and not by_active(skipped.attack)) or (
+        of_labels = (skipped.attack in TAMPERINGS and not is_by_active_party(skipped.attack)) or (
             kind is not None and not issubclass(kind, FeatureAttack)
         )
         yield Occurrence(context.active if of_labels else skipped.party, f"{skipped.label}: {skipped.reason}")

@@ -15,7 +15,7 @@ from cutlayer.attacks import CATALOGUES
 from cutlayer.attacks.knowledge import Need
 from cutlayer.attacks.label.base import Scores, Target
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView
-from cutlayer.attacks.label.pooled import pooled
+from cutlayer.attacks.label.pooled import pool_views
 from cutlayer.audit.departed_model import departed_auc
 from cutlayer.audit.followed_view import followed_view
 from cutlayer.audit.known_labels import asked, by_variant, granted, label_curve, variant_of
@@ -66,10 +66,10 @@ def audit_history(
         together = _PartyAudit(run, label, all_of_them, audit.protections, attacks)
         before = _joined([audit, *audits])["leaks"]
         views = [followed_view(run, label, party, epochs) for party in all_of_them.parties]
-        together.attack(pooled(all_of_them.party, views), before)
+        together.attack(pool_views(all_of_them.party, views), before)
         audits.append(together)
     _draw_curves(audits)
-    seed, truth = run.job.train.seed, run.actual
+    seed, truth = run.job.train.seed, run.leak_labels
     chances = [permuted_leak(part.scored, truth, seed) for part in audits]
     baselines = [_baseline(part.attacker, own, chance) for part, chance in zip(audits, chances, strict=True)]
     return audit.model_copy(update={**_joined([audit, *audits]), "baselines": tuple(baselines)})
@@ -90,7 +90,7 @@ def audit_messages(
     made = _PartyAudit(run, label, Attacker(party=view.party), protections, attacks)
     made.attack(view)
     _draw_curves([made])
-    chance = permuted_leak(made.scored, run.actual, run.job.train.seed)
+    chance = permuted_leak(made.scored, run.leak_labels, run.job.train.seed)
     baseline = Baseline(party=view.party, chance=None if math.isnan(chance) else chance)
     return RunAudit(protections=tuple(protections), **_joined([made]), baselines=(baseline,))
 
@@ -101,7 +101,7 @@ def _draw_curves(audits: Sequence[_PartyAudit]) -> None:
         read = [part for part in audits if (message, attack) in part.readable]
         most = max(read, key=lambda part: part.readable[message, attack][0])
         view, asked_attack = most.readable[message, attack][1:]
-        curve = label_curve(most.run, most.run.actual, view, asked_attack)
+        curve = label_curve(most.run, most.run.leak_labels, view, asked_attack)
         most.curves.append(curve.model_copy(update={"together": most.attacker.together}))
 
 
@@ -197,7 +197,7 @@ class _PartyAudit:
             about: Fields of the result.
             behind: Leak below which the first draw of the known rows is the only one, and no curve may be drawn.
         """
-        run, truth = self.run, self.run.actual
+        run, truth = self.run, self.run.leak_labels
         tried: list[Scores] = []
         measured: list[Mapping[str, Leak]] = []
         reason = None
@@ -252,11 +252,11 @@ def own_columns(run: Run) -> dict[str, OwnColumns]:
         name: predict_from_columns(
             [run.stores[party] for party in parties if party in run.stores],
             run.training,
-            run.actual,
+            run.leak_labels,
             classes,
             run.job.train.seed,
             trees=trees,
-            ids=run.held.shared(parties),
+            ids=run.held.shared_numbers(parties),
         )
         for name, parties in owners.items()
         if run.stores.keys() >= {*parties} - ({run.job.active} if name == EVERY else set())

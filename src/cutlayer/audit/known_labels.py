@@ -12,7 +12,7 @@ from torch import Tensor
 
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Scores
-from cutlayer.attacks.label.few_labels import fit_and_read
+from cutlayer.attacks.label.few_labels import fit_and_score
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView, run_scores
 from cutlayer.audit.leak import Leak, leak_of
 from cutlayer.data.streams import RandomStream
@@ -102,7 +102,7 @@ def _own_leak(view: HistoryView, knowledge: Knowledge, truth: Tensor) -> float |
     """Leak of the party's own columns to the same kind of model with the same known rows."""
     if view.columns is None:
         return None
-    values = fit_and_read((view.columns,), *knowledge.labels_among(view.rows), view.task)
+    values = fit_and_score((view.columns,), *knowledge.labels_among(view.rows), view.task)
     return leak_of(run_scores(view, values, ~knowledge.known_among(view.rows)), truth).value
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
-from cutlayer.attacks.malicious import TAMPERINGS, by_active
+from cutlayer.attacks.malicious import TAMPERINGS, is_by_active_party
 from cutlayer.audit.attack_audit import AttackAudit
 from cutlayer.audit.backdoor import Reached, backdoors
 from cutlayer.config import Job
@@ -16,7 +16,7 @@ from cutlayer.results.leaks import LeakResult, worst_of
 from cutlayer.results.malicious import MaliciousResult
 from cutlayer.results.run import RunId, RunKind
 from cutlayer.training.folder import RunFolder
-from cutlayer.training.malicious_runs import attacked_run, not_attacked, victims
+from cutlayer.training.malicious_runs import attacked_run, reason_not_attacked, victims
 
 NEEDS_ONE_PROCESS = "a malicious training needs all parties in one process; none was trained"
 
@@ -40,7 +40,7 @@ def audit_malicious(
     audit = AttackAudit[MaliciousResult]()
     for attack in TAMPERINGS:
         run, asked = attacked_run(job, attack), victims(job, attack)
-        reasons = {party: not_attacked(job, party) for party in asked}
+        reasons = {party: reason_not_attacked(job, party) for party in asked}
         if run.label not in runs:
             reasons = {party: reason or NEEDS_ONE_PROCESS for party, reason in reasons.items()}
         attacked = [party for party in asked if not reasons[party]]
@@ -83,7 +83,7 @@ def _read(
             yield MaliciousResult(
                 attack=run.attack,
                 run=run.label,
-                attacker=job.active if by_active(run.attack) else link.replace("+", " and "),
+                attacker=job.active if is_by_active_party(run.attack) else link.replace("+", " and "),
                 party=link,
                 secret=target,
                 metric={"labels": "leak", "features": "r2", "predictions": "success"}[target],
@@ -100,7 +100,7 @@ def _read(
 def _alarm(job: Job, attack: str, link: str, alarms: Sequence[Alarm]) -> str:
     """When a victim's guard raised the alarm; empty where it has none."""
     parties = link.split("+")
-    pairs = [(party, job.active) if by_active(attack) else (job.active, party) for party in parties]
+    pairs = [(party, job.active) if is_by_active_party(attack) else (job.active, party) for party in parties]
     if job.parties[pairs[0][0]].guard is None:
         return ""
     return next((alarm.when for alarm in alarms if (alarm.party, alarm.peer) in pairs), "none")

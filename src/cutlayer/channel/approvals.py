@@ -26,14 +26,14 @@ from cutlayer.channel.security import Security
 from cutlayer.channel.tls.signing import check_signature, sign
 from cutlayer.config import FrozenModel
 from cutlayer.errors import NotApproved, TrustError
-from cutlayer.storage.durable import make_folder, write_whole
+from cutlayer.storage.durable import file_version, make_folder, write_whole
 from cutlayer.storage.json_values import parse_json
 
-_SEEN = "numbers.json"
+_NUMBERS_FILE = "numbers.json"
 _NUMBERS = TypeAdapter(dict[str, StrictInt])
 MAX_BYTES = 1 << 16
 MAX_NUMBER = 2**53
-RECHECKED_AFTER = 60.0
+RECHECK_SECONDS = 60.0
 """Seconds after which certificates of approvals are checked again in a process that goes on."""
 
 
@@ -86,7 +86,7 @@ class Approval(Statement):
 S = TypeVar("S", bound=Statement)
 
 
-class Signed(FrozenModel, Generic[S]):
+class SignedStatement(FrozenModel, Generic[S]):
     """A statement with the signature of its party.
 
     Attributes:
@@ -151,7 +151,7 @@ class Signed(FrozenModel, Generic[S]):
             raise NotApproved(str(reason)) from None
 
 
-class SignedApproval(Signed[Approval]):
+class SignedApproval(SignedStatement[Approval]):
     """A signed approval, or its withdrawal."""
 
 
@@ -208,7 +208,7 @@ class Approvals:
             raise NotApproved.expected(wanted, "two different ones", f"ask {party} to sign again")
         make_folder(self.folder)
         # Before the record: a record that is lost is asked for again, a number that is lost lets an earlier one in.
-        write_whole(self.folder / _SEEN, json.dumps({**numbers, party: number}))
+        write_whole(self.folder / _NUMBERS_FILE, json.dumps({**numbers, party: number}))
         write_whole(path, signed.model_dump_json(indent=1) + "\n")
 
     def sign(self, state: Literal["approved", "withdrawn"], page: str) -> SignedApproval:
@@ -242,7 +242,7 @@ class Approvals:
         self._compare_page(own.page)
         return records
 
-    def passes(self, message: Message) -> None:
+    def check_message(self, message: Message) -> None:
         """Raise unless all approvals still hold; called before every message, and quick where no record changed.
 
         A message that ends the run passes: it has no more than the kind of the failure.
@@ -251,12 +251,12 @@ class Approvals:
             NotApproved: As in `check`.
         """
         if message.kind is not Kind.CLOSE or message.tensors:
-            self.hold()
+            self.check_still_hold()
 
-    def hold(self) -> None:
+    def check_still_hold(self) -> None:
         """Raise unless all approvals still hold; quick where no record changed."""
-        state = tuple(_stamp(self.path(party)) for party in self._identities)
-        if state != self._state or time.monotonic() - self._checked > RECHECKED_AFTER:
+        state = tuple(file_version(self.path(party)) for party in self._identities)
+        if state != self._state or time.monotonic() - self._checked > RECHECK_SECONDS:
             self._current()
             self._state, self._checked = state, time.monotonic()
 
@@ -287,7 +287,7 @@ class Approvals:
         raise NotApproved.expected(wanted, f"number {number}", "a later one is known: ask for that of now")
 
     def _numbers(self) -> dict[str, int]:
-        path = self.folder / _SEEN
+        path = self.folder / _NUMBERS_FILE
         try:
             return _NUMBERS.validate_json(path.read_bytes())
         except FileNotFoundError:
@@ -295,12 +295,3 @@ class Approvals:
         except (OSError, ValueError):
             remedy = f"restore it, or remove {self.folder} and have all parties sign again"
             raise NotApproved(f"{path} is damaged; {remedy}") from None
-
-
-def _stamp(path: Path) -> object:
-    """What changes when a file is replaced; `None` without one."""
-    try:
-        stated = path.stat()
-    except OSError:
-        return None
-    return stated.st_ino, stated.st_mtime_ns, stated.st_size

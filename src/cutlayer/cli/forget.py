@@ -64,7 +64,7 @@ def _forget_together(
     path: Path, rows: Path | None, party: str | None, run: Path | None, key: Path | None, *, quiet: bool, as_json: bool
 ) -> None:
     """Forget with all parties in this process, and train again."""
-    from cutlayer.accounting.run_store import RECEIPTS
+    from cutlayer.accounting.run_store import RECEIPTS_FOLDER
     from cutlayer.channel.receipts import Receipt
     from cutlayer.cli.report import write_report
     from cutlayer.cli.run import keys_for, train
@@ -79,7 +79,7 @@ def _forget_together(
     if left is not None:
         train(left, base, Options(keys, resume=(base / "job.yaml").exists()), quiet=quiet or as_json)
     receipt = Receipt.of(deleting.statement(job.active, mark), None)
-    written = receipt.add_to(keys.folder / RECEIPTS)
+    written = receipt.add_to(keys.folder / RECEIPTS_FOLDER)
     mark.end()
     if left is not None:
         write_report(base)
@@ -101,7 +101,7 @@ def _forget_at_one(
     as_json: bool,
 ) -> int:
     """Forget at one organisation; returns the exit code."""
-    from cutlayer.accounting.run_store import RECEIPTS
+    from cutlayer.accounting.run_store import RECEIPTS_FOLDER
     from cutlayer.channel.receipts import receipts_in
     from cutlayer.cli.run import keys_for
     from cutlayer.jobs.forget import JobDeletion
@@ -110,7 +110,7 @@ def _forget_at_one(
     keys = keys_for(local.parent, None)
     base = run or local.parent / "runs" / f"{job.stem}-{name}"
     deleting = JobDeletion(setup.job, (name,), base, folder, keys)
-    store = keys.secret_of(name, setup.private).parent / RECEIPTS
+    store = keys.secret_of(name, setup.private).parent / RECEIPTS_FOLDER
     abouts = {_read_receipt(setup, name, path).add_to(store).parent.name for path in accept}
     own: list[Receipt] = []
     if not accept:
@@ -125,7 +125,7 @@ def _forget_at_one(
             own.append(_sign_receipt(setup, name, deleting, store, request.what, {}, request.about))
     written = []
     for receipt in own:
-        written.append(local.parent / RECEIPTS / f"{job.stem}-{name}-{receipt.approval.about[:8]}.json")
+        written.append(local.parent / RECEIPTS_FOLDER / f"{job.stem}-{name}-{receipt.approval.about[:8]}.json")
         make_folder(written[-1].parent)
         write_whole(written[-1], receipt.model_dump_json(indent=1) + "\n")
     receipts = [receipts_in(store, about)[about] for about in sorted(abouts)]
@@ -226,7 +226,7 @@ def _sign_receipt(
 def _show(
     receipts: list[Receipt], deleting: JobDeletion, written: list[Path], missing: list[str], *more: str, as_json: bool
 ) -> None:
-    from cutlayer.channel.receipts import REMAINS
+    from cutlayer.channel.receipts import NOT_DELETED
 
     deletions = [receipt.approval for receipt in receipts]
     document: dict[str, Any] = {
@@ -240,7 +240,7 @@ def _show(
     lines = [each.summary for each in deletions]
     lines += [f"{rows:,} rows of {name} are left out from now on" for name, rows in deleting.left_out.items()]
     lines += [f"not deleted: {other}" for other in deleting.not_deleted]
-    lines += [f"cannot be undone: {remains}" for remains in REMAINS]
+    lines += [f"cannot be undone: {remains}" for remains in NOT_DELETED]
     bring = "" if more else ", for the other parties, which read it with --accept"
     lines += [f"receipt: {path}{bring}" for path in written]
     lines += [f"missing: the receipt of {party}, to be read with --accept" for party in missing]

@@ -68,7 +68,7 @@ def invite(name: str, *, address: str, out: Path | None = None, folder: Path = K
     Example: cutlayer keys invite telco --address bank.example:7070
     """
     from cutlayer.channel.address import check_fixed_port
-    from cutlayer.channel.tls.authority import PUBLIC, Authority
+    from cutlayer.channel.tls.authority import PUBLIC_MODE, Authority
     from cutlayer.channel.tls.files import pem_of
     from cutlayer.config.load import as_yaml
 
@@ -84,7 +84,7 @@ def invite(name: str, *, address: str, out: Path | None = None, folder: Path = K
         "address": address,
         "authority": pem_of(authority.certificate).decode(),
     }
-    write_whole(path, as_yaml(entries), PUBLIC)
+    write_whole(path, as_yaml(entries), PUBLIC_MODE)
     line = f"send {path} to {name}, and read the fingerprint out to them:"
     print_result(json, {"file": str(path), "authority": authority.fingerprint}, line, authority.fingerprint)
 
@@ -98,7 +98,7 @@ def request(invitation: Path, *, seen: str = "", folder: Path = KEYS, json: bool
 
     Example: cutlayer keys request telco.invite --fingerprint efb1-043a-b396-e2b8-6570-3303-3fed-8936
     """
-    from cutlayer.channel.tls.authority import PUBLIC, make_request
+    from cutlayer.channel.tls.authority import PUBLIC_MODE, make_request
     from cutlayer.channel.tls.files import pem_of
     from cutlayer.channel.tls.names import fingerprint, key_fingerprint
 
@@ -109,7 +109,7 @@ def request(invitation: Path, *, seen: str = "", folder: Path = KEYS, json: bool
     if known.exists() and known.read_bytes() != pem_of(authority):
         raise TrustError(f"{folder} holds the certificate of another authority; choose another --folder")
     path, signing_request = make_request(folder, federation, party)
-    write_whole(known, pem_of(authority), PUBLIC)
+    write_whole(known, pem_of(authority), PUBLIC_MODE)
     key = key_fingerprint(signing_request.public_key())
     print_result(
         json,

@@ -86,7 +86,7 @@ def finish(
     Returns:
         The exit code: 1 where a gate failed, or a guarantee that was tested does not hold.
     """
-    if folder.of_passive:
+    if folder.is_passive:
         return _finish_passive(folder, as_json=as_json, as_markdown=as_markdown)
     from cutlayer.report.markdown import render_markdown
     from cutlayer.report.terminal import print_report
@@ -136,7 +136,7 @@ def has_failed(folder: RunFolder) -> bool:
     path, stored = folder.path, folder.path / "report.json"
     is_there = (path / "report.html").exists()
     with nullcontext() if is_there else folder.locked("a report"):
-        if folder.of_passive:
+        if folder.is_passive:
             return (PassiveReport.read(stored) if is_there else _write_passive(path)).failed
         return (Report.read(stored) if is_there else write_report(path)).any_failed
 

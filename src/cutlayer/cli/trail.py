@@ -15,7 +15,7 @@ from cutlayer.cli.verb import verb
 from cutlayer.report.rounding import plain, size
 
 if TYPE_CHECKING:
-    from cutlayer.channel.trail import TrailFile, Verified
+    from cutlayer.channel.trail import TrailFile, VerifiedTrail
 
 trail = typer.Typer(no_args_is_help=True, help="Verify and show what left this party.")
 app.add_typer(trail, name="trail")
@@ -30,9 +30,9 @@ def verify_(folder: Path, *, json: bool = False) -> None:
 
     Example: cutlayer trail verify .cutlayer/telco.key.trail
     """
-    from cutlayer.channel.trail import verify
+    from cutlayer.channel.trail import verify_trail
 
-    record = verify(folder)
+    record = verify_trail(folder)
     problems = list(record.problems)
     document = {"intact": not problems, "lines": record.lines, "hash": record.hash, "problems": problems}
     print_result(json, document, *_shown(_verdict(record)))
@@ -48,9 +48,9 @@ def show(folder: Path, *, json: bool = False) -> None:
 
     Example: cutlayer trail show .cutlayer/telco.key.trail
     """
-    from cutlayer.channel.trail import verify
+    from cutlayer.channel.trail import verify_trail
 
-    record = verify(folder)
+    record = verify_trail(folder)
     problems = list(record.problems)
     document = {"intact": not problems, "problems": problems, "starts": [_as_json(file) for file in record.files]}
     print_result(json, document, *_shown([*_pages(record.files), *_verdict(record)]))
@@ -93,7 +93,7 @@ def _page(file: TrailFile, promised: Iterable[str]) -> Iterator[str]:
     yield ""
 
 
-def _verdict(record: Verified) -> Iterator[str]:
+def _verdict(record: VerifiedTrail) -> Iterator[str]:
     for problem in record.problems:
         yield f"changed: {problem}"
     state = "was changed" if record.problems else "is intact"

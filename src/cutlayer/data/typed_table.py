@@ -16,7 +16,7 @@ from cutlayer.data.faults import fault
 from cutlayer.data.feature_columns import with_own_memory, without_dictionary
 from cutlayer.data.spilled import SpilledRows
 from cutlayer.data.stored import contiguous
-from cutlayer.storage.checksum import of_file
+from cutlayer.storage.checksum import file_checksum
 
 if TYPE_CHECKING:
     from cutlayer.data.sources.base import Source
@@ -160,7 +160,7 @@ class TypedTable:
             for file in self.source.files:
                 file.check_version()
                 yield file.config.model_dump_json(exclude={"path"}).encode()
-                yield of_file(file.config.path).encode()
+                yield file_checksum(file.config.path).encode()
             return
         for batch in self.batches(names):
             for piece in batch.to_batches(max_chunksize=CHUNK_ROWS):

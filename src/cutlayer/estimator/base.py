@@ -57,7 +57,7 @@ from cutlayer.report.build import build
 from cutlayer.results.report import Report
 from cutlayer.serving import prediction_releases
 from cutlayer.serving.models import TrainedModels
-from cutlayer.training.finetuning import EPOCHS, Labelled, tune
+from cutlayer.training.finetuning import DEFAULT_EPOCHS, Labelled, tune_top
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.model_record import ModelRecord, record_path
@@ -320,7 +320,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         contributed = tuple(name for name in self.encoders_ if name not in absent_parties)
         return Evaluation(metrics, contributed, absent_parties, len(rows.labels))
 
-    def finetune_top(self, X: Any, y: Any, absent: Collection[str], epochs: int = EPOCHS) -> Self:
+    def finetune_top(self, X: Any, y: Any, absent: Collection[str], epochs: int = DEFAULT_EPOCHS) -> Self:
         """Train the top model on with the remaining parties after a departure; all bottom models stay as they are.
 
         From then on `predict` and `evaluate` use the result for exactly these absent parties. It starts from the top
@@ -340,7 +340,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         absent_parties = self.models_.absent_parties(absent, epochs)
         top = copy.deepcopy(self.models_.top)
         labelled = self._labelled(X, y, absent_parties, protected=True)
-        tune(top, labelled, absent_parties, self.models_.task, self.job_.train, epochs)
+        tune_top(top, labelled, absent_parties, self.models_.task, self.job_.train, epochs)
         self.models_.tuned[frozenset(absent_parties)] = top
         return self
 

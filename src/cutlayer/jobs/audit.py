@@ -8,7 +8,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from cutlayer.attacks import REGISTRY, Resolved, left_out, resolve
+from cutlayer.attacks import REGISTRY, Resolved, resolve, skipped_attacks
 from cutlayer.attacks.feature.base import FeatureAttack
 from cutlayer.audit.attack_audit import AttackAudit
 from cutlayer.audit.auditor import Auditor
@@ -39,7 +39,7 @@ from cutlayer.storage.row_arrays import give_back_memory
 from cutlayer.storage.row_tensors import first_column
 from cutlayer.training.comparisons import compared_job
 from cutlayer.training.file_digests import note_audited
-from cutlayer.training.folder import OUTCOME, RunFolder
+from cutlayer.training.folder import OUTCOME_FILE, RunFolder
 from cutlayer.training.malicious_runs import attacked_labels
 from cutlayer.training.process import run_threads
 from cutlayer.training.recorder import read_truth
@@ -94,7 +94,7 @@ def conclude_audit(
         features=tuple(of_features.results),
         malicious=tuple(malicious.results),
         guarantees=tuple(guarantees),
-        left_out=left_out(job.parties[job.active].audit.catalogue, job.attacked_kind),
+        left_out=skipped_attacks(job.parties[job.active].audit.catalogue, job.attacked_kind),
         sample=sample_of(job, rows, summary.data.common),
     )
     run = Run(job, folder, classes=task.classes)
@@ -271,7 +271,7 @@ def audit_passive(job: Job, folder: RunFolder) -> PassiveAudit:
         for name in job.passives
         for attack in job.parties[name].audit.malicious
     )
-    run = PassiveRun.read(folder.path / OUTCOME)
+    run = PassiveRun.read(folder.path / OUTCOME_FILE)
     found = column_findings({run.party: run.notes})
     skipped = (*features.skipped.values(), *malicious)
     return PassiveAudit(features=tuple(features.results), skipped=skipped, findings=found)

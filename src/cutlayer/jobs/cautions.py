@@ -14,7 +14,13 @@ from cutlayer.config.aggregate import UNDATED, undated
 from cutlayer.config.phases import Phase, grades_rows, reads_labels
 from cutlayer.data.categories import are_categories_rare
 from cutlayer.data.profile import ColumnProfile
-from cutlayer.kernels.noise.informative_rows import ENOUGH, MAX_EPSILON, OF_RARE, expected_loss, informative_rows
+from cutlayer.kernels.noise.informative_rows import (
+    AMPLE_ROWS,
+    MAX_EPSILON,
+    RARE_CATEGORY_COST,
+    expected_loss,
+    informative_rows,
+)
 from cutlayer.models.bottom_fits import label_epsilon_of, may_refuse, private_fit
 from cutlayer.protections import REGISTRY
 from cutlayer.protections.contract.base import Asset
@@ -206,7 +212,7 @@ def private_fit_cautions(job: Job, rows: Mapping[str, int], columns: Sequence[Co
         epsilon = label_epsilon_of(job.bottom_of(name)) if epsilon is None else epsilon
         even = informative_rows(rows[name], [1 / classes] * classes, epsilon)
         left = even / (1 + noise_ratio(fit, rows[name], features, classes, epsilon))
-        if left < ENOUGH:
+        if left < AMPLE_ROWS:
             yield (
                 f"parties.{name}.fit.epsilon: with noise at {fit.epsilon:.3g}, labels of {classes} classes drawn at "
                 f"{epsilon:g} are worth about {left:,.0f} rows to {rows[name]:,} of {features} columns. Such a model "
@@ -271,7 +277,7 @@ def drawn_labels_worth(
     worth, true = (informative_rows(rows, shares, each) for each in (epsilon, math.inf))
     rare = any(_has_rare_categories(columns, name, training[name]) for name in graded)
     strong, weak = (expected_loss(worth, true, auc, rare=rare) for auc in EXAMPLE_AUCS)
-    few = worth < ENOUGH * (OF_RARE if rare else 1)
+    few = worth < AMPLE_ROWS * (RARE_CATEGORY_COST if rare else 1)
     more = next((each for each in (0.5, 1.0, 2.0) if each > epsilon), None)
     remedy = f"; eps: {more:g} is worth more" if more is not None else "; more rows are worth more"
     return (

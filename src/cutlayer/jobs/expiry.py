@@ -13,7 +13,7 @@ from cutlayer.channel.trail import Trail
 from cutlayer.config import Job
 from cutlayer.errors import ProtocolError
 from cutlayer.jobs.exchange import RoundRecord
-from cutlayer.parties.session.checkpoint import DRAWN, RELEASED
+from cutlayer.parties.session.checkpoint import DRAWN_LABELS_FILE, RELEASED_FILE
 
 
 def check_not_expired(job: Job, made: str, release_name: str, sender: str = "", receipts: Path | None = None) -> None:
@@ -96,8 +96,8 @@ def _received_paths(private: Path, shared: Path, active: bool) -> Iterator[Path]
     if kind == "train":
         base = private.parent.name.removesuffix(".rounds")
         run = private.parent.with_name(f"{base}-{version}" if version else base)
-        yield from run.glob(f"checkpoint/*/{DRAWN}")
+        yield from run.glob(f"checkpoint/*/{DRAWN_LABELS_FILE}")
         for place in (run, *run.glob("labels/*")):
             if active:  # a partner keeps its own, to repeat its draws
-                yield from place.glob(f"checkpoint/*/{RELEASED}")
+                yield from place.glob(f"checkpoint/*/{RELEASED_FILE}")
             yield place / "transcript"

@@ -31,7 +31,7 @@ from cutlayer.lazy import Tensor, nn, torch
 from cutlayer.models import imports_of, resolved_section, suits_rare_categories
 from cutlayer.problem.task import Task
 from cutlayer.problem.training_loss import TrainingLoss
-from cutlayer.storage.row_arrays import gathered
+from cutlayer.storage.row_arrays import gathered_rows
 from cutlayer.training.all_runs import forecast_all_runs
 from cutlayer.training.process import run_threads
 from cutlayer.training.run_ledger import chain_of, ledger_of
@@ -247,7 +247,7 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
     graded = [_graded_numbers(job, party, parts[party.name]) for party in parties]
     ledger = ledger_of(job)
     rows = {party.name: party.rows for party in parties}
-    trained_rows = {name: held.trained(name, split, part) for name, part in parts.items()}
+    trained_rows = {name: held.count_trained(name, split, part) for name, part in parts.items()}
     classes = [n for each in profiles for n in each.classes.values()]
     drawn, few = drawn_labels_worth(job, trained_rows, classes, profiles)
     tested = len(split.test) or held_out
@@ -304,7 +304,7 @@ def _split(job: Job, table: PartyTable, positions: Positions) -> Split:
 
     if job.train.split.is_sent:
         return draw_split(job, table, positions, bytes(32))
-    split = computed_split(job, gathered(table.digests, positions))
+    split = computed_split(job, gathered_rows(table.digests, positions))
     check_no_empty_part(split, job.train.split)
     return split
 
@@ -324,7 +324,7 @@ def _time_steps(
 ) -> tuple[JointModel, float]:
     """The joint model, and seconds per training step."""
     from cutlayer.models.precision import PreciseModel
-    from cutlayer.training.joint import JointModel, fit
+    from cutlayer.training.joint import JointModel, train_module
 
     active = prepared[job.active]
     if active.labels is None:
@@ -360,7 +360,7 @@ def _time_steps(
             starts.append(time.perf_counter())
             return model.top.objective(model.embed(rows), labels[rows], TrainingLoss(task))
 
-        fit(model, job.train.optimizer, batches, 1, loss)
+        train_module(model, job.train.optimizer, batches, 1, loss)
         return (time.perf_counter() - starts[len(starts) > 1]) / max(len(starts) - 1, 1)
 
     rows = next(schedule.epoch(0))

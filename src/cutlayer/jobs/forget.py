@@ -18,9 +18,9 @@ import numpy as np
 import torch
 
 from cutlayer.accounting import log_of_run
-from cutlayer.accounting.run_store import NAME, RunStore
+from cutlayer.accounting.run_store import LEDGER_FILE, RunStore
 from cutlayer.channel.contract import printable
-from cutlayer.channel.receipts import REMAINS, Deletion
+from cutlayer.channel.receipts import NOT_DELETED, Deletion
 from cutlayer.config import Job
 from cutlayer.config.ids import ROW_NUMBER
 from cutlayer.config.load import load_closed_job
@@ -33,7 +33,7 @@ from cutlayer.results.provenance import Provenance, beside
 from cutlayer.storage.durable import locked
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.forgetting import Forgetting, ForgottenRuns
-from cutlayer.training.keys import Keys, grades_of, label_folder, load_or_make
+from cutlayer.training.keys import Keys, grade_memory, label_folder, load_or_make
 from cutlayer.training.latest import rounds_of
 from cutlayer.training.tables import open_table
 
@@ -93,7 +93,7 @@ class JobDeletion:
             self._forget_rows(name, listed)
         for name in self.names:  # by its own wish alone: else a partner could have what limits hold by forgotten
             if what == ALL_ROWS_OF.format(name):
-                grades_of(self.keys.secret_of(name, self.job.parties[name])).forget_job(self.job.digest())
+                grade_memory(self.keys.secret_of(name, self.job.parties[name])).forget_job(self.job.digest())
         folders = [self.base.with_name(name) for name in mark.runs]
         for folder in folders:  # first of all: without it no folder is a run
             if folder.exists():
@@ -119,7 +119,7 @@ class JobDeletion:
             rows=mark.rows,
             request=request,
             deleted=tuple(map(printable, mark.deleted or ())),
-            remains=REMAINS,
+            remains=NOT_DELETED,
             time=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
         )
 
@@ -133,7 +133,7 @@ class JobDeletion:
         """Note the rows, and remove their labels from the memory of the draws."""
         party = self.job.parties[name]
         secret = load_or_make(self.keys.secret_of(name, party))
-        forgotten = self.keys.forgotten(name, party)
+        forgotten = self.keys.forgotten_rows(name, party)
         forgotten.add(stated := listed.digests_by_rule(np.arange(listed.rows)))
         table = open_table(self.job, name, {})
         gone = table.forgotten_mask(forgotten)
@@ -143,7 +143,7 @@ class JobDeletion:
         every = [digests for _, digests in (*stated, *spelled)]
         path = self.keys.secret_of(name, party)
         for each in (listed, table):
-            grades_of(path).forget(each.rule_free_digests(each.digests if each is listed else each.digests[gone]))
+            grade_memory(path).forget(each.rule_free_digests(each.digests if each is listed else each.digests[gone]))
         LabelMemory(label_folder(path), path, secret).forget(torch.from_numpy(np.concatenate(every)))
 
     def _runs(self) -> Iterator[Path]:
@@ -166,7 +166,7 @@ class JobDeletion:
         beside = self.base.parent.absolute()
         for name in self.names:
             with suppress(CheckpointError):
-                lines = RunStore(self.keys.secret_of(name, self.job.parties[name]).parent / NAME).lines()
+                lines = RunStore(self.keys.secret_of(name, self.job.parties[name]).parent / LEDGER_FILE).lines()
                 folders = (Path(line.folder) for line in lines if line.party == name and line.folder)
                 yield from (path for path in folders if beside not in path.parents and (path / "job.yaml").exists())
 

@@ -22,17 +22,18 @@ from cutlayer.config.party import PrivatePart
 from cutlayer.config.phases import Phase
 from cutlayer.jobs.options import Options
 from cutlayer.parties.agreement.split import SPLIT_FILE
-from cutlayer.parties.session.checkpoint import PARTNERS, RELEASED
+from cutlayer.parties.session.checkpoint import PARTNERS_FILE, RELEASED_FILE
 from cutlayer.problem.task import Task
 from cutlayer.storage.durable import make_folder
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.tables import open_table
+from cutlayer.training.training_folder import training_folder
 
 if TYPE_CHECKING:
     from cutlayer.channel.security import Security
 
-_SHARED_FILES = (RELEASED, PARTNERS, HELD_FILE, SPLIT_FILE)
+_SHARED_FILES = (RELEASED_FILE, PARTNERS_FILE, HELD_FILE, SPLIT_FILE)
 """Files of the label owner's checkpoints that are of no label: what the partners released, and of which rows."""
 _EMPTY_PART = {key: field.get_default(call_default_factory=True) for key, field in PrivatePart.model_fields.items()}
 """The private part of a partner, of which the label owner has nothing."""
@@ -90,10 +91,10 @@ def open_further_runs(
         security: Whose certificate signs the files of each, if there is one.
     """
     for other, place in further_jobs(job, folder):
-        if place.ended:
+        if place.has_ended:
             continue
         resume = (place.path / "job.yaml").exists()
-        with RunFolder.new_or_resumed(place.path, other, resume=resume, security=security):
+        with training_folder(place.path, other, resume=resume, security=security):
             there = place.path / "checkpoint" / job.active
             make_folder(there)
             for name in _SHARED_FILES:

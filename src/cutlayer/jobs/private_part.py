@@ -151,7 +151,7 @@ def number_section(table: TableSummary, *, steps_on_all_rows: bool) -> dict[str,
 
 
 def column_protection(task: TaskKind, release: Literal["sketch", "grade"] | None) -> dict[str, Any]:
-    """The protection of a partner's columns, and the attacks that measure it, as sections; arguments as of `PartnerTerms`."""
+    """Sections of the protection of a partner's columns and of the attacks that measure it; see `PartnerTerms`."""
     noise = {"dp_embedding": {"clip": 1.0, "epsilon": COLUMN_EPSILON, "delta": 1e-5}}
     privacy = {"grade_dp": {"epsilon": COLUMN_EPSILON}} if release == "grade" else noise
     measuring = column_attacks(task, once=release is not None, graded=release == "grade")

@@ -33,7 +33,7 @@ from cutlayer.errors import ProtocolError
 from cutlayer.jobs.align import AlignmentResult, alignment_result, has_no_common_row, inputs_of
 from cutlayer.jobs.exchange import Exchange
 from cutlayer.jobs.links import LinkOptions, trail_of
-from cutlayer.parties.agreement.handshake import Agreement, Saved, agree_active, agree_passive
+from cutlayer.parties.agreement.handshake import Agreement, SavedPoints, agree_active, agree_passive
 from cutlayer.storage.durable import check_room, sync_file, sync_folder
 
 PIECE_BYTES = 1 << 20
@@ -136,7 +136,7 @@ class Round:
 
     @property
     def _alignment(self) -> Alignment:
-        return Alignment(self.job.alignment, self.purpose, ahead=True, sealed=True)
+        return Alignment(self.job.alignment, self.purpose, sends_ahead=True, seals_proof=True)
 
     def _write_rows(self, agreement: Agreement) -> AlignmentResult:
         if has_no_common_row(agreement):
@@ -162,7 +162,7 @@ class Round:
     ) -> Generator[Port, Message, AlignmentResult]:
         [port] = files.ports.values()
         alignment = replace(self._alignment, random=files.random)
-        agreement = yield from agree_passive(self.job, self.table, port, Saved(), self.limits, alignment)
+        agreement = yield from agree_passive(self.job, self.table, port, SavedPoints(), self.limits, alignment)
         found, proofs = self._write_rows(agreement), agreement.aligned.proofs
         labels = None
         if self.purpose is Purpose.ALIGN and reads_labels(self.job, self.name):

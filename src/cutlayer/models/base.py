@@ -10,7 +10,7 @@ from itertools import accumulate, compress, pairwise
 from typing import ClassVar
 
 from cutlayer.errors import ConfigError
-from cutlayer.kernels.rows.patterns import patterns
+from cutlayer.kernels.rows.patterns import distinct_rows
 from cutlayer.lazy import Module, Tensor, nn, torch
 from cutlayer.models.precision import PreciseModel
 from cutlayer.models.sections import Cut
@@ -142,7 +142,7 @@ def _by_presence(
     always = {*embeddings} - {*rows}
     some = [name for name in embeddings if name in rows]
     matrix = torch.stack([rows[name] for name in some], dim=1).numpy()
-    for pattern, chosen in patterns(matrix) if len(matrix) else ():
+    for pattern, chosen in distinct_rows(matrix) if len(matrix) else ():
         yield frozenset(always | {*compress(some, pattern)}), torch.from_numpy(chosen)
 
 

@@ -17,7 +17,7 @@ import torch
 from cutlayer.data.ids import Digests
 from cutlayer.data.row_values import ValuesOf, ValueWords, single_words
 from cutlayer.errors import CheckpointError
-from cutlayer.parties.carried_together import Graded
+from cutlayer.parties.carried_together import GradedRows
 from cutlayer.storage.durable import locked, make_folder
 from cutlayer.storage.json_values import parse_json
 from cutlayer.storage.tensor_file import read_tensors, write_tensors
@@ -43,7 +43,7 @@ class _Release(NamedTuple):
     values: ValueWords
 
 
-class Rows(NamedTuple):
+class JoinKeys(NamedTuple):
     """Rows by which releases are joined.
 
     Attributes:
@@ -76,7 +76,7 @@ class GradeMemory:
         with locked(self.folder / "lock", "a check of grades", wait=True):
             yield
 
-    def keep(self, name: str, job: str, rows: Rows, graded: Graded) -> None:
+    def record(self, name: str, job: str, rows: JoinKeys, graded: GradedRows) -> None:
         """Note a release before it is sent; on disk when this returns.
 
         Args:
@@ -91,18 +91,18 @@ class GradeMemory:
             return
         values = rows.values(rows.columns)
         release = _Release(words, graded.grades, np.zeros_like(words) if values is None else values)
-        release = _at(release, np.argsort(words, kind="stable"))
+        release = _rows_at(release, np.argsort(words, kind="stable"))
         if known:
             # Of fewer rows than before, as in a pilot of the same draws: what was released stays released.
             before, _ = _read(known[0])
-            before = _at(before, _among(before.ids, release.ids) < 0)
+            before = _rows_at(before, _indices_among(before.ids, release.ids) < 0)
             release = _Release(*(np.concatenate(each) for each in zip(before, release, strict=True)))
-            release = _at(release, np.argsort(release.ids, kind="stable"))
+            release = _rows_at(release, np.argsort(release.ids, kind="stable"))
         number = max((int(path.name.partition("-")[0]) for path in files), default=0) + 1
         path = known[0] if known else self.folder / f"{number:06d}-{name}.safetensors"
         _write(path, release, _Header(job, graded.bands, graded.epsilon, tuple(rows.columns)))
 
-    def knows(self, name: str, digests: Digests, graded: Graded) -> bool:
+    def has_same(self, name: str, digests: Digests, graded: GradedRows) -> bool:
         """Whether a release is noted with all of some rows and their grades: again, it says nothing new.
 
         Whatever was released since was within limits together with it.
@@ -110,7 +110,7 @@ class GradeMemory:
         if (path := self._named(name)) is None:
             return False
         known = _read(path)[0]
-        at = _among(_words(digests), known.ids)
+        at = _indices_among(_words(digests), known.ids)
         return bool((at >= 0).all() and (known.grades[at] == graded.grades).all())
 
     def epsilons(self, job: str) -> dict[str, float | None]:
@@ -130,7 +130,7 @@ class GradeMemory:
     def _named(self, name: str) -> Path | None:
         return next((path for path in self._files() if _name_of(path) == name), None)
 
-    def others(self, name: str, rows: Rows) -> tuple[list[Graded], dict[str, float | None]]:
+    def other_releases(self, name: str, rows: JoinKeys) -> tuple[list[GradedRows], dict[str, float | None]]:
         """The grades of rows in all releases but one, the oldest first, and the epsilon of every release by its name.
 
         A row is that of an earlier release with the same id. Where there is none, as the ids there are another column,
@@ -143,7 +143,7 @@ class GradeMemory:
         Raises:
             CheckpointError: A file is damaged.
         """
-        words, found, values = _words(rows.digests), list[Graded](), cache(rows.values)
+        words, found, values = _words(rows.digests), list[GradedRows](), cache(rows.values)
         names: dict[str, float | None] = {}
         order = np.argsort(words)  # a search for ascending words takes a fifth of the time
         for path in self._files():
@@ -152,12 +152,12 @@ class GradeMemory:
             if other == name or not len(release.ids):
                 continue
             at = np.empty_like(words)
-            at[order] = _among(words[order], release.ids)
+            at[order] = _indices_among(words[order], release.ids)
             if header.columns and (at < 0).any() and (at >= 0).sum() < len(release.ids):
-                at = _by_values(at, values(header.columns), release.values)
+                at = _match_by_values(at, values(header.columns), release.values)
             of_rows = np.where(at >= 0, release.grades[at], -1)
             if (of_rows >= 0).any():
-                found.append(Graded(of_rows, header.bands, header.epsilon))
+                found.append(GradedRows(of_rows, header.bands, header.epsilon))
         return found, names
 
     def forget(self, digests: Digests) -> None:
@@ -166,9 +166,9 @@ class GradeMemory:
         with self._locked_if_there():
             for path in self._files():
                 release, header = _read(path)
-                stay = _among(release.ids, gone) < 0
+                stay = _indices_among(release.ids, gone) < 0
                 if not stay.all():
-                    _write(path, _at(release, stay), header)
+                    _write(path, _rows_at(release, stay), header)
 
     def forget_job(self, job: str) -> None:
         """Remove the releases of a job, by its digest."""
@@ -193,7 +193,7 @@ def _words(digests: Digests) -> npt.NDArray[np.int64]:
     return np.ascontiguousarray(digests[:, 8:]).view("<i8")[:, 0].astype(np.int64)
 
 
-def _among(words: npt.NDArray[np.int64], known: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _indices_among(words: npt.NDArray[np.int64], known: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Where each of some words is among others, which are ascending, int64 (n,); -1 for those that are not."""
     if not len(known):
         return np.full(len(words), -1)
@@ -201,24 +201,24 @@ def _among(words: npt.NDArray[np.int64], known: npt.NDArray[np.int64]) -> npt.ND
     return np.where(known[at] == words, at, -1)
 
 
-def _by_values(at: npt.NDArray[np.int64], values: ValueWords | None, known: ValueWords) -> npt.NDArray[np.int64]:
-    """Rows of a release as `_among`, those that no id finds by their values."""
+def _match_by_values(at: npt.NDArray[np.int64], values: ValueWords | None, known: ValueWords) -> npt.NDArray[np.int64]:
+    """Rows of a release as `_indices_among`, those that no id finds by their values."""
     if values is None:
         return at
     free = np.ones(len(known), np.bool_)
     free[at[at >= 0]] = False
     mine, theirs = np.flatnonzero(at < 0), np.flatnonzero(free)
-    mine = mine[_among(values[mine], single_words(values)) >= 0]
-    theirs = theirs[_among(known[theirs], np.sort(values[mine])) >= 0]
-    theirs = theirs[_among(known[theirs], single_words(known)) >= 0]
+    mine = mine[_indices_among(values[mine], single_words(values)) >= 0]
+    theirs = theirs[_indices_among(known[theirs], np.sort(values[mine])) >= 0]
+    theirs = theirs[_indices_among(known[theirs], single_words(known)) >= 0]
     theirs = theirs[np.argsort(known[theirs])]
-    found = _among(values[mine], known[theirs])
+    found = _indices_among(values[mine], known[theirs])
     joined = at.copy()
     joined[mine[found >= 0]] = theirs[found[found >= 0]]
     return joined
 
 
-def _at(release: _Release, rows: npt.NDArray[np.generic]) -> _Release:
+def _rows_at(release: _Release, rows: npt.NDArray[np.generic]) -> _Release:
     return _Release(*(each[rows] for each in release))
 
 

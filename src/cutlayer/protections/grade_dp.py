@@ -9,13 +9,13 @@ import numpy as np
 from pydantic import Field
 
 from cutlayer.accounting import Event, Pairs, RandomizedGrade, ReleasePlan, row_pairs
-from cutlayer.accounting.row_draws import VALUES
+from cutlayer.accounting.row_draws import MAX_ROW_VALUES
 from cutlayer.config import FrozenModel, Job
 from cutlayer.config.phases import grades_rows
 from cutlayer.errors import CheckpointError
 from cutlayer.kernels.noise.aes import derive, encrypt_blocks
 from cutlayer.kernels.noise.randomized_response import flip_probability, randomized_response
-from cutlayer.kernels.noise.score_bands import LEAST_EPSILON, bands_for, lower_epsilons
+from cutlayer.kernels.noise.score_bands import MIN_EPSILON, bands_for, lower_epsilons
 from cutlayer.kernels.rows.grade_columns import columns_of_grades, grades_of_columns
 from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.contract.base import FeatureProtection
@@ -79,7 +79,7 @@ class GradeDP(FeatureProtection[GradeDPConfig]):
         Raises:
             CheckpointError: It is none of these: the state that it is of is of other settings.
         """
-        if epsilon not in (self.stated, *lower_epsilons(self.stated, LEAST_EPSILON)):
+        if epsilon not in (self.stated, *lower_epsilons(self.stated, MIN_EPSILON)):
             wanted = f"{self.name} at its epsilon of {self.stated:g}, or at a step below it"
             raise CheckpointError.expected(wanted, f"{epsilon:g}", "restore its settings, or start a new run")
         self.settings = self.settings.model_copy(update={"epsilon": epsilon})
@@ -119,7 +119,7 @@ class GradeDP(FeatureProtection[GradeDPConfig]):
         """
         ids = digests.numpy()
         # Hidden by the key: where the run is deleted, the count that stays says nothing of a grade.
-        hiding = (encrypt_blocks(derive(self._key, b"count"), ids)[:, 0] % VALUES).astype(np.int64)
+        hiding = (encrypt_blocks(derive(self._key, b"count"), ids)[:, 0] % MAX_ROW_VALUES).astype(np.int64)
         return row_pairs(ids, grades.numpy() ^ hiding)
 
     def _grades(self, e: Tensor) -> tuple[Tensor, int]:

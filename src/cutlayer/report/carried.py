@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from cutlayer.data.carried import Carried, CarriedAttribute
 from cutlayer.errors import RunFolderError
-from cutlayer.parties.session.checkpoint import CARRIED
+from cutlayer.parties.session.checkpoint import CARRIED_FILE
 from cutlayer.report.rounding import amount, count, metric, share
 from cutlayer.report.section import Answer, Block, Column, Fold, Paragraph, Section, Table, number, table
 from cutlayer.training.folder import RunFolder
@@ -40,7 +40,7 @@ def carried_of(folder: RunFolder, parties: Collection[str]) -> dict[str, Carried
     """
     found = {}
     for party in parties:
-        name = f"checkpoint/{party}/{CARRIED}"
+        name = f"checkpoint/{party}/{CARRIED_FILE}"
         if (folder.path / name).exists():
             try:
                 found[party] = Carried.model_validate(folder.read_json(name))

@@ -26,12 +26,11 @@ from cutlayer.data.party_data import PartyTable
 from cutlayer.data.store import Store
 from cutlayer.errors import ProtocolError
 from cutlayer.parties.agreement.handshake import (
-    Saved,
+    SavedPoints,
     agree_active,
-    agree_order_active,
-    agree_order_passive,
     agree_passive,
 )
+from cutlayer.parties.agreement.order import agree_order_active, agree_order_passive
 from cutlayer.parties.guards.numbers import check_own
 from cutlayer.parties.messages import checked_embedding
 from cutlayer.parties.session.local import EVALUATION_ROWS, packing_of
@@ -40,7 +39,7 @@ from cutlayer.serving.models import PartyModel, RowEmbedder, further_models
 from cutlayer.serving.party_drift import PartyDrift
 from cutlayer.serving.predicted_grades import note_grades
 from cutlayer.serving.prediction_release import PredictionReleases
-from cutlayer.storage.row_arrays import gathered
+from cutlayer.storage.row_arrays import gathered_rows
 from cutlayer.storage.row_tensors import empty_rows, rows_of
 from cutlayer.training.folder import RunFolder
 
@@ -153,12 +152,12 @@ def serve_requests(side: PredictionSide, serving: PredictionReleases, port: Port
         ProtocolError: The active party has a part of another training, or asks for anything but the next batch.
     """
     serving.check()
-    aligned = yield from agree_passive(side.job, side.table, port, Saved(), side.limits, side.alignment)
+    aligned = yield from agree_passive(side.job, side.table, port, SavedPoints(), side.limits, side.alignment)
     bottom = side.model.bottom_model
     yield from agree_order_passive(port, aligned.row_ids(side.table), bottom.width)
     yield from _compare_trainings(side, [port], bottom.width)
     store = side.store(aligned.positions)
-    own = gathered(side.table.digests, aligned.positions)
+    own = gathered_rows(side.table.digests, aligned.positions)
     graded = grades_rows(side.job, side.name) and side.table.id_kind != "row"
     embed = RowEmbedder(bottom, store, side.table.grade_digests(own) if graded else None)
     embed.values, embed.numbers = side.table.value_reader(own), aligned.positions

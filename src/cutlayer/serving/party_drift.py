@@ -13,7 +13,7 @@ from cutlayer.config import Job
 from cutlayer.config.phases import grades_rows
 from cutlayer.data.store import Store
 from cutlayer.errors import DataError, DriftExceeded
-from cutlayer.parties.session.checkpoint import RELEASED, Checkpoints
+from cutlayer.parties.session.checkpoint import RELEASED_FILE, Checkpoints
 from cutlayer.problem.task import Task
 from cutlayer.results.scores import PIECE_ROWS, score_columns, scores_of
 from cutlayer.serving.answers import PredictedRows
@@ -174,7 +174,7 @@ def _held_out_scores(folder: RunFolder, task: Task) -> Mapping[str, Values]:
 
 def _release_drift(job: Job, folder: RunFolder, party: str, training: torch.Tensor) -> dict[str, ReleaseDrift]:
     """Of parties that released each row once: the embeddings of any other training are of models that changed."""
-    kept = Checkpoints(folder.path / "checkpoint" / party, party, job.digest()).kept(RELEASED)
+    kept = Checkpoints.of_run(job, folder.path, party).read_state(RELEASED_FILE)
     if kept is None:
         return {}
     released = kept[0] if party == job.active else {party: kept[0]["released"]}

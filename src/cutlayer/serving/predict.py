@@ -39,11 +39,11 @@ from cutlayer.serving.party_drift import DriftStatistic, PartyDrift, measured_dr
 from cutlayer.serving.predicted_grades import note_grades
 from cutlayer.serving.prediction_release import OpenPrediction, prediction_releases
 from cutlayer.serving.provenance import write_provenance
-from cutlayer.storage.row_arrays import gathered
+from cutlayer.storage.row_arrays import gathered_rows
 from cutlayer.storage.row_tensors import empty_rows
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.held_out_predictions import reported_ids
-from cutlayer.training.keys import forgotten_by
+from cutlayer.training.keys import forgotten_rows
 from cutlayer.training.recorder import read_truth
 from cutlayer.training.trained import released_ids
 
@@ -268,7 +268,7 @@ def _tables(
             tables[name],
             job.parties[name].id,
             models.encoders.get(name),
-            forgotten_by(folder.path, name),
+            forgotten_rows(folder.path, name),
             job.parties[name].partner_ids,
         )
         for name in names
@@ -289,7 +289,7 @@ def _test_rows(job: Job, folder: RunFolder, needed: Sequence[str]) -> RowsToPred
         used, numbers = in_order_of_use(held.own_numbers(name, chosen).numpy())
         stores[name] = Store.open(folder.data(name)).numbered(torch.from_numpy(used))
         if grades_rows(job, name):
-            digests[name] = gathered(released_ids(job, folder, name), used)
+            digests[name] = gathered_rows(released_ids(job, folder, name), used)
         if len(used) < len(chosen):
             places[name] = numbers
     forgotten = {job.active: int(gone.sum())} if gone.any() else {}
@@ -307,7 +307,7 @@ def _forgotten(
     """
     gone, rule = np.zeros(len(ids), dtype=np.bool_), job.parties[job.active].id
     for name in job.parties:
-        forgotten = forgotten_by(folder.path, name)
+        forgotten = forgotten_rows(folder.path, name)
         if forgotten is None or not forgotten.path.exists() or rule is None or rule.column == ROW_NUMBER:
             continue
         if name in held.ids:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.accounting import GaussianRelease, RandomizedGrade, ReleaseLog, log_of_run
-from cutlayer.accounting.run_store import NAME, RunStore
+from cutlayer.accounting.run_store import LEDGER_FILE, RunStore
 from cutlayer.channel import Kind
 from cutlayer.config import Job
 from cutlayer.data.batches import evaluation_batches
@@ -208,7 +208,7 @@ def set_up_releases(
         identity = {"party": party, "job": job.digest(), "rows": rows_of_order(state[1]["rows"]), "folder": where}
         log = ReleaseLog(path := log_of_run(folder.path / "checkpoint" / party), identity)
         if drawn:  # the ledger of all runs is two folders above the logs of a job, beside the secret
-            chain.redrawn = partial(restate_draws, job, party, chain, RunStore(path.parents[2] / NAME))
+            chain.redrawn = partial(restate_draws, job, party, chain, RunStore(path.parents[2] / LEDGER_FILE))
     key = run_noise_key(folder, party, supplied) if chain.protections else bytes(KEY_BYTES)
     chain.setup(context_of(job, party, {party: width}, record.training_rows(job, folder), key, key), log)
     restore_chain(chain, state)

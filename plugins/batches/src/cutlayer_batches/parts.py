@@ -38,7 +38,7 @@ from cutlayer.serving.models import PartyModel, RowEmbedder
 from cutlayer.serving.new_rows import new_table
 from cutlayer.serving.prediction_release import set_up_releases
 from cutlayer.training.folder import RunFolder
-from cutlayer.training.keys import forgotten_by, read_key
+from cutlayer.training.keys import forgotten_rows, read_key
 from cutlayer.training.model_record import ModelRecord
 from cutlayer.training.process import run_threads
 from cutlayer.training.run_ledger import chain_of
@@ -150,7 +150,7 @@ class OwnPart:
         Warns:
             UserWarning: There are some.
         """
-        forgotten, ids = forgotten_by(self.folder.path, self.name), self.job.parties[self.name].id
+        forgotten, ids = forgotten_rows(self.folder.path, self.name), self.job.parties[self.name].id
         if forgotten is None or ids is None or not forgotten.path.exists():
             return rows
         gone = forgotten.contains(digests_of(pa.chunked_array([self.texts(rows)])), ids.rule)

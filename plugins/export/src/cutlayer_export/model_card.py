@@ -44,7 +44,7 @@ def model_card(
     """
     party = architecture.party
     active = architecture.role == "active"
-    summary = folder.summary if folder.ended else None
+    summary = folder.summary if folder.has_ended else None
     audit = _audit(folder)
     completions = audit.completions if isinstance(audit, Audit) else ()
     # The folder of a passive party has no summary; a key of the run's own is in it.
@@ -142,6 +142,6 @@ def write_card(text: str, exported: ExportResult) -> None:
 
 def _audit(folder: RunFolder) -> Audit | PassiveAudit | None:
     try:
-        return PassiveAudit.read(folder.path / "audit.json") if folder.of_passive else folder.audit
+        return PassiveAudit.read(folder.path / "audit.json") if folder.is_passive else folder.audit
     except RunFolderError:
         return None

@@ -18,7 +18,7 @@ from cutlayer.channel import Kind, Message
 from cutlayer.channel.address import check_loopback
 from cutlayer.channel.codec import WIRE_VERSION, decode, encode
 from cutlayer.channel.compression import grade_bytes
-from cutlayer.channel.grpc_link import FROM, RUN, TO, WIRE, channel_options
+from cutlayer.channel.grpc_link import FROM_KEY, RUN_KEY, TO_KEY, WIRE_KEY, channel_options
 from cutlayer.channel.security import Security
 from cutlayer.channel.trail import Trail
 from cutlayer.errors import DataError, Diverged, PeerLost, ProtocolError
@@ -135,7 +135,7 @@ class PassiveService:
         options = [*channel_options(LIMITS), *KEEPALIVE]
         if self.security is None:
             return grpc.aio.insecure_channel(check_loopback(self.address), options=options), None
-        pinned, named, certificate = await asyncio.to_thread(self.security.pinned, self.address, self.active)
+        pinned, named, certificate = await asyncio.to_thread(self.security.pin_peer, self.address, self.active)
         return grpc.aio.secure_channel(self.address, pinned, options=[*options, *named]), certificate
 
     async def _watch(self, certificate: x509.Certificate | None) -> None:
@@ -151,8 +151,8 @@ class PassiveService:
         answers, or no run of the part is loaded there, an offer each second would fill it.
         """
         await connect(channel)
-        names = (FROM, self.party.encode()), (TO, self.active.encode()), (RUN, self.tag.encode())
-        metadata = (*names, (WIRE, str(WIRE_VERSION)))
+        names = (FROM_KEY, self.party.encode()), (TO_KEY, self.active.encode()), (RUN_KEY, self.tag.encode())
+        metadata = (*names, (WIRE_KEY, str(WIRE_VERSION)))
         call = channel.stream_stream(f"/{SERVICE}/{METHOD}")(metadata=metadata)
         watch.add_done_callback(lambda _: call.cancel())
         try:

@@ -14,7 +14,16 @@ import grpc.aio
 
 from cutlayer.channel import Kind, Message
 from cutlayer.channel.codec import WIRE_VERSION, decode, encode
-from cutlayer.channel.grpc_link import FROM, RUN, SERVER_OPTIONS, TO, WIRE, bind, channel_options, text_of
+from cutlayer.channel.grpc_link import (
+    FROM_KEY,
+    RUN_KEY,
+    SERVER_OPTIONS,
+    TO_KEY,
+    WIRE_KEY,
+    bind,
+    channel_options,
+    text_of,
+)
 from cutlayer.channel.security import Security, certificate_of
 from cutlayer.channel.trail import Trail
 from cutlayer.errors import NotApproved, ProtocolError, TrustError
@@ -105,12 +114,12 @@ class Peers:
     async def _caller(self, context: Any) -> str:
         """Name of the calling party, which must be one of the job."""
         stated: Mapping[str, Any] = dict(context.invocation_metadata())
-        name = text_of(stated.get(FROM))
-        wanted = text_of(stated.get(TO))
-        wire = stated.get(WIRE)
+        name = text_of(stated.get(FROM_KEY))
+        wanted = text_of(stated.get(TO_KEY))
+        wire = stated.get(WIRE_KEY)
         if self._security is not None:
             try:
-                name = self._security.caller(context)
+                name = self._security.caller_name(context)
             except TrustError as problem:
                 await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(problem))
         if wire != str(WIRE_VERSION):
@@ -123,7 +132,7 @@ class Peers:
 
     async def _serve(self, context: Any, name: str) -> None:
         stated: Mapping[str, Any] = dict(context.invocation_metadata())
-        version = text_of(stated.get(RUN)) or ""
+        version = text_of(stated.get(RUN_KEY)) or ""
         width = self.width_of(name, version)
         if width is None:
             # Not for good: the run may be loaded here later.

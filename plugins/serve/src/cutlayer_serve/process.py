@@ -23,7 +23,7 @@ from cutlayer.data.forgotten import ForgottenRows
 from cutlayer.errors import ConfigError
 from cutlayer.serving.drift import ColumnDrift
 from cutlayer.serving.party_drift import column_drift
-from cutlayer.training.keys import forgotten_by
+from cutlayer.training.keys import forgotten_rows
 from cutlayer_serve.audit_log import AuditLog, read_log
 from cutlayer_serve.callers import Callers
 from cutlayer_serve.features import FeatureStore
@@ -127,7 +127,7 @@ async def serve_passive(
 def _forgotten(trained: TrainedParty, trail: Trail | None) -> ForgottenRows | None:
     """The rows that the party has forgotten: by its private file, else by the run folder."""
     if trail is None or trail.folder.suffix != ".trail":  # it is named after the secret
-        return forgotten_by(trained.folder.path, trained.party)
+        return forgotten_rows(trained.folder.path, trained.party)
     return ForgottenRows.for_trail(trail.folder)
 
 

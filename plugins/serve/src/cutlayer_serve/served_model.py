@@ -18,7 +18,7 @@ from cutlayer.data.forgotten import ForgottenRows
 from cutlayer.data.id_index import ABSENT
 from cutlayer.data.ids import Digests
 from cutlayer.errors import ConfigError, DataError
-from cutlayer.kernels.rows.patterns import patterns
+from cutlayer.kernels.rows.patterns import distinct_rows
 from cutlayer.models import TopModel
 from cutlayer.models.multi_head import MultiHeadTop
 from cutlayer.results.departure import AbsenceUtility
@@ -163,7 +163,7 @@ class ServedModel:
             if present.all():
                 return self.task.predict(self.top(embeddings).double())
             logits = torch.zeros(len(present), self.task.outputs)
-            for pattern, indices in patterns(present):
+            for pattern, indices in distinct_rows(present):
                 rows = torch.from_numpy(indices)
                 logits[rows] = self._logits({name: e[rows] for name, e in embeddings.items()}, pattern)
             return self.task.predict(logits.double())

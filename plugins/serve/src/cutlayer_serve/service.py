@@ -13,7 +13,7 @@ import numpy.typing as npt
 from cutlayer.config import ServeConfig
 from cutlayer.data.id_index import ABSENT
 from cutlayer.errors import DataError, RunFolderError
-from cutlayer.kernels.rows.patterns import patterns
+from cutlayer.kernels.rows.patterns import distinct_rows
 from cutlayer_serve.answering import Outcome, Query, log_answers
 from cutlayer_serve.body import parsed
 from cutlayer_serve.callers import Caller, Refused
@@ -154,7 +154,7 @@ def _answered(request: PredictRequest, model: ServedModel, outcome: Outcome) -> 
     if outcome.whole:
         subsets.append(_subset(model, outcome.status[0]))
     else:
-        for pattern, rows in patterns(outcome.status):
+        for pattern, rows in distinct_rows(outcome.status):
             where[rows] = len(subsets)
             subsets.append(_subset(model, pattern))
     predicted, indices = outcome.predicted, where.tolist()

@@ -18,7 +18,7 @@ from cutlayer.attacks import CATALOGUES, REGISTRY, resolve
 from cutlayer.attacks.feature.base import FeatureAttack
 from cutlayer.attacks.feature.inversion import Inversion
 from cutlayer.attacks.feature.view import FeatureView
-from cutlayer.attacks.knowledge import AUXILIARY_ROWS, Auxiliary, Knowledge, Need, in_words
+from cutlayer.attacks.knowledge import MAX_AUXILIARY_ROWS, Auxiliary, Knowledge, Need, in_words
 from cutlayer.attacks.malicious import TAMPERINGS
 from cutlayer.audit.attack_audit import AttackAudit
 from cutlayer.audit.features.measures import Case, measure
@@ -33,7 +33,7 @@ from cutlayer.data.prepared import ENCODER_FILE
 from cutlayer.data.store import Store
 from cutlayer.errors import NotApplicable
 from cutlayer.models import bottom_of
-from cutlayer.parties.drive.random_state import drawn_under
+from cutlayer.parties.drive.random_state import random_state_under
 from cutlayer.results.features import FeatureResult
 from cutlayer.results.run import RunKind
 from cutlayer.training.folder import RunFolder
@@ -189,7 +189,7 @@ def population_cases(job: Job, run: RunFolder, folder: RunFolder, party: str) ->
         unreleased[rows] = False
         others = unreleased.nonzero().flatten()
         kept = torch.ones(len(rows), dtype=torch.bool)
-        if len(others) >= 2 * AUXILIARY_ROWS:
+        if len(others) >= 2 * MAX_AUXILIARY_ROWS:
             others = others[auxiliary_indices(len(others), job.train.seed)]
         else:
             indices = auxiliary_indices(len(rows), job.train.seed)
@@ -250,7 +250,7 @@ def white_box_cases(job: Job, releases: Callable[[], list[Case]], folder: RunFol
     if Phase.RELEASE in job.phases_of(party):
         raise NotApplicable(ONCE.format(party))
     cases = releases()
-    with drawn_under(starting_keys(folder.path, [party])[party]):
+    with random_state_under(starting_keys(folder.path, [party])[party]):
         bottom = bottom_of(job, party, Store.open(folder.data(party)).columns.inputs)
     return [
         replace(case, knowledge=replace(case.knowledge, initial_bottom=bottom))

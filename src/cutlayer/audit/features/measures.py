@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cutlayer.attacks.feature.attribute import MAX_CODES, Inferences, Inferred
+from cutlayer.attacks.feature.attribute import MAX_CODES, Inferences, InferredColumn
 from cutlayer.attacks.feature.base import Reconstruction, encoded_matrix, encoded_slices
 from cutlayer.attacks.feature.best_guess import Guesses
 from cutlayer.attacks.feature.readings import Readings
@@ -204,7 +204,7 @@ def _r2_interval(errors: Tensor, spread: Tensor) -> tuple[float, float]:
     return low, high
 
 
-def _column(inferred: Inferred, classes: Tensor) -> ColumnValue:
+def _column(inferred: InferredColumn, classes: Tensor) -> ColumnValue:
     hard = inferred.scores.hard
     return ColumnValue(
         column=inferred.question.column,

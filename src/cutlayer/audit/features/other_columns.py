@@ -25,7 +25,7 @@ from cutlayer.config import Job
 from cutlayer.config.phases import grades_rows
 from cutlayer.data.store import Store
 from cutlayer.errors import Diverged, NotApplicable
-from cutlayer.parties.session.checkpoint import RELEASED, Checkpoints
+from cutlayer.parties.session.checkpoint import RELEASED_FILE, Checkpoints
 from cutlayer.results.features import FeatureResult
 from cutlayer.storage.row_tensors import first_column, rows_of
 from cutlayer.training.folder import RunFolder
@@ -66,7 +66,7 @@ class OtherColumns:
         labels = rows_of(first_column(run.truth), rows)
         parts = [functional.one_hot(labels.long(), len(run.task.classes)) if run.task.classes else labels[:, None]]
         parts.append(encoded_matrix(self._stores[active].columns, *self._stores[active].gather(rows)))
-        kept = Checkpoints(self._folder.path / "checkpoint" / active, active, self._job.digest()).kept(RELEASED)
+        kept = Checkpoints.of_run(self._job, self._folder.path, active).read_state(RELEASED_FILE)
         released = {} if kept is None else kept[0]
         parts += [released[name][rows].nan_to_num(0.0) for name in released if name != self._party]
         own = torch.cat([each.float() for each in parts], dim=1)
@@ -150,8 +150,8 @@ class OtherColumns:
         fitted = torch.cat([rows, others])[:MAX_ROWS]
         classes = 2 if run.task.kind == "binary" else len(run.task.classes)
         stores = [run.stores[name] for name in run.job.parties if name in run.stores]
-        ids = self._held.shared([self._party])
-        model = predict_from_columns(stores, fitted, run.actual, classes, run.job.train.seed, ids=ids)
+        ids = self._held.shared_numbers([self._party])
+        model = predict_from_columns(stores, fitted, run.leak_labels, classes, run.job.train.seed, ids=ids)
         order = model.rows.argsort()
         scores = model.scores[order[torch.searchsorted(model.rows[order], rows)]].clamp_min(LEAST)
         return (scores[:, 1:] - scores[:, :1] if classes == 2 else scores).float()

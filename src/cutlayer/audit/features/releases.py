@@ -19,7 +19,7 @@ from cutlayer.config.phases import Phase, grades_rows
 from cutlayer.data.ids import as_sortable
 from cutlayer.data.streams import RandomStream
 from cutlayer.errors import NotApplicable
-from cutlayer.parties.session.checkpoint import RELEASED, Checkpoints
+from cutlayer.parties.session.checkpoint import RELEASED_FILE, Checkpoints
 from cutlayer.storage.tensor_file import stored_tensors
 from cutlayer.training.folder import RunFolder
 
@@ -112,7 +112,7 @@ def _own_mean(folder: RunFolder, party: str, last_release: Release) -> list[Rele
 
 
 def _only_release(job: Job, folder: RunFolder, party: str) -> Release:
-    loaded = Checkpoints(folder.path / "checkpoint" / party, party, job.digest()).kept(RELEASED)
+    loaded = Checkpoints.of_run(job, folder.path, party).read_state(RELEASED_FILE)
     if not loaded:
         raise NotApplicable(UNRECORDED.format(party))
     embeddings = loaded[0]["released"]
@@ -127,11 +127,11 @@ def _of_all_labels(job: Job, folder: RunFolder, party: str, release: Release) ->
     if Phase.LABELS not in job.phases or not grades_rows(job, party):
         return
     whole = folder.path.parents[1] if folder.path.parent.name == "labels" else folder.path
-    places = (place / "checkpoint" / party / RELEASED for place in (whole, *sorted(whole.glob("labels/*"))))
+    places = (place / "checkpoint" / party / RELEASED_FILE for place in (whole, *sorted(whole.glob("labels/*"))))
     kept = [stored_tensors(path, "a release", "released", "ids") for path in places if path.exists()]
     if len(kept) < 2:
         return
-    own = stored_tensors(folder.path / "checkpoint" / party / RELEASED, "a release", "ids")["ids"][release.rows]
+    own = stored_tensors(folder.path / "checkpoint" / party / RELEASED_FILE, "a release", "ids")["ids"][release.rows]
     beside = []
     for each in kept:
         ids = as_sortable(each["ids"].numpy())

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from cutlayer.config import FrozenModel
 from cutlayer.errors import Diverged
-from cutlayer.kernels.noise.score_bands import LEAST_EPSILON, lower_epsilons
+from cutlayer.kernels.noise.score_bands import MIN_EPSILON, lower_epsilons
 from cutlayer.lazy import Tensor, nn, torch
 from cutlayer.problem.inputs import Inputs
 
@@ -43,7 +43,7 @@ class GradeLimits(FrozenModel):
     """
 
     limits: Mapping[str, Annotated[float, Field(gt=0, le=1)]] = Field(default_factory=dict)
-    least_epsilon: float | None = Field(default=LEAST_EPSILON, ge=LEAST_EPSILON)
+    least_epsilon: float | None = Field(default=MIN_EPSILON, ge=MIN_EPSILON)
 
     def steps(self, epsilon: float | None) -> list[float]:
         """Epsilons below that of a draw, descending, at which grades are tried that exceed limits at it."""

@@ -217,23 +217,23 @@ def borders_of(scores: Tensor, epsilon: float | None, most: int, seed: int, *, a
         are_numbers: Whether scores are predictions of a number, whose bands have equal frequency.
     """
     from cutlayer.kernels.fits.k_means import frequent_centres
-    from cutlayer.kernels.noise.score_bands import FINE, bands_for, merged
+    from cutlayer.kernels.noise.score_bands import FINE_BANDS, bands_for, merge_bands
 
     bands = bands_for(epsilon, max(2, min(most, len(scores) // ROWS_A_GRADE)))
     if scores.shape[1] > 1:
         if not len(scores):  # none of a noisy histogram exceeds its noise
             return torch.zeros(1, scores.shape[1], dtype=torch.float64)
-        return frequent_centres(scores.clamp_min(math.log(1e-3)), bands, len(scores) / FINE, seed)
+        return frequent_centres(scores.clamp_min(math.log(1e-3)), bands, len(scores) / FINE_BANDS, seed)
     values = scores[:, 0].numpy()
     if are_numbers:
         return torch.from_numpy(_equal_borders(values, bands))
-    fine = _equal_borders(values, FINE)
+    fine = _equal_borders(values, FINE_BANDS)
     if not len(fine):
         return torch.zeros(0, dtype=torch.float64)
     band = np.searchsorted(fine, values, side="right")
     share = 1 / (1 + np.exp(-np.clip(values, -30, 30)))
     joint = np.stack([np.bincount(band, weight, len(fine) + 1) for weight in (1 - share, share)], axis=1)
-    of_fine = merged(joint.astype(np.float64), epsilon, bands)
+    of_fine = merge_bands(joint.astype(np.float64), epsilon, bands)
     return torch.from_numpy(fine[of_fine[1:] > of_fine[:-1]])
 
 
@@ -256,11 +256,11 @@ def _folds(drawn: DrawnLabels) -> tuple[int, float | None]:
     Labels that are worth many rows are as well predicted by fewer folds, and part of them suffices for the choice.
     Without such a part candidates are chosen in the first folds.
     """
-    from cutlayer.kernels.noise.informative_rows import worth_of_drawn
+    from cutlayer.kernels.noise.informative_rows import informative_draws
 
     rows = len(drawn.values)
     shares = (torch.bincount(drawn.values, minlength=drawn.classes).double() / max(1, rows)).tolist()
-    worth = worth_of_drawn(shares, rows, drawn.epsilon, are_numbers=drawn.are_numbers)
+    worth = informative_draws(shares, rows, drawn.epsilon, are_numbers=drawn.are_numbers)
     return (FOLDS, None) if worth < MANY else (FEW_FOLDS, MANY / worth)
 
 

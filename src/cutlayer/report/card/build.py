@@ -32,7 +32,7 @@ def build_card(path: Path) -> PrivacyCard:
         ConfigError, DataError: A subgroup cannot be computed.
     """
     folder = RunFolder.open(path)
-    if folder.of_passive:
+    if folder.is_passive:
         return passive_card(build_passive(path))
     job, report = load_closed_job(path / "job.yaml"), build(path)
     evidence = evidence_of(report)

@@ -47,7 +47,7 @@ def subgroups_of(job: Job, folder: RunFolder) -> tuple[SubgroupUtility, ...]:
         return ()
     run = Run(job, folder)
     task = stated.task
-    truth = run.truth[run.reported]
+    truth = run.truth[run.reported_rows]
     logits = _logits(folder, task)
     columns = [np.unique(_values(job, folder, *column), return_inverse=True) for column in named]
     for (party, column), (names, _) in zip(named, columns, strict=True):

@@ -29,7 +29,7 @@ def _bound(report: PassiveReport) -> str:
     revealed = ""
     if report.alignment is not None and report.alignment.disclosures:
         there = report.alignment.disclosures[0]
-        known = f"{'at least ' * there.at_least}{count(there.there)}"
+        known = f"{'at least ' * there.at_least}{count(there.present_ids)}"
         revealed = f", and {report.active} knows {known} ids of {report.party}"
     if report.reproducible_noise and formal:
         return f"The noise key was supplied: whoever has it can remove the noise{revealed}."

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from cutlayer.accounting import LabelFree
 from cutlayer.accounting.total import Total
-from cutlayer.accounting.wording import given, of_bound
+from cutlayer.accounting.wording import bound_text, conditions_text
 from cutlayer.report.rounding import amount, count, metric, setting, share, times
 from cutlayer.report.section import Answer, Block, Cell, Column, Fold, Items, Paragraph, Section, Table, number, table
 from cutlayer.results.guarantee import GuaranteeTest
@@ -34,7 +34,7 @@ def label_free_parties(report: Report) -> tuple[str, ...]:
 def given_of_labels(report: Report) -> str:
     """Conditions of the ledger's statements on those parties, after a comma; empty without conditions."""
     conditions = {condition for event, _ in _label_free(report) for condition in event.given}
-    return f", {given(sorted(conditions))}" if conditions else ""
+    return f", {conditions_text(sorted(conditions))}" if conditions else ""
 
 
 def _label_free(report: Report) -> list[tuple[LabelFree, tuple[str, ...]]]:
@@ -116,7 +116,7 @@ def guarantees(report: Report) -> Section:
 
 def with_bound(total: Total) -> str:
     """The statement of a total, and what it bounds of one row; that of other accountants than `pure` has the bound."""
-    bound = of_bound(total) if total.accountant == "pure" else ""
+    bound = bound_text(total) if total.accountant == "pure" else ""
     return f"{total.statement}; {bound}" if bound else total.statement
 
 
