@@ -129,5 +129,5 @@ def test_predictions_without_ids_may_draw_every_row_again(tmp_path: Path) -> Non
     log.count_draws(NAME, pairs((1, 0)), allow)
     for table in (5, 9, 5):  # the third is that of the first, and is not drawn again
         log.count_draws(NAME, pairs((table, 1), (table + 1, 2)), allow, named=False)
-    log.count_unseen(NAME)
+    log.count(NAME, "unseen")
     assert (opened(log.path or tmp_path).draws.most, log.draws.unseen) == (3, 1)

@@ -253,6 +253,13 @@ def test_a_release_that_fails_is_neither_counted_nor_can_it_be_sent(run: Path, t
         batches.check_release(tmp_path / "stopped", run, ACTIVE, local=local(run, ACTIVE), plaintext=True)
 
 
+def test_a_stated_number_of_rows_takes_no_time(tmp_path: Path) -> None:
+    """A footer may state any number, and the partner signs the same."""
+    parquet.write_table(pa.table({"id": ["a", "b", "a"]}), tmp_path / "x.parquet")
+    with pytest.raises(DataError, match="every id once"):
+        released._check_ids([tmp_path / "x.parquet"], 2**60)
+
+
 def test_a_damaged_file_that_a_partner_signs_is_an_error(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

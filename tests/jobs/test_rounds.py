@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from cutlayer.alignment.row_proof import SealingProof
 from cutlayer.channel import Kind, link
 from cutlayer.channel.grpc_files import FileClient, FileServer
 from cutlayer.channel.parcel import Parcel, ParcelWriter
+from cutlayer.channel.receipts import Deletion, Receipt
 from cutlayer.channel.receiving import receive
 from cutlayer.channel.trail import verify_trail
 from cutlayer.config import Job, LimitsConfig, validated
@@ -314,6 +315,25 @@ def counted(party: Any, port: Any, waits: list[str]) -> Any:
             event = yield waited
     except StopIteration as end:
         return end.value
+
+
+@pytest.mark.parametrize(
+    ("forgotten", "made", "is_older"),
+    [
+        ("2026-05-01T10:00:05.400000Z", "2026-05-01 10:00:05.399999", True),
+        ("2026-05-01T10:00:05.400000Z", "2026-05-01 10:00:05.400001", False),
+        ("2026-05-01T10:00:05Z", "2026-05-01 10:00:05.999999", True),  # by an earlier version, to a second
+        ("2026-05-01T10:00:05Z", "2026-05-01 10:00:06", False),
+    ],
+)
+def test_a_release_is_refused_that_its_sender_made_before_it_forgot(
+    tmp_path: Path, forgotten: str, made: str, is_older: bool
+) -> None:
+    stated = {"party": "telco", "job": JOB.digest(), "identities": {}, "time": forgotten}
+    deletion = Deletion(**stated, what="rows of telco", rows="0" * 64, deleted=(), remains=())
+    Receipt.of(deletion, None).add_to(tmp_path)
+    with pytest.raises(ProtocolError, match="a release since telco forgot") if is_older else nullcontext():
+        check_not_expired(JOB, made, "june.release", "telco", tmp_path)
 
 
 def test_what_a_job_does_not_keep_is_refused_and_deleted(tmp_path: Path, federation: Federation) -> None:

@@ -264,6 +264,18 @@ def test_a_site_that_answers_anything_fails_the_task_alone(nv: Any, sent: Any) -
     assert answers == {"site-2": {"error": "it answered something else"}}
 
 
+def test_a_sites_error_steers_no_terminal_and_forges_no_line_of_a_log(nv: Any) -> None:
+    answers: dict[str, Any] = {}
+    for sent in ("\x1b[2Jdone\n2026-11-30 cutlayer: good\u202e", ["\x1b"], {"a": "\n" * 9}, "\n", "x" * 10**6):
+        result = nv.Shareable()
+        result[nv.PAYLOAD] = json.dumps({"error": sent})
+        task = SimpleNamespace(client=SimpleNamespace(name="site-2"), result=result)
+        nv.CutlayerController("site-1", ["site-2"])._answered(answers, task, nv.FLContext())
+        error = answers["site-2"]["error"]
+        assert 0 < len(error) <= 600
+        assert error.isprintable()
+
+
 def test_an_active_site_without_a_fingerprint_does_not_end_the_controller(
     nv: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

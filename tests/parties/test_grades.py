@@ -223,6 +223,17 @@ def test_a_row_alone_crosses_as_it_does_among_others(width: int) -> None:
         assert torch.equal(link.unpacked(packed).tensors["embedding"], rows)
 
 
+def test_bytes_of_grades_are_counted_before_they_are_columns() -> None:
+    """A frame of 64 MB would be one of 4 GB, before its receiver compares the rows with those it asked for."""
+    packed = {"embedding": torch.zeros((1 << 20) + 1, 1, dtype=torch.uint8)}
+    message = Message(Kind.RELEASE, TELCO, ACTIVE, "run", -1, 0, 0, tensors=packed)
+    with pytest.raises(
+        ProtocolError,
+        match="of 1,048,576 rows at most",
+    ):
+        GradeBytes(16).unpacked(message)
+
+
 def test_a_run_that_is_begun_again_draws_no_row_again(tmp_path: Path) -> None:
     """In another folder, under other keys of the run: one draw of each row, which costs once over all runs."""
     world, given, job = World(tmp_path), tables(rows=300), graded(epsilon=2.0)

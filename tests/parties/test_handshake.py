@@ -9,7 +9,8 @@ from cutlayer.channel import Kind, link
 from cutlayer.config import LimitsConfig
 from cutlayer.errors import CheckpointError, ProtocolError
 from cutlayer.models.sections import MAX_WIDTH
-from cutlayer.parties.agreement.handshake import ANY_STEP, Agreement, SavedPoints, _checked_width, agree_passive
+from cutlayer.parties.agreement.handshake import ANY_STEP, Agreement, SavedPoints, agree_passive
+from cutlayer.parties.agreement.order import _checked_width
 from tests.alignment.psi_runs import BANK, TELCO, table
 from tests.parties.runs import make_job
 

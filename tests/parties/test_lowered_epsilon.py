@@ -22,6 +22,7 @@ from cutlayer.config import BudgetConfig, Job, validated
 from cutlayer.data.carried import Carried, CarriedAttribute, Lowered
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import BudgetExceeded, CheckpointError, ConfigError, ProtocolError
+from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.kernels.noise.score_bands import bands_for, draw_channel
@@ -35,6 +36,7 @@ from cutlayer.parties.session.state import PartyState
 from cutlayer.protections.grade_dp import GradeDP, GradeDPConfig
 from cutlayer.report.carried import carried_section
 from cutlayer.serving import predicted_grades
+from cutlayer.storage.tensor_file import read_tensors
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.run_ledger import REFUSAL_ENTRY, ledger_after, ledger_of
@@ -81,6 +83,13 @@ def memory_of(world: World) -> GradeMemory:
     return GradeMemory(world.secrets / f"{TELCO}.key.grades")
 
 
+def noted(world: World, job: Job) -> dict[str, float]:
+    """The epsilon of each release of a job in the memory, by the name of its draws."""
+    headers = {path.stem: read_tensors(path)[1] for path in memory_of(world).folder.glob("*.safetensors")}
+    mine = {name: header for name, header in headers.items() if header["job"] == job.digest()}
+    return {name.partition("-")[2]: float.fromhex(header["epsilon"]) for name, header in mine.items()}
+
+
 def test_labels_that_are_an_attribute_get_two_grades_at_an_epsilon_of_2(tmp_path: Path) -> None:
     """Charged, drawn and stated at 2: of 1,200 rows a share of 1 / (1 + e^2) is changed, within 5 standard errors."""
     world = World(tmp_path)
@@ -97,7 +106,7 @@ def test_labels_that_are_an_attribute_get_two_grades_at_an_epsilon_of_2(tmp_path
     expected = 1 / (1 + np.e**2)
     changed = (drawn != before_the_draw(world, folder)).mean()
     assert abs(changed - expected) < 5 * (expected * (1 - expected) / ROWS) ** 0.5
-    (epsilon,) = memory_of(world).epsilons(made().digest()).values()
+    (epsilon,) = noted(world, made()).values()
     assert epsilon == 2.0
 
 
@@ -129,7 +138,8 @@ def test_grades_within_limits_stay_at_the_epsilon_of_the_settings(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("least", "said"), [(4.0, r"nor are they within all limits at 6, 4, leave"), (None, r"lower grade_dp\.epsilon or")]
+    ("least", "said"),
+    [(4.0, r"nor are they within all limits at 6, 4, leave"), (None, r"state fit\.least_epsilon or lower grade_")],
 )
 def test_below_the_least_epsilon_grades_are_refused_as_before(tmp_path: Path, least: float | None, said: str) -> None:
     """Nothing is drawn, and the refusal counts as the job's epsilon: the record is of the grades at this one."""
@@ -158,7 +168,7 @@ def test_a_run_that_is_begun_again_draws_no_row_at_another_epsilon(tmp_path: Pat
     assert epsilon is not None
     assert 2.0 <= epsilon < 8.0
     assert world.total(TELCO) == epsilon
-    assert [*memory_of(world).epsilons(job.digest()).values()] == [epsilon]
+    assert [*noted(world, job).values()] == [epsilon]
 
 
 def test_a_whole_run_has_the_epsilon_of_its_pilot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +202,7 @@ def test_what_was_released_at_an_epsilon_is_released_at_it_again(
         with pytest.raises(ConfigError, match=r"carry 0\.5 of"):
             world.run(job, GIVEN, out="refused")
         assert not (tmp_path / "refused" / "checkpoint" / TELCO / "released.safetensors").exists()
-    assert {*memory_of(world).epsilons(job.digest()).values()} == {epsilon}
+    assert {*noted(world, job).values()} == {epsilon}
     assert world.total(TELCO) == (epsilon if again == "higher" else 2 * epsilon)  # a refusal counts as a release
 
 
@@ -212,7 +222,7 @@ def test_a_release_that_a_budget_refuses_is_not_noted(tmp_path: Path) -> None:
         assert world.total(TELCO) == total
     with pytest.raises(BudgetExceeded):
         world.run(jobs[2], GIVEN)
-    assert not memory_of(world).epsilons(jobs[2].digest())
+    assert not noted(world, jobs[2])
 
 
 @pytest.mark.filterwarnings("ignore:labels of the same rows were drawn before")
@@ -238,7 +248,7 @@ def test_draws_of_the_same_labels_in_several_jobs_do_not_add_up(tmp_path: Path) 
     world.run(made(seed=0), GIVEN)
     with pytest.raises(ConfigError, match=r"nor are they within all limits at 6, 4, 3, 2"):
         world.run(made(seed=1), GIVEN, out="refused")
-    assert len(memory_of(world).epsilons(made(seed=0).digest())) == 1
+    assert len(noted(world, made(seed=0))) == 1
     read = []
     for seed in (2, 3, 4, 5):  # by a party that allows all
         folder = world.run(made({"other": 1.0}, epsilon=2.0, seed=seed), GIVEN)
@@ -283,7 +293,7 @@ def test_predictions_repeat_the_draws_at_the_epsilon_of_the_training(tmp_path: P
     again = predicted(job, folder)
     trained = np.zeros(ROWS)
     trained[[order[digest.tobytes()] for digest in sorted(ids, key=bytes)]] = released(folder).numpy()
-    assert {*memory_of(world).epsilons(job.digest()).values()} == {2.0}
+    assert {*noted(world, job).values()} == {2.0}
     assert world.total(TELCO) == 2.0
     assert again.tolist() == trained.tolist()
 
@@ -297,7 +307,7 @@ def test_other_values_are_drawn_noted_and_paid_for_at_the_epsilon_of_the_trainin
     drawn = predicted(job, folder, others)
     first = predicted(job, folder)
     assert 0.6 < (drawn != first).mean() < 0.9  # both draws are of the row's own grade in .88 of .88 of the rows
-    assert {*memory_of(world).epsilons(job.digest()).values()} == {2.0}
+    assert {*noted(world, job).values()} == {2.0}
     assert world.total(TELCO) == 4.0
 
 
@@ -364,18 +374,32 @@ def test_no_statement_raises_the_epsilon_of_the_ledger(tmp_path: Path) -> None:
     assert [entry.event.eps for entry in entries if isinstance(entry.event, RandomizedGrade)] == [3.0]
 
 
-def test_a_private_fit_has_no_step(tmp_path: Path) -> None:
-    """Which one it is would follow from exact data, which no theorem covers."""
+def test_a_private_fit_has_no_step_unless_stated(tmp_path: Path) -> None:
+    """Which one it is follows from exact data, which no theorem covers: the ledger says so of who wants it."""
     fixed = {"numbers": {"scale": "none", "missing": "zero"}}
     private = raw({"kind": "grade", "epsilon": 50.0, "delta": 1e-4, "limits": {"a": 0.1}, "least_z": 0})
     for key in ("candidates", "folds"):
         del private["parties"][TELCO]["fit"][key]
     private["parties"][TELCO]["features"] = fixed
-    with pytest.raises(ConfigError, match=r"carry 0\.1 of an attribute of a at most, got .*; lower grade_dp\.epsilon"):
+    with pytest.raises(
+        ConfigError, match=r"carry 0\.1 of an attribute of a at most.*; state fit\.least_epsilon or lower"
+    ):
         run(validated(Job, private, ""), GIVEN, tmp_path)
-    private["parties"][TELCO]["fit"]["least_epsilon"] = 2.0
-    with pytest.raises(ConfigError, match="no least_epsilon with an epsilon"):
-        run(validated(Job, private, ""), GIVEN, tmp_path / "stated")
+    private["parties"][TELCO]["fit"] |= {"least_epsilon": 2.0, "limits": {"a": 0.48}}
+    job = validated(Job, private, "")
+    (refusal,) = [each for each in ledger_of(job).entries if each.protection == REFUSAL_ENTRY]
+    assert "which it is tells 2.6 bits" in refusal.event.why  # type: ignore[union-attr]
+    trained = run(job, GIVEN, tmp_path / "stated")
+    assert found_in(tmp_path / "stated").epsilon == 2.0
+    entries = ledger_after(job, trained.active).entries
+    assert [entry.event.eps for entry in entries if isinstance(entry.event, RandomizedGrade)] == [2.0]
+
+
+def test_a_least_epsilon_without_a_draw_is_refused() -> None:
+    """It would have no effect."""
+    with pytest.raises(ConfigError, match=r"with grade_dp beside fit.least_epsilon.*or leave fit.least_epsilon out"):
+        check_job(made(least_epsilon=3.0, epsilon=None))
+    check_job(made(least_epsilon=None, epsilon=None))
 
 
 def test_cells_are_made_anew_at_each_step(tmp_path: Path) -> None:
@@ -433,12 +457,30 @@ def test_steps_with_the_same_borders_have_draws_of_their_own(tmp_path: Path, mon
 
         monkeypatch.setattr(grading, "first_exceeded", over)
         world.run(job, GIVEN)
-        ((name, epsilon),) = memory_of(world).epsilons(job.digest()).items()
+        ((name, epsilon),) = noted(world, job).items()
         assert epsilon == step
         names.append(name)
         shutil.rmtree(memory_of(world).folder)
     assert names[0] == names[1] != names[2]
     assert world.total(TELCO) == 10.0
+
+
+def test_one_job_at_two_stated_epsilons_makes_two_releases(tmp_path: Path) -> None:
+    """Both have two grades and the same borders: by one name the second would count in no limit."""
+    world = World(tmp_path)
+    jobs = [made({"other": 1.0}, epsilon=epsilon) for epsilon in (1.0, 1.9)]
+    assert jobs[0].digest() == jobs[1].digest()
+    folders = [world.run(job, GIVEN, out=f"{at}") for at, job in enumerate(jobs)]
+    assert sorted(noted(world, jobs[0]).values()) == [1.0, 1.9]
+    assert found_in(folders[1]).former == 1
+    assert world.total(TELCO) == pytest.approx(2.9)
+    both = [released(folder).numpy() for folder in folders]
+    # Were the draws of one random number a row, where they differ the second would be the grade itself.
+    differ = both[0] != both[1]
+    right = (both[1] == before_the_draw(world, folders[1]))[differ].mean()
+    chances = [1 / (1 + np.exp(-each)) for each in (1.0, 1.9)]
+    expected = (1 - chances[0]) * chances[1] / sum(a * (1 - b) for a, b in (chances, chances[::-1]))
+    assert abs(right - expected) < 5 * (expected * (1 - expected) / differ.sum()) ** 0.5
 
 
 def test_a_budget_is_counted_by_the_epsilon_that_is_drawn_at() -> None:

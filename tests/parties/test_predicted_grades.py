@@ -10,11 +10,12 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
+from cutlayer.accounting import RandomizedGrade
 from cutlayer.channel import Kind, Message
 from cutlayer.channel.parcel import ParcelWriter
 from cutlayer.config import Job, LimitsConfig
 from cutlayer.data.align import intersect
-from cutlayer.errors import CheckpointError, ConfigError
+from cutlayer.errors import CheckpointError, ConfigError, DriftExceeded
 from cutlayer.parties.carried import grade_information, without_chance
 from cutlayer.parties.session.checkpoint import RELEASED_FILE, Checkpoints
 from cutlayer.serving.between import PredictionSide
@@ -52,12 +53,14 @@ def trained(world: World, label: str, rows: np.ndarray, limits: object = None) -
     return job, world.run(job, {TELCO: GIVEN[TELCO], ACTIVE: GIVEN[ACTIVE].take(rows)}, out=f"{label} {rows[0]}")
 
 
-def predicted(job: Job, run: Path, rows: np.ndarray, table: pa.Table = GIVEN[TELCO]) -> np.ndarray:
+def predicted(
+    job: Job, run: Path, rows: np.ndarray, table: pa.Table = GIVEN[TELCO], max_drift: float | None = None
+) -> np.ndarray:
     """Grades that a partner sends for some rows of its table, by their order here, (m,)."""
     sent = list[Message]()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(ParcelWriter, "add", lambda _, message: sent.append(message))
-        side = PredictionSide.open(job, RunFolder(run), TELCO, table, LimitsConfig())
+        side = PredictionSide.open(job, RunFolder(run), TELCO, table, LimitsConfig(), max_drift)
         at = intersect({TELCO: side.table.digests[rows]})[TELCO]
         side = with_agreed_rows(side, None, alone=True)
         object.__setattr__(side.alignment, "agreed", rows[at])
@@ -111,6 +114,34 @@ def test_a_prediction_counts_rows_that_were_only_predicted(tmp_path: Path, count
         predicted(job, run, LATER[:count])
     apart = GIVEN[TELCO].slice(1000, 1000)
     assert len(predicted(job, run, np.arange(1000), apart)) == 1000
+
+
+def refusals(world: World) -> list[int]:
+    """Refused predictions of each run, in the ledger of all runs."""
+    events = [entry.event for line in world.lines(TELCO) for entry in line.ledger.entries]
+    return [event.refused for event in events if isinstance(event, RandomizedGrade)]
+
+
+def test_each_refused_prediction_is_counted_and_stated(tmp_path: Path) -> None:
+    """By drift of the rows that are asked for, or by limits: each is a bit of these rows, which no epsilon covers."""
+    world = World(tmp_path)
+    job, run = trained(world, "one", FIRST, OPEN)
+    assert refusals(world) == [0]
+    some = GIVEN[TELCO].slice(0, 500)
+    drifted = some.set_column(some.column_names.index("c"), "c", pa.array(np.full(500, 9.0)))
+    for count in (1, 2):
+        with pytest.raises(DriftExceeded):
+            predicted(job, run, np.arange(500), drifted, max_drift=0.25)
+        assert refusals(world) == [count]
+    assert len(predicted(job, run, np.arange(500), some, max_drift=9.0)) == 500
+    assert refusals(world) == [2]
+    (line,) = world.lines(TELCO)
+    assert any("2 predictions were refused, each a bit of its rows" in each.statement for each in line.ledger.entries)
+    predicted(job, run, LATER)
+    job, run = trained(world, "other", SECOND)
+    with pytest.raises(ConfigError, match="nothing was sent"):
+        predicted(job, run, LATER)
+    assert refusals(world)[-1] == 1
 
 
 def served(job: Job, run: Path, table: pa.Table = GIVEN[TELCO]) -> OnlineReleases:

@@ -33,6 +33,7 @@ from cutlayer.cli import app
 from cutlayer.config import Job, validated
 from cutlayer.config.load import load_closed_job
 from cutlayer.consent import allowed
+from cutlayer.data.carried import Carried
 from cutlayer.errors import ConfigError, DataError, RunFolderError
 from cutlayer.jobs.links import LinkOptions
 from cutlayer.jobs.options import Options, Progress
@@ -43,7 +44,7 @@ from cutlayer.report.card.facts import card_facts
 from cutlayer.report.card.passive import passive_card
 from cutlayer.report.card.small_groups import MIN_ROWS, shown_groups
 from cutlayer.report.card.subgroups import subgroups_of
-from cutlayer.report.evidence import evidence_of, learns_of
+from cutlayer.report.evidence import evidence_of, feature_evidence, learns_of
 from cutlayer.report.grading import rebuilding
 from cutlayer.report.headline import headline
 from cutlayer.report.html import render_html
@@ -60,7 +61,7 @@ from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.tables import open_table
 from tests import browser
-from tests.report.passive_samples import passive_report
+from tests.report.passive_samples import exact, passive_report
 from tests.report.samples import binary, hostile, multiclass, regression
 from tests.serving.world import ACTIVE, train
 
@@ -572,3 +573,21 @@ def test_the_annex_fits_the_screen_and_axe_finds_nothing(card: PrivacyCard, tmp_
     with browser.browser() as opened:
         assert browser.too_wide(opened, path, 390, 1280) == {}
         assert browser.violations(opened, path) == []
+
+
+def test_grades_are_called_grades_where_a_party_released_some() -> None:
+    """In the sentences on the attacks, and on what the label owner receives: in its card and in the partner's own."""
+    carried = {"telco": Carried(grades=16, epsilon=8.0, bits=3.0, attributes=())}
+    report = Report.model_validate(binary())
+    first, *others = report.passives
+    report = report.model_copy(update={"carried": {first: carried["telco"]}})
+    sees = f"bank receives the grades of {first} and embeddings of {', '.join(others)}, and has the labels"
+    assert card_facts(report, (), (), ()).trust.startswith(sees)
+    subjects = {
+        (each.owner, each.subject.partition(",")[0]) for each in feature_evidence(report.features, "bank", [first])
+    }
+    assert {what for owner, what in subjects if owner == first} == {"grades"}
+    assert {what for owner, what in subjects if owner != first} == {"embeddings"}
+    own = passive_card(passive_report(carried=carried, features=(exact(2, 2),)))
+    assert "bank receives the grades of telco, and has the labels" in own.model_dump_json()
+    assert "embedding" not in " ".join(learns_of(own.evidence, "binary", ()))

@@ -11,7 +11,7 @@ from contextlib import contextmanager, nullcontext
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -135,11 +135,11 @@ class ReleaseLog:
             what = {"pairs": b64encode(new.astype("<u8").tobytes()).decode(), **({} if named else {"unnamed": 1})}
             self._write({"draws": name, **what})
 
-    def count_unseen(self, name: str) -> None:
-        """Count a release by batches, of which it is not known whether values had changed."""
+    def count(self, name: str, what: Literal["unseen", "refused"]) -> None:
+        """Count a release by batches, or a refusal, of the draws of a name; see `RowDraws`."""
         with self._together():
             self._name_draws(name)
-            self._write({"draws": name, "unseen": 1})
+            self._write({"draws": name, what: 1})
 
     def _name_draws(self, name: str) -> None:
         """Name the draws of this log, and read what other runs of the job with the same draws have counted."""
@@ -159,6 +159,7 @@ class ReleaseLog:
         self.draws_name = entry["draws"]
         self.draws.unnamed += entry.get("unnamed", 0)
         self.draws.unseen += entry.get("unseen", 0)
+        self.draws.refused += entry.get("refused", 0)
         if "pairs" in entry:
             self.draws.add(np.frombuffer(b64decode(entry["pairs"]), "<u8").astype(np.uint64))
 

@@ -43,11 +43,12 @@ class RowDraws:
         again: Number of rows, among those with ids, that were drawn more than once.
         unnamed: Predictions of rows without ids, each of which may have drawn any row once more.
         unseen: Releases by batches, of which only the ids are known, not whether their values had changed.
+        refused: Predictions that were refused for what the rows say.
     """
 
     def __init__(self) -> None:
         self._runs: list[Pairs] = []
-        self._most = self.again = self.unnamed = self.unseen = 0
+        self._most = self.again = self.unnamed = self.unseen = self.refused = 0
 
     @property
     def most(self) -> int:

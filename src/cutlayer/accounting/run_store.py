@@ -39,6 +39,8 @@ _TABLES = """
 CREATE TABLE IF NOT EXISTS rows (digest TEXT PRIMARY KEY, words BLOB NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS runs (number INTEGER PRIMARY KEY, entry TEXT NOT NULL, hash TEXT NOT NULL) STRICT;
 """
+_MADE = {line.replace("IF NOT EXISTS ", "").rstrip(";") for line in _TABLES.split("\n") if line}
+"""The tables as SQLite notes them: a view or a column of another file may stand for more than memory holds."""
 Words = npt.NDArray[np.uint64]
 
 
@@ -337,6 +339,8 @@ class RunStore:
                     self.path.chmod(0o600)
                 database.execute("PRAGMA synchronous = EXTRA")
                 database.executescript(_TABLES)
+                if {sql for (sql,) in database.execute("SELECT sql FROM sqlite_master WHERE sql NOTNULL")} != _MADE:
+                    raise CheckpointError(f"{self.path} is damaged: it has other tables than a ledger; {_REMEDY}")
                 yield database
         except sqlite3.OperationalError as failure:
             raise ConfigError(f"{self.path} cannot be used: {failure}") from None

@@ -95,6 +95,12 @@ def bound_text(total: Total) -> str:
     return f"so two values of one row, all else known, cannot be distinguished better than AUC {best}"
 
 
+def with_bound(total: Total) -> str:
+    """The statement of a total, and what it bounds of one row; that of other accountants than `pure` has the bound."""
+    bound = bound_text(total) if total.accountant == "pure" else ""
+    return f"{total.statement}; {bound}" if bound else total.statement
+
+
 def plugin_text(plugins: str) -> str:
     """Whose word a guarantee is that no proof or test of this project stands behind."""
     return f"as the plugin {plugins} states; Cutlayer has neither proved nor tested it"
@@ -156,6 +162,7 @@ def _grade_text(event: RandomizedGrade) -> str:
     often = "drawn once" if event.draws == 1 else f"up to {event.draws} draws of a row, which add up"
     often += f", {event.again:,} rows drawn more than once" * bool(event.again)
     often += f"; changed rows of {event.unseen} releases by batches are not counted" * bool(event.unseen)
+    often += f"; {event.refused} predictions were refused, each a bit of its rows" * bool(event.refused)
     chosen = MALICIOUS_TEXT if event.condition == "unconditional" else CHOSEN_TEXT
     fit = event.fit
     fitted = ""

@@ -88,7 +88,14 @@ class _UnmatchedRows:
                 self.add(rows[:0])
 
     def add(self, rows: Positions) -> None:
-        """Take rows that the key of this round matched out of the next ones."""
+        """Take rows that the key of this round matched out of the next ones.
+
+        Raises:
+            ProtocolError: They are more than the peer stated that it has, as rows of several buckets can be.
+        """
+        if len(rows) > self.theirs:
+            wanted = f"at most {self.theirs:,} rows of {self._side.port.peer}, as it stated"
+            raise ProtocolError.expected(wanted, f"{len(rows):,} in common")
         self._left[rows] = False
         self.mine -= len(rows)
         self.theirs -= len(rows)

@@ -30,6 +30,7 @@ class FindingContext:
         notes: Oddities of the columns of the parties that were here, by name.
         copies: Columns that give the labels alone.
         undated: Names of the parties that aggregated events without an `as_of`.
+        graded: Names of the parties that release grades.
     """
 
     active: str
@@ -43,6 +44,7 @@ class FindingContext:
     notes: Mapping[str, tuple[ColumnNote, ...]] = field(default_factory=dict)
     copies: tuple[LabelCopy, ...] = ()
     undated: tuple[str, ...] = ()
+    graded: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

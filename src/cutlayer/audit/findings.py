@@ -161,7 +161,7 @@ def _exceeded(context: FindingContext) -> Iterator[Occurrence]:
 @check(
     "CL110",
     "warning",
-    "embeddings reveal features",
+    "releases reveal features",
     "add a protection of that passive party's features, or a stronger one, or a narrower cut",
 )
 def _recovered(context: FindingContext) -> Iterator[Occurrence]:
@@ -175,11 +175,12 @@ def _recovered(context: FindingContext) -> Iterator[Occurrence]:
         given = f", with {needed}," if needed else ""
         bounds = f"({decimals(result.low)} to {decimals(result.high)})"
         about = f" of {result.column}, the column inferred best" if result.column else ""
+        sent = "grades" if result.party in context.graded else "embeddings"
         yield Occurrence(
             result.party,
-            f"{result.attack} on the embeddings of {result.party} ({result.release}){given} reaches "
+            f"{result.attack} on the {sent} of {result.party} ({result.release}){given} reaches "
             f"{name_of(result.metric)} {decimals(result.value)}{about} {bounds}; "
-            f"without an embedding it is {decimals(result.without)}",
+            f"without them it is {decimals(result.without)}",
         )
 
 

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, ClassVar, Generic, Literal, Self, TypeVar
 
-from pydantic import Field, StrictInt, TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field, StrictInt, TypeAdapter, ValidationError
 
 from cutlayer.channel.kinds import Kind
 from cutlayer.channel.message import Message
@@ -37,6 +37,12 @@ RECHECK_SECONDS = 60.0
 """Seconds after which certificates of approvals are checked again in a process that goes on."""
 
 
+def _is_time(text: str) -> str:
+    """Return the text of a time that there is: later releases are compared with it."""
+    datetime.fromisoformat(text)
+    return text
+
+
 class Statement(FrozenModel):
     """What a party states about a job.
 
@@ -53,7 +59,7 @@ class Statement(FrozenModel):
     party: str
     job: str = Field(pattern=r"^[0-9a-f]{32}$")
     identities: Mapping[str, str]
-    time: str = Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
+    time: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{6})?Z$"), AfterValidator(_is_time)]
 
     @property
     def content(self) -> bytes:

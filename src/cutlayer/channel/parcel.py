@@ -70,7 +70,7 @@ class Head:
     receiver: _Text
     run: _Text
     number: Annotated[StrictInt, Field(ge=0)] = 0
-    made: _Text = field(default_factory=lambda: f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}")
+    made: _Text = field(default_factory=lambda: f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S.%f}")
     version: _Text = field(default=__version__)
 
 

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 
 _VERSION = 1
+_MAX_LINE = 1 << 24
+"""Maximum length of a line in bytes, of which a reader holds one at a time."""
 _HEAD, _LOCK = "head.json", "trail.lock"
 _HEADS = TypeAdapter(dict[str, tuple[Annotated[StrictInt, Field(ge=1)], str]])
 """Number of lines and last hash of each file, by its name."""
@@ -235,8 +237,8 @@ def read_lines(path: Path) -> Iterator[TrailLine]:
     """
     before = None
     with path.open("rb") as file:
-        for number, raw in enumerate(file, start=1):
-            if not raw.endswith(b"\n"):
+        for number, raw in enumerate(iter(lambda: file.readline(_MAX_LINE), b""), start=1):
+            if not raw.endswith(b"\n") and len(raw) < _MAX_LINE:
                 return
             try:
                 whole = json.loads(raw)

@@ -193,7 +193,9 @@ def _guarded(arguments: list[str], received: Received) -> int:
         return _report(_with_notes(str(failure), failure), failure.exit_code, as_json)
     except (KeyboardInterrupt, typer.Abort):
         return _report("interrupted", received.exit_code(EXIT_INTERRUPTED), as_json)
-    except Exception as fault:  # the last line of defence: no traceback reaches a user
+    except SystemExit:
+        raise
+    except BaseException as fault:  # the last line of defence, also of a panic in Rust: no traceback reaches a user
         return _fault(fault, as_json)
 
 
@@ -209,7 +211,7 @@ def _misused(misuse: Any, as_json: bool) -> int:
     return _report(message, EXIT_BAD_INPUT, as_json, hint=f"see {command} --help")
 
 
-def _fault(fault: Exception, as_json: bool) -> int:
+def _fault(fault: BaseException, as_json: bool) -> int:
     """Report an unexpected exception: a refusal of the machine as bad input, all others as a fault of this program."""
     if os.environ.get("CUTLAYER_DEBUG"):
         traceback.print_exc()
@@ -225,7 +227,7 @@ def _fault(fault: Exception, as_json: bool) -> int:
     return _report(message, EXIT_INTERNAL, as_json, hint="set CUTLAYER_DEBUG=1 for the traceback, and please report it")
 
 
-def _with_notes(message: str, failure: Exception) -> str:
+def _with_notes(message: str, failure: BaseException) -> str:
     """A message with the notes of its exception, such as what a failed run has left to resume."""
     return "; ".join((message, *getattr(failure, "__notes__", ())))
 

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from cutlayer.accounting.wording import with_bound
 from cutlayer.cli.app import print_json
 from cutlayer.cli.run import keys_for
 from cutlayer.cli.verb import verb
@@ -136,7 +137,7 @@ def _lines(result: Forecast, outside: Sequence[Reach]) -> Iterator[tuple[str, st
         name, _, warning = line.partition(": ")
         yield f"[yellow]warning[/] {escape(name)}", escape(warning)
     for total in result.totals:
-        yield "in total", total.statement
+        yield "in total", with_bound(total)
     for total in result.all_runs:
         yield "all runs", total.statement
 

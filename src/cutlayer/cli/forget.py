@@ -131,7 +131,7 @@ def _forget_at_one(
     receipts = [receipts_in(store, about)[about] for about in sorted(abouts)]
     missing = sorted({party for known in receipts for party in setup.job.parties if party not in known})
     shown = [receipt for known in receipts for receipt in known.values()]
-    _show(shown, deleting, written, missing, as_json=as_json)
+    _show(shown, deleting, written, missing, as_json=as_json, following=_next(base))
     return EXIT_WAITING if missing else 0
 
 
@@ -208,7 +208,7 @@ def _sign_receipt(
     from cutlayer.channel.receipts import Receipt, receipts_in
     from cutlayer.jobs.links import notes_trail
 
-    mark = deleting.forget(what, forgotten)
+    mark = deleting.forget(what, forgotten, asked=bool(request))
     known = (each[name] for each in receipts_in(store).values() if name in each)
     asked = mark.rows, request
     receipt = next((each for each in known if (each.approval.rows, each.approval.request) == asked), None)
@@ -223,8 +223,24 @@ def _sign_receipt(
     return receipt
 
 
+def _next(base: Path) -> str:
+    """What is to be done after it: a training, whose number by courier is one that no round has had."""
+    from cutlayer.training.latest import rounds_of
+
+    versions = [path.name.removeprefix("train-") for path in rounds_of(base).glob("train-*")]
+    new = 1 + max((int(version) for version in versions if version.isdecimal()), default=1)
+    how = f"cutlayer exchange --version {new}" if versions else "cutlayer party"
+    return f"next: train again, at all parties: {how}"
+
+
 def _show(
-    receipts: list[Receipt], deleting: JobDeletion, written: list[Path], missing: list[str], *more: str, as_json: bool
+    receipts: list[Receipt],
+    deleting: JobDeletion,
+    written: list[Path],
+    missing: list[str],
+    *more: str,
+    as_json: bool,
+    following: str = "",
 ) -> None:
     from cutlayer.channel.receipts import NOT_DELETED
 
@@ -244,4 +260,4 @@ def _show(
     bring = "" if more else ", for the other parties, which read it with --accept"
     lines += [f"receipt: {path}{bring}" for path in written]
     lines += [f"missing: the receipt of {party}, to be read with --accept" for party in missing]
-    print_result(as_json, document, *lines, *more)
+    print_result(as_json, document, *lines, *more, *filter(None, [following]))

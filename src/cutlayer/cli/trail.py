@@ -30,9 +30,7 @@ def verify_(folder: Path, *, json: bool = False) -> None:
 
     Example: cutlayer trail verify .cutlayer/telco.key.trail
     """
-    from cutlayer.channel.trail import verify_trail
-
-    record = verify_trail(folder)
+    record = _verified(folder)
     problems = list(record.problems)
     document = {"intact": not problems, "lines": record.lines, "hash": record.hash, "problems": problems}
     print_result(json, document, *_shown(_verdict(record)))
@@ -48,13 +46,20 @@ def show(folder: Path, *, json: bool = False) -> None:
 
     Example: cutlayer trail show .cutlayer/telco.key.trail
     """
-    from cutlayer.channel.trail import verify_trail
-
-    record = verify_trail(folder)
+    record = _verified(folder)
     problems = list(record.problems)
     document = {"intact": not problems, "problems": problems, "starts": [_as_json(file) for file in record.files]}
     print_result(json, document, *_shown([*_pages(record.files), *_verdict(record)]))
     raise typer.Exit(EXIT_BAD_INPUT if record.problems else 0)
+
+
+def _verified(folder: Path) -> VerifiedTrail:
+    """What the trail in a folder says, which may come from somebody else."""
+    from cutlayer.channel.trail import verify_trail
+    from cutlayer.consent import check_files
+
+    check_files(folder)
+    return verify_trail(folder)
 
 
 def _pages(files: Sequence[TrailFile]) -> Iterator[str]:

@@ -67,7 +67,7 @@ class TypedTable:
             if piece.schema not in schemas:
                 schemas.append(piece.schema)
             rows, size = rows + piece.num_rows, size + piece.nbytes
-            expected = size if source.rows is None else size * source.rows // rows
+            expected = size * max(source.rows or 0, rows) // rows  # a file may state fewer than it has
             self._fits = memory is None or MEMORY_FACTOR * expected <= memory
             if self._fits:
                 read.append(piece)

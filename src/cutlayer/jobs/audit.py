@@ -27,6 +27,7 @@ from cutlayer.config import Job
 from cutlayer.config.aggregate import undated
 from cutlayer.config.load import load_closed_job
 from cutlayer.config.party import GatesConfig
+from cutlayer.config.phases import grades_rows
 from cutlayer.errors import ConfigError, RunFolderError
 from cutlayer.problem.task import Task
 from cutlayer.results.audit import Audit, PassiveAudit, RunAudit, SkippedAttack
@@ -109,6 +110,7 @@ def conclude_audit(
         notes={party.name: party.notes for party in summary.parties},
         copies=label_copies(run.stores, run.held, first_column(run.truth), len(task.classes)),
         undated=undated(job),
+        graded=frozenset(name for name in job.passives if grades_rows(job, name)),
         idle_epochs=tuple(line["epoch"] + 1 for line in folder.history() if not line.get("learned", True)),
     )
     findings = findings_of(context)

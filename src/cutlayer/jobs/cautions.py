@@ -21,9 +21,11 @@ from cutlayer.kernels.noise.informative_rows import (
     expected_loss,
     informative_rows,
 )
-from cutlayer.models.bottom_fits import label_epsilon_of, may_refuse, private_fit
+from cutlayer.kernels.noise.score_bands import MIN_EPSILON
+from cutlayer.models.bottom_fits import label_epsilon_of, lower_epsilons_of, may_refuse, private_fit
 from cutlayer.protections import REGISTRY
 from cutlayer.protections.contract.base import Asset
+from cutlayer.protections.grade_dp import epsilon_of
 from cutlayer.report.carried import CELLS
 from cutlayer.training.run_ledger import chain_of, ledger_of
 
@@ -182,12 +184,20 @@ def column_cautions(job: Job, columns: Sequence[ColumnProfile]) -> Iterator[str]
     for name in job.passives:
         fit = job.parties[name].fit or {}
         features = [column.name for column in columns if (column.party, column.role) == (name, "feature")]
-        if len(features) == 2 and reads_labels(job, name) and fit.get("kind") == "grade" and not fit.get("limits"):
-            first, second = features
+        if len(features) in (1, 2) and reads_labels(job, name) and fit.get("kind") == "grade" and not fit.get("limits"):
+            epsilon = epsilon_of(chain_of(job, name).protections)
+            if epsilon is not None and epsilon <= MIN_EPSILON:  # all that its noise lets through is within limits
+                continue
+            kept = epsilon is not None and MIN_EPSILON in lower_epsilons_of(fit, epsilon)
+            then = (
+                f"then has rows drawn at a lower epsilon, down to {MIN_EPSILON:g}, which keeps less"
+                if kept
+                else "refuses it once labels were sent, which counts as if grades had been"
+            )
             yield (
-                f"parties.{name}.fit.limits: where the labels follow {first} or {second} alone, a grade is nearly that "
-                "column, and the default limit refuses it once labels were sent, which counts as if grades had been. "
-                f"Add columns; or write limits: {{other: 1}}, if {job.active} may have either column"
+                f"parties.{name}.fit.limits: where the labels follow {' or '.join(features)} alone, a grade is nearly "
+                f"that column, and the default limit {then}. Add columns; or write limits: {{other: 1}}, if "
+                f"{job.active} may have {'either' if len(features) == 2 else 'this'} column"
             )
 
 

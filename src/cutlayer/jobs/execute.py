@@ -74,7 +74,7 @@ def _train_further_labels(execution: Execution, whole: Job) -> None:
         whole: Its job, as it was given.
     """
     from cutlayer.jobs.audit import audit_again
-    from cutlayer.jobs.further_labels import draws_labels, further_jobs
+    from cutlayer.jobs.further_labels import draws_labels, further_jobs, restate_ledger
     from cutlayer.jobs.party import train_further_labels  # with the links between organisations
 
     if not draws_labels(whole):
@@ -88,6 +88,7 @@ def _train_further_labels(execution: Execution, whole: Job) -> None:
             execute(other, place.path, options, Progress())
             complete = False
     if not complete:
+        restate_ledger(whole, execution.folder)
         audit_again(execution.folder)  # which has the grades of all labels only now
 
 

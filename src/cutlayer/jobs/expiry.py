@@ -37,15 +37,18 @@ def check_not_expired(job: Job, made: str, release_name: str, sender: str = "", 
         begun = datetime.fromisoformat(made).replace(tzinfo=UTC)
     except ValueError:
         raise ProtocolError.expected(f"{release_name}: the day on which it was made", ascii(made)) from None
-    if forgotten := [
-        each.summary for each in signed if each.job == job.digest() and datetime.fromisoformat(each.time) >= begun
-    ]:
+    if forgotten := [each.summary for each in signed if each.job == job.digest() and _end_of(each.time) >= begun]:
         raise ProtocolError.expected(
             f"{release_name}: a release since {forgotten[-1]}", f"one of {made}", "ask for it again"
         )
     if job.keep_days is not None and begun < datetime.now(UTC) - timedelta(days=job.keep_days):
         wanted = f"{release_name}: a release of the last {job.keep_days:,} days, as `keep` of the job says"
         raise ProtocolError.expected(wanted, f"one of {made}", "ask for it again")
+
+
+def _end_of(time: str) -> datetime:
+    """The last moment of a time: of one without a fraction, as earlier receipts have it, that of its second."""
+    return datetime.fromisoformat(time) + timedelta(microseconds=0 if "." in time else 999_999)
 
 
 def delete_expired(job: Job, name: str, rounds: Path, folder: Path, trail: Trail | None) -> list[str]:

@@ -31,6 +31,7 @@ from cutlayer.lazy import Tensor, nn, torch
 from cutlayer.models import imports_of, resolved_section, suits_rare_categories
 from cutlayer.problem.task import Task
 from cutlayer.problem.training_loss import TrainingLoss
+from cutlayer.protections.grade_dp import epsilon_of
 from cutlayer.storage.row_arrays import gathered_rows
 from cutlayer.training.all_runs import forecast_all_runs
 from cutlayer.training.process import run_threads
@@ -315,7 +316,9 @@ def _check_fits(job: Job, prepared: Mapping[str, Prepared], parts: Mapping[str, 
 
     for name, data in prepared.items():
         if data.store is not None:
-            columns = TrainingColumns(data.store.columns.inputs, parts[name].part("train"), data.store.gather)
+            inputs, rows = data.store.columns.inputs, parts[name].part("train")
+            epsilon = epsilon_of(chain_of(job, name).protections)
+            columns = TrainingColumns(inputs, rows, data.store.gather, epsilon=epsilon)
             check_columns(job.parties[name].fit, columns, f"parties.{name}.fit")
 
 

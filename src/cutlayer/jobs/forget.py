@@ -67,13 +67,14 @@ class JobDeletion:
     not_deleted: list[str] = field(default_factory=list)
     left_out: dict[str, int] = field(default_factory=dict)
 
-    def forget(self, what: str, forgotten: dict[str, PartyTable]) -> Forgetting:
+    def forget(self, what: str, forgotten: dict[str, PartyTable], *, asked: bool = False) -> Forgetting:
         """Forget; a call that was interrupted is continued by the same call.
 
         Args:
             what: Whose rows, in words.
             forgotten: The ids of the rows that a party forgets, by its name; of nobody where all rows of a party are
                 forgotten, or another party forgets some.
+            asked: Whether another party asks for it.
 
         Returns:
             The mark, which the caller removes once the receipt is written.
@@ -92,7 +93,7 @@ class JobDeletion:
         for name, listed in forgotten.items():
             self._forget_rows(name, listed)
         for name in self.names:  # by its own wish alone: else a partner could have what limits hold by forgotten
-            if what == ALL_ROWS_OF.format(name):
+            if what == ALL_ROWS_OF.format(name) and not asked:
                 grade_memory(self.keys.secret_of(name, self.job.parties[name])).forget_job(self.job.digest())
         folders = [self.base.with_name(name) for name in mark.runs]
         for folder in folders:  # first of all: without it no folder is a run
@@ -120,7 +121,7 @@ class JobDeletion:
             request=request,
             deleted=tuple(map(printable, mark.deleted or ())),
             remains=NOT_DELETED,
-            time=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+            time=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}",
         )
 
     def _remove_served(self, folder: Path) -> None:

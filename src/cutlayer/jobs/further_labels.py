@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cutlayer.accounting import Entry, Ledger
 from cutlayer.alignment.held_rows import HELD_FILE
 from cutlayer.config import Job
 from cutlayer.config.party import PrivatePart
@@ -27,6 +28,7 @@ from cutlayer.problem.task import Task
 from cutlayer.storage.durable import make_folder
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
+from cutlayer.training.run_ledger import ledger_of
 from cutlayer.training.tables import open_table
 from cutlayer.training.training_folder import training_folder
 
@@ -77,6 +79,28 @@ def check_further_labels(job: Job, tables: Mapping[str, Any], keys: Keys) -> Non
         labels = table.labels(np.arange(table.rows))
         if labels is not None:  # the positive class is that of all labels
             Task.of(other, labels.classes).with_positive(other.parties[job.active].positive, job.active)
+
+
+def restate_ledger(job: Job, folder: RunFolder) -> None:
+    """State in the ledger of the first label what each further one with grades cost, as the run of that label has it.
+
+    Its grades may have been drawn at a lower epsilon than the settings state.
+
+    Args:
+        job: Job of all labels, with the private parts of all parties.
+        folder: Run folder of the first label, whose run has ended.
+    """
+    runs = [place.summary.ledger.entries if place.has_ended else () for _, place in further_jobs(job, folder)]
+
+    def stated(planned: Entry) -> Entry:
+        which = planned.party, planned.protection
+        drawn = next((each for each in runs[planned.run - 1] if (each.party, each.protection) == which), planned)
+        return replace(drawn, run=planned.run)
+
+    first = [entry for entry in folder.summary.ledger.entries if not entry.run]
+    ledger = Ledger((*first, *(stated(entry) for entry in ledger_of(job).entries if entry.run)))
+    folder.write_json("ledger.json", ledger.to_json())
+    folder.write_results(folder.summary.model_copy(update={"ledger": ledger}), folder.audit)
 
 
 def open_further_runs(

@@ -103,7 +103,7 @@ def default_limit(epsilon: float | None, grades: int, *, is_lowered: bool = Fals
     """Largest share that grades may carry of an attribute of a column without a limit.
 
     It is `SUSPICIOUS_SHARE` of all that the noise of their draw lets through: more looks as if labels were that
-    attribute. What noise at `LEAST_EPSILON` lets through is allowed at any epsilon. It is the limit itself where
+    attribute. What noise at `MIN_EPSILON` lets through is allowed at any epsilon. It is the limit itself where
     epsilon was lowered for that reason, since a part of what little noise lets through hides little: attacks that are
     refused at 8 carry .89 to .92 at 6, and are read at .99 (docs/results/grades.md).
 

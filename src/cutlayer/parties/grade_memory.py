@@ -27,12 +27,13 @@ _FILE = re.compile(r"[0-9]{6}-\w+")
 
 
 class _Header(NamedTuple):
-    """Digest of the job of a release, number of its grades, privacy of a draw, and columns that it knows values of."""
+    """Of a release: digest of its job, number of grades, privacy of a draw, columns with known values, and its fit."""
 
     job: str
     bands: int
     epsilon: float | None
     columns: tuple[str, ...] = ()
+    fit: str = ""
 
 
 class _Release(NamedTuple):
@@ -76,7 +77,7 @@ class GradeMemory:
         with locked(self.folder / "lock", "a check of grades", wait=True):
             yield
 
-    def record(self, name: str, job: str, rows: JoinKeys, graded: GradedRows) -> None:
+    def record(self, name: str, job: str, rows: JoinKeys, graded: GradedRows, fit: str = "") -> None:
         """Note a release before it is sent; on disk when this returns.
 
         Args:
@@ -84,6 +85,7 @@ class GradeMemory:
             job: Digest of the job.
             rows: Its rows; none where a release was refused.
             graded: Its grades.
+            fit: Name of the fit that they are of; without one that of an earlier note stays, if there is any.
         """
         words, files = _words(rows.digests), self._files()
         known = [path for path in files if _name_of(path) == name]
@@ -94,13 +96,14 @@ class GradeMemory:
         release = _rows_at(release, np.argsort(words, kind="stable"))
         if known:
             # Of fewer rows than before, as in a pilot of the same draws: what was released stays released.
-            before, _ = _read(known[0])
+            before, header = _read(known[0])
+            fit = fit or header.fit
             before = _rows_at(before, _indices_among(before.ids, release.ids) < 0)
             release = _Release(*(np.concatenate(each) for each in zip(before, release, strict=True)))
             release = _rows_at(release, np.argsort(release.ids, kind="stable"))
         number = max((int(path.name.partition("-")[0]) for path in files), default=0) + 1
         path = known[0] if known else self.folder / f"{number:06d}-{name}.safetensors"
-        _write(path, release, _Header(job, graded.bands, graded.epsilon, tuple(rows.columns)))
+        _write(path, release, _Header(job, graded.bands, graded.epsilon, tuple(rows.columns), fit))
 
     def has_same(self, name: str, digests: Digests, graded: GradedRows) -> bool:
         """Whether a release is noted with all of some rows and their grades: again, it says nothing new.
@@ -113,10 +116,10 @@ class GradeMemory:
         at = _indices_among(_words(digests), known.ids)
         return bool((at >= 0).all() and (known.grades[at] == graded.grades).all())
 
-    def epsilons(self, job: str) -> dict[str, float | None]:
-        """The epsilon of each release of a job, by the name of its draws."""
-        headers = ((_name_of(path), _read(path)[1]) for path in self._files())
-        return {name: header.epsilon for name, header in headers if header.job == job}
+    def epsilons(self, fit: str) -> set[float | None]:
+        """The epsilons at which grades of a fit were released."""
+        headers = (_read(path)[1] for path in self._files())
+        return {header.epsilon for header in headers if header.fit == fit}
 
     def drop(self, name: str) -> None:
         """Remove a release that was noted, and is not made."""
@@ -226,6 +229,7 @@ def _write(path: Path, release: _Release, header: _Header) -> None:
     tensors = {"ids": release.ids, "grades": release.grades.astype(np.uint8), "values": release.values}
     epsilon = "" if header.epsilon is None else header.epsilon.hex()
     stated = {"job": header.job, "bands": f"{header.bands}", "epsilon": epsilon, "columns": json.dumps(header.columns)}
+    stated |= {"fit": header.fit} if header.fit else {}
     write_tensors(path, {name: torch.from_numpy(each) for name, each in tensors.items()}, stated)
 
 
@@ -233,7 +237,8 @@ def _read(path: Path) -> tuple[_Release, _Header]:
     try:
         tensors, header = read_tensors(path)
         epsilon = float.fromhex(header["epsilon"]) if header["epsilon"] else None
-        read = _Header(header["job"], int(header["bands"]), epsilon, tuple(parse_json(header["columns"])))
+        columns = tuple(parse_json(header["columns"]))
+        read = _Header(header["job"], int(header["bands"]), epsilon, columns, header.get("fit", ""))
         grades = tensors["grades"].numpy().astype(np.int64)
         return _Release(tensors["ids"].numpy(), grades, tensors["values"].numpy()), read
     except (OSError, ValueError, KeyError, OverflowError, TypeError) as damage:

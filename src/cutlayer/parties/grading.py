@@ -21,7 +21,7 @@ from cutlayer.data.row_values import ValueWords
 from cutlayer.data.store import Store
 from cutlayer.errors import BudgetExceeded, ConfigError
 from cutlayer.kernels.noise.aes import derive
-from cutlayer.kernels.noise.score_bands import bands_for
+from cutlayer.kernels.noise.score_bands import MIN_EPSILON, bands_for
 from cutlayer.models.bottom_fits import limits_of, lower_epsilons_of, meant
 from cutlayer.models.grade import GradeBottom
 from cutlayer.parties.carried import grade_information
@@ -92,11 +92,17 @@ class Grading:
 
         Were a row drawn under one key for two grades, different draws would show that it had not the same in both.
         """
-        side, drawing = self._side, self._drawing
-        parts = [self._rows_digest, module_digest(self._bottom), bytes.fromhex(side.state.rows)]
-        if drawing is not None and drawing.is_lowered:  # few rows have the same borders at several
-            parts.append(drawing.settings.epsilon.hex().encode())
-        return derive(side.local.secret, b"grade draws", self.key, *parts)
+        epsilon = b"" if self.epsilon is None else self.epsilon.hex().encode()  # models may be the same at several
+        return self._key_of(b"grade draws", module_digest(self._bottom), epsilon)
+
+    @property
+    def _fitted_by(self) -> str:
+        """Name of the fit to these labels and rows, whatever epsilon its grades are drawn at."""
+        return name_of(self._key_of(b"graded fit"))
+
+    def _key_of(self, purpose: bytes, *parts: bytes) -> bytes:
+        rows = self._rows_digest, bytes.fromhex(self._side.state.rows)
+        return derive(self._side.local.secret, purpose, self.key, *rows, *parts)
 
     @property
     def _released_rows(self) -> Tensor:
@@ -170,13 +176,8 @@ class Grading:
         if self._bottom.redivide is None:  # of a run that goes on
             return [stated]
         every = [stated, *lower_epsilons_of(side.job.parties[side.local.name].fit, stated)]
-        known = {} if memory is None or len(every) == 1 else memory.epsilons(side.job.digest())
-        for epsilon in every:
-            if epsilon in known.values():
-                self._set_epsilon(epsilon)
-                if self.name in known:
-                    return [epsilon]
-        return every
+        known = set() if memory is None or len(every) == 1 else memory.epsilons(self._fitted_by)
+        return next(([epsilon] for epsilon in every if epsilon in known), every)
 
     def _set_epsilon(self, epsilon: float | None) -> None:
         """Divide the scores for draws at an epsilon, unless they are."""
@@ -201,7 +202,7 @@ class Grading:
             return
         is_new = not memory.has(self.name)
         # Before the run is counted, which is once: begun again, it has the epsilon that it was counted with.
-        memory.record(self.name, job, self._rows(self._released_rows), sent)
+        memory.record(self.name, job, self._rows(self._released_rows), sent, self._fitted_by)
         try:
             side.state.charge()
         except BudgetExceeded:
@@ -260,7 +261,8 @@ class Grading:
         """The error of grades that exceed limits at all epsilons; the record is of those at the first."""
         self._write_found(found)
         lower = ", ".join(f"{epsilon:g}" for epsilon in tried[1:] if epsilon is not None)
-        remedy = "lower grade_dp.epsilon or grades" if not lower else f"nor are they within all limits at {lower}"
+        state = "state fit.least_epsilon or " if self.epsilon is not None and self.epsilon > MIN_EPSILON else ""
+        remedy = f"nor are they within all limits at {lower}" if lower else f"{state}lower grade_dp.epsilon or grades"
         remedy += ", leave columns that tell it out of features, or raise fit.limits"
         return over.refusal(self._side.local.name, remedy)
 

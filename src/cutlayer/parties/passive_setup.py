@@ -23,6 +23,7 @@ from cutlayer.parties.guards.numbers import check_own
 from cutlayer.parties.session.local import LocalSide
 from cutlayer.parties.session.state import PartyState
 from cutlayer.protections.contract.views import Mode, PassiveView
+from cutlayer.protections.grade_dp import epsilon_of
 from cutlayer.storage.row_arrays import gathered_rows
 
 
@@ -64,7 +65,8 @@ class PassiveSetup:
         self.split, self.store, self.digests = split, prepared.store, prepared.digests
         self.encoder, self.words = prepared.encoder, prepared.words
         self.inputs = self.store.columns.inputs
-        columns = TrainingColumns(self.inputs, split.part("train"), self.store.gather)
+        epsilon = epsilon_of(local.chain.protections)
+        columns = TrainingColumns(self.inputs, split.part("train"), self.store.gather, epsilon=epsilon)
         check_columns(local.fit, columns, f"parties.{local.name}.fit")  # before any training, also that of a baseline
         bottom: BottomModel = bottom_of(job, local.name, self.inputs)
         # Before the first message about features: all protections assume that rows do not affect each other.

@@ -181,6 +181,12 @@ def drawing_of(protections: Sequence[object]) -> GradeDP | None:
     return next((each for each in protections if isinstance(each, GradeDP)), None)
 
 
+def epsilon_of(protections: Sequence[object]) -> float | None:
+    """Privacy of the draw of a row's grade; `None` where none is drawn."""
+    drawing = drawing_of(protections)
+    return None if drawing is None else drawing.settings.epsilon
+
+
 def name_of(key: bytes) -> str:
     """Name of the draws by a key, which says nothing of it."""
     return derive(key, b"name", size=16).hex()

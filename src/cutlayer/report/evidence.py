@@ -32,7 +32,13 @@ def evidence_of(report: Report) -> tuple[AttackEvidence, ...]:
 
     Of those on all columns of a party it is the one that knows least, where it reads nearly as much as any.
     """
-    return ranked([*_labels(report), *feature_evidence(report.features, report.active.name), *_completions(report)])
+    return ranked(
+        [
+            *_labels(report),
+            *feature_evidence(report.features, report.active.name, report.carried),
+            *_completions(report),
+        ]
+    )
 
 
 def ranked(results: Sequence[AttackEvidence]) -> tuple[AttackEvidence, ...]:
@@ -91,12 +97,15 @@ def _labels(report: Report) -> Iterator[AttackEvidence]:
         )
 
 
-def feature_evidence(results: Sequence[FeatureResult], active: str) -> Iterator[AttackEvidence]:
+def feature_evidence(
+    results: Sequence[FeatureResult], active: str, carried: Collection[str]
+) -> Iterator[AttackEvidence]:
     """Attacks on features in this run.
 
     Args:
         results: Results of all runs.
         active: Name of the active party, which attacks.
+        carried: Names of the parties that released grades.
     """
     others = [result for result in results if result.run == RunKind.UNDEFENDED]
     counting = weakest(result for result in results if result.run == RunKind.THIS_RUN)
@@ -110,7 +119,8 @@ def feature_evidence(results: Sequence[FeatureResult], active: str) -> Iterator[
             threat=_threat(result),
             owner=result.party,
             attacker=active,
-            subject=f"embeddings, {result.release}" + (f"; column {result.column}" if result.column else ""),
+            subject=f"{'grades' if result.party in carried else 'embeddings'}, {result.release}"
+            + (f"; column {result.column}" if result.column else ""),
             attack=result.attack,
             knowledge=in_words(result.knowledge, result.known),
             given=condition(result.knowledge, result.known),
@@ -227,14 +237,18 @@ def _attacker(result: AttackEvidence) -> str:
 
 def _rebuilt_sentence(result: AttackEvidence) -> str:
     knowing = f"with {result.given}" if result.given else "without a known row"
-    able = f"{result.attacker}, {knowing}, {result.reads} from its embeddings"
+    able = f"{result.attacker}, {knowing}, {result.reads} from its {_sent(result)}"
     return f"{able}{'' if _gains(result) else ', no more than without them'}: {_details(result)}."
 
 
 def _inferred_sentence(result: AttackEvidence) -> str:
     able = "can infer" if _gains(result) else "was not found to infer"
-    columns = f"a column of {result.owner} from its embeddings better than without them"
+    columns = f"a column of {result.owner} from its {_sent(result)} better than without them"
     return f"{_attacker(result)} {able} {columns}: {_details(result)}."
+
+
+def _sent(result: AttackEvidence) -> str:
+    return result.subject.partition(",")[0]
 
 
 def _gains(result: AttackEvidence) -> bool:

@@ -9,14 +9,16 @@ from cutlayer.results.decimals import NOT_AVAILABLE, decimals, minus
 
 HUGE = 1e9
 """Magnitude from which on a metric is written with an exponent."""
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+_CONTROL = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+)
 
 
 def plain(text: str) -> str:
     r"""Text without control characters: a name must not steer a terminal, reverse text or break XML.
 
-    >>> plain("telco\x1b[31m"), plain("a\nb")
-    ('telco�[31m', 'a\nb')
+    >>> plain("telco\x1b[31m"), plain("a\nb"), plain("a\u2028b\u200f")
+    ('telco�[31m', 'a\nb', 'a�b�')
     """
     return text if text.isprintable() else _CONTROL.sub("\ufffd", text)
 

@@ -148,7 +148,7 @@ def serve_requests(side: PredictionSide, serving: PredictionReleases, port: Port
 
     Raises:
         ConfigError, BudgetExceeded: No prediction is left; nothing is sent then.
-        DriftExceeded: The rows have drifted beyond the limit; nothing was released, and no prediction is counted.
+        DriftExceeded: The rows have drifted beyond the limit; nothing was released. Of grades that is counted.
         ProtocolError: The active party has a part of another training, or asks for anything but the next batch.
     """
     serving.check()
@@ -156,12 +156,14 @@ def serve_requests(side: PredictionSide, serving: PredictionReleases, port: Port
     bottom = side.model.bottom_model
     yield from agree_order_passive(port, aligned.row_ids(side.table), bottom.width)
     yield from _compare_trainings(side, [port], bottom.width)
-    store = side.store(aligned.positions)
+    with serving.refusing():
+        store = side.store(aligned.positions)
     own = gathered_rows(side.table.digests, aligned.positions)
     graded = grades_rows(side.job, side.name) and side.table.id_kind != "row"
     embed = RowEmbedder(bottom, store, side.table.grade_digests(own) if graded else None)
     embed.values, embed.numbers = side.table.value_reader(own), aligned.positions
-    note_grades(side.job, serving.folder, side.name, side.model.encoder, embed, side.table)
+    with serving.refusing():
+        note_grades(side.job, serving.folder, side.name, side.model.encoder, embed, side.table)
     port.compression = packing_of(side.job, side.name) if grades_rows(side.job, side.name) else None
     with serving.prediction() as prediction:
         # By this party's own numbers, never by those of a request: each row is in one batch.

@@ -14,7 +14,7 @@ from cutlayer.accounting.run_store import LEDGER_FILE, RunStore
 from cutlayer.channel import Kind
 from cutlayer.config import Job
 from cutlayer.data.batches import evaluation_batches
-from cutlayer.errors import BudgetExceeded, ConfigError, ProtocolError
+from cutlayer.errors import BudgetExceeded, ConfigError, DriftExceeded, ProtocolError
 from cutlayer.parties.session.local import EVALUATION_ROWS, context_of
 from cutlayer.parties.session.plan import plan_of
 from cutlayer.parties.session.state import restore_chain, rows_of_order
@@ -155,6 +155,17 @@ class PredictionReleases:
             finally:
                 # The log of a finished run ends with the record of its end, or a later run takes it for unfinished.
                 self.chain.close_account()
+
+    @contextmanager
+    def refusing(self) -> Iterator[None]:
+        """Count a prediction that is refused while the context is open, before the other party learns of it."""
+        try:
+            yield
+        except (ConfigError, DriftExceeded):
+            with self._exclusive():
+                self.chain.charge_refusal()
+                self.chain.close_account()
+            raise
 
     def release(self, embed: RowEmbedder, rows: int) -> Tensor:
         """Make a prediction of rows that are all in memory.

@@ -200,7 +200,7 @@ def all_runs_of(
 
 
 def restate_draws(
-    job: Job, name: str, chain: Chain, store: RunStore, draws: str, most: int, again: int, unseen: int
+    job: Job, name: str, chain: Chain, store: RunStore, draws: str, most: int, again: int, unseen: int, refused: int
 ) -> None:
     """State in the ledger of all runs that grades of rows are drawn more than once, before or after they are.
 
@@ -213,6 +213,7 @@ def restate_draws(
         most: Maximum number of draws of a row.
         again: Number of rows with more than one.
         unseen: Releases of which that is not known.
+        refused: Predictions that were refused.
 
     Raises:
         BudgetExceeded: All runs together would cost more than the budget of all runs.
@@ -223,7 +224,8 @@ def restate_draws(
         event = entry.event
         if not isinstance(event, RandomizedGrade) or entry.fingerprint != _with_draws(entry, draws).fingerprint:
             return entry
-        return replace(entry, event=replace(event, draws=max(most, event.draws), again=again, unseen=unseen))
+        most_draws = max(most, event.draws)
+        return replace(entry, event=replace(event, draws=most_draws, again=again, unseen=unseen, refused=refused))
 
     def change(line: RunLine) -> RunLine:
         entries = map(restated, line.ledger.entries) if line.party == name else line.ledger.entries

@@ -16,7 +16,7 @@ from cutlayer.config import Job
 from cutlayer.config.load import dump_job, load_closed_job
 from cutlayer.config.names import party_name
 from cutlayer.config.wording import did_you_mean
-from cutlayer.consent import check_links, entries_below
+from cutlayer.consent import check_files
 from cutlayer.errors import CheckpointError, Interrupted, PeerLost, RunFolderError
 from cutlayer.parties.session.checkpoint import RELEASED_FILE, SENT_LABELS_FILE
 from cutlayer.results.audit import Audit
@@ -58,7 +58,7 @@ class RunFolder:
         """
         exists = (path / _JOB_FILE).exists()
         if exists:
-            _check_files(path)
+            check_files(path)
         if resume and not exists:
             raise RunFolderError.expected(f"a run to resume at {path}", "none", "leave --resume out to start one")
         if not resume and exists:
@@ -147,7 +147,7 @@ class RunFolder:
             near = did_you_mean(path.name, [run.parent.name for run in path.parent.glob(f"*/{_JOB_FILE}")])
             raise RunFolderError.expected(f"a run folder at {path}", f"none (no job.yaml in it){near}")
         check_not_forgetting(path)
-        _check_files(path)
+        check_files(path)
         return cls(path)
 
     @property
@@ -305,21 +305,6 @@ def _is_leftover(path: Path) -> bool:
     The safetensors library writes under its own temporary name before it renames the file.
     """
     return path.name == _LOCK_FILE or path.suffix == ".partial" or path.name.startswith(".tmp")
-
-
-def _check_files(folder: Path) -> None:
-    """Refuse what a run folder from somebody else may hold: devices and pipes, whose reading need not end, and links.
-
-    Raises:
-        RunFolderError: A device or a pipe.
-        ConfigError: A link that leads out of the folder, without consent.
-    """
-    check_links(folder)
-    for entry in entries_below(folder):
-        # A link to nothing is allowed, and a file that its process has just removed.
-        if not (entry.is_file() or entry.is_dir()) and Path(entry.path).exists():
-            got = f"a device or pipe at {entry.path}"
-            raise RunFolderError.expected(f"files and folders in {folder}", got, "remove it")
 
 
 def _check_same(begun: Job, job: Job, path: Path) -> None:

@@ -37,6 +37,10 @@ MANIFEST = "_cutlayer.release"
 _MEMORY = "1GB"
 _ROWS = 8_000_000
 """Rows whose ids are compared at a time, within that memory."""
+_MAX_SHARES = 256
+"""Maximum number of such comparisons, each of which reads the files: a file may state any number of rows.
+
+Of more rows, a comparison takes room on the disk."""
 _CHUNK = 1 << 20
 
 
@@ -274,7 +278,7 @@ def _check_columns(files: Sequence[Path], wanted: Sequence[pa.Field]) -> int:
     for path in files:
         try:
             read = parquet.ParquetFile(path)
-        except (OSError, pa.ArrowInvalid):
+        except (OSError, pa.ArrowException):
             raise DataError.expected(f"{path}: a Parquet file", "something else") from None
         with read:
             got = [(each.name, each.type) for each in read.schema_arrow]
@@ -300,7 +304,7 @@ def _check_ids(files: Sequence[Path], rows: int, part: OwnPart | None = None, ag
             database.execute(f"SET {name} = '{value}'")
         names = [pattern_of(path) for path in files]  # the engine would take some names for those of other files
         # The ids of a share of the hashes at a time: those of all rows may be more than memory.
-        count = max(1, -(-rows // _ROWS))
+        count = min(max(1, -(-rows // _ROWS)), _MAX_SHARES)
         shares = [f"(FROM read_parquet(?) WHERE hash({ID}) % {count} = {share})" for share in range(count)]
         repeated = (f"SELECT {ID} FROM {share} GROUP BY {ID} HAVING count(*) > 1 LIMIT 1" for share in shares)  # noqa: S608 - constants
         if (found := _first(database, repeated, [names])) is not None:

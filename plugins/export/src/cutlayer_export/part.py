@@ -18,7 +18,7 @@ from cutlayer.config import FrozenModel, Job
 from cutlayer.config.device import Precision
 from cutlayer.config.extras import check_extra
 from cutlayer.config.phases import grades_rows
-from cutlayer.consent import check_links
+from cutlayer.consent import check_files
 from cutlayer.data.encoding import Encoder
 from cutlayer.errors import RunFolderError
 from cutlayer.models import BottomModel, Inputs, TopModel, build_bottom, build_top, resolved_section
@@ -201,7 +201,7 @@ def load_part(folder: Path) -> ExportedPart:
         ConfigError: A user's model that was not allowed.
         DataError: The encoder is damaged.
     """
-    check_links(folder)
+    check_files(folder)
     architecture = Architecture.read(folder / ARCHITECTURE)
     try:
         weights, header = read_tensors(folder / WEIGHTS)

@@ -27,6 +27,8 @@ _STARTED = 180
 _MORE = 5.0
 """Seconds for further sites to report after one failed: the first that notices is not always the first to say why."""
 _POLL = 0.2
+_MAX_ERROR = 600
+"""Characters of a site's error that are passed on."""
 _MAX_FINGERPRINT = 100
 """Characters of a fingerprint that are passed on; it has 39."""
 
@@ -124,6 +126,8 @@ class CutlayerController(Controller):  # type: ignore[misc]
                 answer = {"error": "", **json.loads(result.get(PAYLOAD))}
             except (TypeError, ValueError, RecursionError):
                 answer = {"error": "it answered something else"}
+        if answer["error"]:  # it reaches logs, and the site may have written anything
+            answer["error"] = "".join(filter(str.isprintable, str(answer["error"])))[:_MAX_ERROR] or "it failed"
         answers[site] = answer
         self.log_info(fl_ctx, f"cutlayer: {site}: {answer['error'] or 'good'}")
 
@@ -138,7 +142,7 @@ def failure(answers: Mapping[str, Mapping[str, Any]], needed: Sequence[str]) -> 
     Returns:
         A sentence for each site: those with an error of their own first, then those that lost another.
     """
-    errors = {site: str(answers[site]["error"])[:600] for site in needed if answers.get(site, {}).get("error")}
+    errors = {site: str(answers[site]["error"]) for site in needed if answers.get(site, {}).get("error")}
     silent = [site for site in needed if site not in answers]
     causes = sorted(errors.items(), key=lambda entry: entry[1].startswith("lost "))
     if not causes and not silent:

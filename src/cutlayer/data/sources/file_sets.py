@@ -40,7 +40,12 @@ def files_of(path: Path, where: str) -> tuple[Path, list[Path]]:
     if ".." in pattern.parts:
         raise fault(where, "a pattern without '..' behind its first wildcard", "one with it", "name the folder")
     files = _below(base, where) if base == path else (file for file in base.glob(str(pattern)) if file.is_file())
-    found = [file for file in islice(files, _MAX_FILES + 1) if _is_data(file.name)]
+    try:
+        found = [file for file in islice(files, _MAX_FILES + 1) if _is_data(file.name)]
+    except (OSError, RecursionError) as failure:  # a folder of somebody else may be as deep as it likes, or have no end
+        raise fault(
+            where, "folders that can be read", getattr(failure, "strerror", None) or "too many levels"
+        ) from None
     if not 0 < len(found) <= _MAX_FILES:
         got = f"more than {_MAX_FILES:,}" if found else "none"
         raise fault(where, f"1 to {_MAX_FILES:,} files", got, f"look at what is in {base}")

@@ -145,6 +145,7 @@ def grade_faults(case: Case) -> Iterator[str]:
             wanted = f"parties.{name}.fit: {{kind: {kind}}} with model.bottom of kind grade, of: {of}"
             yield f"expected {wanted}, got {given}; write it"
         if case.knows(name):
+            yield from _draw_faults(job.parties[name], f"parties.{name}")
             yield from _private_faults(job.parties[name], f"parties.{name}")
         drawn = (owner.privacy.get("label_dp") or {}).get("eps") if case.knows(job.active) else None
         if not isinstance(drawn, int | float):  # what is no number is refused by the protection
@@ -152,6 +153,15 @@ def grade_faults(case: Case) -> Iterator[str]:
         if name in labelled and drawn > label_epsilon_of(job.bottom_of(name)):
             wanted = f"expected model.bottom.{name}.label_epsilon of {drawn:g} or more, as label_dp states"
             yield f"{wanted}, got less; write it"
+
+
+def _draw_faults(party: PartyConfig, where: str) -> Iterator[str]:
+    """A lower epsilon is one of a draw."""
+    if (party.fit or {}).get("least_epsilon") is not None and "grade_dp" not in party.privacy:
+        yield (
+            f"expected {where}.privacy with grade_dp beside fit.least_epsilon, the least of a draw, got none; "
+            f"write grade_dp: {{epsilon: 8.0}}, or leave fit.least_epsilon out"
+        )
 
 
 def _private_faults(party: PartyConfig, where: str) -> Iterator[str]:

@@ -39,7 +39,7 @@ class GradeLimits(FrozenModel):
             fewer grades. It is the first of 6, 4, 3 and 2 that is within all limits, and not below this one. If a
             column without a limit carried more than its default, the default is 0.48 from there on. If no step is
             within limits, or by `null`, grades are refused. Which it is follows from exact values of all rows, and the
-            label owner learns it. A private fit (`epsilon`) has no step.
+            label owner learns it. A private fit (`epsilon`) has no step unless this is stated.
     """
 
     limits: Mapping[str, Annotated[float, Field(gt=0, le=1)]] = Field(default_factory=dict)

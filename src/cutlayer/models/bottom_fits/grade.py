@@ -15,6 +15,7 @@ from pydantic import Field
 from cutlayer.accounting.plan import PrivateFit
 from cutlayer.errors import ConfigError
 from cutlayer.kernels.noise.aes import derive
+from cutlayer.kernels.noise.score_bands import MIN_EPSILON
 from cutlayer.lazy import Tensor, torch
 from cutlayer.models.bottom_fits.base import DrawnLabels, Fit, GradeLimits, TrainingColumns
 from cutlayer.storage.row_arrays import give_back_memory
@@ -88,12 +89,12 @@ class GradeFit(GradeLimits):
     def _faults(self) -> Iterator[str]:
         if self.epsilon is not None and {"candidates", "folds"} & self.model_fields_set:
             yield "neither candidates nor folds with an epsilon, whose fit is a single model, got some; leave them out"
-        if self.epsilon is not None and self.model_fields_set & {"least_epsilon"} and self.least_epsilon is not None:
-            yield "no least_epsilon with an epsilon, whose theorem a choice by exact data would break; leave it out"
 
     def steps(self, epsilon: float | None) -> list[float]:
-        """As of `GradeLimits`; none of a private fit, whose theorem a choice by exact data would break."""
-        return [] if self.epsilon is not None else super().steps(epsilon)
+        """As of `GradeLimits`; of a private fit none unless stated, since no theorem covers a choice by exact data."""
+        return (
+            [] if self.epsilon is not None and "least_epsilon" not in self.model_fields_set else super().steps(epsilon)
+        )
 
     @property
     def wanted_z(self) -> float:
@@ -153,7 +154,7 @@ def fit_grade(settings: GradeFit, bottom: BottomModel, columns: TrainingColumns)
             bottom.known = rows, bottom.bands(scores)
 
     divide(columns.epsilon)
-    bottom.redivide = None if settings.private is not None else divide
+    bottom.redivide = divide
     return ()
 
 
@@ -372,7 +373,9 @@ def _fits(settings: GradeFit, rows: int, classes: int, threads: int, *, are_many
 
 
 def check_grade(settings: GradeFit, columns: TrainingColumns) -> None:
-    """Refuse a single column without a limit that allows it, and a private fit of images, before any label is sent.
+    """Refuse what the default limit of a single column would, and a private fit of images, before any label is sent.
+
+    At `MIN_EPSILON` no grades exceed that limit, so that a fit that may go down to it is refused none.
 
     Raises:
         ConfigError: There is one column alone, or an image.
@@ -380,7 +383,9 @@ def check_grade(settings: GradeFit, columns: TrainingColumns) -> None:
     inputs = columns.inputs
     if settings.epsilon is not None and inputs.image is not None:
         raise ConfigError.expected("numbers and categories for fit.epsilon", "an image", "leave fit.epsilon out")
-    if len(inputs.cardinalities) + inputs.numbers == 1 and inputs.image is None and not settings.limits:
+    least = min([columns.epsilon or math.inf, *settings.steps(columns.epsilon)])
+    is_single = len(inputs.cardinalities) + inputs.numbers == 1 and inputs.image is None
+    if is_single and not settings.limits and least > MIN_EPSILON:
         wanted = "more than one column, of which a grade is a summary, or limits that allow it"
         got = "one: a grade of it is nearly that column, which the default limit refuses once labels were sent"
         remedy = (

@@ -48,7 +48,7 @@ class Chain:
         self._account = Account(party, (), ReleasePlan(training=1))  # nothing is counted before `setup`
         self._plan: ReleasePlan | None = None
         self.exceeding: Callable[[int, int], None] | None = None
-        self.redrawn: Callable[[str, int, int, int], None] | None = None
+        self.redrawn: Callable[[str, int, int, int, int], None] | None = None
         self.before_release: Callable[[], None] | None = None
         # By rank, whatever the order in the file: noise that is added before clipping would be clipped away, and what
         # is scaled after it would no longer have the noise that its cost was computed for.
@@ -193,6 +193,12 @@ class Chain:
         for protection in self._acting_at("embedding_out"):
             if protection.draws is not None:
                 self._account.charge_unseen(protection.draws)
+
+    def charge_refusal(self) -> None:
+        """Count a refused prediction of rows that are drawn by value; see `Account.charge_refusal`."""
+        for protection in self._acting_at("embedding_out"):
+            if protection.draws is not None:
+                self._account.charge_refusal(protection.draws)
 
     def embeddings_in(self, es: Mapping[str, Tensor], view: ActiveView) -> Mapping[str, Tensor]:
         """Change the embeddings before the top model sees them; counted in steps."""

@@ -10,6 +10,7 @@ from cutlayer.accounting import DPSGD, GaussianRelease, LabelFree, RandomizedGra
 from cutlayer.accounting.plan import PrivateFit
 from cutlayer.accounting.total import Total
 from cutlayer.config.party import LABEL_FREE
+from cutlayer.report.releases import release_words
 from cutlayer.report.rounding import amount, auc, count, date, metric, setting, size, times
 from cutlayer.report.sections.protections import REPRODUCIBLE, label_free_parties, without_total
 from cutlayer.results.metric_names import name_of
@@ -180,7 +181,7 @@ def _fits(report: Report | PassiveReport) -> list[tuple[str, PrivateFit]]:
 def _run_facts(report: Report) -> dict[str, Any]:
     run, data, active = report.run, report.data, report.active.name
     passives = [party for party in report.parties if party.role == "passive"]
-    sees = [f"{active} receives the embeddings of {', '.join(report.passives)}, and has the labels"]
+    sees = [f"{active} receives the {release_words(report.carried, report.passives)}, and has the labels"]
     sees += [f"{party.name} receives {_received(party)}" for party in passives]
     ratios = [
         f"{party.name}: {count(data.train)} training rows to {count(party.parameters)} parameters"

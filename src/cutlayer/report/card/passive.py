@@ -11,6 +11,7 @@ from cutlayer.report.card.facts import DRAWN, TRUST, account_facts, attack_facts
 from cutlayer.report.card.fields import FORGOT, NOT_SHOWN, fields_of, registry_of
 from cutlayer.report.evidence import feature_evidence, learns_of, ranked
 from cutlayer.report.passive.headline import passive_headline
+from cutlayer.report.releases import release_words
 from cutlayer.report.rounding import count, date, size
 from cutlayer.report.sections.protections import REPRODUCIBLE
 from cutlayer.results.audit import UNMEASURED_BY_PASSIVE
@@ -21,7 +22,7 @@ from cutlayer.results.run_files import files_statement
 
 def passive_card(report: PassiveReport) -> PrivacyCard:
     """The card of a passive party's report."""
-    evidence = ranked([*feature_evidence(report.features, report.active)])
+    evidence = ranked([*feature_evidence(report.features, report.active, report.carried)])
     facts = _facts(report, evidence)
     skipped = [f"Not run: {attack.label}: {attack.reason}" for attack in report.skipped]
     nothing = [f"No attack of this run tried: reconstruction of the columns of {report.party}."] * (not evidence)
@@ -63,6 +64,7 @@ def _facts(report: PassiveReport, evidence: Sequence[AttackEvidence]) -> SimpleN
     parts = ", ".join(f"{count(part.rows)} {part.part}" for part in report.releases)
     ratio = f"{count(training)} training rows to {count(report.parameters)} parameters"
     passives = "; ".join(f"{name} has features and a bottom model" for name in report.passives)
+    seen = f"{active} receives the {release_words(report.carried, [party])}, and has the labels"
     sent = sum(message.bytes_sent for message in report.messages)
     received = sum(message.bytes_received for message in report.messages)
     return SimpleNamespace(
@@ -74,7 +76,7 @@ def _facts(report: PassiveReport, evidence: Sequence[AttackEvidence]) -> SimpleN
         utility="not known here: the active party has the labels",
         software=f"Cutlayer {report.cutlayer}; account by Google's dp-accounting",
         tester=f"{party}, by Cutlayer {report.cutlayer} in a run that ended {date(report.created)}",
-        trust=f"{active} receives the embeddings of {party}, and has the labels; {party} receives {back}. {TRUST}",
+        trust=f"{seen}; {party} receives {back}. {TRUST}",
         rows_to_parameters=ratio if report.parameters else "no trained parameters here",
         rows=f"{count(rows.table)} rows in the table of {party}, {count(rows.run)} in the run; {parts}",
         parties=f"{active} has the labels and the top model; {passives}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from cutlayer.accounting.wording import with_bound
 from cutlayer.channel.kinds import Kind, meaning_of
 from cutlayer.config.aggregate import UNDATED
 from cutlayer.report.alignment import alignment_section
@@ -33,7 +34,6 @@ from cutlayer.report.sections.protections import (
     formal_table,
     guarantee_tests,
     totals_table,
-    with_bound,
 )
 from cutlayer.report.sections.scope import glossary
 from cutlayer.results.audit import UNMEASURED_BY_PASSIVE

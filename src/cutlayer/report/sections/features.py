@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from cutlayer.attacks.knowledge import in_words
 from cutlayer.report.columns_read import EXACT, column_strength, knowing, read_of_columns, reads_columns
 from cutlayer.report.png import png_uri
+from cutlayer.report.releases import release_words
 from cutlayer.report.rounding import count, interval, metric
 from cutlayer.report.section import (
     Answer,
@@ -173,17 +174,18 @@ def _answers(report: Report) -> tuple[Answer, ...]:
     ]
     others = [result for result in results if not is_of_columns(result) and result.value is not None]
     if others:
-        sentences.append(_farthest(others))
+        sentences.append(_farthest(others, report.carried))
     return (Answer("Feature leakage", " ".join(sentences)),) if sentences else ()
 
 
-def _farthest(results: Sequence[FeatureResult]) -> str:
+def _farthest(results: Sequence[FeatureResult], carried: Collection[str]) -> str:
     """The value that is farthest above its baseline."""
     result = max(results, key=lambda result: (result.value or 0) - (result.baseline or 0))
     column = f" of {result.column}" if result.column else ""
     text = (
-        f"{result.attack} on the embeddings of {result.party} ({result.release}) reaches {name_of(result.metric)} "
-        f"{metric(result.value)}{column}; without an embedding {metric(result.baseline)}{_ideal(result)}."
+        f"{result.attack} on the {release_words(carried, [result.party])} ({result.release}) reaches "
+        f"{name_of(result.metric)} {metric(result.value)}{column}; without an embedding "
+        f"{metric(result.baseline)}{_ideal(result)}."
     )
     if result.knowledge:
         text += f" The attacker knows {'; '.join(in_words(result.knowledge, result.known))}."

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from cutlayer.accounting import LabelFree
 from cutlayer.accounting.total import Total
-from cutlayer.accounting.wording import bound_text, conditions_text
+from cutlayer.accounting.wording import conditions_text, with_bound
 from cutlayer.report.rounding import amount, count, metric, setting, share, times
 from cutlayer.report.section import Answer, Block, Cell, Column, Fold, Items, Paragraph, Section, Table, number, table
 from cutlayer.results.guarantee import GuaranteeTest
@@ -112,12 +112,6 @@ def guarantees(report: Report) -> Section:
     if alternatives:
         brief += [Paragraph("The same of its alternatives"), Items(tuple(alternatives))]
     return Section("guarantees", "Formal guarantees", blocks, brief, "Guarantees", answers)
-
-
-def with_bound(total: Total) -> str:
-    """The statement of a total, and what it bounds of one row; that of other accountants than `pure` has the bound."""
-    bound = bound_text(total) if total.accountant == "pure" else ""
-    return f"{total.statement}; {bound}" if bound else total.statement
 
 
 def without_total(report: Report, totals: Iterable[Total]) -> tuple[list[str], list[str]]:
