@@ -105,7 +105,7 @@ def _closed_path(path: Path) -> Path:
 def source_path(path: Path) -> Path:
     """The file or folder that a table is read from, also where the job is closed; of a pattern the folder of its files.
 
-    >>> place_of(Path("/data/june/part-*.csv"))
+    >>> source_path(Path("/data/june/part-*.csv"))
     PosixPath('/data/june')
     """
     named = named_path(path)

@@ -32,7 +32,7 @@ class ArrivalWarning(UserWarning):
 def type_word(kind: pa.DataType) -> str:
     """What a column of this type holds, in a word; empty of a column without a value and of images.
 
-    >>> written_as(pa.date32()), written_as(pa.int64()), written_as(pa.dictionary(pa.int8(), pa.string()))
+    >>> type_word(pa.date32()), type_word(pa.int64()), type_word(pa.dictionary(pa.int8(), pa.string()))
     ('date', 'number', 'text')
     """
     types = pa.types

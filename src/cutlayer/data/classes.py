@@ -38,7 +38,7 @@ def class_rows(column: pa.ChunkedArray, where: str) -> dict[str, int]:
 def folded_names(names: Sequence[str]) -> list[str]:
     """Names after trimming and lower-casing, each once.
 
-    >>> folded(["YES", "Yes", "no", "yes "])
+    >>> folded_names(["YES", "Yes", "no", "yes "])
     ['yes', 'no']
     """
     return list(dict.fromkeys(_fold(name) for name in names))
@@ -47,7 +47,7 @@ def folded_names(names: Sequence[str]) -> list[str]:
 def spelling_note(names: Sequence[str], what: str = "labels") -> str:
     """A sentence on classes, or other values, that differ in case or in surrounding spaces alone; empty if none do.
 
-    >>> spelt_differently(["NO", "YES", "no", "yes "])
+    >>> spelling_note(["NO", "YES", "no", "yes "])
     "4 labels are 2 after trimming and lower-casing: 'NO', 'no', 'YES', 'yes '; write them one way"
     """
     distinct = folded_names(names)
@@ -62,7 +62,7 @@ def spelling_note(names: Sequence[str], what: str = "labels") -> str:
 def reversed_classes_note(names: Sequence[str]) -> str:
     """A sentence on two classes of which the positive one reads as the negative one; empty otherwise.
 
-    >>> reversed_words(["Yes", "no"])
+    >>> reversed_classes_note(["Yes", "no"])
     "the positive class is 'no', the greater of the two labels; if that is reversed, write positive: 'Yes'"
     """
     if len(names) != 2 or _fold(names[0]) not in _POSITIVE or _fold(names[1]) not in _NEGATIVE:
@@ -81,11 +81,11 @@ def class_listing(rows: Mapping[str, int], distinct: int, positive: str | None =
         distinct: Number of all classes.
         positive: The positive one of the two classes of a binary task; `None` of other tasks.
 
-    >>> listed_classes({"Yes": 580, "no": 4360}, 2, "no")
+    >>> class_listing({"Yes": 580, "no": 4360}, 2, "no")
     ('positive class', 'no (4,360 rows); the other: Yes (580)')
-    >>> listed_classes({"Yes": 580, "no": 4360}, 2)
+    >>> class_listing({"Yes": 580, "no": 4360}, 2)
     ('classes', '2: Yes (580), no (4,360)')
-    >>> listed_classes({"gold, plus": 8, "silver": 9, "tin": 3}, 3)
+    >>> class_listing({"gold, plus": 8, "silver": 9, "tin": 3}, 3)
     ('classes', "3: 'gold, plus' (8), silver (9), tin (3)")
     """
     if distinct == 2 and positive is not None:

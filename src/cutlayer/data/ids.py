@@ -100,7 +100,7 @@ def digests_of(text: pa.ChunkedArray) -> Digests:
 def id_kind(text: pa.ChunkedArray) -> IdKind:
     """`integer` if all canonical texts (n,) are decimal integers without leading zeros, else `text`.
 
-    >>> [kind_of(canonical_ids(pa.array(ids), "ids")) for ids in (["1", "20"], ["1", "020"])]
+    >>> [id_kind(canonical_ids(pa.array(ids), "ids")) for ids in (["1", "20"], ["1", "020"])]
     ['integer', 'text']
     """
     whole = pc.all(pc.match_substring_regex(text, WHOLE_NUMBER)).as_py()
@@ -235,7 +235,7 @@ def first_rows(digests: Digests, *, drop_repeated: bool) -> npt.NDArray[np.int64
 def digests_by_rule(column: pa.ChunkedArray | pa.Array) -> dict[Rule, Digests]:
     """Digests of ids (n,) as each rule has them, uint8 (m, 16), by the rule; an id that does not fit a rule has none.
 
-    >>> {rule: len(digests) for rule, digests in spellings(pa.array(["07", "x"])).items()}
+    >>> {rule: len(digests) for rule, digests in digests_by_rule(pa.array(["07", "x"])).items()}
     {'strip': 2, 'lower': 2, 'e164': 0, 'integer': 1, 'none': 2}
     """
     found: dict[Rule, Digests] = {}
@@ -255,7 +255,7 @@ def rule_free_digests(*columns: pa.ChunkedArray | pa.Array) -> Digests:
     Args:
         columns: The columns of the ids, (n,) each.
 
-    >>> (plain_digests(pa.array(["007", "Ab "])) == plain_digests(pa.array(["+7", "ab"]))).all()
+    >>> (rule_free_digests(pa.array(["007", "Ab "])) == rule_free_digests(pa.array(["+7", "ab"]))).all()
     np.True_
     """
     each = (_bare_integer(_visible(canonical_ids(column, "ids", "lower", allow_missing=True))) for column in columns)

@@ -135,7 +135,7 @@ def split_stratified(classes: RowNumbers, split: SplitConfig, order: RowNumbers)
         DataError: No row is left to train on.
 
     >>> classes = np.array([0, 0, 0, 0, 0, 1, 1, 1, 1, 1])
-    >>> parts = stratified_rows(classes, SplitConfig(test=0.4, validation=0), np.arange(10))
+    >>> parts = split_stratified(classes, SplitConfig(test=0.4, validation=0), np.arange(10))
     >>> parts.test.tolist()
     [0, 1, 5, 6]
     """
@@ -168,7 +168,7 @@ def split_by_values(values: npt.NDArray[np.float64], split: SplitConfig) -> Spli
         DataError: Too few different values, or so many rows of one value that less than half of the training rows that
             the shares ask for would be left.
 
-    >>> parts = ordered_rows(np.array([2020.0, 2023, 2021, 2022, 2020]), SplitConfig(test=0.2, validation=0.2))
+    >>> parts = split_by_values(np.array([2020.0, 2023, 2021, 2022, 2020]), SplitConfig(test=0.2, validation=0.2))
     >>> parts.train.tolist(), parts.validation.tolist(), parts.test.tolist()
     ([0, 2, 4], [3], [1])
     """

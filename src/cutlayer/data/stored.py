@@ -18,7 +18,7 @@ def contiguous(pieces: Iterable[pa.ChunkedArray]) -> pa.Array:
     Raises:
         OSError: The disk has no room for the column.
 
-    >>> stored([pa.chunked_array([["a", None]]), pa.chunked_array([["bc"]])]).to_pylist()
+    >>> contiguous([pa.chunked_array([["a", None]]), pa.chunked_array([["bc"]])]).to_pylist()
     ['a', None, 'bc']
     """
     growing = GrowingColumn()
