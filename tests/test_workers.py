@@ -137,15 +137,15 @@ def test_a_bound_is_of_the_thread_that_sets_it_and_of_those_that_work_for_it(mon
 def test_threads_of_libraries_are_bounded_for_a_while_also_of_those_that_are_loaded_later() -> None:
     code = (
         "from threadpoolctl import threadpool_info\n"
-        "from cutlayer.workers import library_threads\n"
+        "from cutlayer.workers import limit_library_threads\n"
         "def threads(kind):\n"
         "    return [library['num_threads'] for library in threadpool_info() if library['user_api'] == kind]\n"
-        "with library_threads(1):\n"
+        "with limit_library_threads(1):\n"
         "    assert set(threads('blas')) == {1}, threads('blas')\n"
         "import scipy.linalg, torch\n"
-        "with library_threads(1, 'openmp'):\n"
+        "with limit_library_threads(1, 'openmp'):\n"
         "    assert (set(threads('openmp')), set(threads('blas'))) == ({1}, {2})\n"
-        "with library_threads(1):\n"
+        "with limit_library_threads(1):\n"
         "    assert set(threads('blas')) == {1} and len(threads('blas')) > 1, threads('blas')\n"
         "assert set(threads('blas')) == {2} and 2 in threads('openmp')\n"
     )

@@ -12,7 +12,7 @@ import typer
 
 from cutlayer.cli.app import print_result
 from cutlayer.cli.exchange import EXIT_WAITING, print_waiting
-from cutlayer.cli.organisation import load_organisation
+from cutlayer.cli.organisation import load_party
 from cutlayer.cli.run import keys_for
 from cutlayer.cli.verb import verb
 from cutlayer.errors import ConfigError
@@ -57,9 +57,7 @@ def align(
 
     Example: cutlayer align job.yaml --as telco --local telco.yaml --dry-run
     """
-    setup = load_organisation(
-        job, name, local, plaintext=plaintext, timeout=timeout, deadline=deadline, reconnect=reconnect
-    )
+    setup = load_party(job, name, local, plaintext=plaintext, timeout=timeout, deadline=deadline, reconnect=reconnect)
     from cutlayer.cli.progress import progress_for
     from cutlayer.jobs.align import align_party
     from cutlayer.jobs.exchange import WaitingForFile
@@ -73,9 +71,8 @@ def align(
         except WaitingForFile as waiting:
             print_waiting(waiting, as_json=json)
             raise typer.Exit(EXIT_WAITING) from None
-    print_result(
-        json, {**asdict(result), "out": str(result.out) if result.out else None, "next": None}, *_lines(result)
-    )
+    document = {**asdict(result), "out": str(result.out) if result.out else None, "next": None}
+    print_result(json, document, *_lines(result))
 
 
 def purpose_of(dry_run: bool, reveal: Reveal | None) -> Purpose:

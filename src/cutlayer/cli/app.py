@@ -182,9 +182,7 @@ def _guarded(arguments: list[str], received: Received) -> int:
         with _printing_warnings():
             _add_verbs(arguments)
             code = int(_command()(arguments, prog_name="cutlayer", standalone_mode=False) or 0)
-        return (
-            code if code != EXIT_INTERRUPTED else _report("interrupted", received.exit_code(EXIT_INTERRUPTED), as_json)
-        )
+        return _report("interrupted", received.exit_code(code), as_json) if code == EXIT_INTERRUPTED else code
     except Misuse as misuse:
         return _misused(misuse, as_json)
     except Interrupted as interrupted:

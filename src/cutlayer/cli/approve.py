@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cutlayer.cli.app import print_result
-from cutlayer.cli.organisation import load_organisation
+from cutlayer.cli.organisation import load_party
 from cutlayer.cli.verb import verb
 from cutlayer.errors import ConfigError, NotApproved
 
@@ -43,7 +43,7 @@ def approve(
     """
     if sum((sign is not None, bool(accept), withdraw)) > 1:
         raise ConfigError.expected("one of --sign, --accept and --withdraw", "several", "one after the other")
-    setup = load_organisation(job, name, local, plaintext=False, timeout=0, deadline=0, reconnect=None, kit=kit)
+    setup = load_party(job, name, local, plaintext=False, timeout=0, deadline=0, reconnect=None, kit=kit)
     from cutlayer.channel.approvals import is_record
     from cutlayer.consent import allowed
     from cutlayer.jobs import approval

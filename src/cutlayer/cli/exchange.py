@@ -13,7 +13,7 @@ import typer
 
 from cutlayer.cli.app import print_result
 from cutlayer.cli.drift import checked_max_drift, exit_if_drifted
-from cutlayer.cli.organisation import check_scores_options, load_organisation
+from cutlayer.cli.organisation import check_scores_options, load_party
 from cutlayer.cli.report import EXIT_GATE_FAILED
 from cutlayer.cli.verb import verb
 from cutlayer.config.remote import is_address, remote_path
@@ -67,7 +67,7 @@ def exchange(
 
     Example: cutlayer exchange job.yaml --as telco --local telco.yaml --folder shared --round june --data june.parquet
     """
-    setup = load_organisation(job, name, local, plaintext=plaintext, timeout=0, deadline=0, reconnect=None)
+    setup = load_party(job, name, local, plaintext=plaintext, timeout=0, deadline=0, reconnect=None)
     from cutlayer.cli.exchange_steps import Steps, courier_of
     from cutlayer.cli.run import keys_for
     from cutlayer.consent import allowed

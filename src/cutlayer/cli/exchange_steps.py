@@ -139,11 +139,8 @@ class Steps:
             side = PredictionSide.open(job, run, self.name, table, limits, self.max_drift, forgotten)
             if self.name == job.active:
                 written = destination(str(out), overwrite=overwrite)
-                own = [
-                    run.path,
-                    private,
-                    *(source_path(each.path) for each in (table, self.setup.private.table) if each),
-                ]
+                tables = (each for each in (table, self.setup.private.table) if each)
+                own = [run.path, private, *(source_path(each.path) for each in tables)]
                 begun = _has_begun(private, str(out))
                 check_scores_output(written, own, overwrite=overwrite or begun)
                 result, lines = self._lead(side, run, place, written, str(out), absent, round_)

@@ -9,7 +9,7 @@ import typer
 
 from cutlayer.cli.app import print_result
 from cutlayer.cli.exchange import EXIT_WAITING
-from cutlayer.cli.organisation import Organisation, load_organisation
+from cutlayer.cli.organisation import Organisation, load_party
 from cutlayer.cli.verb import verb
 from cutlayer.errors import ConfigError
 
@@ -53,7 +53,7 @@ def forget(
     if bool(accept) == (rows is not None or party is not None):
         raise ConfigError.expected("--rows, --party or both, or --accept alone", "another combination")
     if name is not None and local is not None:
-        setup = load_organisation(job, name, local, plaintext=False, timeout=0, deadline=0, reconnect=None)
+        setup = load_party(job, name, local, plaintext=False, timeout=0, deadline=0, reconnect=None)
         raise typer.Exit(_forget_at_one(setup, name, job, local, rows, party, accept or [], folder, run, as_json=json))
     if accept or folder is not None:
         raise ConfigError.expected("--accept and --folder between organisations", "no --as", "leave it out")

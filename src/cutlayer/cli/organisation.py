@@ -67,7 +67,7 @@ class Organisation(NamedTuple):
         return None if self.links.trail is None else ForgottenRows.for_trail(self.links.trail)
 
 
-def load_organisation(
+def load_party(
     job: Path,
     name: str,
     local: Path,

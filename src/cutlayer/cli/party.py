@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from cutlayer.cli.app import EXIT_BAD_INPUT, print_json, shortened
-from cutlayer.cli.organisation import checked_releases, load_organisation
+from cutlayer.cli.organisation import checked_releases, load_party
 from cutlayer.cli.report import finish, print_trail
 from cutlayer.cli.run import checked_forget, interruptible, keys_for
 from cutlayer.cli.verb import verb
@@ -56,7 +56,7 @@ def party(
 
     Example: cutlayer party job.yaml --as telco --local telco.yaml --preflight
     """
-    setup = load_organisation(
+    setup = load_party(
         job,
         name,
         local,

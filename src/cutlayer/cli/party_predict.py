@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cutlayer.cli.app import print_result
 from cutlayer.cli.drift import checked_max_drift, drift_lines, exit_if_drifted
-from cutlayer.cli.organisation import check_scores_options, checked_releases, load_organisation
+from cutlayer.cli.organisation import check_scores_options, checked_releases, load_party
 from cutlayer.cli.predict import table_like
 from cutlayer.cli.verb import verb
 from cutlayer.errors import ConfigError
@@ -54,9 +54,7 @@ def party_predict(
 
     Example: cutlayer party predict job.yaml --as bank --local bank.yaml --data new.csv --out scores.parquet
     """
-    setup = load_organisation(
-        job, name, local, plaintext=plaintext, timeout=timeout, deadline=deadline, reconnect=reconnect
-    )
+    setup = load_party(job, name, local, plaintext=plaintext, timeout=timeout, deadline=deadline, reconnect=reconnect)
     checked_job, private, links = setup
     from cutlayer.channel.address import check_loopback
     from cutlayer.config.reaches import source_path
@@ -91,9 +89,8 @@ def party_predict(
             print_result(json, document, *lines)
             exit_if_drifted(drift, side.max_drift, f"{written} is written")
         else:
-            _follow(
-                side, PredictionReleases(trained, folder, name, side.width, supplied), checked_job, links, as_json=json
-            )
+            releases = PredictionReleases(trained, folder, name, side.width, supplied)
+            _follow(side, releases, checked_job, links, as_json=json)
 
 
 def trained_job(folder: RunFolder, job: Job, name: str) -> Job:
@@ -190,19 +187,17 @@ def lead_prediction(
     return {**document, **extra, "model": made.model_dump(mode="json")}, [*lines, *drift_lines(drift)], drift
 
 
-def _follow(
-    side: PredictionSide, serving: PredictionReleases, job: Job, link_options: LinkOptions, *, as_json: bool
-) -> None:
+def _follow(side: PredictionSide, serving: PredictionReleases, job: Job, links: LinkOptions, *, as_json: bool) -> None:
     from cutlayer.jobs.links import make_client, reporting_failure
     from cutlayer.parties.drive.by_links import drive_over_links
     from cutlayer.serving import between
     from cutlayer.serving.party_drift import measured_drift
 
-    with reporting_failure(job, side.name, link_options):
+    with reporting_failure(job, side.name, links):
         serving.check()  # before the active party waits for an alignment
-    with make_client(job, side.name, link_options) as link:
-        link.open(link_options.timeout)
-        rows = drive_over_links(between.serve_requests(side, serving, link.port), link, link_options.deadline)
+    with make_client(job, side.name, links) as link:
+        link.open(links.timeout)
+        rows = drive_over_links(between.serve_requests(side, serving, link.port), link, links.deadline)
     made, planned = (serving.predictions_made, serving.plan.serving) if serving.counted else (None, None)
     prediction = f"; prediction {made} of {planned} planned" if serving.counted else ""
     document = {"party": side.name, "rows": rows, "predictions": made, "planned": planned}

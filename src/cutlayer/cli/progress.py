@@ -130,9 +130,8 @@ class TerminalProgress(Stages):
         rows = record.rows_per_second
         speed = f"{rows / 1000:.0f}k" if rows >= 1000 else f"{rows:.0f}"
         parts = [f"{speed} rows/s", f"loss {decimals(record.loss)}"]
-        parts.append(
-            f"{metric if self.is_wide else _SHORT.get(metric, metric)} {rounding.metric(record.metrics[metric])}"
-        )
+        title = metric if self.is_wide else _SHORT.get(metric, metric)
+        parts.append(f"{title} {rounding.metric(record.metrics[metric])}")
         if record.part == "cross-validation":  # not what the run is measured on, which rows of fewer parties may be in
             parts[-1] += " by cross-validation on rows of all parties" if self.is_wide else " (cv)"
         worst = max(record.leak.items(), key=lambda item: item[1], default=None)

@@ -85,9 +85,8 @@ def first_answers(
     first = _owner_of(names, label)
     if not (owner or label):
         first = _guess_or(lambda: guess_label(tables, ids)[0].path.name, first, asking=asking)
-    chosen = names[
-        ask_choice("Which table has the labels?", list(names), owner, first, asking=asking and len(names) > 1)
-    ]
+    several = asking and len(names) > 1
+    chosen = names[ask_choice("Which table has the labels?", list(names), owner, first, asking=several)]
     if chosen.path.name in referring:  # the answer was another table than the guess
         ids, referring = _guess_or(lambda: guess_row_ids(tables, keys, chosen.path.name, label), unknown, asking=asking)
     ids = _ask_ids(tables, ids) if asking and not keys and not referring else ids
@@ -127,9 +126,8 @@ def with_formats(table: TableSummary, as_they_are: set[str], *, asking: bool) ->
     for name, formats in table.ambiguous.items() if asking else ():
         words = {str(each.date or each.number): each for each in formats}
         question = f"How is {name} of {table.path.name} written?"
-        table = table.with_format(
-            name, words.get(ask_choice(question, [*words, TEXT_ANSWER], None, TEXT_ANSWER, asking=True))
-        )
+        answer = ask_choice(question, [*words, TEXT_ANSWER], None, TEXT_ANSWER, asking=True)
+        table = table.with_format(name, words.get(answer))
     return table
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cutlayer.cli.app import print_lines, print_result
 from cutlayer.cli.drift import checked_max_drift, drift_lines, exit_if_drifted
-from cutlayer.cli.organisation import Organisation, load_organisation
+from cutlayer.cli.organisation import Organisation, load_party
 from cutlayer.cli.run import keys_for
 from cutlayer.cli.verb import verb
 from cutlayer.errors import ConfigError
@@ -56,7 +56,7 @@ def release(
     for option, value in (("--data", data), ("--max-drift", checked_max_drift(max_drift))):
         if value is not None and run is None:
             raise ConfigError.expected(f"{option} with --run", f"{option} alone", "name the run, or leave it out")
-    setup = load_organisation(job, name, local, plaintext=plaintext, timeout=0, deadline=0, reconnect=None)
+    setup = load_party(job, name, local, plaintext=plaintext, timeout=0, deadline=0, reconnect=None)
     from cutlayer.consent import allowed
 
     links = replace(setup.links, rows=rows)

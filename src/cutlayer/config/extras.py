@@ -92,9 +92,8 @@ def load_extra_part(extra: str, name: str, purpose: str) -> Any:
             try:
                 return point.load()
             except (ImportError, AttributeError) as failure:
-                raise ConfigError.expected(
-                    f"an importable {point.value} for {purpose}", failure, SAME_VERSION_REMEDY
-                ) from None
+                wanted = f"an importable {point.value} for {purpose}"
+                raise ConfigError.expected(wanted, failure, SAME_VERSION_REMEDY) from None
     raise missing_extra_error(extra, purpose)
 
 

@@ -35,9 +35,8 @@ def sampled_rows(job: Job, name: str, steps: int, batch_size: int) -> int:
     if audit.rows is not None or job.fits_top or (name != job.active and audit.attacks != "auto"):
         return audit.most_rows  # attacks come once, after the training
     links = len(job.passives) * (_MULTICLASS_FACTOR if job.task == "multiclass" else 1)
-    affordable = int(
-        ATTACK_SHARE * steps * _seconds(_TRAINING_COST, batch_size) / (links * _seconds(_ATTACK_COST, batch_size))
-    )
+    trained, attacked = _seconds(_TRAINING_COST, batch_size), _seconds(_ATTACK_COST, batch_size)
+    affordable = int(ATTACK_SHARE * steps * trained / (links * attacked))
     return min(audit.most_rows, max(MIN_STEPS, affordable) * batch_size)
 
 

@@ -79,10 +79,8 @@ class CategoryEncoder(FrozenModel):
             min_count: As the attribute.
         """
         ordered = tuple(sorted(values))
-        missing = config.missing
-        return cls(
-            name=name, cardinality=FIRST_VALUE_CODE + len(values), values=ordered, missing=missing, min_count=min_count
-        )
+        count = FIRST_VALUE_CODE + len(values)
+        return cls(name=name, cardinality=count, values=ordered, missing=config.missing, min_count=min_count)
 
     @property
     def title(self) -> str:

@@ -127,11 +127,7 @@ def canonical_ids(
     if isinstance(column, pa.Array):
         column = pa.chunked_array([column])
     column = without_nan(without_dictionary(column))
-    text = (
-        column.cast(pa.large_string())
-        if is_text(column.type)
-        else _whole_or_date(column, where).cast(pa.large_string())
-    )
+    text = (column if is_text(column.type) else _whole_or_date(column, where)).cast(pa.large_string())
     if rule != "none":
         text = pc.utf8_trim_whitespace(text)
         text = pc.utf8_normalize(pc.utf8_lower(text) if rule == "lower" else text, form="NFC")

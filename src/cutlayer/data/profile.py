@@ -248,9 +248,8 @@ def _oddities(name: str, column: pa.ChunkedArray, kind: str, is_stated: bool) ->
         if values.null_count:
             return []
         return [_Oddity.of("idle", "every value is {}; exclude it", _quoted(present[0]), "the same", constant=True)]
-    found = (
-        [] if is_stated else [*_text_oddities(present)] if is_text(present.type) else [*_number_oddities(name, present)]
-    )
+    oddities = _text_oddities(present) if is_text(present.type) else _number_oddities(name, present)
+    found = [] if is_stated else [*oddities]
     if kind == "category" and not found and are_categories_rare(distinct, len(present)):
         advice = "use a bottom model of kind auto (the default) or tabular, or set categories.min_count, such as 5"
         if distinct > len(present) / 2:
@@ -325,9 +324,8 @@ def _text_oddities(present: pa.ChunkedArray) -> Iterator[_Oddity]:
         text = "all values differ: a value of a new row is always unknown; name it in features.exclude"
         yield _Oddity.of("idle", text)
     elif len(distinct) <= MIN_NOTED_ROWS and (alike := spelling_note(distinct, "values")):
-        yield _Oddity.of(
-            "misread", "{}; write them one way", alike.removesuffix("; write them one way"), _SPELLING_NOTE
-        )
+        remedy = "; write them one way"
+        yield _Oddity.of("misread", f"{{}}{remedy}", alike.removesuffix(remedy), _SPELLING_NOTE)
 
 
 def _format_advice(kind: str, example: str, present: pa.ChunkedArray | None = None) -> str:

@@ -150,9 +150,8 @@ class TableIds:
     def _identify_by_keys(self, rule: IdConfig, found: RowKeys) -> None:
         """Leave out rows by the rule for repeated ids of the first key, and rows without any key."""
         self.keys = found.digests
-        self.repeated_counts = (
-            found.drop_repeats()
-        )  # of the whole table: a row that is left out may share a further key
+        # Of the whole table: a row that is left out may share a further key.
+        self.repeated_counts = found.drop_repeats()
         there = has_key(self.digests)
         first = np.flatnonzero(there)
         if len(first) and has_duplicates(self.digests[first]):
@@ -178,9 +177,8 @@ class TableIds:
         where = f"{self._where}: id {', '.join(map(repr, names))}"
         if rule.duplicates == "refuse":
             repeated = np.setdiff1d(np.arange(len(rows)), first_rows(digests, drop_repeated=True))
-            raise duplicates_error(
-                gathered_column(contiguous(self._texts(rule)), rows[repeated]), where, names, self._advice
-            )
+            texts = gathered_column(contiguous(self._texts(rule)), rows[repeated])
+            raise duplicates_error(texts, where, names, self._advice)
         if rule.duplicates == "latest" and rule.by is not None:
             by = sort_values(self._table.values(rule.by), rule.by, self._where, "to find the latest of an id")
             remaining = latest_rows(digests, by[rows])

@@ -138,9 +138,8 @@ def align_party(
             check_loopback(address_of(job))
         with open_links(job, name, link_options) as links:
             whole = _with_close(_agreement(job, name, table, links.ports, alignment), name == job.active, links.ports)
-            agreement = drive_over_links(
-                whole, links, link_options.deadline + (GRACE_SECONDS if name != job.active else 0)
-            )
+            patience = link_options.deadline + (GRACE_SECONDS if name != job.active else 0)
+            agreement = drive_over_links(whole, links, patience)
         found = alignment_result(name, table, agreement, out)
         with suppress(FileNotFoundError):
             shutil.rmtree(unfinished)

@@ -199,9 +199,8 @@ def guess_label(tables: Sequence[TableSummary], ids: Mapping[str, str]) -> tuple
     for table in tables:
         if (label := _label(table, ids[table.path.name])) is not None:
             return table, label
-    few = [
-        f"{name} of {table.path.name}" for table in tables for name in label_candidates(table, ids[table.path.name])[:2]
-    ]
+    likely = ((table.path.name, label_candidates(table, ids[table.path.name])[:2]) for table in tables)
+    few = [f"{name} of {file}" for file, names in likely for name in names]
     raise DataError.expected(
         "a column whose name says that it is the label", f"others, such as {', '.join(few)}", "name it with --label"
     )

@@ -38,9 +38,8 @@ def check_not_expired(job: Job, made: str, release_name: str, sender: str = "", 
     except ValueError:
         raise ProtocolError.expected(f"{release_name}: the day on which it was made", ascii(made)) from None
     if forgotten := [each.summary for each in signed if each.job == job.digest() and _end_of(each.time) >= begun]:
-        raise ProtocolError.expected(
-            f"{release_name}: a release since {forgotten[-1]}", f"one of {made}", "ask for it again"
-        )
+        wanted = f"{release_name}: a release since {forgotten[-1]}"
+        raise ProtocolError.expected(wanted, f"one of {made}", "ask for it again")
     if job.keep_days is not None and begun < datetime.now(UTC) - timedelta(days=job.keep_days):
         wanted = f"{release_name}: a release of the last {job.keep_days:,} days, as `keep` of the job says"
         raise ProtocolError.expected(wanted, f"one of {made}", "ask for it again")

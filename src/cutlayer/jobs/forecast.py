@@ -228,9 +228,8 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
         }
         if (known := prepared[job.active]).labels is not None:
             train = split.part("train")
-            owner.check_training_labels(
-                known.labels.values[train], None if known.weights is None else known.weights[train]
-            )
+            weights = None if known.weights is None else known.weights[train]
+            owner.check_training_labels(known.labels.values[train], weights)
         copies = _label_copies(prepared, held, job.active)
         _check_fits(job, prepared, parts)
         model, seconds = _time_steps(job, prepared, schedule, held)

@@ -195,9 +195,8 @@ class JobDeletion:
         if self.shared is not None:
             self._remove(self.shared / private.name)
         else:
-            self.not_deleted.append(
-                f"files between the parties of {private.name}, whose folder was not named by --folder"
-            )
+            files = f"files between the parties of {private.name}"
+            self.not_deleted.append(f"{files}, whose folder was not named by --folder")
 
     def _remove_predictions(self, path: Path) -> None:
         """Remove a file of predictions, where the file beside it says that it is one of this job."""

@@ -131,11 +131,8 @@ def _do(work: Callable[[], object], sender: Connection) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     end_with_parent()
     # A library that has worked in several threads before the fork would wait for the other ones for ever.
-    with (
-        thread_limit(1),
-        limit_library_threads(1),
-        suppress(Exception),
-    ):  # this work is done again where its error is shown
+    # An error is suppressed since this work is done again, where its error is shown.
+    with thread_limit(1), limit_library_threads(1), suppress(Exception):
         sender.send_bytes(_ByValue.dumps(work()))
 
 

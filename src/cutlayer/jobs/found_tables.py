@@ -95,9 +95,8 @@ class TableSummary:
         ambiguous = {key: each for key, each in self.ambiguous.items() if key != name}
         if chosen is None:
             return replace(self, ambiguous=ambiguous)
-        folded, frequent = (
-            {k: n for k, n in each.items() if k != name} for each in (self.distinct_folded, self.frequent_values)
-        )
+        counts = self.distinct_folded, self.frequent_values
+        folded, frequent = ({k: n for k, n in each.items() if k != name} for each in counts)
         formats = {**self.formats, name: chosen}
         return replace(self, formats=formats, ambiguous=ambiguous, distinct_folded=folded, frequent_values=frequent)
 

@@ -122,12 +122,9 @@ def _referring(owner: TableSummary, other: TableSummary, label: str | None) -> t
             met = int(pc.sum(pc.is_in(values, of_other)).as_py() or 0)
             named = has_id_name(name) and met >= MIN_SHARE * min(len(of_other), owner.rows)  # unlike a branch_id to 30
             refers = alike or named or _is_spread(column, len(of_other))
-            many = len(values) > _MAX_GRADING_NUMBERS or _has_name_of(
-                name, other
-            )  # unlike years of education and a list of ids
-            refers = refers or (
-                many and has_id_name(key) and met >= MIN_MATCHED_SHARE * len(of_other)
-            )  # or an age among many ids
+            # Unlike years of education and a list of ids, and unlike an age among many ids.
+            many = len(values) > _MAX_GRADING_NUMBERS or _has_name_of(name, other)
+            refers = refers or (many and has_id_name(key) and met >= MIN_MATCHED_SHARE * len(of_other))
             if refers and met >= MIN_MATCHED_SHARE * len(values) and (best is None or (alike, met) > best[0]):
                 best = (alike, met), (name, key)
     return None if best is None else best[1]

@@ -113,9 +113,8 @@ def _columns(job: Job, name: str, columns: list[PreflightCheck], cautions: list[
         cautions.append(PreflightCheck(where, beyond, caution=True))
     for column in profiles:
         if column.role == "label":
-            Task(job.task, tuple(column.classes)).with_positive(
-                column.positive, name
-            )  # raises where there is no such label
+            task = Task(job.task, tuple(column.classes))
+            task.with_positive(column.positive, name)  # raises where there is no such label
         columns.append(PreflightCheck(f"column {column.name}", _column_summary(column)))
         if column.classes and column.distinct is not None:
             columns.insert(0, PreflightCheck(*class_listing(column.classes, column.distinct, column.positive)))

@@ -170,9 +170,8 @@ def serve_requests(side: PredictionSide, serving: PredictionReleases, port: Port
         for number, rows in enumerate(evaluation_batches(torch.arange(store.rows), EVALUATION_ROWS)):
             request = yield from receive(port, Kind.REQUEST, -1, number, rows_digest(rows))
             if (request.fields["part"], request.fields["batch"]) != (REQUEST_PART, number):
-                raise ProtocolError.expected(
-                    f"a request for batch {number} of {REQUEST_PART} from {port.peer}", "another"
-                )
+                wanted = f"a request for batch {number} of {REQUEST_PART} from {port.peer}"
+                raise ProtocolError.expected(wanted, "another")
             with torch.no_grad():
                 check_own(embed(rows), side.limits.embedding_norm, side.name, f"embedding of batch {number}")
             released = prediction.release(embed, rows)

@@ -42,9 +42,7 @@ class DriftStatistic:
 
 def drift_rows(references: Sequence[DriftReference], party: str) -> tuple[DriftStatistic, ...]:
     """The statistics at a party, the greatest first; what has too few rows is last."""
-    return _ordered(
-        DriftStatistic(party=party, of=column.name, psi=column.psi, rows=column.rows) for column in references
-    )
+    return _ordered(DriftStatistic(party=party, of=each.name, psi=each.psi, rows=each.rows) for each in references)
 
 
 def measured_drift(parties: Iterable[PartyDrift]) -> tuple[DriftStatistic, ...]:

@@ -96,10 +96,7 @@ def _boosted(wanted: Numbers, below: Flags, numbers: Numbers, below_others: Flag
         wanted: Targets of the rows that are fitted to, (models, n).
     """
     start = wanted.mean(axis=1, keepdims=True)
-    fitted, guessed = (
-        np.repeat(start, wanted.shape[1], axis=1),
-        np.repeat(start, below_others.shape[1], axis=1),
-    )
+    fitted, guessed = np.repeat(start, wanted.shape[1], axis=1), np.repeat(start, below_others.shape[1], axis=1)
     first = settings.leaves * np.arange(len(wanted))[:, None]
     for _ in range(settings.trees if len(below) else 0):
         values, leaf, leaf_others = _tree(wanted - fitted, below, numbers, below_others, settings)

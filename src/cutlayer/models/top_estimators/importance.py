@@ -69,9 +69,9 @@ def column_importance(
         logits = logits_of(predicted, task).cpu()
         if task.kind == "binary":  # hundreds of times: scikit-learn's checks of its input would take most of the time
             return float(roc_auc(logits[:, 0], labels == 1))
-        return (
-            task.metric_terms(logits, labels).value if task.power else float(task.evaluate(logits, labels)[task.metric])
-        )
+        if task.power:
+            return task.metric_terms(logits, labels).value
+        return float(task.evaluate(logits, labels)[task.metric])
 
     results = []
     with torch.no_grad():
