@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from cutlayer.report.charts import swatch
-from cutlayer.report.svg import Axis, Scale, axes, element, marker, padded
+from cutlayer.report.svg import Axis, Scale, axes, element, marker, padded_domain
 from studies.results import Mean
 
 WIDTH = 480
@@ -110,8 +110,8 @@ class Chart:
         points = [point for each in self.series for point in each.points]
         ys = [point.y + side * (point.half_y or 0) for point in points for side in (-1, 1)]
         xs = [point.x + side * (point.half_x or 0) for point in points for side in (-1, 1)]
-        x = Scale(*padded(xs + [float(index) for index in range(len(self.names))]), _LEFT, WIDTH - _RIGHT)
-        y = Scale(*padded(ys + ([] if self.reference is None else [self.reference])), _BOTTOM, _TOP)
+        x = Scale(*padded_domain(xs + [float(index) for index in range(len(self.names))]), _LEFT, WIDTH - _RIGHT)
+        y = Scale(*padded_domain(ys + ([] if self.reference is None else [self.reference])), _BOTTOM, _TOP)
         drawn = [_series(each, style, x, y) for style, each in enumerate(self.series)]
         depth = _AXIS + round(_LETTER * max(map(len, self.names), default=0))
         names = [(float(index), name) for index, name in enumerate(self.names)] or None

@@ -160,7 +160,7 @@ def check_links(folder: Path, *patterns: str) -> None:
     check_open([Reach(link, Kind.PATH, target, f"leads to {target}") for link, target in leads.items()], folder)
 
 
-MAX_TEXT, _TEXTS = 1 << 31, (".json", ".path", ".yaml")
+MAX_TEXT, _TEXTS = 1 << 31, (".json", ".path", ".yaml", "history.jsonl")
 """Size of the largest file of a run that is read as a whole, in bytes, and the endings of these."""
 
 

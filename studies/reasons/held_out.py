@@ -8,7 +8,7 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 from cutlayer.attacks.label.spectral import guess
-from cutlayer.audit.leak import folded
+from cutlayer.audit.leak import fold_auc
 from cutlayer.config import Job
 from cutlayer.data.streams import RandomStream
 from cutlayer.training.folder import RunFolder
@@ -39,6 +39,6 @@ def held_out_values(job: Job, folder: RunFolder) -> dict[str, float]:
             logits: Tensor = top({party: embeddings})
         actual = run.leak_labels[rows].numpy()
         scores = guess(embeddings[None], run.class_shares[1]).values[0]
-        values[f"{part}_leak"] = folded(float(roc_auc_score(actual, scores.numpy())))
+        values[f"{part}_leak"] = fold_auc(float(roc_auc_score(actual, scores.numpy())))
         values[f"{part}_auc"] = float(roc_auc_score(actual, logits.flatten().numpy()))
     return values

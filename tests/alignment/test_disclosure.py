@@ -15,7 +15,7 @@ from cutlayer.config import IdConfig, Job, LimitsConfig, validated
 from cutlayer.data.party_data import PartyTable
 from cutlayer.parties.agreement.handshake import SavedPoints, agree_active, agree_passive
 from cutlayer.parties.drive.drive import drive_together
-from cutlayer.report.alignment import disclosed, learned
+from cutlayer.report.alignment import alignment_sentences, learned_sentence
 from tests.alignment.psi_runs import BANK, TELCO, table
 from tests.parties.test_all_rows import raw as raw_all
 
@@ -57,7 +57,7 @@ def test_of_two_parties_each_learns_which_of_its_ids_the_other_has(method: str) 
         assert (mine.size.stated, theirs.size.stated) == (4, 7)
         assert mine.guessable == (4 if method == "plain" else None)
     assert known(found[TELCO], BANK, TELCO).is_stated == (method == "psi"), "only an intersection can be padded"
-    assert learned(known(found[BANK], BANK, TELCO)) == (
+    assert learned_sentence(known(found[BANK], BANK, TELCO)) == (
         "bank learned that 3 of its 7 ids are in the table of telco, and that 4 are not."
     )
 
@@ -69,9 +69,9 @@ def test_a_padded_table_is_stated_larger_than_it_is_and_its_owner_is_shown_both(
     assert (at_telco.size.rows, at_telco.size.stated) == (4, 50)
     assert known(found[TELCO], TELCO, BANK).own_ids == 4
     assert known(found[BANK], TELCO, BANK).own_ids == 50
-    assert "The size stated to it is 50 ids, of which 46 are padding." in " ".join(disclosed(found[TELCO]))
+    assert "The size stated to it is 50 ids, of which 46 are padding." in " ".join(alignment_sentences(found[TELCO]))
     assert "3 of the 50 ids that it stated are in the table of bank, and that up to 47 are not" in " ".join(
-        disclosed(found[BANK])
+        alignment_sentences(found[BANK])
     )
 
 
@@ -87,7 +87,7 @@ def test_on_common_rows_a_partner_learns_what_all_have_and_not_who_lacks_the_res
         assert (at_least.present_ids, at_least.absent_ids, at_least.at_least) == (1, None, True), (
             "the partner is not told"
         )
-        assert "at least 1 of the 7 ids" in learned(at_least)
+        assert "at least 1 of the 7 ids" in learned_sentence(at_least)
 
 
 def test_on_all_rows_each_partner_learns_which_of_its_ids_the_active_party_has() -> None:
@@ -96,7 +96,7 @@ def test_on_all_rows_each_partner_learns_which_of_its_ids_the_active_party_has()
         for record in (found[BANK], found[name]):
             assert (known(record, name, BANK).present_ids, known(record, name, BANK).absent_ids) == (there, absent)
             assert known(record, BANK, name).present_ids == there
-    assert "The run is on all rows of bank." in disclosed(found[BANK])[0]
+    assert "The run is on all rows of bank." in alignment_sentences(found[BANK])[0]
 
 
 @pytest.mark.parametrize("method", ["psi", "plain"])
@@ -111,7 +111,7 @@ def test_by_several_keys_both_learn_by_which_key_each_row_is_matched(method: str
     assert (at_bank.present_ids, at_bank.absent_ids, at_bank.by_key) == (3, 1, (1, 2))
     assert known(found[TELCO], TELCO, BANK).present_ids == 3
     assert known(found[TELCO], TELCO, BANK).by_key == ((1, 2) if method == "psi" else ())
-    assert "By which key each is matched (1, 2)." in " ".join(disclosed(found[BANK]))
+    assert "By which key each is matched (1, 2)." in " ".join(alignment_sentences(found[BANK]))
 
 
 def test_row_numbers_are_no_secret() -> None:
@@ -119,4 +119,4 @@ def test_row_numbers_are_no_secret() -> None:
     found = records(tables)
     assert found[TELCO].method == "row numbers"
     assert found[TELCO].disclosures == ()
-    assert disclosed(found[TELCO])[0].startswith("Rows were matched by their numbers")
+    assert alignment_sentences(found[TELCO])[0].startswith("Rows were matched by their numbers")

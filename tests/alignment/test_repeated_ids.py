@@ -22,7 +22,7 @@ from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ConfigError, DataError
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
-from cutlayer.models.top_estimators.choice import choose
+from cutlayer.models.top_estimators.choice import choose_candidates
 from cutlayer.models.top_estimators.linear import fit_linear
 from cutlayer.models.top_estimators.rows import FitRows
 from cutlayer.problem.task import Task
@@ -167,7 +167,7 @@ def test_folds_divide_no_group() -> None:
         return fit_linear(part, seed)
 
     task = Task("binary", ("a", "b"))
-    choose(rows, torch.from_numpy(y), task, {"linear": fit}, 3, 0, np.ones(300, dtype=bool), groups)
+    choose_candidates(rows, torch.from_numpy(y), task, {"linear": fit}, 3, 0, np.ones(300, dtype=bool), groups)
     assert [len(part) for part in seen] == [40, 40, 40]
 
 

@@ -18,7 +18,7 @@ from cutlayer.audit.leak import leak_interval, leak_of
 from cutlayer.channel.transcript import Step
 from cutlayer.jobs.audit import audit_again
 from cutlayer.problem.task import Task
-from cutlayer.report.build import build
+from cutlayer.report.build import build_report
 from cutlayer.training.folder import RunFolder
 from tests.cli.jobs import audit_briefly
 
@@ -198,7 +198,7 @@ def test_a_recorded_run_is_probed_afterwards(several_classes, monkeypatch):
     monkeypatch.setattr(gradient_match, "ROUNDS", 60)  # how well it matches is no subject here
     path, _ = several_classes
     audit_again(RunFolder.open(path), ("probe", "gradient_match", "direct"))
-    report = build(path)
+    report = build_report(path)
     cells = {(leak.message, leak.attack): leak for leak in report.leaks}
     assert set(cells) == {("embedding", "probe"), ("gradient", "gradient_match")}
     probed = cells["embedding", "probe"]

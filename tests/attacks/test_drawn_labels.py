@@ -11,7 +11,7 @@ from cutlayer.attacks.catalogue import CoTraining, DrawnLabels, FeaturePrior, Of
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.attacks.label.drawn_labels import FLIP_RATE_RANGE, UNKNOWN_FLIP_RATE, flip_rate, signs_and_lines
 from cutlayer.attacks.label.history import HistoryView
-from cutlayer.audit.known_labels import strongest
+from cutlayer.audit.known_labels import strongest_leak
 from cutlayer.channel.row_history import FollowedEpoch
 from cutlayer.errors import NotApplicable
 from cutlayer.problem.metrics.roc import roc_auc
@@ -63,8 +63,8 @@ def test_draws_of_other_rows_add_to_a_rows_own(share):
 def test_no_other_attack_without_labels_reads_as_much():
     view, truth, _ = drawn()
     knowledge = Knowledge(float(truth.double().mean()))
-    leak = strongest(DrawnLabels()(view, knowledge), truth)
-    assert strongest(OffNorm()(view, knowledge), truth) < leak - 0.04
+    leak = strongest_leak(DrawnLabels()(view, knowledge), truth)
+    assert strongest_leak(OffNorm()(view, knowledge), truth) < leak - 0.04
     for attack in (CoTraining, FeaturePrior):
         with pytest.raises(NotApplicable):
             attack()(view, knowledge)

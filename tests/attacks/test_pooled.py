@@ -16,7 +16,7 @@ from cutlayer.attacks.label.base import Scores, Target
 from cutlayer.attacks.label.history import HistoryView
 from cutlayer.attacks.label.joint_spectral import JointSpectral
 from cutlayer.attacks.label.pooled import pool_views
-from cutlayer.audit.known_labels import strongest
+from cutlayer.audit.known_labels import strongest_leak
 from cutlayer.audit.permuted import permuted_leak
 from cutlayer.channel.row_history import NO_STEP, FollowedEpoch
 from cutlayer.problem.task import Task
@@ -74,8 +74,8 @@ def test_two_parties_with_noise_of_their_own_read_more_than_each(truth: Tensor) 
     both = PHI((2 * EPOCHS * DISTANCE**2 / 2) ** 0.5)
     assert both > alone + 0.05
     for view in own:
-        assert strongest(JointSpectral()(view, Knowledge(SHARE)), truth) == pytest.approx(alone, abs=0.02)
-    read = strongest(JointSpectral()(pool_views("both", own), Knowledge(SHARE)), truth)
+        assert strongest_leak(JointSpectral()(view, Knowledge(SHARE)), truth) == pytest.approx(alone, abs=0.02)
+    read = strongest_leak(JointSpectral()(pool_views("both", own), Knowledge(SHARE)), truth)
     assert read == pytest.approx(both, abs=0.02)
 
 
@@ -92,7 +92,7 @@ def test_the_whole_catalogue_reads_nothing_of_permuted_labels(truth: Tensor) -> 
             given = Knowledge(SHARE, known if attack.needs & {Need.FEW_LABELS, Need.ONE_PER_CLASS} else {})
             scored.append(attack(view.on(target), given))
             # One AUC of these rows has a standard deviation of 0.007; the audit reports the largest variant.
-            assert strongest(scored[-1], permuted) < 0.52 + 0.007, attack.name
+            assert strongest_leak(scored[-1], permuted) < 0.52 + 0.007, attack.name
     assert len(scored) > 8
     assert permuted_leak(scored, truth, 1) < 0.52
 

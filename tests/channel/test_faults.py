@@ -314,7 +314,7 @@ def _met(lines, reconnect):
     """The ends of a link whose port shuts once the party has been heard, and the proxy between them."""
     options = {"timeout": 10, "reconnect": reconnect}
     with (
-        ServerLinks(HERE, "bank", ["telco"], "run", shuts=True, notify=lines.append, **options) as bank,
+        ServerLinks(HERE, "bank", ["telco"], "run", shut_when_complete=True, notify=lines.append, **options) as bank,
         Proxy(bank.address) as proxy,
         connect(proxy.address, "telco", "bank", **options) as telco,
     ):

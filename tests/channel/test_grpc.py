@@ -309,7 +309,7 @@ def test_a_party_that_was_heard_and_left_is_lost_and_not_replaced():
 
 
 def test_the_port_is_closed_while_all_are_connected_and_messages_cross():
-    with ServerLinks(HERE, "bank", ["telco", "shop"], "run", timeout=10, shuts=True) as bank:
+    with ServerLinks(HERE, "bank", ["telco", "shop"], "run", timeout=10, shut_when_complete=True) as bank:
         with (
             connect(bank.address, "telco", "bank", timeout=10) as telco,
             connect(bank.address, "shop", "bank", timeout=10) as shop,

@@ -144,8 +144,22 @@ def test_a_client_with_a_wrong_certificate_is_refused_and_told_so(made, what, ca
 def test_a_wrong_certificate_is_noticed_by_its_own_party_first(made, what):
     change, result = WRONG[what]
     made.replace("telco", **change)
-    with pytest.raises(TrustError, match="not valid before" if what == "not valid yet" else result):
+    with pytest.raises(TrustError, match="not valid before" if what == "not valid yet" else result) as refused:
         made.security("telco")
+    assert (f"the clock here, {datetime.now(UTC):%Y-%m-%d}" in str(refused.value)) == (what != "self-signed")
+
+
+@pytest.mark.parametrize(
+    ("identity", "remedy"),
+    [
+        ("spiffe://cutlayer/telco", "write federation: loans into the job, at all parties"),
+        ("spiffe://loans/telko", "compare the name of the party with the job"),
+    ],
+)
+def test_a_job_of_another_identity_names_what_differs(made, identity, remedy):
+    own = made.security("telco", telco=identity)
+    with pytest.raises(TrustError, match=f"expected the certificate of {identity} in .*telco.pem.*; {remedy}"):
+        own.check_own("telco")
 
 
 def test_a_client_with_the_certificate_of_another_party_is_that_party(made):

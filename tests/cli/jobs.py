@@ -127,7 +127,7 @@ def audit_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
     All results are there, sooner: most of the time of an audit of 200 rows goes into these repetitions, which
     `tests/audit` tests.
     """
-    monkeypatch.setattr(known_labels, "COUNTS", (1, 5, 20))  # of few rows every second one
+    monkeypatch.setattr(known_labels, "LABEL_COUNTS", (1, 5, 20))  # of few rows every second one
     monkeypatch.setattr(known_labels, "DRAWS", 2)
     monkeypatch.setattr(strong_probe, "TREES", 10)
     monkeypatch.setattr(predict_by_trees, "__defaults__", (Trees(folds=2, trees=10),))

@@ -290,6 +290,8 @@ def test_forged_swapped_and_foreign_records_are_refused(apart: World) -> None:
     assert "the signature of spiffe://loans/telco, got that of spiffe://loans/shop" in accepted(json.dumps(mixed)).error
     own = apart.file("bank", "approvals/job-bank.json").read_text()
     assert "the approval of a partner, got one of bank" in accepted(own).error
+    missing = apart.call("approve", "bank", "--accept", apart.place.folder / "job-tleco.json")
+    assert (missing.code, "job-tleco.json: cannot be read: No such file" in missing.error) == (2, True), missing
     for nonsense in (
         "",
         "[]",

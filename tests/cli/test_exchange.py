@@ -336,6 +336,14 @@ def test_parties_that_connect_wait_for_each_other(graded: Place) -> None:
     assert not (place.folder / "runs" / "job-bank-1").exists()
 
 
+def test_a_folder_that_is_not_there_is_named_while_its_file_is_waited_for(graded: Place) -> None:
+    start(graded, "bank", code=5)
+    named = ("--as", "telco", "--local", "telco.yaml", "--plaintext", "--folder")
+    waiting = graded.call("exchange", "job.yaml", *named, "shard")
+    assert (waiting.code, "there is no folder shard yet; did you mean 'shared'?" in waiting.out) == (5, True), waiting
+    assert "there is no folder" not in graded.call("exchange", "job.yaml", *named, "shared").out
+
+
 def connect(place: Place, name: str, code: int) -> dict[str, Any]:
     named = ("--as", name, "--local", f"{name}.yaml", "--plaintext", "--json", "--wait", "0")
     result = place.call("exchange", "job.yaml", *named)

@@ -577,3 +577,12 @@ def test_the_next_step_is_the_last_line(
     deleting: Any = SimpleNamespace(left_out={}, others=())
     _show([], deleting, [], [], as_json=False, following=_next(tmp_path / "job-bank"))
     assert capsys.readouterr().out.splitlines()[-1] == f"next: train again, at all parties: {said}"
+
+
+@pytest.mark.parametrize(("left_out", "asked"), [({}, False), ({"telco": 0}, True), ({"bank": 1, "telco": 0}, False)])
+def test_ids_that_no_table_has_are_asked_about(
+    left_out: dict[str, int], asked: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deleting: Any = SimpleNamespace(left_out=left_out, others=())
+    _show([], deleting, [Path("r.json")], [], as_json=False)
+    assert ("none of these ids is in a table here now: are they written as" in capsys.readouterr().out) == asked

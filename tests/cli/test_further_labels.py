@@ -322,12 +322,15 @@ def test_the_ledger_of_all_labels_has_the_epsilon_that_each_was_drawn_at(place: 
     csv.write_csv(pa.table({"id": ids, "a": a, "b": b, "c": draw.normal(size=900)}), place.folder / "telco.csv")
     place.write(graded("upgraded", limits={"a": 0.7, "other": 1.0}))
     done = place.call("run", "job.yaml", "--json").document()
-    carried = place.folder / "runs" / "job" / "labels" / "upgraded" / "checkpoint" / "telco" / "carried.json"
-    epsilon = Carried.model_validate_json(carried.read_text()).epsilon
-    assert epsilon in (2.0, 3.0)
+    found = [
+        Carried.model_validate_json((place.folder / run / "checkpoint" / "telco" / "carried.json").read_text()).epsilon
+        for run in ("runs/job", "runs/job/labels/upgraded")
+    ]
+    assert found[1] in (2.0, 3.0)
+    epsilon = sum(each or 0.0 for each in found)
     stored = Ledger.from_json(json.loads((place.folder / "runs" / "job" / "ledger.json").read_text()))
-    assert [total.epsilon for total in stored.totals] == [6.0, 8.0 + epsilon]
-    assert [total["epsilon"] for total in done["ledger"]["totals"]] == [6.0, 8.0 + epsilon]
+    assert [total.epsilon for total in stored.totals] == [6.0, epsilon]
+    assert [total["epsilon"] for total in done["ledger"]["totals"]] == [6.0, epsilon]
     files = place.call("report", "runs/job", "--json").document()["files"]
     assert (files["changed"], files["absent"]) == ([], [])
 

@@ -73,6 +73,9 @@ def test_every_answer_passes_check(place, folder, protect, apart):
         )
         protects_columns = name == "telco" and protect in COLUMNS
         assert ("the features of telco" in stated) == protects_columns
+        learned = [check["result"] for check in document["checks"] if check["name"] == "columns of telco"]
+        assert len(learned) == protects_columns
+        assert all("bank learns what the guarantee" in sentence for sentence in learned)
         assert ("attacks: [inversion" in (folder / f"{name}.yaml").read_text()) == protects_columns
     text = (folder / "job.yaml").read_text()
     assert "table:" not in text, "tables and columns are in the private files alone"
@@ -434,6 +437,7 @@ def test_wrong_options_of_one_organisation(place, folder, options, phrase):
         (["--labels", "bnk.csv"], "expected one of bank.csv, telco.csv, got 'bnk.csv'; did you mean 'bank.csv'?"),
         (["--label", "defalt"], "did you mean 'default'?"),
         (["--id", "ident"], "expected a column of bank.csv, got 'ident'; "),
+        (["--id", "nothing", "--id", "balnce"], "'nothing' or 'balnce'; did you mean 'balance'?"),
         (["--protect", "label"], "did you mean 'labels'?"),
         (["--partner", "bank.csv", "--labels", "bank.csv"], "expected one of telco.csv, got 'bank.csv'"),
     ],
@@ -712,7 +716,7 @@ def test_ids_of_different_names(place, folder):
     telco = folder / "telco.csv"
     rows = telco.read_text().partition("\n")
     assert "id" in rows[0].split(",")
-    for name, options in (("ID", []), ("number", ["--id", "number", "--id", "id"])):
+    for name, options in (("ID", []), ("I d", ["--id", "Id"]), ("number", ["--id", "number", "--id", "id"])):
         telco.write_text("\n".join([rows[0].replace("id", name, 1), rows[2]]))
         assert place.call("init", folder, *options, "--yes").code == 0
         parties = load_job(folder / "job.yaml").parties

@@ -131,7 +131,10 @@ def test_one_serial_number_can_be_revoked_alone(invited):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("init", "bank"), "keys holds the certificate of an authority already"),
+        (
+            ("init", "bank"),
+            "keys holds an authority already, of spiffe://loans/bank; choose another --folder; or, if no",
+        ),
         (("init", "bank", "--federation", "Loans", "--folder", "new"), "expected a federation name"),
         (("init", "../bank", "--folder", "new"), "expected a party name"),
         (("init", "job.yaml", "--folder", "new"), "expected the name of a party, as in the job, got a file, job.yaml"),
@@ -142,7 +145,10 @@ def test_one_serial_number_can_be_revoked_alone(invited):
         (("request", "job.yaml"), "expected an invitation in job.yaml"),
         (("request", "nowhere"), "nowhere: cannot be read"),
         (("request", "telco.invite", "--fingerprint", "abcd"), "somebody may have replaced the file"),
-        (("request", "telco.invite", "--folder", "other"), "other holds the certificate of another authority"),
+        (
+            ("request", "telco.invite", "--folder", "other"),
+            "other holds the certificate of another authority; choose another --folder, or remove other",
+        ),
         (("sign", "job.yaml"), "expected a signing request in PEM in job.yaml"),
         (("sign", "nowhere"), "nowhere cannot be read"),
         (("renew", "shop"), "expected a certificate of shop to renew, got none"),

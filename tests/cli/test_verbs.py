@@ -314,6 +314,12 @@ def test_misuse_is_told_with_the_way_to_help(place):
         (["run", "job.yaml", "another.yaml"], "another.yaml", "cutlayer run"),
         (["list", "protection"], "'attacks', 'models'; did you mean 'protections'?", "cutlayer list"),
         (["party", "job.yaml", "--as", "bank"], "--local", "cutlayer party"),
+        (
+            ["predict", "x", "--max-drift=0,2"],
+            "expected a number, such as 0.25, for --max-drift, got '0,2'",
+            "cutlayer predict",
+        ),
+        (["keys", "sign", "x", "--days", "9.5"], "a whole number for --days, got '9.5'", "cutlayer keys sign"),
     ]:
         result = place.call(*arguments)
         assert (result.code, result.out) == (2, ""), arguments

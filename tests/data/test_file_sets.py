@@ -139,6 +139,15 @@ def test_folders_without_an_end_are_refused(tmp_path: Path, pattern: str) -> Non
     subprocess.run(["rm", "-r", tmp_path / "deep"], check=True)  # which Python's own function cannot remove
 
 
+def test_a_pattern_that_would_look_for_ever_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "/".join("abcdefghijklmnopqrst")).mkdir(parents=True)
+    write(tmp_path / "a" / "b", "t.csv", rows(0, 3))
+    assert read(tmp_path / "**" / "**" / "*.csv").num_rows == 3
+    for pattern in ("**/" * 30 + "x.csv", "**/*/" * 3 + "t.csv"):
+        with pytest.raises(DataError, match=r"'\*\*' 2 times at most, got (30|3) times"):
+            read(tmp_path / pattern)
+
+
 def test_names_with_wildcards_are_names_where_a_file_has_them(tmp_path: Path) -> None:
     write(tmp_path, "a[1]*.csv", rows(0, 2))
     write(tmp_path, "a1x.csv", rows(5, 9))

@@ -93,6 +93,7 @@ def test_one_word_is_the_word_of_init(protect: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        ({"protect": "lables"}, "both, proof, nothing, got 'lables'; did you mean 'labels'?"),
         ({"protect": "grades"}, "protect as one of auto, labels, columns, both, proof, nothing, got 'grades'"),
         ({"protect": "both", "release": "once"}, "expected protect or release"),
         ({"protect": "nothing", "protections": []}, "expected protect or protections"),

@@ -179,6 +179,7 @@ def test_a_fit_that_fails_leaves_no_half_run_and_keeps_the_fit_before(tmp_path, 
     [
         (X["shop"], "X as a mapping from party name to table, got ndarray"),
         ({"bank": X["bank"]}, "expected a table of bank, shop, got none of shop"),
+        ({**X, "shpo": X["shop"]}, "no party of the model is called 'shpo'; did you mean 'shop'?"),
         ({"bank": X["bank"][:5], "shop": X["shop"]}, "expected as many rows everywhere, .* got bank 5, shop 240"),
         ({**X, "bank": X["bank"][["age"]]}, "party bank: no column 'job'; known: age"),
         ({**X, "shop": X["shop"][:, :2]}, "party shop: no column 'x2'; known: x0, x1"),

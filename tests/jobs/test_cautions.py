@@ -143,7 +143,11 @@ def test_rare_categories_are_odd_where_the_model_is_not_made_for_them(tmp_path: 
         raw["model"]["bottom"] = {"kind": kind, "hidden": [8, 4]}
         result = forecast(Job.model_validate(raw))
         assert [party.bottom for party in result.parties] == [None, used]
-        assert any("too rare to learn from" in note for column in result.columns for note in column.notes) == warned
+        (notes,) = [column.notes for column in result.columns if column.name == "shop"]
+        assert (
+            any("too rare to learn from; set categories.min_count, such as 5; where" in note for note in notes)
+            == warned
+        )
 
 
 def graded(passives: int = 1) -> Job:
@@ -239,4 +243,4 @@ def test_a_partner_alone_is_told_what_its_grades_reveal_and_what_no_epsilon_cove
     said = {check.name: check.result for check in check_own_part(Job.model_validate(raw), name)}
     assert said["guarantee"].endswith("cannot be distinguished better than AUC 0.999665")
     assert "which it is tells 2.6 bits in all" in said["refusal"]
-    assert f"{ACTIVE} chooses by its labels what grades are of" in said["columns"]
+    assert f"{ACTIVE} chooses by its labels what grades are of" in said[f"columns of {name}"]

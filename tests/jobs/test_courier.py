@@ -58,10 +58,10 @@ from cutlayer.jobs.options import Options, Progress
 from cutlayer.jobs.party import run_party
 from cutlayer.jobs.release_file import release_training
 from cutlayer.parties.drive.by_links import drive_over_links
-from cutlayer.report.build import build
+from cutlayer.report.build import build_report
 from cutlayer.report.passive.build import build_passive
 from cutlayer.report.passive.page import passive_html, passive_markdown
-from cutlayer.report.sections.run import job as job_section
+from cutlayer.report.sections.run import job_section as job_section
 from cutlayer.results.report import Report
 from cutlayer.results.run_files import RunFiles, files_statement
 from cutlayer.serving.between import PredictionSide, request_predictions
@@ -775,7 +775,7 @@ def test_a_report_names_the_files_that_are_not_as_the_run_wrote_them_and_who_sig
     for folder, name in ((led, ACTIVE), (released / TELCO, TELCO)):
         copied = tmp_path / name
         shutil.copytree(folder, copied)
-        report = build if name == ACTIVE else build_passive
+        report = build_report if name == ACTIVE else build_passive
         files = report(copied).files
         assert files is not None
         assert files.changed == files.absent == ()
@@ -808,19 +808,19 @@ def test_a_signature_of_other_digests_is_refused(led: Path, tmp_path: Path) -> N
     digests["files"]["audit.json"] = hashlib.sha256((copied / "audit.json").read_bytes()).hexdigest()
     (copied / DIGESTS_FILE).write_text(json.dumps(digests))
     with pytest.raises(TrustError, match=r"expected a signature of the content of .*files\.json, got another"):
-        build(copied)
+        build_report(copied)
     digests["chain"] = "no certificate"
     (copied / DIGESTS_FILE).write_text(json.dumps(digests))
     with pytest.raises(TrustError, match="expected a signature of the content"):
-        build(copied)
+        build_report(copied)
     digests["chain"] = digests["signature"] = ""
     (copied / DIGESTS_FILE).write_text(json.dumps(digests))
-    files = build(copied).files
+    files = build_report(copied).files
     assert files is not None
     assert not files.changed
     assert "whoever changed a file could also" in files_statement(files)
     (copied / DIGESTS_FILE).unlink()
-    assert "no digests" in _job_section(build(copied))
+    assert "no digests" in _job_section(build_report(copied))
 
 
 def test_an_audit_again_restores_a_forged_figure_and_another_audit_is_said_to_be_unsigned(
@@ -831,17 +831,17 @@ def test_an_audit_again_restores_a_forged_figure_and_another_audit_is_said_to_be
     forged = json.loads((copied / "audit.json").read_text())
     forged["runs"]["this run"]["baselines"][0]["own_columns"] = 0.5
     (copied / "audit.json").write_text(json.dumps(forged))
-    assert build(copied).failed
+    assert build_report(copied).failed
     with pytest.warns(UserWarning, match=r"not as the run wrote it: audit\.json \(CL124\)"):
         warn_of_changes(copied)
     with one_blas_thread():
         audit_again(RunFolder.open(copied))
-    files = build(copied).files
+    files = build_report(copied).files
     assert files is not None
     assert not files.changed
     assert not files.audited
     audit_again(RunFolder.open(copied), fail_above=0.9)
-    report = build(copied)
+    report = build_report(copied)
     assert report.files is not None
     assert report.files.audited == ("audit.json",)
     assert not report.files.changed
@@ -856,7 +856,7 @@ def test_an_unsigned_digest_counts_for_the_audit_alone(led: Path, tmp_path: Path
         (copied / name).write_text((copied / name).read_text() + "\n")
     forged = {name: hashlib.sha256((copied / name).read_bytes()).hexdigest() for name in ("summary.json", "audit.json")}
     FileDigests.read(copied / DIGESTS_FILE).model_copy(update={"audited": forged}).write(copied / DIGESTS_FILE)
-    files = build(copied).files
+    files = build_report(copied).files
     assert files is not None
     assert (files.changed, files.audited) == (("summary.json",), ("audit.json",))
 
@@ -1003,13 +1003,13 @@ def test_files_that_the_run_did_not_write_are_named(led: Path, tmp_path: Path) -
     copied, weights = tmp_path / "run", f"checkpoint/{ACTIVE}/epoch-9.safetensors"
     shutil.copytree(led, copied)
     (copied / "note.txt").write_text("")
-    report = build(copied)
+    report = build_report(copied)
     assert report.files is not None
     assert report.files.foreign == ("note.txt",)
     assert not [each for each in report.findings if each.code == "CL124"]
     assert "note.txt not of the run" in files_statement(report.files)
     (copied / weights).write_text("")
-    assert build(copied).findings[0].detail == f"not written by the run: {weights}"
+    assert build_report(copied).findings[0].detail == f"not written by the run: {weights}"
     with pytest.warns(UserWarning, match=rf"not written by the run: {weights} \(CL124\)"):
         warn_of_changes(copied, f"checkpoint/{ACTIVE}/epoch*")
 
@@ -1033,11 +1033,11 @@ def test_further_labels_have_signed_digests_of_their_own_which_the_report_of_the
     assert files.key
     with one_blas_thread():
         audit_again(RunFolder.open(place), fail_above=0.9)
-    audited = build(out).files
+    audited = build_report(out).files
     assert audited is not None
     assert (audited.changed, audited.audited) == ((), ("labels/later/audit.json",))
     (place / "summary.json").write_text((place / "summary.json").read_text() + "\n")
-    changed = build(out)
+    changed = build_report(out)
     assert changed.findings[0].code == "CL124"
     assert changed.findings[0].detail == "not as the run wrote it: labels/later/summary.json"
     write_digests(place, None)
@@ -1061,12 +1061,12 @@ def test_digests_read_no_file_outside_of_the_run_folder(led: Path, tmp_path: Pat
     outside.write_text("secret")
     digests = FileDigests(files={"../outside": hashlib.sha256(b"secret").hexdigest(), str(outside): ""})
     digests.write(copied / DIGESTS_FILE)
-    files = build(copied).files
+    files = build_report(copied).files
     assert files is not None
     assert (files.same, files.absent, files.changed) == (0, ("../outside", str(outside)), ())
     (copied / DIGESTS_FILE).write_text((copied / DIGESTS_FILE).read_text().replace("../outside", "\\ud800"))
     with pytest.raises(RunFolderError, match=r"files\.json is damaged \(files"):
-        build(copied)
+        build_report(copied)
 
 
 def test_a_prediction_says_that_a_model_was_changed(led: Path, tmp_path: Path) -> None:

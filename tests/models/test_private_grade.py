@@ -24,7 +24,7 @@ from cutlayer.kernels.noise import gaussian_mechanism
 from cutlayer.models.bottom_fits import private_grade
 from cutlayer.models.bottom_fits.base import DrawnLabels, TrainingColumns
 from cutlayer.models.bottom_fits.grade import GradeFit, borders_of, fit_grade
-from cutlayer.models.bottom_fits.private_grade import CODES, SCORES, fit_private, noise_ratio
+from cutlayer.models.bottom_fits.private_grade import CODES_COST, SCORES_COST, fit_private, noise_ratio
 from cutlayer.models.grade import GradeBottom, GradeBottomConfig
 from cutlayer.models.top_estimators.additive import AdditivePart
 from cutlayer.problem.inputs import Inputs
@@ -83,17 +83,19 @@ def test_the_best_test_on_all_sums_stays_below_the_bound(
     trials = 800 if noise == 1 else 200  # of which an AUC is known to .017, and a larger one to .025
     scores, truth = [], np.arange(trials) % 2
     monkeypatch.setattr(private_grade, "k_means", lambda points, count: points[:count])
-    monkeypatch.setattr(private_grade, "_MADE", 64)
+    monkeypatch.setattr(private_grade, "_SYNTHETIC_ROWS", 64)
     slope, rarest = private_grade._slope(DrawnLabels(torch.zeros(1), 1.0, classes)), classes - 1
     length = private_additive.residual_length(slope, classes)
     for trial, bit in enumerate(truth):
         (counts, _), *steps = asked(trial, monkeypatch, int(bit), classes)
         assert len(steps) == private_additive._ROUNDS
-        assert all(each == (length, pytest.approx(math.sqrt((1 - SCORES - CODES) / len(steps)))) for _, each in steps)
+        assert all(
+            each == (length, pytest.approx(math.sqrt((1 - SCORES_COST - CODES_COST) / len(steps)))) for _, each in steps
+        )
         # Of known labels and scores near those of the start, which noise hardly moves: the row's own residual.
         own = np.eye(classes)[rarest] - (1 - slope) / classes - slope / classes
         moved = [(sums[2] - sums[1]) @ own / length**2 for sums, _ in steps]
-        scores.append(CODES * (counts[3, 0] - counts[2, 0]) + (1 - SCORES - CODES) * np.mean(moved))
+        scores.append(CODES_COST * (counts[3, 0] - counts[2, 0]) + (1 - SCORES_COST - CODES_COST) * np.mean(moved))
     bound = gaussian_mechanism.best_auc(FIT.mu)
     found = roc_auc_score(truth, scores)
     assert (found > bound + 0.02) == (noise < 1)
@@ -190,7 +192,7 @@ def test_that_a_row_had_a_value_of_its_own_shows_as_rarely_as_stated(monkeypatch
     codes = torch.tensor([[2, 3]] * 49 + [[5, 5]], dtype=torch.int32)
     fit_private(fit, columns_of(codes, torch.zeros(50, 0), torch.arange(50) % 2, bytes(32)), torch.arange(50))
     assert len(asked) == 2
-    sums = [NoisySums(trial.to_bytes(32, "big")) for trial in range(3000)]
+    sums = [NoisySums(trial.to_bytes(32, "big")) for trial in range(2000)]
     shown = [any(cells_of(each)[0][[1, 5]].any() for cells_of in asked) for each in sums]
     assert 0.5 < np.mean(shown) / fit.approximation.tail < 1.0
 

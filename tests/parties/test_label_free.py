@@ -32,7 +32,7 @@ from cutlayer.parties.drive.drive import drive
 from cutlayer.parties.drive.random_state import with_own_random_state
 from cutlayer.parties.phases import set_up
 from cutlayer.parties.session.observer import Observer
-from cutlayer.report.build import build
+from cutlayer.report.build import build_report
 from cutlayer.report.markdown import render_markdown
 from cutlayer.training.comparisons import compared_jobs
 from cutlayer.training.folder import RunFolder
@@ -421,7 +421,7 @@ def test_what_the_condition_buys_is_measured_against_that_baseline(tmp_path: Pat
     }
     made["parties"][TELCO]["audit"] = {"attacks": ["inversion"]}
     job = validated(Job, {**made, "compare": ["undefended"]}, "")
-    report = build(execute(job, tmp_path / "run", Options(Keys(tmp_path, KEY), tables=GIVEN), Progress()).path)
+    report = build_report(execute(job, tmp_path / "run", Options(Keys(tmp_path, KEY), tables=GIVEN), Progress()).path)
     assert {leak.message for leak in report.leaks if leak.run == "this run"} == {"embedding"}
     assert {leak.message for leak in report.leaks if leak.run == "undefended"} == {"embedding", "gradient"}
     assert max(leak.leak for leak in report.leaks if leak.run == "undefended") > 0.95

@@ -32,7 +32,7 @@ from cutlayer.parties.agreement.handshake import Agreement, SavedPoints, agree_a
 from cutlayer.parties.agreement.partners import Partners
 from cutlayer.parties.drive.drive import drive_together
 from cutlayer.parties.session.checkpoint import RELEASED_FILE, Checkpoints
-from cutlayer.report.alignment import disclosed
+from cutlayer.report.alignment import alignment_sentences
 from cutlayer.serving.between import PredictionSide, request_predictions, serve_requests
 from cutlayer.serving.new_rows import new_table
 from cutlayer.serving.predict import PredictionRequest, predict
@@ -428,7 +428,7 @@ def test_a_run_by_files_of_aligned_rows_is_that_of_one_process(by_file: Path, wh
     record_ = summary.data.alignment
     assert record_ is not None
     assert (record_.method, record_.referring) == ("agreed", True)
-    assert "These refer to each partner's rows by columns of their own" in disclosed(record_)[0]
+    assert "These refer to each partner's rows by columns of their own" in alignment_sentences(record_)[0]
 
 
 def test_a_pilot_releases_some_rows_of_each_partner(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def predicted(
         side = PredictionSide.open(job, RunFolder(run), TELCO, table, LimitsConfig(), max_drift)
         at = intersect({TELCO: side.table.digests[rows]})[TELCO]
         side = with_agreed_rows(side, None, alone=True)
-        object.__setattr__(side.alignment, "agreed", rows[at])
+        object.__setattr__(side.alignment, "agreed_positions", rows[at])
         serving = PredictionReleases(job, RunFolder(run), TELCO, side.width, None)
         release_prediction(side, serving, run / f"release {len(list(run.iterdir()))}", None, None)
     grades = np.zeros(len(rows))

@@ -152,8 +152,8 @@ def test_releases_of_another_shape_are_no_reference(
 ) -> None:
     """The file may be of a run folder of somebody else."""
     kept = {ACTIVE: {"telco": released}, "telco": {"released": released} if len(released) else {}}
-    stored = SimpleNamespace(kept=lambda _: (kept[party], {}))
-    monkeypatch.setattr(party_drift, "Checkpoints", lambda *_: stored)
+    stored = SimpleNamespace(read_state=lambda _: (kept[party], {}))
+    monkeypatch.setattr(party_drift, "Checkpoints", SimpleNamespace(of_run=lambda *_: stored))
     job = validated(Job, raw_job(), "")
     for party in (ACTIVE, "telco"):
         with pytest.raises(RunFolderError, match="the releases of all rows in"):

@@ -288,7 +288,7 @@ def test_bad_tables_are_refused_with_a_reason_and_release_nothing(
 def test_bad_requests_are_refused(plain: Trained, tmp_path: Path) -> None:
     given = tables(50)
     cases = (
-        ({"given": {"bank": given["bank"]}}, DataError, "got none of telco, shop; or name who is absent"),
+        ({"given": {"bank": given["bank"]}}, DataError, "got none of telco, shop; give each with --data, or name"),
         ({"given": {**given, "teleco": given["telco"]}}, ConfigError, "did you mean 'telco'"),
         ({"given": given, "absent": ["telco"]}, ConfigError, "no table of telco, which is absent"),
         ({"absent": ["bank"]}, ConfigError, "it holds the top model"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import subprocess
@@ -21,10 +22,11 @@ def test_a_failed_write_leaves_the_old_content_and_no_other_file(tmp_path: Path)
 
     def fail(partial: Path) -> None:
         partial.write_text("half of the n")
-        raise OSError("disk full")
+        raise OSError(errno.ENOSPC, "disk full")
 
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(OSError, match="disk full") as refused:
         durable.replace_whole(path, fail)
+    assert refused.value.filename == str(path)
     assert path.read_text() == "old"
     assert [child.name for child in tmp_path.iterdir()] == ["job.yaml"]
 

@@ -32,7 +32,7 @@ MAX_SHADOW_ROWS = 20_000
 
 T = TypeVar("T")
 
-_SENT_ROWS = "the features of {rows} rows whose embeddings were sent{bound}"
+_SENT_ROWS = "the features of {rows} released rows{bound}"
 
 
 class Need(StrEnum):
@@ -111,7 +111,7 @@ def in_words(knowledge: Iterable[Need], known: int | None = None) -> tuple[str, 
         known: Number of rows whose features it knew; the maximum where it is not stated.
 
     >>> in_words([Need.AUXILIARY_FEATURES, Need.POSITIVE_SHARE], 512)
-    ('the features of 512 rows whose embeddings were sent', 'the share of positive rows')
+    ('the features of 512 released rows', 'the share of positive rows')
     """
     if known is None:
         return tuple(need.words for need in knowledge)

@@ -60,7 +60,7 @@ class Occurrence:
     detail: str
 
 
-Find = Callable[[FindingContext], Iterator[Occurrence]]
+FindOccurrences = Callable[[FindingContext], Iterator[Occurrence]]
 
 
 @dataclass(frozen=True)
@@ -79,17 +79,17 @@ class Check:
     severity: Severity
     title: str
     remedy: str
-    find: Find
+    find: FindOccurrences
 
 
 CHECKS: list[Check] = []
 """All findings there are, in the order of their codes."""
 
 
-def check(code: str, severity: Severity, title: str, remedy: str) -> Callable[[Find], Find]:
+def check(code: str, severity: Severity, title: str, remedy: str) -> Callable[[FindOccurrences], FindOccurrences]:
     """Makes a finding of the function below."""
 
-    def registered(find: Find) -> Find:
+    def registered(find: FindOccurrences) -> FindOccurrences:
         CHECKS.append(Check(code, severity, title, remedy, find))
         CHECKS.sort(key=lambda one: one.code)
         return find

@@ -31,7 +31,7 @@ from cutlayer.training.utility import interval
 NEEDS_ONE_PROCESS = (
     "its rows and model are with {}; between organisations truth stays with its owner, so it needs one process"
 )
-UNTRAINED = "no run with a malicious optimiser was trained; name it in audit.attacks and run the job again"
+NOT_TRAINED = "no run with a malicious optimiser was trained; name it in audit.attacks and run the job again"
 
 
 class DepartedParty:
@@ -131,7 +131,7 @@ def _complete_party(
     wraps = {attack.name: attack.optimizer_hook() is not None for attack in attacks}
     pairs = [(attack, run) for attack in attacks for run in runs if wraps[attack.name] == (run == malicious)]
     runnable = [attack for attack, _ in pairs]
-    audit.skip(departed.party, [attack for attack in attacks if attack not in runnable], UNTRAINED)
+    audit.skip(departed.party, [attack for attack in attacks if attack not in runnable], NOT_TRAINED)
     for knowledge in departed.knowledge() if pairs else ():
         with audit.skipping(departed.party, runnable):
             scratch = departed.from_scratch(knowledge)

@@ -21,9 +21,9 @@ from cutlayer.parties.session.checkpoint import DRAWN_LABELS_FILE, SENT_LABELS_F
 from cutlayer.training.comparisons import compared_job
 from cutlayer.training.trained import Run
 
-SHRUNK = 20
+PRIOR_ROWS = 20
 """Rows with the rates of all rows that are added to those of a grade."""
-LEAST_SHARE = 0.005
+MIN_CLASS_SHARE = 0.005
 """Least share of a class that is believed of a grade."""
 
 
@@ -119,10 +119,10 @@ def _scores_by_grade(grades: Tensor, labels: Tensor, epsilon: float, classes: in
         return of[:, None].double()
     drawn = functional.one_hot(labels, classes).double()
     counts = torch.zeros(int(of.max()) + 1, classes, dtype=torch.float64).index_add_(0, of, drawn)
-    counts += drawn.mean(dim=0) * SHRUNK  # a grade of few rows says what all rows say
+    counts += drawn.mean(dim=0) * PRIOR_ROWS  # a grade of few rows says what all rows say
     rates = counts / counts.sum(dim=1, keepdim=True)
     shares = torch.tensor([true_shares(rate, epsilon) for rate in rates.tolist()], dtype=torch.float64)
-    logs = shares.clamp_min(LEAST_SHARE).log()
+    logs = shares.clamp_min(MIN_CLASS_SHARE).log()
     return (logs[:, 1:] - logs[:, :1] if classes == 2 else logs)[of]
 
 

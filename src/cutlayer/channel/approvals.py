@@ -25,7 +25,8 @@ from cutlayer.channel.message import Message
 from cutlayer.channel.security import Security
 from cutlayer.channel.tls.signing import check_signature, sign
 from cutlayer.config import FrozenModel
-from cutlayer.errors import NotApproved, TrustError
+from cutlayer.config.wording import did_you_mean
+from cutlayer.errors import ConfigError, NotApproved, TrustError
 from cutlayer.storage.durable import file_version, make_folder, write_whole
 from cutlayer.storage.json_values import parse_json
 
@@ -123,7 +124,8 @@ class SignedStatement(FrozenModel, Generic[S]):
         """Read a file, which may come from anybody.
 
         Raises:
-            NotApproved: It is missing, or no record.
+            ConfigError: It cannot be read.
+            NotApproved: It is no record.
         """
         try:
             with path.open("rb") as file:
@@ -131,9 +133,11 @@ class SignedStatement(FrozenModel, Generic[S]):
             if len(content) > MAX_BYTES:
                 raise ValueError(f"more than {MAX_BYTES:,} bytes")
             return cls.model_validate(parse_json(content))
-        except (OSError, ValueError) as failure:
-            got = failure.strerror if isinstance(failure, OSError) else failure
-            got = "other content" if isinstance(failure, ValidationError) else got
+        except OSError as failure:
+            there = [each.name for each in path.parent.glob("*.json")]
+            raise ConfigError(f"{path}: cannot be read: {failure.strerror}{did_you_mean(path.name, there)}") from None
+        except ValueError as failure:
+            got = "other content" if isinstance(failure, ValidationError) else failure
             raise NotApproved.expected(f"a signed record in {path}", got, "ask for the file again") from None
 
     def check(self, job: str, identities: Mapping[str, str], security: Security, where: str) -> None:

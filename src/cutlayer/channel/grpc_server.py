@@ -61,8 +61,8 @@ class ServerLinks(Links):
         limits: Bounds on frames and on what may wait in each direction.
         timeout: Seconds to wait for a peer, whether to connect, to send or to take.
         greet_only: Whether to check callers and open no link.
-        shuts: Whether the port is closed while all peers are connected: it is open until each has sent something, and
-            again while a broken connection may be replaced.
+        shut_when_complete: Whether the port is closed while all peers are connected: it is open until each has sent
+            something, and again while a broken connection may be replaced.
         public_address: Address at which the peers find this party, for messages; that of `address` where empty.
         options: Fields of `Transport`.
 
@@ -85,7 +85,7 @@ class ServerLinks(Links):
         timeout: float = 60.0,
         *,
         greet_only: bool = False,
-        shuts: bool = False,
+        shut_when_complete: bool = False,
         public_address: str = "",
         **options: Any,
     ) -> None:
@@ -100,7 +100,7 @@ class ServerLinks(Links):
         self.ports = {peer: self._port(me, peer, run) for peer in self._streams}
         self.join_problems: dict[str, str] = {}
         self._me, self._run, self._timeout, self._greet_only = me, run, timeout, greet_only
-        self._closing, self._shuts = False, shuts
+        self._closing, self._shut_when_complete = False, shut_when_complete
         self._public_address = public_address
         self._security = transport.security
         self._contract = transport.contract
@@ -187,7 +187,7 @@ class ServerLinks(Links):
 
     def _shut_if_complete(self) -> None:
         """Close the port once every peer is connected and has proved it: a stranger who is silent may be replaced."""
-        if self._shuts and self._listener.is_open:
+        if self._shut_when_complete and self._listener.is_open:
             with self._listening:
                 streams = self._streams.values()
                 if all(stream.is_used and stream.opened.is_set() and not stream.is_reconnecting for stream in streams):

@@ -17,7 +17,7 @@ from cutlayer.storage.row_arrays import computed_rows
 from cutlayer.storage.tensor_file import unsynced_tensors, write_tensors
 
 _LOOKUP_SLOTS = 1 << 20
-"""Entries of the look-up of followed rows: with 8,192 of these, it leaves out 99 of 100 other rows."""
+"""Size of the look-up table of followed rows: with 8,192 of these, it excludes 99 of 100 other rows."""
 NO_STEP = -1
 """Step of a row that was in no batch of an epoch, because the last incomplete batch is left out."""
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from functools import cache
+from itertools import pairwise
 from typing import Annotated, Any
 
 import typer
@@ -23,7 +24,7 @@ from typer.core import TyperGroup
 from cutlayer.cli.plain_text import spell_out
 from cutlayer.cli.signals import Received, stopped_by_signals
 from cutlayer.errors import ConfigError, CutlayerError, Interrupted
-from cutlayer.report.rounding import plain
+from cutlayer.report.rounding import printable
 
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
@@ -32,7 +33,7 @@ MAX_MESSAGE = 20_000
 """Maximum length of an error, in characters."""
 FREE_SPACE_REMEDY = (
     "free space there, for example the transcript and compare folders of runs that you have reported, or give another "
-    "--out; then repeat the command, with --resume if the run folder holds a committed epoch"
+    "--out; then repeat the command; run and party with --resume if the run folder holds a committed epoch"
 )
 
 WRITABLE_REMEDY = (
@@ -49,6 +50,7 @@ _REMEDIES = {
 }
 
 _QUOTED = r"'([^']*)'"
+_NUMBER = re.compile(rf"Invalid value for {_QUOTED}: Input should be a valid (integer|number)\b")
 _CHOICE = re.compile(rf"Invalid value for .*: {_QUOTED} is not one of (.*)\.$")
 
 Misuse: type[Exception] = typer.BadParameter.__mro__[1]
@@ -99,7 +101,7 @@ def print_lines(*lines: str) -> None:
     """Print lines on standard output, each on one line however narrow the terminal is."""
     console = Console()
     for line in lines:
-        console.print(plain(line), highlight=False, markup=False, soft_wrap=True)
+        console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
 
 
 def print_result(as_json: bool, value: Any, *lines: str) -> None:
@@ -184,7 +186,7 @@ def _guarded(arguments: list[str], received: Received) -> int:
             code = int(_command()(arguments, prog_name="cutlayer", standalone_mode=False) or 0)
         return _report("interrupted", received.exit_code(code), as_json) if code == EXIT_INTERRUPTED else code
     except Misuse as misuse:
-        return _misused(misuse, as_json)
+        return _misused(misuse, as_json, arguments)
     except Interrupted as interrupted:
         return _report(str(interrupted), received.exit_code(EXIT_INTERRUPTED), as_json)
     except CutlayerError as failure:
@@ -197,16 +199,27 @@ def _guarded(arguments: list[str], received: Received) -> int:
         return _fault(fault, as_json)
 
 
-def _misused(misuse: Any, as_json: bool) -> int:
+def _misused(misuse: Any, as_json: bool, arguments: list[str]) -> int:
     message = misuse.format_message().replace("Value error, ", "")
     if choice := _CHOICE.match(message):
         from cutlayer.config.wording import did_you_mean
 
         message = f"{message.removesuffix('.')}{did_you_mean(choice[1], re.findall(_QUOTED, choice[2]))}"
+    if number := _NUMBER.match(message):
+        wanted = "a whole number" if number[2] == "integer" else "a number, such as 0.25,"
+        message = f"expected {wanted} for {number[1]}, got {_given(number[1], arguments)!r}"
     if not message:  # without a verb the help was shown
         return EXIT_BAD_INPUT
     command = misuse.ctx.command_path if misuse.ctx else "cutlayer"
     return _report(message, EXIT_BAD_INPUT, as_json, hint=f"see {command} --help")
+
+
+def _given(option: str, arguments: list[str]) -> str:
+    """What was given for an option: the next word, or what follows its equals sign."""
+    for word, following in pairwise([*arguments, ""]):
+        if word == option or word.startswith(f"{option}="):
+            return following if word == option else word.partition("=")[2]
+    return ""
 
 
 def _fault(fault: BaseException, as_json: bool) -> int:
@@ -246,7 +259,7 @@ def _report(message: str, code: int, as_json: bool, hint: str = "") -> int:
 
 def _print(word: str, style: str, message: str) -> None:
     """Print a message on standard error: wrapped on a terminal, each sentence on one line elsewhere."""
-    text = "\n".join(plain(line) for line in message.splitlines())
+    text = "\n".join(printable(line) for line in message.splitlines())
     error_console.print(Text.assemble((f"{word} ", style), text), soft_wrap=not error_console.is_terminal)
 
 

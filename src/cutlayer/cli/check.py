@@ -17,7 +17,7 @@ from cutlayer.accounting.wording import with_bound
 from cutlayer.cli.app import print_json
 from cutlayer.cli.run import keys_for
 from cutlayer.cli.verb import verb
-from cutlayer.report.rounding import plain, size, times
+from cutlayer.report.rounding import printable, size, times
 
 if TYPE_CHECKING:
     from cutlayer.consent import Reach
@@ -59,7 +59,7 @@ def check(
     console = Console()
     grid = Table.grid(padding=(0, 2, 0, 0))
     for title, text in _lines(result, outside):
-        grid.add_row(plain(title), plain(text))  # names of columns and classes, from any table
+        grid.add_row(printable(title), printable(text))  # names of columns and classes, from any table
     console.print(grid, highlight=False)
     console.print()
     console.print(_parties(result))
@@ -195,7 +195,9 @@ def _columns(result: Forecast) -> Table:
         if seen[column.party] <= MAX_COLUMNS or column.notes or column.role == "label":
             kind = "label" if column.role == "label" else column.kind
             distinct = "-" if column.distinct is None else f"{column.distinct:,}"
-            table.add_row(column.party, escape(plain(column.name)), column.type, kind, distinct, f"{column.missing:,}")
+            table.add_row(
+                column.party, escape(printable(column.name)), column.type, kind, distinct, f"{column.missing:,}"
+            )
         else:
             left_out[column.party] += 1
     for party, count in left_out.items():

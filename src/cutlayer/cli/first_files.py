@@ -85,13 +85,17 @@ def write_partner(
     from cutlayer.cli.questions import ask_choice, one_row_an_id
     from cutlayer.config.load import load_closed_job
     from cutlayer.config.names import PROTECT_CHOICES
+    from cutlayer.config.wording import did_you_mean
     from cutlayer.jobs.column_guesses import repeated_ids_note
     from cutlayer.jobs.guessed_aggregate import aggregate_lines
     from cutlayer.jobs.private_part import PartnerTerms, partner_section
 
     job = load_closed_job(folder / JOB_FILE)
     if name not in job.passives:
-        raise ConfigError.expected(f"--as with a partner of the job ({', '.join(job.passives)})", name)
+        near = did_you_mean(name, [*job.passives]).removeprefix("; ")
+        if name == job.active:
+            near = "the label owner writes its files by --partner-name"
+        raise ConfigError.expected(f"--as with a partner of the job ({', '.join(job.passives)})", name, near)
     table, key = _own_table(folder, files, keys, asking=asking)
     table = one_row_an_id(table, key, asking=asking)
     protect = ask_choice("What has to stay private?", PROTECT_CHOICES, protect, "labels", asking=False)

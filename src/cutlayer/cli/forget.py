@@ -255,6 +255,8 @@ def _show(
     }
     lines = [each.summary for each in deletions]
     lines += [f"{rows:,} rows of {name} are left out from now on" for name, rows in deleting.left_out.items()]
+    if deleting.left_out and not any(deleting.left_out.values()):
+        lines.append("none of these ids is in a table here now: are they written as they are there?")
     lines += [f"not deleted: {other}" for other in deleting.not_deleted]
     lines += [f"cannot be undone: {remains}" for remains in NOT_DELETED]
     bring = "" if more else ", for the other parties, which read it with --accept"

@@ -13,7 +13,7 @@ import typer
 from cutlayer.cli import verb as verbs
 from cutlayer.cli.app import app, print_result
 from cutlayer.errors import ConfigError, TrustError
-from cutlayer.report.rounding import plain
+from cutlayer.report.rounding import printable
 from cutlayer.storage.durable import check_output, make_folder, write_whole
 
 if TYPE_CHECKING:
@@ -107,7 +107,8 @@ def request(invitation: Path, *, seen: str = "", folder: Path = KEYS, json: bool
     make_folder(folder)
     known = folder / "ca.pem"
     if known.exists() and known.read_bytes() != pem_of(authority):
-        raise TrustError(f"{folder} holds the certificate of another authority; choose another --folder")
+        remedy = f"choose another --folder, or remove {folder} if no run needs it any more"
+        raise TrustError(f"{folder} holds the certificate of another authority; {remedy}")
     path, signing_request = make_request(folder, federation, party)
     write_whole(known, pem_of(authority), PUBLIC_MODE)
     key = key_fingerprint(signing_request.public_key())
@@ -117,7 +118,7 @@ def request(invitation: Path, *, seen: str = "", folder: Path = KEYS, json: bool
         _heard(seen, f"authority {fingerprint(authority)}"),
         f"send {path} back, and read this fingerprint out to them:",
         key,
-        f"put the certificate that returns at {folder / f'{party}.pem'}; it is for the address {plain(address)}",
+        f"put the certificate that returns at {folder / f'{party}.pem'}; it is for the address {printable(address)}",
     )
 
 

@@ -27,15 +27,8 @@ def ledger(folder: Path = Path(".cutlayer"), *, json: bool = False) -> None:
     from cutlayer.accounting.run_store import LEDGER_FILE, RECEIPTS_FOLDER, RunStore
     from cutlayer.consent import check_links
 
-    check_links(
-        folder,
-        f"{LEDGER_FILE}*",
-        RECEIPTS_FOLDER,
-        f"{RECEIPTS_FOLDER}/*",
-        f"{RECEIPTS_FOLDER}/*/*",
-        "*.releases",
-        "*.releases/*",
-    )
+    receipts = (RECEIPTS_FOLDER, f"{RECEIPTS_FOLDER}/*", f"{RECEIPTS_FOLDER}/*/*")
+    check_links(folder, f"{LEDGER_FILE}*", *receipts, "*.releases", "*.releases/*")
     store = RunStore(folder / LEDGER_FILE)
     lines = store.lines()
     if not lines:

@@ -12,7 +12,7 @@ import typer
 from cutlayer.channel.kinds import meaning_of
 from cutlayer.cli.app import EXIT_BAD_INPUT, app, print_result
 from cutlayer.cli.verb import verb
-from cutlayer.report.rounding import plain, size
+from cutlayer.report.rounding import printable, size
 
 if TYPE_CHECKING:
     from cutlayer.channel.trail import TrailFile, VerifiedTrail
@@ -116,4 +116,4 @@ def _as_json(file: TrailFile) -> dict[str, object]:
 
 def _shown(lines: Iterable[str]) -> Iterator[str]:
     """Each on one line, also with a line break in an entry: another party names runs, and anyone can write a trail."""
-    return ("\ufffd".join(plain(line).splitlines()) for line in lines)
+    return ("\ufffd".join(printable(line).splitlines()) for line in lines)

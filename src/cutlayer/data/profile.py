@@ -251,9 +251,10 @@ def _oddities(name: str, column: pa.ChunkedArray, kind: str, is_stated: bool) ->
     oddities = _text_oddities(present) if is_text(present.type) else _number_oddities(name, present)
     found = [] if is_stated else [*oddities]
     if kind == "category" and not found and are_categories_rare(distinct, len(present)):
-        advice = "use a bottom model of kind auto (the default) or tabular, or set categories.min_count, such as 5"
+        advice = "set categories.min_count, such as 5"
         if distinct > len(present) / 2:
             advice += ", or leave it out (features.exclude)"
+        advice += "; where a bottom model is trained by steps, kind tabular is made for them"
         text = f"{distinct:,} categories in {len(present):,} rows: most are too rare to learn from; {advice}"
         found = [_Oddity.of("rare", text)]
     return found

@@ -53,7 +53,7 @@ from cutlayer.jobs.audit import audit_again
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.models import modules_of
-from cutlayer.report.build import build
+from cutlayer.report.build import build_report
 from cutlayer.results.report import Report
 from cutlayer.serving import prediction_releases
 from cutlayer.serving.models import TrainedModels
@@ -211,7 +211,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _fitted(self, job: Job, folder: RunFolder, key: bytes | None, scratch: Scratch | None) -> None:
         """Take the results of a run."""
-        self.report_ = for_notebook(build(folder.path))
+        self.report_ = for_notebook(build_report(folder.path))
         self.models_ = TrainedModels.load(job, folder)
         self.encoders_ = self.models_.encoders
         self.folder_ = folder
@@ -278,7 +278,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "folder_")
         with self._consent():
             audit_again(self.folder_, tuple(attacks))
-        self.report_ = for_notebook(build(self.folder_.path))
+        self.report_ = for_notebook(build_report(self.folder_.path))
         return self.report_
 
     def evaluate(self, X: Any, y: Any, absent: Collection[str] = ()) -> Evaluation:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from cutlayer.config import FrozenModel, LabelFreeConfig
 from cutlayer.config.names import AUTO, PROTECT_CHOICES
 from cutlayer.config.target import NUMBERS
+from cutlayer.config.wording import did_you_mean
 from cutlayer.errors import ConfigError
 from cutlayer.estimator.privacy import CONFIGS, Protections
 from cutlayer.jobs.found_tables import summary_of
@@ -114,7 +115,8 @@ def with_defaults(
 def _checked_word(estimator: Any) -> str:
     word = estimator.protect
     if word not in (AUTO, *PROTECT_CHOICES):
-        raise ConfigError.expected(f"protect as one of {', '.join((AUTO, *PROTECT_CHOICES))}", repr(word)[:80])
+        near = did_you_mean(str(word), [AUTO, *PROTECT_CHOICES]).removeprefix("; ")
+        raise ConfigError.expected(f"protect as one of {', '.join((AUTO, *PROTECT_CHOICES))}", repr(word)[:80], near)
     if word != AUTO and (stated := [name for name in _FULL_ARGUMENTS if getattr(estimator, name) is not None]):
         raise ConfigError.expected(f"protect or {stated[0]}, which says in full what protect does in a word", "both")
     return str(word)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from cutlayer.config import near_miss
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.store import Store
 from cutlayer.errors import DataError
@@ -37,10 +38,13 @@ def encode(models: TrainedModels, tables: Tables, absent: Collection[str]) -> di
     """Encoded columns of the parties that answer, in the job's order; nothing is released by it.
 
     Raises:
-        DataError: A table is missing or does not hold what was trained on, or the tables differ in their rows.
+        DataError: A table is missing, of no party, or without what was trained on; or the tables differ in their rows.
     """
     check_mapping(tables)
     needed = [name for name in models.encoders if name not in absent]
+    known = [*dict.fromkeys((models.active, *models.encoders))]
+    if stray := next((name for name in tables if name not in known), None):
+        raise DataError(f"no party of the model is called {stray!r}{near_miss(str(stray), known)}")
     missing = [name for name in needed if tables.get(name) is None]
     if missing:
         wanted, got = f"a table of {', '.join(needed)}", f"none of {', '.join(missing)}"

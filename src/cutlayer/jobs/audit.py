@@ -22,7 +22,7 @@ from cutlayer.audit.label_copies import label_copies
 from cutlayer.audit.malicious import NEEDS_ONE_PROCESS, audit_malicious
 from cutlayer.audit.own_columns import OwnColumns
 from cutlayer.audit.sample import sample_of
-from cutlayer.audit.watch import replay
+from cutlayer.audit.watch import attack_recorded_steps
 from cutlayer.config import Job
 from cutlayer.config.aggregate import undated
 from cutlayer.config.load import load_closed_job
@@ -326,7 +326,7 @@ def _replayed_auditor(job: Job, folder: RunFolder, classes: tuple[str, ...]) -> 
     run = Run(job, folder, classes=classes)
     attacks = _attacks(job).labels
     auditor = Auditor(run.task, first_column(run.truth), run.training, attacks, job.active, job.train.seed)
-    replay(job, folder, auditor, [job.active, *job.passives])
+    attack_recorded_steps(job, folder, auditor, [job.active, *job.passives])
     return auditor
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cutlayer.config import near_miss
+from cutlayer.config.wording import did_you_mean
 from cutlayer.data.feature_columns import is_text
 from cutlayer.data.sources import Source, open_source
 from cutlayer.errors import ConfigError, DataError
@@ -57,7 +58,9 @@ def id_columns(tables: Sequence[TableSummary], named: Sequence[str] = ()) -> dic
         if bare_letters(name) in same and table.distinct[name] < table.rows
     ]
     wanted = "a column of one name in every table whose values are all different"
-    remedy = "name it with --id, once for each name that it has; a partner's table has one row per id"
+    called = [f"{name} of {table.path.name}" for table in tables for name in table.columns if has_id_name(name)]
+    such = f" ({', '.join(called[:6])})" if called and not repeated else ""
+    remedy = f"name it with --id, once for each name that it has{such}; a partner's table has one row per id"
     raise DataError.expected(wanted, ", ".join(repeated[:3]) or "no column in common", remedy)
 
 
@@ -182,12 +185,14 @@ def bare_letters(name: str) -> str:
 
 
 def _first_named(table: TableSummary, named: Sequence[str]) -> str:
-    for name in named:
-        if name in table.columns:
-            return name
+    for alike in (str, letters):
+        for name in named:
+            if same := [column for column in table.columns if alike(column) == alike(name)]:
+                return same[0]
     wanted = f"expected a column of {table.path.name}, got {' or '.join(map(repr, named))}"
-    near = near_miss(named[0], list(table.columns))
-    raise ConfigError(f"{wanted}{near}; give --id once for each name that the column has")
+    near = next(filter(None, (did_you_mean(name, [*table.columns]) for name in named)), "")
+    shown = near or near_miss(named[0], [*table.columns])
+    raise ConfigError(f"{wanted}{shown}; give --id once for each name that the column has")
 
 
 def guess_label(tables: Sequence[TableSummary], ids: Mapping[str, str]) -> tuple[TableSummary, str]:

@@ -484,11 +484,11 @@ def _peak_memory(
 
 def _layer_columns(job: Job, model: JointModel) -> dict[str, int]:
     """Total number of columns of the layer outputs that an audit records, by party."""
-    from cutlayer.models import tapped
+    from cutlayer.models import collect_layer_outputs
 
     names = list(model.widths)
     columns = dict.fromkeys(job.parties, 0)
-    with tapped(model, 1) as outputs:
+    with collect_layer_outputs(model, 1) as outputs:
         model.logits(torch.zeros(1, dtype=torch.int64))
     for layer, output in outputs.items():
         part, _, rest = layer.partition(".")

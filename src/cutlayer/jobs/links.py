@@ -177,7 +177,7 @@ def open_server(
         secrets.token_hex(8),
         timeout=options.timeout,
         greet_only=greet_only,
-        shuts=Phase.LEAVE in job.phases,
+        shut_when_complete=Phase.LEAVE in job.phases,
         public_address=job.parties[job.active].address or "",
         **_transport(job, job.active, options),
     )

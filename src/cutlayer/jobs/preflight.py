@@ -76,7 +76,7 @@ def check_own_part(job: Job, name: str) -> list[PreflightCheck]:
         mine = [entry for entry in ledger.entries if entry.party == name]
         checks += [PreflightCheck("refusal", entry.statement) for entry in mine if entry.protection == REFUSAL_ENTRY]
         if name in job.passives and any(total.epsilon is not None for total in totals):
-            checks.append(PreflightCheck("columns", readable_columns(job, name)))
+            checks.append(PreflightCheck(f"columns of {name}", readable_columns(job, name)))
         if name == job.active and job.parties[name].audit.fail_above.excess is not None:
             why = "excess fails: what a partner's own columns reveal is not known here; label_auc is"
             checks.append(PreflightCheck("audit.fail_above", why, caution=True))

@@ -225,7 +225,7 @@ def layers_of(model: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Modu
             yield from layers_of(child, f"{path}.")
 
 
-def tapped(model: nn.Module | None, rows: int) -> AbstractContextManager[dict[str, Tensor]]:
+def collect_layer_outputs(model: nn.Module | None, rows: int) -> AbstractContextManager[dict[str, Tensor]]:
     """Collect the outputs (first `rows` rows, two axes, detached) of every layer while the context is open.
 
     Of maps (n, channels, height, width) it keeps the means over a grid of equal areas, as fine as `MAP_COLUMNS` columns

@@ -11,7 +11,7 @@ from cutlayer.models.top_estimators.importance import column_importance, rows_fo
 from cutlayer.models.top_estimators.kinds import fits_of
 from cutlayer.models.top_estimators.layout import Layout
 from cutlayer.models.top_estimators.pilot import MAX_POOL, Pool, own_predictions, partner_pilot
-from cutlayer.models.top_estimators.quiet import undisturbed
+from cutlayer.models.top_estimators.quiet import restoring_process_state
 from cutlayer.models.top_estimators.result import ColumnImportance, FitResult, PartnerPilot
 from cutlayer.models.top_estimators.rows import FitRows
 from cutlayer.models.top_estimators.sample import MAX_CELLS, Sample
@@ -106,7 +106,7 @@ def estimate_pilots(setup: ActiveSetup, passives: Passives, split: Split, seed: 
     groups = None if setup.groups is None else setup.groups[rows].numpy()
     pool = Pool(_own_rows(setup, rows), setup.truth_of(rows), setup.task, groups, len(split.train))
     fits, graded = fits_of(top.config), passives.graded_parties
-    with undisturbed():
+    with restoring_process_state():
         own = own_predictions(pool, fits, top.fitted.alone or top.fitted, seed)
         return tuple(
             partner_pilot(pool, own, name, rows_of(passives.released[name], rows), fits, seed, graded=name in graded)

@@ -15,7 +15,7 @@ from cutlayer.channel.transcript import LAYER_ROWS
 from cutlayer.config import Job
 from cutlayer.kernels.gradients.received_gradient import backward_from
 from cutlayer.kernels.noise.aes import derive
-from cutlayer.models import tapped
+from cutlayer.models import collect_layer_outputs
 from cutlayer.parties.active_records import ActiveRecords
 from cutlayer.parties.active_setup import ActiveSetup
 from cutlayer.parties.compute.step_order import StepOrder
@@ -93,7 +93,7 @@ class ActiveStep:
         taps = self.state.modules if self.records.records_layers(order.epoch, order.step) else None
         # Where parties lack rows, outputs of all: those of the rows that all parties have are taken of them.
         most = len(order.rows) if self.passives.held.by_party else LAYER_ROWS
-        with tapped(taps, most) as layers:
+        with collect_layer_outputs(taps, most) as layers:
             batch = yield from self._receive(order)
             loss = self._loss(batch)
             backward_from((loss, None))

@@ -1,4 +1,4 @@
-"""What a party's grades carry of its columns: it knows both, and so computes exactly what leaves before it does."""
+"""Information that a party's grades carry about its columns, computed exactly before the grades leave."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from cutlayer.kernels.noise.score_bands import Floats, draw_channel, drawn_bits,
 from cutlayer.storage.row_arrays import chunks_of
 
 MIN_ATTRIBUTE_ROWS, MIN_ATTRIBUTE_SHARE = 50, 0.1
-"""Least number of rows that have an attribute, and that lack it, and their share of few rows: of fewer, chance alone
-carries much. A release of few rows has attributes all the same, or small ones would pass every limit one by one."""
+"""Minimum number of rows that have an attribute, and that lack it, and in a small release their minimum share: with
+fewer rows chance alone explains much. Without the share, small releases would pass every limit one by one."""
 MIN_RARE_ROWS, MAX_CHANCE = 5, 1e-6
-"""Number of rows from which on fewer have an attribute all the same, by what grades carry of it beyond chance: that is
-what they carry at random of one in a million of such attributes, so that none of many rare values has a share."""
+"""Attributes of fewer rows than that, but of this many, count by what grades carry of them beyond chance: beyond what
+they carry at random of one in a million such attributes, so that none of many rare values has a share by chance."""
 _QUANTILES = np.array([0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.97, 0.99])
 """Shares of the rows at which a number is divided: deciles, and what lies far out."""
 _FINE_QUANTILES = np.r_[_QUANTILES, np.arange(1, 64) / 64]
-"""Shares of the rows at which a number is divided into the parts that sets are made of."""
+"""The same, closer: sets are made of the parts between these."""
 _FREQUENT_SHARE = 0.002
-"""Share of the rows from which on a value of a number is an attribute of its own, as one of a category is."""
+"""Minimum share of the rows of a value of a number that is an attribute of its own, as each of a category is."""
 _SET_SHARES = np.linspace(0.1, 0.9, 17)
 """Shares of the rows that have a value of a set, as near as the values allow."""
 _MAX_AXES = 8
 """Number of axes of several releases by which sets of values are chosen."""
 MAX_ORDERED_BANDS = 16
-"""Maximum number of grades of one release; more are those of several together."""
+"""Number of grades above which they are codes of several releases together, which have no order."""
 _MAX_SAMPLED_ROWS = 1 << 17
-"""Rows that the thresholds of numbers are taken from."""
+"""Maximum number of rows from which the thresholds of numbers are computed."""
 _MAX_CELLS = 1 << 18
-"""Cells of the tables of attributes and grades that are computed at once."""
+"""Maximum number of cells, attributes times grades, that are computed at once."""
 _MAX_DAYS = 700_000
 """Days before or after 1970 that are written as a date: 1,900 years."""
 
@@ -182,7 +182,7 @@ def count_attributes(
         upper, sets = table[::-1].cumsum(axis=0)[::-1][1:], _sets_of_values(halves)
         # What a threshold cannot say: a value of a few, or numbers in the middle.
         names = [f"{number.name} from {low} to below {high}" for low, high in pairwise(ends)]
-        names += [f"{number.name} in its upper {part:.0%}" for part in upper.sum(axis=1) / max(table.sum(), 1)]
+        names += [f"{number.name} in its upper {100 * part:.0f} %" for part in upper.sum(axis=1) / max(table.sum(), 1)]
         # What no one part tells: ages of every other decade.
         names += [f"{number.name} in a set of intervals"] * len(sets)
         yield from _in_batches(number.name, names, np.concatenate([table[1:-1], upper, sets]))

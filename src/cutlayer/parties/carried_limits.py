@@ -13,10 +13,11 @@ from cutlayer.errors import ConfigError
 from cutlayer.kernels.noise.score_bands import MIN_EPSILON, max_carried_share
 
 SUSPICIOUS_SHARE = 0.95
-"""Part of what a draw can carry of an attribute from which on grades look as if they were made of that attribute."""
+"""Share of what a draw can carry of an attribute above which grades look as if they were made from that attribute."""
 MAX_ADDED, MAX_ADDED_NEAR_ALL = 0.5, 0.1
-"""Part of an attribute that several grades may tell by default besides what the best of them does; a tenth where they
-tell nearly all. Honest labels add up to .35 on seven of eight tables, attacking ones more (docs/results/grades.md)."""
+"""Share of an attribute that several grades may carry by default in addition to what the best of them carries alone; a
+tenth where they carry nearly all. Honest labels add up to .35 on seven of eight tables, attacking ones more
+(docs/results/grades.md)."""
 
 
 def check_names(encoder: Encoder, limits: Mapping[str, float], party: str) -> None:

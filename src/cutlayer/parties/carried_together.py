@@ -111,34 +111,47 @@ def _join_releases(
     channels = [channel_of_groups(release.epsilon, each) for each, release in zip(groups, releases, strict=True)]
     sizes = np.bincount(codes, minlength=math.prod(shape)).astype(np.float64)
     least = max(_MIN_ATTRIBUTE_ROWS, min_attribute_rows(len(rows)))
-    by_chance = [_chance_share(sizes, shape, each) for each in ([], channels)]
+    chance_undrawn, chance_drawn = (_chance_share(sizes, shape, each) for each in ([], channels))
     numbers = {each.name for each in encoder.numbers}
     for column, names, counts in count_attributes(store, encoder, codes, math.prod(shape), rows):
         have = counts.sum(axis=1)
         some = np.flatnonzero((have >= least) & (have <= len(rows) - least))
         if not len(some):
             continue
-        tables, have = (sizes.reshape(shape), counts[some].reshape(-1, *shape)), have[some]
-        undrawn = _above_chance(*information_of(*tables, []), by_chance[0](have))[1]
+        of_all, having, have = sizes.reshape(shape), counts[some].reshape(-1, *shape), have[some]
+        undrawn = _above_chance(*information_of(of_all, having, []), chance_undrawn(have))[1]
         known = best.get(column, CarriedAttribute(column=column, attribute=names[0], rows=0.0, bits=0.0, share=-1.0))
         for at in np.argsort(-undrawn, kind="stable"):
             if undrawn[at] <= known.share:  # a draw carries no more than what is drawn
                 break
-            one = information_of(tables[0], tables[1][at : at + 1], channels)
-            (bits,), (share,) = _above_chance(*one, by_chance[1](have[at : at + 1]))
+            one = information_of(of_all, having[at : at + 1], channels)
+            (bits,), (share,) = _above_chance(*one, chance_drawn(have[at : at + 1]))
             if share > known.share:
                 part = {"rows": float(have[at] / len(rows)), "bits": float(bits), "share": float(share)}
                 known = known.model_copy(update={"attribute": names[some[at]], **part})
-        alone = np.max([_share_alone(*tables, axis) for axis in range(len(shape))], axis=0)
-        before = known.undrawn or 0.0
-        over = np.array([each - default_joint_limit(by_one) for each, by_one in zip(undrawn, alone, strict=True)])
-        most = int(over.argmax())
-        if column in numbers:  # two grades that are divided elsewhere tell another threshold, and nothing else
-            update = {"undrawn": max(float(undrawn.max()), before), "alone": max(float(alone.max()), known.alone)}
-            known = known.model_copy(update=update)
-        elif known.undrawn is None or over[most] > before - default_joint_limit(known.alone):
-            known = known.model_copy(update={"undrawn": float(undrawn[most]), "alone": float(alone[most])})
-        best[column] = known
+        alone = np.max([_share_alone(of_all, having, axis) for axis in range(len(shape))], axis=0)
+        best[column] = _with_undrawn(known, undrawn, alone, is_number=column in numbers)
+
+
+def _with_undrawn(known: CarriedAttribute, undrawn: Floats, alone: Floats, *, is_number: bool) -> CarriedAttribute:
+    """The attribute with the share before the draws that exceeds its default limit most, and that of one release alone.
+
+    Args:
+        known: The attribute, with those of earlier sets of releases.
+        undrawn: Share of each attribute of the column that all releases carry before they are drawn, float64 (a,).
+        alone: The largest share that one of them carries, float64 (a,).
+        is_number: Whether the column is of numbers, of which both are the largest: two grades that are divided
+            elsewhere tell another threshold, and nothing else.
+    """
+    before = known.undrawn or 0.0
+    if is_number:
+        update = {"undrawn": max(float(undrawn.max()), before), "alone": max(float(alone.max()), known.alone)}
+        return known.model_copy(update=update)
+    excess = [share - default_joint_limit(of_one) for share, of_one in zip(undrawn, alone, strict=True)]
+    most = int(np.argmax(excess))
+    if known.undrawn is not None and excess[most] <= before - default_joint_limit(known.alone):
+        return known
+    return known.model_copy(update={"undrawn": float(undrawn[most]), "alone": float(alone[most])})
 
 
 def _share_alone(sizes: Floats, counts: Floats, axis: int) -> Floats:

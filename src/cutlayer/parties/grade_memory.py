@@ -1,4 +1,4 @@
-"""The grades that a party has released in all of its jobs: who reads several of a row reads them together."""
+"""The grades that a party has released in all of its jobs: a reader of several grades of a row can combine them."""
 
 from __future__ import annotations
 

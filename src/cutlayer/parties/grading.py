@@ -22,7 +22,7 @@ from cutlayer.data.store import Store
 from cutlayer.errors import BudgetExceeded, ConfigError
 from cutlayer.kernels.noise.aes import derive
 from cutlayer.kernels.noise.score_bands import MIN_EPSILON, bands_for
-from cutlayer.models.bottom_fits import limits_of, lower_epsilons_of, meant
+from cutlayer.models.bottom_fits import canonical_fit, grade_limits_of, lower_epsilons_of
 from cutlayer.models.grade import GradeBottom
 from cutlayer.parties.carried import grade_information
 from cutlayer.parties.carried_limits import ExceededLimit, check_names, first_exceeded
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class Grading:
-    """What a party makes of the labels that it was sent, or, where it grades by its own columns, of those alone.
+    """Computes and checks a party's grades, from the drawn labels that it was sent or from its own columns alone.
 
     Its fit and the draws of its grades follow from its secret, the job, its settings, the labels and its rows. So a run
     that did not end and is begun again, in its folder or another one, makes the same release: one draw of each row.
@@ -62,10 +62,10 @@ class Grading:
         drawn = b"" if labels is None else labels.values.to(torch.uint8).numpy().tobytes()
         about = b"" if labels is None else f"{labels.epsilon.hex()} {labels.classes}".encode()
         fit = side.job.parties[side.local.name].fit
-        parts = side.job.digest().encode(), json.dumps(meant(fit), sort_keys=True).encode(), about, drawn
+        parts = side.job.digest().encode(), json.dumps(canonical_fit(fit), sort_keys=True).encode(), about, drawn
         self.key = derive(side.local.secret, b"grade fit", *parts)
         if side.setup.encoder is not None:
-            check_names(side.setup.encoder, limits_of(fit, "fit"), side.local.name)
+            check_names(side.setup.encoder, grade_limits_of(fit, "fit"), side.local.name)
         self._draw_by(self.key)  # until there are models, for the account of a refusal
 
     @property
@@ -291,7 +291,7 @@ def recorded_reason(drawing: GradeDP, folder: Path) -> Lowered:
 
 def grade_limits(job: Job, party: str) -> Mapping[str, float]:
     """Limits of what a party's grades carry, for `first_exceeded`."""
-    limits = limits_of(job.parties[party].fit, "fit")
+    limits = grade_limits_of(job.parties[party].fit, "fit")
     # Cells follow from the columns alone: nobody's labels can have made them of one attribute.
     return {"other": 1.0, **limits} if job.bottom_of(party).get("of") == "columns" else limits
 

@@ -15,7 +15,7 @@ from cutlayer.config import Job
 from cutlayer.config.phases import Phase
 from cutlayer.errors import ConfigError
 from cutlayer.kernels.gradients.received_gradient import backward_from
-from cutlayer.models import tapped
+from cutlayer.models import collect_layer_outputs
 from cutlayer.models.bottom_fits.gradients import no_gradients
 from cutlayer.parties.compute.read_ahead import ReadAhead
 from cutlayer.parties.compute.step_order import StepOrder
@@ -88,7 +88,7 @@ class PassiveStep:
     def _train_step(self, order: StepOrder, next_rows: Tensor | None) -> Generator[Port, Message, None]:
         columns, digest = self._ahead.take(order.rows), rows_digest(order.rows)
         taps = self.setup.bottom if self.local.records_layers(self.sampling, order.epoch, order.step) else None
-        with tapped(taps, LAYER_ROWS) as layers:
+        with collect_layer_outputs(taps, LAYER_ROWS) as layers:
             embedding: Tensor = self.setup.bottom(*columns)
         self.setup.check_own(embedding, order.epoch, order.step, self.local.readings)
         view = self.setup.training_view(order)

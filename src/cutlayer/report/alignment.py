@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cutlayer.alignment.disclosure import AlignmentRecord, Disclosure, TableSize
-from cutlayer.report.rounding import closed, count
+from cutlayer.report.rounding import as_sentence, count
 from cutlayer.report.section import Block, Cell, Column, Fold, Items, Paragraph, Section, number, table
 
 TITLE = "What the alignment made known"
@@ -13,8 +13,8 @@ _HOW = {
     "psi": "Rows were matched by private set intersection: ids crossed under secret masks alone.",
     "plain": "Rows were matched by digests: whoever gets the digest of an id recognises the id if it can guess it.",
     "agreed": (
-        "The rows were agreed before the run, by the file of `cutlayer align` or as tables of the same ids. This run "
-        "sent a digest of their order and no id. What the alignment showed of other ids is not in its record."
+        "The rows were agreed before the run, by files (`cutlayer align`, `exchange`) or as tables of the same ids. "
+        "This run sent a digest of their order and no id. What the alignment showed of other ids is not in its record."
     ),
     "row numbers": "Rows were matched by their numbers: no id crossed, and only the number of rows was compared.",
 }
@@ -40,7 +40,7 @@ def alignment_section(record: AlignmentRecord | None) -> Section | None:
         (Column("Besides", "text"), lambda known: "; ".join(_besides(known)) or "nothing"),
         layout="stack",
     )
-    found = Items(tuple(map(learned, record.disclosures)))
+    found = Items(tuple(map(learned_sentence, record.disclosures)))
     detail: tuple[Block, ...] = (listed, Items(tuple(_notes(record)))) if record.crossed else (listed,)
     blocks: tuple[Block, ...] = (lead, found, Fold("In numbers, with the sizes of the tables", detail))
     brief: tuple[Block, ...] = (Paragraph(_lead(record)), found)
@@ -93,15 +93,16 @@ def _range(numbers: list[int]) -> str:
     return count(least) if least == most else f"{count(least)} to {count(most)}"
 
 
-def disclosed(record: AlignmentRecord | None) -> tuple[str, ...]:
+def alignment_sentences(record: AlignmentRecord | None) -> tuple[str, ...]:
     """The alignment as sentences, with how rows were matched; empty of a run that has no record of it."""
-    return () if record is None else (_lead(record), *sentences(record), *_notes(record))
+    return () if record is None else (_lead(record), *disclosure_sentences(record), *_notes(record))
 
 
-def sentences(record: AlignmentRecord) -> tuple[str, ...]:
+def disclosure_sentences(record: AlignmentRecord) -> tuple[str, ...]:
     """What each party learned of its own ids, a sentence or more each."""
     return tuple(
-        " ".join(filter(None, (learned(known), *map(closed, _further(known))))) for known in record.disclosures
+        " ".join(filter(None, (learned_sentence(known), *map(as_sentence, _further(known)))))
+        for known in record.disclosures
     )
 
 
@@ -121,7 +122,7 @@ def _lead(record: AlignmentRecord) -> str:
     )
 
 
-def learned(known: Disclosure) -> str:
+def learned_sentence(known: Disclosure) -> str:
     """What one party learned of its own ids, as a sentence."""
     where = f"the table of {known.about[0]}" if len(known.about) == 1 else f"the tables of {' and '.join(known.about)}"
     there = f"{'at least ' * known.at_least}{count(known.present_ids)}"

@@ -17,7 +17,7 @@ from cutlayer.training.file_digests import compare_files
 from cutlayer.training.folder import RunFolder
 
 
-def build(path: Path) -> Report:
+def build_report(path: Path) -> Report:
     """Put together summary, history, audit and job of a run.
 
     Raises:
@@ -55,7 +55,7 @@ def _further_labels(folder: RunFolder) -> Iterator[FurtherLabel]:
     for label in (label for owner in owners for label in owner.further_labels):
         if not (place := folder.of_label(label)).has_ended:
             continue
-        report = build(place.path)
+        report = build_report(place.path)
         utility, worst = report.utility, matrix_of(report).worst(RunKind.THIS_RUN)
         own = utility.row(RunKind.THIS_RUN)
         yield FurtherLabel(

@@ -18,7 +18,7 @@ CELLS = (
     "epsilon 8 on Adult, and .25 where grades are of drawn labels"
 )
 """Measured in docs/results/grades.md, on 4,000 rows."""
-SHOWN = 5
+MAX_COLUMNS_IN_SIGHT = 5
 """Number of columns in sight; all others are folded."""
 _HOW = (
     "Computed from the columns and the grades before anything was sent, for frequent values, sets of values and parts "
@@ -58,11 +58,13 @@ def carried_section(carried: Mapping[str, Carried]) -> Section | None:
     brief: list[Block] = []
     for party, found in carried.items():
         every = found.attributes
-        some = [_table(f"The columns of {party} of which most is carried", every[:SHOWN])] if every else []
+        some = (
+            [_table(f"The columns of {party} of which most is carried", every[:MAX_COLUMNS_IN_SIGHT])] if every else []
+        )
         sentence = Paragraph(" ".join(_sentences(party, found)), "warn" if found.of == "columns" else "")
         brief += [sentence, *some]
         blocks += [sentence, *some]
-        if len(every) > SHOWN:
+        if len(every) > MAX_COLUMNS_IN_SIGHT:
             blocks.append(Fold(f"All columns of {party}", (_table(f"All columns of {party}", every),)))
         if found.together:
             title = f"What {found.former + 1} releases of {party} carry together of the same rows"
@@ -91,12 +93,13 @@ def _sentences(party: str, found: Carried) -> Iterator[str]:
         yield f"{party} took that epsilon in place of {amount(lowered.epsilon)}, {why}."
     if found.attributes:
         first = found.attributes[0]
-        yield f"It carries most of {first.attribute}: {share(max(first.share, 0), 1)} of what there is to know of it."
+        part = share(max(first.share, 0), 1)
+        yield f"Most is carried of {first.attribute}: {part} of what there is to know of it."
     if found.former and found.together:
         joint, others = found.together[0], count(found.former)
         yield (
-            f"With the grades of {others} other releases of the same rows it carries most of {joint.attribute}: "
-            f"{share(joint.share, 1)}, beyond what chance does."
+            f"With the grades of {others} other releases of the same rows, most is carried of "
+            f"{joint.attribute}: {share(joint.share, 1)}, beyond what chance does."
         )
     if found.unknown:
         yield (

@@ -9,7 +9,7 @@ from cutlayer.results.leaks import LeakResult
 from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind
 
-ONLY = "the only release"
+ONLY_RELEASE = "the only release"
 
 
 def is_only_release(report: Report, leak: LeakResult) -> bool:
@@ -37,7 +37,7 @@ def release_of(report: Report, leak: LeakResult) -> str:
         leak: The leak of an attack.
     """
     if is_only_release(report, leak):
-        return ONLY
+        return ONLY_RELEASE
     return "whole run" if leak.whole_run else f"epoch {leak.epoch}"
 
 

@@ -22,6 +22,10 @@ from cutlayer.training.folder import RunFolder
 from cutlayer.training.held_out_predictions import predictions_path
 from cutlayer.training.model_record import ModelRecord, record_path
 
+_STOPPED = (
+    "nothing was released or written; look at these columns of the rows, or repeat the command with another --max-drift"
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class DriftStatistic:
@@ -132,7 +136,7 @@ class PartyDrift:
             DriftExceeded: A statistic is above the limit, or none could be measured.
         """
         if limit is not None and self.columns is not None:
-            check_drift(drift_rows(self.columns.references(), self.party), limit, "nothing was released or written")
+            check_drift(drift_rows(self.columns.references(), self.party), limit, _STOPPED)
 
 
 def check_drift(rows: Collection[DriftStatistic], limit: float, consequence: str) -> None:

@@ -257,7 +257,7 @@ def _tables(
     every = {**dict.fromkeys([job.active] if job.parties[job.active].partner_ids else []), **dict.fromkeys(needed)}
     missing = [name for name in every if name not in tables]
     if missing:
-        remedy = "" if missing == [job.active] else "or name who is absent"
+        remedy = "" if missing == [job.active] else "give each with --data, or name who does not answer with --absent"
         raise DataError.expected(f"a table of {', '.join(every)}", f"none of {', '.join(missing)}", remedy)
     names = sorted(
         (name for name in tables if name in needed or name == job.active), key=lambda name: name != job.active

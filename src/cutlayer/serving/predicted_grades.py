@@ -9,7 +9,7 @@ from cutlayer.data.encoding import Encoder
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import CheckpointError
 from cutlayer.kernels.noise.score_bands import bands_for
-from cutlayer.models.bottom_fits.grade import ROWS_A_GRADE
+from cutlayer.models.bottom_fits.grade import MIN_ROWS_PER_GRADE
 from cutlayer.models.grade import GradeBottom
 from cutlayer.parties.carried import grade_information, without_chance
 from cutlayer.parties.carried_limits import check_limits
@@ -81,13 +81,13 @@ def note_grades(
         if table is not None:
             every = JoinKeys(table.grade_digests(table.digests), columns, table.value_reader(table.digests))
         former, _ = memory.other_releases(name, every)
-        if encoder is not None and (former or len(every.digests) >= ROWS_A_GRADE * own.bands):
+        if encoder is not None and (former or len(every.digests) >= MIN_ROWS_PER_GRADE * own.bands):
             grades = own
             if table is not None:
                 whole = RowEmbedder(bottom, table.encode_all(), every.digests)
                 grades = own._replace(grades=grades_of_rows(bottom, whole.store, whole.ids).numpy())
             found = Carried(grades=own.bands, epsilon=epsilon, bits=0.0, attributes=())
-            if len(every.digests) >= ROWS_A_GRADE * own.bands:  # of fewer, chance alone carries much
+            if len(every.digests) >= MIN_ROWS_PER_GRADE * own.bands:  # of fewer, chance alone carries much
                 found = grade_information(whole.store, encoder, grades.grades, epsilon, own.bands)
                 found = without_chance(found, len(every.digests))
             found = with_earlier_releases(found, whole.store, encoder, grades, former)

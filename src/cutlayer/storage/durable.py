@@ -92,8 +92,10 @@ class UnsyncedFile:
     def _removed_on_failure(self) -> Iterator[None]:
         try:
             yield
-        except BaseException:
+        except BaseException as failure:
             self.partial.unlink(missing_ok=True)
+            if isinstance(failure, OSError) and failure.errno and failure.filename is None:  # as of a disk that is full
+                failure.filename = str(self.path)
             raise
 
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 SPLIT_ENTRY = "split"
 """Name of the ledger's entry for a split that is sent."""
 REFUSAL_ENTRY = "refusal"
-"""Name of the ledger's entry for what it tells whether grades are sent."""
+"""Name of the ledger's entry for what it reveals whether grades are sent or refused."""
 REFUSED_TEXT = "whether {by} refuse grades tells one bit about all rows, once a run and prediction"
 LOWERED_TEXT = (
     "; where limits are exceeded, grades are drawn at epsilon {steps}: which it is tells {bits:.1f} bits in all, once"

@@ -28,7 +28,6 @@ from cutlayer.parties.passive import PassiveParty
 from cutlayer.parties.session.local import LocalSide
 from cutlayer.parties.session.observer import Observer
 from cutlayer.parties.session.outcome import ActiveOutcome, PassiveOutcome
-from cutlayer.protections import build_chain
 from cutlayer.protections.label_memory.memory import LabelMemory
 from cutlayer.storage.row_arrays import give_back_memory
 from cutlayer.training.all_runs import all_runs_of
@@ -47,6 +46,7 @@ from cutlayer.training.keys import (
 from cutlayer.training.model_record import record_active, record_passive
 from cutlayer.training.process import repeatable_kernels
 from cutlayer.training.recorder import Recorder
+from cutlayer.training.run_ledger import chain_of
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def local_side(
         origin: Run whose initial weights this one starts from: the run that it is a baseline of; itself by default.
     """
     party = job.parties[name]
-    start = (origin or folder).path
+    start, party_folder = (origin or folder).path, folder.path / "checkpoint" / name
     secret_path = keys.secret_of(name, party)
     secret = keys.supplied or load_or_make(secret_path)
     memory = LabelMemory(
@@ -155,13 +155,12 @@ def local_side(
     )
     noise_key = keys.supplied or load_or_make(noise_key_path(folder.path, name))
     starting_noise = keys.supplied or load_or_make(noise_key_path(start, name))
-    check_same_keys(folder.path / "checkpoint" / name / "keys.fingerprint", (secret, noise_key))
-    chain = build_chain(name, party.role, party.privacy, f"parties.{name}.privacy")
+    check_same_keys(party_folder / "keys.fingerprint", (secret, noise_key))
+    chain = chain_of(job, name)
     counted = not (keys.supplied or keys.simulated)
     if keys.supplied and not keys.simulated and chain.budget is not None and chain.budget.over == ALL_RUNS:
         wanted = f"{name}: expected the party's own keys with a budget over all_runs, which runs of a supplied key"
         raise ConfigError(f"{wanted} are not counted in; leave --key out, or the budget")
-    party_folder = folder.path / "checkpoint" / name
     if not keys.simulated:
         note_secret(folder.path, name, secret_path, job.digest())
     return LocalSide(

@@ -15,7 +15,7 @@ from cutlayer.config.log import LogConfig
 from cutlayer.jobs.options import Progress
 from cutlayer.parties.session.observer import EpochRecord, Relay
 from cutlayer.problem.task import Task
-from cutlayer.report.build import build
+from cutlayer.report.build import build_report
 from cutlayer.report.html import write_html
 from cutlayer.results.run import RunKind
 from cutlayer.training.folder import RunFolder
@@ -97,7 +97,7 @@ class LoggedRun(Relay, Progress):
                 self.threads[kind].close(seconds if state == "FINISHED" else seconds * STOPPED_SHARE)
 
     def _log_results(self, scratch: Path) -> None:
-        report = build(self.folder.path)
+        report = build_report(self.folder.path)
         page = write_html(without_rows(report), scratch / "report.html")
         results = final_values(report)
         for kind, log in self.logs.items():

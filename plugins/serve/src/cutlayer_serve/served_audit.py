@@ -19,8 +19,8 @@ from cutlayer.attacks.knowledge import Auxiliary, Knowledge, Need
 from cutlayer.attacks.label.history import HistoryView
 from cutlayer.audit.attack_audit import AttackAudit
 from cutlayer.audit.auditor import Auditor
-from cutlayer.audit.features import case_of_all, in_default
-from cutlayer.audit.features.measures import Case, measure
+from cutlayer.audit.features import case_of_all, is_run_by_default
+from cutlayer.audit.features.measures import FeatureCase, measure_feature_attack
 from cutlayer.audit.history import audit_messages
 from cutlayer.channel.row_history import FollowedEpoch
 from cutlayer.channel.transcript import Step
@@ -94,7 +94,7 @@ def _audit_features(job: Job, folder: RunFolder, party: str, sample: Served, aud
         return
     seed, once = job.train.seed, Phase.RELEASE in job.phases_of(party)
     for attack in resolve(job.parties[party].audit.catalogue, job.task, "passive").features:
-        if not in_default(attack, job, party, once=once):
+        if not is_run_by_default(attack, job, party, once=once):
             continue
         if attack.needs not in _CASES:
             audit.skip(party, [attack], "it reads a training, and not served embeddings")
@@ -102,10 +102,10 @@ def _audit_features(job: Job, folder: RunFolder, party: str, sample: Served, aud
         about = {"run": LABEL, "party": party, "attack": attack.name, "knowledge": sorted(attack.needs)}
         with audit.skipping(party, [attack]):
             case = _CASES[attack.needs](party, sample, encoder, job)
-            audit.results.extend(measure(attack(case.view, case.knowledge, seed), case, about))
+            audit.results.extend(measure_feature_attack(attack(case.view, case.knowledge, seed), case, about))
 
 
-def _known_rows(party: str, sample: Served, encoder: Encoder, job: Job) -> Case:
+def _known_rows(party: str, sample: Served, encoder: Encoder, job: Job) -> FeatureCase:
     """Some of the rows are known to the attacker, all others are attacked."""
     rows = torch.arange(len(sample.ids))
     known = auxiliary_indices(len(rows), job.train.seed)
@@ -113,19 +113,19 @@ def _known_rows(party: str, sample: Served, encoder: Encoder, job: Job) -> Case:
     unknown = auxiliary.unknown(len(rows))
     view = FeatureView(party, rows, sample.embeddings)
     knowledge = Knowledge(auxiliary_rows=auxiliary)
-    return Case(
+    return FeatureCase(
         LABEL, view, knowledge, (sample.codes[unknown], sample.numbers[unknown]), job.parties[party].audit.attribute
     )
 
 
-def _no_row(party: str, sample: Served, encoder: Encoder, job: Job) -> Case:
+def _no_row(party: str, sample: Served, encoder: Encoder, job: Job) -> FeatureCase:
     """No row is known, and all are attacked."""
     del job
     view = FeatureView(party, torch.arange(len(sample.ids)), sample.embeddings)
     return case_of_all(LABEL, view, Knowledge(), (sample.codes, sample.numbers), encoder)
 
 
-def _other_rows(party: str, sample: Served, encoder: Encoder, job: Job) -> Case:
+def _other_rows(party: str, sample: Served, encoder: Encoder, job: Job) -> FeatureCase:
     """Some rows are left out of what is attacked: the attacker knows them as other rows of the population."""
     left_out = auxiliary_indices(len(sample.ids), job.train.seed)
     none = torch.zeros(0, dtype=torch.int64)

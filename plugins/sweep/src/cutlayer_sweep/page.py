@@ -10,7 +10,7 @@ from markupsafe import Markup
 from cutlayer.report.html import asset, environment
 from cutlayer.report.rounding import auc, interval, metric, times
 from cutlayer.report.section import Cell, Column, Table, number, table
-from cutlayer.report.svg import Axis, Scale, axes, element, marker, padded
+from cutlayer.report.svg import Axis, Scale, axes, element, marker, padded_domain
 from cutlayer.results.metric_names import name_of
 from cutlayer_sweep.metrics import UNCOUNTED, TrialMetrics
 from cutlayer_sweep.result import SweepResult
@@ -68,8 +68,8 @@ def front_chart(result: SweepResult, harm: Harm = "leak") -> Markup:
     """
     name = name_of(result.metric)
     title, least, value = _HARMS[harm]
-    x = Scale(*padded([least, *(value(metrics) for _, metrics in result.complete)]), LEFT, RIGHT)
-    y = Scale(*padded([metrics.utility for _, metrics in result.complete]), BOTTOM, TOP)
+    x = Scale(*padded_domain([least, *(value(metrics) for _, metrics in result.complete)]), LEFT, RIGHT)
+    y = Scale(*padded_domain([metrics.utility for _, metrics in result.complete]), BOTTOM, TOP)
     across = Axis(x, title, about=6, reference=least)
     parts = [axes(across, Axis(y, f"{result.rows} {name}", about=5))]
     points = {trial.number: (x(value(metrics)), y(metrics.utility)) for trial, metrics in result.complete}

@@ -7,6 +7,8 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from cutlayer.results.decimals import minus
+
 MIN_SEEDS = 2
 """Seeds from which on a mean has an interval."""
 MAX_SEEDS = 100
@@ -39,7 +41,7 @@ class Mean:
         Args:
             spec: Format of both numbers, such as `.3f` or `.1%`.
         """
-        value = format(round(self.value, 3) + 0.0 if spec == ".3f" else self.value, spec)  # never -0.000
+        value = minus(format(round(self.value, 3) + 0.0 if spec == ".3f" else self.value, spec))  # never -0.000
         return value if self.half_width is None else f"{value} ± {self.half_width:{spec}}"
 
     def side_of(self, limit: float) -> int | None:
@@ -75,6 +77,8 @@ def mean_of(values: Iterable[float | None]) -> Mean | None:
     '0.710 ± 0.025'
     >>> str(mean_of([0.0001, 0.00012, 0.00011]))
     '0.00011 ± 2.5e-05'
+    >>> str(mean_of([-0.25, -0.15]))  # a minus sign, which LaTeX and tables set as one
+    '−0.200 ± 0.635'
     """
     known = [value for value in values if value is not None]
     if not known:

@@ -11,7 +11,7 @@ from rich.text import Text
 from cutlayer.cli.app import print_json
 from cutlayer.cli.run import keys_for
 from cutlayer.cli.verb import consenting
-from cutlayer.report.rounding import plain, times
+from cutlayer.report.rounding import printable, times
 from cutlayer_sweep.leak_kind import LeakKind
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _show(result: SweepResult, folder: Path, console: Console) -> None:
     from cutlayer_sweep.metrics import UNCOUNTED
     from cutlayer_sweep.page import trial_table, verdict
 
-    console.print(Text(f"{plain(verdict(result))}.", "bold"))
+    console.print(Text(f"{printable(verdict(result))}.", "bold"))
     console.print(rich_table(trial_table(result)))
     if result.failed:
         console.print(Text(f"{times(len(result.failed), 'trial')} failed; the page says why.", "yellow"))

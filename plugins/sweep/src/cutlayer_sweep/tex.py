@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cutlayer.report.rounding import plain
+from cutlayer.report.rounding import printable
 from cutlayer.report.section import Cell, Table
 
 _SPECIAL = {character: f"\\{character}" for character in "&%$#_{}"} | {
@@ -37,7 +37,7 @@ def escaped(text: str) -> str:
     >>> escaped("noisy_sign & 0.5 ± 0.1")
     'noisy\\_sign \\& 0.5 $\\pm$ 0.1'
     """
-    return "".join(_SPECIAL.get(character, character) for character in plain(text))
+    return "".join(_SPECIAL.get(character, character) for character in printable(text))
 
 
 def _cell(cell: Cell) -> str:

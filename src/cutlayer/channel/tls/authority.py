@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -94,7 +94,11 @@ class Authority:
         make_folder(folder)
         with locked(folder / "keys.lock", "cutlayer keys"):
             if (folder / "ca.key").exists() or (folder / "ca.pem").exists():
-                raise TrustError(f"{folder} holds the certificate of an authority already; choose another --folder")
+                remedy = "choose another --folder; or, if no partner has a certificate of it yet, remove it and repeat"
+                owner = None
+                with suppress(TrustError):
+                    owner = own_identity(folder)
+                raise TrustError(f"{folder} holds an authority already{f', of {owner}' if owner else ''}; {remedy}")
             others = ("issued.json", "crl.pem", f"{party}.key", f"{party}.pem")
             check_output(*(folder / other for other in others), remedy="choose another --folder")
             key = ec.generate_private_key(ec.SECP256R1())

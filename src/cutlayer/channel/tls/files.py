@@ -165,7 +165,8 @@ def check_own(loaded: LoadedFiles, now: datetime | None = None) -> None:
     identity_of(loaded.certificate)
     reason = validity_fault(loaded.certificate, now) or ("revoked" if loaded.is_revoked(loaded.certificate) else "")
     if reason:
-        remedy = "ask the party with the authority for cutlayer keys renew"
+        shown = f"{now or datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+        remedy = f"ask the party with the authority for cutlayer keys renew, unless the clock here, {shown}, is wrong"
         if reason == "revoked":
             remedy = "ask for a new invitation, and remove this party's key before cutlayer keys request"
         raise TrustError.expected("a valid certificate of this party", f"one that is {reason}", remedy)

@@ -19,7 +19,7 @@ from cutlayer.data.typed_table import unified_schema
 _WILD = "*?["
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 """Name by which Hive and Spark mean a missing value."""
-_MAX_FILES = 10_000
+_MAX_FILES, _MAX_DEEP = 10_000, 2
 
 
 def is_set(path: Path) -> bool:
@@ -39,6 +39,8 @@ def files_of(path: Path, where: str) -> tuple[Path, list[Path]]:
     base, pattern = _divided(path)
     if ".." in pattern.parts:
         raise fault(where, "a pattern without '..' behind its first wildcard", "one with it", "name the folder")
+    if (deep := pattern.parts.count("**")) > _MAX_DEEP:  # each looks into all folders below every one of the others
+        raise fault(where, f"a pattern with '**' {_MAX_DEEP} times at most", f"{deep} times", "name the folders")
     files = _below(base, where) if base == path else (file for file in base.glob(str(pattern)) if file.is_file())
     try:
         found = [file for file in islice(files, _MAX_FILES + 1) if _is_data(file.name)]

@@ -21,8 +21,20 @@ if TYPE_CHECKING:
     from cutlayer.models.base import BottomModel
 
 __all__ = [
-    "FITS", "Fit", "TrainingColumns", "check_columns", "check_fit", "fit_bottom", "fit_faults", "is_independent",
-    "label_epsilon_of", "limits_of", "lower_epsilons_of", "may_refuse", "meant", "private_fit",
+    "FITS",
+    "Fit",
+    "TrainingColumns",
+    "canonical_fit",
+    "check_columns",
+    "check_fit",
+    "fit_bottom",
+    "fit_faults",
+    "grade_limits_of",
+    "is_independent",
+    "label_epsilon_of",
+    "lower_epsilons_of",
+    "may_refuse",
+    "private_fit",
 ]  # fmt: skip
 
 
@@ -178,13 +190,13 @@ def _private_faults(party: PartyConfig, where: str) -> Iterator[str]:
         )
 
 
-def limits_of(raw: Mapping[str, Any] | None, where: str) -> Mapping[str, float]:
+def grade_limits_of(raw: Mapping[str, Any] | None, where: str) -> Mapping[str, float]:
     """Limits that a party sets for what its grades carry; none of a fit without any."""
     _, settings = _section(raw, where)
     return settings.limits if isinstance(settings, GradeLimits) else {}
 
 
-def meant(raw: Mapping[str, Any] | None) -> dict[str, Any]:
+def canonical_fit(raw: Mapping[str, Any] | None) -> dict[str, Any]:
     """What a section `fit` means, in plain values: 8 and 8.0 are one epsilon, and a stated default is none at all."""
     fit, settings = _section(raw, "fit")
     return {"kind": fit.kind, **settings.model_dump(mode="json", exclude_defaults=True)}

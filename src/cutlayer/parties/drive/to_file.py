@@ -1,4 +1,4 @@
-"""Runs a party whose messages go to files; what its peer would send is known without it, or in a file from it."""
+"""Runs a party without a link: its messages go to a file, and those of its peer are known, or come from a file."""
 
 from __future__ import annotations
 

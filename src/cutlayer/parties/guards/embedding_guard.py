@@ -30,12 +30,12 @@ MOVED_ENERGY, MAX_MOVED_ENERGY, MAX_TURNED_COSINE = 14.0, 20.0, 0.5
 third number. The limit is the first number. It rises, up to the second, where batches usually have far rows, as those
 of tables with rare values have."""
 FARTHEST_FACTOR, FARTHEST_DECAY = 2.5, 0.95
-"""Times the usual energy of a batch's farthest row that this limit is then, and the weight of former batches in that.
-Nine of 1,560 honest trainings, all of Adult, had 14.0 to 17.8, which was 1.7 to 2.4 times that of such rows."""
+"""The limit is then this multiple of the usual energy of a batch's farthest row; and the weight of former batches
+in that. Nine of 1,560 honest trainings, all of Adult, had 14.0 to 17.8, 1.7 to 2.4 times that of such rows."""
 FIRST_COMPARED_EPOCH, MIN_LIKENESS, MIN_CHANGE = 2, 0.35, 1e-6
-"""Epoch from which on embeddings must follow those of the same rows an epoch ago so much, by their slope over these or
-by the correlation, whichever is larger: noise on gradients shrinks honest ones, and models that learn stretch them. In
-honest trainings it is 0.5 or more. And the part of their energy that has to change in any epoch."""
+"""First epoch in which embeddings are compared with those of the same rows an epoch ago; their minimum likeness, the
+larger of slope and correlation, since noise on gradients shrinks honest ones and models that learn stretch them: in
+honest trainings it is 0.5 or more; and the part of their energy that has to change in any epoch."""
 
 
 @dataclass

@@ -242,12 +242,12 @@ class Checkpoints:
             if not isinstance(plain, dict):
                 raise ValueError("its state is no object")
             if label is not None and header["epoch"] != label:
-                raise ValueError(f"it is of epoch {header['epoch']}")
+                raise ValueError(f"it is of epoch {header['epoch']:.40}")
         except (OSError, KeyError, ValueError, RecursionError) as damage:
             raise _Damaged(f"{path} is damaged or no checkpoint ({damage})") from None
         if (party, job) != (self.party, self.job):
             wanted = f"a checkpoint of {self.party} for job {self.job[:8]}"
-            got = f"one of {party} for job {job[:8]}"
+            got = f"one of {party:.64} for job {job:.8}"
             raise CheckpointError.expected(wanted, got, "resume with the job file the run was started with")
         return tensors, plain
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cutlayer.errors import ConfigError
-from cutlayer.report.markdown import escaped, table_markdown
+from cutlayer.report.markdown import escape_markdown, table_markdown
 from cutlayer.report.section import Cell, Column, Table, number, table
 from cutlayer.results.metric_names import name_of
 from cutlayer.storage.durable import write_whole
@@ -176,7 +176,7 @@ class Comparison:
         tables = (self.settings_table, self.differences_table)
         notes = [f"{name}: {'; '.join(each) or 'no formal guarantee'}" for name, each in self.guarantees.items()]
         notes += [f"{name} failed: {reason}" for name, reason in self.failed.items()]
-        listed = "\n".join(f"- {escaped(note)}" for note in notes)
+        listed = "\n".join(f"- {escape_markdown(note)}" for note in notes)
         parts = [*map(table_markdown, tables), listed, RULES, UNCOUNTED]
         rows = self._records()
         text = io.StringIO()
