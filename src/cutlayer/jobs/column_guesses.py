@@ -185,7 +185,7 @@ def bare_letters(name: str) -> str:
 
 
 def _first_named(table: TableSummary, named: Sequence[str]) -> str:
-    for alike in (str, letters):
+    for alike in (str, bare_letters):
         for name in named:
             if same := [column for column in table.columns if alike(column) == alike(name)]:
                 return same[0]
