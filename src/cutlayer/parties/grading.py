@@ -34,7 +34,7 @@ from cutlayer.protections.grade_dp import GradeDP, drawing_of, name_of
 from cutlayer.storage.durable import write_whole
 from cutlayer.storage.row_arrays import chunks_of, gathered_rows
 from cutlayer.storage.row_tensors import empty_rows, rows_of
-from cutlayer.workers import in_threads
+from cutlayer.workers import map_in_threads
 
 if TYPE_CHECKING:
     from cutlayer.models.bottom_fits.base import DrawnLabels
@@ -213,12 +213,12 @@ class Grading:
     def _rows(self, rows: Tensor) -> JoinKeys:
         """Some rows, by which releases of several jobs are joined."""
         setup = self._side.setup
-        columns, chosen, words = () if setup.encoder is None else setup.encoder.valued, rows.numpy(), setup.words
+        columns, chosen, words = () if setup.encoder is None else setup.encoder.value_columns, rows.numpy(), setup.words
 
         def values(names: Sequence[str]) -> ValueWords | None:
             if words is not None and {*names} == {*columns}:
                 return gathered_rows(words, chosen)
-            return self._side.local.table.values_of(gathered_rows(setup.digests, chosen))(names)
+            return self._side.local.table.value_reader(gathered_rows(setup.digests, chosen))(names)
 
         return JoinKeys(setup.ids(rows).numpy(), columns, values)
 
@@ -266,7 +266,7 @@ class Grading:
         state = "state fit.least_epsilon or " if self.epsilon is not None and self.epsilon > MIN_EPSILON else ""
         remedy = f"{state}lower grade_dp.epsilon or grades"
         if lower:
-            then = f"then {last.share:.2f} of {last.attribute.attribute}, {last.limit:g} at most{last.beside}"
+            then = f"then {last.share:.2f} of {last.attribute.attribute}, {last.limit:g} at most{last.joined_with}"
             remedy = f"nor are they within all limits at {lower} ({then})"
         remedy += ", leave columns that tell it out of features, or raise fit.limits"
         return over.refusal(self._side.local.name, remedy)
@@ -324,7 +324,7 @@ def grades_of_rows(
         with torch.no_grad():  # which is a setting of this thread
             grades[rows] = bottom.grade(*store.gather(rows), ids(rows))
 
-    in_threads(grade, evaluation_batches(left.nonzero()[:, 0], EVALUATION_ROWS))
+    map_in_threads(grade, evaluation_batches(left.nonzero()[:, 0], EVALUATION_ROWS))
     return grades
 
 
