@@ -17,7 +17,7 @@ from cutlayer.results.run import RunKind
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.tables import open_table
-from cutlayer.training.together import Trained, train_together
+from cutlayer.training.together import TrainedRun, train_together
 from studies.datasets import example_job
 
 ACTIVE = "bank"
@@ -61,7 +61,7 @@ def scratch_keys(name: str) -> Iterator[tuple[Path, Keys]]:
         yield Path(scratch), Keys(Path(scratch), sha256(name.encode()).digest())
 
 
-def trained(job: Job, key_name: str, observer: Progress) -> Trained:
+def trained(job: Job, key_name: str, observer: Progress) -> TrainedRun:
     """Train a job of all parties here, of which nothing stays on disk.
 
     Args:

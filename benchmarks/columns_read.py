@@ -36,7 +36,7 @@ from cutlayer.attacks.feature.two_valued import TwoValued
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge
 from cutlayer.audit.features import population_cases, unknown_cases
 from cutlayer.audit.features.exact_share import measure_readings
-from cutlayer.audit.features.measures import Case, measure
+from cutlayer.audit.features.measures import FeatureCase, measure_feature_attack
 from cutlayer.cli.init import init
 from cutlayer.config.job import Job
 from cutlayer.data.encoded import ColumnSpec
@@ -119,12 +119,12 @@ def readings(
                 yield _record(FormOfData(name, form, epsilon), party, attack, case, result)
 
 
-def attacked(job: Job, run: RunFolder, party: str) -> Iterator[tuple[str, Case, object]]:
+def attacked(job: Job, run: RunFolder, party: str) -> Iterator[tuple[str, FeatureCase, object]]:
     """What each attack read of a party's only release: its name, the case and its result."""
     seed = job.train.seed
     (case,) = unknown_cases(job, run, run, party)
     (others,) = population_cases(job, run, run, party)
-    cases: list[tuple[FeatureAttack[Any], Case]] = [(attack, case) for attack in UNAWARE] + [(Naming(), others)]
+    cases: list[tuple[FeatureAttack[Any], FeatureCase]] = [(attack, case) for attack in UNAWARE] + [(Naming(), others)]
     drawn = auxiliary_indices(len(case.view.rows), seed)
     counts = sorted({min(count, len(drawn)) for count in KNOWN})
     cases += [(Inversion(), _with_known(case, drawn[:count])) for count in counts]
@@ -132,7 +132,7 @@ def attacked(job: Job, run: RunFolder, party: str) -> Iterator[tuple[str, Case, 
         yield attack.name, one, attack(one.view, one.knowledge, seed)
 
 
-def _with_known(case: Case, indices: torch.Tensor) -> Case:
+def _with_known(case: FeatureCase, indices: torch.Tensor) -> FeatureCase:
     """A case in which some rows are known, and all others attacked."""
     columns, numbers = case.columns, case.numbers
     if columns is None or numbers is None or isinstance(case.truth, torch.Tensor):
@@ -140,14 +140,16 @@ def _with_known(case: Case, indices: torch.Tensor) -> Case:
     known = Auxiliary(columns, indices, *(part[indices] for part in case.truth))
     rest = known.unknown(len(case.view.rows))
     truth = case.truth[0][rest], case.truth[1][rest]
-    return Case(case.release, case.view, Knowledge(auxiliary_rows=known), truth, columns=columns, numbers=numbers[rest])
+    return FeatureCase(
+        case.release, case.view, Knowledge(auxiliary_rows=known), truth, columns=columns, numbers=numbers[rest]
+    )
 
 
-def _record(release: FormOfData, party: str, attack: str, case: Case, result: object) -> ColumnsRead:
+def _record(release: FormOfData, party: str, attack: str, case: FeatureCase, result: object) -> ColumnsRead:
     if case.columns is None or case.numbers is None or isinstance(case.truth, torch.Tensor):
         raise ValueError("expected a case of columns")
     about = {"run": "", "party": party, "attack": attack, **case.identity()}
-    (own,) = measure(result, case, about)
+    (own,) = measure_feature_attack(result, case, about)
     exact: FeatureResult = own
     if isinstance(result, Reconstruction):
         read = _as_readings(result, case.columns, case.truth[1], case.numbers)

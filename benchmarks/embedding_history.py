@@ -18,8 +18,8 @@ from benchmarks.party_leaks import Values, means, over_seeds
 from cutlayer.attacks.feature.inversion import Inversion
 from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge
-from cutlayer.audit.features.measures import Case, measure
-from cutlayer.audit.leak import folded
+from cutlayer.audit.features.measures import FeatureCase, measure_feature_attack
+from cutlayer.audit.leak import fold_auc
 from cutlayer.channel.row_history import read_followed
 from cutlayer.config import Job, validated
 from cutlayer.data.store import Store
@@ -82,7 +82,7 @@ def _read(name: str, seed: int) -> Values:
         rows, read = epochs[0].rows, {}
         for party in job.passives:
             sent = [epoch.embeddings[party].flatten(1) for epoch in epochs]
-            labels = run.actual[rows]
+            labels = run.leak_labels[rows]
             along = (_best_direction(matrix, labels) for matrix in (sent[-1], sent[-1] - sent[0]))
             rebuilt = _inverted(run.stores[party], party, rows, (sent[-1], sent[0], torch.cat(sent, dim=1)), seed)
             read[party] = (*along, *rebuilt)
@@ -98,7 +98,7 @@ def _job(setting: str, seed: int) -> Job:
 
 def _best_direction(matrix: Tensor, labels: Tensor) -> float:
     """Largest leak along the top directions of rows (n, d)."""
-    return max(folded(roc_auc(scores, labels)) for scores in project_on_top(matrix.double(), DIRECTIONS).T)
+    return max(fold_auc(roc_auc(scores, labels)) for scores in project_on_top(matrix.double(), DIRECTIONS).T)
 
 
 def _inverted(store: Store, party: str, rows: Tensor, embeddings: Sequence[Tensor], seed: int) -> list[float]:
@@ -109,7 +109,7 @@ def _inverted(store: Store, party: str, rows: Tensor, embeddings: Sequence[Tenso
     about: Mapping[str, object] = {"run": "this run", "party": party, "attack": Inversion.name, "knowledge": []}
     values = []
     for matrix in embeddings:
-        case = Case("", FeatureView(party, rows, matrix), knowledge, truth)
-        (result,) = measure(Inversion()(case.view, knowledge, seed), case, about)
+        case = FeatureCase("", FeatureView(party, rows, matrix), knowledge, truth)
+        (result,) = measure_feature_attack(Inversion()(case.view, knowledge, seed), case, about)
         values.append(result.value or 0.0)
     return values

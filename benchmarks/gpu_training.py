@@ -35,7 +35,7 @@ from cutlayer.config import Job, validated
 from cutlayer.config.load import with_device
 from cutlayer.kernels.dependence.distance_correlation import class_distance_correlation_sqr
 from cutlayer.models import Inputs, build_bottom, build_top
-from cutlayer.parties.compute.device import CPU, described
+from cutlayer.parties.compute.device import CPU, device_text
 from cutlayer.parties.session.checkpoint import Checkpoints
 from cutlayer.parties.session.observer import EpochRecord
 from cutlayer.protections import REGISTRY
@@ -270,7 +270,7 @@ def gpu_part(
     there = device or torch.device("cuda", torch.cuda.current_device())
     with tempfile.TemporaryDirectory(prefix="cutlayer-bench-") as scratch:
         bench = Bench(there, Path(scratch), rows, repeats, seconds)
-        return GpuPart(name, described(there), rows=rows, repeats=repeats, ratios=PARTS[name](bench))
+        return GpuPart(name, device_text(there), rows=rows, repeats=repeats, ratios=PARTS[name](bench))
 
 
 def image_job(path: Path, bottom: Mapping[str, Any], batch: int, precision: str) -> Job:

@@ -35,7 +35,7 @@ from benchmarks.utility.datasets import DataSet
 from cutlayer.attacks.feature.best_guess import BestGuess
 from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge
-from cutlayer.audit.features.measures import Case, measure
+from cutlayer.audit.features.measures import FeatureCase, measure_feature_attack
 from cutlayer.audit.own_columns import predict_from_columns
 from cutlayer.kernels.noise.score_bands import bands_for
 from cutlayer.models.bottom_fits.base import DrawnLabels
@@ -219,9 +219,9 @@ def guessed(rows: Rows, parts: Sequence[Floats], known: int, seed: int) -> dict[
     auxiliary = Auxiliary(store.columns, indices, *store.gather(chosen[:known]))
     view = FeatureView("partner", chosen, torch.from_numpy(release).float(), own=own)
     knowledge, truth = Knowledge(auxiliary_rows=auxiliary), store.gather(chosen[known:])
-    case = Case("grades", view, knowledge, truth)
+    case = FeatureCase("grades", view, knowledge, truth)
     about = {"run": "", "party": "partner", "attack": "best_guess"}
-    results = {each.metric: each for each in measure(BestGuess()(view, knowledge, seed), case, about)}
+    results = {each.metric: each for each in measure_feature_attack(BestGuess()(view, knowledge, seed), case, about)}
     aucs = [each.value for each in results["auc"].columns if each.value is not None and each.value == each.value]
     return {"r2": results["r2"].value or 0.0, "auc": float(np.mean(aucs)), "best": results["auc"].value or 0.0}
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from scipy.optimize import linprog
 
-from cutlayer.kernels.noise.score_bands import FINE, Floats, bands_for, channel, information, merged
+from cutlayer.kernels.noise.score_bands import FINE_BANDS, Floats, bands_for, draw_channel, information, merge_bands
 
 EPSILONS = (8.0, 6.0, 4.0, 3.0, 2.0, 1.0)
 SHAPES = ((0.0, 1.0), (-1.5, 1.5), (-2.5, 2.0), (-1.2, 0.7))
@@ -17,9 +17,9 @@ SHAPES = ((0.0, 1.0), (-1.5, 1.5), (-2.5, 2.0), (-1.2, 0.7))
 def kept(joint: Floats, epsilon: float) -> float:
     """Share of the information of a score's fine bands, (fine, 2), that a drawn grade keeps."""
     bands = bands_for(epsilon, 16)
-    of_fine = merged(joint, epsilon, bands)
+    of_fine = merge_bands(joint, epsilon, bands)
     table = np.stack([joint[of_fine == band].sum(axis=0) for band in range(bands)])
-    return information(channel(epsilon, bands).T @ table) / information(joint)
+    return information(draw_channel(epsilon, bands).T @ table) / information(joint)
 
 
 def bound(joint: Floats, epsilon: float) -> float:
@@ -44,7 +44,7 @@ def page() -> str:
     for epsilon in EPSILONS:
         found = []
         for mean, deviation in SHAPES:
-            odds = np.sort(np.random.default_rng(0).normal(mean, deviation, 2_000 * FINE)).reshape(FINE, -1)
+            odds = np.sort(np.random.default_rng(0).normal(mean, deviation, 2_000 * FINE_BANDS)).reshape(FINE_BANDS, -1)
             share = 1 / (1 + np.exp(-odds))
             joint = np.stack([(1 - share).sum(axis=1), share.sum(axis=1)], axis=1)
             found.append((kept(joint, epsilon), bound(joint, epsilon)))

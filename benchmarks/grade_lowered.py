@@ -15,11 +15,11 @@ from benchmarks.grade_attacks import LEAST_Z, RESULTS, case_of, steered
 from benchmarks.grade_rule import labelled
 from benchmarks.graded_rows import Rows, attributes
 from benchmarks.utility.__main__ import lines_of
-from cutlayer.kernels.noise.score_bands import LEAST_EPSILON, bands_for, lower_epsilons
+from cutlayer.kernels.noise.score_bands import MIN_EPSILON, bands_for, lower_epsilons
 from cutlayer.parties.carried_limits import default_limit
 
 FIRST = 8.0
-STEPS = (FIRST, *lower_epsilons(FIRST, LEAST_EPSILON))
+STEPS = (FIRST, *lower_epsilons(FIRST, MIN_EPSILON))
 
 
 def lowered(name: str, data: Path, seed: int, done: set[str], _: int) -> Iterator[dict[str, Any]]:

@@ -21,7 +21,7 @@ from cutlayer.config import FeaturesConfig
 from cutlayer.data.encoding import Encoder, chosen_kind
 from cutlayer.data.packed import packed
 from cutlayer.jobs.cautions import AUCS
-from cutlayer.kernels.noise.informative_rows import FEW, OF_RARE, expected_loss, informative_rows
+from cutlayer.kernels.noise.informative_rows import MIN_USEFUL_ROWS, RARE_CATEGORY_COST, expected_loss, informative_rows
 from cutlayer.kernels.noise.randomized_response import drawn_rate, flip_probability
 from cutlayer.models import build_bottom
 from cutlayer.models.bottom_fits import TrainingColumns, fit_bottom
@@ -179,7 +179,8 @@ def _table(lines: Sequence[Mapping[str, Any]]) -> str:
     missed, outside = sum(case.is_wrong for case in every), sum(case.is_outside for case in every)
     out += [
         "",
-        f"Of {len(every)} cases with {FEW} informative rows or more, {missed} are wrong by more than {WRONG:g}.",
+        f"Of {len(every)} cases with {MIN_USEFUL_ROWS} informative rows or more, {missed} are wrong by more than "
+        f"{WRONG:g}.",
     ]
     out += [f"{outside} are more than {WRONG:g} outside of what `check` prints."]
     return "\n".join(out) + "\n"
@@ -213,7 +214,7 @@ class Case:
 def cases_of(line: Mapping[str, Any]) -> Iterator[Case]:
     """The cases of a line with enough informative rows, of which rare categories leave a quarter."""
     for case in line["cases"]:
-        if case["m"] >= FEW * (OF_RARE if line["rare"] else 1):
+        if case["m"] >= MIN_USEFUL_ROWS * (RARE_CATEGORY_COST if line["rare"] else 1):
             true = true_worth(line["rows"], case["m"], case["epsilon"])
             expected, *stated = (expected_loss(case["m"], true, auc, rare=line["rare"]) for auc in (line["auc"], *AUCS))
             yield Case(case["loss"], expected, (*stated,))

@@ -18,8 +18,8 @@ from benchmarks.grade_rule import labelled
 from benchmarks.graded_rows import Codes, Graded, Rows, attributes
 from cutlayer.errors import ConfigError
 from cutlayer.parties.carried_limits import check_limits
-from cutlayer.parties.carried_together import Graded as Released
-from cutlayer.parties.carried_together import with_former
+from cutlayer.parties.carried_together import GradedRows as Released
+from cutlayer.parties.carried_together import with_earlier_releases
 from cutlayer.problem.metrics.roc import roc_auc
 
 COLUMN_EPSILONS = (8.0, 4.0)
@@ -65,7 +65,7 @@ def _carried(rows: Rows, every: Sequence[Graded], epsilon: float) -> dict[str, A
     releases = [Released(each.grades, each.bands, epsilon) for each in every]
     alone = [rows.carried(each, epsilon) for each in every]
     side = rows.partner
-    joint = with_former(alone[-1], side.store, side.encoder, releases[-1], releases[:-1])
+    joint = with_earlier_releases(alone[-1], side.store, side.encoder, releases[-1], releases[:-1])
     added = [(each.undrawn or 0.0) - each.alone for each in joint.together]
     return {
         "alone": max(found.attributes[0].share for found in alone),

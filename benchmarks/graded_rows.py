@@ -33,7 +33,7 @@ from cutlayer.kernels.noise.score_bands import bands_for
 from cutlayer.models.bottom_fits.base import DrawnLabels, TrainingColumns
 from cutlayer.models.bottom_fits.grade import GradeFit, borders_of, fit_grade, ranking_z
 from cutlayer.models.grade import GradeBottom, GradeBottomConfig
-from cutlayer.parties.carried import carried
+from cutlayer.parties.carried import grade_information
 from cutlayer.problem.inputs import Inputs
 
 Codes = npt.NDArray[np.int64]
@@ -181,7 +181,7 @@ class Rows:
 
     def carried(self, graded: Graded, epsilon: float) -> Carried:
         """What the drawn grades carry of each column."""
-        return carried(self.partner.store, self.partner.encoder, graded.grades, epsilon, graded.bands)
+        return grade_information(self.partner.store, self.partner.encoder, graded.grades, epsilon, graded.bands)
 
 
 def attributes(table: pd.DataFrame, least: float = 0.1) -> dict[str, Codes]:

@@ -33,9 +33,9 @@ from cutlayer.data.carried import Carried
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
-from cutlayer.kernels.noise.informative_rows import ENOUGH, informative_rows
+from cutlayer.kernels.noise.informative_rows import AMPLE_ROWS, informative_rows
 from cutlayer.kernels.noise.label_levels import levels_for
-from cutlayer.parties.session.checkpoint import CARRIED
+from cutlayer.parties.session.checkpoint import CARRIED_FILE
 from cutlayer.results.run import RunId, RunKind
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
@@ -64,7 +64,7 @@ TABLES = (*ORDER, *(name for name in LOADERS if name not in ORDER))
 def label_epsilon(data: DataSet, rows: int) -> tuple[float, float]:
     """The least label epsilon that leaves enough informative rows, or the last resort; and the number of these rows."""
     worth = {epsilon: _worth(data, rows, epsilon) for epsilon in (*LABEL_EPSILONS, LAST_RESORT)}
-    chosen = next((epsilon for epsilon in LABEL_EPSILONS if worth[epsilon] >= ENOUGH), LAST_RESORT)
+    chosen = next((epsilon for epsilon in LABEL_EPSILONS if worth[epsilon] >= AMPLE_ROWS), LAST_RESORT)
     return chosen, worth[chosen]
 
 
@@ -189,7 +189,7 @@ def _graded(run: RunFolder) -> dict[str, Any]:
     leaks = [leak.leak for leak in attacked.leaks if leak.attack == "sent_labels"]
     baseline = attacked.baseline("partner")
     recovered = [result.value for result in audit.features if result.attack == "inversion" and result.value is not None]
-    (path,) = run.path.glob(f"checkpoint/partner/{CARRIED}")
+    (path,) = run.path.glob(f"checkpoint/partner/{CARRIED_FILE}")
     carried = Carried.model_validate_json(path.read_bytes())
     choice = run.summary.utility.choice
     return {
@@ -303,7 +303,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--label", type=float, help="label epsilon of tables and of the demo")
     parser.add_argument("--rows", type=int, default=4_000, help="rows of a table of the front")
     given = parser.parse_args(arguments)
-    knowledge.AUXILIARY_ROWS = KNOWN
+    knowledge.MAX_AUXILIARY_ROWS = KNOWN
     lines = lines_of(given.results)
     if given.study != STUDIES[0]:
         sys.stdout.write(_other_study(given, lines))

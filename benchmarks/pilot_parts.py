@@ -31,7 +31,7 @@ from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.kernels.rows.grade_columns import grades_of_columns
 from cutlayer.kernels.statistics.metric_influence import Influences, auc_influences
-from cutlayer.models.top_estimators.pilot import _controlled
+from cutlayer.models.top_estimators.pilot import _controlled_gain
 from cutlayer.training.keys import Keys
 
 TABLES = ("adult", "avazu", "credit", "bank")
@@ -130,7 +130,7 @@ def parts_of(table: Table, count: int) -> tuple[Parts, float]:
         before, scores = auc_influences(table.own[at], table.labels[at]), table.cross_fitted(at, number)
 
         def estimate(of: Floats, at: Rows = at, before: Influences = before) -> tuple[float, float]:
-            return _controlled(auc_influences(of, table.labels[at]), before, alone, at)
+            return _controlled_gain(auc_influences(of, table.labels[at]), before, alone, at)
 
         both = auc_influences(scores, table.labels[at])
         rest = np.setdiff1d(every, at)

@@ -23,7 +23,7 @@ from cutlayer.data.stored import stored, taken
 from cutlayer.kernels.noise.randomized_response import randomized_response
 from cutlayer.problem.task import Task
 from cutlayer.protections.label_memory.memory import Drawn, LabelMemory
-from cutlayer.storage.row_arrays import chunks_of, computed
+from cutlayer.storage.row_arrays import chunks_of, computed_rows
 from cutlayer.training.process import keep_freed_memory
 from cutlayer.training.quality import quality
 from cutlayer.training.recorder import write_truth
@@ -84,14 +84,16 @@ def measure(part: str, rows: int) -> RowMemory:
 def _logits(rows: int) -> tuple[Tensor, Tensor]:
     """Logits and labels in mapped files, as an evaluation has them."""
     draw = np.random.default_rng(0)
-    logits = computed(rows, np.float32, lambda part: draw.standard_normal((part.stop - part.start, 1)), (1,))
-    labels = computed(rows, np.int64, lambda part: draw.random(part.stop - part.start) < 0.3)
+    logits = computed_rows(rows, np.float32, lambda part: draw.standard_normal((part.stop - part.start, 1)), (1,))
+    labels = computed_rows(rows, np.int64, lambda part: draw.random(part.stop - part.start) < 0.3)
     return torch.from_numpy(logits), torch.from_numpy(labels)
 
 
 def _digests(rows: int) -> npt.NDArray[np.uint8]:
     draw = np.random.default_rng(1)
-    return computed(rows, np.uint8, lambda part: draw.integers(0, 256, (part.stop - part.start, 16), np.uint8), (16,))
+    return computed_rows(
+        rows, np.uint8, lambda part: draw.integers(0, 256, (part.stop - part.start, 16), np.uint8), (16,)
+    )
 
 
 def _metrics(rows: int, _: Path) -> Callable[[], object]:
@@ -112,12 +114,12 @@ def _interval(rows: int, _: Path) -> Callable[[], object]:
 def _labels(rows: int, _: Path) -> Callable[[], object]:
     draw = np.random.default_rng(2)
     column = stored(pa.chunked_array([draw.integers(0, 2, end - start)]) for start, end in chunks_of(rows))
-    order = computed(rows, np.int64, lambda part: np.arange(part.start, part.stop))
+    order = computed_rows(rows, np.int64, lambda part: np.arange(part.start, part.stop))
     return lambda: encode_labels(column, "binary", "labels", order)
 
 
 def _truth(rows: int, scratch: Path) -> Callable[[], object]:
-    training = computed(rows * 7 // 10, np.int64, lambda part: np.arange(part.start, part.stop))
+    training = computed_rows(rows * 7 // 10, np.int64, lambda part: np.arange(part.start, part.stop))
     labels = _logits(rows)[1]
     return lambda: write_truth(scratch, labels, torch.from_numpy(training))
 
@@ -145,7 +147,7 @@ def _ledger(rows: int, scratch: Path) -> Callable[[], object]:
 
 
 def _ids(rows: int, _: Path) -> Callable[[], object]:
-    wanted = computed(rows, np.int64, lambda part: rows - 1 - np.arange(part.start, part.stop))
+    wanted = computed_rows(rows, np.int64, lambda part: rows - 1 - np.arange(part.start, part.stop))
 
     def pieces() -> Iterator[pa.ChunkedArray]:
         return (pa.chunked_array([np.arange(start, end)]) for start, end in chunks_of(rows))

@@ -28,11 +28,11 @@ from cutlayer.jobs import runs
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.parties.phases.active_epochs import ActiveEpochs
 from cutlayer.parties.phases.active_side import ActiveSide
-from cutlayer.report.build import build
+from cutlayer.report.build import build_report
 from cutlayer.report.html import render_html
 from cutlayer.training.keys import Keys
 from cutlayer.training.process import keep_freed_memory
-from cutlayer.training.tables import open_table
+from cutlayer.training.tables import open_tables
 
 SMALLEST = 100_000
 MEMORY = "64 MB"
@@ -240,7 +240,7 @@ def measure(folder: Path, rows: int, memory: str) -> Size:
     clock = _Clock(meter)
     run = folder / "run"
     patches = [
-        mock.patch.object(jobs, "open_table", meter.wrap("read", open_table)),
+        mock.patch.object(jobs, "open_tables", meter.wrap("read", open_tables)),
         mock.patch.object(common_rows, "intersect", meter.wrap("align", intersect)),
         mock.patch.object(PartyTable, "prepare", meter.wrap("encode", PartyTable.prepare)),
         mock.patch.object(ActiveEpochs, "steps", clock.stage("train", ActiveEpochs.steps)),
@@ -259,7 +259,7 @@ def measure(folder: Path, rows: int, memory: str) -> Size:
             for patch in patches:
                 patch.stop()
         with meter.stage("report"):
-            (run / "report.html").write_text(render_html(build(run)), encoding="utf-8")
+            (run / "report.html").write_text(render_html(build_report(run)), encoding="utf-8")
     sizes = {
         "report": (run / "report.html").stat().st_size,
         "audit": (run / "audit.json").stat().st_size,

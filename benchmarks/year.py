@@ -38,7 +38,7 @@ import pyarrow as pa
 from pyarrow import csv, parquet
 
 from cutlayer.channel.tls.authority import Authority, make_request
-from cutlayer.channel.trail import verify
+from cutlayer.channel.trail import verify_trail
 from cutlayer.cli.app import _command, _run
 from cutlayer.protections.label_memory import memory
 from cutlayer.training import keys
@@ -199,7 +199,7 @@ class Organisations:
             rows = parquet.read_table(path)
             year.scores[int(path.stem)] = sha256(json.dumps(rows.to_pylist()).encode()).hexdigest()
         for name in (BANK, TELCO):
-            problems = verify(self.base / name / ".cutlayer" / f"{name}.key.trail").problems
+            problems = verify_trail(self.base / name / ".cutlayer" / f"{name}.key.trail").problems
             if problems:
                 raise AssertionError(f"the trail of {name}: {problems}")
             year.ledgers[name] = self._ledger(name)

@@ -216,7 +216,7 @@ BRIEF = (
 Nor are the repetitions of an audit, but in `audit`, and the masks of ids, but in `alignment`.
 """
 
-BRIEFER = ("batches", "cli", "jobs", "loggers", "parties", "serving", "sweeps")
+BRIEFER = ("batches", "benchmarks", "cli", "estimator", "jobs", "loggers", "parties", "serving", "sweeps")
 """Folders of `BRIEF` in which no result of a fitted model is a subject either: folds and resamples are fewer."""
 
 

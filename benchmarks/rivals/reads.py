@@ -14,7 +14,7 @@ from cutlayer.attacks.feature.best_guess import BestGuess
 from cutlayer.attacks.feature.inversion import Inversion
 from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge
-from cutlayer.audit.features.measures import Case, measure
+from cutlayer.audit.features.measures import FeatureCase, measure_feature_attack
 
 Floats = npt.NDArray[np.floating[Any]]
 Codes = npt.NDArray[np.int64]
@@ -46,7 +46,7 @@ def columns_read(rows: Rows, at: Codes, seen: Floats | None, seed: int) -> dict[
     knowledge, case = Knowledge(auxiliary_rows=auxiliary), "rivals"
     attack: Any = Inversion() if wide else BestGuess()
     about = {"run": "", "party": "partner", "attack": attack.name}
-    results = measure(attack(view, knowledge, seed), Case(case, view, knowledge, truth), about)
+    results = measure_feature_attack(attack(view, knowledge, seed), FeatureCase(case, view, knowledge, truth), about)
     (r2,) = (result for result in results if result.metric == "r2")
     columns = [column.value for column in r2.columns if column.value is not None]
     return {"r2": r2.value or 0.0, "best column": max(columns, default=0.0), "width": release.shape[1]}

@@ -18,7 +18,7 @@ from enum import StrEnum
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from cutlayer.errors import ConfigError
+from cutlayer.errors import ConfigError, RunFolderError
 
 NAME = r"[^\W\d]\w*"
 """Pattern of one Python name."""
@@ -158,6 +158,27 @@ def check_links(folder: Path, *patterns: str) -> None:
         links = (str(path) for path in found if path.is_symlink())
     leads = {link: str(Path(link).resolve()) for link in links}
     check_open([Reach(link, Kind.PATH, target, f"leads to {target}") for link, target in leads.items()], folder)
+
+
+MAX_TEXT, _TEXTS = 1 << 31, (".json", ".path", ".yaml", "history.jsonl")
+"""Size of the largest file of a run that is read as a whole, in bytes, and the endings of these."""
+
+
+def check_files(folder: Path) -> None:
+    """Refuse what a folder from somebody else may hold: devices and pipes, whose reading need not end, and links.
+
+    Raises:
+        RunFolderError: A device or a pipe, or a text that is read as a whole and takes any memory, but no disk.
+        ConfigError: A link that leads out of the folder, without consent.
+    """
+    check_links(folder)
+    for entry in entries_below(folder):
+        # A link to nothing is allowed, and a file that its process has just removed.
+        if not (entry.is_file() or entry.is_dir()) and Path(entry.path).exists():
+            got = f"a device or pipe at {entry.path}"
+            raise RunFolderError.expected(f"files and folders in {folder}", got, "remove it")
+        if entry.name.endswith(_TEXTS) and entry.is_file() and entry.stat().st_size > MAX_TEXT:
+            raise RunFolderError.expected(f"{entry.path} of up to {MAX_TEXT >> 30} GB", "more", "remove it")
 
 
 def entries_below(folder: Path | str) -> Iterator[os.DirEntry[str]]:

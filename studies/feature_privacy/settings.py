@@ -82,7 +82,7 @@ class DataSet:
     @property
     def multiplier(self) -> float:
         """Noise multiplier of each release, by the paper's formula."""
-        return gaussian.classical(self.epsilon, DELTA)
+        return gaussian.classical_noise_multiplier(self.epsilon, DELTA)
 
     @property
     def single(self) -> float:

@@ -13,7 +13,7 @@ from cutlayer.attacks import resolve
 from cutlayer.attacks.label.base import Scores
 from cutlayer.audit.auditor import Auditor
 from cutlayer.audit.leak import leak_of
-from cutlayer.audit.watch import replay
+from cutlayer.audit.watch import attack_recorded_steps
 from cutlayer.config import Job
 from cutlayer.data.align import intersect
 from cutlayer.data.batches import evaluation_batches
@@ -100,7 +100,7 @@ def _attacked(job: Job, folder: RunFolder, truth: Tensor) -> Auditor:
     _, training = read_truth(folder.transcript(job.active))
     attacks = resolve(job.parties[job.active].audit.attacks, job.task).labels
     auditor = Auditor(Task(job.task), truth, training, attacks, job.active, job.train.seed)
-    replay(job, folder, auditor, [job.active])
+    attack_recorded_steps(job, folder, auditor, [job.active])
     return auditor
 
 

@@ -32,7 +32,7 @@ from cutlayer.parties.stopping import EarlyStopping
 from cutlayer.problem.metrics.roc import roc_auc
 from cutlayer.problem.task import Task
 from cutlayer.problem.training_loss import TrainingLoss
-from cutlayer.training.joint import JointModel, fit
+from cutlayer.training.joint import JointModel, train_module
 from cutlayer.training.process import run_threads
 from cutlayer.training.tables import open_table
 from studies.trials import study_key
@@ -169,5 +169,5 @@ def _fit(data: Pooled, draws: list[Tensor]) -> tuple[JointModel, list[Tensor]]:
         metrics = data.task.evaluate(model.logits(held_out), data.labels[held_out])
         return stopping.update(metrics, data.task.metric, epoch, job), False
 
-    fit(model, job.train.optimizer, schedule.epoch, len(draws), loss, end_epoch=end_epoch)
+    train_module(model, job.train.optimizer, schedule.epoch, len(draws), loss, end_epoch=end_epoch)
     return model, guesses

@@ -21,7 +21,7 @@ from cutlayer.data.batches import Schedule
 from cutlayer.kernels.fits.forward_correction import likelihood_loss
 from cutlayer.parties.drive.random_state import starting_key
 from cutlayer.parties.stopping import EarlyStopping
-from cutlayer.training.joint import JointModel, fit
+from cutlayer.training.joint import JointModel, train_module
 from cutlayer.training.process import run_threads
 from studies.label_dp.prior_response import likely_classes, randomized_response_with_prior
 from studies.label_dp.redrawing import Pooled, pooled
@@ -105,5 +105,5 @@ def _fit(data: Pooled, rows: Tensor, likelihood: Tensor) -> JointModel:
         metrics = data.task.evaluate(model.logits(held_out), data.labels[held_out])
         return stopping.update(metrics, data.task.metric, epoch, job), False
 
-    fit(model, job.train.optimizer, schedule.epoch, job.train.max_epochs, loss, end_epoch=end_epoch)
+    train_module(model, job.train.optimizer, schedule.epoch, job.train.max_epochs, loss, end_epoch=end_epoch)
     return model

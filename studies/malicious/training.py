@@ -19,10 +19,10 @@ from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge
 from cutlayer.attacks.malicious import TAMPERINGS
 from cutlayer.attacks.malicious.base import Tampering
-from cutlayer.audit.backdoor import success
+from cutlayer.audit.backdoor import success_rate
 from cutlayer.audit.features import simulator_cases
-from cutlayer.audit.features.measures import measure, measure_reconstruction
-from cutlayer.audit.features.releases import released
+from cutlayer.audit.features.measures import measure_feature_attack, measure_reconstruction
+from cutlayer.audit.features.releases import recorded_releases
 from cutlayer.audit.features.shadow import ShadowRoom
 from cutlayer.audit.history import audit_history
 from cutlayer.audit.watch import Watcher
@@ -97,7 +97,7 @@ def trained(job: Job, setting: Setting, tables: Any, work: Path) -> dict[str, An
     elif setting.reads == "predictions":
         run = Run(job, folder, classes=made.active.task.classes)
         for attackers in {job.passives[:1], tuple(job.passives)}:
-            reached = success(run, attackers)
+            reached = success_rate(run, attackers)
             measured[f"success of {len(attackers)}"] = None if reached is None else reached.value
     metric = made.active.metrics[made.active.task.metric]
     shutil.rmtree(work)
@@ -140,7 +140,7 @@ def _rebuilt(job: Job, folder: RunFolder, alarm: int | None, first: Sequence[int
     party = job.passives[0]
     read = partial(_read, Store.open(folder.data(party)), party, job.train.seed)
     if Phase.RELEASE in job.phases_of(party):
-        _, rows, embeddings = released(job, folder, party)[0]
+        _, rows, embeddings = recorded_releases(job, folder, party)[0]
         return {"r2": read(rows, [Step(0, 0, rows, {party: embeddings})])}
     sent = [step for _, epoch in read_epochs(folder.transcript(party)) for step in epoch]
     rows = torch.unique(torch.cat([step.rows for step in sent]))
@@ -206,5 +206,5 @@ def _simulated(run: Run) -> float:
     party, seed = run.job.passives[0], run.job.train.seed
     (case,) = simulator_cases(run.job, party, lambda: ShadowRoom(run))
     about: dict[str, Any] = {"run": "this run", "party": party, "attack": "sdar"}
-    (result,) = measure(Sdar()(case.view, case.knowledge, seed), case, about)
+    (result,) = measure_feature_attack(Sdar()(case.view, case.knowledge, seed), case, about)
     return result.value or 0.0

@@ -15,7 +15,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
 from cutlayer.attacks.completion.active import ActiveModelCompletion
-from cutlayer.attacks.completion.base import CHUNK, Completion, CompletionAttack, DepartedView, Variant
+from cutlayer.attacks.completion.base import EMBEDDED_ROWS, Completion, CompletionAttack, DepartedView, Variant
 from cutlayer.attacks.completion.passive import ModelCompletion
 from cutlayer.attacks.completion.training import CompletionTrainer
 from cutlayer.attacks.knowledge import Knowledge
@@ -166,12 +166,15 @@ class CompletedModels:
         """Accuracy of a logistic regression on the embeddings, with all labels."""
         departed = self.departed
         with torch.no_grad():
-            parts = [view.bottom.eval()(*view.encoded(rows)) for rows in torch.split(departed.run.reported, CHUNK)]
+            parts = [
+                view.bottom.eval()(*view.encoded(rows))
+                for rows in torch.split(departed.run.reported_rows, EMBEDDED_ROWS)
+            ]
         model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=300))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # its accuracy settles long before
             model.fit(view.embeddings.numpy(), departed.run.truth[departed.run.training].numpy())
-        return float(model.score(torch.cat(parts).numpy(), departed.run.truth[departed.run.reported].numpy()))
+        return float(model.score(torch.cat(parts).numpy(), departed.run.truth[departed.run.reported_rows].numpy()))
 
 
 def embedding_size(embeddings: Tensor) -> dict[str, float]:

@@ -8,7 +8,7 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 from cutlayer.attacks.label.spectral import guess
-from cutlayer.audit.leak import folded
+from cutlayer.audit.leak import fold_auc
 from cutlayer.config import Job
 from cutlayer.data.streams import RandomStream
 from cutlayer.training.folder import RunFolder
@@ -31,14 +31,14 @@ def held_out_values(job: Job, folder: RunFolder) -> dict[str, float]:
     bottom, store = run.bottom(party), run.stores[party]
     top = run.top({party: bottom.width})
     draw = np.random.default_rng([job.train.seed, RandomStream.DIAGNOSTICS])
-    training = torch.from_numpy(draw.permutation(run.training.numpy())[: len(run.reported)])
+    training = torch.from_numpy(draw.permutation(run.training.numpy())[: len(run.reported_rows)])
     values = {}
-    for part, rows in (("test", run.reported), ("train", training)):
+    for part, rows in (("test", run.reported_rows), ("train", training)):
         with torch.no_grad():
             embeddings: Tensor = bottom(*store.gather(rows))
             logits: Tensor = top({party: embeddings})
-        actual = run.actual[rows].numpy()
+        actual = run.leak_labels[rows].numpy()
         scores = guess(embeddings[None], run.class_shares[1]).values[0]
-        values[f"{part}_leak"] = folded(float(roc_auc_score(actual, scores.numpy())))
+        values[f"{part}_leak"] = fold_auc(float(roc_auc_score(actual, scores.numpy())))
         values[f"{part}_auc"] = float(roc_auc_score(actual, logits.flatten().numpy()))
     return values

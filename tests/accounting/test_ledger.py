@@ -19,7 +19,7 @@ from cutlayer.accounting import (
     ReleasePlan,
 )
 from cutlayer.accounting.records import event_from_json
-from cutlayer.accounting.wording import CHOSEN, MALICIOUS, STEERED
+from cutlayer.accounting.wording import CHOSEN_TEXT, MALICIOUS_TEXT, STEERED_TEXT
 from cutlayer.config import TrainConfig, validated
 from cutlayer.errors import ConfigError
 
@@ -186,20 +186,22 @@ def test_a_total_names_all_that_was_fitted_on_the_rows(bottom, encoding, conditi
     total = only(Ledger.from_json(Ledger([entry]).to_json()))
     assert total.condition == condition
     assert f", {condition}; so two values of one row, all else known, cannot be distinguished" in total.statement
-    malicious = f", {MALICIOUS}"
+    malicious = f", {MALICIOUS_TEXT}"
     if condition != "unconditional":
-        malicious = f"; {STEERED if 'bottom model' in condition else CHOSEN}"
+        malicious = f"; {STEERED_TEXT if 'bottom model' in condition else CHOSEN_TEXT}"
     assert entry.statement.endswith(f"{condition}{malicious}")
 
 
 def test_a_statement_says_whether_it_holds_against_malicious_partners() -> None:
     """Draws come before any message, and row gradients are clipped whatever comes back; a release is made once."""
-    assert LABELS.statement.endswith(MALICIOUS)
-    assert Entry("dp_bottom", "telco", "features", ("bank",), DPSGD(2.0, 20)).statement.endswith(MALICIOUS)
-    assert MALICIOUS in Entry("label_free", "bank", "labels", ("telco",), LabelFree()).statement
-    assert MALICIOUS not in EMPIRICAL.statement
+    assert LABELS.statement.endswith(MALICIOUS_TEXT)
+    assert Entry("dp_bottom", "telco", "features", ("bank",), DPSGD(2.0, 20)).statement.endswith(MALICIOUS_TEXT)
+    assert MALICIOUS_TEXT in Entry("label_free", "bank", "labels", ("telco",), LabelFree()).statement
+    assert MALICIOUS_TEXT not in EMPIRICAL.statement
     once = replace(PLAN, once=True)
-    assert replace(NOISE, event=GaussianRelease(2.6843, once, once.condition)).statement.endswith(f"{BOTH}; {CHOSEN}")
+    assert replace(NOISE, event=GaussianRelease(2.6843, once, once.condition)).statement.endswith(
+        f"{BOTH}; {CHOSEN_TEXT}"
+    )
 
 
 def test_label_totals_are_about_training_rows():

@@ -60,7 +60,7 @@ def test_nothing_is_made_before_the_first_release(path):
 @pytest.mark.parametrize("count", [1, 9])
 def test_an_occasion_long_ago_is_read_from_the_file_again(path, count, monkeypatch):
     """Memory holds a few occasions; the log holds all, before and after a resume."""
-    monkeypatch.setattr(release_log, "_RECENT", count)
+    monkeypatch.setattr(release_log, "_MAX_OCCASIONS", count)
     log = filled(path, epochs=6)
     for reader in (log, opened(path)):
         assert reader.has(slot(1, 0), "01")

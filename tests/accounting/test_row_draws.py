@@ -40,7 +40,7 @@ def test_counts_are_those_of_sets_of_values() -> None:
     draw, mine, known = np.random.default_rng(0), RowDraws(), dict[int, set[int]]()
     for _ in range(60):
         rows, values = draw.integers(0, 80, 30), draw.integers(0, 3, 30)
-        new = mine.unknown(batch := pairs(*zip(rows.tolist(), values.tolist(), strict=True)))
+        new = mine.new_pairs(batch := pairs(*zip(rows.tolist(), values.tolist(), strict=True)))
         for row, value in zip(rows.tolist(), values.tolist(), strict=True):
             known.setdefault(row, set()).add(value)
         sizes = [len(each) for each in known.values()]
@@ -49,7 +49,7 @@ def test_counts_are_those_of_sets_of_values() -> None:
         assert mine.counts_with(new) == (touched, wanted[1])
         mine.add(batch)
         assert (mine.most, mine.again) == wanted
-        assert not len(mine.unknown(batch))
+        assert not len(mine.new_pairs(batch))
     assert mine.most == 3
 
 
@@ -129,5 +129,5 @@ def test_predictions_without_ids_may_draw_every_row_again(tmp_path: Path) -> Non
     log.count_draws(NAME, pairs((1, 0)), allow)
     for table in (5, 9, 5):  # the third is that of the first, and is not drawn again
         log.count_draws(NAME, pairs((table, 1), (table + 1, 2)), allow, named=False)
-    log.count_unseen(NAME)
+    log.count(NAME, "unseen")
     assert (opened(log.path or tmp_path).draws.most, log.draws.unseen) == (3, 1)

@@ -13,6 +13,7 @@ import pytest
 
 from cutlayer.accounting import Ledger
 from cutlayer.accounting.run_store import RunLine, RunStore, new_source, row_words, rows_digest
+from cutlayer.errors import CheckpointError
 
 WORDS = row_words(np.arange(48, dtype=np.uint8).reshape(3, 16))
 LINE = RunLine("a", "bank", "job 1.0", "s", rows_digest(WORDS), 3, "p", Ledger(()))
@@ -87,3 +88,22 @@ def test_the_check_has_all_other_lines_also_those_of_the_same_run(store: RunStor
     for _ in range(2):
         store.add(later, WORDS, store.path.with_name("mark.json"), seen.extend)
     assert [replace(line, time="") for line in seen] == [LINE, LINE]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "drop table runs; create view runs as select 1 as number, zeroblob(100000000) as entry, 'x' as hash",
+        "create trigger hidden after insert on runs begin delete from runs; end",
+        "create table more (number integer)",
+        "drop table runs; create table runs (number integer, entry text as (hex(zeroblob(9000000))), hash text)",
+    ],
+)
+def test_a_ledger_with_other_tables_is_not_read(store: RunStore, statement: str) -> None:
+    """What a view or a computed column stands for takes any memory, and a trigger changes what is written."""
+    noted(store, LINE)
+    with sqlite3.connect(store.path) as database:
+        database.executescript(statement)
+    database.close()
+    with pytest.raises(CheckpointError, match="other tables than a ledger; restore the latest copy"):
+        store.lines()

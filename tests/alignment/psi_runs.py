@@ -57,7 +57,9 @@ def aligned(
     parties: dict[str, Any] = {BANK: leading}
     for name, own in passives.items():
         there, stated, only = {BANK: ends[name][1]}, {BANK: bank.stated_rows}, len(passives) == 1
-        parties[name] = rows_passive(AligningSide(name, own, there, stated, bounds[name], alignment, only=only))
+        parties[name] = rows_passive(
+            AligningSide(name, own, there, stated, bounds[name], alignment, is_only_passive=only)
+        )
     return drive_together(parties)
 
 

@@ -19,10 +19,12 @@ from pyarrow import parquet
 import cutlayer.alignment.buckets as buckets
 from cutlayer.alignment.common_rows import CommonRows
 from cutlayer.alignment.intersection import Alignment, row_key
+from cutlayer.alignment.key_rounds import _UnmatchedRows
 from cutlayer.alignment.local_tables import check_ids
-from cutlayer.channel import Kind, Message
+from cutlayer.alignment.points import AligningSide
+from cutlayer.channel import Kind, Message, link
 from cutlayer.channel.codec import encode
-from cutlayer.config import IdConfig, Job, TableConfig, validated
+from cutlayer.config import IdConfig, Job, LimitsConfig, TableConfig, validated
 from cutlayer.data.align import check_id_kinds, check_id_rules
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.row_keys import match_keys
@@ -328,6 +330,16 @@ def test_another_number_than_the_rounds_so_far_allow(
     tamper(monkeypatch, kind, sender, changed, nth)
     with pytest.raises(ProtocolError, match=message):
         both(BANK_ROWS, TELCO_ROWS, PSI)
+
+
+def test_no_more_rows_are_matched_than_the_peer_stated() -> None:
+    """Its buckets are filled up, so that together they hold more points than rows."""
+    port = link(BANK, TELCO, "run")[0]
+    side = AligningSide(BANK, keyed(BANK_ROWS), {TELCO: port}, {TELCO: 2}, LimitsConfig(), PSI)
+    left = _UnmatchedRows(side)
+    left.add(np.array([3]))
+    with pytest.raises(ProtocolError, match="at most 1 rows of telco, as it stated, got 2 in common"):
+        left.add(np.array([0, 1]))
 
 
 def test_one_id_for_two_rows_and_an_id_for_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ import cutlayer.alignment.buckets as buckets
 from cutlayer.alignment.buckets import Buckets
 from cutlayer.alignment.common_rows import CommonRows
 from cutlayer.alignment.indices import common_ranks
-from cutlayer.alignment.intersection import DUMMY, Alignment, Masker, Purpose
+from cutlayer.alignment.intersection import DUMMY_RANK, Alignment, Masker, Purpose
 from cutlayer.channel import Kind, Message
 from cutlayer.channel.codec import encode
 from cutlayer.data.align import intersect
@@ -124,7 +124,7 @@ def test_a_row_is_another_point_in_another_run() -> None:
     """So that what was sent in one run, even under a scalar that leaked, is of no use in the next."""
     own = Buckets(table(range(20)).digests, 0, 20, BANK)
     with Workers(1) as workers:
-        first, again, other = (Masker(own, workers, run, token_bytes).hashed(0) for run in ("a", "a", "b"))
+        first, again, other = (Masker(own, workers, run, token_bytes).hash_bucket(0) for run in ("a", "a", "b"))
     assert (first == again).all()
     assert not {*map(bytes, first)} & {*map(bytes, other)}
 
@@ -181,4 +181,4 @@ def test_a_match_with_a_point_that_no_row_has_is_refused() -> None:
     assert ranks.tolist() == [0, 2, 4]
     assert indices[TELCO].tolist() == [0, 2, 1]
     with pytest.raises(ProtocolError, match="matches with rows alone, got one with a random point"):
-        common_ranks({TELCO: (np.array([4, DUMMY]), slots[:2])})
+        common_ranks({TELCO: (np.array([4, DUMMY_RANK]), slots[:2])})

@@ -16,8 +16,8 @@ import cutlayer.alignment.points as psi_points
 from cutlayer.alignment.buckets import sorted_points
 from cutlayer.alignment.indices import common_ranks, receive_indices, send_indices
 from cutlayer.alignment.intersection import (
-    CONTEXT,
-    DUMMY,
+    DUMMY_RANK,
+    HASH_CONTEXT,
     Alignment,
     Purpose,
     check_points,
@@ -155,14 +155,14 @@ def test_no_place_of_padding_is_among_the_rows_that_are_named() -> None:
     """By itself, before the proof of the rows: with one such place all others may be distinct."""
     here, there = link(BANK, TELCO, "run")
     send_indices(here, np.array([0, 2]))
-    received = receive_indices(there, np.array([DUMMY, 3, 5]))
+    received = receive_indices(there, np.array([DUMMY_RANK, 3, 5]))
     next(received)
     with pytest.raises(ProtocolError, match="expected indices of distinct rows from bank"):
         received.send(there.arrived.popleft())
 
 
 def test_a_match_of_padding_is_refused_at_any_party() -> None:
-    good, bad = (np.array([3, 5]), np.array([0, 1])), (np.array([5, DUMMY]), np.array([0, 1]))
+    good, bad = (np.array([3, 5]), np.array([0, 1])), (np.array([5, DUMMY_RANK]), np.array([0, 1]))
     for matches in ({TELCO: good, "shop": bad}, {TELCO: bad, "shop": good}):
         with pytest.raises(ProtocolError, match="got one with a random point"):
             common_ranks(matches)
@@ -311,7 +311,7 @@ def test_a_table_of_the_largest_allowed_size_is_not_refused() -> None:
 def test_a_replayed_session_learns_nothing_without_the_new_scalar() -> None:
     """Masked ids of an earlier run do not match those of a new one, with the same ids and a known scalar."""
     digests = table(range(10)).digests
-    earlier, later = (hash_to_group(digests, CONTEXT + run) for run in (b"one", b"two"))
+    earlier, later = (hash_to_group(digests, HASH_CONTEXT + run) for run in (b"one", b"two"))
     assert not {*map(bytes, earlier)} & {*map(bytes, later)}
     known = random_scalar()
     assert not {*map(bytes, multiply(earlier, known))} & {*map(bytes, multiply(later, known))}
@@ -327,7 +327,7 @@ def test_a_chosen_scalar_gives_the_set_that_was_stated_and_no_more(monkeypatch: 
             seen.append(message.tensors["points"].numpy())
 
     aligned(table(range(20)), {TELCO: table(range(10, 30), TELCO)}, spy=spy)
-    hashed = hash_to_group(table(range(30)).digests, CONTEXT + b"run")
+    hashed = hash_to_group(table(range(30)).digests, HASH_CONTEXT + b"run")
     assert not {*map(bytes, seen[0])} & {*map(bytes, multiply(hashed, one))}
 
 
@@ -360,7 +360,7 @@ def test_a_number_of_common_rows_that_cannot_be(monkeypatch: pytest.MonkeyPatch,
 
 def test_a_dry_run_does_not_hide_rows_from_an_active_party_that_sends_related_points() -> None:
     """A limit that the page of guarantees states: the double of a point is recognised among the sorted answers."""
-    hashed = hash_to_group(table(range(6)).digests, CONTEXT + b"run")
+    hashed = hash_to_group(table(range(6)).digests, HASH_CONTEXT + b"run")
     mine, theirs, two = random_scalar(), random_scalar(), (2).to_bytes(32, "little")
     asked = np.concatenate([multiply(hashed, mine), multiply(multiply(hashed[3:4], mine), two)])
     answers = multiply(asked, theirs)

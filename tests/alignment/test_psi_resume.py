@@ -24,12 +24,12 @@ from cutlayer.parties.drive.drive import drive_together
 from tests.alignment.psi_runs import BANK, PSI, TELCO, table
 from tests.alignment.test_keys import keyed
 
-BANK_IDS, TELCO_IDS = list(range(300)), list(range(150, 420))
+BANK_IDS, TELCO_IDS = list(range(150)), list(range(75, 210))
 
 
 @pytest.fixture(autouse=True)
 def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(buckets, "BUCKET_ROWS", 64)
+    monkeypatch.setattr(buckets, "BUCKET_ROWS", 32)
 
 
 class Run:
@@ -181,7 +181,7 @@ def test_an_alignment_by_several_keys_continues(tmp_path: Path, stop: tuple[Kind
         run.go("one", stop)
     again = keyed_run()
     result = again.go("two")
-    assert result[BANK].by_key == expected[BANK].by_key == {TELCO: (100, 50)}
+    assert result[BANK].by_key == expected[BANK].by_key == {TELCO: (50, 25)}
     for name in (BANK, TELCO):
         assert sorted(result[name].positions) == sorted(expected[name].positions)  # type: ignore[arg-type]
     assert again.buckets < whole.buckets

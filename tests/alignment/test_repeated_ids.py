@@ -22,7 +22,7 @@ from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ConfigError, DataError
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
-from cutlayer.models.top_estimators.choice import choose
+from cutlayer.models.top_estimators.choice import choose_candidates
 from cutlayer.models.top_estimators.linear import fit_linear
 from cutlayer.models.top_estimators.rows import FitRows
 from cutlayer.problem.task import Task
@@ -78,7 +78,7 @@ def test_a_partners_row_serves_every_row_of_its_id_and_is_released_once(tmp_path
     assert sum(map(len, (outcome.split.train, outcome.split.validation, outcome.split.test))) == len(given[ACTIVE])
     known = set(given[TELCO]["id"].to_pylist())
     with_telco = [row in known for row in given[ACTIVE]["id"].to_pylist()]
-    assert outcome.held == {TELCO: sum(with_telco)} != {TELCO: len(known)}
+    assert outcome.held_rows == {TELCO: sum(with_telco)} != {TELCO: len(known)}
     report = RunFolder(tmp_path)
     assert report.path.exists()
 
@@ -125,7 +125,7 @@ def test_the_model_is_that_of_the_joined_table(tmp_path: Path) -> None:
         assert sorted(map(str, apart.ids.to_pylist())) == sorted(map(str, together.ids.to_pylist()))
         gaps.append(apart.metrics["auc"] - together.metrics["auc"])
         # Without the partner's column the model is far worse: the join of repeated ids is what gives the rest.
-        assert apart.metrics["auc"] > apart.task.evaluate(apart.without[TELCO,], apart.labels)["auc"] + 0.05
+        assert apart.metrics["auc"] > apart.task.evaluate(apart.logits_without[TELCO,], apart.labels)["auc"] + 0.05
     assert np.abs(gaps).max() < 0.01
 
 
@@ -167,7 +167,7 @@ def test_folds_divide_no_group() -> None:
         return fit_linear(part, seed)
 
     task = Task("binary", ("a", "b"))
-    choose(rows, torch.from_numpy(y), task, {"linear": fit}, 3, 0, np.ones(300, dtype=bool), groups)
+    choose_candidates(rows, torch.from_numpy(y), task, {"linear": fit}, 3, 0, np.ones(300, dtype=bool), groups)
     assert [len(part) for part in seen] == [40, 40, 40]
 
 
@@ -238,7 +238,7 @@ def test_numbers_by_id_become_numbers_by_row() -> None:
     assert rows.by_party[TELCO].tolist() == [0, 0, -1, 1, 1]
     assert rows.places(TELCO).tolist() == [0, 3]
     assert rows.count(TELCO, 5) == 2
-    assert rows.by_all().tolist() == [True, True, False, True, True]
+    assert rows.held_by_all().tolist() == [True, True, False, True, True]
 
 
 @pytest.mark.parametrize("once", [False, True], ids=["by steps", "released once"])

@@ -8,7 +8,7 @@ from sklearn.metrics import accuracy_score, roc_auc_score
 
 from cutlayer.attacks.catalogue import Attribute
 from cutlayer.attacks.feature import attribute, decoder
-from cutlayer.attacks.feature.attribute import MIN_PROBABILITY, best_share, probabilities, questions
+from cutlayer.attacks.feature.attribute import MIN_PROBABILITY, best_kernel_share, probabilities, questions
 from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge
 from cutlayer.audit.features.measures import measure_inferences
@@ -65,9 +65,9 @@ def test_the_share_of_the_kernels_is_chosen_by_rows_that_the_classifier_was_not_
     """On its own rows a classifier looks better than it is, and would get the whole weight."""
     fitted: list[Any] = []
     judged: list[torch.Tensor] = []
-    fit, share = decoder.fit_decoder, attribute.best_share
+    fit, share = decoder.fit_decoder, attribute.best_kernel_share
     monkeypatch.setattr(decoder, "fit_decoder", lambda *given: fitted.append(fit(*given)) or fitted[-1])
-    monkeypatch.setattr(attribute, "best_share", lambda *given: judged.append(given[2]) or share(*given))
+    monkeypatch.setattr(attribute, "best_kernel_share", lambda *given: judged.append(given[2]) or share(*given))
     view, known, _ = world()
     Attribute()(view, Knowledge(auxiliary_rows=known))
     for question, model, classes in zip(questions(known), fitted, judged, strict=True):
@@ -96,10 +96,10 @@ def test_columns_that_do_not_vary_cannot_be_asked_about() -> None:
 def test_the_share_of_least_log_loss_is_taken() -> None:
     right = torch.tensor([[0.9, 0.1], [0.2, 0.8], [0.7, 0.3]], dtype=torch.float64)
     classes = torch.tensor([0, 1, 0])
-    assert best_share(right, 1 - right, classes) == 0
-    assert best_share(1 - right, right, classes) == 0.75
+    assert best_kernel_share(right, 1 - right, classes) == 0
+    assert best_kernel_share(1 - right, right, classes) == 0.75
     sure = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]], dtype=torch.float64)  # wrong in the last row
-    assert 0 < best_share(sure, torch.full((3, 2), 0.5, dtype=torch.float64), classes) <= 0.75
+    assert 0 < best_kernel_share(sure, torch.full((3, 2), 0.5, dtype=torch.float64), classes) <= 0.75
 
 
 def test_a_regression_of_classes_becomes_probabilities() -> None:

@@ -10,15 +10,15 @@ from sklearn.metrics import roc_auc_score
 
 from cutlayer import VerticalClassifier
 from cutlayer.attacks.catalogue import Probe, Spectral
-from cutlayer.attacks.knowledge import HINTS, KNOWN_PER_CLASS, Need
-from cutlayer.attacks.label import gradient_match
+from cutlayer.attacks.knowledge import MAX_HINTS, MAX_KNOWN_PER_CLASS, Need
+from cutlayer.attacks.label import gradient_match, probe
 from cutlayer.attacks.label.base import Guess, LabelAttack, Scores, Target, step_by_step
 from cutlayer.audit.auditor import Auditor
 from cutlayer.audit.leak import leak_interval, leak_of
 from cutlayer.channel.transcript import Step
 from cutlayer.jobs.audit import audit_again
 from cutlayer.problem.task import Task
-from cutlayer.report.build import build
+from cutlayer.report.build import build_report
 from cutlayer.training.folder import RunFolder
 from tests.cli.jobs import audit_briefly
 
@@ -130,9 +130,9 @@ def test_an_attack_is_told_as_many_rows_as_it_needs_and_no_more():
     task, truth = Task("binary", ("no", "yes")), binary_truth()
     assert told(set(), task, truth).known == {}
     assert len(told({Need.KNOWN_POSITIVE}, task, truth).known) == 2
-    assert len(told({Need.HINTS}, task, truth).known) == 2 * HINTS
+    assert len(told({Need.HINTS}, task, truth).known) == 2 * MAX_HINTS
     labels = list(told({Need.KNOWN_LABELS}, task, truth).known.values())
-    assert (labels.count(0), labels.count(1)) == (KNOWN_PER_CLASS, KNOWN_PER_CLASS)
+    assert (labels.count(0), labels.count(1)) == (MAX_KNOWN_PER_CLASS, MAX_KNOWN_PER_CLASS)
 
 
 def test_at_most_half_of_the_rows_are_known():
@@ -156,7 +156,7 @@ def test_a_layer_probe_knows_rows_whose_layer_was_recorded():
     auditor = Auditor(TASK, truth, rows, [Probe(), Spectral()], "bank", 0)
     auditor.take(0, {"bank": [], "telco": [Step(0, 0, rows, layers={"dense": output})]})
     leaks = {cell.attack: series.worst for cell, series in auditor.series.items()}
-    assert leaks["probe"].rows == 2048 - 3 * KNOWN_PER_CLASS
+    assert leaks["probe"].rows == 2048 - 3 * MAX_KNOWN_PER_CLASS
     assert leaks["probe"].batch_auc > 0.7
     assert leaks["spectral"].rows == 2048
 
@@ -196,9 +196,10 @@ def test_a_run_on_several_classes_is_audited(several_classes):
 
 def test_a_recorded_run_is_probed_afterwards(several_classes, monkeypatch):
     monkeypatch.setattr(gradient_match, "ROUNDS", 60)  # how well it matches is no subject here
+    monkeypatch.setattr(probe, "FOLDS", 2)
     path, _ = several_classes
     audit_again(RunFolder.open(path), ("probe", "gradient_match", "direct"))
-    report = build(path)
+    report = build_report(path)
     cells = {(leak.message, leak.attack): leak for leak in report.leaks}
     assert set(cells) == {("embedding", "probe"), ("gradient", "gradient_match")}
     probed = cells["embedding", "probe"]

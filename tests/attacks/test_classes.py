@@ -7,7 +7,7 @@ from torch import nn
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.attacks.label import gradient_match, spectral
 from cutlayer.attacks.label.base import LabelView, Target
-from cutlayer.attacks.label.spectral import by_size
+from cutlayer.attacks.label.spectral import name_by_size
 from cutlayer.channel.transcript import Step
 from cutlayer.problem.metrics.roc import macro_auc, roc_auc
 from cutlayer.problem.task import Task
@@ -46,7 +46,7 @@ def trained(task, codes, steps, d=8, hidden=16, seed=0):
     [((0.2, 0.5, 0.3), [1, 2, 0]), ((0.5, 0.3, 0.2), [2, 0, 1]), ((1 / 3, 1 / 3, 1 / 3), [2, 0, 1])],
 )
 def test_the_largest_cluster_is_the_most_frequent_class(shares, expected):
-    assert by_size(torch.tensor([2, 2, 2, 0, 0, 1]), shares).tolist() == expected
+    assert name_by_size(torch.tensor([2, 2, 2, 0, 0, 1]), shares).tolist() == expected
 
 
 def test_spectral_names_well_parted_classes():
@@ -95,7 +95,7 @@ def test_gradient_match_recovers_binary_labels(steps):
     codes = (torch.rand(600, generator=torch.Generator().manual_seed(1)) < 0.3).long()
     embeddings, gradients = trained(task, codes, steps)
     logs = gradient_match.match(embeddings, gradients, 2)
-    guess = gradient_match.as_guess(logs, (0.7, 0.3), binary=True)
+    guess = gradient_match.named_guess(logs, (0.7, 0.3), binary=True)
     assert roc_auc(guess.values, codes) > 0.98
     assert float((guess.hard == codes.bool()).double().mean()) > 0.95
 
@@ -115,8 +115,8 @@ def test_gradient_match_needs_the_embeddings_that_belong_to_the_gradients():
     """With the embeddings of other rows the dummy top model fits worse and helps less than the right ones."""
     codes = torch.multinomial(torch.tensor(SHARES), 900, replacement=True, generator=torch.Generator().manual_seed(1))
     embeddings, gradients = trained(TASK, codes, 60)
-    right = gradient_match.as_guess(gradient_match.match(embeddings, gradients, 3), SHARES, binary=False)
-    wrong = gradient_match.as_guess(gradient_match.match(embeddings.roll(1, 0), gradients, 3), SHARES, binary=False)
+    right = gradient_match.named_guess(gradient_match.match(embeddings, gradients, 3), SHARES, binary=False)
+    wrong = gradient_match.named_guess(gradient_match.match(embeddings.roll(1, 0), gradients, 3), SHARES, binary=False)
     assert macro_auc(right.values, codes) > macro_auc(wrong.values, codes)
 
 

@@ -15,7 +15,7 @@ from cutlayer.attacks.catalogue import (
     Similarity,
 )
 from cutlayer.attacks.knowledge import Knowledge
-from cutlayer.audit.known_labels import by_variant, strongest
+from cutlayer.audit.known_labels import leaks_by_variant, strongest_leak
 from cutlayer.errors import NotApplicable
 from cutlayer.kernels.noise.max_norm import max_norm
 from cutlayer.kernels.rows.row_norms import row_norms
@@ -36,7 +36,7 @@ def aligned(world, *, once=True):
 
 
 def leak(world, attack, view=None):
-    return strongest(attack()(view or world.view, world.knowledge()), world.truth)
+    return strongest_leak(attack()(view or world.view, world.knowledge()), world.truth)
 
 
 @pytest.mark.parametrize("share", [0.25, 0.75])
@@ -67,7 +67,7 @@ def test_the_embedding_stands_for_columns_that_are_not_at_hand():
 def test_rows_of_a_class_stay_on_its_axis(once):
     """Max norm alignment turns rows around: the cosine with a known row says nothing, its square names the class."""
     world = aligned(undefended(classes=3), once=once)
-    leaks = by_variant(Similarity()(world.view, world.knowledge()), world.truth)
+    leaks = leaks_by_variant(Similarity()(world.view, world.knowledge()), world.truth)
     assert leaks["axis"].value > 0.97
     assert max(leaks[name].value for name in ("", "clusters", "distance")) < 0.8
 

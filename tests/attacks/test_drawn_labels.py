@@ -9,9 +9,9 @@ import torch
 
 from cutlayer.attacks.catalogue import CoTraining, DrawnLabels, FeaturePrior, OffNorm
 from cutlayer.attacks.knowledge import Knowledge
-from cutlayer.attacks.label.drawn_labels import FLIPS, UNKNOWN_FLIPS, flip_rate, signs_and_lines
+from cutlayer.attacks.label.drawn_labels import FLIP_RATE_RANGE, UNKNOWN_FLIP_RATE, flip_rate, signs_and_lines
 from cutlayer.attacks.label.history import HistoryView
-from cutlayer.audit.known_labels import strongest
+from cutlayer.audit.known_labels import strongest_leak
 from cutlayer.channel.row_history import FollowedEpoch
 from cutlayer.errors import NotApplicable
 from cutlayer.problem.metrics.roc import roc_auc
@@ -63,8 +63,8 @@ def test_draws_of_other_rows_add_to_a_rows_own(share):
 def test_no_other_attack_without_labels_reads_as_much():
     view, truth, _ = drawn()
     knowledge = Knowledge(float(truth.double().mean()))
-    leak = strongest(DrawnLabels()(view, knowledge), truth)
-    assert strongest(OffNorm()(view, knowledge), truth) < leak - 0.04
+    leak = strongest_leak(DrawnLabels()(view, knowledge), truth)
+    assert strongest_leak(OffNorm()(view, knowledge), truth) < leak - 0.04
     for attack in (CoTraining, FeaturePrior):
         with pytest.raises(NotApplicable):
             attack()(view, knowledge)
@@ -98,7 +98,12 @@ def test_rows_without_a_gradient_are_not_scored():
 
 @pytest.mark.parametrize(
     ("upper", "share", "rate"),
-    [(0.25 * 0.73 + 0.75 * 0.27, 0.25, 0.27), (0.1, 0.1, FLIPS[0]), (0.5, 0.1, FLIPS[1]), (0.5, 0.5, UNKNOWN_FLIPS)],
+    [
+        (0.25 * 0.73 + 0.75 * 0.27, 0.25, 0.27),
+        (0.1, 0.1, FLIP_RATE_RANGE[0]),
+        (0.5, 0.1, FLIP_RATE_RANGE[1]),
+        (0.5, 0.5, UNKNOWN_FLIP_RATE),
+    ],
 )
 def test_the_rate_of_flips_follows_from_the_shares(upper, share, rate):
     assert flip_rate(upper, share) == pytest.approx(rate)

@@ -6,7 +6,7 @@ import torch
 from cutlayer.attacks.catalogue import Exact, Inversion
 from cutlayer.attacks.feature import exact
 from cutlayer.attacks.feature.base import encoded_matrix
-from cutlayer.attacks.feature.exact import Matcher, decoded, fit_bottom, precision_root
+from cutlayer.attacks.feature.exact import Matcher, codes_and_numbers, fit_bottom, precision_root
 from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge
 from cutlayer.audit.features.measures import measure_reconstruction
@@ -87,7 +87,7 @@ def test_the_root_is_of_the_inverse_second_moment() -> None:
 
 def test_encoded_features_are_decoded() -> None:
     codes, numbers = table()
-    found = decoded(COLUMNS, encoded_matrix(COLUMNS, codes, numbers))
+    found = codes_and_numbers(COLUMNS, encoded_matrix(COLUMNS, codes, numbers))
     assert torch.equal(found[0], codes)
     assert torch.equal(found[1], numbers)
 

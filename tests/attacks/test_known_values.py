@@ -13,10 +13,10 @@ from torch import Tensor
 
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Target
-from cutlayer.attacks.label.few_labels import PENALTIES, FewLabels, fit_and_read, inputs_of
+from cutlayer.attacks.label.few_labels import PENALTIES, FewLabels, fit_and_score, inputs_of
 from cutlayer.attacks.label.history import HistoryView
 from cutlayer.attacks.label.strong_probe import NEIGHBOURS, StrongProbe
-from cutlayer.audit.known_labels import by_variant
+from cutlayer.audit.known_labels import leaks_by_variant
 from cutlayer.channel.row_history import FollowedEpoch
 from cutlayer.errors import NotApplicable
 from cutlayer.kernels.statistics.concordance import concordance
@@ -116,10 +116,10 @@ def test_what_is_not_linear_is_read_by_squares_and_by_the_strong_probe() -> None
     x = torch.randn(ROWS, 3, generator=draw)
     values = x.square().sum(dim=1)
     knowledge = knowing(values, 180)
-    linear = {name: leak.value for name, leak in by_variant(FewLabels()(view_of(x), knowledge), values).items()}
+    linear = {name: leak.value for name, leak in leaks_by_variant(FewLabels()(view_of(x), knowledge), values).items()}
     assert linear[""] < 0.6
     assert linear["squares"] > 0.95
-    strong = by_variant(StrongProbe()(view_of(x), knowledge), values)
+    strong = leaks_by_variant(StrongProbe()(view_of(x), knowledge), values)
     assert all(leak.value > 0.75 for leak in strong.values())
 
 
@@ -131,11 +131,12 @@ def test_the_prediction_is_added_to_the_residual() -> None:
     residual = (x[:, 0] - values)[:, None] * torch.tensor([1.0, -2.0, 0.5])
     knowledge = knowing(values, 100)
     leaks = {
-        name: leak.value for name, leak in by_variant(FewLabels()(view_of(x, residual), knowledge), values).items()
+        name: leak.value
+        for name, leak in leaks_by_variant(FewLabels()(view_of(x, residual), knowledge), values).items()
     }
     assert leaks["both"] > 0.98
     assert leaks[""] < 0.7
-    strong = by_variant(StrongProbe()(view_of(x, residual), knowledge), values)
+    strong = leaks_by_variant(StrongProbe()(view_of(x, residual), knowledge), values)
     assert strong["both"].value > strong["trees"].value + 0.1
     alone = FewLabels()(view_of(None, residual), knowledge)
     assert "both" not in alone.also
@@ -174,6 +175,6 @@ def test_own_columns_are_read_as_they_are_stored() -> None:
     x, values = planted()
     hot = torch.where(x > 1, x, torch.zeros_like(x)).double().numpy()
     known = torch.arange(0, ROWS, 9)
-    dense = fit_and_read((hot,), known, values[known].double(), TASK)
+    dense = fit_and_score((hot,), known, values[known].double(), TASK)
     for blocks in ((sparse.csr_matrix(hot),), (hot[:, :2], sparse.csr_matrix(hot[:, 2:]))):
-        torch.testing.assert_close(fit_and_read(blocks, known, values[known].double(), TASK), dense)
+        torch.testing.assert_close(fit_and_score(blocks, known, values[known].double(), TASK), dense)

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from cutlayer.attacks.completion.active import PREVIOUS, factors, malicious
+from cutlayer.attacks.completion.active import PREVIOUS_GRADIENT, make_malicious, update_factors
 from cutlayer.config import OptimizerConfig
 from cutlayer.parties.session.state import build_optimizer
 
@@ -52,7 +52,7 @@ def sgd():
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0, 3.0])
 def test_plain_sgd_takes_scaled_steps(gamma):
     weight = torch.nn.Parameter(torch.tensor(START))
-    found = run(malicious(torch.optim.SGD([weight], lr=0.1), gamma), weight, GRADIENTS)
+    found = run(make_malicious(torch.optim.SGD([weight], lr=0.1), gamma), weight, GRADIENTS)
     assert found == pytest.approx(straightforward(sgd, GRADIENTS, gamma), rel=1e-5)
 
 
@@ -60,7 +60,7 @@ def test_the_unscaled_gradient_is_remembered_unless_asked_otherwise():
     apart = [straightforward(sgd, GRADIENTS, 1.0, scaled) for scaled in (False, True)]
     assert max(abs(a - b) for a, b in zip(*apart, strict=True)) > 0.1
     weight = torch.nn.Parameter(torch.tensor(START))
-    found = run(malicious(torch.optim.SGD([weight], lr=0.1), remember_scaled=True), weight, GRADIENTS)
+    found = run(make_malicious(torch.optim.SGD([weight], lr=0.1), remember_scaled=True), weight, GRADIENTS)
     assert found == pytest.approx(apart[1], rel=1e-5)
 
 
@@ -70,30 +70,30 @@ def test_the_unscaled_gradient_is_remembered_unless_asked_otherwise():
 def test_the_updates_of_any_optimiser_are_scaled_by_the_gradients_ratio(settings):
     config = OptimizerConfig(lr=0.01, **settings)
     weight = torch.nn.Parameter(torch.tensor(START))
-    optimizer = malicious(build_optimizer(config, [weight]))
+    optimizer = make_malicious(build_optimizer(config, [weight]))
     previous = None
     for gradient in GRADIENTS:
         honest = torch.nn.Parameter(weight.detach().clone())
         twin = build_optimizer(config, [honest])
         state = optimizer.state_dict()
         for item in state["state"].values():
-            item.pop(PREVIOUS, None)
+            item.pop(PREVIOUS_GRADIENT, None)
         twin.load_state_dict(
             {**state, "state": {k: {n: torch.clone(v) for n, v in s.items()} for k, s in state["state"].items()}}
         )
         before, g = weight.detach().clone(), torch.tensor(gradient)
         honest.grad, weight.grad = g.clone(), g.clone()
-        optimizer.state[weight] |= {PREVIOUS: previous} if previous is not None else {}
+        optimizer.state[weight] |= {PREVIOUS_GRADIENT: previous} if previous is not None else {}
         twin.step()
         optimizer.step()
-        ratio = torch.ones(5) if previous is None else factors(g, previous, 1.0)
+        ratio = torch.ones(5) if previous is None else update_factors(g, previous, 1.0)
         torch.testing.assert_close(weight.detach() - before, ratio * (honest.detach() - before), rtol=1e-4, atol=1e-7)
         previous = g
 
 
 def test_the_bounds_are_one_and_five():
     gradient, previous = torch.randn(2, 1000, generator=torch.Generator().manual_seed(0))
-    found = factors(gradient, previous, 1.0)
+    found = update_factors(gradient, previous, 1.0)
     assert float(found.min()) == 1.0
     assert float(found.max()) == 5.0
     expected = torch.tensor(
@@ -104,14 +104,14 @@ def test_the_bounds_are_one_and_five():
 
 def test_the_first_step_is_honest():
     weight = torch.nn.Parameter(torch.tensor(START))
-    run(malicious(torch.optim.SGD([weight], lr=0.1)), weight, GRADIENTS[:1])
+    run(make_malicious(torch.optim.SGD([weight], lr=0.1)), weight, GRADIENTS[:1])
     torch.testing.assert_close(weight.detach(), torch.tensor(START) - 0.1 * torch.tensor(GRADIENTS[0]))
 
 
 @pytest.mark.parametrize("kind", ["adam", "sgd"])
 def test_a_saved_optimiser_goes_on_where_it_stopped(kind):
     def made(weight):
-        return malicious(build_optimizer(OptimizerConfig(kind=kind, lr=0.05), [weight]))
+        return make_malicious(build_optimizer(OptimizerConfig(kind=kind, lr=0.05), [weight]))
 
     whole, part, later = (torch.nn.Parameter(torch.tensor(START)) for _ in range(3))
     run(made(whole), whole, GRADIENTS)
@@ -123,12 +123,12 @@ def test_a_saved_optimiser_goes_on_where_it_stopped(kind):
     run(resumed, later, GRADIENTS[2:])
     assert later.tolist() == whole.tolist()
     forgetful = made(torch.nn.Parameter(part.detach().clone()))
-    assert PREVIOUS not in str(forgetful.state_dict()["state"])
+    assert PREVIOUS_GRADIENT not in str(forgetful.state_dict()["state"])
 
 
 def test_a_parameter_without_a_gradient_stays():
     used, unused = (torch.nn.Parameter(torch.ones(2)) for _ in range(2))
-    optimizer = malicious(torch.optim.SGD([used, unused], lr=0.1))
+    optimizer = make_malicious(torch.optim.SGD([used, unused], lr=0.1))
     for _ in range(2):
         used.grad = torch.ones(2)
         optimizer.step()

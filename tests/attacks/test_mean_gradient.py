@@ -6,7 +6,7 @@ import torch
 from cutlayer.attacks.catalogue import FewLabels, MeanGradient
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.attacks.label.history import HistoryView
-from cutlayer.audit.known_labels import strongest
+from cutlayer.audit.known_labels import strongest_leak
 from cutlayer.channel.row_history import FollowedEpoch
 from cutlayer.errors import NotApplicable
 from cutlayer.problem.task import Task
@@ -52,15 +52,17 @@ def values():
 def test_it_reads_what_a_model_of_few_epochs_does_not(kind, request):
     truth, signal = request.getfixturevalue(kind)
     view, known = noisy(truth, signal), knowledge(truth)
-    read = strongest(MeanGradient()(view, known), truth)
+    read = strongest_leak(MeanGradient()(view, known), truth)
     # The mean of 24 epochs has noise of standard deviation 0.8 on each axis, and the values a signal of 1 on one.
     assert read > {"classes": 0.85, "values": 0.75}[kind]
-    assert read > strongest(FewLabels()(view, known), truth) + 0.1
+    assert read > strongest_leak(FewLabels()(view, known), truth) + 0.1
 
 
 def test_every_epoch_counts(classes):
     truth, signal = classes
-    leaks = [strongest(MeanGradient()(noisy(truth, signal, epochs), knowledge(truth)), truth) for epochs in (6, 24)]
+    leaks = [
+        strongest_leak(MeanGradient()(noisy(truth, signal, epochs), knowledge(truth)), truth) for epochs in (6, 24)
+    ]
     assert leaks[1] > leaks[0] + 0.05
 
 
@@ -69,7 +71,7 @@ def test_labels_that_are_not_in_the_gradients_are_not_found(kind, request):
     truth, signal = request.getfixturevalue(kind)
     order = torch.randperm(ROWS, generator=torch.Generator().manual_seed(4))
     scores = MeanGradient()(noisy(truth, signal), knowledge(truth[order]))
-    assert strongest(scores, truth[order]) < 0.54
+    assert strongest_leak(scores, truth[order]) < 0.54
 
 
 def test_a_single_epoch_has_no_noise_to_average(classes):
@@ -81,4 +83,4 @@ def test_a_single_epoch_has_no_noise_to_average(classes):
 def test_the_mean_of_unchanging_gradients_is_read_too(classes):
     truth, signal = classes
     view = noisy(truth, signal, epochs=3, scale=0.0)
-    assert strongest(MeanGradient()(view, knowledge(truth)), truth) > 0.99
+    assert strongest_leak(MeanGradient()(view, knowledge(truth)), truth) > 0.99

@@ -8,14 +8,14 @@ import torch
 
 from cutlayer.attacks.catalogue import JointSpectral, MeanLength
 from cutlayer.attacks.knowledge import Knowledge
-from cutlayer.audit.known_labels import strongest
+from cutlayer.audit.known_labels import strongest_leak
 from cutlayer.errors import NotApplicable
 
 from ..conformance.history_world import PARTY, ROWS, sparsified
 
 
 def leak(view, truth, attack=MeanLength):
-    return strongest(attack()(view, Knowledge(0.25)), truth)
+    return strongest_leak(attack()(view, Knowledge(0.25)), truth)
 
 
 @pytest.mark.parametrize("share", [0.25, 0.75])
@@ -25,7 +25,7 @@ def test_rows_without_a_gradient_are_of_the_common_class(share):
     assert len(scores.rows) == ROWS
     assert leak(world.view, world.truth) > 0.9
     # An attack that takes silence for absence scores the rare class alone, and has no leak to show.
-    assert math.isnan(strongest(JointSpectral()(world.view, Knowledge(share)), world.truth))
+    assert math.isnan(strongest_leak(JointSpectral()(world.view, Knowledge(share)), world.truth))
 
 
 def test_steps_in_which_nothing_was_sent_say_nothing():

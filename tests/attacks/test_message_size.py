@@ -11,8 +11,8 @@ import torch
 from cutlayer.attacks.catalogue import JointSpectral, MeanLength, MessageSize, OffNorm
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.attacks.label.history import HistoryView
-from cutlayer.attacks.label.pooled import pooled
-from cutlayer.audit.known_labels import strongest
+from cutlayer.attacks.label.pooled import pool_views
+from cutlayer.audit.known_labels import strongest_leak
 from cutlayer.channel.row_history import FollowedEpoch
 from cutlayer.errors import NotApplicable
 from cutlayer.problem.task import Task
@@ -23,7 +23,7 @@ TASK = Task("binary", ("no", "yes"))
 
 
 def leak(world: World, attack=MessageSize, view: HistoryView | None = None) -> float:
-    return strongest(attack()(view or world.view, Knowledge(world.share)), world.truth)
+    return strongest_leak(attack()(view or world.view, Knowledge(world.share)), world.truth)
 
 
 def counted(rows: int, batch: int, epochs: int, share: float, followed: int | None = None):
@@ -43,7 +43,7 @@ def counted(rows: int, batch: int, epochs: int, share: float, followed: int | No
 def test_sizes_that_count_the_positives_read_what_theory_says(batch, epochs, share):
     view, truth = counted(20_000, batch, epochs, share)
     theory = NormalDist().cdf((epochs / (2 * batch * share * (1 - share))) ** 0.5)
-    assert strongest(MessageSize()(view, Knowledge(share)), truth) == pytest.approx(theory, abs=0.03)
+    assert strongest_leak(MessageSize()(view, Knowledge(share)), truth) == pytest.approx(theory, abs=0.03)
 
 
 def test_a_scale_that_one_batch_moves_is_read_from_the_message_after_it():
@@ -61,17 +61,17 @@ def test_a_scale_that_one_batch_moves_is_read_from_the_message_after_it():
     for rate in (1.0, 0.1):
         lagging = replace(view, epochs=[later(epoch, rate) for epoch in view.epochs], _results={})
         scores = MessageSize()(lagging, Knowledge(0.1))
-        assert strongest(scores, truth) > theory - 0.1
-        assert strongest(replace(scores, also={}), truth) < 0.6, "the message itself tells nothing"
+        assert strongest_leak(scores, truth) > theory - 0.1
+        assert strongest_leak(replace(scores, also={}), truth) < 0.6, "the message itself tells nothing"
 
 
 def test_rows_that_are_not_followed_count_too():
     """A tenth of the rows is followed: their own gradients are noise, and the recorded sizes are of all rows."""
     view, truth = counted(20_000, 20, 5, 0.1, followed=2_000)
     theory = NormalDist().cdf((5 / (2 * 20 * 0.09)) ** 0.5)
-    assert strongest(MessageSize()(view, Knowledge(0.1)), truth) == pytest.approx(theory, abs=0.05)
+    assert strongest_leak(MessageSize()(view, Knowledge(0.1)), truth) == pytest.approx(theory, abs=0.05)
     bare = replace(view, epochs=[replace(epoch, sizes={}) for epoch in view.epochs], _results={})
-    assert strongest(MessageSize()(bare, Knowledge(0.1)), truth) < 0.55
+    assert strongest_leak(MessageSize()(bare, Knowledge(0.1)), truth) < 0.55
 
 
 @pytest.mark.parametrize("share", [0.1, 0.9])
@@ -86,12 +86,12 @@ def test_positives_score_higher_whichever_class_is_rare_among_noise_that_hides_e
 def test_no_attack_on_the_gradients_of_rows_reads_it():
     view, truth = counted(8_000, 20, 5, 0.1)
     for attack in (JointSpectral, OffNorm, MeanLength):
-        assert strongest(attack()(view, Knowledge(0.1)), truth) < 0.55
+        assert strongest_leak(attack()(view, Knowledge(0.1)), truth) < 0.55
 
 
 def test_dropped_messages_and_the_trend_of_a_run_say_nothing():
     view, truth = counted(20_000, 20, 5, 0.1)
-    whole = strongest(MessageSize()(view, Knowledge(0.1)), truth)
+    whole = strongest_leak(MessageSize()(view, Knowledge(0.1)), truth)
 
     def changed(epoch: FollowedEpoch) -> FollowedEpoch:
         steps = torch.arange(len(epoch.sizes[PARTY]))
@@ -99,7 +99,7 @@ def test_dropped_messages_and_the_trend_of_a_run_say_nothing():
         return replace(epoch, sizes={PARTY: epoch.sizes[PARTY] * fading[:, None]})
 
     view = replace(view, epochs=[changed(epoch) for epoch in view.epochs], _results={})
-    assert strongest(MessageSize()(view, Knowledge(0.1)), truth) == pytest.approx(whole, abs=0.03)
+    assert strongest_leak(MessageSize()(view, Knowledge(0.1)), truth) == pytest.approx(whole, abs=0.03)
 
 
 def test_messages_of_one_size_are_refused():
@@ -130,6 +130,6 @@ def test_parties_that_collude_average_their_sizes():
         replace(a, gradients=a.gradients | b.gradients, sizes=a.sizes | b.sizes)
         for a, b in zip(first, own[1].epochs, strict=True)
     ]
-    together = pooled("telco+shop", [HistoryView(name, TASK, both) for name in ("telco", "shop")])
-    alone = max(strongest(MessageSize()(each, Knowledge(0.1)), truth) for each in own)
-    assert strongest(MessageSize()(together, Knowledge(0.1)), truth) > alone + 0.02
+    together = pool_views("telco+shop", [HistoryView(name, TASK, both) for name in ("telco", "shop")])
+    alone = max(strongest_leak(MessageSize()(each, Knowledge(0.1)), truth) for each in own)
+    assert strongest_leak(MessageSize()(together, Knowledge(0.1)), truth) > alone + 0.02

@@ -12,7 +12,7 @@ from cutlayer.attacks.catalogue import ModelCompletion
 from cutlayer.attacks.completion.base import Completion, CompletionTraining, DepartedView
 from cutlayer.attacks.completion.mixmatch import mix_up, mix_weights, mixmatch_loss, sharpen
 from cutlayer.attacks.completion.training import CompletionTrainer, MovingAverage, Standardised
-from cutlayer.attacks.knowledge import AUXILIARY, AUXILIARY_PER_CLASS, Knowledge, Need
+from cutlayer.attacks.knowledge import AUXILIARY_LABELS, MIN_AUXILIARY_PER_CLASS, Knowledge, Need
 from cutlayer.audit.completion import auxiliary_labels
 from cutlayer.errors import NotApplicable
 from cutlayer.models import Inputs, build_bottom
@@ -188,7 +188,7 @@ def test_few_labels_are_forty_in_all_and_four_of_each_at_least(classes, each):
     assert few.held() & everything.held() & {Need.AUXILIARY_LABELS}
     assert auxiliary_labels(truth, training, classes, seed=4)[0].known == few.known
     assert auxiliary_labels(truth, training, classes, seed=5)[0].known != few.known
-    assert each == max(AUXILIARY_PER_CLASS, -(-AUXILIARY // classes))
+    assert each == max(MIN_AUXILIARY_PER_CLASS, -(-AUXILIARY_LABELS // classes))
 
 
 def test_few_labels_that_would_be_all_are_not_asked_twice():

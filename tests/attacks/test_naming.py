@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from cutlayer.attacks.feature.naming import Matrix, assigned
+from cutlayer.attacks.feature.naming import Matrix, assign_candidates
 from cutlayer.attacks.feature.naming import _signs as signs_of
 
 
@@ -24,7 +24,7 @@ def drawn(seed: int, *, skewed: bool, rows: int = 2000) -> Matrix:
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("signs", [(1, 1, 1, 1), (-1, -1, -1, 1), (1, -1, 1, -1)])
 def test_a_skewed_column_tells_the_signs_of_those_it_is_correlated_with(seed: int, signs: tuple[int, ...]) -> None:
-    names = assigned(drawn(seed, skewed=True), drawn(seed + 9, skewed=True) * signs)
+    names = assign_candidates(drawn(seed, skewed=True), drawn(seed + 9, skewed=True) * signs)
     assert [*names.chosen] == [0, 1, 2, 3]
     assert [*names.signs] == [*signs]
     assert names.trust[:3].min() > 0.6
@@ -34,7 +34,7 @@ def test_signs_that_nothing_tells_are_not_trusted() -> None:
     """Their correlations agree with each other under all four wrong signs as under the right ones."""
     trusted = []
     for seed, sign in product(range(12), (1, -1)):
-        names = assigned(drawn(seed, skewed=False), drawn(seed + 50, skewed=False) * [sign, sign, sign, 1])
+        names = assign_candidates(drawn(seed, skewed=False), drawn(seed + 50, skewed=False) * [sign, sign, sign, 1])
         assert names.signs[3] == 1, "the skewed one is known"
         trusted.append(names.trust[:3] * names.signs[:3] * sign)
         assert names.trust[3] > 0.9

@@ -15,8 +15,8 @@ from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Scores, Target
 from cutlayer.attacks.label.history import HistoryView
 from cutlayer.attacks.label.joint_spectral import JointSpectral
-from cutlayer.attacks.label.pooled import pooled
-from cutlayer.audit.known_labels import strongest
+from cutlayer.attacks.label.pooled import pool_views
+from cutlayer.audit.known_labels import strongest_leak
 from cutlayer.audit.permuted import permuted_leak
 from cutlayer.channel.row_history import NO_STEP, FollowedEpoch
 from cutlayer.problem.task import Task
@@ -74,14 +74,14 @@ def test_two_parties_with_noise_of_their_own_read_more_than_each(truth: Tensor) 
     both = PHI((2 * EPOCHS * DISTANCE**2 / 2) ** 0.5)
     assert both > alone + 0.05
     for view in own:
-        assert strongest(JointSpectral()(view, Knowledge(SHARE)), truth) == pytest.approx(alone, abs=0.02)
-    read = strongest(JointSpectral()(pooled("both", own), Knowledge(SHARE)), truth)
+        assert strongest_leak(JointSpectral()(view, Knowledge(SHARE)), truth) == pytest.approx(alone, abs=0.02)
+    read = strongest_leak(JointSpectral()(pool_views("both", own), Knowledge(SHARE)), truth)
     assert read == pytest.approx(both, abs=0.02)
 
 
 def test_the_whole_catalogue_reads_nothing_of_permuted_labels(truth: Tensor) -> None:
     """Of the messages about other labels no attack reads more than chance, nor does the largest of all."""
-    view = pooled("both", views(transcript(truth)))
+    view = pool_views("both", views(transcript(truth)))
     view = HistoryView("both", TASK, view.epochs, columns=sparse.csr_matrix((ROWS, 1)))
     draw = torch.Generator().manual_seed(1)
     permuted = truth[torch.randperm(ROWS, generator=draw)]
@@ -92,7 +92,7 @@ def test_the_whole_catalogue_reads_nothing_of_permuted_labels(truth: Tensor) -> 
             given = Knowledge(SHARE, known if attack.needs & {Need.FEW_LABELS, Need.ONE_PER_CLASS} else {})
             scored.append(attack(view.on(target), given))
             # One AUC of these rows has a standard deviation of 0.007; the audit reports the largest variant.
-            assert strongest(scored[-1], permuted) < 0.52 + 0.007, attack.name
+            assert strongest_leak(scored[-1], permuted) < 0.52 + 0.007, attack.name
     assert len(scored) > 8
     assert permuted_leak(scored, truth, 1) < 0.52
 
@@ -108,7 +108,7 @@ def test_what_is_pooled_is_what_each_party_holds(truth: Tensor) -> None:
     own = views(epochs)
     own[0].own_embeddings.update({0: torch.ones(ROWS, 6).cumsum(0), 1: torch.ones(ROWS, 6)})
     own[1].own_embeddings.update({1: torch.randn(ROWS, 14, generator=torch.Generator().manual_seed(2))})
-    view = pooled("both", own)
+    view = pool_views("both", own)
     sent = view.epochs[0].gradients["both"]
     assert sent.shape == (ROWS, 20)
     assert not sent[:50].any(), "no message"
@@ -129,7 +129,7 @@ def test_columns_are_pooled_where_all_are_at_hand(truth: Tensor) -> None:
     epochs = transcript(truth)
     numbers = [sparse.random(ROWS, count, 0.1, random_state=0, format="csr") for count in (3, 4)]
     own = [HistoryView(name, TASK, epochs, columns=each) for name, each in zip(WIDTHS, numbers, strict=True)]
-    columns = pooled("both", own).columns
+    columns = pool_views("both", own).columns
     assert columns is not None
     assert columns.shape == (ROWS, 7)
     assert abs(columns[:, 3:] - numbers[1]).sum() == 0
@@ -137,6 +137,6 @@ def test_columns_are_pooled_where_all_are_at_hand(truth: Tensor) -> None:
 
 def test_parties_that_are_sent_no_gradient_have_none_together(truth: Tensor) -> None:
     epochs = [FollowedEpoch(epoch.epoch, epoch.rows, epoch.steps, epoch.embeddings) for epoch in transcript(truth)]
-    view = pooled("both", views(epochs))
+    view = pool_views("both", views(epochs))
     assert all(not epoch.gradients for epoch in view.epochs)
     assert view.epochs[0].embeddings["both"].shape == (ROWS, 20)

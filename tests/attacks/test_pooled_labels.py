@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.attacks.label.history import HistoryView
-from cutlayer.attacks.label.pooled import pooled
+from cutlayer.attacks.label.pooled import pool_views
 from cutlayer.attacks.label.sent_labels import SentLabels
 from cutlayer.problem.task import Task
 
@@ -22,7 +22,7 @@ def view(party: str, rows: Tensor, labels: Tensor) -> HistoryView:
 def test_rows_of_which_both_were_sent_a_label_have_the_evidence_of_both() -> None:
     first = view("telco", torch.arange(6), torch.tensor([0, 1, 0, 1, 0, 1]))
     other = view("shop", torch.arange(2, 8), torch.tensor([0, 0, 1, 1, 0, 1]))
-    sent = pooled("both", [first, other]).sent
+    sent = pool_views("both", [first, other]).sent
     assert sent is not None
     assert sent.rows.tolist() == [2, 3, 4, 5]
     assert sent.labels.tolist() == [0, 1, 0, 1]
@@ -35,4 +35,4 @@ def test_partners_without_a_row_in_common_pool_no_labels() -> None:
         view(name, rows, torch.ones(3, dtype=torch.int64))
         for name, rows in (("a", torch.arange(3)), ("b", 3 + torch.arange(3)))
     )
-    assert pooled("both", [first, other]).sent is None
+    assert pool_views("both", [first, other]).sent is None

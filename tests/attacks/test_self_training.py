@@ -11,8 +11,8 @@ from scipy import sparse
 from cutlayer.attacks.catalogue import FewLabels, MeanGradient, SelfTraining
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.attacks.label.history import HistoryView
-from cutlayer.attacks.label.self_training import balanced
-from cutlayer.audit.known_labels import by_variant, strongest
+from cutlayer.attacks.label.self_training import balance_classes
+from cutlayer.audit.known_labels import leaks_by_variant, strongest_leak
 from cutlayer.channel.row_history import FollowedEpoch
 from cutlayer.errors import NotApplicable
 from cutlayer.kernels.noise.randomized_response import transition_matrix
@@ -56,16 +56,16 @@ def knowledge_of(truth, known=KNOWN):
 def test_it_reads_more_of_drawn_labels_than_what_a_few_labels_teach():
     view, truth, _ = drawn()
     knowledge = knowledge_of(truth)
-    leak = strongest(SelfTraining()(view, knowledge), truth)
+    leak = strongest_leak(SelfTraining()(view, knowledge), truth)
     assert leak > 0.9
     for attack in (FewLabels, MeanGradient):
-        assert strongest(attack()(view, knowledge), truth) < leak - 0.02
+        assert strongest_leak(attack()(view, knowledge), truth) < leak - 0.02
 
 
 def test_columns_that_say_nothing_teach_nothing():
     view, truth, _ = drawn(informative=False)
     scores = SelfTraining()(view, knowledge_of(truth))
-    assert strongest(replace(scores, values=scores.also["columns"], also={}), truth) < 0.55
+    assert strongest_leak(replace(scores, values=scores.also["columns"], also={}), truth) < 0.55
 
 
 def test_labels_that_have_nothing_to_do_with_the_messages_are_not_learned():
@@ -73,7 +73,7 @@ def test_labels_that_have_nothing_to_do_with_the_messages_are_not_learned():
     leaks = []
     for seed in range(3):
         random = truth[torch.randperm(ROWS, generator=torch.Generator().manual_seed(seed))]
-        leaks.append(strongest(SelfTraining()(view, knowledge_of(random)), random))
+        leaks.append(strongest_leak(SelfTraining()(view, knowledge_of(random)), random))
     # The folded AUC of a class has a standard deviation of 0.013; the mean over four classes and three draws of it
     # is about 0.51.
     assert sum(leaks) / 3 < 0.53
@@ -103,7 +103,7 @@ def test_values_of_a_regression_are_taught_on():
     turned = torch.where(torch.rand(len(world.truth), generator=draw) < 0.5, -1.0, 1.0)[:, None]
     other = world.changed(lambda matrix, _, message: matrix * turned if message == "gradient" else matrix)
     scores = SelfTraining()(other.view, other.knowledge())
-    leaks = {name: leak.value for name, leak in by_variant(scores, other.truth).items()}
+    leaks = {name: leak.value for name, leak in leaks_by_variant(scores, other.truth).items()}
     assert leaks["messages"] > leaks["start"] + 0.05
     assert leaks["columns"] > 0.8
 
@@ -111,6 +111,6 @@ def test_values_of_a_regression_are_taught_on():
 def test_balanced_probabilities_have_the_shares_of_the_classes():
     probabilities = torch.rand(500, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     shares = torch.tensor([0.7, 0.2, 0.1], dtype=torch.float64)
-    even = balanced(probabilities, shares)
+    even = balance_classes(probabilities, shares)
     assert torch.allclose(even.mean(dim=0), shares, atol=1e-3)
     assert torch.allclose(even.sum(dim=1), torch.ones(500, dtype=torch.float64))

@@ -12,7 +12,7 @@ from cutlayer.attacks.label.base import Target
 from cutlayer.attacks.label.bilinear import _products
 from cutlayer.attacks.label.blocks import Blocks
 from cutlayer.attacks.label.history import Gradients, HistoryView, unit_variance
-from cutlayer.attacks.label.joint_spectral import _rounds, _started, joint_scores
+from cutlayer.attacks.label.joint_spectral import _first_scores, _scores_by_epoch, joint_scores
 from cutlayer.attacks.label.off_norm import squared_lengths
 from cutlayer.attacks.label.similarity import _by_class, _scaled
 from cutlayer.attacks.label.spectra import Spectra, spectra
@@ -63,7 +63,7 @@ def test_equal_rows_have_no_direction() -> None:
     epochs = [FollowedEpoch(number, rows, steps, {}, {PARTY: equal}) for number in range(2)]
     view = HistoryView(PARTY, Task("binary", ("0", "1")), epochs)
     assert all(bool(matrix.eq(0).all()) for matrix in view.gradients.matrices)
-    assert bool(_rounds(view, 0.3, whole=False).eq(0).all())
+    assert bool(_scores_by_epoch(view, 0.3, whole=False).eq(0).all())
 
 
 @pytest.mark.parametrize("width", [3, 700], ids=["all blocks at once", "block by block"])
@@ -92,7 +92,7 @@ def test_rounds_are_those_of_single_blocks(view: HistoryView, whole: bool) -> No
     """One round of leave-one-epoch-out directions at a time, on each block by itself."""
     gradients = view.gradients
     blocks = gradients.whole_epochs() if whole else gradients.blocks
-    expected = _started(view, blocks, 0.3, whole=whole)
+    expected = _first_scores(view, blocks, 0.3, whole=whole)
     for epoch, parts in enumerate(blocks):
         for part in parts:
             single = unit_variance(project(gradients.matrices[epoch][part]))
@@ -107,14 +107,14 @@ def test_rounds_are_those_of_single_blocks(view: HistoryView, whole: bool) -> No
                 direction = rows.T @ (rest - rest.mean())
                 updated[part, epoch] = unit_variance(rows @ direction / torch.linalg.vector_norm(direction))
         expected = updated
-    torch.testing.assert_close(_rounds(view, 0.3, whole=whole), expected, rtol=0, atol=2e-3)
+    torch.testing.assert_close(_scores_by_epoch(view, 0.3, whole=whole), expected, rtol=0, atol=2e-3)
 
 
 def test_one_epoch_has_the_directions_of_its_batches_first(view: HistoryView) -> None:
     single = HistoryView(PARTY, view.task, view.epochs[:1])
     first, second = joint_scores(single, 0.3)
-    assert torch.equal(first, _rounds(single, 0.3, whole=False))
-    assert torch.equal(second, _rounds(single, 0.3, whole=True))
+    assert torch.equal(first, _scores_by_epoch(single, 0.3, whole=False))
+    assert torch.equal(second, _scores_by_epoch(single, 0.3, whole=True))
     assert not torch.equal(first, second)
 
 

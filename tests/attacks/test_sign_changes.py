@@ -10,7 +10,7 @@ import torch
 from cutlayer.attacks.catalogue import MessageSize, OffNorm, SignChanges
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.attacks.label.history import HistoryView
-from cutlayer.audit.known_labels import strongest
+from cutlayer.audit.known_labels import strongest_leak
 from cutlayer.channel.row_history import FollowedEpoch
 from cutlayer.errors import NotApplicable
 from cutlayer.kernels.statistics.message_sizes import message_sizes
@@ -56,8 +56,10 @@ def test_rows_whose_sign_changes_are_those_of_long_gradients():
     messages, truth = sent(varying)
     scores = SignChanges()(messages, Knowledge(SHARE))
     assert roc_auc(scores.also["changes"], truth[scores.rows]) > 0.58
-    assert roc_auc(scores.values, truth[scores.rows]) > strongest(OffNorm()(messages, Knowledge(SHARE)), truth) + 0.08
-    assert strongest(MessageSize()(messages, Knowledge(SHARE)), truth) < 0.62, "all rows have one length"
+    assert (
+        roc_auc(scores.values, truth[scores.rows]) > strongest_leak(OffNorm()(messages, Knowledge(SHARE)), truth) + 0.08
+    )
+    assert strongest_leak(MessageSize()(messages, Knowledge(SHARE)), truth) < 0.62, "all rows have one length"
 
 
 def test_signs_do_not_change_where_lengths_do_not():
@@ -75,7 +77,7 @@ def test_rows_without_a_gradient_lie_among_the_others():
     leaks = {}
     for form in ("past", "once"):
         messages, truth = sent(saturated, {"form": form})
-        leaks[form] = strongest(OffNorm()(messages, Knowledge(SHARE)), truth)
+        leaks[form] = strongest_leak(OffNorm()(messages, Knowledge(SHARE)), truth)
     assert leaks["once"] > 0.78
     assert leaks["past"] < leaks["once"] - 0.1
 

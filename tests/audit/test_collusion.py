@@ -12,7 +12,7 @@ from cutlayer.audit.history import partners
 from cutlayer.config import Job, validated
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
-from cutlayer.report.build import build
+from cutlayer.report.build import build_report
 from cutlayer.report.card.build import build_card
 from cutlayer.report.html import render_html
 from cutlayer.report.terminal import print_report
@@ -47,7 +47,7 @@ def audit(finished: RunFolder) -> RunAudit:
 
 @pytest.fixture(scope="module")
 def report(finished: RunFolder) -> Report:
-    return build(finished.path)
+    return build_report(finished.path)
 
 
 def answer(report: Report, question: str) -> str:
@@ -106,14 +106,16 @@ def test_it_can_be_switched_off(tmp_path: Path, audit: RunAudit) -> None:
     alone = off.audit.runs["this run"]
     assert alone.leaks == tuple(leak for leak in audit.leaks if not leak.together)
     assert [baseline.party for baseline in alone.baselines] == ["telco", "shop"]
-    stated = answer(build(off.path), "Not measured")
+    stated = answer(build_report(off.path), "Not measured")
     assert "label inference by passive parties that pool what they hold" in stated
 
 
 def test_a_single_party_has_nobody_to_collude_with(tmp_path: Path) -> None:
     single = finish(tmp_path, passives=1)
     assert {leak.party for leak in single.audit.runs["this run"].leaks} == {"telco"}
-    assert "collusion of passive parties, of which this run has one" in answer(build(single.path), "Not measured")
+    assert "collusion of passive parties, of which this run has one" in answer(
+        build_report(single.path), "Not measured"
+    )
 
 
 def test_who_attacks_together() -> None:

@@ -31,7 +31,7 @@ from cutlayer.jobs.audit import audit_again
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.problem.task import Task
-from cutlayer.report.build import build
+from cutlayer.report.build import build_report
 from cutlayer.results.completion import CompletionResult
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
@@ -74,7 +74,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Job, RunFolder]:
 
 
 def test_each_attack_reads_the_runs_it_is_for(whole: tuple[Job, RunFolder]) -> None:
-    report = build(whole[1].path)
+    report = build_report(whole[1].path)
     found = [(part.run, part.attack, part.all_labels) for part in report.completions]
     runs = {"undefended": BOTH[0], "this run": BOTH[0], f"malicious {TELCO}": BOTH[1]}
     assert sorted(found) == sorted((run, attack, every) for run, attack in runs.items() for every in (False, True))
@@ -107,7 +107,7 @@ def test_the_figure_is_that_of_the_kept_model_on_the_test_rows(whole: tuple[Job,
     completed = ModelCompletion(variant, QUICK)(view, everything, job.train.seed)
     test = torch.from_numpy(split_rows(len(truth), job.train.split, job.train.seed).test)
     expected = roc_auc_score(truth[test].numpy(), completed.logits(*store.gather(test))[:, 0].numpy())
-    (part,) = (p for p in build(folder.path).completions if p.run == "this run" and p.all_labels)
+    (part,) = (p for p in build_report(folder.path).completions if p.run == "this run" and p.all_labels)
     (worth,) = (each for each in part.variants if each.variant == "tuned MLP, supervised")
     assert worth.value == pytest.approx(expected)
     assert worth.low is not None
@@ -120,15 +120,15 @@ def test_an_audit_again_gives_the_same_figures_and_a_gain_is_a_finding(
     whole: tuple[Job, RunFolder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, folder = whole
-    before = build(folder.path).completions
+    before = build_report(folder.path).completions
     audit_again(folder, ("model_completion",))
-    again = build(folder.path).completions
+    again = build_report(folder.path).completions
     assert again == tuple(part for part in before if part.attack == "model_completion")
     # All of it, where every figure of few labels is a gain: this run's and its malicious twin's are findings alone.
     monkeypatch.setattr(CompletionResult, "gains", property(lambda figure: not figure.all_labels))
     audit_again(folder)
-    assert build(folder.path).completions == before
-    found = [finding.detail for finding in build(folder.path).findings if finding.code == "CL108"]
+    assert build_report(folder.path).completions == before
+    found = [finding.detail for finding in build_report(folder.path).findings if finding.code == "CL108"]
     assert len(found) == 2
     assert any("from this run predict" in detail for detail in found)
     assert any(f"from malicious {TELCO} predict" in detail for detail in found)
@@ -145,10 +145,10 @@ def test_an_attack_that_does_not_apply_is_skipped_alone(
             raise NotApplicable("not on a Sunday")
 
     folder = RunFolder(shutil.copytree(whole[1].path, tmp_path / "run"))
-    before = build(folder.path).completions
+    before = build_report(folder.path).completions
     monkeypatch.setitem(REGISTRY, "reluctant", Reluctant)
     audit_again(folder, ("reluctant", "model_completion"))
-    report = build(folder.path)
+    report = build_report(folder.path)
     assert report.completions == tuple(part for part in before if part.attack == "model_completion")
     assert any("reluctant" in limit and "not on a Sunday" in limit for limit in report.limits)
 
@@ -156,7 +156,7 @@ def test_an_attack_that_does_not_apply_is_skipped_alone(
 def test_without_a_malicious_run_the_active_attack_says_what_to_do(tmp_path: Path) -> None:
     folder = run(job_of(("model_completion",)), tmp_path)
     audit_again(folder, ("active_model_completion", "norm"))
-    report = build(folder.path)
+    report = build_report(folder.path)
     assert report.completions == ()
     assert any("name it in audit.attacks and run the job again" in limit for limit in report.limits)
     before = folder.read_json("audit.json")
@@ -177,12 +177,12 @@ def test_between_organisations_the_reason_is_said(whole: tuple[Job, RunFolder], 
 
 def test_nothing_is_completed_where_nothing_is_audited(tmp_path: Path) -> None:
     folder = run(job_of(("model_completion",), every="never"), tmp_path, rows=240)
-    assert build(folder.path).completions == ()
+    assert build_report(folder.path).completions == ()
 
 
 def test_several_parties_share_one_malicious_run(tmp_path: Path) -> None:
     folder = run(job_of(("active_model_completion",), passives=2, epochs=1), tmp_path, rows=240, passives=2)
-    report = build(folder.path)
+    report = build_report(folder.path)
     assert {part.run for part in report.completions} == {"malicious passive parties"}
     assert {part.party for part in report.completions} == set(PASSIVES[:2])
     assert not any(finding.code == "CL106" for finding in report.findings)

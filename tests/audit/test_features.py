@@ -16,7 +16,7 @@ from cutlayer.attacks.feature import decoder
 from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge
 from cutlayer.audit.features import audit_features
-from cutlayer.audit.features.releases import released
+from cutlayer.audit.features.releases import recorded_releases
 from cutlayer.audit.features.shadow import ShadowRoom
 from cutlayer.channel.transcript import read_epochs
 from cutlayer.config import Job, validated
@@ -26,7 +26,7 @@ from cutlayer.errors import ConfigError
 from cutlayer.jobs.audit import audit_again
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
-from cutlayer.report.build import build
+from cutlayer.report.build import build_report
 from cutlayer.results.features import FeatureResult, strongest
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
@@ -85,7 +85,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Job, RunFolder]:
 
 
 def test_every_attack_reads_this_run_and_its_undefended_twin(whole: tuple[Job, RunFolder]) -> None:
-    parts = build(whole[1].path).features
+    parts = build_report(whole[1].path).features
     for name in ("this run", "undefended"):
         own = [part for part in parts if part.run == name]
         assert {part.attack for part in own} == set(ALL)
@@ -105,7 +105,7 @@ def test_without_followed_rows_the_mean_is_of_the_party_s_own_record(
     """As between organisations, or where too few rows were sent in every epoch."""
     job, folder = whole
     monkeypatch.setattr("cutlayer.audit.features.releases.MIN_ROWS", ROWS + 1)
-    last, mean, first = released(job, folder, TELCO)
+    last, mean, first = recorded_releases(job, folder, TELCO)
     assert re.fullmatch(r"mean of 1\.[1-9] releases", mean.name)
     assert torch.equal(mean.rows, last.rows)
     assert not torch.equal(mean.embeddings, last.embeddings)
@@ -125,7 +125,9 @@ def test_the_figure_is_that_of_what_was_sent(whole: tuple[Job, RunFolder]) -> No
     recorded = sorted(int(row) for step in own for row in step.rows)
     last = torch.stack([received[-1][row] for row in recorded])
     parts = [
-        result for result in build(folder.path).features if result.attack == "inversion" and result.run == "this run"
+        result
+        for result in build_report(folder.path).features
+        if result.attack == "inversion" and result.run == "this run"
     ]
     attacked = ((recorded, last), (followed, torch.stack(both).mean(0)), (followed, torch.cat(both, dim=1)))
     for part, (numbers, embeddings) in zip(parts, attacked, strict=False):
@@ -163,14 +165,14 @@ def test_shadow_rows_are_neither_attacked_nor_held_out_for_it(whole: tuple[Job, 
 
 def test_an_audit_again_gives_the_same_figures(tmp_path: Path) -> None:
     folder = run(job_of({"attacks": ["inversion", "membership"]}), tmp_path)
-    before = build(folder.path)
+    before = build_report(folder.path)
     audit_again(folder, ("inversion",))
-    again = build(folder.path)
+    again = build_report(folder.path)
     audit_again(folder)
     assert again.features == tuple(part for part in before.features if part.attack == "inversion")
     assert again.leaks == ()
-    assert build(folder.path).features == before.features
-    assert build(folder.path).leaks == before.leaks
+    assert build_report(folder.path).features == before.features
+    assert build_report(folder.path).leaks == before.leaks
 
 
 @pytest.mark.parametrize(("others", "gains"), [(None, True), (0.6, True), (0.95, False), (0.4, True)])
@@ -184,10 +186,10 @@ def test_what_other_parties_columns_tell_is_no_gain(others: float | None, gains:
 
 
 def test_a_gain_is_a_finding_and_nothing_named_is_nothing_run(tmp_path: Path) -> None:
-    undefended = build(run(job_of({"attacks": ["inversion"]}), tmp_path / "undefended").path)
+    undefended = build_report(run(job_of({"attacks": ["inversion"]}), tmp_path / "undefended").path)
     assert "CL110" in {finding.code for finding in undefended.findings if TELCO in finding.detail}
     assert all(part.value > part.baseline + 0.1 for part in undefended.features)
-    assert build(run(job_of({}), tmp_path / "unnamed").path).features == ()
+    assert build_report(run(job_of({}), tmp_path / "unnamed").path).features == ()
 
 
 def test_between_organisations_membership_says_why_not(whole: tuple[Job, RunFolder]) -> None:
@@ -200,7 +202,7 @@ def test_between_organisations_membership_says_why_not(whole: tuple[Job, RunFold
 
 def test_what_cannot_be_run_says_why(tmp_path: Path) -> None:
     folder = run(job_of({"attacks": ["inversion"], "every": "never"}), tmp_path)
-    assert any(f"parties.{TELCO}.audit.every" in limit for limit in build(folder.path).limits)
+    assert any(f"parties.{TELCO}.audit.every" in limit for limit in build_report(folder.path).limits)
 
 
 def test_a_column_that_is_not_there_is_named_with_those_that_are(whole: tuple[Job, RunFolder]) -> None:
@@ -217,7 +219,7 @@ def test_the_only_release_is_read_where_a_party_releases_once(tmp_path: Path) ->
     raw = raw_job(audit={"rows": ROWS}, release="once")
     raw["parties"][TELCO]["audit"] = {"attacks": ALL, "rows": 200}
     folder = run(validated(Job, raw, ""), tmp_path)
-    report = build(folder.path)
+    report = build_report(folder.path)
     assert {part.release for part in report.features} == {"the only release"}
     assert {part.known + part.rows for part in report.features} == {200}
     assert any("releases once" in limit and "membership" in limit for limit in report.limits)

@@ -46,6 +46,7 @@ def found(
     notes: Notes | None = None,
     copies: tuple[LabelCopy, ...] = (),
     undated: tuple[str, ...] = (),
+    graded: frozenset[str] = frozenset(),
     **more: Any,
 ) -> list[Finding]:
     """Findings of a run without fault but for what is given; `utility` is the value, its lower bound, and chance."""
@@ -66,7 +67,7 @@ def found(
     audit = Audit(runs=runs, **more)
     run: dict[str, Any] = {"label_free": frozenset(label_free), "idle_epochs": idle_epochs}
     run |= {"no_common_row": no_common_row, "alarms": alarms, "notes": notes or {}, "copies": copies}
-    run["undated"] = undated
+    run |= {"undated": undated, "graded": graded}
     return [*findings_of(FindingContext("bank", metrics, tuple(evidence or ()), audit, **run))]
 
 
@@ -261,6 +262,8 @@ def test_a_finding_says_what_the_attacker_knows_of_rows() -> None:
     assert rebuilt.detail.startswith(
         "inversion on the embeddings of telco (epoch 3), with 512 known rows, reaches R² 0.9"
     )
+    [rebuilt] = found(features=[feature()], graded=frozenset({"telco"}))
+    assert rebuilt.detail.startswith("inversion on the grades of telco (epoch 3)")
     [inferred] = found(features=[feature(metric="auc", column="usage")])
     assert "reaches AUC 0.900 of usage" in inferred.detail
 

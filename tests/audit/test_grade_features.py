@@ -12,15 +12,15 @@ from cutlayer.attacks.feature.best_guess import BestGuess
 from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge
 from cutlayer.audit.features import _as_trained, audit_features
-from cutlayer.audit.features.measures import Case, measure
+from cutlayer.audit.features.measures import FeatureCase, measure_feature_attack
 from cutlayer.config import Job, validated
 from cutlayer.data.encoded import ColumnSpec
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
-from cutlayer.report.build import build
-from cutlayer.report.sections.features import features
-from cutlayer.report.sections.leaks import leaks
-from cutlayer.report.sections.scope import untried
+from cutlayer.report.build import build_report
+from cutlayer.report.sections.features import features_section
+from cutlayer.report.sections.leaks import leaks_section
+from cutlayer.report.sections.scope import untried_threats
 from cutlayer.results.features import FeatureResult
 from cutlayer.results.run import RunKind
 from cutlayer.training.comparisons import undefended_job
@@ -54,7 +54,7 @@ def graded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Job, RunFolder]:
     job = validated(Job, raw, "")
     with pytest.MonkeyPatch.context() as patched:
         audit_briefly(patched)
-        patched.setitem(best_guess.FOREST, "n_estimators", 20)
+        patched.setitem(best_guess.FOREST_SETTINGS, "n_estimators", 20)
         given = tables(passives=2, rows=ROWS)
         return job, execute(job, folder / "run", Options(Keys(folder, KEY), tables=given), Progress())
 
@@ -91,15 +91,15 @@ def test_the_default_reads_grades_with_all_else_that_the_label_owner_holds(grade
 
 
 def test_the_report_has_the_ideal_output_beside_columns_and_labels(graded: tuple[Job, RunFolder]) -> None:
-    report = build(graded[1].path)
+    report = build_report(graded[1].path)
     baselines = {each.party: each for each in report.baselines}
     assert baselines[TELCO].own_columns < baselines[TELCO].ideal
-    section = features(report)
+    section = features_section(report)
     assert section is not None
-    for shown in (section, leaks(report)):
+    for shown in (section, leaks_section(report)):
         assert "Ideal output" in str(shown.blocks)
     assert "; together with all other partners " in section.answers[0].text
-    assert f"inference of the columns of {PASSIVES[1]} by parties that collude" in untried(report)
+    assert f"inference of the columns of {PASSIVES[1]} by parties that collude" in untried_threats(report)
     assert "on the ideal output" in section.answers[0].text
 
 
@@ -124,8 +124,10 @@ def guessed(own: bool, seed: int = 0) -> dict[str, FeatureResult]:
     view = FeatureView("telco", torch.arange(1200), release.float(), own=mine.float() if own else None)
     unknown = known.unknown(1200)
     knowledge = Knowledge(auxiliary_rows=known)
-    case = Case("toy", view, knowledge, (codes[unknown], numbers[unknown]))
-    results = measure(BestGuess()(view, knowledge), case, {"run": "", "party": "telco", "attack": "best_guess"})
+    case = FeatureCase("toy", view, knowledge, (codes[unknown], numbers[unknown]))
+    results = measure_feature_attack(
+        BestGuess()(view, knowledge), case, {"run": "", "party": "telco", "attack": "best_guess"}
+    )
     return {each.metric: each for each in results}
 
 

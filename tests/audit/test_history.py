@@ -20,7 +20,7 @@ from cutlayer.attacks.label.history import HistoryView
 from cutlayer.attacks.label.off_norm import OffNorm
 from cutlayer.audit.departed_model import departed_auc
 from cutlayer.audit.history import audit_history, own_columns
-from cutlayer.audit.known_labels import _own_leak, strongest
+from cutlayer.audit.known_labels import _own_leak, strongest_leak
 from cutlayer.audit.permuted import permuted_leak
 from cutlayer.channel import Kind
 from cutlayer.channel.row_history import FollowedEpoch, read_followed, read_own_embeddings
@@ -132,13 +132,13 @@ def test_random_scores_of_classes_read_what_permuted_labels_say() -> None:
             rows[5:], values[0, 5:], batch[5:], also={str(index): values[index, 5:] for index in range(1, 40)}
         )
 
-    fresh = float(np.mean([strongest(scores(0.0), truth) for _ in range(5)]))
+    fresh = float(np.mean([strongest_leak(scores(0.0), truth) for _ in range(5)]))
     stated = permuted_leak([scores(0.0)], truth, 1)
     # A macro AUC of ten classes has a standard deviation of 0.0065; the largest of 40 folded ones lies 2.5 of them off.
     assert stated == pytest.approx(0.5 + 2.5 * 0.0065, abs=0.003)
     assert stated == pytest.approx(fresh, abs=0.003)
     assert permuted_leak([scores(3.0)], truth, 1) == pytest.approx(stated, abs=0.003)
-    assert strongest(scores(3.0), truth) > 0.9
+    assert strongest_leak(scores(3.0), truth) > 0.9
 
 
 def test_related_scores_count_once() -> None:
@@ -160,7 +160,7 @@ def test_the_largest_of_all_scores_counts_in_whichever_order_they_come() -> None
     stated = permuted_leak([many], truth, 1)
     assert permuted_leak([many, one], truth, 1) == permuted_leak([one, many], truth, 1) == stated
     planted = replace(one, also={"read": truth.double()})
-    assert strongest(planted, truth) == 1.0 > strongest(one, truth)
+    assert strongest_leak(planted, truth) == 1.0 > strongest_leak(one, truth)
 
 
 def test_messages_without_a_value_leak_what_permuted_values_say() -> None:
@@ -171,7 +171,7 @@ def test_messages_without_a_value_leak_what_permuted_values_say() -> None:
     for planted in (False, True):
         messages = [each + planted * values.log()[:, None] for each in noise]
         found = _scores_of(*messages, values, quick=planted)
-        leak = max(strongest(scores, values) for scores in found)
+        leak = max(strongest_leak(scores, values) for scores in found)
         stated = permuted_leak(found, values, 1)
         # A concordance of 2,300 rows has a standard deviation of 0.007.
         assert 0.505 < stated < 0.53
@@ -255,13 +255,13 @@ def test_a_party_that_left_predicts_by_what_it_inferred(finished: RunFolder, mon
     assert right > 0.6 > wrong + 0.1
     assert departed_auc(run, "nobody", Scores(rows, run.truth[rows].double(), batch)) is None
     # Of many held-out rows a sample is predicted, whose AUC is near that of all.
-    monkeypatch.setattr("cutlayer.audit.departed_model.MAX_ROWS", len(run.reported) // 2)
+    monkeypatch.setattr("cutlayer.audit.departed_model.MAX_ROWS", len(run.reported_rows) // 2)
     sampled = departed_auc(run, "telco", Scores(rows, run.truth[rows].double(), batch))
     assert sampled is not None
     assert sampled != right
     assert sampled == pytest.approx(right, abs=0.2)
     with monkeypatch.context() as patch:
-        patch.setattr(Run, "reported", rows[run.actual[rows]][:20])  # of one class: no AUC
+        patch.setattr(Run, "reported_rows", rows[run.leak_labels[rows]][:20])  # of one class: no AUC
         assert departed_auc(run, "telco", Scores(rows, run.truth[rows].double(), batch)) is None
     run.__dict__["class_shares"] = (1.0, 0.0)
     assert departed_auc(run, "telco", Scores(rows, run.truth[rows].double(), batch)) is None
@@ -284,7 +284,7 @@ def test_a_costly_attack_runs_where_no_other_reads_the_message_whole(
         f"{party}/gradient/{name}" for party in ATTACKERS for name in costly
     }
     assert not [leak for leak in whole.leaks if leak.attack in costly]
-    monkeypatch.setattr("cutlayer.audit.history.READ_WHOLE", 1.0)
+    monkeypatch.setattr("cutlayer.audit.history.NEARLY_WHOLE_LEAK", 1.0)
     tried = audit_history(run, "this run", RunAudit(leaks=tuple(named)), attacks, {})
     read = {(leak.party, leak.attack) for leak in tried.leaks if leak.attack in costly}
     assert read == {(party, name) for party in ATTACKERS for name in costly}
@@ -317,7 +317,7 @@ def test_what_one_attack_reads_whole_no_other_reads_again(finished: RunFolder, m
     run = Run(make_job(passives=2, epochs=3, audit={"depth": "quick"}), finished)
     named = {"off_norm", "mean_length", "few_labels"}
     attacks = [attack for attack in resolve("auto", "binary").histories if attack.name in named]
-    truth = run.actual
+    truth = run.leak_labels
 
     def read_whole(self: object, view: HistoryView, knowledge: object) -> Scores:
         return Scores.of_rows(view.rows, truth[view.rows].double())

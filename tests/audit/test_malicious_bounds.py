@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.accounting import GaussianRelease
-from cutlayer.attacks.malicious import TAMPERINGS, by_active
+from cutlayer.attacks.malicious import TAMPERINGS, is_by_active_party
 from cutlayer.attacks.malicious.base import Tampering
 from cutlayer.attacks.malicious.hijack import Hijack
 from cutlayer.channel.transcript import read_epochs
@@ -77,7 +77,7 @@ def trained(
     folder.mkdir(exist_ok=True)
     run = RunFolder(folder)
     tampering: dict[str, Tampering]
-    if by_active(attack):
+    if is_by_active_party(attack):
         tampering = {ACTIVE: Hijack(lambda schedule: known_rows(job, run, schedule))}
     else:
         tampering = {TELCO: TAMPERINGS[attack]()}

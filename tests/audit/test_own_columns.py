@@ -78,8 +78,8 @@ def test_of_many_rows_some_are_drawn_from_the_whole_table(monkeypatch: pytest.Mo
     codes, numbers = drawn()
     monkeypatch.setattr(own_columns, "MAX_ROWS", 300)
     used: list[Tensor] = []
-    joined = own_columns.joined_columns
-    monkeypatch.setattr(own_columns, "joined_columns", lambda stores, rows: used.append(rows) or joined(stores, rows))
+    joined = own_columns.join_columns
+    monkeypatch.setattr(own_columns, "join_columns", lambda stores, rows: used.append(rows) or joined(stores, rows))
     predict_from_columns([store(codes, numbers)], torch.arange(ROWS), numbers[:, 0] > 0, 2, 1, trees=False)
     (rows,) = used
     assert len(rows) == 300

@@ -144,7 +144,7 @@ def test_the_audit_reads_no_less_than_other_projects(
         raw["parties"][name]["audit"] = {"attacks": []}  # what embeddings reveal of columns is not compared
     raw["train"] |= {"epochs": 2, "threads": 1, "split": {"test": 0.1, "validation": 0.1}}
     job = validated(Job, raw | {"compare": []}, "a short job")
-    few = dict.fromkeys(job.parties, parquet.read_table(ADULT_TABLE).slice(0, 2400))
+    few = dict.fromkeys(job.parties, parquet.read_table(ADULT_TABLE).slice(0, 1800))
     folder = execute(job, tmp_path / "run", Options(Keys(tmp_path, bytes(32)), tables=few), Progress())
     run = Run(job, RunFolder.open(folder.path))
     leaks = [leak for leak in folder.audit.runs[RunKind.THIS_RUN].leaks if leak.party == PARTY]

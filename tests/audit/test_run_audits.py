@@ -13,7 +13,7 @@ import torch
 from cutlayer.attacks import resolve
 from cutlayer.attacks.label.base import Target
 from cutlayer.audit.auditor import Auditor
-from cutlayer.audit.watch import replay
+from cutlayer.audit.watch import attack_recorded_steps
 from cutlayer.channel import Kind
 from cutlayer.channel.row_history import read_followed
 from cutlayer.channel.transcript import read_epochs
@@ -41,7 +41,7 @@ def test_live_at_the_end_and_replayed_figures_are_equal(tmp_path: Path) -> None:
     assert cells(live) == cells(late)
     truth, training = read_truth(tmp_path / "epoch" / "transcript" / ACTIVE)
     again = Auditor(live.active.task, truth, training, resolve("auto", "binary").labels, ACTIVE, job_with().train.seed)
-    replay(job_with(attacks="auto"), RunFolder(tmp_path / "epoch"), again, [ACTIVE, *PASSIVES[:2]])
+    attack_recorded_steps(job_with(attacks="auto"), RunFolder(tmp_path / "epoch"), again, [ACTIVE, *PASSIVES[:2]])
     assert live.auditor is not None
     assert again.series.keys() == live.auditor.series.keys()
     assert all(again.series[cell].leaks == live.auditor.series[cell].leaks for cell in again.series)

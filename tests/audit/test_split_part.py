@@ -14,7 +14,7 @@ from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.attacks.label.base import Target
 from cutlayer.attacks.label.history import HistoryView
 from cutlayer.attacks.label.split_part import SplitPart
-from cutlayer.audit.known_labels import strongest
+from cutlayer.audit.known_labels import strongest_leak
 from cutlayer.config import Job, validated
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
@@ -64,4 +64,4 @@ def test_parts_by_chance_say_nothing() -> None:
     truth, parts = torch.rand(20_000, generator=draw) < 0.3, torch.randint(3, (20_000,), generator=draw)
     rows = torch.arange(len(parts))
     view = HistoryView("telco", Task("binary", ("0", "1")), (), target=Target.PART, parts=(rows, parts))
-    assert strongest(SplitPart()(view, Knowledge()), truth) < 0.52
+    assert strongest_leak(SplitPart()(view, Knowledge()), truth) < 0.52

@@ -17,8 +17,8 @@ from pyarrow import csv, parquet
 
 import cutlayer_batches as batches
 from cutlayer.accounting import RandomizedGrade
-from cutlayer.accounting.run_store import NAME, RunStore
-from cutlayer.channel.trail import read_lines, verify
+from cutlayer.accounting.run_store import LEDGER_FILE, RunStore
+from cutlayer.channel.trail import read_lines, verify_trail
 from cutlayer.config import BudgetConfig, Job, validated
 from cutlayer.errors import (
     BudgetExceeded,
@@ -175,10 +175,10 @@ def trail(run: Path) -> Path:
 
 
 def test_a_release_is_on_the_trail_once_whatever_number_of_files(run: Path, tmp_path: Path) -> None:
-    before = verify(trail(run)).lines if trail(run).exists() else 0
+    before = verify_trail(trail(run)).lines if trail(run).exists() else 0
     done = written(run, tmp_path / "out")
     assert (done.rows, done.files) == (160, 4)
-    assert verify(trail(run)).lines == before + 2  # the start of a process, and the release
+    assert verify_trail(trail(run)).lines == before + 2  # the start of a process, and the release
     *_, last = [*read_lines(sorted(trail(run).glob("0*.jsonl"))[-1])]
     assert (last.entry["to"], last.entry["rows"], last.entry["digest"]) == (ACTIVE, 160, done.digest)
     assert last.entry["bytes"] == sum(path.stat().st_size for path in (tmp_path / "out").glob("*.parquet"))
@@ -192,7 +192,7 @@ def test_the_ledger_states_that_changed_rows_are_not_counted(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unseen() -> list[int]:
-        lines = RunStore(run.parent / "keys" / NAME).lines()
+        lines = RunStore(run.parent / "keys" / LEDGER_FILE).lines()
         events = [entry.event for line in lines for entry in line.ledger.entries]
         return [event.unseen for event in events if isinstance(event, RandomizedGrade)]
 
@@ -234,7 +234,7 @@ def test_the_file_that_is_checked_is_the_one_of_its_name(run: Path, tmp_path: Pa
 
 
 def test_a_release_that_fails_is_neither_counted_nor_can_it_be_sent(run: Path, tmp_path: Path) -> None:
-    before = verify(trail(run)).lines if trail(run).exists() else 0
+    before = verify_trail(trail(run)).lines if trail(run).exists() else 0
     whole = table(run, TELCO)
     with pytest.raises(DataError, match="Parquet files"), begin(run, tmp_path / "nothing"):
         pass
@@ -247,10 +247,17 @@ def test_a_release_that_fails_is_neither_counted_nor_can_it_be_sent(run: Path, t
         (opened.out / "x.parquet").symlink_to(own_table(run, TELCO))
     with pytest.raises(CutlayerError, match="'id' of the id"), begin(run, tmp_path / "stopped") as opened:
         write(opened, [*parts(whole, 160), *parts(whole.drop_columns("id"), 160)])
-    assert (verify(trail(run)).lines if trail(run).exists() else 0) == before
+    assert (verify_trail(trail(run)).lines if trail(run).exists() else 0) == before
     assert not [*tmp_path.rglob(MANIFEST)]
     with pytest.raises(RunFolderError, match="cannot be read"):
         batches.check_release(tmp_path / "stopped", run, ACTIVE, local=local(run, ACTIVE), plaintext=True)
+
+
+def test_a_stated_number_of_rows_takes_no_time(tmp_path: Path) -> None:
+    """A footer may state any number, and the partner signs the same."""
+    parquet.write_table(pa.table({"id": ["a", "b", "a"]}), tmp_path / "x.parquet")
+    with pytest.raises(DataError, match="every id once"):
+        released._check_ids([tmp_path / "x.parquet"], 2**60)
 
 
 def test_a_damaged_file_that_a_partner_signs_is_an_error(
@@ -294,7 +301,7 @@ def test_an_id_that_is_not_agreed_stays(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
     """Also where the ids are compared in parts: those of all of very many rows took more memory than was allowed."""
-    monkeypatch.setattr(released, "_ROWS", at_once)
+    monkeypatch.setattr(released, "_ROWS_AT_A_TIME", at_once)
     ids = table(run, TELCO).column("id")
     csv.write_csv(pa.table({"row": np.arange(160), "id": ids}), tmp_path / "all.csv")
     assert written(run, tmp_path / "out", rows=tmp_path / "all.csv").rows == 160

@@ -15,7 +15,7 @@ def test_the_first_epoch_reveals_more_than_the_last(
     few_rows(embedding_history, 2000)
     monkeypatch.setattr(other_defences, "EPOCHS", 5)
     monkeypatch.setattr(embedding_history, "NAMES", ("nopeek 1",))
-    monkeypatch.setattr("cutlayer.training.malicious_runs.AUXILIARY_ROWS", 150)
+    monkeypatch.setattr("cutlayer.training.malicious_runs.MAX_AUXILIARY_ROWS", 150)
     parties = {part.party: part for part in embedding_history.embedding_history(1).parties}
     assert set(parties) == {"census_office", "employer"}
     employer = parties["employer"]

@@ -13,7 +13,7 @@ def test_what_an_attack_recovers_is_summed_up(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(feature_attacks, "ATTACKS", ("inversion",))
     monkeypatch.setattr(feature_attacks, "DATA", Path("nowhere"))
     monkeypatch.setattr(feature_attacks, "AUDIT", {"layers": False, "rows": 1024})
-    monkeypatch.setattr("cutlayer.training.malicious_runs.AUXILIARY_ROWS", 200)
+    monkeypatch.setattr("cutlayer.training.malicious_runs.MAX_AUXILIARY_ROWS", 200)
     result = feature_attacks.feature_attacks(1)
     assert result.skipped == ("Criteo",)
     assert [(read.party, read.attack) for read in result.attacks] == [

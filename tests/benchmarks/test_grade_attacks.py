@@ -33,7 +33,7 @@ def _brief(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (grade_attacks, grade_jobs, grade_together):
         monkeypatch.setattr(module, "labelled", lambda name, folder: data)
     monkeypatch.setattr(graded_rows, "GradeFit", brief)
-    monkeypatch.setitem(best_guess.FOREST, "n_estimators", 30)
+    monkeypatch.setitem(best_guess.FOREST_SETTINGS, "n_estimators", 30)
     monkeypatch.setattr(grade_attacks, "ATTACKED", 100)
     monkeypatch.setattr(grade_limits, "most_auc_of", grade_limits.auc_of)  # a search of a second, with its own test
     monkeypatch.setattr(grade_attacks, "REFITS", 2)

@@ -14,6 +14,7 @@ from benchmarks import grade_draws, grade_front, grade_influence, grade_private,
 from benchmarks.utility.datasets import DataSet
 from cutlayer.errors import ConfigError
 from cutlayer.kernels.noise.informative_rows import informative_rows
+from cutlayer.models.bottom_fits import grade
 from tests.cli.jobs import audit_briefly
 from tests.models.estimator_rows import fit_briefly
 
@@ -30,7 +31,7 @@ def test_a_toy_is_measured_once(
 ) -> None:
     fit_briefly(monkeypatch)
     audit_briefly(monkeypatch)
-    monkeypatch.setattr("cutlayer.attacks.knowledge.AUXILIARY_ROWS", 100)
+    monkeypatch.setattr("cutlayer.attacks.knowledge.MAX_AUXILIARY_ROWS", 100)
     monkeypatch.setattr(grades, "load", lambda name, folder: data)
     path = tmp_path / "results.jsonl"
     fit = json.dumps({"candidates": ["linear"], "folds": 2, "limits": {"other": 1.0}})
@@ -167,6 +168,7 @@ def test_a_rare_value_is_read_by_labels_that_are_it(monkeypatch: pytest.MonkeyPa
 
 def test_a_bit_finds_a_product_that_grades_of_labels_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
     fit_briefly(monkeypatch)
+    monkeypatch.setattr(grade, "FOLDS", 5)  # a product of two columns takes more rows than two folds leave
     found = grade_tried.with_bit(grade_tried.made(2_000, 0, alone=True), 0)
     assert found["all columns"] > found["labels and the bit"] > found["own"] + 0.1
     assert found["z of labels and the bit"] > 3 > found["z of labels"]

@@ -34,8 +34,8 @@ def test_rows_of_zeros_take_another_line():
 
 
 def test_a_longer_length_holds_while_it_is_measured():
-    usual = max_norm._MARGIN
+    usual = max_norm._LENGTH_FACTOR
     with repaired(8.0):
-        assert max_norm._MARGIN == 8.0
-    assert max_norm._MARGIN == usual == REPAIRS["past"]
+        assert max_norm._LENGTH_FACTOR == 8.0
+    assert max_norm._LENGTH_FACTOR == usual == REPAIRS["past"]
     assert len(SETTINGS) == len(REPAIRS) * len(TABLES)

@@ -29,7 +29,7 @@ def test_values_are_read_by_party_and_without_a_party(
 ) -> None:
     few_rows(single_methods, 2500)
     monkeypatch.setattr(single_methods, "TRAIN", {"epochs": 3, "split": {"test": 0.1, "validation": 0.2}})
-    monkeypatch.setattr("cutlayer.training.malicious_runs.AUXILIARY_ROWS", 150)
+    monkeypatch.setattr("cutlayer.training.malicious_runs.MAX_AUXILIARY_ROWS", 150)
     monkeypatch.setattr(single_methods, "SETTINGS", {"nopeek 1": SETTINGS["nopeek 1"]})
     values = {value.what: value.value for value in single_methods.single_methods(1).values}
     attacked = {f"inversion{release}, {party}" for release in RELEASES for party in ("census_office", "employer")}

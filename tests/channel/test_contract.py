@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cutlayer.channel.chunks import Assembler
 from cutlayer.channel.codec import FrameLimits
-from cutlayer.channel.contract import Contract, decoded, differences
+from cutlayer.channel.contract import Contract, decode_contract, differences
 from cutlayer.errors import ProtocolError
 
 FUZZ = settings(max_examples=200, deadline=None)
@@ -20,9 +20,9 @@ JOB = {"task": "binary", "train": {"batch_size": 64, "seed": 1, "optimizer": {"l
 
 
 def test_equal_contracts_have_no_problem():
-    theirs, wire, more = decoded(Contract(JOB).encoded(3, sender="telco"))
+    theirs, wire, more = decode_contract(Contract(JOB).encode(3, sender="telco"))
     assert (theirs, wire, more) == (Contract(JOB), 3, {"sender": "telco"})
-    assert Contract(JOB).problem(theirs, (3, 3), "telco") == ""
+    assert Contract(JOB).mismatch(theirs, (3, 3), "telco") == ""
 
 
 @pytest.mark.parametrize(
@@ -44,11 +44,11 @@ def test_differing_keys_are_named_with_both_values(mine, theirs, message):
 
 def test_what_a_peer_writes_cannot_fill_or_confuse_a_terminal():
     evil = {"train\x1b[2J\n": "x" * 10**5, **{f"key{number}": "\x1b]0;owned\x07\n" * 100 for number in range(2000)}}
-    problem = Contract(JOB).problem(Contract(evil), (3, 3), "telco")
+    problem = Contract(JOB).mismatch(Contract(evil), (3, 3), "telco")
     assert problem.isprintable()
     assert len(problem) < 3000
     assert "more (telco)" in problem
-    version = Contract(JOB).problem(Contract(JOB, version="\x1b[31m" + "9" * 9999), (3, 4), "telco")
+    version = Contract(JOB).mismatch(Contract(JOB, version="\x1b[31m" + "9" * 9999), (3, 4), "telco")
     assert version.isprintable()
     assert len(version) < 300
 
@@ -80,14 +80,14 @@ GREETING = {"wire": 3, "version": "1", "shared": json.dumps(JOB), "sender": "tel
 )
 def test_a_greeting_that_is_none_is_refused(raw):
     with pytest.raises(ProtocolError, match="expected a greeting of cutlayer"):
-        decoded(raw)
+        decode_contract(raw)
 
 
 @FUZZ
 @given(st.binary(max_size=300))
 def test_random_bytes_are_no_greeting(raw):
     with pytest.raises(ProtocolError):
-        decoded(raw)
+        decode_contract(raw)
 
 
 @FUZZ

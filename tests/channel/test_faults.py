@@ -18,7 +18,7 @@ from cutlayer.channel import Kind
 from cutlayer.channel.chunks import CHUNK_BYTES, Assembler, acknowledgement, split_frame
 from cutlayer.channel.codec import WIRE_VERSION, FrameLimits
 from cutlayer.channel.grpc_client import ClientLink
-from cutlayer.channel.grpc_link import METHOD, SERVICE, TO, WIRE, Keepalive
+from cutlayer.channel.grpc_link import LINK_METHOD, SERVICE, TO_KEY, WIRE_KEY, Keepalive
 from cutlayer.channel.grpc_server import ServerLinks
 from cutlayer.errors import PeerLost, ProtocolError
 from tests.channel.certificates import Federation
@@ -208,7 +208,7 @@ def test_a_party_that_was_started_anew_ends_the_run_at_once(security):
             link.receive(link.port)
         link.close()
         deadline = time.monotonic() + 10
-        while not bank._streams["telco"].reconnecting and time.monotonic() < deadline:
+        while not bank._streams["telco"].is_reconnecting and time.monotonic() < deadline:
             time.sleep(0.01)
         with pytest.raises(ProtocolError, match="a stream of 'telco' was opened before"):
             connect(bank.address, "telco", "bank", security=security["telco"], **{**options, "timeout": 1})
@@ -271,8 +271,8 @@ def test_a_partner_who_breaks_the_rules_of_chunks_is_named(security, what):
     ) as bank:
         channel, _ = security["telco"].open_channel(bank.address, "bank", ())
         with channel:
-            metadata = ((TO, b"bank"), (WIRE, str(WIRE_VERSION)))
-            call = channel.stream_stream(f"/{SERVICE}/{METHOD}")(iter(LIES[what]), metadata=metadata)
+            metadata = ((TO_KEY, b"bank"), (WIRE_KEY, str(WIRE_VERSION)))
+            call = channel.stream_stream(f"/{SERVICE}/{LINK_METHOD}")(iter(LIES[what]), metadata=metadata)
             with pytest.raises(ProtocolError, match="in a frame from telco: expected"):
                 bank.receive(bank.ports["telco"])
             call.cancel()
@@ -314,7 +314,7 @@ def _met(lines, reconnect):
     """The ends of a link whose port shuts once the party has been heard, and the proxy between them."""
     options = {"timeout": 10, "reconnect": reconnect}
     with (
-        ServerLinks(HERE, "bank", ["telco"], "run", shuts=True, notify=lines.append, **options) as bank,
+        ServerLinks(HERE, "bank", ["telco"], "run", shut_when_complete=True, notify=lines.append, **options) as bank,
         Proxy(bank.address) as proxy,
         connect(proxy.address, "telco", "bank", **options) as telco,
     ):

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from cutlayer.channel.frames import ACK_BYTES, MAX_FRAMES, FramesEnded, Inbox, Outbox, Replaced
+from cutlayer.channel.frames import ACK_BYTES, MAX_FRAMES, CallReplaced, FramesEnded, Inbox, Outbox
 
 
 def frame(content):
@@ -53,9 +53,9 @@ def test_the_end_of_an_inbox_comes_after_its_frames():
     inbox.end("a later reason")
     inbox.add(frame(b"too late"))
     inbox.wait_for_room()
-    assert inbox.waiting
+    assert inbox.has_frames
     assert bytes(inbox.get()[0]) == b"last"
-    assert not inbox.waiting
+    assert not inbox.has_frames
     with pytest.raises(FramesEnded, match="it left"):
         inbox.get()
 
@@ -64,21 +64,21 @@ def test_sent_frames_are_stored_until_the_peer_has_them():
     outbox = Outbox(100)
     fill(outbox, 5)
     assert [outbox.take(number, always) for number in range(5)] == [((bytes([n]),), n + 1) for n in range(5)]
-    assert outbox.resumes_at(2)
+    assert outbox.resume_at(2)
     assert outbox.take(2, always) == ((b"\2",), 3)
-    assert outbox.resumes_at(2)
-    assert not outbox.resumes_at(1)
-    assert not outbox.resumes_at(6)
+    assert outbox.resume_at(2)
+    assert not outbox.resume_at(1)
+    assert not outbox.resume_at(6)
 
 
 @pytest.mark.parametrize("count", [-1, 6, 2**63])
 def test_what_was_not_sent_cannot_be_acknowledged(count):
     outbox = Outbox(100)
     fill(outbox, 5)
-    assert not outbox.acknowledged(count)
-    assert outbox.acknowledged(3)
-    assert outbox.acknowledged(2)
-    assert not outbox.resumes_at(2)
+    assert not outbox.drop_acknowledged(count)
+    assert outbox.drop_acknowledged(3)
+    assert outbox.drop_acknowledged(2)
+    assert not outbox.resume_at(2)
     assert outbox.take(3, always) == ((b"\3",), 4)
 
 
@@ -87,7 +87,7 @@ def test_a_sender_waits_while_too_much_is_on_its_way():
     fill(outbox, 3, ACK_BYTES)
     with pytest.raises(TimeoutError):
         outbox.put((b"",), timeout=0.01)
-    threading.Timer(0.05, outbox.acknowledged, [1]).start()
+    threading.Timer(0.05, outbox.drop_acknowledged, [1]).start()
     outbox.put((b"",), timeout=5)
 
 
@@ -124,7 +124,7 @@ def test_a_call_that_was_replaced_sends_nothing_more():
     seen = []
 
     def replaced():
-        with pytest.raises(Replaced):
+        with pytest.raises(CallReplaced):
             outbox.take(0, wanted.is_set)
         seen.append("ended")
 

@@ -13,7 +13,17 @@ from cutlayer.channel import Kind, link
 from cutlayer.channel.address import check_loopback
 from cutlayer.channel.chunks import split_frame
 from cutlayer.channel.codec import WIRE_VERSION, FrameLimits, encode
-from cutlayer.channel.grpc_link import FROM, LINK, LINK_BYTES, METHOD, NEXT, RUN, SERVICE, TO, WIRE
+from cutlayer.channel.grpc_link import (
+    FROM_KEY,
+    LINK_BYTES,
+    LINK_KEY,
+    LINK_METHOD,
+    NEXT_KEY,
+    RUN_KEY,
+    SERVICE,
+    TO_KEY,
+    WIRE_KEY,
+)
 from cutlayer.channel.grpc_server import ServerLinks
 from cutlayer.errors import ConfigError, PeerLost, ProtocolError
 from cutlayer.parties.drive.drive import drive
@@ -41,8 +51,8 @@ def greeting(reason="hello"):
 def raw_call(address, frames, wire=str(WIRE_VERSION), name=b"telco", more=(), **options):
     """A stream opened without the client, as a stranger might."""
     channel = grpc.insecure_channel(address, options=[("grpc.max_send_message_length", -1)])
-    metadata = ((FROM, name), (TO, b"bank"), (WIRE, wire), *more)
-    return channel, channel.stream_stream(f"/{SERVICE}/{METHOD}")(frames, metadata=metadata, timeout=10, **options)
+    metadata = ((FROM_KEY, name), (TO_KEY, b"bank"), (WIRE_KEY, wire), *more)
+    return channel, channel.stream_stream(f"/{SERVICE}/{LINK_METHOD}")(frames, metadata=metadata, timeout=10, **options)
 
 
 def status_of(address, frames=(), **options):
@@ -175,10 +185,10 @@ def test_silence_is_a_lost_peer():
 
 
 def test_waiting_is_repeated_with_the_address_that_the_peers_use(monkeypatch):
-    monkeypatch.setattr("cutlayer.channel.grpc_server.REMINDER", 0.05)
+    monkeypatch.setattr("cutlayer.channel.grpc_server.REMINDER_SECONDS", 0.05)
     lines = []
     with ServerLinks(HERE, "bank", ["telco"], "run", public_address="bank.example:7070", notify=lines.append) as bank:
-        bank.greeted["telco"] = "another job"
+        bank.join_problems["telco"] = "another job"
         with pytest.raises(PeerLost, match=r"lost telco: did not connect to bank\.example:7070 within 0\.3 s"):
             bank.wait_for_peers(timeout=0.3)
     assert lines[0] == f"waiting for telco, which connects to bank.example:7070; this party listens at {bank.address}"
@@ -272,15 +282,15 @@ def test_a_stranger_who_takes_a_name_and_keeps_silent_does_not_lock_out_its_owne
 @pytest.mark.parametrize("link", [b"", b"s" * LINK_BYTES])
 def test_a_caller_that_was_replaced_cannot_take_the_link_back(link):
     """It was given the name of the run before the owner came; a link belongs to the process that carried a message."""
-    more = ((LINK, link),) if link else ()
+    more = ((LINK_KEY, link),) if link else ()
     with ServerLinks(HERE, "bank", ["telco"], "run", timeout=10, reconnect=10) as bank:
         channel, call = raw_call(bank.address, iter(()), more=more)
         with channel:
-            assert dict(call.initial_metadata())[RUN] == b"run"
+            assert dict(call.initial_metadata())[RUN_KEY] == b"run"
         with connect(bank.address, "telco", "bank", timeout=10, reconnect=10) as telco:
             telco.port.send(**greeting("mine"))
             assert bank.receive(bank.ports["telco"]).fields["reason"] == "mine"
-            again = ((RUN, b"run"), (NEXT, "0"), *more)
+            again = ((RUN_KEY, b"run"), (NEXT_KEY, "0"), *more)
             assert status_of(bank.address, more=again) == "FAILED_PRECONDITION"
             bank.ports["telco"].send(**greeting("yours"))
             assert telco.receive(telco.port).fields["reason"] == "yours"
@@ -299,7 +309,7 @@ def test_a_party_that_was_heard_and_left_is_lost_and_not_replaced():
 
 
 def test_the_port_is_closed_while_all_are_connected_and_messages_cross():
-    with ServerLinks(HERE, "bank", ["telco", "shop"], "run", timeout=10, shuts=True) as bank:
+    with ServerLinks(HERE, "bank", ["telco", "shop"], "run", timeout=10, shut_when_complete=True) as bank:
         with (
             connect(bank.address, "telco", "bank", timeout=10) as telco,
             connect(bank.address, "shop", "bank", timeout=10) as shop,

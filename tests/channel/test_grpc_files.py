@@ -9,7 +9,7 @@ import pytest
 
 from cutlayer.channel import grpc_files
 from cutlayer.channel.contract import Contract
-from cutlayer.channel.grpc_files import BRING, END, FETCH, PIECE, FileClient, FileServer
+from cutlayer.channel.grpc_files import BRING_METHOD, END_METHOD, FETCH_METHOD, PIECE_BYTES, FileClient, FileServer
 from cutlayer.channel.parcel import parcel_name
 from cutlayer.errors import NotApproved, PeerLost, ProtocolError, RunFolderError, TrustError
 from cutlayer.storage import durable
@@ -17,7 +17,7 @@ from tests.channel.certificates import Federation
 
 BANK, TELCO, SHOP = "bank", "telco", "shop"
 ROUND = "predict-1~june"
-CONTENT = bytes(range(256)) * (PIECE // 100)  # more than two pieces
+CONTENT = bytes(range(256)) * (PIECE_BYTES // 100)  # more than two pieces
 JOB = Contract({"rows": "all"})
 
 
@@ -69,7 +69,7 @@ def test_files_go_both_ways_once_and_repeated(bank: Bank) -> None:
         assert wanted.read_bytes() == CONTENT
         own.write_bytes(CONTENT[::-1])
         assert client.carry(folder, folder / parcel_name(BANK, TELCO, 1))
-        assert "bank has not written file 1" in client.why(BANK)
+        assert "bank has not written file 1" in client.missing_reason(BANK)
     assert (bank.round / own.name).read_bytes() == CONTENT[::-1]
     own.write_bytes(b"another")  # a partner that changes what it has sent
     with bank.client() as client:
@@ -86,7 +86,7 @@ def test_a_partner_gets_its_own_files_alone_whatever_name_it_states(bank: Bank) 
         client._me = TELCO
         (folder / parcel_name(TELCO, BANK, 0)).write_bytes(CONTENT)
         assert not client.carry(folder, folder / parcel_name(BANK, TELCO, 0))
-        assert "bank has not written file 0" in client.why(BANK)
+        assert "bank has not written file 0" in client.missing_reason(BANK)
     assert [path.name for path in folder.iterdir()] == [parcel_name(TELCO, BANK, 0)]
     assert [path.name for path in bank.round.iterdir()] == [parcel_name(BANK, TELCO, 0)]
 
@@ -100,22 +100,22 @@ def test_a_round_is_no_path(bank: Bank, name: str) -> None:
             self.name = name
 
     with bank.client() as client, pytest.raises(ProtocolError, match="the name of a round"):
-        [*client._call(BRING, Named(name), 0, [b"x", b""])]  # type: ignore[arg-type]
+        [*client._call(BRING_METHOD, Named(name), 0, [b"x", b""])]  # type: ignore[arg-type]
     assert sorted(path.name for path in bank.base.rglob("*.cutlayer")) == [parcel_name(BANK, TELCO, 0)]
 
 
 @pytest.mark.parametrize(("round_", "number"), [(ROUND, 1), (ROUND, 10**17), (ROUND, -1), ("predict-1~july", 0)])
 def test_nothing_is_taken_that_nothing_was_written_for(bank: Bank, round_: str, number: int) -> None:
     """No disk fills with files that no round waits for."""
-    for method in (BRING, FETCH, END):
+    for method in (BRING_METHOD, FETCH_METHOD, END_METHOD):
         with bank.client() as client, pytest.raises(PeerLost, match="bank has not written file"):
             [*client._call(method, Path(round_), number, [b"x", b""])]
     assert [path.name for path in bank.folder.rglob("*")] == [ROUND, parcel_name(BANK, TELCO, 0)]
 
 
 def test_a_file_that_is_cut_off_is_none(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = grpc_files._read
-    monkeypatch.setattr(grpc_files, "_read", lambda path: [*whole(path)][:-1])
+    whole = grpc_files._read_pieces
+    monkeypatch.setattr(grpc_files, "_read_pieces", lambda path: [*whole(path)][:-1])
     folder = bank.at(TELCO)
     with bank.client() as client, pytest.raises(ProtocolError, match="expected the whole of bank~telco~0"):
         client.carry(folder, folder / parcel_name(BANK, TELCO, 0))
@@ -129,7 +129,7 @@ def test_a_file_that_is_cut_off_is_none(bank: Bank, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_full_disk_takes_no_file(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(durable, "RESERVE", 1 << 62)
+    monkeypatch.setattr(durable, "RESERVED_BYTES", 1 << 62)
     folder = bank.at(TELCO)
     with bank.client() as client, pytest.raises(RunFolderError, match="GB free at"):
         client.carry(folder, folder / parcel_name(BANK, TELCO, 0))
@@ -137,8 +137,8 @@ def test_a_full_disk_takes_no_file(bank: Bank, monkeypatch: pytest.MonkeyPatch) 
     (folder / parcel_name(TELCO, BANK, 0)).write_bytes(CONTENT)
     with bank.client() as client:
         assert not client.carry(folder)  # it waits, and learns no path of the bank's
-        assert "bank has no room for the file" in client.why(BANK)
-        assert str(bank.base) not in client.why(BANK)
+        assert "bank has no room for the file" in client.missing_reason(BANK)
+        assert str(bank.base) not in client.missing_reason(BANK)
     assert [path.name for path in bank.round.iterdir()] == [parcel_name(BANK, TELCO, 0)]
 
 
@@ -147,7 +147,7 @@ def test_a_withdrawn_approval_stops_files_that_were_written_before(bank: Bank) -
     bank.withdrawn = True
     with bank.client() as client:
         client.carry(folder, folder / parcel_name(BANK, TELCO, 0))
-        assert "withdrawn" in client.why(BANK)
+        assert "withdrawn" in client.missing_reason(BANK)
         assert not [*folder.iterdir()]
         (folder / parcel_name(TELCO, BANK, 0)).write_bytes(CONTENT)
         with pytest.raises(NotApproved):
@@ -176,6 +176,6 @@ def test_nobody_there_is_no_error(bank: Bank) -> None:
     bank.server.end()
     with client:
         assert not client.carry(folder)
-        assert client.why(BANK)
+        assert client.missing_reason(BANK)
         client.finish(folder, (BANK,), 60)
     bank.server.finish(bank.round, (), 60)  # no partner takes part: at once

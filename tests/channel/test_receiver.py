@@ -59,5 +59,5 @@ def test_a_call_that_was_replaced_stores_nothing() -> None:
     assert receiver(chunk(1)) is Arrival.REPLACED
     assert fresh(chunk(1)) is Arrival.FRAME
     assert [stream.receive(port).sequence for _ in range(2)] == [0, 1]
-    assert stream.received == 2
+    assert stream.received_frames == 2
     assert Receiver()(chunk(0)) is Arrival.REPLACED

@@ -23,9 +23,19 @@ from cutlayer.channel import Kind, Message
 from cutlayer.channel.codec import WIRE_VERSION
 from cutlayer.channel.contract import Contract
 from cutlayer.channel.grpc_client import ClientLink
-from cutlayer.channel.grpc_link import ENDED, FROM, MAX_CONNECTIONS, METHOD, NEXT, RUN, SERVICE, TO, WIRE
+from cutlayer.channel.grpc_link import (
+    ENDED_FIELD,
+    FROM_KEY,
+    LINK_METHOD,
+    MAX_CONNECTIONS,
+    NEXT_KEY,
+    RUN_KEY,
+    SERVICE,
+    TO_KEY,
+    WIRE_KEY,
+)
 from cutlayer.channel.grpc_server import ServerLinks
-from cutlayer.channel.receiving import check_present, close_reason
+from cutlayer.channel.receiving import check_not_closed, close_reason
 from cutlayer.channel.tls import files as certificate_files
 from cutlayer.channel.tls import probe as probe_of_certificates
 from cutlayer.channel.tls.files import Credentials
@@ -192,7 +202,7 @@ def test_a_client_without_a_certificate_never_reaches_us(made, capfd):
         ):
             channel.unary_unary(f"/{SERVICE}/Greet")(b"", timeout=5)
         assert refused.value.code() == grpc.StatusCode.UNAVAILABLE
-        assert bank.greeted == {}
+        assert bank.join_problems == {}
 
 
 def test_a_revoked_client_is_refused_without_a_restart(made):
@@ -212,7 +222,7 @@ def test_a_revoked_client_is_refused_without_a_restart(made):
                 Kind.CLOSE, "bank", "telco", "run", -1, -1, 0, fields={"reason": close_reason(refused.value)}
             )
             with pytest.raises(ProtocolError, match="bank left: it does not accept a certificate any more; its output"):
-                check_present(left)
+                check_not_closed(left)
         with pytest.raises(
             ProtocolError, match=r"refused the link: the certificate of spiffe://loans/telco .* revoked"
         ):
@@ -232,16 +242,16 @@ def test_lists_and_authorities_count_each(made, tmp_path):
     for pair in (("bank", "others/bank"), ("others/bank", "bank")):
         for name in ("ca.pem", "crl.pem"):
             (files.ca.parent / name).write_bytes(b"".join((tmp_path / folder / name).read_bytes() for folder in pair))
-        loaded = certificate_files.load(files)
+        loaded = certificate_files.load_files(files)
         chains = [x509.load_pem_x509_certificates(path.read_bytes()) for path in (*revoked, made.files("telco").cert)]
         assert [loaded.is_revoked(chain[0]) for chain in chains] == [True, True, False]
-        assert all(certificate_files.signed_by(chain, loaded.authorities) for chain in chains)
-        assert not certificate_files.signed_by(chains[0], loaded.authorities[pair[0] == "bank" :][:1])
+        assert all(certificate_files.is_signed_by(chain, loaded.authorities) for chain in chains)
+        assert not certificate_files.is_signed_by(chains[0], loaded.authorities[pair[0] == "bank" :][:1])
     of_another = frozenset({(chains[0][0].subject.public_bytes(), chains[0][0].serial_number)})
     assert not replace(loaded, revoked=of_another).is_revoked(chains[0][0])
     (files.ca.parent / "ca.pem").write_bytes((tmp_path / "bank" / "ca.pem").read_bytes())
     with pytest.raises(TrustError, match=r"a list in .* that one of the authorities signed"):
-        certificate_files.load(files)
+        certificate_files.load_files(files)
 
 
 def test_the_first_list_that_runs_out_is_the_one_to_replace(made, tmp_path, monkeypatch):
@@ -256,7 +266,7 @@ def test_the_first_list_that_runs_out_is_the_one_to_replace(made, tmp_path, monk
             (files.ca.parent / name).write_bytes(
                 b"".join((tmp_path / folder / name).read_bytes() for folder in (first, second))
             )
-        until = certificate_files.load(files).lists_until
+        until = certificate_files.load_files(files).lists_until
         assert until is not None
         assert until - datetime.now(UTC) < timedelta(days=4)
 
@@ -295,7 +305,7 @@ def test_a_man_in_the_middle_with_a_certificate_of_the_federation_is_refused(mad
             with pytest.raises(PeerLost):
                 joined(made, address, timeout=0.2, notify=text.append)
             assert "CERTIFICATE_VERIFY_FAILED" in text[0]
-        assert bank.greeted == {}
+        assert bank.join_problems == {}
 
 
 def relay_once_then_pose(door, target, context):
@@ -479,7 +489,7 @@ def test_a_party_that_ended_before_its_link_says_so_and_may_come_again(made):
     with served(made, notify=at_bank.append) as bank:
         link = ClientLink(bank.address, "telco", "bank", security=made.security("telco"))
         with link, pytest.raises(ProtocolError, match=f"bank says: {ended}"):
-            link.greet(**{ENDED: "the limit 0.05 of health, which nobody else may read"})
+            link.greet(**{ENDED_FIELD: "the limit 0.05 of health, which nobody else may read"})
         assert at_bank == [f"telco at 127.0.0.1 cannot join: {ended}"]
         with pytest.raises(PeerLost, match=f"within 0 s; telco cannot join: {ended}"):
             bank.wait_for_peers(0)
@@ -560,9 +570,15 @@ def test_a_run_id_that_was_heard_does_not_let_another_party_in(made):
         telco.port.send(**greeting("mine"))
         bank.receive(bank.ports["telco"])
         channel, _ = made.security("shop").open_channel(bank.address, "bank", ())
-        metadata = ((FROM, b"telco"), (TO, b"bank"), (WIRE, str(WIRE_VERSION)), (RUN, b"run"), (NEXT, "0"))
+        metadata = (
+            (FROM_KEY, b"telco"),
+            (TO_KEY, b"bank"),
+            (WIRE_KEY, str(WIRE_VERSION)),
+            (RUN_KEY, b"run"),
+            (NEXT_KEY, "0"),
+        )
         with channel:
-            call = channel.stream_stream(f"/{SERVICE}/{METHOD}")(iter(()), metadata=metadata)
+            call = channel.stream_stream(f"/{SERVICE}/{LINK_METHOD}")(iter(()), metadata=metadata)
             assert list(call) == []
         telco.port.send(**greeting("still mine"))
         assert bank.receive(bank.ports["telco"]).fields["reason"] == "still mine"
@@ -599,4 +615,4 @@ def test_a_pipe_is_no_certificate_and_nobody_waits_for_it(tmp_path: Path) -> Non
     files.cert.unlink()
     os.mkfifo(files.cert)
     with pytest.raises(TrustError, match="a folder, a device or a pipe"):
-        certificate_files.load(files)
+        certificate_files.load_files(files)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from cutlayer.channel import Kind, link
-from cutlayer.channel.trail import Trail, content_digest, verify
+from cutlayer.channel.trail import Trail, content_digest, verify_trail
 from cutlayer.errors import RunFolderError
 
 
@@ -42,7 +42,7 @@ def test_every_message_has_a_line_that_says_what_it_was(tmp_path):
     assert (entries[3]["to"], entries[3]["step"], entries[3]["bytes"]) == ("bank", 3, 32)
     assert len({entry["digest"] for entry in entries}) == 6
     assert file.stat().st_mode & 0o077 == 0
-    found = verify(tmp_path / "trail")
+    found = verify_trail(tmp_path / "trail")
     assert (found.problems, found.lines) == ((), 7)
     assert found.files[0].sent == {("bank", "embedding"): (5, 160), ("bank", "committed"): (1, 0)}
 
@@ -51,7 +51,7 @@ def test_nothing_is_written_before_something_leaves(tmp_path):
     Trail(tmp_path / "trail", {}).close()
     assert not (tmp_path / "trail").exists()
     with pytest.raises(RunFolderError, match="expected the files of an egress trail"):
-        verify(tmp_path / "trail")
+        verify_trail(tmp_path / "trail")
 
 
 def test_the_line_is_there_before_the_message_leaves(tmp_path):
@@ -70,7 +70,7 @@ def test_a_later_start_continues_the_chain_and_leaves_earlier_files_alone(tmp_pa
     write(tmp_path, end=False)
     write(tmp_path)
     assert first.read_bytes() == before
-    found = verify(tmp_path)
+    found = verify_trail(tmp_path)
     assert not found.problems
     assert [file.name for file in found.files] == ["000001.jsonl", "000002.jsonl", "000003.jsonl"]
 
@@ -83,20 +83,20 @@ def test_two_processes_at_once_each_continue_what_was_there(tmp_path):
         here.send(Kind.COMMITTED, epoch=0)
     first.close()
     second.close()
-    assert verify(tmp_path).problems == ()
-    assert verify(tmp_path).lines == 7
+    assert verify_trail(tmp_path).problems == ()
+    assert verify_trail(tmp_path).lines == 7
 
 
 def test_a_killed_process_leaves_a_trail_that_verifies(tmp_path):
     path = write(tmp_path, end=False)
     raw = path.read_bytes()
     path.write_bytes(raw[:-20])
-    found = verify(tmp_path)
+    found = verify_trail(tmp_path)
     assert not found.problems
     assert found.files[0].incomplete
     assert found.lines == 5
     write(tmp_path)
-    assert not verify(tmp_path).problems
+    assert not verify_trail(tmp_path).problems
 
 
 def changed(path, number, edit):
@@ -126,9 +126,9 @@ def test_a_change_is_noticed_in_any_file(tmp_path, what, which):
     paths = [write(tmp_path) for _ in range(3)]
     TAMPERINGS[what](paths[which])
     if what == "a missing file" and which == 2:
-        assert verify(tmp_path).problems == ("000003.jsonl is missing",)
+        assert verify_trail(tmp_path).problems == ("000003.jsonl is missing",)
         return
-    problems = verify(tmp_path).problems
+    problems = verify_trail(tmp_path).problems
     assert problems
     assert any(paths[which].name in problem or paths[min(which + 1, 2)].name in problem for problem in problems)
 
@@ -137,7 +137,7 @@ def test_two_swapped_lines_are_noticed(tmp_path):
     path = write(tmp_path)
     lines = lines_of(path)
     path.write_text("".join([*lines[:2], lines[3], lines[2], *lines[4:]]))
-    assert verify(tmp_path).problems[0] == "000001.jsonl, line 3: it was changed, or a line before it was removed"
+    assert verify_trail(tmp_path).problems[0] == "000001.jsonl, line 3: it was changed, or a line before it was removed"
 
 
 def test_a_trail_that_was_changed_is_not_continued(tmp_path):
@@ -148,20 +148,20 @@ def test_a_trail_that_was_changed_is_not_continued(tmp_path):
 
 def test_a_line_with_a_recomputed_hash_breaks_the_next_one(tmp_path):
     """Who changes one line must change all that follow, and the head."""
-    from cutlayer.channel.trail import _body, _chained
+    from cutlayer.channel.trail import _body, _chain_hash
 
     path = write(tmp_path)
     lines = [json.loads(line) for line in lines_of(path)]
     lines[2]["entry"]["bytes"] = 1
-    lines[2]["hash"] = _chained(lines[1]["hash"], _body(lines[2]["entry"]))
+    lines[2]["hash"] = _chain_hash(lines[1]["hash"], _body(lines[2]["entry"]))
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert "line 4" in verify(tmp_path).problems[0]
+    assert "line 4" in verify_trail(tmp_path).problems[0]
 
 
 @pytest.mark.parametrize("line", [0, 2, -1])
 def test_a_file_that_was_written_anew_is_not_that_of_the_head(tmp_path, line):
     """With as many lines, and the hash of each recomputed: only the head tells, whichever line was changed."""
-    from cutlayer.channel.trail import _body, _chained
+    from cutlayer.channel.trail import _body, _chain_hash
 
     write(tmp_path)
     path = write(tmp_path)
@@ -169,9 +169,11 @@ def test_a_file_that_was_written_anew_is_not_that_of_the_head(tmp_path, line):
     lines[line]["entry"]["time"] = "1999-01-01T00:00:00.000+00:00"
     before = lines[0]["entry"]["before"]
     for each in lines:
-        before = each["hash"] = _chained(before, _body(each["entry"]))
+        before = each["hash"] = _chain_hash(before, _body(each["entry"]))
     path.write_text("".join(json.dumps(each) + "\n" for each in lines))
-    assert verify(tmp_path).problems == (f"{path.name}: expected at least 7 lines, as head.json says, got 7 of them",)
+    assert verify_trail(tmp_path).problems == (
+        f"{path.name}: expected at least 7 lines, as head.json says, got 7 of them",
+    )
 
 
 @pytest.mark.parametrize(
@@ -180,13 +182,13 @@ def test_a_file_that_was_written_anew_is_not_that_of_the_head(tmp_path, line):
 )
 def test_a_line_with_a_right_hash_must_still_be_one_of_a_trail(tmp_path, number, entry):
     """The hash needs no secret: a reader must not fail on what anyone can write."""
-    from cutlayer.channel.trail import _body, _chained
+    from cutlayer.channel.trail import _body, _chain_hash
 
     path = write(tmp_path)
     before = json.loads(lines_of(path)[number - 1])["hash"] if number else ""
-    body = {"hash": _chained(before, _body(entry)), "entry": entry}
+    body = {"hash": _chain_hash(before, _body(entry)), "entry": entry}
     path.write_text("".join([*lines_of(path)[:number], json.dumps(body) + "\n"]))
-    assert f"line {number + 1}: it was changed" in verify(tmp_path).problems[0]
+    assert f"line {number + 1}: it was changed" in verify_trail(tmp_path).problems[0]
 
 
 @pytest.mark.parametrize("head", ["[]", '{"000001.jsonl": 5}', '{"000001.jsonl": ["x", "y"]}', '{"a": [-9, ""]}', "5"])
@@ -194,13 +196,13 @@ def test_a_damaged_head_is_named(tmp_path, head):
     write(tmp_path)
     (tmp_path / "head.json").write_text(head)
     with pytest.raises(RunFolderError, match=r"head\.json is damaged"):
-        verify(tmp_path)
+        verify_trail(tmp_path)
 
 
 def test_other_files_in_the_folder_are_no_part_of_it(tmp_path):
     write(tmp_path)
     (tmp_path / "²³.jsonl").write_text("x")  # digits to Python, and no number
-    assert not verify(tmp_path).problems
+    assert not verify_trail(tmp_path).problems
 
 
 def test_a_line_that_fits_on_the_disk_in_part_is_written_to_its_end(tmp_path, monkeypatch):
@@ -209,7 +211,7 @@ def test_a_line_that_fits_on_the_disk_in_part_is_written_to_its_end(tmp_path, mo
     monkeypatch.setattr("cutlayer.channel.trail.os.write", lambda file, data: whole(file, bytes(data)[:7]))
     path = write(tmp_path)
     monkeypatch.undo()
-    assert not verify(tmp_path).problems
+    assert not verify_trail(tmp_path).problems
     assert lines_of(path)[-1].endswith("}\n")
 
 

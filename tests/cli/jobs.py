@@ -19,7 +19,7 @@ from ruamel.yaml import YAML
 
 from cutlayer.attacks.feature import decoder
 from cutlayer.attacks.label import drawn_labels, feature_prior, probe, strong_probe
-from cutlayer.attacks.label.co_training import Trees, boosted
+from cutlayer.attacks.label.co_training import Trees, predict_by_trees
 from cutlayer.audit import known_labels, own_columns
 from cutlayer.audit.features import measures
 from cutlayer.cli.app import _run
@@ -127,10 +127,10 @@ def audit_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
     All results are there, sooner: most of the time of an audit of 200 rows goes into these repetitions, which
     `tests/audit` tests.
     """
-    monkeypatch.setattr(known_labels, "COUNTS", (1, 5, 20))  # of few rows every second one
+    monkeypatch.setattr(known_labels, "LABEL_COUNTS", (1, 5, 20))  # of few rows every second one
     monkeypatch.setattr(known_labels, "DRAWS", 2)
     monkeypatch.setattr(strong_probe, "TREES", 10)
-    monkeypatch.setattr(boosted, "__defaults__", (Trees(folds=2, trees=10),))
+    monkeypatch.setattr(predict_by_trees, "__defaults__", (Trees(folds=2, trees=10),))
     monkeypatch.setattr(drawn_labels, "TREES", replace(drawn_labels.TREES, folds=2, trees=10))
     monkeypatch.setattr(probe, "FOLDS", 2)
     monkeypatch.setattr(own_columns, "TREES", 10)

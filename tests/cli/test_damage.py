@@ -293,6 +293,14 @@ def test_a_pipe_in_a_run_folder_is_refused(place, finished, verb):
     assert "a device or pipe at" in result.error
 
 
+@pytest.mark.parametrize("name", ["audit.json", "history.jsonl"])
+def test_a_text_of_zeros_without_a_place_on_the_disk_is_not_read(place, finished, name):
+    with (finished / name).open("wb") as file:
+        file.truncate(1 << 42)
+    result = place.call("report", finished)
+    assert (result.code, f"{name} of up to 2 GB, got more" in result.error) == (2, True)
+
+
 def test_a_part_of_another_party_is_not_taken_for_its_own(place, finished):
     parts = [finished / "checkpoint" / name / "model.json" for name in ("bank", "telco")]
     shutil.copy(*parts)

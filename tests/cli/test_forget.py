@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from itertools import count
 from pathlib import Path
-from time import sleep
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,14 +20,14 @@ from pyarrow import csv, parquet
 
 from cutlayer.accounting.release_log import ReleaseLog
 from cutlayer.channel.receipts import Receipt
-from cutlayer.channel.trail import verify
-from cutlayer.cli.forget import _show
+from cutlayer.channel.trail import verify_trail
+from cutlayer.cli.forget import _next, _show
 from cutlayer.config import Job, validated
 from cutlayer.data.carried import Carried
 from cutlayer.data.ids import row_digests
 from cutlayer.jobs import forget as forgetting
-from cutlayer.parties.grade_memory import GradeMemory, Rows
-from cutlayer.parties.session.local import Local
+from cutlayer.parties.grade_memory import GradeMemory, JoinKeys
+from cutlayer.parties.session.local import LocalSide
 from cutlayer.training.forgetting import Forgetting
 from cutlayer.training.keys import Keys
 from tests.channel.certificates import Federation
@@ -72,9 +71,9 @@ PRIVATE = {**PRIVATE, "shop": PRIVATE["telco"]}
 def same_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     """All secrets are equal, so that a run that never had the rows has the keys of the one that forgot them."""
     all_keys_equal(monkeypatch)
-    named, runs = Local.release_log, count()
+    named, runs = LocalSide.release_log, count()
 
-    def release_log(party: Local, job: Job, rows: bytes) -> ReleaseLog:
+    def release_log(party: LocalSide, job: Job, rows: bytes) -> ReleaseLog:
         """A log of its own for each run, as its own key of noise gives it."""
         log = named(party, job, rows)
         if log.path and log.marker:
@@ -82,7 +81,7 @@ def same_keys(monkeypatch: pytest.MonkeyPatch) -> None:
             log.path = Path(of_run) if of_run else log.path.with_stem(f"{log.path.stem}-{next(runs)}")
         return log
 
-    monkeypatch.setattr(Local, "release_log", release_log)
+    monkeypatch.setattr(LocalSide, "release_log", release_log)
 
 
 def table_of(party: str, without: Collection[int] = ()) -> pa.Table:
@@ -230,10 +229,10 @@ def test_forgotten_rows_leave_the_run_that_never_had_them(
     )
     before = place.call("ledger", world / ".cutlayer", "--json").document()
     grades, gone = GradeMemory(world / ".cutlayer" / "telco.key.grades"), row_digests(pa.array(sorted(rows)))
-    assert grades.others("", Rows(gone))[0] or max(rows) < ROWS // 5
+    assert grades.other_releases("", JoinKeys(gone))[0] or max(rows) < ROWS // 5
     done = place.call("forget", world / "job.yaml", "--rows", listed(world, rows), "--json")
     assert done.code == 0, done
-    assert not grades.others("", Rows(gone))[0]
+    assert not grades.other_releases("", JoinKeys(gone))[0]
     within = sum(row >= ROWS // 5 for row in rows)
     assert json.loads(done.out)["left_out"] == {"bank": len(rows), "telco": within}
     never = without(rows)
@@ -419,7 +418,7 @@ def test_by_courier_both_delete_and_sign_and_nothing_of_a_row_is_left(place: Pla
     assert not [*here.base.rglob("rows.csv"), *(here.base / "shared").rglob("*.cutlayer")]
     assert holding(here.base, traces, tables) == {}
     for name, file in (("telco", request), ("bank", answer)):
-        assert not verify(here.base / name / ".cutlayer" / f"{name}.key.trail").problems
+        assert not verify_trail(here.base / name / ".cutlayer" / f"{name}.key.trail").problems
         assert all(str(row) not in Receipt.read(file).approval.model_dump_json() for row in (299,))
     refused = here.call("bank", "exchange", "--folder", here.base / "shared")
     assert "a version of job-bank that was not forgotten, got 1; name a new one" in refused.document()["error"]
@@ -431,7 +430,6 @@ def test_by_courier_both_delete_and_sign_and_nothing_of_a_row_is_left(place: Pla
     assert "a release since telco forgot rows of telco" in again.document()["error"]
     for copy in (old, old_run, here.base / "bank" / "copied"):
         shutil.rmtree(copy)
-    sleep(1)  # signed times are whole seconds, and a release of the one of the forgetting counts as earlier
     here.exchange("--version", "2")
     never = Apart(place.folder / "never", place)
     csv.write_csv(table_of("telco", rows), never.base / "telco" / "own.csv")  # the bank has its own rows still
@@ -447,15 +445,17 @@ def test_by_courier_both_delete_and_sign_and_nothing_of_a_row_is_left(place: Pla
     )
 
 
-@pytest.mark.parametrize("asking", ["telco", "bank"])
-def test_the_grades_of_a_job_are_forgotten_by_the_wish_of_their_owner_alone(place: Place, asking: str) -> None:
+@pytest.mark.parametrize(("asking", "party"), [("telco", "telco"), ("bank", "bank"), ("bank", "telco")])
+def test_the_grades_of_a_job_are_forgotten_by_the_wish_of_their_owner_alone(
+    place: Place, asking: str, party: str
+) -> None:
     """Else a partner could have what limits hold by forgotten, and be sent in the next job what they refuse."""
     here = Apart(place.folder / "here", place)
     here.exchange("--version", "1")
     memory = here.base / "telco" / ".cutlayer" / "telco.key.grades"
     before = {path.name: path.read_bytes() for path in memory.glob("*.safetensors")}
     assert len(before) == 1
-    here.forget(asking, "--party", asking)
+    here.forget(asking, "--party", party)
     after = {path.name: path.read_bytes() for path in memory.glob("*.safetensors")}
     assert after == ({} if asking == "telco" else before)
 
@@ -491,6 +491,8 @@ def test_receipts_that_are_not_the_partners_are_refused(place: Place) -> None:
     assert "an acknowledgement of job" in refusal(lambda r: r["approval"].update(job="0" * 32))
     assert "an acknowledgement between" in refusal(lambda r: r["approval"].update(party="../x"))
     assert "a signed record in" in refusal(lambda r: r["approval"].update(request="../../x"))
+    # Every later release is compared with it.
+    assert "a signed record in" in refusal(lambda r: r["approval"].update(time="2026-99-99T00:00:00Z"))
     # Text of the partner's choice: what the bank would sign as well, and a line that its ledger would show.
     for words in ("that telco owes nothing", "rows of telco; epsilon 0", "rows of telco\n"):
         assert "a signed record in" in refusal(lambda r, words=words: r["approval"].update(what=words))
@@ -504,7 +506,6 @@ def test_receipts_that_are_not_the_partners_are_refused(place: Place) -> None:
     (answer,) = map(Path, here.call("bank", "forget", "--accept", request).document()["written"])
     again = here.call("bank", "forget", "--accept", request)  # a replay deletes nothing again
     assert (again.code, again.document()["written"]) == (0, [])
-    sleep(1)  # as above
     here.exchange("--version", "1")
     assert here.call("bank", "forget", "--accept", request).code == 0
     assert (here.base / "bank" / "runs" / "job-bank-1" / "summary.json").exists()
@@ -557,6 +558,25 @@ def test_a_receipt_says_for_whom_it_is(more: tuple[str, ...], said: str, capsys:
     deleting: Any = SimpleNamespace(left_out={}, others=())
     _show([], deleting, [Path("r.json")], [], *more, as_json=False)
     assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("rounds", "said"),
+    [
+        ((), "cutlayer party"),
+        (("train-1", "predict-1-june"), "cutlayer exchange --version 2"),
+        (("train-may", "train-2027"), "cutlayer exchange --version 2028"),
+    ],
+)
+def test_the_next_step_is_the_last_line(
+    tmp_path: Path, rounds: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A version that was forgotten would be refused by the next exchange."""
+    for name in rounds:
+        (tmp_path / "job-bank.rounds" / name).mkdir(parents=True)
+    deleting: Any = SimpleNamespace(left_out={}, others=())
+    _show([], deleting, [], [], as_json=False, following=_next(tmp_path / "job-bank"))
+    assert capsys.readouterr().out.splitlines()[-1] == f"next: train again, at all parties: {said}"
 
 
 @pytest.mark.parametrize(("left_out", "asked"), [({}, False), ({"telco": 0}, True), ({"bank": 1, "telco": 0}, False)])

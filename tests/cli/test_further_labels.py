@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.multioutput import MultiOutputClassifier
 
 from cutlayer import VerticalClassifier
+from cutlayer.accounting import Ledger
 from cutlayer.config import Job
 from cutlayer.config.load import load_job
 from cutlayer.data.carried import Carried
@@ -308,6 +310,29 @@ def test_each_label_with_grades_has_a_run_of_its_own_in_one_job(place: Place) ->
         assert place.call("predict", folder, "--out", f"{Path(folder).name}.csv").code == 0
     again = place.call("run", "job.yaml", "--resume", "--json").document()
     assert again["further_labels"] == done["further_labels"]
+
+
+def test_the_ledger_of_all_labels_has_the_epsilon_that_each_was_drawn_at(place: Place) -> None:
+    """The second label is a column with a limit, so that its grades are drawn at a lower epsilon than the settings'."""
+    prepare(place)
+    draw = np.random.default_rng(0)
+    a, b, ids = draw.integers(2, size=900), draw.integers(2, size=900), np.arange(900)
+    own = {"id": ids, "age": draw.normal(size=900), "churned": b, "upgraded": a, "amount": b}
+    csv.write_csv(pa.table(own), place.folder / "bank.csv")
+    csv.write_csv(pa.table({"id": ids, "a": a, "b": b, "c": draw.normal(size=900)}), place.folder / "telco.csv")
+    place.write(graded("upgraded", limits={"a": 0.7, "other": 1.0}))
+    done = place.call("run", "job.yaml", "--json").document()
+    found = [
+        Carried.model_validate_json((place.folder / run / "checkpoint" / "telco" / "carried.json").read_text()).epsilon
+        for run in ("runs/job", "runs/job/labels/upgraded")
+    ]
+    assert found[1] in (2.0, 3.0)
+    epsilon = sum(each or 0.0 for each in found)
+    stored = Ledger.from_json(json.loads((place.folder / "runs" / "job" / "ledger.json").read_text()))
+    assert [total.epsilon for total in stored.totals] == [6.0, epsilon]
+    assert [total["epsilon"] for total in done["ledger"]["totals"]] == [6.0, epsilon]
+    files = place.call("report", "runs/job", "--json").document()["files"]
+    assert (files["changed"], files["absent"]) == ([], [])
 
 
 def test_a_run_that_is_killed_in_a_further_label_goes_on_there(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

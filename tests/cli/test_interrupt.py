@@ -15,7 +15,7 @@ from cutlayer.audit.watch import Watcher
 from cutlayer.cli.run import interruptible
 from cutlayer.errors import Interrupted
 from cutlayer.jobs import runs
-from cutlayer.parties.session.checkpoint import SENT
+from cutlayer.parties.session.checkpoint import SENT_LABELS_FILE
 from tests.cli.jobs import BOTH
 from tests.parties.processes import forked, run_in
 
@@ -116,7 +116,7 @@ def test_the_message_says_what_stands(place, interrupted_after):
 
 def test_drawn_labels_that_were_sent_are_a_run_to_resume(tmp_path):
     """The folder stays, and the message said that there is nothing to resume."""
-    sent = tmp_path / "checkpoint" / "bank" / SENT
+    sent = tmp_path / "checkpoint" / "bank" / SENT_LABELS_FILE
     sent.parent.mkdir(parents=True)
     with pytest.raises(Interrupted, match="there is nothing to resume"), interruptible(tmp_path):
         raise KeyboardInterrupt

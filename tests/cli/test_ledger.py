@@ -49,3 +49,13 @@ def test_the_ledger_of_a_run_is_in_its_folder_and_in_its_report(place):
     shown = " ".join(place.call("report", place.run_folder).out.split())
     cost = "the labels of the training rows of bank, towards telco: epsilon 2 per row"
     assert f"Formal privacy cost of the whole run {cost}" in shown
+
+
+@pytest.mark.parametrize("name", ["ledger.sqlite", "ledger.sqlite.head", "receipts", "x.releases", "x.releases/a.line"])
+def test_a_ledger_of_somebody_else_leads_nowhere(place, name):
+    outside, folder = place.folder / "outside", place.folder / "theirs"
+    outside.mkdir()
+    (folder / name).parent.mkdir(parents=True)
+    (folder / name).symlink_to(outside)
+    found = place.call("ledger", folder)
+    assert (found.code, "expected consent before it leads to" in found.error) == (2, True)

@@ -97,10 +97,10 @@ def test_a_pilot_would_have_some_rows_of_a_group(place: Place) -> None:
 
 def test_models_of_many_rows_are_chosen_on_whole_groups() -> None:
     groups = np.repeat(np.arange(9_000), 3)
-    some = choice._sampled(len(groups), groups, 0)
+    some = choice._sample_rows(len(groups), groups, 0)
     assert choice.MAX_ROWS - 3 < len(some) <= choice.MAX_ROWS
     assert set(np.bincount(groups[some])) == {0, 3}
-    assert len(np.unique(choice._sampled(len(groups), None, 0))) == choice.MAX_ROWS
+    assert len(np.unique(choice._sample_rows(len(groups), None, 0))) == choice.MAX_ROWS
 
 
 def test_groups_may_be_texts_and_lie_within_the_values_that_the_split_is_by(place: Place) -> None:

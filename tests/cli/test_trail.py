@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from cutlayer.channel.kinds import Kind, meaning_of
@@ -63,3 +65,19 @@ def test_no_trail(place, verb):
     result = place.call("trail", verb, "nowhere")
     assert (result.code, result.out) == (2, "")
     assert "expected the files of an egress trail in nowhere, got none" in result.error
+
+
+@pytest.mark.parametrize("verb", ["show", "verify"])
+def test_a_trail_of_somebody_else_leads_nowhere_and_ends(place, verb):
+    folder = place.folder / "telco.key.trail"
+    write(folder).rename(place.folder / "other.jsonl")
+    (folder / "000001.jsonl").symlink_to(place.folder / "other.jsonl")
+    assert "000001.jsonl: expected consent before it leads to" in place.call("trail", verb, folder).error
+    (folder / "000001.jsonl").unlink()
+    os.mkfifo(folder / "000001.jsonl")
+    assert "a device or pipe at" in place.call("trail", verb, folder).error
+    (folder / "000001.jsonl").unlink()
+    with (folder / "000001.jsonl").open("wb") as file:  # a line that takes a gigabyte of memory, and no disk
+        file.truncate(1 << 30)
+    result = place.call("trail", verb, folder)
+    assert (result.code, "000001.jsonl, line 1: it was changed" in result.out) == (2, True)

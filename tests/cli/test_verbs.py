@@ -336,6 +336,19 @@ def test_a_fault_of_the_program_is_told_as_one(place, monkeypatch):
         "a fault of cutlayer itself: ZeroDivisionError: division by zero\nset CUTLAYER_DEBUG=1"
     )
     assert "Traceback" not in result.err
+
+    class PanicException(BaseException):
+        """As of a library in Rust."""
+
+    def panic(_digests):
+        raise PanicException("called unwrap on None")
+
+    monkeypatch.setattr("cutlayer.jobs.matching.intersect", panic)
+    panicked = place.call("check", place.file)
+    assert (panicked.code, panicked.error.partition("\n")[0]) == (
+        70,
+        "a fault of cutlayer itself: PanicException: called unwrap on None",
+    )
     monkeypatch.setenv("CUTLAYER_DEBUG", "1")
     assert "Traceback" in place.call("check", place.file).err
 

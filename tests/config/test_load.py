@@ -191,6 +191,15 @@ def test_the_digest_changes_with_names_and_roles_but_not_with_what_is_said_twice
     assert len(digest) == 32
 
 
+@pytest.mark.parametrize("each", [False, True])
+def test_one_label_epsilon_is_one_job_however_it_is_written(each: bool) -> None:
+    def digest(epsilon: float) -> str:
+        section = {"kind": "grade", "label_epsilon": epsilon}
+        return changed("model.bottom", dict.fromkeys(plain()["parties"], section) if each else section).digest()
+
+    assert digest(1) == digest(1.0) != digest(2)
+
+
 def test_a_private_part_fills_in_one_party(tmp_path):
     public = load_job(
         written(tmp_path, "parties: {bank: {role: active, address: '127.0.0.1:1'}, telco: {role: passive}}")

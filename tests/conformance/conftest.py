@@ -22,11 +22,11 @@ def _smaller_models() -> Iterator[None]:
         patched.setattr(probe, "STRENGTHS", (0.1, 1.0))
         patched.setattr(gradient_match, "ROUNDS", 100)
         patched.setattr(exact, "STEPS", 50)
-        patched.setitem(best_guess.FOREST, "n_estimators", 20)
-        patched.setattr(best_guess, "BOOSTED", best_guess.BOOSTED._replace(trees=10))
-        patched.setitem(best_guess.EXPLAINING, "max_iter", 10)
+        patched.setitem(best_guess.FOREST_SETTINGS, "n_estimators", 20)
+        patched.setattr(best_guess, "BOOSTING_SETTINGS", best_guess.BOOSTING_SETTINGS._replace(trees=10))
+        patched.setitem(best_guess.RESIDUAL_TREES, "max_iter", 10)
         patched.setattr(lira, "SHADOW_PAIRS", 4)
-        for name, value in {"BATCH": 64, "PASSES": 64, "HIDDEN": 64}.items():  # as many steps, of half the size
+        for name, value in {"BATCH": 64, "PASSES": 40, "HIDDEN": 64}.items():  # as many steps, of half the size
             patched.setattr(sdar, name, value)
         for name in ("LR", "SIMULATOR_LR", "DISCRIMINATOR_LR"):
             patched.setattr(sdar, name, 2 * getattr(sdar, name))

@@ -14,7 +14,7 @@ from torch.nn import functional
 from cutlayer.attacks.feature.base import FeatureAttack, encoded_matrix
 from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge, Need, Shadows, Simulation
-from cutlayer.audit.features.measures import Case, measure
+from cutlayer.audit.features.measures import FeatureCase, measure_feature_attack
 from cutlayer.data.encoded import ColumnSpec
 from cutlayer.kernels.fits.optimizers import Adam
 from cutlayer.problem.task import Task
@@ -45,8 +45,8 @@ class World:
     def measured(self, attack: FeatureAttack[Any], seed: int = 0) -> FeatureResult:
         """What the attack reaches, as the audit measures it; of several columns the one inferred best."""
         result = attack(self.view, self.knowledge, seed)
-        case = Case("toy", self.view, self.knowledge, self.truth, columns=COLUMNS, numbers=self.numbers)
-        return next(iter(measure(result, case, {**ABOUT, "attack": attack.name})))
+        case = FeatureCase("toy", self.view, self.knowledge, self.truth, columns=COLUMNS, numbers=self.numbers)
+        return next(iter(measure_feature_attack(result, case, {**ABOUT, "attack": attack.name})))
 
 
 def world_of(attack: type[FeatureAttack[Any]], *, informative: bool) -> World:

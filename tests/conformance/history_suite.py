@@ -13,7 +13,7 @@ from torch import Tensor
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.attacks.label.base import Scores
 from cutlayer.attacks.label.history import HistoryAttack
-from cutlayer.audit.known_labels import by_variant, strongest
+from cutlayer.audit.known_labels import leaks_by_variant, strongest_leak
 from cutlayer.errors import NotApplicable
 from cutlayer.problem.task import Task
 
@@ -35,7 +35,7 @@ def succeeds_undefended(attack: AttackClass, case: HistoryCase) -> None:
     for world in _worlds(attack, case):
         for target in case.succeeds:
             limit = case.limit(world.view.task.kind, target)
-            reads_more(attack, target, strongest(_undefended_scores(attack, world, target), world.truth), limit)
+            reads_more(attack, target, strongest_leak(_undefended_scores(attack, world, target), world.truth), limit)
 
 
 def survives_an_invertible_map(attack: AttackClass, case: HistoryCase) -> None:
@@ -44,7 +44,7 @@ def survives_an_invertible_map(attack: AttackClass, case: HistoryCase) -> None:
         turned = world.changed(_turned)
         for target in attack.reads:
             limit = case.limit(world.view.task.kind, target, mapped=True)
-            assert strongest(_scores(attack, turned, target), world.truth) > limit
+            assert strongest_leak(_scores(attack, turned, target), world.truth) > limit
 
 
 def is_near_chance_on_random_labels(attack: AttackClass, case: HistoryCase) -> None:
@@ -57,7 +57,7 @@ def is_near_chance_on_random_labels(attack: AttackClass, case: HistoryCase) -> N
         draws = [torch.randperm(ROWS, generator=torch.Generator().manual_seed(90 + draw)) for draw in range(5)]
         for target in attack.reads:
             scores = _undefended_scores(attack, world, target)
-            leaks = [by_variant(scores, world.truth[order]) for order in draws]
+            leaks = [leaks_by_variant(scores, world.truth[order]) for order in draws]
             for variant in leaks[0]:
                 assert sum(leak[variant].value for leak in leaks) / len(leaks) < 0.55
 
@@ -75,7 +75,7 @@ def learns_nothing_from_random_labels(attack: AttackClass, case: HistoryCase) ->
         limit = 0.52 if world.view.task.kind == "regression" else 0.55
         for target in attack.reads:
             random = [replace(world, truth=world.truth[order]) for order in orders]
-            leaks = [by_variant(_scores(attack, other, target), other.truth) for other in random]
+            leaks = [leaks_by_variant(_scores(attack, other, target), other.truth) for other in random]
             for variant in leaks[0]:
                 assert sum(leak[variant].value for leak in leaks) / len(leaks) < limit
 
@@ -135,8 +135,8 @@ def scores_every_scale(attack: AttackClass, case: HistoryCase) -> None:
     for world in _world_of_each_task(attack, case):
         tiny = world.changed(lambda matrix, epoch, message: matrix * 2.0**-70)
         for target in attack.reads:
-            exact = strongest(_undefended_scores(attack, world, target), world.truth)
-            assert strongest(_scores(attack, tiny, target), world.truth) == pytest.approx(exact, abs=0.01)
+            exact = strongest_leak(_undefended_scores(attack, world, target), world.truth)
+            assert strongest_leak(_scores(attack, tiny, target), world.truth) == pytest.approx(exact, abs=0.01)
 
 
 def ignores_the_last_bit(attack: AttackClass, case: HistoryCase) -> None:
@@ -144,8 +144,8 @@ def ignores_the_last_bit(attack: AttackClass, case: HistoryCase) -> None:
     for world in _worlds(attack, case)[::2]:
         moved = world.changed(lambda matrix, epoch, message: last_bit_moved(matrix))
         for target in attack.reads:
-            exact = strongest(_undefended_scores(attack, world, target), world.truth)
-            assert strongest(_scores(attack, moved, target), world.truth) == pytest.approx(exact, abs=0.005)
+            exact = strongest_leak(_undefended_scores(attack, world, target), world.truth)
+            assert strongest_leak(_scores(attack, moved, target), world.truth) == pytest.approx(exact, abs=0.005)
 
 
 HISTORY_CHECKS: tuple[Callable[[AttackClass, HistoryCase], None], ...] = (

@@ -6,7 +6,7 @@ import pytest
 
 from cutlayer import attacks, protections
 from cutlayer.attacks.label import drawn_labels, exploit
-from cutlayer.attacks.label.co_training import Trees, boosted
+from cutlayer.attacks.label.co_training import Trees, predict_by_trees
 from cutlayer.consent import allowed
 from cutlayer.data.sources import SOURCES
 from cutlayer.models import BOTTOMS
@@ -57,7 +57,7 @@ def test_attack(name, check):
 @pytest.fixture
 def _fewer_trees_and_steps(monkeypatch):
     """They reach the limits of their lines; against protections, which must keep a whole attack low, all are taken."""
-    monkeypatch.setattr(boosted, "__defaults__", (Trees(folds=2, trees=20),))
+    monkeypatch.setattr(predict_by_trees, "__defaults__", (Trees(folds=2, trees=20),))
     monkeypatch.setattr(drawn_labels, "TREES", replace(drawn_labels.TREES, folds=2, trees=30))
     monkeypatch.setattr(exploit, "STEPS", 60)
 

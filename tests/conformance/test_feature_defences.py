@@ -39,15 +39,15 @@ def test_noise_on_embeddings_lowers_reconstruction(attack):
     assert reached(noisy, attack).value < 0.1
 
 
-def test_noise_on_embeddings_lowers_the_likelihood_ratio(monkeypatch):
-    monkeypatch.setattr(lira, "SHADOW_PAIRS", 4)  # with and without noise: as many are enough to succeed without
+def test_noise_on_embeddings_lowers_the_likelihood_ratio():
+    """Of as many shadow models as succeed without noise, which the suite tests."""
+    assert lira.SHADOW_PAIRS == 4
     private = passive("dp_embedding", {"clip": 1.0, "epsilon": 1.0, "delta": 1e-5})
 
     def release(embeddings):
         at = torch.arange(len(embeddings))
         return private.embedding_out(embeddings, PassiveView(Mode.TRAIN, 0, 0, at, lambda rows: embeddings[rows]))
 
-    assert remembered(informative=True).measured(Lira()).value > 0.85
     assert remembered(informative=True, release=release).measured(Lira()).value < 0.6
 
 

@@ -197,32 +197,39 @@ def check_reference(result: Prepared, features: FeaturesConfig) -> None:
     assert {encoder.kind for encoder in result.encoder.encoders} <= {"category", "number", "quantile"}
 
 
-FEATURES = [
-    FeaturesConfig(),
-    FeaturesConfig(
+FEATURES = {
+    "default": FeaturesConfig(),
+    "quantiles": FeaturesConfig(
         categorical=("counts",),
         numbers=NumbersConfig(transform="log1p", scale="minmax", missing="median", quantiles=7),
         categories=CategoriesConfig(min_count=3),
     ),
-    FeaturesConfig(
+    "stated": FeaturesConfig(
         exclude=("level",),
         numbers=NumbersConfig(missing="zero", scale="robust", quantiles=3),
         categories=CategoriesConfig(max_codes=50),
         ranges={"skewed": (0, 10)},
         vocabulary={"few": ("a", "b")},
     ),
-    FeaturesConfig(
+    "text": FeaturesConfig(
         categorical=("counts", "skewed"),
         numbers=NumbersConfig(missing="median"),
         categories=CategoriesConfig(max_codes=60, min_count=4),
     ),
-]
+}
 """In the last, columns of more than 240 values stay as text until they are encoded."""
+OTHERS = ("csv", "sql")
+"""Kinds that hand over the same columns by other types: whether they are coded, or stay as text, is tried of each."""
 
 
 @pytest.mark.parametrize("memory", [2**31, SMALL])
-@pytest.mark.parametrize("kind", ["parquet", "csv", "sql"])
-@pytest.mark.parametrize("features", FEATURES, ids=["default", "quantiles", "stated", "text"])
+@pytest.mark.parametrize(
+    ("features", "kind"),
+    [
+        *(pytest.param(each, "parquet", id=f"{name}-parquet") for name, each in FEATURES.items()),
+        *(pytest.param(FEATURES[name], kind, id=f"{name}-{kind}") for name in ("default", "text") for kind in OTHERS),
+    ],
+)
 def test_a_table_is_prepared_as_by_plain_code(tmp_path: Path, kind: str, features: FeaturesConfig, memory: int) -> None:
     table = opened(written(tmp_path, kind, rows()), memory, features)
     assert table._table._fits == (memory > SMALL)
@@ -243,7 +250,7 @@ def test_a_table_is_prepared_as_by_plain_code(tmp_path: Path, kind: str, feature
 
 
 def test_a_store_is_used_again_and_written_again_for_other_rows(tmp_path: Path) -> None:
-    config, features = written(tmp_path, "parquet", rows()), FEATURES[0]
+    config, features = written(tmp_path, "parquet", rows()), FEATURES["default"]
     first = prepared(opened(config, SMALL, features), tmp_path / "store")
     before = (tmp_path / "store" / "codes.npy").stat().st_mtime_ns
     check_reference(prepared(opened(config, SMALL, features), tmp_path / "store"), features)
@@ -257,7 +264,7 @@ def test_a_store_is_used_again_and_written_again_for_other_rows(tmp_path: Path) 
 @pytest.mark.parametrize("memory", [2**31, SMALL])
 def test_a_table_without_a_folder_stays_readable(tmp_path: Path, memory: int) -> None:
     config = written(tmp_path, "parquet", rows())
-    check_reference(prepared(opened(config, memory, FEATURES[0]), None), FEATURES[0])
+    check_reference(prepared(opened(config, memory, FEATURES["default"]), None), FEATURES["default"])
 
 
 @pytest.mark.parametrize("memory", [2**31, SMALL])
@@ -267,7 +274,7 @@ def test_repeated_ids_and_several_id_columns(tmp_path: Path, rule: Any, memory: 
     ids = [f"c{number % 1700}" for number in range(ROWS)]
     table = table.set_column(0, "id", pa.array(ids)).append_column("born", pa.array(["x"] * ROWS))
     config = written(tmp_path, "csv", table)
-    opened_table = opened(config, memory, FEATURES[0], id=IdConfig(column=("id", "born"), duplicates=rule))
+    opened_table = opened(config, memory, FEATURES["default"], id=IdConfig(column=("id", "born"), duplicates=rule))
     left = [row for row in range(ROWS) if row < 1700 and (rule == "first" or ids.count(ids[row]) == 1)]
     assert opened_table.rows == len(left) == (1700 if rule == "first" else 400)
     digests = [blake2b(f"{ids[row]}\x1fx".encode(), digest_size=16).digest() for row in left]
@@ -284,27 +291,29 @@ def test_errors_are_the_same(tmp_path: Path, memory: int) -> None:
     twice = pa.array(["c1", "c1", *[f"d{number}" for number in range(ROWS - 2)]])
     config = written(tmp_path, "parquet", table.set_column(0, "id", twice))
     with pytest.raises(DataError, match=r"every id once, got 'c1' 2 times; one row per id"):
-        opened(config, memory, FEATURES[0])
+        opened(config, memory, FEATURES["default"])
     absent = pa.array([*[f"d{number}" for number in range(ROWS - 1)], None])
     config = written(tmp_path, "csv", table.set_column(0, "id", absent))
     with pytest.raises(DataError, match=r"rows counted from row 2500\): id 'id': expected an id in every row"):
-        opened(config, memory, FEATURES[0])
+        opened(config, memory, FEATURES["default"])
     config = written(tmp_path, "parquet", table.set_column(1, "label", pa.array([1] * ROWS)))
     with pytest.raises(DataError, match="labels of two classes or more, got only '1'"):
-        prepared(opened(config, memory, FEATURES[0]), None)
+        prepared(opened(config, memory, FEATURES["default"]), None)
     infinite = np.where(np.arange(ROWS) == 7, np.inf, 1.0)
     config = written(tmp_path, "parquet", table.set_column(2, "skewed", pa.array(infinite)))
     with pytest.raises(DataError, match=r"finite numbers in column 'skewed', got infinity in row 7 \(counted"):
-        opened(config, memory, FEATURES[0]).prepare(np.arange(ROWS)[::-1].copy(), np.arange(ROWS), tmp_path / "store")
+        opened(config, memory, FEATURES["default"]).prepare(
+            np.arange(ROWS)[::-1].copy(), np.arange(ROWS), tmp_path / "store"
+        )
     config = written(tmp_path, "parquet", table.slice(0, 0))
     with pytest.raises(DataError, match="a table with rows"):
-        opened(config, memory, FEATURES[0])
+        opened(config, memory, FEATURES["default"])
 
 
 @pytest.mark.parametrize("memory", [2**31, SMALL])
 def test_weights_have_a_mean_of_one_over_the_training_rows(tmp_path: Path, memory: int) -> None:
     config = written(tmp_path, "parquet", rows())
-    weights = prepared(opened(config, memory, FEATURES[0], weight="skewed"), None).weights
+    weights = prepared(opened(config, memory, FEATURES["default"], weight="skewed"), None).weights
     values = np.array(rows().column("skewed"))[reference_order()]
     assert weights is not None
     np.testing.assert_array_equal(weights.numpy(), (values / values[TRAINING].mean()).astype(np.float32))

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from cutlayer.config import TableConfig
+from cutlayer.data.sources import open_source
 from cutlayer.data.sources.csv_layout import detected_delimiter, encoding_fault, line_fault
+from cutlayer.errors import DataError
 
 
 @pytest.mark.parametrize(
@@ -61,3 +64,18 @@ def test_bytes_of_zero_are_in_no_text(tmp_path: Path) -> None:
         "a byte of zero in line 3",
         "tr -d '\\000' < 'my bank.csv' > 'my bank-utf8.csv'",
     )
+
+
+def test_a_row_without_an_end_is_not_read_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Quoted line ends make one row of a whole file: a short packed one would take any memory."""
+    endless = '"' + '\n","' * 1_000_000
+    with gzip.open(tmp_path / "header.csv.gz", "wt", newline="") as file:
+        file.write(endless)
+    assert (tmp_path / "header.csv.gz").stat().st_size < 20_000
+    with pytest.raises(DataError, match="expected the names of columns in the first line, got a longer text"):
+        open_source(TableConfig(path=tmp_path / "header.csv.gz"), "bank")
+    (tmp_path / "row.csv").write_text(f"a,b\n1,2\n{endless}", newline="")
+    monkeypatch.setattr("cutlayer.data.sources.csv_layout._MAX_FIELD", 100_000)
+    found = line_fault(tmp_path / "row.csv", ",", 2)
+    assert found is not None
+    assert (found.line, found.got) == (3, "an open one")

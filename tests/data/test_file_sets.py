@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,34 @@ def test_no_link_leads_out_and_no_pattern(tmp_path: Path) -> None:
     (inside / "y=1").symlink_to(secret, target_is_directory=True)
     with pytest.raises(DataError, match="a link that leads out of it"):
         read(inside)
+
+
+@pytest.mark.parametrize("pattern", ["", "**/*.csv"])
+def test_folders_without_an_end_are_refused(tmp_path: Path, pattern: str) -> None:
+    """Some are deeper than calls of Python may be, some lead to themselves."""
+    write(tmp_path / "loop", "t.csv", rows(0, 3))
+    (tmp_path / "loop" / "a=1").symlink_to(".")
+    (tmp_path / "deep").mkdir()
+    folder = os.open(tmp_path / "deep", os.O_RDONLY)
+    for _ in range(1300):  # no path is as long
+        os.mkdir("a=", dir_fd=folder)
+        below = os.open("a=", os.O_RDONLY, dir_fd=folder)
+        os.close(folder)
+        folder = below
+    os.close(folder)
+    for name in ("loop", "deep") if not pattern else ("deep",):
+        with pytest.raises(DataError, match=r"expected folders that can be read|expected 1 to 10,000 files"):
+            read(tmp_path / name / pattern)
+    subprocess.run(["rm", "-r", tmp_path / "deep"], check=True)  # which Python's own function cannot remove
+
+
+def test_a_pattern_that_would_look_for_ever_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "/".join("abcdefghijklmnopqrst")).mkdir(parents=True)
+    write(tmp_path / "a" / "b", "t.csv", rows(0, 3))
+    assert read(tmp_path / "**" / "**" / "*.csv").num_rows == 3
+    for pattern in ("**/" * 30 + "x.csv", "**/*/" * 3 + "t.csv"):
+        with pytest.raises(DataError, match=r"'\*\*' 2 times at most, got (30|3) times"):
+            read(tmp_path / pattern)
 
 
 def test_names_with_wildcards_are_names_where_a_file_has_them(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
@@ -120,7 +121,7 @@ def test_values_are_counted_exactly_as_numbers_and_as_text(
     rows = draw.permutation(5000)[:3000]
     config = CategoriesConfig(max_codes=max_codes, min_count=min_count)
     chosen = [values[row] for row in rows if values[row] is not None]
-    known = sorted({value for value in chosen if value is not None and chosen.count(value) >= min_count})
+    known = sorted(value for value, count in Counter(chosen).items() if value is not None and count >= min_count)
     (encoder,) = counted(values, config, rows, 1000).encoders
     assert isinstance(encoder, CategoryEncoder)
     assert encoder.hashed == (len(known) + 2 > max_codes)

@@ -194,6 +194,33 @@ def test_a_short_file_unpacks_to_no_more_than_memory_allows(
     assert open_source(TableConfig(path=path), "bank", memory=1 << 19).read(["x"]).num_rows == 2_000
 
 
+def test_an_error_repeats_no_long_name_of_a_column(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no column 'xx") as caught:
+        read(written(tmp_path, "a\n1\n", "t.csv"), ["x" * 100_000])
+    assert len(str(caught.value)) < 500
+
+
+def test_a_short_npz_archive_unpacks_to_no_more_than_memory_allows(tmp_path: Path) -> None:
+    zeros = np.zeros(1_000_000)
+    np.savez_compressed(tmp_path / "packed.npz", id=np.arange(1_000_000), x=zeros)
+    np.savez(tmp_path / "plain.npz", id=np.arange(1_000_000), x=zeros)
+    for name, memory in (("plain", 1 << 20), ("packed", 1 << 24)):
+        config = TableConfig(path=tmp_path / f"{name}.npz", arrays={"id": "id", "x": "x"})
+        assert open_source(config, "bank", memory=memory).read(["x"]).num_rows == 1_000_000
+    with pytest.raises(DataError, match=r"at most 3 MB once it is fetched and unpacked, got more"):
+        open_source(config, "bank", memory=1 << 20)
+
+
+@pytest.mark.parametrize("stated", [0, 5, 10**12])
+def test_a_file_that_states_another_number_of_rows_takes_no_more_memory(tmp_path: Path, stated: int) -> None:
+    parquet.write_table(pa.table({"x": np.random.default_rng(0).normal(size=300_000)}), tmp_path / "t.parquet")
+    source = open_source(TableConfig(path=tmp_path / "t.parquet"), "bank")
+    source.rows = stated  # as in a footer that somebody changed
+    table = TypedTable(source, ["x"], memory=1 << 20)
+    assert table.nbytes == 0
+    assert sum(piece.num_rows for piece in table.batches()) == 300_000
+
+
 def test_an_unpacked_file_that_is_not_whole_is_never_read(tmp_path: Path) -> None:
     path = written(tmp_path, gzip.compress(b"id,x\n" + b"1,0.5\n" * 500_000), "t.csv.gz")
     source = open_source(TableConfig(path=path), "bank", memory=1 << 15)

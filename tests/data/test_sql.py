@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import re
+import signal
 import sqlite3
+import threading
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 
 from cutlayer.config import FeaturesConfig, IdConfig, TableConfig, validated
 from cutlayer.config.reaches import reaches
+from cutlayer.data.engine import Reading
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.sources import open_source
-from cutlayer.errors import ConfigError, DataError
+from cutlayer.errors import ConfigError, DataError, Interrupted
 
 sqlalchemy = pytest.importorskip("sqlalchemy", reason="SQLAlchemy is not installed (extra sql)")
 
@@ -198,6 +202,54 @@ def test_the_connection_to_sqlite_cannot_write_whatever_the_statement(
     with pytest.raises(DataError, match="readonly database"):
         PartyTable("telco", config(tmp_path, sqlite, "drop table customers"), "customer")
     assert not (tmp_path / "copy.db").exists()
+
+
+def test_long_texts_come_a_few_rows_at_a_time(sqlite: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A short query makes any number of them, which are in memory twice until the piece ends."""
+    query = "select customer, hex(zeroblob(visits * 1000)) as note from customers"
+    source = open_source(config(tmp_path, sqlite, query), "telco")
+    whole = [piece.num_rows for piece in source.chunks(["customer", "note"], 1_000)]
+    monkeypatch.setattr("cutlayer.data.sources.sql._PIECE_LENGTH", 100_000)
+    pieces = [*source.chunks(["customer", "note"], 1_000)]
+    assert whole == [300]
+    assert [piece.num_rows for piece in pieces] == [128, 128, 44]
+    assert pa.concat_tables(pieces)["customer"].to_pylist() == [row[0] for row in ROWS]
+
+
+LONG = (
+    "with recursive n(i) as (select 1 union all select i + 1 from n limit 300000000) select count(*) as customer from n"
+)
+
+
+def test_a_query_without_an_end_is_stopped_by_a_signal(sqlite: str, tmp_path: Path) -> None:
+    def end(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            PartyTable("telco", config(tmp_path, sqlite, LONG), "customer")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_a_query_of_another_thread_is_stopped_with_its_reading(sqlite: str, tmp_path: Path) -> None:
+    reading, failures = Reading(), list[BaseException]()
+
+    def read() -> None:
+        try:
+            reading.run(lambda: PartyTable("telco", config(tmp_path, sqlite, LONG), "customer"))
+        except Interrupted as stopped:
+            failures.append(stopped)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    thread.join(0.3)
+    reading.stop()
+    thread.join()
+    assert len(failures) == 1
 
 
 def test_a_recursive_query_with_comments_is_read(sqlite: str, tmp_path: Path) -> None:

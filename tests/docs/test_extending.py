@@ -29,7 +29,7 @@ from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.models.bottom_fits import FITS
-from cutlayer.report.build import build
+from cutlayer.report.build import build_report
 from cutlayer.report.html import render_html
 from cutlayer.training.keys import Keys
 from studies import registry
@@ -134,7 +134,7 @@ def test_a_job_runs_new_attacks_of_every_family(tmp_path: Path, monkeypatch: pyt
     assert [completion["attack"] for completion in audit["completions"]] == ["nearest_mean"] * 2
     assert {feature_result["attack"] for feature_result in audit["features"]} == {"kernel_regression"}
     assert audit["runs"]["this run"]["skipped"] == []
-    report = build(folder.path)
+    report = build_report(folder.path)
     assert {item.attack for item in (*report.leaks, *report.completions, *report.features)} == {
         "nearest",
         "nearest_mean",
@@ -164,7 +164,7 @@ def test_an_attack_that_no_audit_can_run_is_skipped_with_the_reason(
     assert (skipped["party"], skipped["message"], skipped["attack"]) == ("telco", "embedding", "strange")
     reason = skipped["reason"]
     assert ("got str" if fault == "result" else "got up to 10 positive rows") in reason
-    assert any("strange" in limit for limit in build(folder.path).limits)
+    assert any("strange" in limit for limit in build_report(folder.path).limits)
 
 
 def test_a_model_in_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

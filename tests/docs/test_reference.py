@@ -63,7 +63,7 @@ def test_every_finding_is_described() -> None:
         == [check.code for check in checks]
         == sorted({check.code for check in checks})
     )
-    assert f"fewer than {findings.FEW_ROWS} positives" in page
+    assert f"fewer than {findings.MIN_CLASS_ROWS} positives" in page
 
 
 def test_every_name_of_the_python_reference_is_there() -> None:

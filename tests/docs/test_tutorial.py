@@ -35,7 +35,7 @@ def test_the_tutorial_works(tmp_path: Path, cutlayer: Callable, monkeypatch: pyt
     monkeypatch.chdir(tmp_path)
     audit_briefly(monkeypatch)
     # The attack on features inverts matrices of as many rows as it knows: 950 of the tutorial's.
-    monkeypatch.setattr("cutlayer.training.malicious_runs.AUXILIARY_ROWS", 150)
+    monkeypatch.setattr("cutlayer.training.malicious_runs.MAX_AUXILIARY_ROWS", 150)
     exec(block(PAGE, "tables.py"), {})
     for words in commands("init"):
         code, found = cutlayer(*words)

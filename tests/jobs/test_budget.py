@@ -24,13 +24,13 @@ from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.passive_setup import PassiveSetup
-from cutlayer.parties.session.local import Local
+from cutlayer.parties.session.local import LocalSide
 from cutlayer.protections import REGISTRY
 from cutlayer.protections.contract.base import Evidence
 from cutlayer.protections.contract.views import PassiveView
 from cutlayer.protections.label_dp import LabelDP
 from cutlayer.training import together
-from cutlayer.training.all_runs import _drawn, _of_classes
+from cutlayer.training.all_runs import _with_classes, _with_draws
 from cutlayer.training.keys import Keys
 from cutlayer.training.run_ledger import chain_of, ledger_after, ledger_of, passive_ledger, planned_entries
 from tests.parties.interruptions import Dying, interrupted
@@ -214,8 +214,8 @@ def test_draws_cost_once_only_where_all_that_they_depend_on_is_the_same(
     ) -> tuple[Ledger, Ledger]:
         wanted = make_job(privacy={name: {"eps": eps}})
         outcome = outcome_of(classes=classes, fingerprint=fingerprint)
-        planned = (_of_classes(entry, len(classes)) for entry in ledger_of(wanted).entries)
-        return ledger_after(wanted, outcome), Ledger(tuple(_drawn(entry, fingerprint) for entry in planned))
+        planned = (_with_classes(entry, len(classes)) for entry in ledger_of(wanted).entries)
+        return ledger_after(wanted, outcome), Ledger(tuple(_with_draws(entry, fingerprint) for entry in planned))
 
     monkeypatch.setitem(REGISTRY, "x", type("Other", (LabelDP,), {"name": "x"}))
     for first, second in zip(ledgers(), ledgers(**other), strict=True):
@@ -288,7 +288,7 @@ def test_runs_on_the_same_key_and_rows_share_their_draws(tmp_path: Path, monkeyp
         return ledger_after(whole, run(whole, given, tmp_path / folder, key=None).active)
 
     monkeypatch.setattr(together, "check_same_keys", lambda *_: None)
-    monkeypatch.setattr(Local, "release_log", lambda *_: ReleaseLog())  # one folder serves several runs here
+    monkeypatch.setattr(LocalSide, "release_log", lambda *_: ReleaseLog())  # one folder serves several runs here
     first, again = ledger("a"), ledger("a", seed=4)
     labels, features = first.merged(again).totals
     assert labels.epsilon == 1.0

@@ -179,14 +179,31 @@ def test_a_party_alone_is_warned_of_labels_beyond_its_range(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("names", "limits", "warned"),
-    [(["a", "b"], {}, True), (["a", "b", "c"], {}, False), (["a", "b"], {"limits": {"other": 1}}, False)],
+    ("names", "fit", "epsilon", "said"),
+    [
+        (
+            ["a", "b"],
+            {},
+            8.0,
+            "a or b alone, a grade is nearly that column, and the default limit then has rows",
+        ),
+        (
+            ["a"],
+            {},
+            3.0,
+            "follow a alone, a grade is nearly that column, and the default limit then has rows",
+        ),
+        (["a", "b"], {"least_epsilon": 3.0}, 8.0, "and the default limit refuses it once labels were sent"),
+        (["a", "b"], {}, 2.0, ""),
+        (["a", "b", "c"], {}, 8.0, ""),
+        (["a", "b"], {"limits": {"other": 1}}, 8.0, ""),
+    ],
 )
-def test_two_columns_may_be_a_grade_of_one(names: list[str], limits: Any, warned: bool) -> None:
-    """The refusal comes once labels were sent, and is counted: who has two columns learns of it before."""
+def test_few_columns_may_be_a_grade_of_one(names: list[str], fit: Any, epsilon: float, said: str) -> None:
+    """All rows are then drawn at 2, or refused once labels were sent: who has two columns learns of it before."""
     raw = raw_job(passives=1, privacy={"label_dp": {"eps": 1.0}})
     passive = PASSIVES[0]
-    raw["parties"][passive] |= {"fit": {"kind": "grade", **limits}, "privacy": {"grade_dp": {"epsilon": 8.0}}}
+    raw["parties"][passive] |= {"fit": {"kind": "grade", **fit}, "privacy": {"grade_dp": {"epsilon": epsilon}}}
     raw["model"]["bottom"] = {ACTIVE: {"kind": "auto"}, passive: {"kind": "grade"}}
     raw["model"]["top"], raw["train"] = {"kind": "auto"}, {"release": "once", "seed": 0}
     columns = tuple(
@@ -194,8 +211,7 @@ def test_two_columns_may_be_a_grade_of_one(names: list[str], limits: Any, warned
         for name in names
     )
     found = [line for line in of_columns(Job.model_validate(raw), columns) if "fit.limits" in line]
-    assert len(found) == warned
-    assert all("where the labels follow a or b alone" in line for line in found)
+    assert [said in line for line in found] == [True] * bool(said)
 
 
 def test_drawn_labels_are_worth_what_the_rows_of_a_partner_are() -> None:
@@ -215,3 +231,16 @@ def test_what_few_drawn_labels_cost_is_stated_of_strong_and_of_weak_columns() ->
     assert f"worth 192 rows to {PASSIVES[0]}, which costs" in drawn
     assert "0.037 of an AUC of 0.8, 0.100 of one of 0.6; eps: 1 is worth more" in drawn
     assert not [caution for caution in cautions(job, training=60_000) if "label_dp.eps" in caution]
+
+
+def test_a_partner_alone_is_told_what_its_grades_reveal_and_what_no_epsilon_covers(tmp_path: Path) -> None:
+    """As the check of all parties in one process tells it: the bound, the bits of refusals, and who steers grades."""
+    name = PASSIVES[0]
+    columns = {"id": range(600), "a": [row * 37 % 101 for row in range(600)], "b": [row % 97 for row in range(600)]}
+    csv.write_csv(pa.table(columns), tmp_path / "t.csv")
+    raw = graded().model_dump(mode="json", exclude_unset=True)
+    raw["parties"][name] |= {"table": str(tmp_path / "t.csv"), "id": "id"}
+    said = {check.name: check.result for check in check_own_part(Job.model_validate(raw), name)}
+    assert said["guarantee"].endswith("cannot be distinguished better than AUC 0.999665")
+    assert "which it is tells 2.6 bits in all" in said["refusal"]
+    assert f"{ACTIVE} chooses by its labels what grades are of" in said[f"columns of {name}"]

@@ -33,7 +33,7 @@ from cutlayer.alignment.intersection import Alignment, Purpose
 from cutlayer.channel.parcel import Head, Parcel, ParcelWriter
 from cutlayer.channel.tls.names import identity_of, key_fingerprint
 from cutlayer.channel.tls.signing import check_signature
-from cutlayer.channel.trail import verify
+from cutlayer.channel.trail import verify_trail
 from cutlayer.config import Job, TableConfig, validated
 from cutlayer.config.load import load_closed_job
 from cutlayer.data.align import intersect
@@ -57,11 +57,11 @@ from cutlayer.jobs.links import LinkOptions
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.jobs.party import run_party
 from cutlayer.jobs.release_file import release_training
-from cutlayer.parties.drive.by_links import driven
-from cutlayer.report.build import build
+from cutlayer.parties.drive.by_links import drive_over_links
+from cutlayer.report.build import build_report
 from cutlayer.report.passive.build import build_passive
 from cutlayer.report.passive.page import passive_html, passive_markdown
-from cutlayer.report.sections.run import job as job_section
+from cutlayer.report.sections.run import job_section as job_section
 from cutlayer.results.report import Report
 from cutlayer.results.run_files import RunFiles, files_statement
 from cutlayer.serving.between import PredictionSide, ask
@@ -70,11 +70,12 @@ from cutlayer.serving.models import PartyModel
 from cutlayer.serving.prediction_release import Serving
 from cutlayer.storage.durable import locked
 from cutlayer.training import file_digests
-from cutlayer.training.file_digests import FILES, FileDigests, compared, warn_of_changes, write_digests
+from cutlayer.training.file_digests import DIGESTS_FILE, FileDigests, compare_files, warn_of_changes, write_digests
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.held_out_predictions import predictions_path
 from cutlayer.training.keys import Keys
 from cutlayer.training.process import one_blas_thread
+from cutlayer.training.training_folder import training_folder
 from tests.channel.certificates import Federation
 from tests.parties.interruptions import halves, history
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, raw_job, run, tables
@@ -188,7 +189,7 @@ def _half(folder: Path, name: str) -> dict[str, Any]:
 def test_the_partner_has_an_account_and_a_trail_of_what_is_in_its_file(released: Path) -> None:
     ledger = Ledger.from_json(RunFolder(released / TELCO).read_json("ledger.json"))
     assert ledger.totals == ()  # nothing protects the columns of this job, and the file says so
-    kept = verify(released / "telco.trail")
+    kept = verify_trail(released / "telco.trail")
     assert not kept.problems
     sent = {kind: count for (_, kind), (count, _) in kept.files[0].sent.items()}
     assert sent == {"hello": 1, "ready": 1, "release": 3, "evidence": 1, "close": 1}
@@ -378,7 +379,7 @@ def test_new_rows_by_files_get_the_predictions_of_one_process(
     active = PredictionSide.open(JOB, RunFolder(led), ACTIVE, GIVEN[ACTIVE], JOB.parties[ACTIVE].limits)
     active = with_agreed_rows(active, rows[ACTIVE])
     with open_releases(JOB, JOB.passives, files, federation.security(ACTIVE)) as links:
-        answered = driven(ask(active, links.ports), links, 1.0)
+        answered = drive_over_links(ask(active, links.ports), links, 1.0)
     assert [*answered.present] == [*NAMES]
     assert all(mask.all() for mask in answered.present.values())
     logits = dict(zip(answered.ids.to_pylist(), answered.logits.tolist(), strict=True))
@@ -408,7 +409,7 @@ def test_files_of_two_trainings_do_not_fit(released: Path, led: Path, federation
         open_releases(JOB, [TELCO], [path], federation.security(ACTIVE)) as links_,
         pytest.raises(ProtocolError, match=r"a part of training .* at telco, as here, got one of"),
     ):
-        driven(ask(active, links_.ports, [SHOP]), links_, 1.0)
+        drive_over_links(ask(active, links_.ports, [SHOP]), links_, 1.0)
 
 
 class Courier:
@@ -479,7 +480,7 @@ def test_the_trail_of_an_exchange_has_each_message_once_and_is_noted(tmp_path: P
             for file in files
             for message in Parcel(file, file.name.split("~")[1], None).messages()
         ]
-        kept = verify(tmp_path / f"{name}.trail")
+        kept = verify_trail(tmp_path / f"{name}.trail")
         sent = Counter()
         for file in kept.files:
             sent.update({key: count for key, (count, _) in file.sent.items()})
@@ -738,7 +739,7 @@ def test_frames_are_checked_before_they_are_decoded_some_at_a_time(
     released: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file whose last frames are replaced after its check is read up to these."""
-    monkeypatch.setattr("cutlayer.channel.parcel._GROUP", 100)
+    monkeypatch.setattr("cutlayer.channel.parcel._GROUP_BYTES", 100)
     path = tmp_path / "telco.release"
     shutil.copy(released / "telco.release", path)
     parcel = Parcel(path, ACTIVE, None)
@@ -753,7 +754,7 @@ def test_frames_are_checked_before_they_are_decoded_some_at_a_time(
 
 
 def test_a_file_of_many_frames_takes_no_memory_for_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cutlayer.channel.parcel._GROUP", 2**14)
+    monkeypatch.setattr("cutlayer.channel.parcel._GROUP_BYTES", 2**14)
     path, frames = tmp_path / "many.release", 50_000
     with ParcelWriter(path, Head(TELCO, ACTIVE, "run"), None) as writer:
         writer._write(b"\1\0\0\0x" * frames)
@@ -772,7 +773,7 @@ def test_a_report_names_the_files_that_are_not_as_the_run_wrote_them_and_who_sig
     for folder, name in ((led, ACTIVE), (released / TELCO, TELCO)):
         copied = tmp_path / name
         shutil.copytree(folder, copied)
-        report = build if name == ACTIVE else build_passive
+        report = build_report if name == ACTIVE else build_passive
         files = report(copied).files
         assert files is not None
         assert files.changed == files.absent == ()
@@ -800,24 +801,24 @@ def _job_section(report: Report) -> str:
 def test_a_signature_of_other_digests_is_refused(led: Path, tmp_path: Path) -> None:
     copied = tmp_path / "run"
     shutil.copytree(led, copied)
-    digests = json.loads((copied / FILES).read_text())
+    digests = json.loads((copied / DIGESTS_FILE).read_text())
     (copied / "audit.json").write_text((copied / "audit.json").read_text() + "\n")
     digests["files"]["audit.json"] = hashlib.sha256((copied / "audit.json").read_bytes()).hexdigest()
-    (copied / FILES).write_text(json.dumps(digests))
+    (copied / DIGESTS_FILE).write_text(json.dumps(digests))
     with pytest.raises(TrustError, match=r"expected a signature of the content of .*files\.json, got another"):
-        build(copied)
+        build_report(copied)
     digests["chain"] = "no certificate"
-    (copied / FILES).write_text(json.dumps(digests))
+    (copied / DIGESTS_FILE).write_text(json.dumps(digests))
     with pytest.raises(TrustError, match="expected a signature of the content"):
-        build(copied)
+        build_report(copied)
     digests["chain"] = digests["signature"] = ""
-    (copied / FILES).write_text(json.dumps(digests))
-    files = build(copied).files
+    (copied / DIGESTS_FILE).write_text(json.dumps(digests))
+    files = build_report(copied).files
     assert files is not None
     assert not files.changed
     assert "whoever changed a file could also" in files_statement(files)
-    (copied / FILES).unlink()
-    assert "no digests" in _job_section(build(copied))
+    (copied / DIGESTS_FILE).unlink()
+    assert "no digests" in _job_section(build_report(copied))
 
 
 def test_an_audit_again_restores_a_forged_figure_and_another_audit_is_said_to_be_unsigned(
@@ -828,17 +829,17 @@ def test_an_audit_again_restores_a_forged_figure_and_another_audit_is_said_to_be
     forged = json.loads((copied / "audit.json").read_text())
     forged["runs"]["this run"]["baselines"][0]["own_columns"] = 0.5
     (copied / "audit.json").write_text(json.dumps(forged))
-    assert build(copied).failed
+    assert build_report(copied).failed
     with pytest.warns(UserWarning, match=r"not as the run wrote it: audit\.json \(CL124\)"):
         warn_of_changes(copied)
     with one_blas_thread():
         audit_again(RunFolder.open(copied))
-    files = build(copied).files
+    files = build_report(copied).files
     assert files is not None
     assert not files.changed
     assert not files.audited
     audit_again(RunFolder.open(copied), fail_above=0.9)
-    report = build(copied)
+    report = build_report(copied)
     assert report.files is not None
     assert report.files.audited == ("audit.json",)
     assert not report.files.changed
@@ -852,8 +853,8 @@ def test_an_unsigned_digest_counts_for_the_audit_alone(led: Path, tmp_path: Path
     for name in ("summary.json", "audit.json"):
         (copied / name).write_text((copied / name).read_text() + "\n")
     forged = {name: hashlib.sha256((copied / name).read_bytes()).hexdigest() for name in ("summary.json", "audit.json")}
-    FileDigests.read(copied / FILES).model_copy(update={"audited": forged}).write(copied / FILES)
-    files = build(copied).files
+    FileDigests.read(copied / DIGESTS_FILE).model_copy(update={"audited": forged}).write(copied / DIGESTS_FILE)
+    files = build_report(copied).files
     assert files is not None
     assert (files.changed, files.audited) == (("summary.json",), ("audit.json",))
 
@@ -865,7 +866,7 @@ def test_files_behind_a_link_to_a_folder_count_as_changed(led: Path, tmp_path: P
     (copied / "checkpoint").symlink_to(".checkpoint")
     model = f"checkpoint/{ACTIVE}/model.json"
     assert (copied / model).exists()
-    files = compared(copied)
+    files = compare_files(copied)
     assert files is not None
     assert model in files.changed
     assert not files.absent
@@ -889,7 +890,7 @@ def test_files_that_vanish_while_they_are_hashed_and_deep_folders_are_no_failure
     with monkeypatch.context() as patched:
         patched.setattr(file_digests, "_digest", vanishing)
         write_digests(copied, None)
-    names = FileDigests.read(copied / FILES).files
+    names = FileDigests.read(copied / DIGESTS_FILE).files
     assert not [name for name in names if "odd" in name]
     assert "ledger.json" not in names
     assert "audit.json" in names
@@ -898,7 +899,7 @@ def test_files_that_vanish_while_they_are_hashed_and_deep_folders_are_no_failure
         deep /= "d"
         deep.mkdir()
     try:
-        files = compared(copied)
+        files = compare_files(copied)
     finally:
         os.removedirs(deep)  # which pytest does by recursion
     assert files is not None
@@ -911,8 +912,8 @@ def test_a_resume_that_fails_leaves_no_digests_of_what_it_replaced(led: Path, tm
     job = load_closed_job(copied / "job.yaml")
 
     def resume(job: Job, written: str = "", failure: Exception | None = None) -> None:
-        with RunFolder.new_or_resumed(copied, job, resume=True) as folder:
-            assert not (copied / FILES).exists(), "a process that is killed here leaves none"
+        with training_folder(copied, job, resume=True) as folder:
+            assert not (copied / DIGESTS_FILE).exists(), "a process that is killed here leaves none"
             if written:
                 folder.write_json(written, {})
             if failure:
@@ -923,12 +924,12 @@ def test_a_resume_that_fails_leaves_no_digests_of_what_it_replaced(led: Path, tm
         resume(other)
     with pytest.raises(PeerLost):
         resume(job, failure=lost)
-    assert (copied / FILES).read_bytes() == (led / FILES).read_bytes(), "nothing was replaced"
+    assert (copied / DIGESTS_FILE).read_bytes() == (led / DIGESTS_FILE).read_bytes(), "nothing was replaced"
     with pytest.raises(PeerLost):
         resume(job, "ledger.json", lost)
-    assert not (copied / FILES).exists()
+    assert not (copied / DIGESTS_FILE).exists()
     resume(job)
-    files = compared(copied)
+    files = compare_files(copied)
     assert files is not None
     assert not files.changed
 
@@ -947,15 +948,15 @@ def test_a_resume_of_an_ended_run_makes_no_changed_file_valid(
         if add:
             (copied / add).write_text("")
         if remove == "files":
-            (copied / FILES).unlink()
+            (copied / DIGESTS_FILE).unlink()
         elif remove == "signature":
             write_digests(copied, None)
         elif remove:
             (copied / remove).unlink()
         job = load_closed_job(copied / "job.yaml")
-        with RunFolder.new_or_resumed(copied, job, resume=True, security=security):
+        with training_folder(copied, job, resume=True, security=security):
             pass
-        return compared(copied)
+        return compare_files(copied)
 
     assert (whole := resumed("whole")) is not None
     assert whole.signer
@@ -968,7 +969,7 @@ def test_a_resume_of_an_ended_run_makes_no_changed_file_valid(
     ):
         with pytest.raises(CheckpointError, match=got):
             resumed(f"{nth}", **change)  # type: ignore[arg-type]
-        assert (tmp_path / f"{nth}" / FILES).exists()
+        assert (tmp_path / f"{nth}" / DIGESTS_FILE).exists()
     for remove in ("files", "signature"):
         with pytest.warns(UserWarning, match="stay unsigned: it had ended, and they were unsigned"):
             forged = resumed(remove, forge=True, remove=remove)
@@ -989,9 +990,9 @@ def test_a_later_audit_stays_unsigned_after_a_resume(led: Path, federation: Fede
     (copied / "audit.json").write_text((copied / "audit.json").read_text() + "\n")
     file_digests.note_audited(copied)
     job, security = load_closed_job(copied / "job.yaml"), federation.security(ACTIVE)
-    with RunFolder.new_or_resumed(copied, job, resume=True, security=security):
+    with training_folder(copied, job, resume=True, security=security):
         pass
-    files = compared(copied)
+    files = compare_files(copied)
     assert files is not None
     assert (files.audited, files.changed, bool(files.signer)) == (("audit.json",), (), True)
 
@@ -1000,13 +1001,13 @@ def test_files_that_the_run_did_not_write_are_named(led: Path, tmp_path: Path) -
     copied, weights = tmp_path / "run", f"checkpoint/{ACTIVE}/epoch-9.safetensors"
     shutil.copytree(led, copied)
     (copied / "note.txt").write_text("")
-    report = build(copied)
+    report = build_report(copied)
     assert report.files is not None
     assert report.files.foreign == ("note.txt",)
     assert not [each for each in report.findings if each.code == "CL124"]
     assert "note.txt not of the run" in files_statement(report.files)
     (copied / weights).write_text("")
-    assert build(copied).findings[0].detail == f"not written by the run: {weights}"
+    assert build_report(copied).findings[0].detail == f"not written by the run: {weights}"
     with pytest.warns(UserWarning, match=rf"not written by the run: {weights} \(CL124\)"):
         warn_of_changes(copied, f"checkpoint/{ACTIVE}/epoch*")
 
@@ -1020,9 +1021,9 @@ def test_further_labels_have_signed_digests_of_their_own_which_the_report_of_the
     out = tmp_path / "run"
     run_party(job, ACTIVE, out, asked, Progress(), links_of(released, federation))
     place = out / "labels" / "later"
-    names = FileDigests.read(out / FILES).files
+    names = FileDigests.read(out / DIGESTS_FILE).files
     assert not [name for name in names if name.startswith("labels")]
-    alone, files = compared(place), compared(out)
+    alone, files = compare_files(place), compare_files(out)
     assert alone is not None
     assert files is not None
     assert files.same == len(names) + alone.same
@@ -1030,24 +1031,24 @@ def test_further_labels_have_signed_digests_of_their_own_which_the_report_of_the
     assert files.key
     with one_blas_thread():
         audit_again(RunFolder.open(place), fail_above=0.9)
-    audited = build(out).files
+    audited = build_report(out).files
     assert audited is not None
     assert (audited.changed, audited.audited) == ((), ("labels/later/audit.json",))
     (place / "summary.json").write_text((place / "summary.json").read_text() + "\n")
-    changed = build(out)
+    changed = build_report(out)
     assert changed.findings[0].code == "CL124"
     assert changed.findings[0].detail == "not as the run wrote it: labels/later/summary.json"
     write_digests(place, None)
-    forged = compared(out)
+    forged = compare_files(out)
     assert forged is not None
     assert (forged.changed, forged.signer, forged.key) == ((), "", "")
     assert "or not all by one key" in files_statement(forged)
-    (place / FILES).unlink()
-    missing = compared(out)
+    (place / DIGESTS_FILE).unlink()
+    missing = compare_files(out)
     assert missing is not None
     assert missing.absent == ("labels/later/files.json",)
     shutil.rmtree(place)
-    gone = compared(out)
+    gone = compare_files(out)
     assert gone is not None
     assert gone.absent == ("labels/later",)
 
@@ -1057,13 +1058,13 @@ def test_digests_read_no_file_outside_of_the_run_folder(led: Path, tmp_path: Pat
     shutil.copytree(led, copied)
     outside.write_text("secret")
     digests = FileDigests(files={"../outside": hashlib.sha256(b"secret").hexdigest(), str(outside): ""})
-    digests.write(copied / FILES)
-    files = build(copied).files
+    digests.write(copied / DIGESTS_FILE)
+    files = build_report(copied).files
     assert files is not None
     assert (files.same, files.absent, files.changed) == (0, ("../outside", str(outside)), ())
-    (copied / FILES).write_text((copied / FILES).read_text().replace("../outside", "\\ud800"))
+    (copied / DIGESTS_FILE).write_text((copied / DIGESTS_FILE).read_text().replace("../outside", "\\ud800"))
     with pytest.raises(RunFolderError, match=r"files\.json is damaged \(files"):
-        build(copied)
+        build_report(copied)
 
 
 def test_a_prediction_says_that_a_model_was_changed(led: Path, tmp_path: Path) -> None:

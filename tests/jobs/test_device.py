@@ -16,10 +16,10 @@ from cutlayer.errors import ConfigError
 from cutlayer.jobs import forecast as forecast_module
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.forecast import with_chosen_devices
-from cutlayer.kernels.rows.to_device import placed
+from cutlayer.kernels.rows.to_device import to_device
 from cutlayer.parties.compute import device as device_module
-from cutlayer.parties.compute.device import CPU, chosen_device, described, device_of
-from cutlayer.parties.drive.random_state import RandomState, isolated, random_state
+from cutlayer.parties.compute.device import CPU, chosen_device, device_of, device_text
+from cutlayer.parties.drive.random_state import RandomState, random_state, with_own_random_state
 from cutlayer.training.process import repeatable_kernels
 from cutlayer.training.tables import open_table
 from tests.parties.interruptions import Crash, Dying
@@ -134,12 +134,12 @@ def test_the_operations_of_a_step_are_those_of_its_matrices() -> None:
 
 def test_a_device_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H200")
-    assert (described(GPU), described(CPU)) == ("cuda:1 (NVIDIA H200)", "cpu")
+    assert (device_text(GPU), device_text(CPU)) == ("cuda:1 (NVIDIA H200)", "cpu")
 
 
 def test_a_tensor_that_is_there_is_not_copied() -> None:
     tensor = torch.zeros(2)
-    assert placed(tensor, CPU) is tensor
+    assert to_device(tensor, CPU) is tensor
 
 
 def test_the_generator_of_a_gpu_is_swapped_with_that_of_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +157,7 @@ def test_the_generator_of_a_gpu_is_swapped_with_that_of_the_cpu(monkeypatch: pyt
             yield None
         return "done"
 
-    steps = isolated(party(), KEY, GPU)
+    steps = with_own_random_state(party(), KEY, GPU)
     next(steps)
     assert int(states[GPU]) == 7
     steps.send(SimpleNamespace(receiver="bank"))  # type: ignore[arg-type]

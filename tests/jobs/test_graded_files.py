@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from cutlayer.channel import Kind, Message
 from cutlayer.channel.parcel import Head, Parcel, ParcelWriter
-from cutlayer.channel.trail import verify
+from cutlayer.channel.trail import verify_trail
 from cutlayer.config import Job, validated
 from cutlayer.data.align import intersect, intersect_each
 from cutlayer.data.party_data import PartyTable
@@ -26,7 +26,7 @@ from cutlayer.jobs.options import Options, Progress
 from cutlayer.jobs.party import run_party
 from cutlayer.jobs.release_file import release_labels, release_training
 from cutlayer.kernels.rows.grade_columns import grades_of_columns
-from cutlayer.parties.drive.by_links import driven
+from cutlayer.parties.drive.by_links import drive_over_links
 from cutlayer.serving.between import PredictionSide, ask
 from cutlayer.serving.by_file import release_prediction, with_agreed_rows
 from cutlayer.serving.prediction_release import Serving
@@ -120,8 +120,8 @@ def test_one_file_each_way_has_a_byte_a_row(filed: Path) -> None:
     sent = [each for each in Parcel(filed / RELEASE, ACTIVE, None).messages() if each.kind is Kind.RELEASE]
     assert sum(each.nbytes for each in sent) == len(grades(filed / TELCO))
     assert labels.nbytes == len(sent[0].tensors["embedding"])
-    assert not verify(filed / f"{ACTIVE}.trail").problems
-    counted = {kind: count for (_, kind), (count, _) in verify(filed / f"{ACTIVE}.trail").files[0].sent.items()}
+    assert not verify_trail(filed / f"{ACTIVE}.trail").problems
+    counted = {kind: count for (_, kind), (count, _) in verify_trail(filed / f"{ACTIVE}.trail").files[0].sent.items()}
     assert counted == {"hello": 1, "ready": 1, "labels": 1}
 
 
@@ -158,7 +158,7 @@ def test_new_rows_are_one_file_without_labels(filed: Path, federation: Federatio
     )
     active = with_agreed_rows(active, filed / f"{ACTIVE}-rows.csv")
     with open_releases(COMMON, [TELCO], [path], federation.security(ACTIVE)) as links:
-        answered = driven(ask(active, links.ports), links, 1.0)
+        answered = drive_over_links(ask(active, links.ports), links, 1.0)
     scores = dict(zip(answered.ids.to_pylist(), answered.logits.sigmoid().flatten().tolist(), strict=True))
     tested = parquet.read_table(predictions_path(RunFolder(filed / ACTIVE)))
     assert tested.num_rows > 50
@@ -285,7 +285,7 @@ def test_each_partner_has_a_file_of_its_own(tmp_path: Path) -> None:
     releases = tuple(tmp_path / f"{name}.release" for name in files)
     links = LinkOptions(rows=tmp_path / f"{ACTIVE}-rows.csv", releases=releases)
     run_party(job, ACTIVE, tmp_path / ACTIVE, options, Progress(), links)
-    assert RunFolder(tmp_path / ACTIVE).ended
+    assert RunFolder(tmp_path / ACTIVE).has_ended
 
 
 def test_a_partner_that_is_sent_nothing_takes_no_file(tmp_path: Path) -> None:

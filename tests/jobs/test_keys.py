@@ -25,7 +25,7 @@ from cutlayer.jobs.options import Options, Progress
 from cutlayer.jobs.party import run_party
 from cutlayer.jobs.release_file import release_training
 from cutlayer.parties.drive.drive import drive_together
-from cutlayer.parties.session.local import Local
+from cutlayer.parties.session.local import LocalSide
 from cutlayer.report.passive.build import build_passive
 from cutlayer.report.passive.page import passive_html
 from cutlayer.serving.between import PredictionSide, answer, ask
@@ -34,7 +34,7 @@ from cutlayer.serving.prediction_release import Serving
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.held_out_predictions import predictions_path
 from cutlayer.training.keys import Keys
-from cutlayer.training.together import Trained
+from cutlayer.training.together import TrainedRun
 from cutlayer_serve.features import FeatureStore
 from tests.parties.interruptions import crashes_at_rename, halves, history
 from tests.parties.processes import fork, lay_out
@@ -82,7 +82,7 @@ def matched(name: str) -> set[int]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Trained]:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TrainedRun]:
     """The run on all rows with all parties in this process."""
     folder = tmp_path_factory.mktemp("whole")
     return folder, run(JOB, GIVEN, folder)
@@ -136,7 +136,7 @@ def same_halves(job: Job, folders: Mapping[str, Path], whole: Path) -> None:
 
 
 def test_a_run_by_files_is_that_of_one_process(
-    by_file: tuple[Path, dict[str, aligning.Aligned]], whole: tuple[Path, Trained]
+    by_file: tuple[Path, dict[str, aligning.Aligned]], whole: tuple[Path, TrainedRun]
 ) -> None:
     folder, done = by_file
     same_halves(JOB, {name: folder / name for name in NAMES}, whole[0])
@@ -158,9 +158,9 @@ def test_a_partner_is_shown_its_rows_that_took_no_part(
     assert f"{own.rows - len(matched(TELCO))} of the {own.rows} rows of telco took no part" in said
 
 
-def test_the_rows_with_each_partner_are_those_that_a_key_matches(whole: tuple[Path, Trained]) -> None:
+def test_the_rows_with_each_partner_are_those_that_a_key_matches(whole: tuple[Path, TrainedRun]) -> None:
     trained = whole[1].active
-    assert trained.held == {name: len(matched(name)) for name in (TELCO, SHOP)}
+    assert trained.held_rows == {name: len(matched(name)) for name in (TELCO, SHOP)}
 
 
 def test_processes_match_the_common_rows_of_three_parties(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_processes_match_the_common_rows_of_three_parties(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("nth", [5, 12, 21])
-def test_a_run_that_dies_is_resumed_to_the_same_end(whole: tuple[Path, Trained], tmp_path: Path, nth: int) -> None:
+def test_a_run_that_dies_is_resumed_to_the_same_end(whole: tuple[Path, TrainedRun], tmp_path: Path, nth: int) -> None:
     assert crashes_at_rename(nth, lambda: run(JOB, GIVEN, tmp_path), after=bool(nth % 2))
     run(JOB, GIVEN, tmp_path, resume=True)
     assert history(tmp_path) == history(whole[0])
@@ -285,13 +285,13 @@ def test_the_order_is_under_the_secret_of_its_owner_and_no_account_is(
 ) -> None:
     """What is counted by row is by the ids of the party's own table: no peer can have it counted as another row."""
     counted: list[tuple[str, frozenset[bytes]]] = []
-    real = Local.charge_run
+    real = LocalSide.charge_run
 
-    def charged(local: Local, digests: Any, *more: Any) -> Any:
+    def charged(local: LocalSide, digests: Any, *more: Any) -> Any:
         counted.append((local.name, frozenset(row.tobytes() for row in digests)))
         return real(local, digests, *more)
 
-    monkeypatch.setattr(Local, "charge_run", charged)
+    monkeypatch.setattr(LocalSide, "charge_run", charged)
     runs = [run(COMMON, GIVEN, tmp_path / str(n), key=bytes([n]) * 32).active.ids.to_pylist() for n in range(2)]
     assert runs[0] != runs[1]
     assert len(set(counted)) == len(NAMES)

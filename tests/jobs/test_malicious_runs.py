@@ -16,9 +16,9 @@ from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.parties.guards.guard import AlarmWarning
-from cutlayer.report.build import build
+from cutlayer.report.build import build_report
 from cutlayer.report.card.build import build_card
-from cutlayer.report.sections.malicious import malicious, sentences
+from cutlayer.report.sections.malicious import malicious_section, malicious_sentences
 from cutlayer.results.malicious import MaliciousResult
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
@@ -41,7 +41,7 @@ def job_of(
 
 
 def run(job: Job, out: Path) -> RunFolder:
-    given = tables(passives=len(job.passives), rows=800)
+    given = tables(passives=len(job.passives), rows=500)
     return execute(job, out / "run", Options(Keys(out, KEY), tables=given), Progress())
 
 
@@ -133,12 +133,12 @@ def test_the_same_rows_are_known_in_both_runs(folder: RunFolder) -> None:
 
 
 def test_the_gain_is_in_every_view(folder: RunFolder) -> None:
-    report = build(folder.path)
-    section = malicious(report)
+    report = build_report(folder.path)
+    section = malicious_section(report)
     assert section is not None
     assert len(report.malicious) == 3
-    assert "bank, if malicious (hijack), reads R²" in " ".join(sentences(report))
-    assert set(sentences(report)) <= set(build_card(folder.path).learns)
+    assert "bank, if malicious (hijack), reads R²" in " ".join(malicious_sentences(report))
+    assert set(malicious_sentences(report)) <= set(build_card(folder.path).learns)
 
 
 def test_a_repeated_audit_finds_the_same(folder: RunFolder) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,9 @@ from cutlayer.alignment.row_proof import SealingProof
 from cutlayer.channel import Kind, link
 from cutlayer.channel.grpc_files import FileClient, FileServer
 from cutlayer.channel.parcel import Parcel, ParcelWriter
+from cutlayer.channel.receipts import Deletion, Receipt
 from cutlayer.channel.receiving import receive
-from cutlayer.channel.trail import verify
+from cutlayer.channel.trail import verify_trail
 from cutlayer.config import Job, LimitsConfig, validated
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import (
@@ -36,11 +37,11 @@ from cutlayer.jobs.exchange import RECORD, Exchange, RoundRecord, Waiting, resul
 from cutlayer.jobs.expiry import check_kept, delete_expired
 from cutlayer.jobs.links import LinkOptions, open_trail, trail_of
 from cutlayer.jobs.rounds import PIECE, Round, receive_file, send_file
-from cutlayer.parties.agreement.handshake import Saved, agree_active, agree_passive
+from cutlayer.parties.agreement.handshake import SavedPoints, agree_active, agree_passive
 from cutlayer.parties.drive.drive import drive_together
-from cutlayer.parties.session.checkpoint import DRAWN, RELEASED
+from cutlayer.parties.session.checkpoint import DRAWN_LABELS_FILE, RELEASED_FILE
 from cutlayer.storage.durable import replace_whole
-from cutlayer.training.latest import checked_name, latest, run_of, set_latest
+from cutlayer.training.latest import checked_name, latest_run, run_of, set_latest
 from tests.channel.certificates import Federation
 from tests.parties.runs import ACTIVE, PASSIVES, raw_job, tables
 
@@ -103,8 +104,8 @@ def test_a_round_is_two_files_each_way_and_the_release_is_sealed(tmp_path: Path,
     ids = PartyTable(TELCO, GIVEN[TELCO], "id").digests
     assert not any(digest.tobytes() in sent for digest in ids)
     for name in NAMES:
-        assert not verify(tmp_path / f"{name}.trail").problems
-    kinds = {kind for _, kind in verify(tmp_path / f"{TELCO}.trail").files[-1].sent}
+        assert not verify_trail(tmp_path / f"{name}.trail").problems
+    kinds = {kind for _, kind in verify_trail(tmp_path / f"{TELCO}.trail").files[-1].sent}
     assert {"proof", "file"} <= kinds
     assert rounds.side(ACTIVE).rows.read_text().count("\n") == rounds.side(TELCO).rows.read_text().count("\n")
 
@@ -291,10 +292,10 @@ def test_points_of_all_buckets_are_sent_ahead(monkeypatch: pytest.MonkeyPatch) -
     found, turns = {}, {}
     for ahead in (False, True):
         here, there = link(ACTIVE, TELCO, "run")
-        how = Alignment("psi", Purpose.ALIGN, processes=1, ahead=ahead)
+        how = Alignment("psi", Purpose.ALIGN, processes=1, sends_ahead=ahead)
         waits: list[str] = []
         active = agree_active(JOB, opened[ACTIVE], ACTIVE, {TELCO: here}, [], LimitsConfig(), how)
-        passive = agree_passive(JOB, opened[TELCO], there, Saved(), LimitsConfig(), how)
+        passive = agree_passive(JOB, opened[TELCO], there, SavedPoints(), LimitsConfig(), how)
         both = drive_together({ACTIVE: counted(active, here, waits), TELCO: passive})
         found[ahead] = both[ACTIVE].positions.tolist(), both[TELCO].positions.tolist()
         assert here.sent[Kind.MASKED] == 4
@@ -316,6 +317,25 @@ def counted(party: Any, port: Any, waits: list[str]) -> Any:
         return end.value
 
 
+@pytest.mark.parametrize(
+    ("forgotten", "made", "is_older"),
+    [
+        ("2026-05-01T10:00:05.400000Z", "2026-05-01 10:00:05.399999", True),
+        ("2026-05-01T10:00:05.400000Z", "2026-05-01 10:00:05.400001", False),
+        ("2026-05-01T10:00:05Z", "2026-05-01 10:00:05.999999", True),  # by an earlier version, to a second
+        ("2026-05-01T10:00:05Z", "2026-05-01 10:00:06", False),
+    ],
+)
+def test_a_release_is_refused_that_its_sender_made_before_it_forgot(
+    tmp_path: Path, forgotten: str, made: str, is_older: bool
+) -> None:
+    stated = {"party": "telco", "job": JOB.digest(), "identities": {}, "time": forgotten}
+    deletion = Deletion(**stated, what="rows of telco", rows="0" * 64, deleted=(), remains=())
+    Receipt.of(deletion, None).add_to(tmp_path)
+    with pytest.raises(ProtocolError, match="a release since telco forgot") if is_older else nullcontext():
+        check_kept(JOB, made, "june.release", "telco", tmp_path)
+
+
 def test_what_a_job_does_not_keep_is_refused_and_deleted(tmp_path: Path, federation: Federation) -> None:
     job = JOB.model_copy(update={"keep": "400 days"})
     assert job.digest() != JOB.digest()
@@ -334,11 +354,11 @@ def test_what_a_job_does_not_keep_is_refused_and_deleted(tmp_path: Path, federat
     endless.side(ACTIVE).labels_for(TELCO).touch()
     run = tmp_path / f"{ACTIVE}-1" / "checkpoint" / ACTIVE
     run.mkdir(parents=True)
-    for name in (DRAWN, RELEASED, "epoch-3"):
+    for name in (DRAWN_LABELS_FILE, RELEASED_FILE, "epoch-3"):
         (run / name).touch()
-    further = tmp_path / f"{ACTIVE}-1" / "labels" / "churn" / "checkpoint" / ACTIVE / RELEASED
+    further = tmp_path / f"{ACTIVE}-1" / "labels" / "churn" / "checkpoint" / ACTIVE / RELEASED_FILE
     further.parent.mkdir(parents=True)
-    further.hardlink_to(run / RELEASED)
+    further.hardlink_to(run / RELEASED_FILE)
     for rounds in (old, endless):
         record = tmp_path / ACTIVE / rounds.place / "exchange.json"
         text = record.read_text()
@@ -357,7 +377,7 @@ def test_what_a_job_does_not_keep_is_refused_and_deleted(tmp_path: Path, federat
     assert not any((tmp_path / "shared" / rounds.place).exists() for rounds in (old, endless))
     assert new.side(ACTIVE).release_of(TELCO).exists()
     assert result_of(tmp_path / ACTIVE / old.place) is not None, "the round stays known as ended"
-    noted = verify(tmp_path / f"{ACTIVE}.trail")
+    noted = verify_trail(tmp_path / f"{ACTIVE}.trail")
     assert not noted.problems
     assert noted.files[-1].sent[(ACTIVE, "expired")] == (2, 0)
 
@@ -376,15 +396,15 @@ def test_names_that_are_no_folder_are_refused(tmp_path: Path, name: str) -> None
     if name:
         (tmp_path / "job-bank.latest").write_text(name)
         with pytest.raises(RunFolderError, match="the name of a version of job-bank"):
-            latest(tmp_path / "job-bank")
+            latest_run(tmp_path / "job-bank")
 
 
 def test_the_latest_version_is_the_one_that_was_named_last(tmp_path: Path) -> None:
     base = tmp_path / "job-bank"
-    assert latest(base) is None
+    assert latest_run(base) is None
     for version in ("1", "2026-07"):
         set_latest(base, run_of(base, version))
-        assert latest(base) == tmp_path / f"job-bank-{version}"
+        assert latest_run(base) == tmp_path / f"job-bank-{version}"
 
 
 def test_a_planted_file_is_not_replaced(tmp_path: Path, federation: Federation) -> None:

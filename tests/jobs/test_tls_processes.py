@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from cutlayer.channel.trail import verify
+from cutlayer.channel.trail import verify_trail
 from cutlayer.config import Job, validated
 from tests.channel.certificates import FEDERATION, Federation
 from tests.parties.interruptions import losses
@@ -63,7 +63,7 @@ def test_three_processes_with_tls_equal_one_to_the_last_bit(sites: dict[str, Sit
     assert losses(sites[ACTIVE].run) == losses(together)
     assert len(losses(together)) == 4
     for name, site in sites.items():
-        kept = verify(site.folder / ".cutlayer" / f"{name}.key.trail")
+        kept = verify_trail(site.folder / ".cutlayer" / f"{name}.key.trail")
         assert not kept.problems
         steps = len(losses(together)) * 4
         kind, peers = ("gradient", PASSIVES[:2]) if name == ACTIVE else ("embedding", (ACTIVE,))

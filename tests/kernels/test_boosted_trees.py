@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.ensemble import HistGradientBoostingRegressor
 
-from cutlayer.kernels.fits.boosted_trees import THRESHOLDS, Boosting, cross_boosted
+from cutlayer.kernels.fits.boosted_trees import MAX_THRESHOLDS, Boosting, cross_boosted
 
 FOLDS = 3
 DRAW = np.random.default_rng(0)
@@ -20,7 +20,9 @@ def ours(settings: Boosting, inputs: np.ndarray = INPUTS) -> tuple[np.ndarray, n
     return cross_boosted(inputs[:ROWS], inputs[ROWS:], TARGETS[:ROWS], FOLD_OF, settings)
 
 
-@pytest.mark.parametrize("settings", [Boosting(), Boosting(trees=5, leaves=2, least=1, rate=0.5), Boosting(7, 12, 20)])
+@pytest.mark.parametrize(
+    "settings", [Boosting(), Boosting(trees=5, leaves=2, min_leaf_rows=1, learning_rate=0.5), Boosting(7, 12, 20)]
+)
 def test_predictions_are_those_of_another_implementation(settings: Boosting) -> None:
     left_out, others = ours(settings)
     for target in range(2):
@@ -30,8 +32,8 @@ def test_predictions_are_those_of_another_implementation(settings: Boosting) -> 
             model = HistGradientBoostingRegressor(
                 max_iter=settings.trees,
                 max_leaf_nodes=settings.leaves,
-                min_samples_leaf=settings.least,
-                learning_rate=settings.rate,
+                min_samples_leaf=settings.min_leaf_rows,
+                learning_rate=settings.learning_rate,
                 early_stopping=False,
             ).fit(INPUTS[:ROWS][~out], TARGETS[:ROWS, target][~out])
             np.testing.assert_allclose(left_out[out, target], model.predict(INPUTS[:ROWS][out]), atol=1e-4)
@@ -41,7 +43,7 @@ def test_predictions_are_those_of_another_implementation(settings: Boosting) -> 
 
 def test_a_column_of_many_values_has_few_thresholds_and_predicts() -> None:
     inputs = INPUTS + 0.01 * DRAW.normal(size=INPUTS.shape)
-    assert len(np.unique(inputs[:ROWS, 0])) > THRESHOLDS
+    assert len(np.unique(inputs[:ROWS, 0])) > MAX_THRESHOLDS
     left_out, others = ours(Boosting(), inputs)
     exact, exact_others = ours(Boosting())
     assert np.corrcoef(left_out[:, 0], exact[:, 0])[0, 1] > 0.98
@@ -50,7 +52,7 @@ def test_a_column_of_many_values_has_few_thresholds_and_predicts() -> None:
 
 @pytest.mark.parametrize("inputs", [INPUTS[:, :0], np.ones((ROWS + OTHERS, 2)), INPUTS])
 def test_without_a_split_each_prediction_is_a_mean(inputs: np.ndarray) -> None:
-    left_out, others = ours(Boosting(least=ROWS), inputs)
+    left_out, others = ours(Boosting(min_leaf_rows=ROWS), inputs)
     for fold in range(FOLDS):
         mean = TARGETS[:ROWS][fold != FOLD_OF].mean(axis=0)
         np.testing.assert_allclose(left_out[fold == FOLD_OF], np.tile(mean, ((fold == FOLD_OF).sum(), 1)), rtol=1e-5)

@@ -78,9 +78,9 @@ def test_the_best_auc_is_that_of_two_shifted_normals():
 
 
 def test_the_textbook_formula_only_covers_small_epsilon():
-    assert ours.classical(0.5, 1e-5) == pytest.approx(math.sqrt(2 * math.log(1.25e5)) / 0.5)
-    assert all(ours.classical(e, 1e-5) > ours.noise_multiplier(e, 1e-5) for e in (0.1, 0.5, 0.99))
-    too_little = ours.classical(32.0, 1e-2)
+    assert ours.classical_noise_multiplier(0.5, 1e-5) == pytest.approx(math.sqrt(2 * math.log(1.25e5)) / 0.5)
+    assert all(ours.classical_noise_multiplier(e, 1e-5) > ours.noise_multiplier(e, 1e-5) for e in (0.1, 0.5, 0.99))
+    too_little = ours.classical_noise_multiplier(32.0, 1e-2)
     assert too_little < ours.noise_multiplier(32.0, 1e-2), "far above 1 it takes too little noise"
     assert ours.delta(1 / too_little, 32.0) > 1e-2
 
@@ -95,14 +95,14 @@ def test_no_noise_and_endless_noise():
 
 @pytest.mark.parametrize("delta", [0.0, 1.0, -0.1, 1.5, math.nan])
 def test_a_delta_out_of_range_is_refused(delta):
-    for ask in (ours.noise_multiplier, ours.mu_of, ours.epsilon, ours.classical):
+    for ask in (ours.noise_multiplier, ours.mu_of, ours.epsilon, ours.classical_noise_multiplier):
         with pytest.raises(ConfigError, match="expected delta between 0 and 1"):
             ask(1.0, delta)
 
 
 @pytest.mark.parametrize("epsilon", [-1.0, math.inf, math.nan])
 def test_an_epsilon_out_of_range_is_refused(epsilon):
-    for ask in (ours.noise_multiplier, ours.mu_of, ours.classical):
+    for ask in (ours.noise_multiplier, ours.mu_of, ours.classical_noise_multiplier):
         with pytest.raises(ConfigError, match="expected epsilon"):
             ask(epsilon, 1e-5)
     with pytest.raises(ConfigError, match="expected epsilon"):
@@ -113,7 +113,7 @@ def test_other_bad_input_is_refused():
     with pytest.raises(ConfigError, match="expected 1 release or more, got 0"):
         ours.noise_multiplier(1.0, 1e-5, releases=0)
     with pytest.raises(ConfigError, match="expected epsilon > 0"):
-        ours.classical(0.0, 1e-5)
+        ours.classical_noise_multiplier(0.0, 1e-5)
     for ask in (ours.best_auc, lambda mu: ours.epsilon(mu, 1e-5), lambda mu: ours.delta(mu, 1.0)):
         with pytest.raises(ConfigError, match="expected mu >= 0"):
             ask(-1.0)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from cutlayer.kernels.noise.one_of_each import one_of_each
+from cutlayer.kernels.noise.one_of_each import draw_row_of_each_id
 from cutlayer.kernels.noise.randomized_response import randomized_response, transition_matrix
 
 SECRET = bytes(range(32))
@@ -24,7 +24,7 @@ def digests(count: int) -> npt.NDArray[np.uint8]:
 def chosen_of(sizes: npt.NDArray[np.int64], secret: bytes = SECRET) -> npt.NDArray[np.int64]:
     """Number of the chosen row among those of its id, by the number of rows of each id."""
     ids = np.repeat(np.arange(len(sizes)), sizes)
-    chosen, of_rows = one_of_each(ids, np.repeat(digests(len(sizes)), sizes, axis=0), secret)
+    chosen, of_rows = draw_row_of_each_id(ids, np.repeat(digests(len(sizes)), sizes, axis=0), secret)
     assert (of_rows == ids).all()
     assert (ids[chosen] == np.arange(len(sizes))).all()
     return chosen - (np.cumsum(sizes) - sizes)
@@ -56,7 +56,7 @@ def test_what_is_drawn_has_this_law(labels: Labels) -> None:
     sizes = np.full(count, len(labels))
     ids, own = np.repeat(np.arange(count), sizes), digests(count)
     every = np.tile(np.array(labels, dtype=np.float64), count)
-    chosen, _ = one_of_each(ids, np.repeat(own, sizes, axis=0), SECRET, every)
+    chosen, _ = draw_row_of_each_id(ids, np.repeat(own, sizes, axis=0), SECRET, every)
     codes = torch.from_numpy(every[chosen]).long()
     drawn = randomized_response(codes, torch.from_numpy(own), classes, eps, SECRET, "label")
     expected = law(labels, eps, classes)
@@ -83,7 +83,7 @@ def test_the_choice_is_of_the_secret_and_the_id_alone() -> None:
     assert (chosen_of(sizes[:100]) == first[:100]).all()
     assert (chosen_of(sizes, bytes(32)) != first).mean() > 0.4
     assert (first[sizes == 1] == 0).all()
-    chosen, of_rows = one_of_each(np.zeros(0, np.int64), digests(0), SECRET)
+    chosen, of_rows = draw_row_of_each_id(np.zeros(0, np.int64), digests(0), SECRET)
     assert len(chosen) == len(of_rows) == 0
 
 
@@ -91,7 +91,7 @@ def labelled(labels: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """The label of the chosen row of each id, by the labels of its rows, (ids, rows)."""
     count, rows = labels.shape
     ids, own = np.repeat(np.arange(count), rows), np.repeat(digests(count), rows, axis=0)
-    chosen, of_rows = one_of_each(ids, own, SECRET, labels.ravel())
+    chosen, of_rows = draw_row_of_each_id(ids, own, SECRET, labels.ravel())
     assert (of_rows == ids).all()
     assert (ids[chosen] == np.arange(count)).all()
     return labels.ravel()[chosen]

@@ -99,9 +99,9 @@ def test_the_noise_of_a_fit_is_within_the_rounding_of_its_account() -> None:
     """At the finest steps, of residuals and of counts; four times the noise, or steps of the lattice, are beyond."""
     finest = 2.0 ** (kernel.FINENESS + 1)
     for scale in (finest, 500.0):
-        assert chance_beyond(kernel.MAX_DRAWN / scale / 2, scale, ROUNDING) < -500
-    assert chance_beyond(4 * kernel.MAX_DRAWN / finest / 2, finest, ROUNDING) > -500
-    assert chance_beyond(kernel.MAX_DRAWN / finest / 2, 8 * finest, ROUNDING) > -500
+        assert chance_beyond(kernel.MAX_NOISE_STEPS / scale / 2, scale, ROUNDING) < -500
+    assert chance_beyond(4 * kernel.MAX_NOISE_STEPS / finest / 2, finest, ROUNDING) > -500
+    assert chance_beyond(kernel.MAX_NOISE_STEPS / finest / 2, 8 * finest, ROUNDING) > -500
 
 
 def test_more_noise_than_the_account_covers_is_refused() -> None:
@@ -111,11 +111,11 @@ def test_more_noise_than_the_account_covers_is_refused() -> None:
     step = math.ldexp(1.0, math.frexp(width)[1] - 1 - kernel.FINENESS)
     sums.residuals(cells, 2, 0.3, values, 1.0)
     assert sums.drawn == pytest.approx(2 * size * width / step)
-    sums.drawn = kernel.MAX_DRAWN - 1.5 * size * width / step
+    sums.drawn = kernel.MAX_NOISE_STEPS - 1.5 * size * width / step
     with pytest.raises(ConfigError, match="leave out columns"):
         sums.residuals(cells, 2, 0.3, values, 1.0)
     sums = NoisySums(KEY)
-    sums.drawn = kernel.MAX_DRAWN
+    sums.drawn = kernel.MAX_NOISE_STEPS
     with pytest.raises(ConfigError, match="leave out columns"):
         sums.counts(cells, 2, 0.3)
 
@@ -268,7 +268,7 @@ def test_much_noise_leaves_no_effect() -> None:
 def test_labels_that_no_column_divides_pass_as_rarely_as_chance(classes: int, mu: float) -> None:
     """Of six columns that partly agree, and rare classes; a column that three tenths of the labels follow is found."""
     draw, found = np.random.default_rng(7), list[float]()
-    for trial in range(30):
+    for trial in range(20):
         first, agrees = draw.integers(0, 20, (4000, 1)), draw.random((4000, 6)) < 0.5
         cells = np.where(agrees, first, draw.integers(0, 20, (4000, 6)))
         labels = np.where(draw.random(4000) < 0.9, 0, draw.integers(0, classes, 4000))

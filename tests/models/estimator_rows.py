@@ -54,9 +54,11 @@ def fit_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     for name, steps in {"boosting": 20, "additive": 40, "deep": 8}.items():
         monkeypatch.setitem(grade.TREES, name, {**grade.TREES[name], "max_iter": steps})
-    monkeypatch.setitem(best_guess.FOREST, "n_estimators", 20)  # fewer leave a row without a tree that lacks it
-    monkeypatch.setattr(best_guess, "BOOSTED", best_guess.BOOSTED._replace(trees=4))
-    monkeypatch.setitem(best_guess.EXPLAINING, "max_iter", 6)
+    monkeypatch.setitem(
+        best_guess.FOREST_SETTINGS, "n_estimators", 20
+    )  # fewer leave a row without a tree that lacks it
+    monkeypatch.setattr(best_guess, "BOOSTING_SETTINGS", best_guess.BOOSTING_SETTINGS._replace(trees=4))
+    monkeypatch.setitem(best_guess.RESIDUAL_TREES, "max_iter", 6)
     monkeypatch.setattr(best_guess, "FOLDS", 2)
     few_trees(monkeypatch)
     few_strengths(monkeypatch)
@@ -69,7 +71,7 @@ def few_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     monkeypatch.setattr(choice, "folds_of", lambda rows: min(FEW_FOLDS, folds_of(rows)))
     monkeypatch.setattr(grade, "FOLDS", FEW_FOLDS)
-    monkeypatch.setattr(utility, "REPEATS", 200)
+    monkeypatch.setattr(utility, "RESAMPLES", 200)
 
 
 def steps_that_find_a_xor_b(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,12 +14,12 @@ from cutlayer.models.bottom_fits import fit_bottom
 from cutlayer.models.bottom_fits.base import DrawnLabels
 from cutlayer.models.bottom_fits.grade import (
     MAX_TREES,
-    MIN_STEPS,
-    ROWS_A_GRADE,
+    MIN_BOOSTING_STEPS,
+    MIN_ROWS_PER_GRADE,
     GradeFit,
-    _chosen,
     _fits,
-    _folds,
+    _main_candidates,
+    _planned_folds,
     borders_of,
     ranking_z,
 )
@@ -30,7 +30,7 @@ from tests.models.fitted_columns import CODES, DIGESTS, NUMBERS, TRAINING, botto
 
 @pytest.mark.parametrize("are_numbers", [False, True])
 def test_few_rows_have_few_grades(*, are_numbers: bool) -> None:
-    scores = torch.linspace(-2, 2, 5 * ROWS_A_GRADE, dtype=torch.float64)[:, None]
+    scores = torch.linspace(-2, 2, 5 * MIN_ROWS_PER_GRADE, dtype=torch.float64)[:, None]
     assert len(borders_of(scores, 8.0, 16, 0, are_numbers=are_numbers)) + 1 == 5
     assert len(borders_of(scores[::5], 8.0, 16, 0, are_numbers=are_numbers)) + 1 == 2
     assert len(borders_of(scores.repeat(4, 1), 8.0, 16, 0, are_numbers=are_numbers)) + 1 == 16
@@ -43,7 +43,7 @@ def test_of_many_classes_trees_are_bounded(classes: int, models: int) -> None:
     fits = _fits(GradeFit(), 1000, classes, 1, are_many=False)
     assert len(fits) == models
     steps = [fit.keywords["settings"]["max_iter"] for fit in fits if isinstance(fit, partial)]
-    assert all(count >= MIN_STEPS and count * max(1, classes) <= MAX_TREES for count in steps if classes > 2)
+    assert all(count >= MIN_BOOSTING_STEPS and count * max(1, classes) <= MAX_TREES for count in steps if classes > 2)
     assert steps == ([60, 150] if classes <= 2 else steps)
 
 
@@ -69,7 +69,7 @@ def test_a_border_is_no_score() -> None:
 def test_labels_of_many_informative_rows_have_fewer_folds(
     rows: int, epsilon: float, *, numbers: bool, folds: int
 ) -> None:
-    count, part = _folds(DrawnLabels(torch.arange(rows) % 2, epsilon, 2, are_numbers=numbers))
+    count, part = _planned_folds(DrawnLabels(torch.arange(rows) % 2, epsilon, 2, are_numbers=numbers))
     assert count == folds
     assert part is None if folds == 5 else 0.8 < part < 1
 
@@ -146,4 +146,4 @@ def test_of_part_of_the_rows_a_candidate_needs_a_quarter_of_the_weight(weight: f
     labels = (draw.random(len(chances)) < chances @ [weight, 1 - weight]).astype(np.int64)
     rows = FitRows(np.zeros((len(labels), 0), np.int64), chances.astype(np.float32), (), labels, 2)
     fits = [lambda rows, seed, column=column: _Stated(column) for column in range(2)]
-    assert _chosen(fits, rows, draw.integers(2, size=len(labels)), 0.8, 0) == chosen
+    assert _main_candidates(fits, rows, draw.integers(2, size=len(labels)), 0.8, 0) == chosen

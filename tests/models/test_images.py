@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from cutlayer.errors import ConfigError
-from cutlayer.models import BottomModel, Inputs, build_bottom, layers_of, tapped
+from cutlayer.models import BottomModel, Inputs, build_bottom, collect_layer_outputs, layers_of
 from cutlayer.models.base import MAP_COLUMNS
 from cutlayer.models.image import EVALUATION_ROWS
 
@@ -219,7 +219,7 @@ def test_maps_are_read_as_means_over_equal_areas() -> None:
     seen: dict[str, Tensor] = {}
     layers = dict(layers_of(model))
     layers["blocks.2"].register_forward_hook(lambda _m, _i, output: seen.update(maps=output.detach()))
-    with tapped(model, 3) as outputs:
+    with collect_layer_outputs(model, 3) as outputs:
         model(*batch(4))
     assert all(output.shape[0] == 3 and output.shape[1] <= MAP_COLUMNS for output in outputs.values())
     assert {name: output.shape[1] for name, output in outputs.items()} == {
@@ -236,7 +236,7 @@ def test_maps_are_read_as_means_over_equal_areas() -> None:
 
 def test_small_maps_are_read_as_they_are() -> None:
     model = model_of("cnn", (1, 8, 8), channels=[2, 3])
-    with tapped(model, 9) as outputs:
+    with collect_layer_outputs(model, 9) as outputs:
         model(*batch(2, (1, 8, 8)))
     assert outputs["maps.0"].shape == (2, 2 * 4 * 4)
     x = batch(2, (1, 8, 8))[1].reshape(2, 1, 8, 8)

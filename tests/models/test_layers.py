@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from cutlayer.errors import ConfigError
-from cutlayer.models import Dense, FusedEmbedding, Inputs, build_bottom, build_top, layers_of, tapped
+from cutlayer.models import Dense, FusedEmbedding, Inputs, build_bottom, build_top, collect_layer_outputs, layers_of
 from cutlayer.models.embedding_table import EmbeddingTable
 
 MIXED = Inputs((4, 7, 2), 3)
@@ -162,7 +162,7 @@ def test_layers_are_dense_blocks_whole_and_leaves_in_order() -> None:
 def test_a_tap_sees_the_first_rows_of_every_layer_in_the_order_they_ran() -> None:
     model = build_bottom({"kind": "mlp", "hidden": [5, 4], "embedding": 2}, MIXED)
     codes, numbers = codes_and_numbers(6)
-    with tapped(model, 4) as outputs:
+    with collect_layer_outputs(model, 4) as outputs:
         embedding = model(codes, numbers)
     assert list(outputs) == ["categories.table", "layers.0", "layers.1"]
     assert {name: tuple(output.shape) for name, output in outputs.items()} == {
@@ -181,7 +181,7 @@ def test_a_tap_lets_go_even_where_the_model_fails() -> None:
 
     def failing() -> None:
         nonlocal seen
-        with tapped(model, 4) as seen:
+        with collect_layer_outputs(model, 4) as seen:
             model(*inputs)
             raise ZeroDivisionError
 
@@ -194,7 +194,7 @@ def test_a_tap_lets_go_even_where_the_model_fails() -> None:
 
 
 def test_a_tap_on_nothing_sees_nothing() -> None:
-    with tapped(None, 4) as outputs:
+    with collect_layer_outputs(None, 4) as outputs:
         pass
     assert outputs == {}
 
@@ -203,5 +203,5 @@ def test_a_tap_does_not_change_what_is_computed() -> None:
     model = build_bottom({"kind": "wide_deep"}, MIXED)
     inputs = codes_and_numbers()
     plain = model(*inputs)
-    with tapped(model, 2):
+    with collect_layer_outputs(model, 2):
         assert torch.equal(model(*inputs), plain)

@@ -18,9 +18,9 @@ from cutlayer.kernels.statistics.metric_influence import (
     auc_influences,
     ratio_influences,
 )
-from cutlayer.models.top_estimators.choice import OWN
+from cutlayer.models.top_estimators.choice import OWN_COLUMNS
 from cutlayer.models.top_estimators.linear import fit_linear
-from cutlayer.models.top_estimators.pilot import Pool, _controlled, _further, _merged, partner_pilot
+from cutlayer.models.top_estimators.pilot import Pool, _controlled_gain, _further_gain, _merged, partner_pilot
 from cutlayer.models.top_estimators.result import PartnerPilot
 from cutlayer.models.top_estimators.rows import FitRows
 from cutlayer.problem.task import Task
@@ -103,7 +103,7 @@ def test_noise_adds_nothing() -> None:
 
 def test_own_columns_alone_are_no_certainty() -> None:
     """Where no model of the release is chosen, the interval is that of the best of them, around 0."""
-    found = [each for seed in range(4) if (each := pilot(seed, 0.0, 6)[0]).chosen == OWN]
+    found = [each for seed in range(4) if (each := pilot(seed, 0.0, 6)[0]).chosen == OWN_COLUMNS]
     assert found
     for each in found:
         assert (each.value, each.fewer) == (0.0, ())
@@ -119,7 +119,7 @@ def test_what_is_known_of_own_columns_narrows_the_interval() -> None:
     own, other = truth + random.normal(size=(2, 4000))
     alone, at = auc_influences(own, truth), np.arange(400)
     before, both = auc_influences(own[at], truth[at]), auc_influences(own[at] + other[at], truth[at])
-    value, error = _controlled(both, before, alone, at)
+    value, error = _controlled_gain(both, before, alone, at)
     rows = both.rows - before.rows
     assert error < 0.95 * float(np.sqrt(rows @ rows))
     assert value != both.value - before.value
@@ -128,10 +128,10 @@ def test_what_is_known_of_own_columns_narrows_the_interval() -> None:
 def test_further_rows_add_what_a_power_law_says() -> None:
     """Of 1 - rows ** -0.5 from a quarter of 1,000 rows on, 16,000 rows are 4 doublings further."""
     curve = [1 - (1000 * share) ** -0.5 for share in (0.25, 0.5, 1.0)]
-    assert _further(curve, 4, few=False) == pytest.approx(16_000**-0.5 * -1 + 1000**-0.5, rel=1e-6)
-    assert _further(curve, 4, few=True) == pytest.approx((curve[2] - curve[0]) / 3)
-    assert _further([0.3, 0.2, 0.1], 4, few=False) == 0.0
-    assert _further([0.1, 0.2, 0.3], 0, few=False) == pytest.approx(0.1)
+    assert _further_gain(curve, 4, few=False) == pytest.approx(16_000**-0.5 * -1 + 1000**-0.5, rel=1e-6)
+    assert _further_gain(curve, 4, few=True) == pytest.approx((curve[2] - curve[0]) / 3)
+    assert _further_gain([0.3, 0.2, 0.1], 4, few=False) == 0.0
+    assert _further_gain([0.1, 0.2, 0.3], 0, few=False) == pytest.approx(0.1)
 
 
 def test_fewer_grades_are_ranges_of_about_equally_many_rows() -> None:

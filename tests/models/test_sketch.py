@@ -16,7 +16,7 @@ from cutlayer.errors import ConfigError
 from cutlayer.models import Inputs, build_bottom
 from cutlayer.models.bottom_fits import TrainingColumns, check_columns, check_fit, fit_bottom
 from cutlayer.models.bottom_fits.sketch import orthogonal
-from cutlayer.parties.drive.random_state import drawn_under
+from cutlayer.parties.drive.random_state import random_state_under
 
 ROWS, CARDS = 400, (30, 6)
 TRAINING = torch.arange(0, ROWS, 2)
@@ -36,7 +36,7 @@ COLUMNS = TrainingColumns(Inputs(CARDS, 2), TRAINING, lambda rows: (CODES[rows],
 
 
 def sketched(width: int, key: int = 1, **options: Any) -> npt.NDArray[np.float64]:
-    with drawn_under(bytes([key]) * 32):
+    with random_state_under(bytes([key]) * 32):
         bottom = build_bottom({"kind": "linear", "width": width}, COLUMNS.inputs)
         assert fit_bottom({"kind": "sketch", **options}, bottom, COLUMNS, "fit") == ()
     with torch.no_grad():
@@ -116,7 +116,7 @@ def test_dense_columns_survive_exactly_where_the_cut_has_room_for_them() -> None
 
 def test_categories_that_were_not_seen_have_no_vector_of_their_own() -> None:
     """Two codes below `min_count` with the same count are embedded alike; a frequent one is not."""
-    with drawn_under(bytes(32)):
+    with random_state_under(bytes(32)):
         bottom = build_bottom({"kind": "linear", "width": 8}, COLUMNS.inputs)
         fit_bottom({"kind": "sketch"}, bottom, COLUMNS, "fit")
     counts = Counter(CODES[TRAINING, 0].tolist())
@@ -189,7 +189,7 @@ def test_the_check_refuses_the_columns_that_the_fit_refuses() -> None:
         numbers = draw.integers(2, size=(rows, 1)) * (number % 5 == 0)
         columns = _all_rows(Inputs((9, 9), 1), torch.from_numpy(codes).int(), torch.from_numpy(numbers).float())
         fit = {"kind": "sketch", "numbers": bool(number % 3)}
-        with drawn_under(bytes(32)):
+        with random_state_under(bytes(32)):
             bottom = build_bottom({"kind": "linear", "width": 30}, columns.inputs)
             refusals = [_refusal(check_columns, fit, columns), _refusal(fit_bottom, fit, bottom, columns)]
         assert refusals[0] == refusals[1]

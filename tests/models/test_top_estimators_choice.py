@@ -15,7 +15,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.neural_network import MLPClassifier
 
 from cutlayer.models.top_estimators.boosting import fit_boosting
-from cutlayer.models.top_estimators.choice import AVERAGE, Choice, _Scored, choose, folds_of, weights_of
+from cutlayer.models.top_estimators.choice import AVERAGE, Choice, _HeldOutRows, choose_candidates, folds_of, weights_of
 from cutlayer.models.top_estimators.kinds import fits_of
 from cutlayer.models.top_estimators.linear import fit_linear
 from cutlayer.models.top_estimators.network import fit_network
@@ -29,7 +29,7 @@ FITS = fits_of(AutoTopConfig())
 
 def chosen(x: np.ndarray, y: np.ndarray, task: Task = BINARY, **fits: Any) -> Choice:
     rows = rows_of(x, y if task.kind != "regression" else (y - task.center) / task.scale, len(task.classes))
-    return choose(rows, torch.from_numpy(y), task, fits or FITS, "auto", 0, np.ones(len(rows), dtype=bool))
+    return choose_candidates(rows, torch.from_numpy(y), task, fits or FITS, "auto", 0, np.ones(len(rows), dtype=bool))
 
 
 def scored(choice: Choice) -> dict[str, float]:
@@ -119,7 +119,7 @@ def test_the_average_is_scored_with_weights_of_other_rows(share: float) -> None:
     numbers = np.stack([np.where(group == 0, right, wrong), np.where(group == 1, right, wrong)], axis=1)
     rows = rows_of(numbers, y, 2)
     fits = {name: lambda _, __, column=column: Told(column) for column, name in enumerate(("first", "second"))}
-    choice = choose(rows, torch.from_numpy(y), BINARY, fits, 2, 0, np.ones(40, dtype=bool), group)
+    choice = choose_candidates(rows, torch.from_numpy(y), BINARY, fits, 2, 0, np.ones(40, dtype=bool), group)
     losses = {each.name: each.loss for each in choice.candidates}
     assert (
         losses["first"] == pytest.approx(losses["second"]) == pytest.approx(-np.log(share * (1 - share)) / 2, rel=1e-6)
@@ -148,7 +148,7 @@ def test_no_candidate_is_scored_on_a_group_that_it_was_fitted_to(
 
         return SimpleNamespace(predicted=predicted)
 
-    choose(rows, torch.from_numpy(y), BINARY, {"one": fit, "two": fit}, folds, 0, scored_rows, group)
+    choose_candidates(rows, torch.from_numpy(y), BINARY, {"one": fit, "two": fit}, folds, 0, scored_rows, group)
     assert len(judged) == 2 * folds
     if most == 10**6:
         assert sum(judged) == 2 * scored_rows.sum()
@@ -168,14 +168,14 @@ def test_weights_of_rows_count_in_scores_and_in_the_average(classes: int) -> Non
         value = Told(column).predicted if classes else lambda rows: rows.numbers[:, [column]].astype(np.float64)
         return lambda *_: SimpleNamespace(predicted=value)
 
-    choice = choose(
+    choice = choose_candidates(
         rows, torch.from_numpy(y), task, {"heavy": told(0), "light": told(1)}, 2, 0, np.ones(80, dtype=bool)
     )
     losses = {each.name: each.loss for each in choice.candidates}
     expected = -(0.99 * np.log(0.9) + 0.01 * np.log(0.1)) if classes else (0.01 * 1.0) ** 0.5 * task.scale
     assert losses["heavy"] == pytest.approx(expected, rel=1e-5)
     assert choice.weights["heavy"] > 0.9
-    judged = _Scored(rows, torch.from_numpy(y), task, [np.arange(80)])
+    judged = _HeldOutRows(rows, torch.from_numpy(y), task, [np.arange(80)])
     predictions = [told(column)().predicted(rows) for column in (0, 1)]
     assert judged.weights(predictions, np.arange(80)).tolist() == [1.0, 0.0]
     assert judged.weights(predictions, np.arange(40, 80)).tolist() == [0.0, 1.0]
@@ -285,10 +285,10 @@ def test_a_network_learns_an_interaction_of_a_category_and_a_number() -> None:
 
 def test_own_columns_are_no_candidate_where_another_ranks_clearly_better() -> None:
     """Noise on a partner's columns makes probabilities too bold: a greater loss, and the better ranking."""
-    from cutlayer.models.top_estimators.choice import OWN, _is_own_behind
+    from cutlayer.models.top_estimators.choice import OWN_COLUMNS, _is_own_behind
 
-    bold = {"boosting": (0.725, 0.01, 0.437), OWN: (0.685, 0.01, 0.427)}
+    bold = {"boosting": (0.725, 0.01, 0.437), OWN_COLUMNS: (0.685, 0.01, 0.427)}
     assert _is_own_behind(bold)
-    assert not _is_own_behind({"boosting": (0.693, 0.01, 0.437), OWN: (0.685, 0.01, 0.427)})
-    assert not _is_own_behind({"boosting": (float("nan"), 0.01, 0.4), OWN: (0.685, float("nan"), 0.4)})
+    assert not _is_own_behind({"boosting": (0.693, 0.01, 0.437), OWN_COLUMNS: (0.685, 0.01, 0.427)})
+    assert not _is_own_behind({"boosting": (float("nan"), 0.01, 0.4), OWN_COLUMNS: (0.685, float("nan"), 0.4)})
     assert not _is_own_behind({"boosting": (0.9, 0.01, 0.4)})

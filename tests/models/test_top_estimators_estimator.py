@@ -16,7 +16,7 @@ from cutlayer.errors import ConfigError
 from cutlayer.models import imported_path, modules_of
 from cutlayer.models.top_estimators.estimator import fit_estimator
 from cutlayer.models.top_estimators.forest import ForestPart
-from cutlayer.models.top_estimators.rows import FLOOR
+from cutlayer.models.top_estimators.rows import MIN_LOG_PROBABILITY
 from tests.models.estimator_rows import BINARY, MULTI, columns, fit, labels_of, regression, rows_of, top_of
 
 TRAINING, TEST = columns(300, 1), columns(200, 2)
@@ -82,7 +82,7 @@ def test_a_forest_predicts_as_its_library_does(path: str, kind: str) -> None:
         np.testing.assert_allclose(predicted[:, 0], own.predict(x), rtol=1e-12)
     else:
         np.testing.assert_allclose(np.exp(predicted)[:, [0, 2, 3]], own.predict_proba(x), atol=1e-12)
-        assert np.all(predicted[:, 1] == FLOOR)
+        assert np.all(predicted[:, 1] == MIN_LOG_PROBABILITY)
 
 
 def test_a_saved_estimator_is_of_the_class_of_the_job() -> None:

@@ -9,7 +9,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 
 from cutlayer.kernels.rows.grade_columns import columns_of_grades
 from cutlayer.models.top_estimators.boosting import fit_boosting, nested_runs
-from cutlayer.models.top_estimators.rows import FLOOR, FitRows
+from cutlayer.models.top_estimators.rows import MIN_LOG_PROBABILITY, FitRows
 from cutlayer.models.top_estimators.trees import TreeEnsemble
 
 ROWS, CARDS = 700, (6, 40)
@@ -191,7 +191,7 @@ def test_every_buffer_is_finite_and_a_class_without_a_row_has_the_lowest_probabi
     predicted = trees(torch.from_numpy(codes), torch.from_numpy(numbers))
     assert predicted.shape == (ROWS, 5)
     np.testing.assert_array_equal(predicted.argmax(1).numpy(), labels)
-    assert bool((predicted[:, [0, 2, 4]] == FLOOR).all())
+    assert bool((predicted[:, [0, 2, 4]] == MIN_LOG_PROBABILITY).all())
 
 
 @pytest.mark.parametrize("weighted", [False, True])

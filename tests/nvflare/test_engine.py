@@ -224,9 +224,9 @@ def test_nvflare_accepts_the_job_folder(tmp_path: Path) -> None:
 def test_the_reason_of_a_failure_names_its_cause_first(nv: Any) -> None:
     lost = {"site-1": {"error": "lost telco: no answer"}, "site-2": {"error": "it ended with exit code 2"}}
     result = "site-2: it ended with exit code 2; site-1: lost telco: no answer"
-    assert nv.failure(lost, ["site-1", "site-2"]) == result
-    assert nv.failure({"site-1": {"error": ""}}, ["site-1", "site-2"]) == "site-2 did not answer"
-    assert nv.failure({"site-1": {"error": ""}}, ["site-1"]) == ""
+    assert nv.failure_reason(lost, ["site-1", "site-2"]) == result
+    assert nv.failure_reason({"site-1": {"error": ""}}, ["site-1", "site-2"]) == "site-2 did not answer"
+    assert nv.failure_reason({"site-1": {"error": ""}}, ["site-1"]) == ""
 
 
 @pytest.mark.parametrize(
@@ -262,6 +262,18 @@ def test_a_site_that_answers_anything_fails_the_task_alone(nv: Any, sent: Any) -
     task = SimpleNamespace(client=SimpleNamespace(name="site-2"), result=result)
     controller._answered(answers, task, nv.FLContext())
     assert answers == {"site-2": {"error": "it answered something else"}}
+
+
+def test_a_sites_error_steers_no_terminal_and_forges_no_line_of_a_log(nv: Any) -> None:
+    answers: dict[str, Any] = {}
+    for sent in ("\x1b[2Jdone\n2026-11-30 cutlayer: good\u202e", ["\x1b"], {"a": "\n" * 9}, "\n", "x" * 10**6):
+        result = nv.Shareable()
+        result[nv.PAYLOAD] = json.dumps({"error": sent})
+        task = SimpleNamespace(client=SimpleNamespace(name="site-2"), result=result)
+        nv.CutlayerController("site-1", ["site-2"])._answered(answers, task, nv.FLContext())
+        error = answers["site-2"]["error"]
+        assert 0 < len(error) <= 600
+        assert error.isprintable()
 
 
 def test_an_active_site_without_a_fingerprint_does_not_end_the_controller(

@@ -21,8 +21,8 @@ from cutlayer.errors import ConfigError, ProtocolError
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.models.bottom_fits import check_fit
-from cutlayer.parties.session.evidence import stated_evidence
-from cutlayer.report.build import build
+from cutlayer.parties.session.evidence import parse_evidence
+from cutlayer.report.build import build_report
 from cutlayer.report.html import render_html
 from cutlayer.training.keys import Keys
 from tests.docs.reading import ROOT, block
@@ -112,7 +112,7 @@ def test_a_job_needs_consent_and_then_runs_attack_and_protection(target: Path, f
         folder = execute(job, tmp_path / "run", options, Progress())
     audit = folder.read_json("audit.json")
     assert {leak["attack"] for leak in audit["runs"]["this run"]["leaks"]} == {"norm", "nearest"}
-    assert "noisy_sign" in render_html(build(folder.path))  # whoever reads the report need not have the plugin
+    assert "noisy_sign" in render_html(build_report(folder.path))  # whoever reads the report need not have the plugin
 
 
 CODE = '''
@@ -155,7 +155,7 @@ def test_a_guarantee_of_a_plugin_is_said_to_be_its_own(found, tmp_path: Path) ->
     words = "as the plugin hostile 1.0 states; Cutlayer has neither proved nor tested it"
     ledger = Ledger.from_json(folder.read_json("ledger.json"))
     assert all(total.statement.endswith(words) for total in ledger.totals if total.epsilon is not None)
-    assert words in render_html(build(folder.path))
+    assert words in render_html(build_report(folder.path))
 
 
 def test_a_name_of_cutlayer_is_not_replaced(found, tmp_path: Path, capsys) -> None:
@@ -233,10 +233,10 @@ def test_a_partner_states_evidence_of_a_plugin_that_is_not_here(name: str, good:
     item = {"protection": name, "party": "telco", "unit": "embeddings", "covered": 1, "sent": 1, "changed": 1}
     text = json.dumps([{**item, "metrics": {}, "kinds": {}}])
     if good:
-        assert stated_evidence(text, "telco")[0].protection == name
+        assert parse_evidence(text, "telco")[0].protection == name
     else:
         with pytest.raises(ProtocolError, match="a protection that passive parties have"):
-            stated_evidence(text, "telco")
+            parse_evidence(text, "telco")
 
 
 def test_a_name_of_the_published_methods_is_pointed_to_their_package(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,10 +18,10 @@ from safetensors.torch import load_file
 from cutlayer.channel import Kind, Message
 from cutlayer.config import Job
 from cutlayer.jobs.options import Progress
-from cutlayer.parties.faults import At, Faults, no_faults
+from cutlayer.parties.faults import FaultPoint, Faults, no_faults
 from cutlayer.parties.session.observer import Observer
 from cutlayer.training.folder import RunFolder
-from cutlayer.training.together import Trained
+from cutlayer.training.together import TrainedRun
 from tests.parties.runs import KEY, run
 
 
@@ -95,7 +95,7 @@ class Copies:
         """Faults that copy the folder at each point."""
         coming = deepcopy(dict(points))
 
-        def fault(at: At, party: str, what: Any) -> None:
+        def fault(at: FaultPoint, party: str, what: Any) -> None:
             for name in [*coming]:
                 try:
                     coming[name](at, party, what)
@@ -170,7 +170,7 @@ class Fails:
 
     def __init__(
         self,
-        at: At,
+        at: FaultPoint,
         party: str = "",
         nth: int = 0,
         when: Callable[[Any], bool] = lambda what: True,
@@ -178,7 +178,7 @@ class Fails:
     ) -> None:
         self.at, self.party, self.left, self.when, self.failure = at, party, nth, when, failure or Crash()
 
-    def __call__(self, at: At, party: str, what: Any) -> None:
+    def __call__(self, at: FaultPoint, party: str, what: Any) -> None:
         if at == self.at and self.party in ("", party) and self.when(what):
             self.left -= 1
             if self.left < 0:
@@ -234,7 +234,7 @@ def halves(folder: Path, job: Job) -> dict[str, dict[str, torch.Tensor]]:
     return found
 
 
-def assert_equal(folder: Path, trained: Trained, other_folder: Path, other: Trained, job: Job) -> None:
+def assert_equal(folder: Path, trained: TrainedRun, other_folder: Path, other: TrainedRun, job: Job) -> None:
     """Weights, optimisers, history, evidence, held-out metrics and every leak figure are equal to the last bit."""
     mine, theirs = halves(folder, job), halves(other_folder, job)
     for party, tensors in theirs.items():
@@ -250,7 +250,7 @@ def assert_equal(folder: Path, trained: Trained, other_folder: Path, other: Trai
     assert cells(trained) == cells(other)
 
 
-def cells(trained: Trained) -> list[str]:
+def cells(trained: TrainedRun) -> list[str]:
     """Every leak of every epoch and the results with their intervals, as text, so that NaN equals NaN."""
     assert trained.auditor is not None
     leaks = [f"{cell}: {series.leaks}" for cell, series in sorted(trained.auditor.series.items())]

@@ -25,7 +25,7 @@ from cutlayer.protections.contract.views import ActiveView
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.tables import open_table
-from cutlayer.training.together import Trained, train_together
+from cutlayer.training.together import TrainedRun, train_together
 from tests.parties.runs import PASSIVES, raw_job, tables
 
 TELCO = PASSIVES[0]
@@ -43,7 +43,7 @@ def noisy_job(privacy: Mapping[str, Any] | None = None, **train: Any) -> Job:
     return validated(Job, raw, "")
 
 
-def start(job: Job, base: Path, name: str = "run", progress: Observer | None = None, **options: Any) -> Trained:
+def start(job: Job, base: Path, name: str = "run", progress: Observer | None = None, **options: Any) -> TrainedRun:
     """Train in a folder `name` of `base`, with long-lived secrets in `base`; no comparison and no clearing."""
     folder = base / name
     folder.mkdir(parents=True, exist_ok=True)
@@ -83,7 +83,7 @@ def most_released(job: Job, messages: list[Message]) -> int:
     return max(map(len, seen.values()), default=0)
 
 
-def evidence_of(trained: Trained, protection: str = "dp_embedding") -> Evidence:
+def evidence_of(trained: TrainedRun, protection: str = "dp_embedding") -> Evidence:
     """What one protection states of itself."""
     return next(item for item in trained.active.evidence if item.protection == protection)
 

@@ -25,7 +25,7 @@ from cutlayer.training import together
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.tables import open_table
-from cutlayer.training.together import Trained, train_together
+from cutlayer.training.together import TrainedRun, train_together
 
 ACTIVE = "bank"
 PASSIVES = ("telco", "shop", "post")
@@ -134,7 +134,7 @@ def unaudited_job(*args: Any, **options: Any) -> Job:
 
 
 @dataclass(frozen=True)
-class Watched(Trained):
+class Watched(TrainedRun):
     """A finished run with the auditor that watched it."""
 
     auditor: Auditor | None

@@ -27,8 +27,8 @@ from cutlayer.jobs.options import Options, Progress
 from cutlayer.jobs.party import run_party
 from cutlayer.jobs.release_file import release_training
 from cutlayer.parties.agreement.partners import Partners
-from cutlayer.parties.drive.by_links import driven
-from cutlayer.parties.session.checkpoint import RELEASED, Checkpoints
+from cutlayer.parties.drive.by_links import drive_over_links
+from cutlayer.parties.session.checkpoint import RELEASED_FILE, Checkpoints
 from cutlayer.serving.between import PredictionSide, ask
 from cutlayer.serving.by_file import release_prediction, with_agreed_rows
 from cutlayer.serving.predict import Request, predict
@@ -36,7 +36,7 @@ from cutlayer.serving.prediction_release import Serving
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.held_out_predictions import predictions_path
 from cutlayer.training.keys import Keys
-from cutlayer.training.together import Trained
+from cutlayer.training.together import TrainedRun
 from tests.alignment.psi_runs import BANK, aligned, table
 from tests.channel.certificates import Federation
 from tests.parties.interruptions import halves, history, left_at_renames
@@ -86,7 +86,7 @@ def ids_of(given: Mapping[str, pa.Table], name: str) -> set[int]:
 
 
 @pytest.fixture(scope="module")
-def whole(recorded: Recording) -> tuple[Path, Trained]:
+def whole(recorded: Recording) -> tuple[Path, TrainedRun]:
     """The run with all parties in this process."""
     done = recorded(JOB, GIVEN)
     return done.folder, done.trained
@@ -121,14 +121,14 @@ def test_a_partner_without_a_row_of_the_active_party_is_named(method: str) -> No
         aligned(table([1, 2, 3]), opened, Alignment(method, processes=1), all_rows=True)
 
 
-def test_every_row_is_trained_on_or_held_out_and_missing_releases_are_nan(whole: tuple[Path, Trained]) -> None:
+def test_every_row_is_trained_on_or_held_out_and_missing_releases_are_nan(whole: tuple[Path, TrainedRun]) -> None:
     folder, trained = whole
     split, record_ = trained.active.split, partners(folder)
     assert record_.record == trained.active.alignment, "a resume without the partners states the same"
     assert record_.record is not None
-    assert {link.party: link.common for link in record_.record.links} == trained.active.held
+    assert {link.party: link.common for link in record_.record.links} == trained.active.held_rows
     assert len(split.train) + len(split.validation) + len(split.test) == GIVEN[ACTIVE].num_rows == 400
-    stored = Checkpoints(folder / "checkpoint" / ACTIVE, ACTIVE, JOB.digest()).kept(RELEASED)
+    stored = Checkpoints(folder / "checkpoint" / ACTIVE, ACTIVE, JOB.digest()).read_state(RELEASED_FILE)
     assert stored is not None
     opened = PartyTable(ACTIVE, GIVEN[ACTIVE], "id")
     ids = opened.ids(record_.positions).to_pylist()
@@ -137,7 +137,7 @@ def test_every_row_is_trained_on_or_held_out_and_missing_releases_are_nan(whole:
         assert 0.3 < np.mean(has) < 0.7
         assert (~stored[0][name].isnan().any(dim=1)).tolist() == has
         assert stored[0][name].isnan().all(dim=1).tolist() == [not there for there in has]
-        assert trained.active.held[name] == sum(has)
+        assert trained.active.held_rows[name] == sum(has)
     present = trained.active.present
     tested = trained.active.ids.to_pylist()
     assert present[TELCO].tolist() == [row in ids_of(GIVEN, TELCO) for row in tested]
@@ -176,7 +176,7 @@ def test_rows_with_a_partner_are_predicted_better(tmp_path: Path) -> None:
     job = validated(Job, raw(), "")
     active = run(job, partial(rows=2_000), tmp_path).active
     both, none = active.present[TELCO] & active.present[SHOP], ~active.present[TELCO] & ~active.present[SHOP]
-    alone = active.without[TELCO, SHOP]
+    alone = active.logits_without[TELCO, SHOP]
 
     def auc(logits: torch.Tensor, rows: torch.Tensor) -> float:
         return active.task.evaluate(logits[rows], active.labels[rows])["auc"]
@@ -198,7 +198,7 @@ def test_the_summary_has_utility_by_the_partners_of_a_row(tmp_path: Path) -> Non
     assert patterns[TELCO, SHOP].gain is not None
 
 
-def test_a_run_that_dies_at_any_file_is_resumed_to_the_same_end(whole: tuple[Path, Trained], tmp_path: Path) -> None:
+def test_a_run_that_dies_at_any_file_is_resumed_to_the_same_end(whole: tuple[Path, TrainedRun], tmp_path: Path) -> None:
     left = left_at_renames(tmp_path / "run", lambda: run(JOB, GIVEN, tmp_path / "run"), range(0, 100, 9))
     assert 2 <= len(left) < 12
     for folder in left.values():
@@ -210,7 +210,9 @@ def test_a_run_that_dies_at_any_file_is_resumed_to_the_same_end(whole: tuple[Pat
             assert [key for key, value in other[name].items() if not bool((mine[name][key] == value).all())] == []
 
 
-def test_processes_with_private_set_intersection_have_the_same_run(whole: tuple[Path, Trained], tmp_path: Path) -> None:
+def test_processes_with_private_set_intersection_have_the_same_run(
+    whole: tuple[Path, TrainedRun], tmp_path: Path
+) -> None:
     sites = lay_out(tmp_path, raw(), GIVEN)
     processes = {name: fork(site) for name, site in sites.items()}
     assert {name: process.wait() for name, process in processes.items()} == dict.fromkeys(NAMES, 0)
@@ -251,7 +253,7 @@ def by_file(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Federation,
 
 
 def test_a_run_by_files_is_that_of_one_process(
-    by_file: tuple[Path, Federation, dict[str, Path]], whole: tuple[Path, Trained]
+    by_file: tuple[Path, Federation, dict[str, Path]], whole: tuple[Path, TrainedRun]
 ) -> None:
     assert history(by_file[0] / ACTIVE) == history(whole[0])
     mine, other = parquet.read_table(predictions_path(RunFolder(by_file[0] / ACTIVE))), whole[1].active.ids
@@ -299,7 +301,7 @@ def test_new_rows_are_predicted_by_whoever_has_them(
         release_prediction(with_agreed_rows(side, rows[name]), serving, files[-1], federation.security(name), None)
     side = PredictionSide.open(JOB, RunFolder(folder / ACTIVE), ACTIVE, GIVEN[ACTIVE], JOB.parties[ACTIVE].limits)
     with open_releases(JOB, JOB.passives, files, federation.security(ACTIVE)) as links:
-        done = driven(ask(with_agreed_rows(side, rows[ACTIVE]), links.ports), links, 1.0)
+        done = drive_over_links(ask(with_agreed_rows(side, rows[ACTIVE]), links.ports), links, 1.0)
     assert done.ids.to_pylist() == GIVEN[ACTIVE]["id"].to_pylist()
     for name in (TELCO, SHOP):
         assert done.present[name].tolist() == [row in ids_of(GIVEN, name) for row in done.ids.to_pylist()]
@@ -337,7 +339,7 @@ def test_other_tasks_and_a_split_that_is_sent(tmp_path: Path, task: str) -> None
     made["parties"][ACTIVE]["features"] = {"exclude": ["bank_0"]}
     outcome = run(validated(Job, made, ""), given, tmp_path).active
     assert len(outcome.split.test) == 80
-    assert {"telco": 160, "shop": 160}.keys() == outcome.held.keys()
+    assert {"telco": 160, "shop": 160}.keys() == outcome.held_rows.keys()
     assert np.isfinite([*outcome.metrics.values()]).all()
 
 

@@ -50,7 +50,7 @@ from cutlayer.training.held_out_predictions import predictions_path
 from cutlayer.training.joint import JointModel
 from cutlayer.training.keys import Keys, starting_keys
 from cutlayer.training.tables import open_table
-from cutlayer.training.together import Trained
+from cutlayer.training.together import TrainedRun
 from cutlayer.training.trained import Run
 from tests.alignment.test_repeated_ids import loans
 from tests.parties.interruptions import Calls, Crash, crashes_at_rename, halves, history, left_at_renames
@@ -86,7 +86,7 @@ JOB = validated(Job, PROTECTED, "")
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Trained]:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TrainedRun]:
     """The protected run with all parties in this process."""
     folder = tmp_path_factory.mktemp("whole")
     return folder, run(JOB, GIVEN, folder)
@@ -97,7 +97,7 @@ def assert_same_parts(mine: dict[str, Tensor], other: dict[str, Tensor]) -> None
     assert [key for key, value in other.items() if not torch.equal(mine[key], value)] == []
 
 
-def test_processes_have_the_same_run(whole: tuple[Path, Trained], tmp_path: Path) -> None:
+def test_processes_have_the_same_run(whole: tuple[Path, TrainedRun], tmp_path: Path) -> None:
     sites = lay_out(tmp_path, PROTECTED, GIVEN)
     processes = {name: fork(site) for name, site in sites.items()}
     assert {name: process.wait() for name, process in processes.items()} == dict.fromkeys(NAMES, 0)
@@ -107,7 +107,7 @@ def test_processes_have_the_same_run(whole: tuple[Path, Trained], tmp_path: Path
     assert history(sites[ACTIVE].run) == history(whole[0])
 
 
-def test_a_run_that_dies_at_any_file_is_resumed_to_the_same_end(whole: tuple[Path, Trained], tmp_path: Path) -> None:
+def test_a_run_that_dies_at_any_file_is_resumed_to_the_same_end(whole: tuple[Path, TrainedRun], tmp_path: Path) -> None:
     left = left_at_renames(tmp_path / "run", bind(run, JOB, GIVEN, tmp_path / "run"), range(3, 400, 17))
     assert 3 < len(left) < 24
     for folder in left.values():
@@ -119,7 +119,7 @@ def test_a_run_that_dies_at_any_file_is_resumed_to_the_same_end(whole: tuple[Pat
             assert_same_parts(halves(folder, JOB)[name], halves(whole[0], JOB)[name])
 
 
-def trained_in_one_place(folder: Path, job: Job, trained: Trained) -> tuple[list[float], Tensor]:
+def trained_in_one_place(folder: Path, job: Job, trained: TrainedRun) -> tuple[list[float], Tensor]:
     """The same training without a protocol: one model of all columns, with zeros for the rows that a party lacks."""
     opened = Run(job, RunFolder(folder), classes=trained.active.task.classes)
     model = JointModel(job, opened.stores, trained.active.task, starting_keys(folder, job.parties))
@@ -189,7 +189,7 @@ def ids_by_part(outcome: ActiveOutcome) -> dict[str, list[int]]:
     return {part: [ids[row] for row in outcome.split.part(part).tolist()] for part in ("train", "validation", "test")}
 
 
-def test_the_ledger_counts_what_was_sent_of_rows_that_a_partner_has(whole: tuple[Path, Trained]) -> None:
+def test_the_ledger_counts_what_was_sent_of_rows_that_a_partner_has(whole: tuple[Path, TrainedRun]) -> None:
     """Three epochs, with the best one chosen by validation rows: a row is released three times, or once for a test."""
     evidence = {(each.party, each.protection): each for each in whole[1].active.evidence}
     noisy = evidence[TELCO, "dp_embedding"]
@@ -362,7 +362,7 @@ def test_predictions_are_those_of_the_run_for_whoever_has_a_row(tmp_path: Path, 
     assert sum(pattern.rows for pattern in patterns) == folder.summary.data.test
 
 
-def test_parties_that_are_linked_predict_the_same(whole: tuple[Path, Trained], tmp_path: Path) -> None:
+def test_parties_that_are_linked_predict_the_same(whole: tuple[Path, TrainedRun], tmp_path: Path) -> None:
     folder = RunFolder(whole[0])
     sides = {
         name: PredictionSide.open(JOB, folder, name, GIVEN[name], JOB.parties[name].limits) for name in (ACTIVE, SHOP)
@@ -526,7 +526,7 @@ def test_releases_of_rows_that_a_partner_lacks_are_zeros_to_a_model_trained_by_s
     outcome = run(validated(Job, made, ""), GIVEN, tmp_path).active
     there = outcome.present[TELCO] & outcome.present[SHOP]
     nobody = ~outcome.present[TELCO] & ~outcome.present[SHOP]
-    alone = outcome.without[PARTNERS]
+    alone = outcome.logits_without[PARTNERS]
     assert outcome.logits.isfinite().all()
     assert not torch.equal(outcome.logits[there], alone[there])
     torch.testing.assert_close(outcome.logits[nobody], alone[nobody])
@@ -544,11 +544,11 @@ def test_training_goes_on_without_a_partner_that_is_lost(tmp_path: Path, top: di
     made = raw(top=top)
     made["parties"][TELCO]["on_absent"] = "continue"
     outcome = run(validated(Job, made, ""), GIVEN, tmp_path, faults=losing((1, 1))).active
-    assert (outcome.left[TELCO].epoch, outcome.left[TELCO].step) == (1, 1)
+    assert (outcome.lost[TELCO].epoch, outcome.lost[TELCO].step) == (1, 1)
     assert len(outcome.step_losses) == EPOCHS * 6
     both = outcome.present[SHOP]
-    assert not torch.equal(outcome.logits[both], outcome.without[(SHOP,)][both])
-    assert torch.equal(outcome.logits[~both], outcome.without[(SHOP,)][~both])
+    assert not torch.equal(outcome.logits[both], outcome.logits_without[(SHOP,)][both])
+    assert torch.equal(outcome.logits[~both], outcome.logits_without[(SHOP,)][~both])
 
 
 def test_the_undefended_baseline_of_a_run_that_releases_once_takes_all_rows(tmp_path: Path) -> None:

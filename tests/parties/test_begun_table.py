@@ -15,7 +15,7 @@ import torch
 from cutlayer.config import Job, validated
 from cutlayer.data.store import Store
 from cutlayer.errors import CheckpointError
-from cutlayer.parties.session.checkpoint import TABLE
+from cutlayer.parties.session.checkpoint import TABLE_FILE
 from cutlayer.parties.session.state import PartyState
 from cutlayer.storage.checksum import seal, unseal
 from tests.parties.interruptions import Dying, interrupted
@@ -167,14 +167,14 @@ def test_a_run_without_checksums_goes_on_and_gets_them(tmp_path: Path) -> None:
     """As one that was begun before there were any."""
     job = unaudited_job(epochs=3)
     interrupted(job, GIVEN, tmp_path, Dying(STEPS + 1))
-    for path in tmp_path.glob(f"checkpoint/*/{TABLE}"):
+    for path in tmp_path.glob(f"checkpoint/*/{TABLE_FILE}"):
         path.unlink()
     for path in tmp_path.glob("data/*/store.json"):
         index = unseal(path.read_bytes())
         assert index.pop("column_sums")
         path.write_text(seal(index))
     run(job, GIVEN, tmp_path, resume=True)
-    assert len(list(tmp_path.glob(f"checkpoint/*/{TABLE}"))) == len(job.parties)
+    assert len(list(tmp_path.glob(f"checkpoint/*/{TABLE_FILE}"))) == len(job.parties)
     assert Store.open(tmp_path / "data" / TELCO).column_sums
     given, message = CHANGES["values"]
     with pytest.raises(CheckpointError, match=message):

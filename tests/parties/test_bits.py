@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cutlayer.errors import CutlayerError
-from cutlayer.training.together import Trained
+from cutlayer.training.together import TrainedRun
 from tests.parties.interruptions import Crash, Dying, assert_equal
 from tests.parties.runs import ACTIVE, make_job, run, tables
 
@@ -28,7 +28,7 @@ class Stages(Dying):
 
 
 @pytest.fixture(scope="module")
-def ends(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Trained]:
+def ends(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, TrainedRun]:
     """A run that was interrupted, and the same one resumed without damage, under keys of its own."""
     half, whole = tmp_path_factory.mktemp("half") / "run", tmp_path_factory.mktemp("whole") / "run"
     with pytest.raises(Crash):
@@ -45,7 +45,7 @@ def flipped(path: Path) -> None:
     path.write_bytes(content)
 
 
-def test_a_flipped_bit_is_refused_or_without_effect(ends: tuple[Path, Path, Trained], tmp_path: Path) -> None:
+def test_a_flipped_bit_is_refused_or_without_effect(ends: tuple[Path, Path, TrainedRun], tmp_path: Path) -> None:
     half, whole, trained = ends
     names = [path.relative_to(half) for path in sorted(half.rglob("*")) if path.is_file() and path.stat().st_size]
     assert {path.name for path in names} >= {"committed.json", "noise.key", "history.jsonl", "numbers.npy"}
@@ -70,7 +70,7 @@ def test_a_flipped_bit_is_refused_or_without_effect(ends: tuple[Path, Path, Trai
     assert not unclear
 
 
-def test_bytes_and_seconds_are_sums_over_all_starts(ends: tuple[Path, Path, Trained], tmp_path: Path) -> None:
+def test_bytes_and_seconds_are_sums_over_all_starts(ends: tuple[Path, Path, TrainedRun], tmp_path: Path) -> None:
     """Both starts send ids and order; every committed epoch is counted once."""
     plain = run(JOB, GIVEN, tmp_path / "plain")
     _, _, resumed = ends

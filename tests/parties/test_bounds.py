@@ -20,7 +20,7 @@ from cutlayer.config.job import Job
 from cutlayer.errors import PeerLost, ProtocolError
 from cutlayer.jobs.summary import protection_results
 from cutlayer.models import BOTTOMS, build_bottom, stated_width
-from cutlayer.parties.session.evidence import evidence_text, stated_evidence
+from cutlayer.parties.session.evidence import evidence_text, parse_evidence
 from cutlayer.protections.contract.base import Evidence
 from cutlayer.training.run_ledger import passive_ledger
 from tests.conformance.model_suite import INPUTS
@@ -53,7 +53,7 @@ def ids(rows: int, width: int = 16) -> torch.Tensor:
 
 
 BAD_IDS: dict[str, tuple[Chunks, str]] = {
-    "two widths": ([(ids(receiving.CHUNK), False), (ids(8, 8), True)], "ids of (at most|16 columns)"),
+    "two widths": ([(ids(receiving.MESSAGE_ROWS), False), (ids(8, 8), True)], "ids of (at most|16 columns)"),
     "another width": ([(ids(ROWS, 8), True)], f"ids of 16 columns from {TELCO}, got 8"),
     "no width": ([(ids(ROWS, 0), True)], f"ids of 16 columns from {TELCO}, got 0"),
     "more than it said": ([(ids(ROWS + 1), True)], rf"ids of at most {ROWS} rows in all from {TELCO}, got {ROWS + 1}"),
@@ -73,7 +73,7 @@ def test_ids_are_as_many_and_as_wide_as_was_said(tmp_path: Path, monkeypatch: py
 
 
 def test_chunks_of_two_widths_are_no_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(receiving, "CHUNK", 100)
+    monkeypatch.setattr(receiving, "MESSAGE_ROWS", 100)
     tamper(monkeypatch, Kind.IDS, chunks("digests", [(ids(100), False), (ids(100, 8), False)]))
     with pytest.raises(ProtocolError, match=f"ids of 16 columns from {TELCO}, got 8"):
         run(unaudited_job(), GIVEN, tmp_path)
@@ -81,7 +81,7 @@ def test_chunks_of_two_widths_are_no_crash(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_long_table_still_comes_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = run(unaudited_job(), GIVEN, tmp_path / "a").active.step_losses
-    monkeypatch.setattr(receiving, "CHUNK", 47)
+    monkeypatch.setattr(receiving, "MESSAGE_ROWS", 47)
     assert run(unaudited_job(), GIVEN, tmp_path / "b").active.step_losses == whole
 
 
@@ -97,7 +97,7 @@ def test_a_long_table_still_comes_in_chunks(tmp_path: Path, monkeypatch: pytest.
 def test_an_order_is_no_longer_than_the_own_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: Chunks
 ) -> None:
-    monkeypatch.setattr(receiving, "CHUNK", 100)
+    monkeypatch.setattr(receiving, "MESSAGE_ROWS", 100)
     tamper(monkeypatch, Kind.ORDER, chunks("positions", parts))
     with pytest.raises(ProtocolError, match=rf"order of at most {ROWS} rows in all from {ACTIVE}|the last order of"):
         run(unaudited_job(), GIVEN, tmp_path)
@@ -234,16 +234,14 @@ def test_evidence_that_a_report_would_refuse_is_refused_when_it_arrives(
 
 
 def test_honest_evidence_arrives_whole() -> None:
-    assert len(stated_evidence(json.dumps([{**GOOD, "metrics": {}}]), TELCO)) == 1, "each wrong one is wrong by itself"
+    assert len(parse_evidence(json.dumps([{**GOOD, "metrics": {}}]), TELCO)) == 1, "each wrong one is wrong by itself"
     item = Evidence("nopeek", "shop", "steps", 5, 5, 2, {"terms": 3, "alpha": 0.1})
-    assert stated_evidence(evidence_text([item]), "telco") == [
-        Evidence("nopeek", TELCO, *list(vars(item).values())[2:])
-    ]
+    assert parse_evidence(evidence_text([item]), "telco") == [Evidence("nopeek", TELCO, *list(vars(item).values())[2:])]
 
 
 def test_a_figure_that_is_not_defined_is_left_out_of_what_is_sent() -> None:
     item = Evidence("nopeek", TELCO, "steps", 5, 5, 2, {"terms": float("nan"), "alpha": 0.1})
-    assert dict(stated_evidence(evidence_text([item]), TELCO)[0].metrics) == {"alpha": 0.1}
+    assert dict(parse_evidence(evidence_text([item]), TELCO)[0].metrics) == {"alpha": 0.1}
 
 
 @pytest.mark.parametrize("name", ["releases", "row_steps"])
@@ -256,7 +254,7 @@ def test_the_largest_counts_that_are_taken_in_have_a_finite_cost(name: str) -> N
     job = validated(Job, raw, "")
     protection = {"releases": "dp_embedding", "row_steps": "dp_bottom"}[name]
     metrics = {name: 2.0**53, f"{name}_planned": 1.0, f"{name}_allowed": 2.0**53}
-    taken = stated_evidence(json.dumps([{**GOOD, "protection": protection, "metrics": metrics}]), TELCO)
+    taken = parse_evidence(json.dumps([{**GOOD, "protection": protection, "metrics": metrics}]), TELCO)
     (total,) = passive_ledger(job, TELCO, taken).totals
     assert total.epsilon is not None
     assert 2**51 < total.epsilon < math.inf
@@ -281,7 +279,7 @@ STATEMENT = st.fixed_dictionaries(
 @given(st.lists(STATEMENT, max_size=2))
 def test_whatever_is_taken_in_can_be_reported(stated: list[dict[str, Any]]) -> None:
     try:
-        taken = stated_evidence(json.dumps(stated), TELCO)
+        taken = parse_evidence(json.dumps(stated), TELCO)
     except ProtocolError:
         return
     for result in protection_results(unaudited_job(), taken):

@@ -27,12 +27,12 @@ from cutlayer.data.party_data import PartyTable
 from cutlayer.data.store import Store
 from cutlayer.errors import BudgetExceeded, CheckpointError, ConfigError
 from cutlayer.kernels.noise.randomized_response import transition_matrix
-from cutlayer.kernels.noise.score_bands import Floats, channel, channel_of_groups, drawn_together
+from cutlayer.kernels.noise.score_bands import Floats, channel_of_groups, draw_channel, joint_after_draws
 from cutlayer.kernels.rows.grade_columns import grades_of_columns
-from cutlayer.parties.carried import carried
+from cutlayer.parties.carried import grade_information
 from cutlayer.parties.carried_limits import check_limits
-from cutlayer.parties.carried_together import Graded, with_former
-from cutlayer.parties.grade_memory import GradeMemory, Rows
+from cutlayer.parties.carried_together import GradedRows, with_earlier_releases
+from cutlayer.parties.grade_memory import GradeMemory, JoinKeys
 from cutlayer.storage.tensor_file import read_tensors, write_tensors
 from tests.models.estimator_rows import steps_that_find_a_xor_b
 from tests.parties.interruptions import crashes_at_rename
@@ -67,7 +67,7 @@ def share(found: Sequence[Any], column: str) -> float:
     return float(next(each.share for each in found if each.column == column))
 
 
-def expected_share(truth: Floats, graded: Sequence[Graded]) -> float:
+def expected_share(truth: Floats, graded: Sequence[GradedRows]) -> float:
     """Share of the entropy of two classes that the draws of two releases carry, by their joint distribution."""
     counts = np.zeros((graded[0].bands, graded[1].bands, 2))
     np.add.at(counts, (graded[0].grades, graded[1].grades, truth), 1 / len(truth))
@@ -119,9 +119,7 @@ def test_two_jobs_that_tell_together_what_neither_does_are_refused(
     first = tmp_path / "run-1"
     assert share(found_in(first).attributes, "a") < 0.02
     assert not found_in(first).together
-    with pytest.raises(
-        ConfigError, match=r"an attribute of a at most with those of 1 other release.* got [01]\.[890]"
-    ):
+    with pytest.raises(ConfigError, match=r"an attribute of a at most with those of 1 other release.* got [01]\.[890]"):
         world.run(made("other", epsilon=epsilon), GIVEN, out="refused")
     refused = tmp_path / "refused"
     assert share(found_in(refused).attributes, "a") < 0.02
@@ -143,7 +141,7 @@ def test_the_table_is_right_of_what_two_grades_tell(begun: Callable[..., World],
     for nth, folder in enumerate((tmp_path / "run-1", second)):
         drawn = grades_of_columns(kept(folder, "released")["released"]).numpy()
         ids = kept(folder, "released")["ids"].numpy()
-        before, _ = GradeMemory(world.secrets / f"{TELCO}.key.grades").others("", Rows(table.graded(ids)))
+        before, _ = GradeMemory(world.secrets / f"{TELCO}.key.grades").other_releases("", JoinKeys(table.graded(ids)))
         others += int((drawn != before[nth].grades).sum())
         order = np.argsort([digest.tobytes() for digest in ids])
         scores.append(drawn[order])
@@ -198,7 +196,7 @@ def test_many_jobs_of_some_rows_each_hide_nothing() -> None:
     a, b = rng.integers(2, size=(2, rows))
     store, encoder = codes_store(a[:, None])
     halves = (np.where(rng.random(rows) < 0.5, 15 * b, -1) for _ in range(5))
-    found = joined(store, encoder, Graded(15 * (a ^ b), 16, 8.0), *(Graded(each, 16, 8.0) for each in halves))
+    found = joined(store, encoder, GradedRows(15 * (a ^ b), 16, 8.0), *(GradedRows(each, 16, 8.0) for each in halves))
     assert found.together[0].share > 0.9
     with pytest.raises(ConfigError, match="an attribute of n0"):
         check_limits(found, {}, TELCO)
@@ -209,8 +207,8 @@ def test_no_number_of_releases_hides_the_newest() -> None:
     rng, rows = np.random.default_rng(0), 3000
     a, b = rng.integers(2, size=(2, rows))
     store, encoder = codes_store(a[:, None])
-    few = Graded(np.where(np.arange(rows) < 19, 3, -1), 16, 8.0)
-    found = joined(store, encoder, Graded(15 * (a ^ b), 16, 8.0), *[few] * 70, Graded(15 * b, 16, 8.0))
+    few = GradedRows(np.where(np.arange(rows) < 19, 3, -1), 16, 8.0)
+    found = joined(store, encoder, GradedRows(15 * (a ^ b), 16, 8.0), *[few] * 70, GradedRows(15 * b, 16, 8.0))
     assert (found.former, found.unknown) == (1, 70)
     assert found.together[0].share > 0.9
 
@@ -268,10 +266,10 @@ def codes_store(columns: Floats) -> tuple[Store, Encoder]:
     return Store(encoded, encoder.columns), encoder
 
 
-def joined(store: Store, encoder: Encoder, *releases: Graded) -> Carried:
+def joined(store: Store, encoder: Encoder, *releases: GradedRows) -> Carried:
     own = releases[0]
-    found = carried(store, encoder, own.grades, own.epsilon, own.bands)
-    return with_former(found, store, encoder, own, releases[1:])
+    found = grade_information(store, encoder, own.grades, own.epsilon, own.bands)
+    return with_earlier_releases(found, store, encoder, own, releases[1:])
 
 
 @pytest.mark.parametrize("epsilons", [(8.0, 2.0), (1.0, None), (3.0, 3.0, 0.5)])
@@ -283,20 +281,20 @@ def test_the_joint_channel_is_the_product_of_all(epsilons: tuple[float | None, .
     slow = np.zeros_like(joint)
     for true, drawn in itertools.product(itertools.product(*map(range, bands)), repeat=2):
         slow[drawn] += joint[true] * math.prod(m[t, d] for m, t, d in zip(each, true, drawn, strict=True))
-    fast = drawn_together(joint, [channel(e, k) for e, k in zip(epsilons, bands, strict=True)])
+    fast = joint_after_draws(joint, [draw_channel(e, k) for e, k in zip(epsilons, bands, strict=True)])
     np.testing.assert_allclose(fast, slow, rtol=1e-12)
     whole = each[0]
     for more in each[1:]:
         whole = np.kron(whole, more)
     np.testing.assert_allclose(fast.reshape(-1, 2), whole.T @ joint.reshape(-1, 2), rtol=1e-12)
     if epsilons[0] is not None:
-        wrong = drawn_together(joint, [channel(epsilons[0], bands[0]), *(np.eye(k) for k in bands[1:])])
+        wrong = joint_after_draws(joint, [draw_channel(epsilons[0], bands[0]), *(np.eye(k) for k in bands[1:])])
         assert not np.allclose(wrong, slow) or epsilons[1:] == (None,)
 
 
 def test_grades_in_groups_are_drawn_exactly_as_their_groups() -> None:
     groups = np.array([0, 0, 0, 1, 1, 2])
-    lumped, whole = channel_of_groups(2.0, groups), channel(2.0, 6)
+    lumped, whole = channel_of_groups(2.0, groups), draw_channel(2.0, 6)
     np.testing.assert_allclose(lumped.sum(axis=1), 1.0)
     for band, group in enumerate(groups):  # whatever band of the group a row has
         np.testing.assert_allclose([whole[band, groups == to].sum() for to in range(3)], lumped[group])
@@ -309,8 +307,8 @@ def test_what_two_grades_carry_is_the_information_of_their_draws() -> None:
     grades = rng.integers(bands, size=(2, rows))
     truth = (rng.random(rows) < np.array([0.1, 0.4, 0.6, 0.9])[(grades[0] * grades[1]) % bands]).astype(int)
     store, encoder = codes_store(truth[:, None])
-    found = joined(store, encoder, *(Graded(each, bands, 3.0) for each in grades))
-    noise = channel(3.0, bands).cumsum(axis=1)
+    found = joined(store, encoder, *(GradedRows(each, bands, 3.0) for each in grades))
+    noise = draw_channel(3.0, bands).cumsum(axis=1)
     codes = np.array([1, bands]) @ (rng.random((2, rows, 1)) > noise[grades]).sum(axis=2)
     assert found.together[0].share == pytest.approx(
         adjusted_mutual_info_score(truth, codes, average_method="min"), rel=0.06
@@ -325,7 +323,7 @@ def test_chance_carries_nothing_of_many_codes(rows: int) -> None:
     rng = np.random.default_rng(rows)
     columns = (rng.random((rows, 20)) < np.geomspace(0.02, 0.5, 20)).astype(float)
     store, encoder = codes_store(columns)
-    releases = [Graded(rng.integers(16, size=rows), 16, 8.0) for _ in range(3)]
+    releases = [GradedRows(rng.integers(16, size=rows), 16, 8.0) for _ in range(3)]
     found = joined(store, encoder, *releases)
     assert found.former == 2
     assert len(found.together) > 8
@@ -340,8 +338,8 @@ def test_further_grades_hide_nothing_of_what_two_carry(others: int) -> None:
     rng, rows = np.random.default_rng(others), 9000
     a, b = (rng.random(rows) < 0.5).astype(int), (rng.random(rows) < 0.13).astype(int)
     store, encoder = codes_store(np.stack([a, rng.normal(size=rows)], axis=1))
-    more = [Graded(rng.integers(16, size=rows), 16, 8.0) for _ in range(others)]
-    two = Graded(15 * (a ^ b), 16, 8.0), Graded(3 * b + 12 * (rng.random(rows) < 0.001), 16, 8.0)
+    more = [GradedRows(rng.integers(16, size=rows), 16, 8.0) for _ in range(others)]
+    two = GradedRows(15 * (a ^ b), 16, 8.0), GradedRows(3 * b + 12 * (rng.random(rows) < 0.001), 16, 8.0)
     found = joined(store, encoder, two[0], *more, two[1])
     assert found.former == 1 + others
     with pytest.raises(ConfigError, match=f"of n0 at most with those of {1 + others} other"):
@@ -352,9 +350,9 @@ def test_a_parity_of_four_grades_is_seen() -> None:
     rng, rows = np.random.default_rng(4), 4000
     bits = rng.integers(2, size=(4, rows))
     store, encoder = codes_store(np.bitwise_xor.reduce(bits)[:, None])
-    found = joined(store, encoder, *(Graded(15 * each, 16, 8.0) for each in bits))
+    found = joined(store, encoder, *(GradedRows(15 * each, 16, 8.0) for each in bits))
     assert found.together[0].share > 0.95
-    assert joined(store, encoder, *(Graded(15 * each, 16, 8.0) for each in bits[:3])).together[0].share < 0.02
+    assert joined(store, encoder, *(GradedRows(15 * each, 16, 8.0) for each in bits[:3])).together[0].share < 0.02
 
 
 def test_a_set_of_rare_values_is_told_by_two_grades_together() -> None:
@@ -366,12 +364,12 @@ def test_a_set_of_rare_values_is_told_by_two_grades_together() -> None:
     encoded = Encoded((codes[:, None] + FIRST).astype(np.int32), np.zeros((rows, 0), np.float32), None)
     encoder = Encoder(encoders=(category,))
     store = Store(encoded, encoder.columns)
-    releases = [Graded(8 * each + rng.integers(8, size=rows), 16, 8.0) for each in (inside ^ b, b)]
+    releases = [GradedRows(8 * each + rng.integers(8, size=rows), 16, 8.0) for each in (inside ^ b, b)]
     found = joined(store, encoder, *releases)
     assert found.attributes[0].share < 0.1
     assert found.together[0].attribute == "icd in a set of its values"
     assert found.together[0].share > 0.7
-    alike = Graded(rng.integers(16, size=rows), 16, 8.0)
+    alike = GradedRows(rng.integers(16, size=rows), 16, 8.0)
     assert joined(store, encoder, alike, releases[1]).together[0].share < 0.05
 
 
@@ -379,17 +377,17 @@ def test_rows_are_forgotten(tmp_path: Path) -> None:
     memory, rng = GradeMemory(tmp_path / "grades"), np.random.default_rng(0)
     digests, grades = rng.integers(256, size=(50, 16), dtype=np.uint8), rng.integers(16, size=50)
     with memory.locked():
-        memory.keep("draws", "job", Rows(digests), Graded(grades, 16, 8.0))
-    ((known, *_), names) = memory.others("", Rows(digests[::-1]))
+        memory.record("draws", "job", JoinKeys(digests), GradedRows(grades, 16, 8.0))
+    ((known, *_), names) = memory.other_releases("", JoinKeys(digests[::-1]))
     assert known.grades.tolist() == grades[::-1].tolist()
     assert names == {"draws": 8.0}
     memory.forget(digests[:20])
-    assert memory.others("", Rows(digests))[0][0].grades.tolist() == [-1] * 20 + grades[20:].tolist()
-    assert not memory.others("draws", Rows(digests))[0]
+    assert memory.other_releases("", JoinKeys(digests))[0][0].grades.tolist() == [-1] * 20 + grades[20:].tolist()
+    assert not memory.other_releases("draws", JoinKeys(digests))[0]
     assert [path.stat().st_mode & 0o077 for path in memory.folder.glob("*.safetensors")] == [0]
     for name in ("copy-of-1.safetensors", "._000001-draws.safetensors"):  # not the party's own
         (memory.folder / name).write_bytes(b"x")
     memory.forget_job("another")
-    assert memory.others("", Rows(digests))[0]
+    assert memory.other_releases("", JoinKeys(digests))[0]
     memory.forget_job("job")
-    assert memory.others("", Rows(digests)) == ([], {})
+    assert memory.other_releases("", JoinKeys(digests)) == ([], {})

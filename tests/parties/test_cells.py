@@ -56,7 +56,7 @@ def test_no_label_crosses_and_a_byte_a_row_comes_back(tmp_path: Path, monkeypatc
     assert 0 < carried["bits"] < 2
     assert (
         trained.active.metrics["auc"]
-        > trained.active.task.evaluate(trained.active.without[TELCO,], trained.active.labels)["auc"]
+        > trained.active.task.evaluate(trained.active.logits_without[TELCO,], trained.active.labels)["auc"]
     )
     assert not list((tmp_path / "checkpoint" / TELCO).glob("drawn*"))
 

@@ -18,14 +18,14 @@ from cutlayer.errors import BudgetExceeded, DataError
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.parties.active_setup import ActiveSetup
-from cutlayer.parties.session.local import Local
+from cutlayer.parties.session.local import LocalSide
 from cutlayer.parties.session.observer import Observer
 from cutlayer.training import together
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.run_ledger import ledger_after
 from cutlayer.training.tables import open_table
-from cutlayer.training.together import Trained, train_together
+from cutlayer.training.together import TrainedRun, train_together
 from tests.parties.interruptions import Crash, Dying
 from tests.parties.mutants import tamper, with_tensors
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, raw_job, record, tables
@@ -77,7 +77,7 @@ def train(
     key: bytes | None = None,
     resume: bool = False,
     progress: Observer | None = None,
-) -> Trained:
+) -> TrainedRun:
     """One training among several under the same long-lived secrets."""
     job = job or job_of()
     opened = {name: open_table(job, name, given) for name in job.parties}
@@ -86,7 +86,7 @@ def train(
     return train_together(job, RunFolder(folder / run), opened, keys, progress or Observer(), resume=resume)
 
 
-def merged(first: Trained, second: Trained, job: Job) -> float | None:
+def merged(first: TrainedRun, second: TrainedRun, job: Job) -> float | None:
     """What the ledgers of two trainings come to together for the labels."""
     (total,) = ledger_after(job, first.active).merged(ledger_after(job, second.active)).totals
     return total.epsilon
@@ -270,13 +270,13 @@ def test_a_peer_that_hides_a_row_gets_no_other_draws_of_rows_without_ids(
 ) -> None:
     """Row numbers are no ids, so that a row's draw hangs on all labels of the table: never on what a peer sends."""
     found: list[set[bytes]] = []
-    real = Local.draw_ids
+    real = LocalSide.draw_ids
 
-    def spy(local: Local, digests: Any) -> Any:
+    def spy(local: LocalSide, digests: Any) -> Any:
         found.append({row.tobytes() for row in real(local, digests)})
         return real(local, digests)
 
-    monkeypatch.setattr(Local, "draw_ids", spy)
+    monkeypatch.setattr(LocalSide, "draw_ids", spy)
     names = (ACTIVE, PASSIVES[0])
     given = {name: GIVEN[name].sort_by("id").slice(0, 200) for name in names}
     job = job_of(ids=False)

@@ -339,3 +339,13 @@ def test_a_checkpoint_is_plain_tensors_and_text(folder: Path) -> None:
     assert {"party": ACTIVE, "job": JOB.digest(), "epoch": "2"}.items() <= header.items()
     assert json.loads(header["state"])["sent"]["gradient"] == 3 * 4
     assert not any(path.suffix in {".pt", ".pkl", ".pickle", ".bin"} for path in folder.rglob("*"))
+
+
+def test_an_error_repeats_no_long_header(tmp_path: Path) -> None:
+    """The folder may come from somebody else, and the error reach a log."""
+    for key in ("party", "job", "epoch"):
+        header = {"party": "p", "job": "job", "epoch": "0", "state": "{}", key: "x" * 100_000}
+        write_tensors(tmp_path / "epoch-0000.safetensors", {}, header)
+        with pytest.raises(CheckpointError) as caught:
+            Checkpoints(tmp_path, "p", "job").load_at((1, 0))
+        assert len(str(caught.value)) < 1000

@@ -13,7 +13,7 @@ from cutlayer.config import Job
 from cutlayer.errors import CheckpointError
 from cutlayer.parties.session.checkpoint import Checkpoints
 from cutlayer.storage.tensor_file import read_tensors
-from cutlayer.training.together import Trained
+from cutlayer.training.together import TrainedRun
 from tests.parties.interruptions import Crash, Dying, assert_equal, interrupted, left_at_renames
 from tests.parties.mutants import tamper, with_fields
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, make_job, raw_job, record, run, tables
@@ -27,7 +27,7 @@ PLAIN = make_job(privacy=PRIVACY, audit=AUDIT)
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Trained]:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TrainedRun]:
     folder = tmp_path_factory.mktemp("whole")
     return folder, run(JOB, GIVEN, folder)
 
@@ -46,7 +46,7 @@ def transcripts(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("dies", [(0,), (2,), (5, 1), (3, 1, 2, 0)])
-def test_a_run_goes_on_within_an_epoch(tmp_path: Path, whole: tuple[Path, Trained], dies: tuple[int, ...]) -> None:
+def test_a_run_goes_on_within_an_epoch(tmp_path: Path, whole: tuple[Path, TrainedRun], dies: tuple[int, ...]) -> None:
     done = 0
     for turn, steps in enumerate(dies):
         with pytest.raises(Crash):
@@ -59,7 +59,7 @@ def test_a_run_goes_on_within_an_epoch(tmp_path: Path, whole: tuple[Path, Traine
     assert len(points(tmp_path, ACTIVE)) == len(points(tmp_path, TELCO)) == 2
 
 
-def test_checkpoints_change_no_number(tmp_path: Path, whole: tuple[Path, Trained]) -> None:
+def test_checkpoints_change_no_number(tmp_path: Path, whole: tuple[Path, TrainedRun]) -> None:
     other = run(PLAIN, GIVEN, tmp_path)
     assert other.active.step_losses == whole[1].active.step_losses
     assert other.active.evidence == whole[1].active.evidence
@@ -67,7 +67,7 @@ def test_checkpoints_change_no_number(tmp_path: Path, whole: tuple[Path, Trained
     assert "checkpoint_every" not in PLAIN.shared()["train"]
 
 
-def test_dying_at_any_rename(tmp_path: Path, whole: tuple[Path, Trained]) -> None:
+def test_dying_at_any_rename(tmp_path: Path, whole: tuple[Path, TrainedRun]) -> None:
     """Both halves commit the same step or neither, at whichever file the process dies."""
     left = left_at_renames(tmp_path / "run", partial(run, JOB, GIVEN, tmp_path / "run"), range(9, 90, 9))
     assert 3 <= len(left) < 9, "expected a run that renames 30 to 80 files"
@@ -76,7 +76,9 @@ def test_dying_at_any_rename(tmp_path: Path, whole: tuple[Path, Trained]) -> Non
 
 
 @pytest.mark.parametrize("party", [ACTIVE, TELCO])
-def test_a_damaged_part_falls_back_to_the_one_before(tmp_path: Path, whole: tuple[Path, Trained], party: str) -> None:
+def test_a_damaged_part_falls_back_to_the_one_before(
+    tmp_path: Path, whole: tuple[Path, TrainedRun], party: str
+) -> None:
     interrupted(JOB, GIVEN, tmp_path, Dying(3))
     newest = max((tmp_path / "checkpoint" / party).glob("step-*"))
     newest.write_bytes(newest.read_bytes()[:-9])

@@ -15,7 +15,7 @@ from cutlayer.consent import allowed
 from cutlayer.kernels.rows import row_norms
 from cutlayer.protections.nopeek import NoPeek
 from cutlayer.training.run_ledger import ledger_after, ledger_of
-from cutlayer.training.together import Trained
+from cutlayer.training.together import TrainedRun
 from studies.embedding_noise import ADAPTIVE
 from tests.parties.interruptions import Dying, assert_equal, interrupted
 from tests.parties.runs import PASSIVES, raw_job, record, run, tables
@@ -38,7 +38,7 @@ def job(privacy: Mapping[str, Any], **options: Any) -> Job:
     return validated(Job, raw, "")
 
 
-def trained(privacy: Mapping[str, Any], folder: Path, **options: Any) -> Trained:
+def trained(privacy: Mapping[str, Any], folder: Path, **options: Any) -> TrainedRun:
     return run(job(privacy, **options), GIVEN, folder)
 
 

@@ -58,8 +58,8 @@ def test_it_learns_from_the_releases(recorded: Recording, top: Mapping[str, Any]
     done = recorded(fitted(top=top), GIVEN)
     trained = done.trained
     assert trained.active.metrics["auc"] > 0.8
-    assert trained.active.without[TELCO, SHOP].shape == trained.active.logits.shape
-    alone = trained.active.task.evaluate(trained.active.without[TELCO, SHOP], trained.active.labels)
+    assert trained.active.logits_without[TELCO, SHOP].shape == trained.active.logits.shape
+    alone = trained.active.task.evaluate(trained.active.logits_without[TELCO, SHOP], trained.active.labels)
     assert alone["auc"] < trained.active.metrics["auc"]
     assert (trained.active.epochs, trained.active.stopped_early, len(trained.active.step_losses)) == (1, False, 1)
     assert trained.active.fit is not None

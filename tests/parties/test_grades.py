@@ -34,12 +34,12 @@ from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.kernels.noise.label_levels import levels_for
-from cutlayer.kernels.noise.score_bands import channel, information
+from cutlayer.kernels.noise.score_bands import draw_channel, information
 from cutlayer.kernels.rows.grade_columns import columns_of_grades, grades_of_columns
 from cutlayer.models.bottom_fits.base import DrawnLabels
-from cutlayer.parties.carried import carried
+from cutlayer.parties.carried import grade_information
 from cutlayer.parties.carried_limits import check_limits
-from cutlayer.parties.faults import At
+from cutlayer.parties.faults import FaultPoint
 from cutlayer.results.leaks import LeakResult
 from cutlayer.serving import Serving
 from cutlayer.serving.between import PredictionSide
@@ -50,6 +50,7 @@ from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.recorder import read_truth
 from cutlayer.training.run_ledger import chain_of, ledger_after, ledger_of, planned_entries
+from cutlayer.training.training_folder import training_folder
 from tests.channel.links import refuses
 from tests.parties.interruptions import Fails, assert_equal, crashes_at_rename, left_at_renames
 from tests.parties.mutants import tamper, with_fields, with_tensors
@@ -137,7 +138,7 @@ def _truth(whole: Any) -> Tensor:
 
 def test_it_adds_to_the_label_owners_columns(whole: Any) -> None:
     _, trained, _ = whole
-    alone = trained.active.task.evaluate(trained.active.without[TELCO,], trained.active.labels)
+    alone = trained.active.task.evaluate(trained.active.logits_without[TELCO,], trained.active.labels)
     assert trained.active.metrics["auc"] > alone["auc"] + 0.05
 
 
@@ -222,6 +223,17 @@ def test_a_row_alone_crosses_as_it_does_among_others(width: int) -> None:
         assert torch.equal(link.unpacked(packed).tensors["embedding"], rows)
 
 
+def test_bytes_of_grades_are_counted_before_they_are_columns() -> None:
+    """A frame of 64 MB would be one of 4 GB, before its receiver compares the rows with those it asked for."""
+    packed = {"embedding": torch.zeros((1 << 20) + 1, 1, dtype=torch.uint8)}
+    message = Message(Kind.RELEASE, TELCO, ACTIVE, "run", -1, 0, 0, tensors=packed)
+    with pytest.raises(
+        ProtocolError,
+        match="of 1,048,576 rows at most",
+    ):
+        GradeBytes(16).unpacked(message)
+
+
 def test_a_run_that_is_begun_again_draws_no_row_again(tmp_path: Path) -> None:
     """In another folder, under other keys of the run: one draw of each row, which costs once over all runs."""
     world, given, job = World(tmp_path), tables(rows=300), graded(epsilon=2.0)
@@ -296,10 +308,10 @@ def test_a_run_that_is_lost_while_a_partner_fits_goes_on(
 ) -> None:
     """The label owner may stop between the two rounds: its folder stays, with the draws of the labels."""
     path, job, given = tmp_path / "run", graded(), FEW
-    lost = Fails(At.PHASE, TELCO, when=lambda phase: phase == "release", failure=failure)  # type: ignore[arg-type]
-    with pytest.raises(type(failure)), RunFolder.new_or_resumed(path, job, resume=False):
+    lost = Fails(FaultPoint.PHASE, TELCO, when=lambda phase: phase == "release", failure=failure)  # type: ignore[arg-type]
+    with pytest.raises(type(failure)), training_folder(path, job, resume=False):
         run(job, given, path, faults=lost)
-    with RunFolder.new_or_resumed(path, job, resume=True):
+    with training_folder(path, job, resume=True):
         run(job, given, path, resume=True)
     whole = recorded(job, given).folder
     assert torch.equal(kept(path, "released")["released"], kept(whole, "released")["released"])
@@ -576,7 +588,7 @@ def test_no_attribute_of_a_number_that_nearly_always_is_one_value_passes_its_lim
     store = Store(Encoded(np.zeros((len(column), 0), np.int32), column, None), encoder.columns)
     grades = np.where(column[:, 0] == attribute, 15, np.arange(len(column)) % 15)
     with pytest.raises(ConfigError, match=r"an attribute of ill at most, got 0\.9"):
-        check_limits(carried(store, encoder, grades, 8.0, 16), {"ill": 0.5}, TELCO)
+        check_limits(grade_information(store, encoder, grades, 8.0, 16), {"ill": 0.5}, TELCO)
 
 
 def test_a_set_of_rare_values_is_an_attribute_and_chance_tells_none() -> None:
@@ -589,8 +601,8 @@ def test_a_set_of_rare_values_is_an_attribute_and_chance_tells_none() -> None:
     store = Store(encoded, encoder.columns)
     grades = np.where(codes < 60, 15, draw.integers(15, size=len(codes)))
     with pytest.raises(ConfigError, match=r"an attribute of icd at most, got 0\.[89]\d of icd in a set of its values"):
-        check_limits(carried(store, encoder, grades, 8.0, 16), {"icd": 0.5}, TELCO)
-    check_limits(carried(store, encoder, draw.integers(16, size=len(codes)), 8.0, 16), {"icd": 0.03}, TELCO)
+        check_limits(grade_information(store, encoder, grades, 8.0, 16), {"icd": 0.5}, TELCO)
+    check_limits(grade_information(store, encoder, draw.integers(16, size=len(codes)), 8.0, 16), {"icd": 0.03}, TELCO)
 
 
 def _numbers(**columns: Any) -> tuple[Encoder, Store]:
@@ -614,8 +626,8 @@ def test_a_value_of_few_rows_is_an_attribute_and_chance_tells_none(rows: int) ->
     store = Store(encoded, encoder.columns)
     grades = np.where(codes == 0, 15, draw.integers(15, size=len(codes)))
     with pytest.raises(ConfigError, match=r"an attribute of icd at most, got 0\.[6-9]\d of icd = C0"):
-        check_limits(carried(store, encoder, grades, 8.0, 16), {"icd": 0.5}, TELCO)
-    check_limits(carried(store, encoder, draw.integers(16, size=len(codes)), 8.0, 16), {"icd": 0.03}, TELCO)
+        check_limits(grade_information(store, encoder, grades, 8.0, 16), {"icd": 0.5}, TELCO)
+    check_limits(grade_information(store, encoder, draw.integers(16, size=len(codes)), 8.0, 16), {"icd": 0.03}, TELCO)
 
 
 def test_what_is_carried_grows_with_no_leap_where_chance_is_taken_off() -> None:
@@ -628,7 +640,7 @@ def test_what_is_carried_grows_with_no_leap_where_chance_is_taken_off() -> None:
         grades = np.random.default_rng(0).integers(15, size=4000)
         grades[:rows] = np.where(np.arange(rows) % 10 < 8, 15, grades[:rows])
         encoder = Encoder(encoders=(category,))
-        (found,) = carried(Store(encoded, encoder.columns), encoder, grades, 8.0, 16).attributes
+        (found,) = grade_information(Store(encoded, encoder.columns), encoder, grades, 8.0, 16).attributes
         return found.share
 
     shares = [carried_of(rows) for rows in range(40, 120, 10)]
@@ -645,8 +657,8 @@ def test_a_set_of_intervals_is_an_attribute_and_chance_tells_none(whole: bool) -
     encoder, store = _numbers(age=age)
     grades = np.where(member, draw.integers(8, size=len(age)), 8 + draw.integers(8, size=len(age)))
     with pytest.raises(ConfigError, match=r"attribute of age at most, got 0\.[89]\d of age in a set of inter"):
-        check_limits(carried(store, encoder, grades, 8.0, 16), {"age": 0.8}, TELCO)
-    check_limits(carried(store, encoder, draw.integers(16, size=len(age)), 8.0, 16), {"age": 0.03}, TELCO)
+        check_limits(grade_information(store, encoder, grades, 8.0, 16), {"age": 0.8}, TELCO)
+    check_limits(grade_information(store, encoder, draw.integers(16, size=len(age)), 8.0, 16), {"age": 0.03}, TELCO)
 
 
 def test_no_limit_is_of_an_attribute_of_two_columns() -> None:
@@ -654,7 +666,7 @@ def test_no_limit_is_of_an_attribute_of_two_columns() -> None:
     draw = np.random.default_rng(0)
     first, second = draw.integers(2, size=(2, 8000))
     encoder, store = _numbers(first=first, second=second)
-    found = carried(store, encoder, (first == second).astype(np.int64), 8.0, 2)
+    found = grade_information(store, encoder, (first == second).astype(np.int64), 8.0, 2)
     assert max(each.share for each in found.attributes) < 0.01
 
 
@@ -665,7 +677,7 @@ def test_a_release_of_few_rows_has_limits_too(rows: int) -> None:
     encoder = Encoder(encoders=(NumberEncoder.fit("ill", column[:, 0].astype(float), NumbersConfig(), "table"),))
     store = Store(Encoded(np.zeros((rows, 0), np.int32), column, None), encoder.columns)
     with pytest.raises(ConfigError, match="an attribute of ill at most"):
-        check_limits(carried(store, encoder, column[:, 0].astype(np.int64), 4.0, 2), {"ill": 0.5}, TELCO)
+        check_limits(grade_information(store, encoder, column[:, 0].astype(np.int64), 4.0, 2), {"ill": 0.5}, TELCO)
 
 
 @pytest.mark.parametrize("rows", [107, 112, 123, 124])
@@ -675,7 +687,7 @@ def test_a_limit_of_all_refuses_nothing(rows: int) -> None:
     column[: rows // 2] = 1.0 if rows in (107, 123) else column[: rows // 2]
     encoder = Encoder(encoders=(NumberEncoder.fit("ill", column[:, 0].astype(float), NumbersConfig(), "table"),))
     store = Store(Encoded(np.zeros((rows, 0), np.int32), column, None), encoder.columns)
-    found = carried(store, encoder, column[:, 0].astype(np.int64), None, 2)
+    found = grade_information(store, encoder, column[:, 0].astype(np.int64), None, 2)
     assert found.attributes[0].share == pytest.approx(1.0)
     check_limits(found, {"other": 1.0}, TELCO)
 
@@ -685,7 +697,7 @@ def test_what_is_carried_is_the_information_of_the_drawn_grade() -> None:
     rng = np.random.default_rng(0)
     grade = rng.integers(4, size=400_000)
     attribute = (rng.random(len(grade)) < np.array([0.1, 0.4, 0.6, 0.9])[grade]).astype(int)
-    noise = channel(3.0, 4)
+    noise = draw_channel(3.0, 4)
     drawn = (rng.random((len(grade), 1)) > noise.cumsum(axis=1)[grade]).sum(axis=1)
     sizes, counts = np.bincount(grade, minlength=4), np.bincount(grade, attribute, 4)
     exact = information(noise.T @ np.stack([sizes - counts, counts], axis=1))
@@ -750,7 +762,7 @@ def test_rows_that_the_partner_lacks(tmp_path: Path, top: Mapping[str, Any]) -> 
     assert (grades_of_columns(sent) == 0).any()
     read = load_file(tmp_path / "checkpoint" / ACTIVE / "released.safetensors")[TELCO]
     lacking = (read == 0).all(dim=1) | read.isnan().all(dim=1)
-    assert int((~lacking).sum()) == trained.active.held[TELCO] == 300
+    assert int((~lacking).sum()) == trained.active.held_rows[TELCO] == 300
 
 
 def test_the_sent_labels_are_attacked(tmp_path: Path) -> None:

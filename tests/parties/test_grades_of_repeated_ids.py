@@ -87,7 +87,7 @@ def test_one_label_and_one_grade_of_each_id_cross(whole: Any) -> None:
 
 def test_it_adds_to_the_label_owners_columns(whole: Any) -> None:
     active = whole[1].active
-    assert active.metrics["auc"] > active.task.evaluate(active.without[TELCO,], active.labels)["auc"] + 0.05
+    assert active.metrics["auc"] > active.task.evaluate(active.logits_without[TELCO,], active.labels)["auc"] + 0.05
 
 
 def _labels_sent(given: Mapping[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch) -> Tensor:
@@ -146,7 +146,7 @@ def test_repeated_ids_do_not_average_the_draws_of_a_grade(tmp_path: Path, monkey
     assert len(sent(messages, Kind.RELEASE)) == len(one)
     released = kept(tmp_path / "fifty", "released")["released"]
     assert len(released) == len(one)
-    assert more.active.held == {TELCO: 50 * once.active.held[TELCO]}
+    assert more.active.held_rows == {TELCO: 50 * once.active.held_rows[TELCO]}
 
 
 def test_rows_in_another_order_are_drawn_alike_and_a_changed_label_is_refused(tmp_path: Path) -> None:

@@ -13,20 +13,20 @@ from typing import Any
 import pytest
 import torch
 
-from cutlayer.attacks.malicious import TAMPERINGS, by_active
+from cutlayer.attacks.malicious import TAMPERINGS, is_by_active_party
 from cutlayer.attacks.malicious.base import Tampering
 from cutlayer.config import Job, validated
 from cutlayer.config.guard import GuardConfig
 from cutlayer.errors import ConfigError, ProtocolError
 from cutlayer.jobs.check import check_job
 from cutlayer.parties.guards.embedding_guard import EmbeddingGuard
-from cutlayer.parties.guards.guard import PENALISED, WINDOW, GradientGuard, RowTest
+from cutlayer.parties.guards.guard import PENALTY_FACTOR, WINDOW_STEPS, GradientGuard, RowTest
 from cutlayer.parties.session.observer import Observer
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.malicious_runs import known_rows
 from cutlayer.training.tables import open_table
-from cutlayer.training.together import Trained, train_together
+from cutlayer.training.together import TrainedRun, train_together
 from tests.parties.interruptions import Crash, Dying, halves
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, raw_job, run, tables
 from tests.parties.test_all_rows_by_steps import GIVEN as HELD_BY_SOME
@@ -47,12 +47,12 @@ def job_of(guard: Mapping[str, Any] | None, privacy: Mapping[str, Any] | None = 
 
 def train(
     job: Job, folder: Path, attack: str = "", *, resume: bool = False, observer: Observer | None = None, **options: Any
-) -> Trained:
+) -> TrainedRun:
     opened = {name: open_table(job, name, GIVEN) for name in job.parties}
     folder.mkdir(parents=True, exist_ok=True)
     out = RunFolder(folder)
     tampering: dict[str, Tampering] = {}
-    if attack and by_active(attack):
+    if attack and is_by_active_party(attack):
         tampering[ACTIVE] = TAMPERINGS[attack](known=lambda schedule: known_rows(job, out, schedule), **options)
     elif attack:
         tampering[TELCO] = TAMPERINGS[attack](**options)
@@ -61,14 +61,14 @@ def train(
 
 
 @cache
-def warned(attack: str, *, epochs: int = 3, **options: Any) -> Trained:
+def warned(attack: str, *, epochs: int = 3, **options: Any) -> TrainedRun:
     """A training whose guards go on, once for all tests."""
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr("warnings.warn", lambda *_, **__: None)
         return train(job_of(WARN, epochs=epochs), Path(folder), attack, **options)
 
 
-def alarming(attack: str, **options: Any) -> Trained:
+def alarming(attack: str, **options: Any) -> TrainedRun:
     """One whose alarm comes in its first two epochs; where none may come, there are three."""
     return warned(attack, epochs=2, **options)
 
@@ -83,7 +83,7 @@ def test_the_victim_of_a_hijack_raises_the_alarm_once_before_a_window_is_full() 
     hijacked = alarming("hijack")
     (alarm,) = hijacked.passives[TELCO].alarms
     assert (alarm.party, alarm.peer) == (TELCO, ACTIVE)
-    assert (alarm.epoch, alarm.step) <= (1, WINDOW // 2)
+    assert (alarm.epoch, alarm.step) <= (1, WINDOW_STEPS // 2)
     assert hijacked.active.alarms == ()
 
 
@@ -142,7 +142,7 @@ def test_the_limits_are_rows_of_a_window(classes: int, off: float, rows: int, pe
     """So many of 16 batches of 128 rows are no alarm, and one more is; twice as many beside the party's own penalty."""
     for number in (rows, rows + 1):
         guard = GradientGuard(TELCO, ACTIVE, GuardConfig(on_alarm="warn", classes=classes), 16, penalised)
-        counts = [number // WINDOW + (step < number % WINDOW) for step in range(WINDOW)]
+        counts = [number // WINDOW_STEPS + (step < number % WINDOW_STEPS) for step in range(WINDOW_STEPS)]
         step = judged(guard, [batch_of(classes, off, count) for count in counts])
         assert (step is not None) == (number > rows)
 
@@ -151,22 +151,25 @@ def test_the_limits_are_rows_of_a_window(classes: int, off: float, rows: int, pe
 def test_gradients_without_main_directions_are_an_alarm_after_the_first_window_alone() -> None:
     """Models that have just begun lack them; later a sender would hide rows among others that it bends."""
     draw = torch.Generator().manual_seed(1)
-    broad, usual = [torch.randn(128, 6, generator=draw) for _ in range(4)], [batch_of(2, 0.0, 0)] * WINDOW
+    broad, usual = [torch.randn(128, 6, generator=draw) for _ in range(4)], [batch_of(2, 0.0, 0)] * WINDOW_STEPS
     wanted = GuardConfig(on_alarm="warn")
     assert judged(GradientGuard(TELCO, ACTIVE, wanted, 6), [*broad, *usual]) is None
     step = judged(GradientGuard(TELCO, ACTIVE, wanted, 6), [*usual, *broad])
     assert step is not None
-    assert step > WINDOW
+    assert step > WINDOW_STEPS
 
 
 @pytest.mark.parametrize("settled", [False, True])
 def test_a_row_counts_by_its_odds_over_those_of_the_usual_row(settled: bool) -> None:
     """12 times 1 to 9 are odds of 0.571; after a window the usual row counts at most as it may."""
     parts = torch.tensor([0.0] * 6 + [0.1] * 4 + [0.56, 0.58], dtype=torch.double)
-    assert RowTest(0, 0.35, times=12, usual=2 / 3).count(parts, settled=settled) == 1 / 12
-    assert RowTest(0, 0.57, times=12, usual=2 / 3).count(parts, settled=settled) == 1 / 12
-    assert RowTest(0, 0.35, times=12, usual=2 / 3, most=0).count(parts, settled=settled) == (1 + settled) / 12
-    assert RowTest(0, 0.35, times=12).count(parts, settled=settled) == 2 / 12
+    assert RowTest(0, 0.35, min_ratio=12, usual_quantile=2 / 3).count(parts, settled=settled) == 1 / 12
+    assert RowTest(0, 0.57, min_ratio=12, usual_quantile=2 / 3).count(parts, settled=settled) == 1 / 12
+    assert (
+        RowTest(0, 0.35, min_ratio=12, usual_quantile=2 / 3, max_usual=0).count(parts, settled=settled)
+        == (1 + settled) / 12
+    )
+    assert RowTest(0, 0.35, min_ratio=12).count(parts, settled=settled) == 2 / 12
 
 
 def test_the_victim_of_probing_raises_the_alarm_in_the_first_probed_step() -> None:
@@ -304,7 +307,7 @@ def test_embeddings_must_follow_those_of_the_same_rows_by_slope_or_by_correlatio
 def test_a_guard_that_resumes_after_every_step_sees_what_one_sees_that_never_stopped() -> None:
     """A partner could else break the link before each alarm: the windows of both alarms are in the checkpoint."""
     wanted, draw = GuardConfig(on_alarm="warn"), torch.Generator().manual_seed(0)
-    batches = [batch_of(2, 0.7, 7) for _ in range(WINDOW)]
+    batches = [batch_of(2, 0.7, 7) for _ in range(WINDOW_STEPS)]
     whole, cut = (GradientGuard(TELCO, ACTIVE, wanted, 16) for _ in range(2))
     for step, gradient in enumerate(batches):
         own, sent = torch.randn(128, 4, generator=draw), torch.randn(128, 16, generator=draw)
@@ -315,7 +318,7 @@ def test_a_guard_that_resumes_after_every_step_sees_what_one_sees_that_never_sto
         cut.load(tensors, json.loads(json.dumps(plain)))
         assert len(cut._shares) == step + 1
         assert (cut.alarms, cut._window, cut._shares) == (whole.alarms, whole._window, whole._shares)
-    assert len(whole._window) == WINDOW - 1
+    assert len(whole._window) == WINDOW_STEPS - 1
     assert whole.alarms
 
 
@@ -413,7 +416,7 @@ def test_the_guard_of_a_party_with_a_penalty_of_its_own_has_larger_limits(tmp_pa
     parties = {**job.parties, TELCO: job.parties[TELCO].model_copy(update={"privacy": {"nopeek": {"alpha": 1.0}}})}
     made: list[bool] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(GradientGuard, "add", lambda guard, *_: made.append(guard._allowance == PENALISED))
+        patch.setattr(GradientGuard, "add", lambda guard, *_: made.append(guard._allowance == PENALTY_FACTOR))
         train(
             replace_parties(job, parties).model_copy(update={"train": job.train.model_copy(update={"epochs": 1})}),
             tmp_path,

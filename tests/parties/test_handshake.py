@@ -9,21 +9,22 @@ from cutlayer.channel import Kind, link
 from cutlayer.config import LimitsConfig
 from cutlayer.errors import CheckpointError, ProtocolError
 from cutlayer.models.sections import MAX_WIDTH
-from cutlayer.parties.agreement.handshake import ANY_STEP, Agreement, Saved, _checked_width, agree_passive
+from cutlayer.parties.agreement.handshake import ANY_STEP, Agreement, SavedPoints, agree_passive
+from cutlayer.parties.agreement.order import _checked_width
 from tests.alignment.psi_runs import BANK, TELCO, table
 from tests.parties.runs import make_job
 
 
 def test_a_party_that_does_not_change_within_an_epoch_goes_on_at_any_step_of_it():
-    saved = Saved(((1, 0), (2, 0)), (1, 0), idle_from=2)
+    saved = SavedPoints(((1, 0), (2, 0)), (1, 0), idle_from=2)
     assert saved.latest == (2, ANY_STEP)
     assert saved.has((2, 7))
-    assert saved.at((2, 7)) == (2, 0)
+    assert saved.checkpoint_of((2, 7)) == (2, 0)
     assert not saved.has((1, 7))
     assert not saved.has((3, 0))
     assert not saved.has((2, -1))
     assert not saved.has((2, ANY_STEP))
-    assert not Saved(((1, 0), (2, 0)), (1, 0)).has((2, 7))
+    assert not SavedPoints(((1, 0), (2, 0)), (1, 0)).has((2, 7))
 
 
 def test_the_narrowest_and_the_widest_embedding_are_accepted():
@@ -35,7 +36,7 @@ def test_the_narrowest_and_the_widest_embedding_are_accepted():
             _checked_width(width, TELCO, job)
 
 
-def answered(saved: Saved, *, forget: bool = False, **changed: int | str) -> Agreement:
+def answered(saved: SavedPoints, *, forget: bool = False, **changed: int | str) -> Agreement:
     """What a passive party agrees to where the active party's first message differs from its own in some fields."""
     here, there = link(BANK, TELCO, "run")
     side = agree_passive(
@@ -53,7 +54,7 @@ def answered(saved: Saved, *, forget: bool = False, **changed: int | str) -> Agr
 
 def test_a_partner_that_lost_its_progress_is_refused_unless_its_owner_accepts_that() -> None:
     """What is released again would have other noise, which no account states."""
-    saved = Saved(((1, 0), (2, 0), (3, 0)), before=(2, 0))
+    saved = SavedPoints(((1, 0), (2, 0), (3, 0)), previous=(2, 0))
     for start in ((3, 0), (2, 0)):
         assert answered(saved, resume=start[0]).start == start
     for start in ((1, 0), (0, 0)):
@@ -79,4 +80,4 @@ def test_a_partner_that_lost_its_progress_is_refused_unless_its_owner_accepts_th
 )
 def test_parties_with_other_jobs_commands_or_tables_do_not_go_on(changed: dict[str, int | str], message: str) -> None:
     with pytest.raises(ProtocolError, match=message):
-        answered(Saved(), **changed)
+        answered(SavedPoints(), **changed)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cutlayer.parties.session.observer import Observer
-from cutlayer.training.together import Trained
+from cutlayer.training.together import TrainedRun
 from tests.parties.interruptions import Calls, Crash, Dying, Killed, assert_equal, history, left_at_renames
 from tests.parties.processes import forked
 from tests.parties.runs import DROPOUT, KEY, make_job, run, tables
@@ -28,20 +28,20 @@ def run_and_die(folder: Path, steps: int, resume: bool) -> None:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Trained]:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TrainedRun]:
     folder = tmp_path_factory.mktemp("whole")
     return folder, run(JOB, GIVEN, folder)
 
 
 @pytest.mark.parametrize("kills", [(0,), (11,), (6, 3, 1)])
-def test_killed_at_a_step(tmp_path: Path, whole: tuple[Path, Trained], kills: tuple[int, ...]) -> None:
+def test_killed_at_a_step(tmp_path: Path, whole: tuple[Path, TrainedRun], kills: tuple[int, ...]) -> None:
     for turn, steps in enumerate(kills):
         assert forked(run_and_die, tmp_path, steps, turn > 0).wait() == -signal.SIGKILL
     assert len(history(tmp_path)) < 3
     assert_equal(tmp_path, run(JOB, GIVEN, tmp_path, resume=True), *whole, JOB)
 
 
-def test_dying_at_any_rename_changes_nothing(tmp_path: Path, whole: tuple[Path, Trained]) -> None:
+def test_dying_at_any_rename_changes_nothing(tmp_path: Path, whole: tuple[Path, TrainedRun]) -> None:
     """Every file a resume reads is written beside itself and renamed; die before one and after another in turn.
 
     After one the folder is as before the next, but for the file that is to be renamed.
@@ -63,7 +63,7 @@ def died(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("torn", ['{"epoch": 1, "loss"', "{", "\x00\x00\x00"])
 def test_a_torn_last_line_of_the_history_is_dropped(
-    tmp_path: Path, whole: tuple[Path, Trained], died: Path, torn: str
+    tmp_path: Path, whole: tuple[Path, TrainedRun], died: Path, torn: str
 ) -> None:
     """A line half written when the machine went down is of an epoch that was never committed."""
     folder = shutil.copytree(died, tmp_path / "run")

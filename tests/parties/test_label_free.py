@@ -29,10 +29,10 @@ from cutlayer.jobs.options import Options, Progress
 from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.active_step import ActiveStep
 from cutlayer.parties.drive.drive import drive
-from cutlayer.parties.drive.random_state import isolated
+from cutlayer.parties.drive.random_state import with_own_random_state
 from cutlayer.parties.phases import set_up
 from cutlayer.parties.session.observer import Observer
-from cutlayer.report.build import build
+from cutlayer.report.build import build_report
 from cutlayer.report.markdown import render_markdown
 from cutlayer.training.comparisons import compared_jobs
 from cutlayer.training.folder import RunFolder
@@ -218,7 +218,7 @@ def test_a_resume_of_the_active_party_needs_no_partner(tmp_path: Path, whole: An
     local = local_side(job, ACTIVE, folder, folder.path / "data", Keys(tmp_path, KEY), table, resume=True)
     party = ActiveParty(job, local, {}, Observer())
     assert party.partners is not None
-    outcome = drive(isolated(party.run(), local.starting_key, local.device), no_message)
+    outcome = drive(with_own_random_state(party.run(), local.starting_key, local.device), no_message)
     assert torch.equal(outcome.logits, whole[1].active.logits)
     assert outcome.evidence == whole[1].active.evidence
     record_active(folder, party)
@@ -421,7 +421,7 @@ def test_what_the_condition_buys_is_measured_against_that_baseline(tmp_path: Pat
     }
     made["parties"][TELCO]["audit"] = {"attacks": ["inversion"]}
     job = validated(Job, {**made, "compare": ["undefended"]}, "")
-    report = build(execute(job, tmp_path / "run", Options(Keys(tmp_path, KEY), tables=GIVEN), Progress()).path)
+    report = build_report(execute(job, tmp_path / "run", Options(Keys(tmp_path, KEY), tables=GIVEN), Progress()).path)
     assert {leak.message for leak in report.leaks if leak.run == "this run"} == {"embedding"}
     assert {leak.message for leak in report.leaks if leak.run == "undefended"} == {"embedding", "gradient"}
     assert max(leak.leak for leak in report.leaks if leak.run == "undefended") > 0.95

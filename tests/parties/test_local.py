@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from cutlayer.config.party import AuditConfig
-from cutlayer.parties.session.local import Local
+from cutlayer.parties.session.local import LocalSide
 from cutlayer.parties.session.state import order_with_batches, rows_of_order
 from tests.parties.runs import make_job
 
 
 def test_half_of_a_transcripts_size_is_for_whole_steps():
     local = SimpleNamespace(name="bank", config=SimpleNamespace(audit=AuditConfig(max_megabytes=3)))
-    sampling = Local.sampling(local, make_job(), steps=4, batch_size=8)
+    sampling = LocalSide.sampling(local, make_job(), steps=4, batch_size=8)
     assert sampling.limit == 3 * 2**19
 
 
@@ -30,22 +30,22 @@ def local_of(name: str = "bank", secret: bytes = b"s" * 32, noise: bytes = b"n" 
 def test_the_release_logs_of_a_job_share_a_folder_whatever_its_rows_and_each_run_has_its_own() -> None:
     """Else a run would not count those that did not end, or would count on in the log of another."""
     job = make_job()
-    base = Local.release_log(local_of(), job, b"rows")
+    base = LocalSide.release_log(local_of(), job, b"rows")
     assert base.path is not None
-    assert Local.release_log(local_of(), job, b"others").path == base.path
-    again = Local.release_log(local_of(noise=b"m" * 32), job, b"rows").path
+    assert LocalSide.release_log(local_of(), job, b"others").path == base.path
+    again = LocalSide.release_log(local_of(noise=b"m" * 32), job, b"rows").path
     assert again is not None
     assert again != base.path
     assert again.parent == base.path.parent
     for local, other in ((local_of("shop"), job), (local_of(secret=b"t" * 32), job), (local_of(), make_job(seed=9))):
-        path = Local.release_log(local, other, b"rows").path
+        path = LocalSide.release_log(local, other, b"rows").path
         assert path is not None
         assert path.parent != base.path.parent
     stated = {"party": "bank", "job": job.digest(), "rows": b"rows".hex(), "folder": "/run"}
     assert base.identity == stated
     local = local_of()
     local.releases = None
-    inside = Local.release_log(local, job, b"rows")
+    inside = LocalSide.release_log(local, job, b"rows")
     assert inside.path == Path("/run/checkpoint/bank/releases") / base.path.parent.name / base.path.name
 
 
@@ -57,7 +57,7 @@ def test_draws_are_the_same_where_all_that_they_depend_on_is() -> None:
         table = SimpleNamespace(labels_digest=more.pop("labels", b"digest"))
         local = local_of(table=table, **more)
         local.config.label = more.pop("column", "late")
-        return Local.draw_fingerprint(local, draws, rows, truth)
+        return LocalSide.draw_fingerprint(local, draws, rows, truth)
 
     remembered = fingerprint(("memory 0",))
     assert fingerprint(("memory 0",), truth=n, labels=b"other") == remembered
@@ -76,7 +76,7 @@ def test_row_numbers_name_other_rows_in_a_table_of_other_labels() -> None:
     tables = [
         SimpleNamespace(id_kind=kind, labels_digest=bytes([flip] * 16)) for kind in ("row", "str") for flip in (1, 2)
     ]
-    numbered, of_others, named, of_named = (Local.draw_ids(local_of(table=table), digests) for table in tables)
+    numbered, of_others, named, of_named = (LocalSide.draw_ids(local_of(table=table), digests) for table in tables)
     assert not (numbered == of_others).any()
     assert (named == digests).all()
     assert (of_named == digests).all()

@@ -22,22 +22,24 @@ from cutlayer.config import BudgetConfig, Job, validated
 from cutlayer.data.carried import Carried, CarriedAttribute, Lowered
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import BudgetExceeded, CheckpointError, ConfigError, ProtocolError
+from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
-from cutlayer.kernels.noise.score_bands import bands_for, channel
+from cutlayer.kernels.noise.score_bands import bands_for, draw_channel
 from cutlayer.kernels.rows.grade_columns import grades_of_columns
 from cutlayer.models.bottom_fits import grade
 from cutlayer.parties import grading
-from cutlayer.parties.carried_limits import Exceeded, default_limit, exceeded
-from cutlayer.parties.grade_memory import GradeMemory, Rows
-from cutlayer.parties.session.evidence import stated_evidence
+from cutlayer.parties.carried_limits import ExceededLimit, default_limit, first_exceeded
+from cutlayer.parties.grade_memory import GradeMemory, JoinKeys
+from cutlayer.parties.session.evidence import parse_evidence
 from cutlayer.parties.session.state import PartyState
 from cutlayer.protections.grade_dp import GradeDP, GradeDPConfig
 from cutlayer.report.carried import carried_section
 from cutlayer.serving import predicted_grades
+from cutlayer.storage.tensor_file import read_tensors
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
-from cutlayer.training.run_ledger import REFUSAL, ledger_after, ledger_of
+from cutlayer.training.run_ledger import REFUSAL_ENTRY, ledger_after, ledger_of
 from tests.parties import test_predicted_grades
 from tests.parties.interruptions import Crash, crashes_at_rename
 from tests.parties.runs import ACTIVE, KEY, run
@@ -68,7 +70,7 @@ def released(folder: Path) -> Tensor:
 def before_the_draw(world: World, folder: Path) -> np.ndarray:
     """Grades of the rows of a release before they were drawn, in its order, as the memory has them."""
     ids = PartyTable(TELCO, GIVEN[TELCO], "id").graded(kept(folder, "released")["ids"].numpy())
-    found, _ = memory_of(world).others("", Rows(ids))
+    found, _ = memory_of(world).other_releases("", JoinKeys(ids))
     return found[-1].grades
 
 
@@ -79,6 +81,13 @@ def predicted(job: Job, folder: Path, table: pa.Table = GIVEN[TELCO]) -> np.ndar
 
 def memory_of(world: World) -> GradeMemory:
     return GradeMemory(world.secrets / f"{TELCO}.key.grades")
+
+
+def noted(world: World, job: Job) -> dict[str, float]:
+    """The epsilon of each release of a job in the memory, by the name of its draws."""
+    headers = {path.stem: read_tensors(path)[1] for path in memory_of(world).folder.glob("*.safetensors")}
+    mine = {name: header for name, header in headers.items() if header["job"] == job.digest()}
+    return {name.partition("-")[2]: float.fromhex(header["epsilon"]) for name, header in mine.items()}
 
 
 def test_labels_that_are_an_attribute_get_two_grades_at_an_epsilon_of_2(tmp_path: Path) -> None:
@@ -97,17 +106,25 @@ def test_labels_that_are_an_attribute_get_two_grades_at_an_epsilon_of_2(tmp_path
     expected = 1 / (1 + np.e**2)
     changed = (drawn != before_the_draw(world, folder)).mean()
     assert abs(changed - expected) < 5 * (expected * (1 - expected) / ROWS) ** 0.5
-    (epsilon,) = memory_of(world).epsilons(made().digest()).values()
+    (epsilon,) = noted(world, made()).values()
     assert epsilon == 2.0
 
 
-@pytest.mark.parametrize("limit", [0.93, 0.7, 0.55])
-def test_the_first_step_that_keeps_a_stated_limit_is_taken(tmp_path: Path, limit: float) -> None:
-    """Against jobs that state each epsilon themselves, and allow all."""
-    carried = {}
+@pytest.fixture(scope="module")
+def carried(tmp_path_factory: pytest.TempPathFactory) -> dict[float, float]:
+    """What grades carry of column a in jobs that state each epsilon themselves, and allow all."""
+    found = {}
     for epsilon in (8.0, 6.0, 4.0, 3.0, 2.0):
-        run(made({"other": 1.0}, epsilon=epsilon), GIVEN, tmp_path / f"{epsilon:g}")
-        carried[epsilon] = share(found_in(tmp_path / f"{epsilon:g}").attributes, "a")
+        folder = tmp_path_factory.mktemp("carried")
+        run(made({"other": 1.0}, epsilon=epsilon), GIVEN, folder)
+        found[epsilon] = share(found_in(folder).attributes, "a")
+    return found
+
+
+@pytest.mark.parametrize("limit", [0.93, 0.7, 0.55])
+def test_the_first_step_that_keeps_a_stated_limit_is_taken(
+    tmp_path: Path, carried: dict[float, float], limit: float
+) -> None:
     expected = next(epsilon for epsilon, found in carried.items() if found <= limit)
     assert expected < 8.0
     trained = run(made({"a": limit}), GIVEN, tmp_path / "run")
@@ -132,7 +149,7 @@ def test_grades_within_limits_stay_at_the_epsilon_of_the_settings(tmp_path: Path
     ("least", "said"),
     [
         (4.0, r"nor are they within all limits at 6, 4 \(then 0\.\d\d of a = 0, 0\.\d+ at most\), leave"),
-        (None, r"lower grade_dp\.epsilon or"),
+        (None, r"state fit\.least_epsilon or lower grade_"),
     ],
 )
 def test_below_the_least_epsilon_grades_are_refused_as_before(tmp_path: Path, least: float | None, said: str) -> None:
@@ -145,7 +162,7 @@ def test_below_the_least_epsilon_grades_are_refused_as_before(tmp_path: Path, le
     assert "the ledger counts this run all the same" in refused.value.__notes__[0]
     assert not (tmp_path / "refused" / "checkpoint" / TELCO / "released.safetensors").exists()
     assert found_in(tmp_path / "refused").epsilon == 8.0
-    assert [entry.protection for entry in world.lines(TELCO)[0].ledger.entries] == ["grade_dp", REFUSAL]
+    assert [entry.protection for entry in world.lines(TELCO)[0].ledger.entries] == ["grade_dp", REFUSAL_ENTRY]
     assert world.total(TELCO) == 8.0
 
 
@@ -165,7 +182,7 @@ def test_a_run_that_is_begun_again_draws_no_row_at_another_epsilon(tmp_path: Pat
     assert epsilon is not None
     assert 2.0 <= epsilon < 8.0
     assert world.total(TELCO) == epsilon
-    assert [*memory_of(world).epsilons(job.digest()).values()] == [epsilon]
+    assert [*noted(world, job).values()] == [epsilon]
 
 
 def test_a_whole_run_has_the_epsilon_of_its_pilot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +190,7 @@ def test_a_whole_run_has_the_epsilon_of_its_pilot(tmp_path: Path, monkeypatch: p
     world, job = World(tmp_path), made({"a": 0.7})
     pilot = world.run(job, GIVEN, pilot=100)
     epsilon, some = found_in(pilot).epsilon, kept(pilot, "released")["released"]
-    monkeypatch.setattr(grading, "exceeded", lambda *_: None)
+    monkeypatch.setattr(grading, "first_exceeded", lambda *_: None)
     whole = world.run(job, GIVEN)
     assert found_in(whole).epsilon == epsilon
     there = ~some.isnan().any(dim=1)
@@ -190,16 +207,16 @@ def test_what_was_released_at_an_epsilon_is_released_at_it_again(
     first = world.run(job, GIVEN)
     epsilon = found_in(first).epsilon or 8.0
     if again == "higher":
-        monkeypatch.setattr(grading, "exceeded", lambda *_: None)
+        monkeypatch.setattr(grading, "first_exceeded", lambda *_: None)
         second = world.run(job, GIVEN)
         assert torch.equal(released(second), released(first))
         assert found_in(second).lowered is not None
     else:
-        monkeypatch.setattr(grading, "checked_limits", lambda *_: {"a": 0.5, "other": 1.0})
+        monkeypatch.setattr(grading, "grade_limits", lambda *_: {"a": 0.5, "other": 1.0})
         with pytest.raises(ConfigError, match=r"carry 0\.5 of"):
             world.run(job, GIVEN, out="refused")
         assert not (tmp_path / "refused" / "checkpoint" / TELCO / "released.safetensors").exists()
-    assert {*memory_of(world).epsilons(job.digest()).values()} == {epsilon}
+    assert {*noted(world, job).values()} == {epsilon}
     assert world.total(TELCO) == (epsilon if again == "higher" else 2 * epsilon)  # a refusal counts as a release
 
 
@@ -219,7 +236,7 @@ def test_a_release_that_a_budget_refuses_is_not_noted(tmp_path: Path) -> None:
         assert world.total(TELCO) == total
     with pytest.raises(BudgetExceeded):
         world.run(jobs[2], GIVEN)
-    assert not memory_of(world).epsilons(jobs[2].digest())
+    assert not noted(world, jobs[2])
 
 
 @pytest.mark.filterwarnings("ignore:labels of the same rows were drawn before")
@@ -247,7 +264,7 @@ def test_draws_of_the_same_labels_in_several_jobs_do_not_add_up(tmp_path: Path) 
         ConfigError, match=r"at 6, 4, 3, 2 \(then .* at most with those of 1 other release of these rows\), leave"
     ):
         world.run(made(seed=1), GIVEN, out="refused")
-    assert len(memory_of(world).epsilons(made(seed=0).digest())) == 1
+    assert len(noted(world, made(seed=0))) == 1
     read = []
     for seed in (2, 3, 4, 5):  # by a party that allows all
         folder = world.run(made({"other": 1.0}, epsilon=2.0, seed=seed), GIVEN)
@@ -278,7 +295,7 @@ def test_a_run_that_is_lost_once_it_was_counted_is_drawn_as_it_was_counted(
     epsilon = world.total(TELCO)
     assert epsilon is not None
     assert epsilon < 8.0
-    monkeypatch.setattr(grading, "exceeded", lambda *_: None)
+    monkeypatch.setattr(grading, "first_exceeded", lambda *_: None)
     folder = world.run(job, GIVEN, out="run", resume=True)
     assert (found_in(folder).epsilon, world.total(TELCO)) == (epsilon, epsilon)
     assert len(world.lines(TELCO)) == 1
@@ -292,9 +309,24 @@ def test_predictions_repeat_the_draws_at_the_epsilon_of_the_training(tmp_path: P
     again = predicted(job, folder)
     trained = np.zeros(ROWS)
     trained[[order[digest.tobytes()] for digest in sorted(ids, key=bytes)]] = released(folder).numpy()
-    assert {*memory_of(world).epsilons(job.digest()).values()} == {2.0}
+    assert {*noted(world, job).values()} == {2.0}
     assert world.total(TELCO) == 2.0
     assert again.tolist() == trained.tolist()
+
+
+@pytest.mark.parametrize("epsilon", [4.0, 16.0])
+def test_a_prediction_draws_no_row_anew_at_another_stated_epsilon(tmp_path: Path, epsilon: float) -> None:
+    """By the name of the first draws, which are counted already, it would be a second one that nothing counts."""
+    world, job = World(tmp_path), made({"other": 1.0})
+    folder = world.run(job, GIVEN)
+    first = predicted(job, folder)
+    other = job.with_parties({TELCO: {"privacy": {"grade_dp": {"epsilon": epsilon}}}})
+    if epsilon > 8.0:
+        assert predicted(other, folder).tolist() == first.tolist()
+    else:
+        with pytest.raises(CheckpointError, match="grade_dp at its epsilon of 4, or at a step below it, got 8"):
+            predicted(other, folder)
+    assert world.total(TELCO) == 8.0
 
 
 def test_other_values_are_drawn_noted_and_paid_for_at_the_epsilon_of_the_training(tmp_path: Path) -> None:
@@ -306,7 +338,7 @@ def test_other_values_are_drawn_noted_and_paid_for_at_the_epsilon_of_the_trainin
     drawn = predicted(job, folder, others)
     first = predicted(job, folder)
     assert 0.6 < (drawn != first).mean() < 0.9  # both draws are of the row's own grade in .88 of .88 of the rows
-    assert {*memory_of(world).epsilons(job.digest()).values()} == {2.0}
+    assert {*noted(world, job).values()} == {2.0}
     assert world.total(TELCO) == 4.0
 
 
@@ -356,12 +388,12 @@ def test_a_partner_states_a_step_or_nothing(epsilon: float, is_step: bool) -> No
     statement = {"protection": "grade_dp", "party": TELCO, "unit": "embeddings", "covered": 1, "sent": 1, "changed": 1}
     text = json.dumps([{**statement, "metrics": {"epsilon": epsilon}, "kinds": {}}])
     if is_step:
-        assert stated_evidence(text, TELCO)[0].metrics == {"epsilon": epsilon}
+        assert parse_evidence(text, TELCO)[0].metrics == {"epsilon": epsilon}
     else:
         with pytest.raises(
             ProtocolError, match="with an epsilon that grades are lowered to, 8 or 6 or 4 or 3 or 2, got"
         ):
-            stated_evidence(text, TELCO)
+            parse_evidence(text, TELCO)
 
 
 def test_no_statement_raises_the_epsilon_of_the_ledger(tmp_path: Path) -> None:
@@ -373,18 +405,32 @@ def test_no_statement_raises_the_epsilon_of_the_ledger(tmp_path: Path) -> None:
     assert [entry.event.eps for entry in entries if isinstance(entry.event, RandomizedGrade)] == [3.0]
 
 
-def test_a_private_fit_has_no_step(tmp_path: Path) -> None:
-    """Which one it is would follow from exact data, which no theorem covers."""
+def test_a_private_fit_has_no_step_unless_stated(tmp_path: Path) -> None:
+    """Which one it is follows from exact data, which no theorem covers: the ledger says so of who wants it."""
     fixed = {"numbers": {"scale": "none", "missing": "zero"}}
     private = raw({"kind": "grade", "epsilon": 50.0, "delta": 1e-4, "limits": {"a": 0.1}, "least_z": 0})
     for key in ("candidates", "folds"):
         del private["parties"][TELCO]["fit"][key]
     private["parties"][TELCO]["features"] = fixed
-    with pytest.raises(ConfigError, match=r"carry 0\.1 of an attribute of a at most, got .*; lower grade_dp\.epsilon"):
+    with pytest.raises(
+        ConfigError, match=r"carry 0\.1 of an attribute of a at most.*; state fit\.least_epsilon or lower"
+    ):
         run(validated(Job, private, ""), GIVEN, tmp_path)
-    private["parties"][TELCO]["fit"]["least_epsilon"] = 2.0
-    with pytest.raises(ConfigError, match="no least_epsilon with an epsilon"):
-        run(validated(Job, private, ""), GIVEN, tmp_path / "stated")
+    private["parties"][TELCO]["fit"] |= {"least_epsilon": 2.0, "limits": {"a": 0.48}}
+    job = validated(Job, private, "")
+    (refusal,) = [each for each in ledger_of(job).entries if each.protection == REFUSAL_ENTRY]
+    assert "which it is tells 2.6 bits" in refusal.event.why  # type: ignore[union-attr]
+    trained = run(job, GIVEN, tmp_path / "stated")
+    assert found_in(tmp_path / "stated").epsilon == 2.0
+    entries = ledger_after(job, trained.active).entries
+    assert [entry.event.eps for entry in entries if isinstance(entry.event, RandomizedGrade)] == [2.0]
+
+
+def test_a_least_epsilon_without_a_draw_is_refused() -> None:
+    """It would have no effect."""
+    with pytest.raises(ConfigError, match=r"with grade_dp beside fit.least_epsilon.*or leave fit.least_epsilon out"):
+        check_job(made(least_epsilon=3.0, epsilon=None))
+    check_job(made(least_epsilon=None, epsilon=None))
 
 
 def test_cells_are_made_anew_at_each_step(tmp_path: Path) -> None:
@@ -420,7 +466,7 @@ def test_reports_and_canaries_are_of_the_epsilon_that_was_drawn(tmp_path: Path) 
 
 def test_the_ledger_names_what_the_choice_says() -> None:
     def said(**options: Any) -> str:
-        (entry,) = [each for each in ledger_of(made(**options)).entries if each.protection == REFUSAL]
+        (entry,) = [each for each in ledger_of(made(**options)).entries if each.protection == REFUSAL_ENTRY]
         return str(entry.event.why)  # type: ignore[union-attr]
 
     assert "drawn at epsilon 6 or 4 or 3 or 2: which it is tells 2.6 bits in all, once" in said()
@@ -436,18 +482,36 @@ def test_steps_with_the_same_borders_have_draws_of_their_own(tmp_path: Path, mon
     world, job, names = World(tmp_path), made({"a": 0.5}), []
     for step in (6.0, 6.0, 4.0):
 
-        def over(found: Carried, _: Any, step: float = step) -> Exceeded | None:
+        def over(found: Carried, _: Any, step: float = step) -> ExceededLimit | None:
             every = found.attributes
-            return Exceeded(every[0], 1.0, 0.5, every) if (found.epsilon or 0.0) > step else None
+            return ExceededLimit(every[0], 1.0, 0.5, every) if (found.epsilon or 0.0) > step else None
 
-        monkeypatch.setattr(grading, "exceeded", over)
+        monkeypatch.setattr(grading, "first_exceeded", over)
         world.run(job, GIVEN)
-        ((name, epsilon),) = memory_of(world).epsilons(job.digest()).items()
+        ((name, epsilon),) = noted(world, job).items()
         assert epsilon == step
         names.append(name)
         shutil.rmtree(memory_of(world).folder)
     assert names[0] == names[1] != names[2]
     assert world.total(TELCO) == 10.0
+
+
+def test_one_job_at_two_stated_epsilons_makes_two_releases(tmp_path: Path) -> None:
+    """Both have two grades and the same borders: by one name the second would count in no limit."""
+    world = World(tmp_path)
+    jobs = [made({"other": 1.0}, epsilon=epsilon) for epsilon in (1.0, 1.9)]
+    assert jobs[0].digest() == jobs[1].digest()
+    folders = [world.run(job, GIVEN, out=f"{at}") for at, job in enumerate(jobs)]
+    assert sorted(noted(world, jobs[0]).values()) == [1.0, 1.9]
+    assert found_in(folders[1]).former == 1
+    assert world.total(TELCO) == pytest.approx(2.9)
+    both = [released(folder).numpy() for folder in folders]
+    # Were the draws of one random number a row, where they differ the second would be the grade itself.
+    differ = both[0] != both[1]
+    right = (both[1] == before_the_draw(world, folders[1]))[differ].mean()
+    chances = [1 / (1 + np.exp(-each)) for each in (1.0, 1.9)]
+    expected = (1 - chances[0]) * chances[1] / sum(a * (1 - b) for a, b in (chances, chances[::-1]))
+    assert abs(right - expected) < 5 * (expected * (1 - expected) / differ.sum()) ** 0.5
 
 
 def test_a_budget_is_counted_by_the_epsilon_that_is_drawn_at() -> None:
@@ -472,7 +536,7 @@ def test_columns_without_a_limit_have_the_least_default_once_one_looked_like_lab
     attribute = CarriedAttribute(column="age", attribute="age", rows=0.3, bits=0.1, share=share)
     lowered = Lowered(epsilon=8.0, by_default=by_default)
     found = Carried(grades=grades, epsilon=epsilon, bits=1.0, attributes=(attribute,), lowered=lowered)
-    assert (exceeded(found, {"health": 0.05}) is not None) == is_over
+    assert (first_exceeded(found, {"health": 0.05}) is not None) == is_over
 
 
 def test_a_stated_limit_hides_no_column_without_one_that_looked_like_labels() -> None:
@@ -482,14 +546,14 @@ def test_a_stated_limit_hides_no_column_without_one_that_looked_like_labels() ->
     )
     found = Carried(grades=16, epsilon=8.0, bits=1.0, attributes=(stated, other))
     for limits, expected in (({"city": 0.9}, True), ({"city": 0.9, "region": 0.9}, False), ({}, True)):
-        over = exceeded(found, limits)
+        over = first_exceeded(found, limits)
         assert over is not None
         assert (over.attribute.column, over.by_default) == ("city", expected)
 
 
 def test_no_draw_at_the_least_epsilon_exceeds_the_default_limit() -> None:
     """Of random attributes of two grades, and of those that a grade tells exactly."""
-    noise, draw = channel(2.0, 2), np.random.default_rng(0)
+    noise, draw = draw_channel(2.0, 2), np.random.default_rng(0)
     joint = np.concatenate(
         [draw.dirichlet([0.3] * 4, size=20_000), [[p, 0, 0, 1 - p] for p in np.linspace(0.01, 0.99, 99)]]
     )

@@ -13,7 +13,7 @@ from torch import nn
 
 from cutlayer.models import top_of
 from cutlayer.parties import active_setup
-from cutlayer.parties.active_step import reaches_a_weight
+from cutlayer.parties.active_step import has_weight_gradient
 from cutlayer.parties.session.observer import EpochRecord, Observer
 from tests.parties.runs import run, tables, unaudited_job
 
@@ -90,8 +90,8 @@ def test_biases_alone_do_not_count() -> None:
         top[0].bias.fill_(BIAS)
     top(torch.ones(2, 3)).sum().backward()
     assert bool(top[2].bias.grad.any())
-    assert not reaches_a_weight(top)
+    assert not has_weight_gradient(top)
     bias_alone = nn.ParameterList([nn.Parameter(torch.zeros(2))])
-    assert not reaches_a_weight(bias_alone)
+    assert not has_weight_gradient(bias_alone)
     bias_alone[0].sum().backward()
-    assert reaches_a_weight(bias_alone)
+    assert has_weight_gradient(bias_alone)

@@ -12,7 +12,7 @@ import torch
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.config import Job, validated
 from cutlayer.errors import CheckpointError, ConfigError, PeerLost
-from cutlayer.parties.faults import At, Faults
+from cutlayer.parties.faults import FaultPoint, Faults
 from cutlayer.parties.session.presence import Presence
 from cutlayer.training.departures import departure_result
 from cutlayer.training.folder import RunFolder
@@ -38,7 +38,9 @@ def raw(telco: str = "continue", **more: Any) -> dict[str, Any]:
 def losing(at: tuple[int, int]) -> Faults:
     """Have a party die right before the embedding of a step."""
     killed = PeerLost("lost telco: the process was killed")
-    return Fails(At.SENDING, TELCO, when=lambda m: (m.kind, m.epoch, m.step) == (Kind.EMBEDDING, *at), failure=killed)
+    return Fails(
+        FaultPoint.SENDING, TELCO, when=lambda m: (m.kind, m.epoch, m.step) == (Kind.EMBEDDING, *at), failure=killed
+    )
 
 
 def lost_at(folder: Path, at: tuple[int, int], wanted: Job) -> Watched:
@@ -49,7 +51,7 @@ def lost_at(folder: Path, at: tuple[int, int], wanted: Job) -> Watched:
 def test_training_goes_on_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: tuple[int, int]) -> None:
     messages = record(monkeypatch)
     ended = lost_at(tmp_path, at, job(privacy={"marvell": {"sum_kl": 2.0}}))
-    left = ended.active.left[TELCO]
+    left = ended.active.lost[TELCO]
     assert (left.epoch, left.step) == at
     assert ended.active.epochs == 3
     assert ended.passives.keys() == {SHOP}
@@ -85,7 +87,7 @@ def test_otherwise_the_run_stops(tmp_path: Path, wanted: Job) -> None:
     given = {name: GIVEN[name] for name in wanted.parties}
     with pytest.raises(PeerLost, match="lost telco"):
         run(wanted, given, tmp_path, faults=losing((1, 1)))
-    assert not run(wanted, given, tmp_path, resume=True).active.left
+    assert not run(wanted, given, tmp_path, resume=True).active.lost
 
 
 def test_a_party_that_comes_back_too_late_is_refused(tmp_path: Path) -> None:
@@ -107,7 +109,7 @@ def test_a_run_that_dies_in_the_same_epoch_resumes_with_everybody(tmp_path: Path
     quiet = run(wanted, GIVEN, tmp_path / "quiet")
     dies_after_a_loss(wanted, tmp_path / "lost", steps=6)
     ended = run(wanted, GIVEN, tmp_path / "lost", resume=True)
-    assert not ended.active.left
+    assert not ended.active.lost
     assert_equal(tmp_path / "lost", ended, tmp_path / "quiet", quiet, wanted)
 
 
@@ -130,27 +132,27 @@ def test_a_party_may_leave_in_training_unless_it_is_the_last_that_must_stay() ->
         job: Any = SimpleNamespace(parties={name: SimpleNamespace(on_absent=on_absent) for name in ("telco", "shop")})
         ports: Any = {name: SimpleNamespace(peer=name) for name in job.parties}
         made = Presence(job, ports, lost.append)
-        made.needs_one = needs_one
+        made.must_keep_one = needs_one
         return made, lost
 
     for needs_one in (True, False):
         made, lost = presence(needs_one=needs_one)
         with pytest.raises(PeerLost):
-            made.leave("telco", PeerLost("before the training"))
-        made.now = (2, 3)
+            made.go_on_without("telco", PeerLost("before the training"))
+        made.position = (2, 3)
         for _ in range(2):
-            made.leave("telco", PeerLost("gone"))
-        assert (made.left, [*made.ports], lost) == ({"telco": (2, 3, "gone")}, ["shop"], ["telco"])
+            made.go_on_without("telco", PeerLost("gone"))
+        assert (made.lost, [*made.ports], lost) == ({"telco": (2, 3, "gone")}, ["shop"], ["telco"])
         if needs_one:
             with pytest.raises(PeerLost):
-                made.leave("shop", PeerLost("gone too"))
+                made.go_on_without("shop", PeerLost("gone too"))
         else:
-            made.leave("shop", PeerLost("gone too"))
+            made.go_on_without("shop", PeerLost("gone too"))
         assert lost == ["telco", "shop"][: 2 - needs_one]
     made, _ = presence(needs_one=False, on_absent="stop")
-    made.now = (0, 0)
+    made.position = (0, 0)
     with pytest.raises(PeerLost):
-        made.leave("telco", PeerLost("gone"))
+        made.go_on_without("telco", PeerLost("gone"))
 
 
 def test_the_key_is_checked() -> None:

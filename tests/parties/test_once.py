@@ -21,7 +21,7 @@ from cutlayer.errors import BudgetExceeded, CheckpointError, ConfigError, NotApp
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
-from cutlayer.parties.faults import At
+from cutlayer.parties.faults import FaultPoint
 from cutlayer.parties.passive_setup import PassiveSetup
 from cutlayer.parties.phases import release
 from cutlayer.parties.session.plan import plan_of
@@ -279,7 +279,7 @@ def test_rows_that_are_sent_again_are_the_same_even_where_fitting_is_not(
     monkeypatch.setattr(release, "MAX_NUMBERS", 20 * 3)
     with monkeypatch.context() as patched:
         messages = record(patched)
-        interrupted(JOB, GIVEN, tmp_path, faults=Fails(At.RECEIVED, nth=3, when=of_kind(Kind.RELEASE)))
+        interrupted(JOB, GIVEN, tmp_path, faults=Fails(FaultPoint.RECEIVED, nth=3, when=of_kind(Kind.RELEASE)))
         before = of(messages, Kind.RELEASE)
     monkeypatch.setattr("cutlayer.parties.phases.release.fit_bottom", Calls(0)(lambda *_: ()))
     messages = record(monkeypatch)

@@ -12,8 +12,8 @@ from pyarrow import csv
 
 from cutlayer.config import IdConfig, Job, TableConfig
 from cutlayer.errors import ConfigError
-from cutlayer.parties.carried_together import Graded
-from cutlayer.parties.grade_memory import GradeMemory, Rows
+from cutlayer.parties.carried_together import GradedRows
+from cutlayer.parties.grade_memory import GradeMemory, JoinKeys
 from tests.models.estimator_rows import steps_that_find_a_xor_b
 from tests.parties.runs import ACTIVE
 from tests.parties.test_carried_together import GIVEN, ROWS, TELCO, World, found_in, made, share
@@ -83,8 +83,10 @@ def test_rows_are_joined_by_ids_then_by_values_that_no_other_row_has(tmp_path: P
     known, asked = draw.permutation(600)[:400], draw.permutation(600)[:400] + 200
     values = draw.integers(0, 400, size=(2, 400))  # 0 is none
     grades = draw.integers(16, size=400)
-    memory.keep("one", "job", Rows(ids(known), ("x",), lambda _: values[0]), Graded(grades, 16, 8.0))
-    (found,), _ = memory.others("other", Rows(ids(asked), (), lambda names: values[1] if names == ("x",) else None))
+    memory.record("one", "job", JoinKeys(ids(known), ("x",), lambda _: values[0]), GradedRows(grades, 16, 8.0))
+    (found,), _ = memory.other_releases(
+        "other", JoinKeys(ids(asked), (), lambda names: values[1] if names == ("x",) else None)
+    )
     for row, value, got in zip(asked, values[1], found.grades, strict=True):
         at = np.flatnonzero(known == row)
         if not len(at) and value and (values[1] == value).sum() == (values[0] == value).sum() == 1:
@@ -92,7 +94,7 @@ def test_rows_are_joined_by_ids_then_by_values_that_no_other_row_has(tmp_path: P
             at = at[~np.isin(known[at], asked)]
         assert got == (grades[at[0]] if len(at) else -1)
     assert (found.grades >= 0).sum() > np.isin(asked, known).sum()
-    (without,), _ = memory.others("other", Rows(ids(asked)))
+    (without,), _ = memory.other_releases("other", JoinKeys(ids(asked)))
     assert ((without.grades >= 0) == np.isin(asked, known)).all()
 
 
@@ -101,7 +103,9 @@ def test_values_move_with_the_rows_of_a_release(tmp_path: Path) -> None:
     memory, rows = GradeMemory(tmp_path / "grades"), np.arange(8)
     memory.folder.mkdir()
     for some in (rows[::-1][:4], rows[:6]):
-        memory.keep("one", "job", Rows(ids(some), ("x",), lambda _, some=some: some + 100), Graded(some, 16, 8.0))
+        memory.record(
+            "one", "job", JoinKeys(ids(some), ("x",), lambda _, some=some: some + 100), GradedRows(some, 16, 8.0)
+        )
     memory.forget(ids(rows[3:4]))
-    (found,), _ = memory.others("other", Rows(ids(rows + 50), (), lambda _: rows + 100))
+    (found,), _ = memory.other_releases("other", JoinKeys(ids(rows + 50), (), lambda _: rows + 100))
     assert found.grades.tolist() == [0, 1, 2, -1, 4, 5, 6, 7]

@@ -106,7 +106,7 @@ def test_a_pilot_sends_the_labels_of_all_rows(whole: Any, tmp_path: Path) -> Non
 
 def test_it_adds_to_the_label_owners_columns(tmp_path: Path) -> None:
     active = run(JOB, star(0, 4000), tmp_path).active
-    assert active.metrics["auc"] > active.task.evaluate(active.without[TELCO, LAND], active.labels)["auc"] + 0.02
+    assert active.metrics["auc"] > active.task.evaluate(active.logits_without[TELCO, LAND], active.labels)["auc"] + 0.02
 
 
 def test_no_message_depends_on_the_label_of_a_row_that_is_not_chosen(whole: Any, tmp_path: Path) -> None:

@@ -28,11 +28,11 @@ from cutlayer.jobs.links import LinkOptions
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.jobs.party import run_party
 from cutlayer.jobs.release_file import release_training
-from cutlayer.parties.agreement.handshake import Agreement, Saved, agree_active, agree_passive
+from cutlayer.parties.agreement.handshake import Agreement, SavedPoints, agree_active, agree_passive
 from cutlayer.parties.agreement.partners import Partners
 from cutlayer.parties.drive.drive import drive_together
-from cutlayer.parties.session.checkpoint import RELEASED, Checkpoints
-from cutlayer.report.alignment import disclosed
+from cutlayer.parties.session.checkpoint import RELEASED_FILE, Checkpoints
+from cutlayer.report.alignment import alignment_sentences
 from cutlayer.serving.between import PredictionSide, answer, ask
 from cutlayer.serving.new_rows import new_table
 from cutlayer.serving.predict import Request, predict
@@ -41,7 +41,7 @@ from cutlayer.training.folder import RunFolder
 from cutlayer.training.held_out_predictions import predictions_path
 from cutlayer.training.keys import Keys
 from cutlayer.training.tables import open_table
-from cutlayer.training.together import Trained
+from cutlayer.training.together import TrainedRun
 from cutlayer_batches import identifier
 from cutlayer_serve.served_model import ServedModel
 from cutlayer_serve.trained_party import TrainedParty
@@ -56,7 +56,7 @@ JOB = star_job()
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Trained]:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TrainedRun]:
     """The run with all parties in this process."""
     folder = tmp_path_factory.mktemp("whole")
     return folder, run(JOB, GIVEN, folder)
@@ -77,7 +77,7 @@ def agreed(
     here = {name: pair[0] for name, pair in ends.items()}
     parties: dict[str, Any] = {ACTIVE: agree_active(job, opened[ACTIVE], ACTIVE, here, [], limits, alignment)}
     for name, (_, there) in ends.items():
-        parties[name] = agree_passive(job, opened[name], there, Saved(), limits, alignment)
+        parties[name] = agree_passive(job, opened[name], there, SavedPoints(), limits, alignment)
     return opened, drive_together(parties), messages
 
 
@@ -111,7 +111,7 @@ def test_a_partner_is_stated_the_number_of_different_ids_and_no_more(method: str
         partner = next(iter({known.learner, *known.about} - {ACTIVE}))
         ids, own = {*keys_of(GIVEN, partner)} - {None}, keys_of(GIVEN, partner, of=partner)
         wanted = (len(ids), len(ids & {*own})) if known.learner == ACTIVE else (len(own), len(ids & {*own}))
-        assert (known.own, known.there) == wanted
+        assert (known.own_ids, known.present_ids) == wanted
 
 
 def repeated() -> pa.Table:
@@ -147,12 +147,12 @@ def test_how_often_and_which_rows_refer_to_a_partners_row_changes_no_message_of_
         assert read(one) == read(other)
 
 
-def test_a_partners_row_is_released_once_and_serves_all_rows_that_refer_to_it(whole: tuple[Path, Trained]) -> None:
+def test_a_partners_row_is_released_once_and_serves_all_rows_that_refer_to_it(whole: tuple[Path, TrainedRun]) -> None:
     folder, trained = whole
     outcome = trained.active
-    assert outcome.held == {name: sum(held_by(GIVEN, name)) for name in (TELCO, LAND)}
-    assert 0.4 * LOANS < outcome.held[TELCO] < LOANS
-    stored = Checkpoints(folder / "checkpoint" / ACTIVE, ACTIVE, JOB.digest()).kept(RELEASED)
+    assert outcome.held_rows == {name: sum(held_by(GIVEN, name)) for name in (TELCO, LAND)}
+    assert 0.4 * LOANS < outcome.held_rows[TELCO] < LOANS
+    stored = Checkpoints(folder / "checkpoint" / ACTIVE, ACTIVE, JOB.digest()).read_state(RELEASED_FILE)
     assert stored is not None
     partners = Partners.load(Checkpoints(folder / "checkpoint" / ACTIVE, ACTIVE, JOB.digest()))
     assert partners is not None
@@ -167,15 +167,15 @@ def test_a_partners_row_is_released_once_and_serves_all_rows_that_refer_to_it(wh
         assert len({tuple(numbers) for numbers in released.values()}) == len(released)
 
 
-def test_the_model_is_that_of_the_joined_table(tmp_path: Path, whole: tuple[Path, Trained]) -> None:
+def test_the_model_is_that_of_the_joined_table(tmp_path: Path, whole: tuple[Path, TrainedRun]) -> None:
     """Releases by row number of a joined table give the same model, up to the rows by which a sketch is fitted."""
     given = star(2, 1200)
     apart = run(JOB, given, tmp_path / "apart").active
     bank = given[ACTIVE].append_column("lower", pc.utf8_lower(given[ACTIVE]["district"]))
     land = given[LAND].set_column(0, "lower", pc.utf8_lower(given[LAND]["district"]))
     joined = bank.join(given[TELCO], "phone", "number", "inner").join(land, ["lower", "parcel"], join_type="inner")
-    assert apart.metrics["auc"] > apart.task.evaluate(apart.without[TELCO,], apart.labels)["auc"] + 0.05
-    assert apart.metrics["auc"] > apart.task.evaluate(apart.without[LAND,], apart.labels)["auc"] + 0.05
+    assert apart.metrics["auc"] > apart.task.evaluate(apart.logits_without[TELCO,], apart.labels)["auc"] + 0.05
+    assert apart.metrics["auc"] > apart.task.evaluate(apart.logits_without[LAND,], apart.labels)["auc"] + 0.05
     both = apart.present[TELCO] & apart.present[LAND]
     values = {row["id"]: row["amount"] + 1.5 * row["calls"] + 1.5 * row["area"] for row in joined.to_pylist()}
     ids = [row for row, has in zip(apart.ids.to_pylist(), both, strict=True) if has]
@@ -194,7 +194,7 @@ def test_columns_that_refer_to_partners_are_features_only_where_they_are_named()
     assert found == {"amount": "number", "district": "category", "label": found["label"]}
 
 
-def test_a_run_that_dies_at_any_file_is_resumed_to_the_same_end(whole: tuple[Path, Trained], tmp_path: Path) -> None:
+def test_a_run_that_dies_at_any_file_is_resumed_to_the_same_end(whole: tuple[Path, TrainedRun], tmp_path: Path) -> None:
     left = left_at_renames(tmp_path / "run", lambda: run(JOB, GIVEN, tmp_path / "run"), range(0, 100, 7))
     assert 2 <= len(left) < 15
     for folder in left.values():
@@ -204,7 +204,7 @@ def test_a_run_that_dies_at_any_file_is_resumed_to_the_same_end(whole: tuple[Pat
 
 
 @pytest.mark.parametrize("method", ["psi", "plain"])
-def test_processes_have_the_same_run(method: str, whole: tuple[Path, Trained], tmp_path: Path) -> None:
+def test_processes_have_the_same_run(method: str, whole: tuple[Path, TrainedRun], tmp_path: Path) -> None:
     """By private set intersection over TLS, and by a plain comparison without."""
     made = raw_star() | {"alignment": method, "federation": FEDERATION}
     sites = lay_out(tmp_path / "sites", made, GIVEN)
@@ -364,7 +364,7 @@ def test_a_partner_without_an_entry_has_the_rows_of_the_id(tmp_path: Path) -> No
     telco = pa.table({"number": ids, "calls": pa.array(np.random.default_rng(0).normal(size=200))})
     given = {**GIVEN, TELCO: telco}
     outcome = run(validated(Job, made, ""), given, tmp_path).active
-    assert outcome.held == {TELCO: 200, LAND: sum(held_by(GIVEN, LAND))}
+    assert outcome.held_rows == {TELCO: 200, LAND: sum(held_by(GIVEN, LAND))}
 
 
 def test_purposes_that_reveal_nothing_to_partners(tmp_path: Path) -> None:
@@ -397,11 +397,11 @@ def test_a_split_by_a_column_is_not_what_partners_are_sent(tmp_path: Path) -> No
 def test_a_network_on_the_releases(tmp_path: Path) -> None:
     outcome = run(star_job(top={"kind": "mlp", "hidden": [4]}), GIVEN, tmp_path).active
     assert np.isfinite(outcome.metrics["auc"])
-    assert outcome.held == {name: sum(held_by(GIVEN, name)) for name in (TELCO, LAND)}
+    assert outcome.held_rows == {name: sum(held_by(GIVEN, name)) for name in (TELCO, LAND)}
 
 
 @pytest.fixture(scope="module")
-def by_file(whole: tuple[Path, Trained], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def by_file(whole: tuple[Path, TrainedRun], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run of the label owner by the files of `cutlayer align` and of the partners' releases."""
     folder = tmp_path_factory.mktemp("files")
     federation = Federation(folder / "keys", TELCO, LAND)
@@ -418,25 +418,25 @@ def by_file(whole: tuple[Path, Trained], tmp_path_factory: pytest.TempPathFactor
     return folder
 
 
-def test_a_run_by_files_of_aligned_rows_is_that_of_one_process(by_file: Path, whole: tuple[Path, Trained]) -> None:
+def test_a_run_by_files_of_aligned_rows_is_that_of_one_process(by_file: Path, whole: tuple[Path, TrainedRun]) -> None:
     assert history(by_file / ACTIVE) == history(whole[0])
     summary = RunFolder(by_file / ACTIVE).summary
-    assert summary.data.held == whole[1].active.held
+    assert summary.data.held == whole[1].active.held_rows
     record_ = summary.data.alignment
     assert record_ is not None
     assert (record_.method, record_.referring) == ("agreed", True)
-    assert "These refer to each partner's rows by columns of their own" in disclosed(record_)[0]
+    assert "These refer to each partner's rows by columns of their own" in alignment_sentences(record_)[0]
 
 
 def test_a_pilot_releases_some_rows_of_each_partner(tmp_path: Path) -> None:
     outcome = run(JOB, GIVEN, tmp_path, pilot=40)
-    stored = Checkpoints(tmp_path / "checkpoint" / ACTIVE, ACTIVE, JOB.digest()).kept(RELEASED)
+    stored = Checkpoints(tmp_path / "checkpoint" / ACTIVE, ACTIVE, JOB.digest()).read_state(RELEASED_FILE)
     assert stored is not None
     for name in (TELCO, LAND):
         there = ~stored[0][name].isnan().all(dim=1)
         assert len(torch.unique(stored[0][name][there], dim=0)) == 40
         assert int(there.sum()) > 40
-    assert outcome.active.held.keys() == {TELCO, LAND}
+    assert outcome.active.held_rows.keys() == {TELCO, LAND}
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from cutlayer.accounting.run_store import NAME, RunStore
+from cutlayer.accounting.run_store import LEDGER_FILE, RunStore
 from cutlayer.alignment.held_rows import ALL_HAVE_ALL, HeldRows, read_held, store_held
 from cutlayer.alignment.intersection import Alignment
 from cutlayer.channel import Kind, Message
@@ -25,7 +25,7 @@ from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.jobs.pilot import check_pilot
 from cutlayer.models.top_estimators.result import PartnerPilot
-from cutlayer.parties.agreement.handshake import check_hello, hello
+from cutlayer.parties.agreement.handshake import check_hello, hello_fields
 from cutlayer.parties.agreement.pilot import pilot_key, pilot_rows, read_key
 from cutlayer.report.sections import sections_of, verdict
 from cutlayer.results.pilot import verdict_of, wanted_rows
@@ -148,7 +148,10 @@ def test_a_full_run_repeats_the_draws_and_costs_once(tmp_path: Path) -> None:
     for smaller, larger in ((few, more), (more, every)):
         there = ~smaller[:, 0].isnan()
         assert torch.equal(smaller[there], larger[there])
-    assert [line.count for line in RunStore(world.secrets / NAME).lines() if line.party == TELCO][:2] == [100, 200]
+    assert [line.count for line in RunStore(world.secrets / LEDGER_FILE).lines() if line.party == TELCO][:2] == [
+        100,
+        200,
+    ]
     assert world.total(TELCO) == 2.0
     assert world.total(ACTIVE) == 3.0
 
@@ -204,7 +207,7 @@ def test_a_key_that_is_none_is_refused(key: str) -> None:
 
 def test_a_pilot_at_one_side_alone_is_refused() -> None:
     job, table = graded(), PartyTable(TELCO, GIVEN[TELCO], "id")
-    mine, theirs = (dict(hello(job, table, (0, 0), Alignment(pilot=count))) for count in (0, 100))
+    mine, theirs = (dict(hello_fields(job, table, (0, 0), Alignment(pilot=count))) for count in (0, 100))
     message = Message(Kind.HELLO, TELCO, ACTIVE, "run", -1, -1, 0, fields=theirs)
     with pytest.raises(ProtocolError, match="to train, got to pilot 100; start all parties with --pilot"):
         check_hello(mine, message, job.parties[ACTIVE].limits)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,16 +11,18 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
+from cutlayer.accounting import RandomizedGrade
 from cutlayer.channel import Kind, Message
 from cutlayer.channel.parcel import ParcelWriter
 from cutlayer.config import Job, LimitsConfig
 from cutlayer.data.align import intersect
-from cutlayer.errors import CheckpointError, ConfigError
-from cutlayer.parties.carried import beyond_chance, carried
-from cutlayer.parties.session.checkpoint import RELEASED, Checkpoints
+from cutlayer.errors import CheckpointError, ConfigError, DriftExceeded
+from cutlayer.parties.carried import grade_information, without_chance
+from cutlayer.parties.session.checkpoint import RELEASED_FILE, Checkpoints
 from cutlayer.serving.between import PredictionSide
 from cutlayer.serving.by_file import release_prediction, with_agreed_rows
 from cutlayer.serving.models import PartyModel
+from cutlayer.serving.predict import Request, predict
 from cutlayer.serving.prediction_release import Serving
 from cutlayer.training.folder import RunFolder
 from cutlayer_serve.features import FeatureStore
@@ -52,15 +55,17 @@ def trained(world: World, label: str, rows: np.ndarray, limits: object = None) -
     return job, world.run(job, {TELCO: GIVEN[TELCO], ACTIVE: GIVEN[ACTIVE].take(rows)}, out=f"{label} {rows[0]}")
 
 
-def predicted(job: Job, run: Path, rows: np.ndarray, table: pa.Table = GIVEN[TELCO]) -> np.ndarray:
+def predicted(
+    job: Job, run: Path, rows: np.ndarray, table: pa.Table = GIVEN[TELCO], max_drift: float | None = None
+) -> np.ndarray:
     """Grades that a partner sends for some rows of its table, by their order here, (m,)."""
     sent = list[Message]()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(ParcelWriter, "add", lambda _, message: sent.append(message))
-        side = PredictionSide.open(job, RunFolder(run), TELCO, table, LimitsConfig())
+        side = PredictionSide.open(job, RunFolder(run), TELCO, table, LimitsConfig(), max_drift)
         at = intersect({TELCO: side.table.digests[rows]})[TELCO]
         side = with_agreed_rows(side, None, alone=True)
-        object.__setattr__(side.alignment, "agreed", rows[at])
+        object.__setattr__(side.alignment, "agreed_positions", rows[at])
         serving = Serving(job, RunFolder(run), TELCO, side.width, None)
         release_prediction(side, serving, run / f"release {len(list(run.iterdir()))}", None, None)
     grades = np.zeros(len(rows))
@@ -101,16 +106,66 @@ def test_a_training_is_drawn_at_a_lower_epsilon_for_rows_that_were_only_predicte
     assert share(found.together, "a") <= 0.5 < found.lowered.share
 
 
+@pytest.fixture(scope="module")
+def begun_once(tmp_path_factory: pytest.TempPathFactory) -> tuple[World, Job, Path, Path]:
+    """Runs of which one has predicted rows, the job and the run of another label, and a copy of all of it."""
+    world = World(tmp_path_factory.mktemp("begun"))
+    with pytest.MonkeyPatch.context() as patched:
+        steps_that_find_a_xor_b(patched)
+        predicted(*trained(world, "one", FIRST), LATER)
+        job, run = trained(world, "other", SECOND)
+    return world, job, run, shutil.copytree(world.folder, tmp_path_factory.mktemp("kept") / "begun")
+
+
+@pytest.fixture
+def begun(begun_once: tuple[World, Job, Path, Path]) -> tuple[World, Job, Path]:
+    """The same for each test, in the same folder, since a run knows where its secrets lie."""
+    world, job, run, copy = begun_once
+    shutil.rmtree(world.folder)
+    shutil.copytree(copy, world.folder)
+    return world, job, run
+
+
 @pytest.mark.parametrize("count", [1000, 19, 1])
-def test_a_prediction_counts_rows_that_were_only_predicted(tmp_path: Path, count: int) -> None:
+def test_a_prediction_counts_rows_that_were_only_predicted(begun: tuple[World, Job, Path], count: int) -> None:
     """However few rows are asked for: of the whole table of the partner."""
-    world = World(tmp_path)
-    predicted(*trained(world, "one", FIRST), LATER)
-    job, run = trained(world, "other", SECOND)
-    with pytest.raises(ConfigError, match=r"of a at most with those of 1 other release of.*nothing was sent"):
+    _, job, run = begun
+    with pytest.raises(ConfigError, match=r"of a at most with those of 1 other release.*nothing was sent"):
         predicted(job, run, LATER[:count])
     apart = GIVEN[TELCO].slice(1000, 1000)
     assert len(predicted(job, run, np.arange(1000), apart)) == 1000
+
+
+def refusals(world: World) -> list[int]:
+    """Refused predictions of each run, in the ledger of all runs."""
+    events = [entry.event for line in world.lines(TELCO) for entry in line.ledger.entries]
+    return [event.refused for event in events if isinstance(event, RandomizedGrade)]
+
+
+def test_each_refused_prediction_is_counted_and_stated(tmp_path: Path) -> None:
+    """By drift of the rows that are asked for, or by limits: each is a bit of these rows, which no epsilon covers."""
+    world = World(tmp_path)
+    job, run = trained(world, "one", FIRST, OPEN)
+    assert refusals(world) == [0]
+    some = GIVEN[TELCO].slice(0, 500)
+    drifted = some.set_column(some.column_names.index("c"), "c", pa.array(np.full(500, 9.0)))
+    for count in (1, 2):
+        with pytest.raises(DriftExceeded):
+            predicted(job, run, np.arange(500), drifted, max_drift=0.25)
+        assert refusals(world) == [count]
+    assert len(predicted(job, run, np.arange(500), some, max_drift=9.0)) == 500
+    assert refusals(world) == [2]
+    (line,) = world.lines(TELCO)
+    assert any("2 predictions were refused, each a bit of its rows" in each.statement for each in line.ledger.entries)
+    new = {TELCO: drifted, ACTIVE: GIVEN[ACTIVE].slice(0, 500)}
+    with pytest.raises(DriftExceeded):  # with all parties in one process
+        predict(job, RunFolder(run), tmp_path / "scores.csv", Request(tables=new, max_drift=0.25))
+    assert refusals(world) == [3]
+    predicted(job, run, LATER)
+    job, run = trained(world, "other", SECOND)
+    with pytest.raises(ConfigError, match="nothing was sent"):
+        predicted(job, run, LATER)
+    assert refusals(world)[-1] == 1
 
 
 def served(job: Job, run: Path, table: pa.Table = GIVEN[TELCO]) -> OnlineReleases:
@@ -176,22 +231,22 @@ def test_a_prediction_alone_is_within_limits(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("gone", ["grades", "secret", "release", "version"])
-def test_a_run_whose_grades_are_not_known_any_more_has_limits(tmp_path: Path, gone: str) -> None:
+def test_a_run_whose_grades_are_not_known_any_more_has_limits(begun: tuple[World, Job, Path], gone: str) -> None:
     """The grades were removed, as the error of a damaged file advises, or are elsewhere."""
-    world = World(tmp_path)
-    predicted(*trained(world, "one", FIRST), LATER)
-    job, run = trained(world, "other", SECOND)
+    world, job, run = begun
     memory = world.secrets / f"{TELCO}.key.grades"
     path = {
         "grades": max(memory.glob("*.safetensors")),
         "secret": world.secrets / f"{TELCO}.key",
-        "release": run / "checkpoint" / TELCO / RELEASED,
-        "version": run / "checkpoint" / TELCO / RELEASED,
+        "release": run / "checkpoint" / TELCO / RELEASED_FILE,
+        "version": run / "checkpoint" / TELCO / RELEASED_FILE,
     }[gone]
     if gone == "version":  # of earlier ones none names its draws
         checkpoints = Checkpoints(path.parent, TELCO, job.digest())
-        tensors, plain = checkpoints.kept(RELEASED) or ({}, {})
-        checkpoints.keep(RELEASED, (tensors, {key: value for key, value in plain.items() if key != "draws"}))
+        tensors, plain = checkpoints.read_state(RELEASED_FILE) or ({}, {})
+        checkpoints.write_state(
+            RELEASED_FILE, (tensors, {key: value for key, value in plain.items() if key != "draws"})
+        )
     else:
         path.unlink()
     wanted, match = ConfigError if gone == "grades" else CheckpointError, "of a at most with|to know its other grades"
@@ -213,8 +268,8 @@ def test_months_of_rows_that_carry_what_is_allowed_are_not_refused(agreeing: flo
         for _ in range(months):
             flag, drawn = draw.integers(2, size=rows), draw.integers(8, size=rows)
             grades = 8 * np.where(draw.random(rows) < agreeing, flag, 1 - flag) + drawn
-            one = carried(*codes_store(flag[:, None].astype(float)), grades, None, 16)
-            found.append([each.attributes[0].share for each in (one, beyond_chance(one, rows))])
+            one = grade_information(*codes_store(flag[:, None].astype(float)), grades, None, 16)
+            found.append([each.attributes[0].share for each in (one, without_chance(one, rows))])
         return np.array(found)
 
     draw = np.random.default_rng(0)

@@ -144,7 +144,7 @@ def test_a_checkpoint_has_no_device(tmp_path: Path) -> None:
     for number, (begun, resumed) in enumerate(((there, run), (run, there))):
         with pytest.raises(Crash):
             begun(job, given, tmp_path / str(number), progress=Dying(5))
-        assert RunFolder(tmp_path / str(number)).committed
+        assert RunFolder(tmp_path / str(number)).has_checkpoint
         assert same(whole, resumed(job, given, tmp_path / str(number), resume=True))
 
 

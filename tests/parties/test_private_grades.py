@@ -27,10 +27,10 @@ from cutlayer.kernels.noise import gaussian_mechanism
 from cutlayer.models.grade import GradeBottom
 from cutlayer.serving.models import PartyModel
 from cutlayer.serving.predict import Request, predict
-from cutlayer.training.all_runs import check_all_runs
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
-from cutlayer.training.run_ledger import REFUSAL, ledger_of
+from cutlayer.training.run_ledger import REFUSAL_ENTRY, ledger_of
+from cutlayer.training.run_sums import check_budget
 from cutlayer_export.part import export_part, load_part
 from tests.parties.processes import fork, lay_out
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, run, tables
@@ -105,7 +105,7 @@ def test_releases_whose_slacks_exceed_their_delta_have_an_epsilon_at_a_larger_on
     assert many.rdp_epsilon is not None
     lines = [RunLine(str(run), TELCO, "job", "s", "rows", 1, "p", Ledger((entries[0],))) for run in range(11)]
     with pytest.raises(BudgetExceeded, match=r"at delta 2\.28\d*e-05 over 11 runs"):
-        check_all_runs(TELCO, lines, BudgetConfig(epsilon=1000.0, delta=1e-5, over="all_runs"))
+        check_budget(TELCO, lines, BudgetConfig(epsilon=1000.0, delta=1e-5, over="all_runs"))
 
 
 def test_a_budget_of_a_smaller_delta_than_the_slack_is_refused() -> None:
@@ -136,13 +136,16 @@ def test_a_pilot_costs_all_rows_that_its_model_is_fitted_to(tmp_path: Path) -> N
     ],
 )
 def test_the_ledger_names_refusals_where_there_may_be_one(fit: dict[str, Any], said: str) -> None:
-    found = [entry.event for entry in ledger_of(private(fit)).entries if entry.protection == REFUSAL]
+    found = [entry.event for entry in ledger_of(private(fit)).entries if entry.protection == REFUSAL_ENTRY]
     assert [said in event.why for event in found if isinstance(event, NoFormalGuarantee)] == [True] * bool(said)
 
 
 def test_a_label_owner_is_told_what_holds_whatever_it_sends() -> None:
     assert readable_columns(private(), TELCO).endswith("whatever it knows and sends")
-    assert "sends; that fit.limits refuse grades" in readable_columns(private({"limits": {}}), TELCO)  # as init has it
+    said = readable_columns(private({"limits": {}}), TELCO)  # as init has it
+    assert "sends; whether fit.limits refuse grades tells one bit about all rows" in said
+    assert said.endswith(", which no epsilon covers")
+    assert "which it is tells 2.6 bits" in readable_columns(private({"limits": {}, "least_epsilon": 2.0}), TELCO)
     assert "without a bound" in readable_columns(validated(Job, raw(), ""), TELCO)
 
 
@@ -213,7 +216,7 @@ def test_a_run_that_is_begun_again_is_the_same_release(tmp_path: Path, task: str
 def test_the_model_adds_to_the_label_owners_columns(tmp_path: Path) -> None:
     given = tables(rows=4800)
     trained = run(private({"epsilon": 8.0}), given, tmp_path)
-    alone = trained.active.task.evaluate(trained.active.without[TELCO,], trained.active.labels)
+    alone = trained.active.task.evaluate(trained.active.logits_without[TELCO,], trained.active.labels)
     assert trained.active.metrics["auc"] > alone["auc"] + 0.03
 
 

@@ -51,8 +51,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def test_numbers_come_in_their_order_whatever_their_type(there: torch.device) -> None:
     later, seen = Readings(READ_STEPS), list[float]()
     for number in (torch.tensor(1.5), torch.tensor([2.0, 7.0, 3.0]), None, torch.tensor(0.1, dtype=torch.float64)):
-        later.later(None if number is None else number.to(there), seen.append)
-    later.later(torch.tensor([[4.0], [5.0]]).to(there).requires_grad_().sum(), seen.append)
+        later.read_later(None if number is None else number.to(there), seen.append)
+    later.read_later(torch.tensor([[4.0], [5.0]]).to(there).requires_grad_().sum(), seen.append)
     assert not seen
     later.read()
     assert seen == [1.5, 7.0, 0.0, 0.1, 9.0]
@@ -62,7 +62,7 @@ def test_numbers_come_in_their_order_whatever_their_type(there: torch.device) ->
 
 def test_without_steps_every_number_is_read_at_once() -> None:
     now, seen = Readings(), list[float]()
-    now.later(torch.tensor(1.5), seen.append)
+    now.read_later(torch.tensor(1.5), seen.append)
     assert seen == [1.5]
     with pytest.raises(Diverged, match="norm 11"):
         now.check_rows(torch.full((2, 1), 11.0), LIMIT, refusal)
@@ -72,9 +72,9 @@ def test_without_steps_every_number_is_read_at_once() -> None:
 def test_the_first_bad_number_is_the_one_that_is_reported(bad: float, there: torch.device) -> None:
     later, seen = Readings(READ_STEPS), list[float]()
     later.check_rows(torch.full((3, 1), 9.9).to(there), LIMIT, refusal)
-    later.later(torch.tensor(1.0).to(there), seen.append)
+    later.read_later(torch.tensor(1.0).to(there), seen.append)
     later.check_rows(torch.tensor([[1.0, 2.0], [0.0, bad]]).to(there), LIMIT, refusal)
-    later.later(torch.tensor(2.0).to(there), seen.append)
+    later.read_later(torch.tensor(2.0).to(there), seen.append)
     with pytest.raises(Diverged, match=r"norm (nan|inf|10\.1)"):
         later.read()
     assert seen == [1.0]
@@ -84,7 +84,7 @@ def test_the_first_bad_number_is_the_one_that_is_reported(bad: float, there: tor
 def test_steps_and_seconds_decide_when_to_read(clock: list[float], there: torch.device) -> None:
     later, seen = Readings(3), list[float]()
     for step in range(7):
-        later.later(torch.tensor(float(step)).to(there), seen.append)
+        later.read_later(torch.tensor(float(step)).to(there), seen.append)
         later.end_step()
         assert len(seen) == (step + 1) // 3 * 3
     clock[0] += readings_module.READ_SECONDS
@@ -95,12 +95,12 @@ def test_steps_and_seconds_decide_when_to_read(clock: list[float], there: torch.
 def test_numbers_on_the_cpu_are_read_at_once_unless_others_wait(there: torch.device) -> None:
     later, seen = Readings(READ_STEPS), list[float]()
     for number in (torch.tensor(1.0), None, torch.tensor(2.0)):
-        later.later(number, seen.append)
+        later.read_later(number, seen.append)
     with pytest.raises(Diverged, match="norm 11"):
         later.check_rows(torch.full((2, 1), 11.0), LIMIT, refusal)
     assert seen == [1.0, 0.0, 2.0]
-    later.later(torch.tensor(3.0).to(there), seen.append)
-    later.later(torch.tensor(4.0), seen.append)
+    later.read_later(torch.tensor(3.0).to(there), seen.append)
+    later.read_later(torch.tensor(4.0), seen.append)
     later.check_rows(torch.full((2, 1), 11.0), LIMIT, refusal)
     assert len(seen) == 3
     with pytest.raises(Diverged, match="norm 11"):
@@ -186,7 +186,7 @@ def _break(patched: pytest.MonkeyPatch, site: str, at: tuple[int, int], value: f
         return found * value if (batch.view.epoch, batch.step) == at else found
 
     def broken_gradients(self: ActiveStep, view: ActiveView) -> ActiveView:
-        if self.passives.presence.now == at:
+        if self.passives.presence.position == at:
             for embedding in view.embeddings.values():
                 if embedding.grad is not None:
                     embedding.grad[0] = value

@@ -16,7 +16,7 @@ from cutlayer.channel import Kind, Message, Port
 from cutlayer.config import Job
 from cutlayer.errors import BudgetExceeded, CheckpointError, ProtocolError
 from cutlayer.models import row_independence
-from cutlayer.parties.faults import At
+from cutlayer.parties.faults import FaultPoint
 from cutlayer.parties.session.observer import Observer
 from cutlayer.parties.session.plan import plan_of
 from cutlayer.parties.stopping import EarlyStopping
@@ -174,7 +174,7 @@ def test_hanging_up_after_an_answer_brings_no_fresh_noise(tmp_path: Path, monkey
     messages = record(monkeypatch)
     for life in range(4):
         with pytest.raises(Crash):
-            start(JOB, tmp_path, resume=life > 0, faults=Fails(At.RECEIVED, when=of_kind(Kind.EVALUATION)))
+            start(JOB, tmp_path, resume=life > 0, faults=Fails(FaultPoint.RECEIVED, when=of_kind(Kind.EVALUATION)))
     answers = [message.tensors["embedding"] for message in messages if message.kind == Kind.EVALUATION]
     assert len(answers) == 4
     assert all(torch.equal(answer, answers[0]) for answer in answers)
@@ -392,7 +392,7 @@ def test_compared_runs_leave_no_trace_beside_the_secret(tmp_path: Path) -> None:
     compared = folder.path / "compare"
     assert list(compared.glob("*/checkpoint/telco/releases/*/*.jsonl"))
     assert not list(compared.glob(f"*/checkpoint/*/{MARKER}"))
-    assert RunFolder(folder.path).released
+    assert RunFolder(folder.path).has_release
 
 
 def test_a_peer_that_orders_the_rows_anew_hides_no_unfinished_start(

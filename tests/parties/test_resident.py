@@ -15,7 +15,7 @@ from cutlayer.data.images import ImageSpec
 from cutlayer.data.store import Store
 from cutlayer.parties.compute import resident
 from cutlayer.parties.compute.device import CPU
-from cutlayer.parties.compute.resident import Resident, fits
+from cutlayer.parties.compute.resident import ResidentRows, fits_on_device
 from tests.parties.counted import Counted
 from tests.pretended import ELSEWHERE, Elsewhere, pretending
 
@@ -34,9 +34,9 @@ def store(*, images: bool = False, numbered: bool = False) -> Store:
 
 
 @pytest.fixture
-def there() -> Iterator[Resident]:
+def there() -> Iterator[ResidentRows]:
     with pretending():
-        yield Resident(ELSEWHERE)
+        yield ResidentRows(ELSEWHERE)
 
 
 def here(tensor: Tensor) -> Tensor:
@@ -46,14 +46,14 @@ def here(tensor: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("numbered", [False, True])
 @pytest.mark.parametrize("images", [False, True])
-def test_a_batch_is_that_of_the_cpu(there: Resident, images: bool, numbered: bool) -> None:
+def test_a_batch_is_that_of_the_cpu(there: ResidentRows, images: bool, numbered: bool) -> None:
     whole = store(images=images, numbered=numbered)
     for rows in BATCHES:
         for found, expected in zip(there.gather(whole, rows), whole.gather(rows), strict=True):
             assert torch.equal(here(found), expected)
 
 
-def test_only_the_first_batch_of_an_epoch_copies(there: Resident) -> None:
+def test_only_the_first_batch_of_an_epoch_copies(there: ResidentRows) -> None:
     whole, labels = store(), torch.arange(ROWS)
     copies = []
     for rows in (*BATCHES, *BATCHES[0].split(2), BATCHES[0].clone()):
@@ -66,7 +66,7 @@ def test_only_the_first_batch_of_an_epoch_copies(there: Resident) -> None:
     assert copies == [4, 0, 0, 0, 0, 0, 1]  # codes, numbers, labels and row numbers; then new row numbers
 
 
-def test_a_tensor_that_was_changed_or_replaced_is_copied_again(there: Resident) -> None:
+def test_a_tensor_that_was_changed_or_replaced_is_copied_again(there: ResidentRows) -> None:
     labels, rows = torch.arange(ROWS), BATCHES[0]
     there.take("labels", labels, rows)
     labels[rows] += 1
@@ -77,7 +77,7 @@ def test_a_tensor_that_was_changed_or_replaced_is_copied_again(there: Resident) 
 def test_what_does_not_fit_is_gathered_on_the_cpu() -> None:
     labels, rows = torch.arange(ROWS), BATCHES[0]
     with pretending(), mock.patch.object(resident, "free_bytes", return_value=2 * labels.nbytes + 2):
-        there = Resident(ELSEWHERE)
+        there = ResidentRows(ELSEWHERE)
         for name, copies in (("first", [2, 0]), ("second", [1, 1])):
             for expected in copies:
                 with Counted() as counted:
@@ -86,15 +86,15 @@ def test_what_does_not_fit_is_gathered_on_the_cpu() -> None:
 
 
 def test_the_size_decides() -> None:
-    assert fits(50, 100)
-    assert not fits(51, 100)
-    assert not fits(30, 100, taken=30)
+    assert fits_on_device(50, 100)
+    assert not fits_on_device(51, 100)
+    assert not fits_on_device(30, 100, taken=30)
     assert resident.free_bytes(CPU) == 0
 
 
 def test_on_the_cpu_nothing_is_copied() -> None:
     whole, rows = store(), BATCHES[0]
     with Counted() as counted:
-        codes, _ = Resident(CPU).gather(whole, rows)
+        codes, _ = ResidentRows(CPU).gather(whole, rows)
     assert torch.equal(codes, whole.codes[rows])
     assert dict(counted.operations) == {"index_select": 2}

@@ -12,9 +12,9 @@ import pytest
 from cutlayer.audit.watch import Watcher
 from cutlayer.channel import Kind
 from cutlayer.channel.transcript import Transcript
-from cutlayer.parties.faults import At
+from cutlayer.parties.faults import FaultPoint
 from cutlayer.training.folder import RunFolder
-from cutlayer.training.together import Trained
+from cutlayer.training.together import TrainedRun
 from tests.parties.interruptions import Copies, Crash, Dying, Fails, assert_equal, halves, history, interrupted, of_kind
 from tests.parties.runs import ACTIVE, DROPOUT, PASSIVES, make_job, run, tables
 
@@ -33,16 +33,16 @@ PARTIES = 3
 
 LAST = PASSIVES[1]
 POINTS = {
-    "before the first half is saved": Fails(At.SAVING),
-    "between two passive halves": Fails(At.SAVING, nth=PARTIES + 1),
-    "after a passive half, before it is reported": Fails(At.SAVED, LAST, nth=1),
-    "after all passive halves": Fails(At.SAVING, ACTIVE, nth=1),
-    "after all halves, before the commit": Fails(At.COMMITTING, nth=1),
-    "after the first commit": Fails(At.COMMITTED),
-    "after the third commit": Fails(At.COMMITTED, nth=2),
-    "before the end is sent": Fails(At.SENDING, ACTIVE, when=of_kind(Kind.CLOSE)),
-    "at a passive end": Fails(At.SENDING, LAST, when=of_kind(Kind.EVIDENCE)),
-    "after the last message": Fails(At.RECEIVED, ACTIVE, nth=1, when=of_kind(Kind.CLOSE)),
+    "before the first half is saved": Fails(FaultPoint.SAVING),
+    "between two passive halves": Fails(FaultPoint.SAVING, nth=PARTIES + 1),
+    "after a passive half, before it is reported": Fails(FaultPoint.SAVED, LAST, nth=1),
+    "after all passive halves": Fails(FaultPoint.SAVING, ACTIVE, nth=1),
+    "after all halves, before the commit": Fails(FaultPoint.COMMITTING, nth=1),
+    "after the first commit": Fails(FaultPoint.COMMITTED),
+    "after the third commit": Fails(FaultPoint.COMMITTED, nth=2),
+    "before the end is sent": Fails(FaultPoint.SENDING, ACTIVE, when=of_kind(Kind.CLOSE)),
+    "at a passive end": Fails(FaultPoint.SENDING, LAST, when=of_kind(Kind.EVIDENCE)),
+    "after the last message": Fails(FaultPoint.RECEIVED, ACTIVE, nth=1, when=of_kind(Kind.CLOSE)),
 }
 # Where a run can die besides: class, method, and at which call; a party's method is called once per party and epoch.
 PLACES: dict[str, tuple[type[Any], str, int, bool]] = {
@@ -64,7 +64,7 @@ class Whole(NamedTuple):
     """The run that nothing interrupts, and what it would have left had it died at each of the points."""
 
     folder: Path
-    trained: Trained
+    trained: TrainedRun
     left: Mapping[str, Path]
 
 
@@ -117,14 +117,14 @@ STOPPING = make_job(passives=2, epochs=8, early_stop={"patience": 2, "min_delta"
 
 
 @pytest.fixture(scope="module")
-def stopped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Trained]:
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TrainedRun]:
     """A run that stops early."""
     folder = tmp_path_factory.mktemp("stopped")
     return folder, run(STOPPING, GIVEN, folder)
 
 
 @pytest.mark.parametrize("epochs_left", [0, 1, 2])
-def test_resume_around_an_early_stop(tmp_path: Path, stopped: tuple[Path, Trained], epochs_left: int) -> None:
+def test_resume_around_an_early_stop(tmp_path: Path, stopped: tuple[Path, TrainedRun], epochs_left: int) -> None:
     """Patience is part of what is resumed, and a run that has stopped early stays stopped."""
     whole, trained = stopped
     assert trained.active.stopped_early

@@ -29,7 +29,7 @@ from cutlayer.protections.contract.chain import Chain
 from cutlayer.protections.contract.views import ActiveView
 from cutlayer.training import together
 from cutlayer.training.recorder import read_truth
-from cutlayer.training.together import Trained
+from cutlayer.training.together import TrainedRun
 from tests.parties.interruptions import Crash, Dying
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, make_job, record, run, tables
 
@@ -291,7 +291,7 @@ def test_labels_flip_the_same_way_after_a_resume(tmp_path: Path, kept: list[Acti
 
 
 def test_a_passive_partys_folder_holds_no_label(tmp_path: Path) -> None:
-    trained: Trained = run(make_job(audit={"rows": 64, "attacks": ["norm"]}), tables(), tmp_path)
+    trained: TrainedRun = run(make_job(audit={"rows": 64, "attacks": ["norm"]}), tables(), tmp_path)
     truth, _ = read_truth(tmp_path / "transcript" / ACTIVE)
     rows = len(truth)
     for path in (path for path in tmp_path.rglob(f"*/{PASSIVES[0]}/*.safetensors")):

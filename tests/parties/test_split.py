@@ -21,7 +21,7 @@ from cutlayer.data.streams import RandomStream
 from cutlayer.errors import CheckpointError, ConfigError, DataError, Interrupted, ProtocolError
 from cutlayer.jobs.check import check_job
 from cutlayer.parties.agreement.split import SPLIT_FILE, draw_split, split_of_run
-from cutlayer.parties.session.checkpoint import TABLE
+from cutlayer.parties.session.checkpoint import TABLE_FILE
 from cutlayer.parties.session.observer import Observer
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.run_ledger import ledger_of
@@ -106,13 +106,13 @@ def test_a_resumed_run_has_the_split_that_it_began_with(tmp_path: Path) -> None:
     changed[:20] = ["yes"] * 20
     index = given[ACTIVE].schema.get_field_index("label")
     again = given | {ACTIVE: given[ACTIVE].set_column(index, "label", pa.array(changed))}
-    (tmp_path / "run" / "checkpoint" / ACTIVE / TABLE).unlink()  # by which other labels are refused
+    (tmp_path / "run" / "checkpoint" / ACTIVE / TABLE_FILE).unlink()  # by which other labels are refused
     resumed = run(job, again, tmp_path / "run", resume=True).active.split
     assert torch.equal(resumed.codes, begun.codes)
     # Another split than before would release rows in another part, beyond what was counted.
     with pytest.raises(Interrupted):
         run(job, given, tmp_path / "other", progress=Stops())
-    for name in (SPLIT_FILE, TABLE):
+    for name in (SPLIT_FILE, TABLE_FILE):
         (tmp_path / "other" / "checkpoint" / ACTIVE / name).unlink()
     with pytest.raises(ProtocolError, match="the split of the run before it was interrupted from bank, got another"):
         run(job, again, tmp_path / "other", resume=True)

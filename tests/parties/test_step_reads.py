@@ -63,7 +63,7 @@ def test_a_step_has_few_more_operations_than_a_centralised_loop(tmp_path: Path) 
 
 
 def test_rows_that_do_not_fit_are_copied_in_each_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resident, "SHARE", 0.0)
+    monkeypatch.setattr(resident, "MAX_MEMORY_SHARE", 0.0)
     job = validated(Job, raw_job(audit=UNAUDITED, batch_size=16, epochs=1), "")
     step = counted_step(job, tables(rows=160), tmp_path, there=True)
     assert step.copies == 5  # codes and numbers of each party, and labels

@@ -17,7 +17,7 @@ from cutlayer.config import Job, validated
 from cutlayer.config.phases import Phase
 from cutlayer.errors import ConfigError, ProtocolError
 from cutlayer.jobs.check import check_job
-from cutlayer.parties.faults import At
+from cutlayer.parties.faults import FaultPoint
 from cutlayer.problem.metrics.roc import roc_auc
 from cutlayer.protections import REGISTRY
 from cutlayer.training.run_ledger import ledger_of
@@ -123,7 +123,7 @@ def test_the_ledger_counts_one_release_on_a_fitted_bottom_model() -> None:
 DEATHS = (1, STEPS + 1, WARMUP * STEPS, WARMUP * STEPS + 1, 3 * STEPS)
 """Steps at which a run dies."""
 POINTS = {
-    f"{party} before its release": Fails(At.PHASE, party, when=lambda phase: phase == Phase.RELEASE)
+    f"{party} before its release": Fails(FaultPoint.PHASE, party, when=lambda phase: phase == Phase.RELEASE)
     for party in (ACTIVE, TELCO)
 }
 

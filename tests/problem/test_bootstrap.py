@@ -9,7 +9,7 @@ from cutlayer.errors import ConfigError
 from cutlayer.problem.metrics import bootstrap
 from cutlayer.problem.metrics.bootstrap import auc_replicates
 from cutlayer.problem.metrics.roc import roc_auc
-from cutlayer.training.utility import bounds
+from cutlayer.training.utility import percentile_interval
 
 
 def sample(rows, share, shift, seed=0):
@@ -19,7 +19,7 @@ def sample(rows, share, shift, seed=0):
 
 
 def auc_interval(scores, truth, repeats=1000, seed=0):
-    return bounds(auc_replicates(scores, truth, repeats, seed))
+    return percentile_interval(auc_replicates(scores, truth, repeats, seed))
 
 
 def plain(scores, truth, repeats=1000):

@@ -18,7 +18,7 @@ from cutlayer.problem.metrics.roc import roc_auc, tie_groups
 from cutlayer.problem.task import Task
 from cutlayer.storage import row_arrays
 from cutlayer.training.quality import quality
-from cutlayer.training.utility import chance, interval
+from cutlayer.training.utility import chance_metrics, interval
 
 BINARY, MULTICLASS = Task("binary", ("no", "yes")), Task("multiclass", ("a", "b", "c", "d"))
 
@@ -55,7 +55,10 @@ CASES: Mapping[str, Callable[[], tuple[Task, torch.Tensor, torch.Tensor]]] = {
 
 
 def figures(task: Task, logits: torch.Tensor, labels: torch.Tensor) -> dict[str, Any]:
-    measured = {**task.evaluate(logits, labels), **{f"chance {k}": v for k, v in chance(task, labels, labels).items()}}
+    measured = {
+        **task.evaluate(logits, labels),
+        **{f"chance {k}": v for k, v in chance_metrics(task, labels, labels).items()},
+    }
     return {**measured, "quality": quality(task, logits, labels, 0.3).model_dump()}
 
 

@@ -10,7 +10,7 @@ from scipy import stats
 from cutlayer.attacks.catalogue import MessageSize
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.attacks.label.history import HistoryView
-from cutlayer.audit.known_labels import strongest
+from cutlayer.audit.known_labels import strongest_leak
 from cutlayer.channel.row_history import FollowedEpoch
 from cutlayer.errors import NotApplicable
 from cutlayer.kernels.rows.row_norms import row_norms
@@ -88,7 +88,7 @@ def sent_over_epochs(name, options):
 def size_leak(name, options):
     sent, truth = sent_over_epochs(name, options)
     try:
-        return strongest(MessageSize()(sent, Knowledge(SHARE)), truth)
+        return strongest_leak(MessageSize()(sent, Knowledge(SHARE)), truth)
     except NotApplicable:  # all messages have the same size
         return 0.5
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cutlayer.alignment.disclosure import AlignmentRecord, LinkIds, TableSize
-from cutlayer.report.alignment import alignment_line, disclosed
+from cutlayer.report.alignment import alignment_line, alignment_sentences
 
 
 def size(rows: int) -> TableSize:
@@ -72,15 +72,16 @@ def test_rows_that_were_agreed_before_the_run_say_nothing_of_ids_that_are_not_in
             "The alignment before the run showed bank which at least 2,400 of its ids telco has, and telco which at "
             "least 2,400 of its ids bank has."
         )
-        assert "telco learned that at least 2,400 of its ids are in the table of bank." in disclosed(found)
-        assert not any("are not" in sentence for sentence in disclosed(found)[1:])
+        assert "telco learned that at least 2,400 of its ids are in the table of bank." in alignment_sentences(found)
+        assert not any("are not" in sentence for sentence in alignment_sentences(found)[1:])
 
 
 def test_the_active_party_of_a_run_on_all_its_rows_knows_which_a_partner_lacks() -> None:
     links = (LinkIds(party="telco", active=size(3_000), passive=size(2_400), common=2_400, run=2_400),)
     found = record(links, method="agreed", rows="all")
-    assert "bank learned that 2,400 of its 3,000 ids are in the table of telco, and that 600 are not." in disclosed(
-        found
+    assert (
+        "bank learned that 2,400 of its 3,000 ids are in the table of telco, and that 600 are not."
+        in alignment_sentences(found)
     )
 
 
@@ -93,4 +94,4 @@ def test_of_rows_that_all_have_a_partner_learned_nothing_of_one_other_alone() ->
     assert (
         "insurer learned that at least 2,300 of its ids are in the tables of bank and retailer. Of the others it did "
         "not learn who lacks them."
-    ) in disclosed(found)
+    ) in alignment_sentences(found)

@@ -33,22 +33,23 @@ from cutlayer.cli import app
 from cutlayer.config import Job, validated
 from cutlayer.config.load import load_closed_job
 from cutlayer.consent import allowed
+from cutlayer.data.carried import Carried
 from cutlayer.errors import ConfigError, DataError, RunFolderError
 from cutlayer.jobs.links import LinkOptions
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.jobs.party import run_party
-from cutlayer.report.build import build
+from cutlayer.report.build import build_report
 from cutlayer.report.card import PrivacyCard, annex_html, annex_markdown, build_card
 from cutlayer.report.card.facts import card_facts
 from cutlayer.report.card.passive import passive_card
-from cutlayer.report.card.small_groups import MIN_ROWS, shown_groups
+from cutlayer.report.card.small_groups import MIN_ROWS, groups_to_show
 from cutlayer.report.card.subgroups import subgroups_of
-from cutlayer.report.evidence import evidence_of, learns_of
-from cutlayer.report.grading import rebuilding
+from cutlayer.report.evidence import evidence_of, feature_evidence, learned_sentences
+from cutlayer.report.grading import rebuilt_phrase
 from cutlayer.report.headline import headline
 from cutlayer.report.html import render_html
 from cutlayer.report.sections.columns import MAX_NAMES
-from cutlayer.report.sections.scope import untried
+from cutlayer.report.sections.scope import untried_threats
 from cutlayer.report.sections.words import TERMS
 from cutlayer.report.story import print_story
 from cutlayer.results.leaks import Baseline
@@ -60,7 +61,7 @@ from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.tables import open_table
 from tests import browser
-from tests.report.passive_samples import passive_report
+from tests.report.passive_samples import exact, passive_report
 from tests.report.samples import binary, hostile, multiclass, regression
 from tests.serving.world import ACTIVE, train
 
@@ -96,7 +97,7 @@ def test_the_strongest_of_each_threat_counts_and_comes_first(make: object) -> No
         assert [each.strongest for each in own] == [True] + [False] * (len(own) - 1)
         if own[0].metric == "leak":
             assert own[0].value == max(each.value or 0 for each in own)
-    assert len(learns_of(evidence, report.task.kind)) <= sum(each.strongest for each in evidence)
+    assert len(learned_sentences(evidence, report.task.kind)) <= sum(each.strongest for each in evidence)
 
 
 def test_every_attack_has_its_control_and_its_naive_baseline(card: PrivacyCard) -> None:
@@ -140,7 +141,7 @@ def test_both_sides_of_a_run_state_what_its_alignment_made_known(run: Path, card
     page = annex_html(card)
     assert "What the alignment made known" in page
     assert sentences[0] in html.unescape(page)
-    assert "What the alignment made known" in render_html(build(run))
+    assert "What the alignment made known" in render_html(build_report(run))
 
 
 def test_a_threat_that_no_attack_was_for_is_in_what_is_not_shown(card: PrivacyCard) -> None:
@@ -153,7 +154,7 @@ def test_a_threat_that_no_attack_was_for_is_in_what_is_not_shown(card: PrivacyCa
     ]
     report = Report.model_validate(binary()).model_copy(update={"features": ()})
     passives = ", ".join(party.name for party in report.parties if party.role == "passive")
-    assert untried(report)[0] == f"reconstruction of the columns of {passives}"
+    assert untried_threats(report)[0] == f"reconstruction of the columns of {passives}"
 
 
 def test_columns_that_grades_stand_for_are_named_where_the_label_owner_has_none_of_them() -> None:
@@ -162,9 +163,9 @@ def test_columns_that_grades_stand_for_are_named_where_the_label_owner_has_none_
     sent = leak.model_copy(update={"attack": "sent_labels", "message": "label"})
     apart, known = ((Baseline(party=leak.party, chance=0.5, own_columns=own),) for own in (None, 0.6))
     stands = f"drawn labels joined with the columns of {leak.party} themselves, for which its grades stand"
-    assert stands in untried(report.model_copy(update={"leaks": (*report.leaks, sent), "baselines": apart}))
-    assert stands not in untried(report.model_copy(update={"leaks": (*report.leaks, sent), "baselines": known}))
-    assert stands not in untried(report.model_copy(update={"baselines": apart}))
+    assert stands in untried_threats(report.model_copy(update={"leaks": (*report.leaks, sent), "baselines": apart}))
+    assert stands not in untried_threats(report.model_copy(update={"leaks": (*report.leaks, sent), "baselines": known}))
+    assert stands not in untried_threats(report.model_copy(update={"baselines": apart}))
 
 
 def test_every_attack_is_explained_by_what_the_catalogue_says_of_it(card: PrivacyCard) -> None:
@@ -307,7 +308,7 @@ def test_the_annex_of_a_partner_says_whether_it_was_sent_drawn_labels(sent: bool
     ],
 )
 def test_who_learns_labels_says_of_which_rows_and_with_what_knowledge(kind: str, words: str) -> None:
-    [sentence] = learns_of([_label_leak(0.9968, 0.77)], kind)
+    [sentence] = learned_sentences([_label_leak(0.9968, 0.77)], kind)
     assert sentence.startswith("telco, with up to 200 known labels, can read every label of bank: ")
     assert words in sentence
     assert sentence.endswith("its own columns alone in 77.0\u00a0%; a guess is right in 50\u00a0%.")
@@ -349,7 +350,7 @@ def _label_leak(value: float, naive: float | None) -> AttackEvidence:
 def test_what_the_own_columns_reveal_is_no_leak_of_messages(
     value: float, naive: float | None, label_free: tuple[str, ...], words: str
 ) -> None:
-    [sentence] = learns_of([_label_leak(value, naive)], "binary", label_free)
+    [sentence] = learned_sentences([_label_leak(value, naive)], "binary", label_free)
     assert sentence.startswith(words)
     assert "much" not in sentence
     assert naive is None or f"its own columns alone in {100 * naive:.1f}\u00a0%" in sentence
@@ -366,14 +367,14 @@ def test_the_sentence_on_columns_grades_as_the_sentence_at_the_top(r2: float) ->
     known = {"knowledge": (Need.AUXILIARY_FEATURES,), "known": 512, "baseline": 0.0, "other_columns": 0.0}
     own = first.model_copy(update={"value": r2, "low": r2 - 0.01, "high": r2 + 0.01, **known})
     report = report.model_copy(update={"features": (own,)})
-    can = f"bank, with 512 known rows, can rebuild {rebuilding(r2)} of the columns of {own.party}"
+    can = f"bank, with 512 known rows, can rebuild {rebuilt_phrase(r2)} of the columns of {own.party}"
     evidence = evidence_of(report)
     assert can in headline(report)
-    assert any(sentence.startswith(can) for sentence in learns_of(evidence, "binary"))
+    assert any(sentence.startswith(can) for sentence in learned_sentences(evidence, "binary"))
     (each,) = (each for each in evidence if each.threat == "reconstruction")
-    assert each.knowledge == ("the features of 512 rows whose embeddings were sent",)
+    assert each.knowledge == ("the features of 512 released rows",)
     weak = each.model_copy(update={"naive": 0.99})
-    assert ", no more than without them: " in " ".join(learns_of([weak], "binary"))
+    assert ", no more than without them: " in " ".join(learned_sentences([weak], "binary"))
 
 
 def test_of_many_columns_only_the_first_are_on_the_page(card: PrivacyCard) -> None:
@@ -394,16 +395,16 @@ def test_no_table_is_opened_for_a_report(
 ) -> None:
     copied = Path(shutil.copytree(run, tmp_path / "copied"))
     monkeypatch.setattr("cutlayer.data.sources.FileSource.__init__", lambda *_: pytest.fail("a table was opened"))
-    assert build(copied).columns == card.columns
+    assert build_report(copied).columns == card.columns
     summary = json.loads((copied / "summary.json").read_bytes())
     for party in summary["parties"]:
         del party["columns"]
     (copied / "summary.json").write_text(json.dumps(summary))
-    assert {party.available for party in build(copied).columns} == {None}, "of a run that did not record them"
+    assert {party.available for party in build_report(copied).columns} == {None}, "of a run that did not record them"
     summary["parties"][0]["name"] = "../../elsewhere"
     (copied / "summary.json").write_text(json.dumps(summary))
     with pytest.raises(RunFolderError, match="expected a party name of letters"):
-        build(copied)
+        build_report(copied)
 
 
 def test_subgroups_add_up_and_small_ones_are_not_shown(run: Path, card: PrivacyCard) -> None:
@@ -443,7 +444,7 @@ def test_metrics_of_one_group_of_all_rows_are_those_of_the_run(
     ],
 )
 def test_groups_that_would_give_a_small_one_away_are_not_shown(counts: list[int], shown: list[bool]) -> None:
-    assert [flags.tolist() for flags in shown_groups([np.repeat(np.arange(len(counts)), counts)])] == [shown]
+    assert [flags.tolist() for flags in groups_to_show([np.repeat(np.arange(len(counts)), counts)])] == [shown]
 
 
 def codes_of(table: list[list[int]]) -> list[npt.NDArray[np.int64]]:
@@ -468,7 +469,7 @@ def codes_of(table: list[list[int]]) -> list[npt.NDArray[np.int64]]:
 def test_groups_of_two_columns_that_differ_in_a_few_rows_are_not_both_shown(
     table: list[list[int]], shown: list[list[bool]]
 ) -> None:
-    assert [flags.tolist() for flags in shown_groups(codes_of(table))] == shown
+    assert [flags.tolist() for flags in groups_to_show(codes_of(table))] == shown
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -478,7 +479,7 @@ def test_no_sum_of_shown_groups_is_about_a_few_rows(seed: int) -> None:
     second = np.where(draw.random(300) < 0.03, draw.integers(0, 4, 300), first)
     third = np.where(draw.random(300) < 0.1, draw.integers(0, 2, 300), first % 2)
     columns = [first, second, third][: 2 + seed % 2]
-    shown = shown_groups(columns)
+    shown = groups_to_show(columns)
     sums = [np.ones(300)] + [
         codes == group for codes, flags in zip(columns, shown, strict=True) for group in np.flatnonzero(flags)
     ]
@@ -496,14 +497,14 @@ def test_the_row_of_a_group_of_one_does_not_follow_from_the_others(run: Path, mo
     total = row.metrics["log_loss"]
     assert total is not None
     # Were group a shown, the loss of the single row of b would be that of all rows less that of a.
-    monkeypatch.setattr("cutlayer.report.card.subgroups.shown_groups", lambda _: [np.array([True, False])])
+    monkeypatch.setattr("cutlayer.report.card.subgroups.groups_to_show", lambda _: [np.array([True, False])])
     shown, hidden = subgroups_of(job, folder)
     assert shown.metrics["log_loss"] is not None
     given_away = 15 * total - 14 * shown.metrics["log_loss"]
-    monkeypatch.setattr("cutlayer.report.card.subgroups.shown_groups", lambda _: [np.array([True, True])])
+    monkeypatch.setattr("cutlayer.report.card.subgroups.groups_to_show", lambda _: [np.array([True, True])])
     _, itself = subgroups_of(job, folder)
     assert given_away == pytest.approx(itself.metrics["log_loss"])
-    monkeypatch.setattr("cutlayer.report.card.subgroups.shown_groups", shown_groups)
+    monkeypatch.setattr("cutlayer.report.card.subgroups.groups_to_show", groups_to_show)
     assert [(group.rows, group.metrics) for group in subgroups_of(job, folder)] == [(None, {})] * 2
     assert hidden.rows is None
 
@@ -524,7 +525,7 @@ def test_a_passive_party_s_subgroup_is_refused_between_organisations(run: Path, 
 
 
 def test_the_page_of_the_report_has_the_sentences_the_columns_and_the_terms(run: Path, card: PrivacyCard) -> None:
-    report = build(run)
+    report = build_report(run)
     assert report.columns == card.columns
     assert all(party.used for party in card.columns if party.party != ACTIVE)
     page = html.unescape(render_html(report))
@@ -540,7 +541,7 @@ def test_the_verb_writes_the_files_and_the_schema_describes_them(run: Path) -> N
     shown = call(app, ["report", str(run), "--for", "dpia"])
     assert shown.exit_code == 0, shown.output
     assert "has which label" in " ".join(shown.output.split())
-    top = f"{headline(build(run))}."
+    top = f"{headline(build_report(run))}."
     assert top in " ".join(shown.output.split())
     written = PrivacyCard.read(run / "privacy_card.json")
     assert json.loads(call(app, ["report", str(run), "--for", "dpia", "--json"]).output)["run"] == written.run
@@ -572,3 +573,21 @@ def test_the_annex_fits_the_screen_and_axe_finds_nothing(card: PrivacyCard, tmp_
     with browser.browser() as opened:
         assert browser.too_wide(opened, path, 390, 1280) == {}
         assert browser.violations(opened, path) == []
+
+
+def test_grades_are_called_grades_where_a_party_released_some() -> None:
+    """In the sentences on the attacks, and on what the label owner receives: in its card and in the partner's own."""
+    carried = {"telco": Carried(grades=16, epsilon=8.0, bits=3.0, attributes=())}
+    report = Report.model_validate(binary())
+    first, *others = report.passives
+    report = report.model_copy(update={"carried": {first: carried["telco"]}})
+    sees = f"bank receives the grades of {first} and embeddings of {', '.join(others)}, and has the labels"
+    assert card_facts(report, (), (), ()).trust.startswith(sees)
+    subjects = {
+        (each.owner, each.subject.partition(",")[0]) for each in feature_evidence(report.features, "bank", [first])
+    }
+    assert {what for owner, what in subjects if owner == first} == {"grades"}
+    assert {what for owner, what in subjects if owner != first} == {"embeddings"}
+    own = passive_card(passive_report(carried=carried, features=(exact(2, 2),)))
+    assert "bank receives the grades of telco, and has the labels" in own.model_dump_json()
+    assert "embedding" not in " ".join(learned_sentences(own.evidence, "binary", ()))

@@ -5,7 +5,7 @@ from xml.etree import ElementTree as Xml
 
 import pytest
 
-from cutlayer.report.charts import Series, bar, lines, profile, swatch
+from cutlayer.report.charts import Series, bar_strip, layer_chart, line_chart, swatch
 from cutlayer.report.svg import Axis, Scale, axes
 
 
@@ -21,7 +21,7 @@ def path_of(svg: str, style: int) -> str:
 
 def test_a_line_goes_through_its_points_and_lifts_the_pen_at_a_gap() -> None:
     points = ((1.0, 0.5), (2.0, 0.75), (3.0, None), (4.0, 1.0))
-    svg = str(lines([Series("this run", 0, points)], "label", (0.5, 1.0), reference=0.5))
+    svg = str(line_chart([Series("this run", 0, points)], "label", (0.5, 1.0), reference=0.5))
     x, y = Scale(1, 4, 40, 268), Scale(0.5, 1.0, 150, 8)
     assert path_of(svg, 0) == f"M{x(1):.1f} {y(0.5):.1f}L{x(2):.1f} {y(0.75):.1f}M{x(4):.1f} {y(1.0):.1f}"
     assert "this run, epoch 2: 0.750" in svg
@@ -30,7 +30,7 @@ def test_a_line_goes_through_its_points_and_lifts_the_pen_at_a_gap() -> None:
 
 def test_every_run_has_its_own_mark_and_the_first_is_on_top() -> None:
     runs = [Series(f"run {style}", style, ((1.0, 0.6), (2.0, 0.7))) for style in range(6)]
-    svg = str(lines(runs, "label", (0.5, 1.0)))
+    svg = str(line_chart(runs, "label", (0.5, 1.0)))
     assert len(set(re.findall(r'class="mark s\d" transform="[^"]*" d="([^"]*)"', svg))) == 6
     assert svg.index("mark s5") < svg.index("mark s0")
 
@@ -38,7 +38,7 @@ def test_every_run_has_its_own_mark_and_the_first_is_on_top() -> None:
 @pytest.mark.parametrize("epochs", [1, 2, 10, 500])
 def test_any_number_of_epochs_is_drawn(epochs: int) -> None:
     points = tuple((float(epoch), 0.6) for epoch in range(1, epochs + 1))
-    svg = drawn(str(lines([Series("this run", 0, points)], "label", (0.6, 0.6))))
+    svg = drawn(str(line_chart([Series("this run", 0, points)], "label", (0.6, 0.6))))
     assert svg.get("aria-label") == "label"
     marks = [element for element in svg.iter("path") if (element.get("class") or "").startswith("mark")]
     assert len(marks) == (epochs if epochs < 25 else 1)
@@ -46,7 +46,7 @@ def test_any_number_of_epochs_is_drawn(epochs: int) -> None:
 
 def test_layers_stand_below_each_other_and_long_names_are_shortened() -> None:
     layers = ["input", "a very long name of a layer", "<cut>"]
-    svg = profile(layers, [Series("this run", 0, ((0.0, 0.5), (1.0, 0.6), (2.0, 0.9)))], "label", (0.45, 1.0))
+    svg = layer_chart(layers, [Series("this run", 0, ((0.0, 0.5), (1.0, 0.6), (2.0, 0.9)))], "label", (0.45, 1.0))
     root = drawn(str(svg))
     heights = [float(str(text.get("y"))) for text in root.iter("text") if text.get("class") == "layer"]
     assert heights == sorted(heights)
@@ -57,7 +57,7 @@ def test_layers_stand_below_each_other_and_long_names_are_shortened() -> None:
 
 def test_a_bar_reaches_from_its_base_to_its_value_either_way() -> None:
     for value, left, width in ((0.9, 500.0, 400.0), (0.3, 300.0, 200.0)):
-        root = drawn(str(bar(value, None, 0.5, (0.0, 1.0), 0, "label")))
+        root = drawn(str(bar_strip(value, None, 0.5, (0.0, 1.0), 0, "label")))
         rectangle = next(root.iter("rect"))
         assert float(str(rectangle.get("x"))) == pytest.approx(left)
         assert float(str(rectangle.get("width"))) == pytest.approx(width)

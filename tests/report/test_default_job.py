@@ -13,7 +13,7 @@ from pyarrow import csv, parquet
 
 import cutlayer.demo
 from cutlayer.cli.app import _run
-from cutlayer.report.build import build
+from cutlayer.report.build import build_report
 from cutlayer.report.headline import headline
 from cutlayer.report.sections import verdict
 from cutlayer.results.report import Report
@@ -52,7 +52,7 @@ def test_a_reader_sees_few_words_and_reaches_all(page: str, run: Path) -> None:
     seen, words = Seen(page).words, Page(page).text
     assert len(seen) <= MAX_WORDS
     text = " ".join(seen)
-    report = build(run)
+    report = build_report(run)
     for shown in (headline(report), verdict(report)):
         assert " ".join(shown.split()) in text
     assert len(words.split()) > 2 * len(seen)
@@ -83,5 +83,7 @@ def test_a_resumed_job_has_the_same_difference(run: Path, tmp_path: Path) -> Non
         audit_briefly(patched)
         fit_briefly(patched)
         assert _run(["run", str(folder / "job.yaml"), "--resume", "--quiet"]) == 0
-    for again, once in zip(build(folder / "runs" / "job").utility.rows, build(run).utility.rows, strict=True):
+    for again, once in zip(
+        build_report(folder / "runs" / "job").utility.rows, build_report(run).utility.rows, strict=True
+    ):
         assert again.ahead == once.ahead

@@ -7,7 +7,7 @@ from rich.cells import cell_len
 from cutlayer.report.html import render_html
 from cutlayer.report.rounding import difference, interval, metric
 from cutlayer.report.section import Bars, Table
-from cutlayer.report.sections.departures import cost
+from cutlayer.report.sections.departures import heads_sentence
 from cutlayer.results.report import Report
 from tests.report.reading import Page, answers, markdown_of, markdown_rows, section_of
 from tests.report.samples import binary, hostile
@@ -55,10 +55,10 @@ def test_the_charts_bars_are_of_all_each_missing_and_the_fewest() -> None:
 
 
 def test_the_cost_of_further_heads_is_told(report: Report) -> None:
-    assert cost(report) == "The top model has 7 further heads for absent parties, of 12,345 parameters."
+    assert heads_sentence(report) == "The top model has 7 further heads for absent parties, of 12,345 parameters."
     plain = report.model_copy(update={"departures": report.departures.model_copy(update={"heads": 1})})
-    assert "one head; zeros stand" in cost(plain)
-    assert cost(plain) in Page(render_html(plain)).text
+    assert "one head; zeros stand" in heads_sentence(plain)
+    assert heads_sentence(plain) in Page(render_html(plain)).text
 
 
 def test_the_worst_absence_is_answered_at_the_top(report: Report) -> None:

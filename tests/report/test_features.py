@@ -112,12 +112,12 @@ def test_known_rows_are_counted_and_apart_from_the_attacked_ones(report: Report)
     part = report.features[0]
     own = [part.model_copy(update={"run": name, "known": 512, "knowledge": needs}) for name in (run, other)]
     page = Page(render_html(report.model_copy(update={"features": tuple(own)}))).text
-    assert f"{part.attack} knows the features of 512 rows whose embeddings were sent. " in page
+    assert f"{part.attack} knows the features of 512 released rows. " in page
     assert "up to 1,000 rows" not in page.partition("What each attack does")[0]
     differing = (own[0], own[1].model_copy(update={"known": 400}))
     page = Page(render_html(report.model_copy(update={"features": differing}))).text
-    assert f"{part.attack} knows the features of 512 rows whose embeddings were sent (this run)." in page
-    assert f"{part.attack} knows the features of 400 rows whose embeddings were sent (undefended)." in page
+    assert f"{part.attack} knows the features of 512 released rows (this run)." in page
+    assert f"{part.attack} knows the features of 400 released rows (undefended)." in page
     assert cells_of(attacks_of(report), "Attacked") == [f"{x.rows:,}" for x in report.features]
 
 

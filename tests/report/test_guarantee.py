@@ -9,8 +9,8 @@ import pytest
 from cutlayer.accounting.events import GaussianRelease, RandomizedGrade
 from cutlayer.accounting.ledger import Entry, Ledger
 from cutlayer.accounting.plan import ReleasePlan
+from cutlayer.accounting.wording import with_bound
 from cutlayer.report.html import render_html
-from cutlayer.report.sections.protections import with_bound
 from cutlayer.results.report import Report
 from tests.report.reading import Page
 from tests.report.samples import binary, regression

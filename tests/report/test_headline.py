@@ -13,9 +13,9 @@ from rich.console import Console
 from cutlayer.accounting import Entry, LabelFree, Ledger
 from cutlayer.attacks.knowledge import Need
 from cutlayer.report import rounding
-from cutlayer.report.charts import WIDTH, IntervalBar, intervals
-from cutlayer.report.evidence import evidence_of, learns_of
-from cutlayer.report.glance import glance, glances
+from cutlayer.report.charts import WIDTH, IntervalBar, interval_chart
+from cutlayer.report.evidence import evidence_of, learned_sentences
+from cutlayer.report.glance import glance_section, run_glances
 from cutlayer.report.headline import headline, headline_sentences
 from cutlayer.report.html import render_html
 from cutlayer.report.markdown import render_markdown
@@ -156,10 +156,10 @@ def test_the_sentence_on_columns_names_the_weakest_knowledge_that_reaches_its_fi
     report = changed(features=features)
     assert headline_sentences(report)[1] == f"{words}; 2 others were not attacked"
     (evidence,) = (each for each in evidence_of(report) if each.threat == "reconstruction" and each.strongest)
-    (learns,) = learns_of([evidence], "binary")
+    (learns,) = learned_sentences([evidence], "binary")
     assert learns.startswith(f"{words} from its embeddings")
     assert f"{words}: " in next(answer.text for answer in answers(report) if answer.question == "Feature leakage")
-    own = next(run for run in glances(report) if run.name == "this run").features
+    own = next(run for run in run_glances(report) if run.name == "this run").features
     assert own is not None
     assert own.attack == evidence.attack
 
@@ -303,7 +303,7 @@ def test_without_an_attack_on_labels_what_attacks_on_columns_reach_is_said() -> 
 def test_without_any_attack_nothing_is_claimed() -> None:
     report = changed(leaks=(), features=())
     assert headline(report) == "No attack was run, so this report says nothing about what leaks"
-    assert glance(report) is None
+    assert glance_section(report) is None
 
 
 def test_without_a_baseline_no_protection_is_praised() -> None:
@@ -315,7 +315,7 @@ def test_without_a_baseline_no_protection_is_praised() -> None:
 
 
 def test_the_picture_has_a_line_for_each_run_and_says_it_in_words(report: Report) -> None:
-    runs = [run for run in glances(report) if run.leak is not None]
+    runs = [run for run in run_glances(report) if run.leak is not None]
     page = render_html(report)
     picture = page[page.index('class="glance"') : page.index('class="answers"')]
     utility, leak, columns = re.findall(r"<svg class=\"chart\".*?</svg>", picture, re.S)
@@ -334,11 +334,11 @@ def test_no_interval_is_wider_than_its_axis() -> None:
     bars = [IntervalBar("this run", 0.7, (0.516, 0.92), None, True, "tip"), IntervalBar("b", 1.0, None, 5, False, "")]
     wide = beside_undefended(0.0, None, None)
     rows = tuple(row.model_copy(update={"low": 0.2, "high": 1.0}) for row in wide.utility.rows)
-    picture = glance(wide.model_copy(update={"utility": wide.utility.model_copy(update={"rows": rows})}))
+    picture = glance_section(wide.model_copy(update={"utility": wide.utility.model_copy(update={"rows": rows})}))
     assert picture is not None
     (panels,) = (block for block in picture.blocks if isinstance(block, Panels))
     svgs = [str(panel.svg) for _, members in panels.groups for panel in members]
-    for svg in (*svgs, str(intervals(bars, (0.5, 1.0), "leak", 0.5, "label"))):
+    for svg in (*svgs, str(interval_chart(bars, (0.5, 1.0), "leak", 0.5, "label"))):
         drawn = [float(x) for x in re.findall(r'class="ci [bh]\d" x="(.*?)"', svg)]
         widths = [float(x) for x in re.findall(r'class="ci [bh]\d" .*?width="(.*?)"', svg)]
         start = float(re.findall(r'class="grid" d="M([\d.]+)', svg)[0])
@@ -350,7 +350,7 @@ def test_own_columns_that_reveal_as_much_are_no_leak_in_colour(report: Report) -
     parties = {leak.party for leak in report.leaks}
     for own, step in ((0.5, True), (0.99, False)):
         baselines = tuple(Baseline(party=party, own_columns=own, model="trees") for party in parties)
-        shown = glance(with_leak(report.model_copy(update={"baselines": baselines}), "this run", 0.9))
+        shown = glance_section(with_leak(report.model_copy(update={"baselines": baselines}), "this run", 0.9))
         assert shown is not None
         table = shown.brief[0]
         assert isinstance(table, Table)

@@ -16,7 +16,7 @@ from cutlayer.attacks.knowledge import Need
 from cutlayer.audit.findings import CHECKS
 from cutlayer.report.html import render_html, write_html
 from cutlayer.report.section import Table
-from cutlayer.report.sections.run import parties
+from cutlayer.report.sections.run import parties_section
 from cutlayer.results.report import Report
 from tests.report.reading import Page, blocks_of, leaves, section_of, shown, visible
 from tests.report.samples import HOSTILE, binary
@@ -47,8 +47,17 @@ def changed(key: Any, value: Any) -> Any:
 
 
 def short() -> dict[str, Any]:
-    """A report with two items of each list, of which the page is rendered four times as fast."""
-    return {key: value[:2] if isinstance(value, list) else value for key, value in binary().items()}
+    """A report with two items of each list, of which the page is rendered several times as fast."""
+    return shortened(binary())
+
+
+def shortened(value: Any) -> Any:
+    """Two items of each list of records, and of each list in them."""
+    if isinstance(value, dict):
+        return {key: shortened(each) for key, each in value.items()}
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return [shortened(each) for each in value[:2]]
+    return value
 
 
 @functools.cache
@@ -252,11 +261,13 @@ def test_a_leak_whose_interval_includes_chance_is_marked(report: Report) -> None
 
 
 def test_the_traffic_of_the_active_party_is_listed_by_kind_the_largest_first(report: Report) -> None:
-    (listed,) = (each for each in parties(report).blocks if isinstance(each, Table) and "by kind" in each.caption)
+    (listed,) = (
+        each for each in parties_section(report).blocks if isinstance(each, Table) and "by kind" in each.caption
+    )
     assert [row.cells[0].text for row in listed.rows] == ["embedding", "gradient", "evaluation"]
     of_training = "numbers computed from the columns of training rows"
     assert [cell.text for cell in listed.rows[0].cells[1:]] == ["0\u00a0B", "81.9\u00a0MB", of_training]
-    (sent,) = parties(report).answers
+    (sent,) = parties_section(report).answers
     assert sent.text.startswith("bank sent numbers computed from labels and embeddings of training rows (")
     assert f"The partners sent {of_training} (81.9\u00a0MB); " in sent.text
 
@@ -264,7 +275,7 @@ def test_the_traffic_of_the_active_party_is_listed_by_kind_the_largest_first(rep
 def test_what_crossed_to_match_rows_stands_apart_from_what_is_computed_from_them(report: Report) -> None:
     traffic = {"labels": (100, 0), "masked": (3000, 4000), "release": (0, 200)}
     changed = tuple(each.model_copy(update={"traffic": traffic}) for each in report.parties)
-    (sent,) = parties(report.model_copy(update={"parties": changed})).answers
+    (sent,) = parties_section(report.model_copy(update={"parties": changed})).answers
     assert sent.text == (
         "bank sent drawn labels of training rows, once, and how they were drawn (100\u00a0B); 3.00\u00a0kB to match "
         "rows (masked). The partners sent numbers computed from the columns of rows, released once (200\u00a0B); "

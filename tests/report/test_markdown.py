@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import re
 
-from cutlayer.report.markdown import escaped, render_markdown
+from cutlayer.report.markdown import escape_markdown, render_markdown
 from cutlayer.report.rounding import auc, interval
 from cutlayer.results.report import Report
 from tests.report.reading import markdown_of, markdown_rows
@@ -35,7 +35,7 @@ def test_a_pair_that_was_not_attacked_is_said(report: Report) -> None:
 def test_what_to_do_stands_apart_from_what_was_found(report: Report) -> None:
     text = markdown_of(report, "findings")
     for finding in report.findings:
-        detail, remedy = (escaped(part.rstrip(".")) for part in (finding.detail, finding.remedy))
+        detail, remedy = (escape_markdown(part.rstrip(".")) for part in (finding.detail, finding.remedy))
         assert f"{detail}. What to do: {remedy}." in text if remedy else f"{detail}.\n" in text
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cutlayer.report.section import Paragraph
-from cutlayer.report.sections.leaks import leaks
+from cutlayer.report.sections.leaks import leaks_section
 from cutlayer.results.report import Report
 from tests.report.reading import blocks_of
 
@@ -11,9 +11,9 @@ SAMPLE = "of each epoch 3 of 100 batches"
 
 
 def test_the_sample_stands_before_the_leaks(report: Report) -> None:
-    stated = leaks(report.model_copy(update={"sample": SAMPLE}))
+    stated = leaks_section(report.model_copy(update={"sample": SAMPLE}))
     texts = [block.text for block in blocks_of(stated) if isinstance(block, Paragraph)]
     assert SAMPLE in texts
-    without = [block.text for block in blocks_of(leaks(report)) if isinstance(block, Paragraph)]
+    without = [block.text for block in blocks_of(leaks_section(report)) if isinstance(block, Paragraph)]
     assert "" not in without
     assert len(without) == len(texts) - 1

@@ -6,8 +6,8 @@ from cutlayer.report.releases import release_of
 from cutlayer.report.rounding import auc, metric
 from cutlayer.report.section import Fold, Paragraph, Table
 from cutlayer.report.sections import sections_of, verdict
-from cutlayer.report.sections.leaks import leaks
-from cutlayer.report.sections.scope import glossary
+from cutlayer.report.sections.leaks import leaks_section
+from cutlayer.report.sections.scope import attack_glossary
 from cutlayer.results.leaks import Baseline, LeakResult
 from cutlayer.results.report import Report
 from tests.report.reading import answers, blocks_of, markdown_of
@@ -88,7 +88,9 @@ def test_a_metric_of_which_less_is_better() -> None:
 def test_a_leak_of_a_regression_is_of_pairs() -> None:
     values = {**binary(), "task": regression()["task"]}
     for given, words in ((binary(), "max(AUC, 1\u00a0−\u00a0AUC)"), (values, "pairs of rows")):
-        first = next(block for block in blocks_of(leaks(Report.model_validate(given))) if isinstance(block, Paragraph))
+        first = next(
+            block for block in blocks_of(leaks_section(Report.model_validate(given))) if isinstance(block, Paragraph)
+        )
         assert words in first.text
 
 
@@ -222,7 +224,7 @@ def test_each_attack_is_explained_by_name(report: Report) -> None:
         "Score a row by the norm of its gradient.",
         "the share of positive rows",
     ]
-    assert not glossary(["an attack of another version"])
+    assert not attack_glossary(["an attack of another version"])
 
 
 def test_a_leak_below_the_own_columns_is_not_above_them_by_less_than_nothing(report: Report) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from cutlayer.audit.leak import folded
+from cutlayer.audit.leak import fold_auc
 from cutlayer.results.leaks import LeakResult
 
 
 def leak_result(auc: float = 0.7, **changed: Any) -> LeakResult:
     """A leak with enough rows of both classes, and an interval of 0.05 to either side."""
-    leak = folded(auc)
+    leak = fold_auc(auc)
     values: dict[str, Any] = {
         "run": "this run",
         "party": "p",

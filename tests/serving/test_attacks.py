@@ -15,7 +15,7 @@ import torch
 
 from cutlayer.channel import Kind
 from cutlayer.channel.codec import WIRE_VERSION, encode
-from cutlayer.channel.grpc_link import FROM, RUN, TO, WIRE
+from cutlayer.channel.grpc_link import FROM_KEY, RUN_KEY, TO_KEY, WIRE_KEY
 from cutlayer_serve.audit_log import AuditLog, read_log
 from cutlayer_serve.breaker import MAX_MISSES, PROBE_SECONDS, Breaker
 from cutlayer_serve.link import METHOD, SERVICE, message
@@ -208,8 +208,8 @@ def test_one_party_s_streams_keep_no_other_party_away(plain: Path, monkeypatch: 
             address = served.active.peers.address
             channel = await opened.enter_async_context(grpc.aio.insecure_channel(address))
             tag = served.active.versions.current.model.tags["telco"]
-            names = (FROM, b"telco"), (TO, ACTIVE.encode()), (RUN, tag.encode())
-            metadata = (*names, (WIRE, str(WIRE_VERSION)))
+            names = (FROM_KEY, b"telco"), (TO_KEY, ACTIVE.encode()), (RUN_KEY, tag.encode())
+            metadata = (*names, (WIRE_KEY, str(WIRE_VERSION)))
             calls = [channel.stream_stream(f"/{SERVICE}/{METHOD}")(metadata=metadata) for _ in range(9)]
             codes = asyncio.as_completed([call.code() for call in calls])
             for _ in range(5):  # the others are held

@@ -22,7 +22,7 @@ from cutlayer.channel.receiving import close_reason
 from cutlayer.config import LimitsConfig
 from cutlayer.data.arrivals import ArrivalWarning
 from cutlayer.errors import AlignmentError, BudgetExceeded, CutlayerError, DataError, DriftExceeded, ProtocolError
-from cutlayer.parties.drive.by_links import driven
+from cutlayer.parties.drive.by_links import drive_over_links
 from cutlayer.parties.drive.drive import drive_together
 from cutlayer.serving import Serving
 from cutlayer.serving.answers import PredictedRows
@@ -167,12 +167,12 @@ def test_over_the_transport(noisy: Trained) -> None:
         def follow() -> None:
             with connect(links.address, "shop", "bank", timeout=30) as link:
                 shop = side(noisy, "shop", given["shop"])
-                rows.append(driven(answer(shop, serving(noisy, "shop"), link.port), link, 30))
+                rows.append(drive_over_links(answer(shop, serving(noisy, "shop"), link.port), link, 30))
 
         thread = threading.Thread(target=follow)
         thread.start()
         links.wait_for_peers()
-        found = driven(ask(side(noisy, "bank", given["bank"]), links.ports, ["telco"]), links, 30)
+        found = drive_over_links(ask(side(noisy, "bank", given["bank"]), links.ports, ["telco"]), links, 30)
         thread.join(30)
     assert rows == [290]
     assert found.ids.equals(wanted.ids)
@@ -186,7 +186,8 @@ def hostile(run: Trained, requests: Callable[[Port, int, Any], None], rounds: in
     mine = side(run, "bank", given["bank"])
 
     def bank() -> Generator[Port, Message, None]:
-        from cutlayer.parties.agreement.handshake import agree_active, agree_order_active
+        from cutlayer.parties.agreement.handshake import agree_active
+        from cutlayer.parties.agreement.order import agree_order_active
 
         aligned = yield from agree_active(
             mine.job, mine.table, "bank", {"telco": here}, [], mine.limits, mine.alignment

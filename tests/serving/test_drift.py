@@ -5,17 +5,23 @@ from __future__ import annotations
 import asyncio
 import urllib.request
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
+from cutlayer.config import Job, validated
 from cutlayer.data.store import Store
+from cutlayer.errors import RunFolderError
+from cutlayer.serving import party_drift
 from cutlayer.serving.drift import MIN_ROWS, WAITING_ROWS, DriftReference
 from cutlayer.serving.party_drift import column_drift
+from cutlayer.training.folder import RunFolder
 from cutlayer_serve.metrics import serve_metrics
 from cutlayer_serve.passive import LookupCounts
 from cutlayer_serve.trained_party import TrainedParty
+from tests.parties.runs import raw_job
 from tests.serving.world import ACTIVE, MISSING_AT_SHOP, world
 
 DRAW = np.random.default_rng(5)
@@ -135,3 +141,20 @@ def test_a_passive_party_shows_its_own_metrics(plain: Path) -> None:
         text = page.read().decode()
     assert "cutlayer_lookups_total 7.0" in text
     assert 'cutlayer_drift_psi{column="calls"}' in text
+
+
+@pytest.mark.parametrize(
+    "released",
+    [torch.ones(300), torch.ones(3, 2), torch.ones(300, 2, dtype=torch.uint8), torch.ones(300, 2, 2), torch.empty(0)],
+)
+def test_releases_of_another_shape_are_no_reference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, released: torch.Tensor
+) -> None:
+    """The file may be of a run folder of somebody else."""
+    kept = {ACTIVE: {"telco": released}, "telco": {"released": released} if len(released) else {}}
+    stored = SimpleNamespace(read_state=lambda _: (kept[party], {}))
+    monkeypatch.setattr(party_drift, "Checkpoints", SimpleNamespace(of_run=lambda *_: stored))
+    job = validated(Job, raw_job(), "")
+    for party in (ACTIVE, "telco"):
+        with pytest.raises(RunFolderError, match="the releases of all rows in"):
+            party_drift._release_drift(job, RunFolder(tmp_path), party, torch.arange(300))

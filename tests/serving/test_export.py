@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -161,6 +162,9 @@ def test_bad_exports_are_refused(run: Trained, exports: dict[str, ExportResult],
         load_part(mixed)
     (mixed / ARCHITECTURE).unlink()
     with pytest.raises(CutlayerError, match="the architecture of an exported model"):
+        load_part(mixed)
+    os.mkfifo(mixed / ARCHITECTURE)  # whoever reads it waits without an end
+    with pytest.raises(CutlayerError, match="a device or pipe at"):
         load_part(mixed)
 
 

@@ -27,7 +27,7 @@ from cutlayer.serving.predict import Request, predict
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.forgetting import ForgottenRuns
 from cutlayer.training.held_out_predictions import reported_ids
-from cutlayer.training.keys import Keys, forgotten_by, note_secret
+from cutlayer.training.keys import Keys, forgotten_rows, note_secret
 from cutlayer_serve.features import FeatureStore
 from cutlayer_serve.process import active_service
 from cutlayer_serve.releases import OnlineReleases
@@ -49,7 +49,7 @@ def kept(run: Path, plain: Path) -> Path:
 
 
 def forget(run: Path, party: str, *ids: object) -> None:
-    forgotten = forgotten_by(run, party)
+    forgotten = forgotten_rows(run, party)
     assert forgotten is not None
     forgotten.add(spellings(pa.array(ids)).items())
 
@@ -112,7 +112,7 @@ def test_batches_leave_forgotten_rows_out_and_a_release_of_one_is_refused(kept: 
 
 def test_a_service_that_was_loaded_before_has_no_answer(kept: Path) -> None:
     async def check() -> None:
-        forgotten = {name: forgotten_by(kept, name) for name in (ACTIVE, TELCO)}
+        forgotten = {name: forgotten_rows(kept, name) for name in (ACTIVE, TELCO)}
         async with world(kept) as served:
             served.active.versions._forgotten = forgotten[ACTIVE]
             model = served.active.versions.read(kept)
@@ -135,7 +135,7 @@ def test_a_service_that_was_loaded_before_has_no_answer(kept: Path) -> None:
 
 
 def test_a_partner_that_was_loaded_before_releases_nothing(kept: Path) -> None:
-    trained, forgotten = TrainedParty.open(kept, TELCO), forgotten_by(kept, TELCO)
+    trained, forgotten = TrainedParty.open(kept, TELCO), forgotten_rows(kept, TELCO)
     assert trained.model.encoder is not None
     job, digests = trained.job, dict(spellings(pa.array([7, 8])))["strip"]
     features = FeatureStore.read(job, TELCO, TableConfig(path=own_table(kept, TELCO)), trained.model.encoder, forgotten)
@@ -259,9 +259,9 @@ def test_a_run_folder_of_somebody_else_names_no_file_that_is_no_secret(tmp_path:
     place.mkdir(parents=True)
     (tmp_path / "private").write_bytes(bytes(size))
     (place / "secret.path").write_text(f"../private\n{tmp_path / 'private'}\n")
-    assert forgotten_by(tmp_path / "run", TELCO) is None
+    assert forgotten_rows(tmp_path / "run", TELCO) is None
     (tmp_path / "private").write_bytes(bytes(32))
-    found = forgotten_by(tmp_path / "run", TELCO)
+    found = forgotten_rows(tmp_path / "run", TELCO)
     assert found is not None
     os.mkfifo(found.path)
     with pytest.raises(RunFolderError, match=r"the forgotten rows in .*, got no file; remove it"):

@@ -16,7 +16,7 @@ import torch
 
 from cutlayer import VerticalClassifier, VerticalRegressor
 from cutlayer.accounting import MARKER, RandomizedGrade, log_of_run
-from cutlayer.accounting.run_store import NAME, RunStore
+from cutlayer.accounting.run_store import LEDGER_FILE, RunStore
 from cutlayer.channel import Kind
 from cutlayer.cli.app import _run
 from cutlayer.config import Job, validated
@@ -30,9 +30,9 @@ from cutlayer.protections.label_dp import LabelDPConfig
 from cutlayer.serving import drift, party_drift
 from cutlayer.serving.models import Models, PartyModel, RowEmbedder
 from cutlayer.serving.predict import Request, predict
-from cutlayer.training.all_runs import of_party, sum_of
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
+from cutlayer.training.run_sums import lines_of_party, summed_ledger
 from cutlayer_export.model_card import model_card
 from cutlayer_export.part import ARCHITECTURE, Architecture, export_part, load_part
 from cutlayer_loggers.pyfunc import RegisteredModel
@@ -189,7 +189,7 @@ def test_rows_by_several_keys_are_graded(tmp_path: Path) -> None:
         party["id"] = KEYS
     given = {name: GIVEN[name] for name in (ACTIVE, TELCO)}
     trained = run(validated(Job, made, ""), given, tmp_path)
-    assert len(kept(tmp_path, "released")["released"]) == trained.active.held[TELCO] == len(matched(TELCO))
+    assert len(kept(tmp_path, "released")["released"]) == trained.active.held_rows[TELCO] == len(matched(TELCO))
 
 
 def test_a_partner_that_has_left_is_predicted_without(served: Path, tmp_path: Path) -> None:
@@ -253,9 +253,9 @@ def test_an_estimator_that_predicts_the_rows_of_its_fit_draws_them_once(tmp_path
         ).fit(given, y)
 
     def total() -> float | None:
-        store = RunStore(tmp_path / "keys" / NAME)
-        lines = of_party("telco", store.lines())
-        return sum_of(store.sharing(lines[-1], lines)).totals[0].epsilon
+        store = RunStore(tmp_path / "keys" / LEDGER_FILE)
+        lines = lines_of_party("telco", store.lines())
+        return summed_ledger(store.sharing(lines[-1], lines)).totals[0].epsilon
 
     for seed, cost in ((0, 8.0), (1, 16.0)):
         model = fitted(seed)
@@ -331,7 +331,7 @@ def changed(table: pa.Table, rows: int) -> pa.Table:
 
 def draws_counted(served: Path) -> tuple[int, int]:
     """Draws of a row, and rows drawn again, as the ledger of all runs of the telco states them."""
-    (line,) = (each for each in RunStore(served.parent / "keys" / NAME).lines() if each.party == TELCO)
+    (line,) = (each for each in RunStore(served.parent / "keys" / LEDGER_FILE).lines() if each.party == TELCO)
     (event,) = (entry.event for entry in line.ledger.entries if isinstance(entry.event, RandomizedGrade))
     return event.draws, event.again
 
@@ -357,13 +357,17 @@ def test_changed_rows_are_counted_in_the_ledger_and_refused_beyond_the_budget(
     assert 0 < again <= 60
     total = next(
         total
-        for line in RunStore(counted.parent / "keys" / NAME).lines()
+        for line in RunStore(counted.parent / "keys" / LEDGER_FILE).lines()
         for total in line.ledger.totals
         if total.party == TELCO and total.epsilon is not None
     )
     assert total.epsilon == pytest.approx(2.0)
     assert f"up to 2 draws of a row, which add up, {again} rows drawn more than once" in str(
-        [entry.statement for line in RunStore(counted.parent / "keys" / NAME).lines() for entry in line.ledger.entries]
+        [
+            entry.statement
+            for line in RunStore(counted.parent / "keys" / LEDGER_FILE).lines()
+            for entry in line.ledger.entries
+        ]
     )
     assert _run(["ledger", str(counted.parent / "keys")]) == 0
     assert f"    {again} rows were drawn more than once" in capsys.readouterr().out

@@ -19,14 +19,14 @@ import torch
 
 from cutlayer.channel import Kind, Message
 from cutlayer.channel.codec import WIRE_VERSION, decode, encode
-from cutlayer.channel.grpc_link import FROM, RUN, TO, WIRE
+from cutlayer.channel.grpc_link import FROM_KEY, RUN_KEY, TO_KEY, WIRE_KEY
 from cutlayer.channel.trail import Trail, read_lines
 from cutlayer.config import PrivateFile, validated
 from cutlayer.errors import PeerLost
 from cutlayer_serve.breaker import MAX_MISSES
 from cutlayer_serve.link import METHOD, SERVICE, message
 from cutlayer_serve.passive import LookupCounts, PassiveService
-from cutlayer_serve.process import active_service, listens_at
+from cutlayer_serve.process import active_service, listening_address
 from tests.serving.world import ACTIVE, PATIENCE, World, offline, own_table, passive, private, probabilities, world
 
 IDS = [3, 77, 12]
@@ -41,8 +41,8 @@ async def impostor(
     tag = served.active.versions.current.model.tags["telco"]
     stated = {"version": tag, "width": 4, **offer}
     async with grpc.aio.insecure_channel(served.active.peers.address) as channel:
-        names = (FROM, name.encode()), (TO, ACTIVE.encode()), (RUN, (part or tag).encode())
-        metadata = (*names, (WIRE, str(WIRE_VERSION)))
+        names = (FROM_KEY, name.encode()), (TO_KEY, ACTIVE.encode()), (RUN_KEY, (part or tag).encode())
+        metadata = (*names, (WIRE_KEY, str(WIRE_VERSION)))
         call = channel.stream_stream(f"/{SERVICE}/{METHOD}")(metadata=metadata)
         with suppress(grpc.aio.AioRpcError):  # refused before the offer
             await call.write(encode(message(Kind.OFFER, name, ACTIVE, tag, 0, fields=stated)))
@@ -297,7 +297,7 @@ def test_the_address_of_the_service_goes_before_the_port_of_the_training() -> No
     trained = SimpleNamespace(job=job)
 
     def listens(**given: object) -> str:
-        return listens_at(trained, validated(PrivateFile, given, "party"))  # type: ignore[arg-type]
+        return listening_address(trained, validated(PrivateFile, given, "party"))  # type: ignore[arg-type]
 
     assert listens(listen="0.0.0.0:7070", serve={"address": "0.0.0.0:7071"}) == "0.0.0.0:7071"
     assert listens(listen="0.0.0.0:7070") == "0.0.0.0:7070"

@@ -13,7 +13,7 @@ import pytest
 
 from cutlayer.channel import Kind
 from cutlayer.channel.codec import WIRE_VERSION, encode
-from cutlayer.channel.grpc_link import FROM, RUN, TO, WIRE
+from cutlayer.channel.grpc_link import FROM_KEY, RUN_KEY, TO_KEY, WIRE_KEY
 from cutlayer.errors import ProtocolError, TrustError
 from cutlayer_serve import link
 from cutlayer_serve.process import active_service
@@ -38,7 +38,7 @@ async def connected(active: object, count: int) -> None:
 def test_parties_connect_by_certificate_and_leave_when_it_is_revoked(
     plain: Path, federation: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link.until_invalid, "__defaults__", (0.05,))
+    monkeypatch.setattr(link.wait_until_invalid, "__defaults__", (0.05,))
 
     async def check() -> None:
         async with AsyncExitStack() as opened:
@@ -73,10 +73,10 @@ def test_another_party_cannot_take_the_name_and_none_without_a_certificate_conne
             active = await opened.enter_async_context(active_service((plain,), ACTIVE, config, bank))
             tag = active.versions.current.model.tags["telco"]
             offer = link.message(Kind.OFFER, "telco", ACTIVE, tag, 0, fields={"version": tag, "width": 4})
-            names = (FROM, b"telco"), (TO, ACTIVE.encode()), (RUN, tag.encode())
-            stated = (*names, (WIRE, str(WIRE_VERSION)))
+            names = (FROM_KEY, b"telco"), (TO_KEY, ACTIVE.encode()), (RUN_KEY, tag.encode())
+            stated = (*names, (WIRE_KEY, str(WIRE_VERSION)))
             shop = federation.security("shop")
-            pinned, named, _ = await asyncio.to_thread(shop.pinned, active.peers.address, "bank")
+            pinned, named, _ = await asyncio.to_thread(shop.pin_peer, active.peers.address, "bank")
             channels = (
                 (grpc.aio.secure_channel(active.peers.address, pinned, options=[*named]), "FAILED_PRECONDITION"),
                 (grpc.aio.insecure_channel(active.peers.address), "UNAVAILABLE"),

@@ -21,7 +21,7 @@ from cutlayer.data.shuffling import permutation
 from cutlayer.data.split import split_rows
 from cutlayer.data.stored import stored, taken
 from cutlayer.storage import row_arrays
-from cutlayer.storage.row_arrays import GrowingRows, chosen, computed, gathered, joined_rows, row_array
+from cutlayer.storage.row_arrays import GrowingRows, chosen_rows, computed_rows, gathered_rows, joined_rows, row_array
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_arrays_in_files_are_joined_and_gathered_as_in_memory() -> None:
     assert joined.flags.writeable
     np.testing.assert_array_equal(joined, whole)
     rows = draw.permutation(36)[:20]
-    np.testing.assert_array_equal(gathered(joined, rows), whole[rows])
+    np.testing.assert_array_equal(gathered_rows(joined, rows), whole[rows])
     assert not has_duplicates(joined)
     assert has_duplicates(np.concatenate([joined, joined[3:4]]))
 
@@ -187,9 +187,9 @@ def test_columns_of_every_type_are_stored_as_they_are(
 @pytest.mark.usefixtures("in_files")
 def test_pieces_are_computed_one_after_the_other() -> None:
     parts: list[slice] = []
-    values = computed(20, np.int64, lambda part: parts.append(part) or np.arange(part.start, part.stop))
+    values = computed_rows(20, np.int64, lambda part: parts.append(part) or np.arange(part.start, part.stop))
     assert values.tolist() == list(range(20))
     assert [(part.start, part.stop) for part in parts] == [(0, 7), (7, 14), (14, 20)]
-    odd = chosen(20, np.int64, lambda part: values[part][values[part] % 2 == 1])
+    odd = chosen_rows(20, np.int64, lambda part: values[part][values[part] % 2 == 1])
     assert odd.tolist() == list(range(1, 20, 2))
-    assert len(chosen(0, np.int64, lambda part: values[part])) == 0
+    assert len(chosen_rows(0, np.int64, lambda part: values[part])) == 0

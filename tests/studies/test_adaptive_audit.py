@@ -56,7 +56,9 @@ def test_every_job_on_the_other_data_is_valid(group: str) -> None:
 
 
 def test_a_training_leaves_what_the_page_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known_labels, "COUNTS", (1, 2, 5, 10, 20, 40, 200))  # other runs of these tests have fewer
+    monkeypatch.setattr(
+        known_labels, "LABEL_COUNTS", (1, 2, 5, 10, 20, 40, 200)
+    )  # other runs of these tests have fewer
     raw = job_of(ADULT, "max_norm, paper", tmp_path, 1).model_dump()
     raw["train"] |= {"epochs": 2, "split": {"test": 0.05, "validation": 0.9}}
     raw["parties"]["bank"]["audit"] |= {"attacks": ["norm", "directions", "joint_spectral", "few_labels"]}

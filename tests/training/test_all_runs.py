@@ -26,23 +26,16 @@ from cutlayer.accounting import (
     RandomizedResponse,
     ReleasePlan,
 )
-from cutlayer.accounting.run_store import NAME, RunLine, RunStore, row_words, rows_digest
+from cutlayer.accounting.run_store import LEDGER_FILE, RunLine, RunStore, row_words, rows_digest
 from cutlayer.cli.app import _run
 from cutlayer.config import BudgetConfig, IdConfig, Job, SplitConfig, validated
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import BudgetExceeded, CheckpointError, ConfigError
 from cutlayer.protections import REGISTRY
-from cutlayer.training.all_runs import (
-    AllRuns,
-    check_all_runs,
-    forecast_all_runs,
-    of_party,
-    sum_of,
-    under_other_names,
-    warn_of_draws,
-)
+from cutlayer.training.all_runs import AllRuns, forecast_all_runs
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
+from cutlayer.training.run_sums import check_budget, lines_of_party, renamed_lines, summed_ledger, warn_of_draws
 from cutlayer.training.tables import open_table
 from cutlayer.training.together import train_together
 from tests.parties.interruptions import Crash, Dying
@@ -94,11 +87,11 @@ class World:
         return folder
 
     def lines(self, party: str) -> list[RunLine]:
-        return [line for line in RunStore(self.secrets / NAME).lines() if line.party == party]
+        return [line for line in RunStore(self.secrets / LEDGER_FILE).lines() if line.party == party]
 
     def total(self, party: str) -> float | None:
         lines = self.lines(party)
-        return sum_of(RunStore(self.secrets / NAME).sharing(lines[-1], lines)).totals[0].epsilon
+        return summed_ledger(RunStore(self.secrets / LEDGER_FILE).sharing(lines[-1], lines)).totals[0].epsilon
 
 
 @pytest.fixture
@@ -119,11 +112,11 @@ def line_of(run: str, *entries: Entry, source: str = "s") -> RunLine:
 def test_a_sum_is_of_runs_of_which_each_covers_itself() -> None:
     """What one run released as it is, no other run's noise hides; and epsilon is at the smallest delta, or as asked."""
     bare = replace(NOISY, event=NoFormalGuarantee("as it is"))
-    assert [total.epsilon for total in sum_of([line_of("a", NOISY), line_of("b", bare)]).totals] == [None]
+    assert [total.epsilon for total in summed_ledger([line_of("a", NOISY), line_of("b", bare)]).totals] == [None]
     lines = [line_of("a", replace(NOISY, delta=1e-3)), line_of("b", replace(NOISY, delta=1e-6))]
     twice = replace(NOISY.event, releases=ReleasePlan(6))
     for given, delta in ((None, 1e-6), (1e-2, 1e-2)):
-        (total,) = sum_of(lines, given).totals
+        (total,) = summed_ledger(lines, given).totals
         assert (total.delta, total.epsilon) == (delta, Composition.of([twice]).epsilon(delta))
 
 
@@ -180,18 +173,18 @@ def test_a_budget_of_all_runs_is_of_every_asset_and_receiver_at_its_own_delta() 
     noise = Composition.of([replace(NOISY.event, releases=ReleasePlan(6))])
     for delta in (1e-6, 1e-2):
         enough = noise.epsilon(delta)
-        check_all_runs(ACTIVE, lines, BudgetConfig(epsilon=enough, delta=delta, over="all_runs"))
-        check_all_runs(ACTIVE, lines, BudgetConfig(epsilon=0.99 * enough, delta=delta))
-        check_all_runs(ACTIVE, lines, None)
+        check_budget(ACTIVE, lines, BudgetConfig(epsilon=enough, delta=delta, over="all_runs"))
+        check_budget(ACTIVE, lines, BudgetConfig(epsilon=0.99 * enough, delta=delta))
+        check_budget(ACTIVE, lines, None)
         for order in (lines, [replace(line, ledger=Ledger(line.ledger.entries[::-1])) for line in lines]):
             with pytest.raises(BudgetExceeded, match=f"at delta {delta:g} over 2 runs towards telco, shop; nothing"):
-                check_all_runs(ACTIVE, order, BudgetConfig(epsilon=0.99 * enough, delta=delta, over="all_runs"))
+                check_budget(ACTIVE, order, BudgetConfig(epsilon=0.99 * enough, delta=delta, over="all_runs"))
 
 
 def test_lines_of_another_party_of_a_run_are_no_cost_of_this_one() -> None:
     mine, theirs = line_of("a", DRAWN), replace(line_of("a", NOISY), party=TELCO)
-    assert of_party(ACTIVE, [theirs, mine, theirs]) == [mine]
-    assert under_other_names(ACTIVE, [theirs, mine]) == []
+    assert lines_of_party(ACTIVE, [theirs, mine, theirs]) == [mine]
+    assert renamed_lines(ACTIVE, [theirs, mine]) == []
 
 
 def test_other_draws_are_named_wherever_they_are_in_a_line() -> None:
@@ -207,13 +200,13 @@ def test_a_run_that_exceeds_its_plan_is_counted_beyond_it_once(tmp_path: Path, m
     monkeypatch.setattr("cutlayer.training.all_runs.planned_entries", lambda *_: (DRAWN, NOISY, STEPS))
     chain: Any = SimpleNamespace(budget=None)
     for start in range(2):
-        store, marker = RunStore(tmp_path / NAME), tmp_path / "a" / "b" / "c.json"
+        store, marker = RunStore(tmp_path / LEDGER_FILE), tmp_path / "a" / "b" / "c.json"
         run = AllRuns(job(), ACTIVE, chain, store, marker, tmp_path / "bank.key.releases", "run", "s", np.copy)
-        run.exceed(2, 4)
-        assert len(RunStore(tmp_path / NAME).lines()) == start, "it names no rows before it is set up"
+        run.charge_beyond_plan(2, 4)
+        assert len(RunStore(tmp_path / LEDGER_FILE).lines()) == start, "it names no rows before it is set up"
         run.set_up(np.ones((1, 16), np.uint8), lambda: "draws")
-        run.exceed(2, 4)
-        (line,) = RunStore(tmp_path / NAME).lines()
+        run.charge_beyond_plan(2, 4)
+        (line,) = RunStore(tmp_path / LEDGER_FILE).lines()
         drawn, noisy, steps = (entry.event for entry in line.ledger.entries)
         assert isinstance(noisy, GaussianRelease)
         assert (drawn, noisy.releases.max_releases, steps) == (DRAWN.event, 5, DPSGD(8.0, 9))
@@ -223,8 +216,8 @@ def test_labels_cost_once_and_noise_adds_up(world: World) -> None:
     world.run(job())
     shutil.rmtree(world.run(job()))
     assert world.total(ACTIVE) == 1.0
-    (one,) = sum_of(world.lines(TELCO)[:1]).totals
-    (both,) = sum_of(world.lines(TELCO)).totals
+    (one,) = summed_ledger(world.lines(TELCO)[:1]).totals
+    (both,) = summed_ledger(world.lines(TELCO)).totals
     assert one.releases == 1
     assert both.releases == 2 == len(world.lines(TELCO))
     assert both.epsilon == world.total(TELCO)
@@ -253,7 +246,7 @@ def test_rows_that_no_run_shares_have_sums_of_their_own(world: World) -> None:
     one_more = {n: pa.concat_tables([t, GIVEN[n].filter(pc.equal(GIVEN[n]["id"], 1100))]) for n, t in others.items()}
     world.run(job())
     world.run(job(), others)
-    store, lines = RunStore(world.secrets / NAME), world.lines(TELCO)
+    store, lines = RunStore(world.secrets / LEDGER_FILE), world.lines(TELCO)
     assert [len(store.sharing(line, lines)) for line in lines] == [1, 1]
     world.run(job(), one_more)
     lines = world.lines(TELCO)
@@ -363,7 +356,7 @@ def test_a_refused_run_has_released_nothing(world: World) -> None:
     with pytest.raises(BudgetExceeded, match="over 2 runs"):
         world.run(validated(Job, raw, ""), out="refused")
     assert [*world.secrets.rglob("*.jsonl")] == [before]
-    assert not RunFolder(world.folder / "refused").released, "nothing to be resumed"
+    assert not RunFolder(world.folder / "refused").has_release, "nothing to be resumed"
 
 
 def test_a_budget_of_all_runs_needs_runs_that_are_counted(world: World) -> None:
@@ -427,7 +420,10 @@ def test_a_run_counts_towards_its_own_parties_alone(world: World) -> None:
     parties = {ACTIVE: both.parties[ACTIVE], "shop": shop}
     world.run(both.model_copy(update={"parties": parties}), given)
     lines = world.lines(ACTIVE)
-    assert [(total.towards, total.epsilon) for total in sum_of(lines).totals] == [((TELCO,), 1.0), (("shop",), 1.0)]
+    assert [(total.towards, total.epsilon) for total in summed_ledger(lines).totals] == [
+        ((TELCO,), 1.0),
+        (("shop",), 1.0),
+    ]
 
 
 def called(wanted: Job, old: str, new: str) -> Job:
@@ -460,8 +456,8 @@ def test_partners_are_no_other_names(world: World) -> None:
     wanted = both.model_copy(update={"parties": parties})
     world.run(wanted, given)
     world.run(wanted, given)
-    lines = RunStore(world.secrets / NAME).lines()
-    assert [under_other_names(name, lines) for name in parties] == [[], [], []]
+    lines = RunStore(world.secrets / LEDGER_FILE).lines()
+    assert [renamed_lines(name, lines) for name in parties] == [[], [], []]
 
 
 def test_releases_beyond_the_plan_are_added_before_the_first_of_them(world: World) -> None:
@@ -474,7 +470,7 @@ def test_releases_beyond_the_plan_are_added_before_the_first_of_them(world: Worl
     train_together(
         wanted, RunFolder(folder), opened, Keys(world.secrets), Dying(10**6), resume=True, forget_peer_progress=True
     )
-    counted = sum_of(world.lines(TELCO)).totals[0].releases
+    counted = summed_ledger(world.lines(TELCO)).totals[0].releases
     log = next((world.secrets / f"{TELCO}.key.releases").glob("*/*.jsonl")).read_text()
     assert counted is not None
     assert counted >= 1
@@ -486,7 +482,7 @@ OLDER = {
     "a removed file": lambda path, old: path.unlink(),
     "an older copy without its note": lambda path, old: (
         path.write_bytes(old),
-        path.with_name(f"{NAME}.head").unlink(),
+        path.with_name(f"{LEDGER_FILE}.head").unlink(),
     ),
     "a removed line": lambda path, old: _execute(path, "DELETE FROM runs WHERE number = 1"),
     "a changed line": lambda path, old: _execute(path, "UPDATE runs SET entry = replace(entry, '1.0', '0.1')"),
@@ -498,7 +494,7 @@ OLDER = {
 @pytest.fixture(scope="module")
 def two_lines(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes]:
     """A ledger of two runs, and the older copy of it with one; not to be changed."""
-    store, words = RunStore(tmp_path_factory.mktemp("ledger") / NAME), row_words(np.ones((1, 16), np.uint8))
+    store, words = RunStore(tmp_path_factory.mktemp("ledger") / LEDGER_FILE), row_words(np.ones((1, 16), np.uint8))
     copies = []
     for run in ("a", "b"):
         line = RunLine(run, "bank", "job 1.0", "s", rows_digest(words), 1, "p", Ledger(()))
@@ -510,9 +506,9 @@ def two_lines(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bytes]:
 @pytest.mark.parametrize("what", OLDER)
 def test_a_ledger_that_was_changed_is_refused(tmp_path: Path, two_lines: tuple[Path, bytes], what: str) -> None:
     folder = shutil.copytree(two_lines[0].parent, tmp_path / "copy")
-    store, words = RunStore(folder / NAME), row_words(np.ones((1, 16), np.uint8))
+    store, words = RunStore(folder / LEDGER_FILE), row_words(np.ones((1, 16), np.uint8))
     line = store.lines()[0]
-    OLDER[what](folder / NAME, two_lines[1])
+    OLDER[what](folder / LEDGER_FILE, two_lines[1])
     with pytest.raises(CheckpointError, match="restore the latest copy"):
         store.add(replace(line, run="c"), words, folder / "new.json", lambda others: None)
     assert store.path.exists() == (what != "a removed file"), "a new ledger is not begun in its place"
@@ -526,7 +522,7 @@ def test_an_older_copy_of_ledger_and_note_is_refused_by_the_run(world: World) ->
     shutil.copytree(world.secrets, world.folder / "old")
     with pytest.raises(Crash):
         world.run(job(), out="second", progress=Dying(0))
-    for name in (NAME, f"{NAME}.head"):
+    for name in (LEDGER_FILE, f"{LEDGER_FILE}.head"):
         shutil.copy(world.folder / "old" / name, world.secrets / name)
     for note in world.secrets.glob("*.releases/*.line"):
         note.unlink()
@@ -543,7 +539,7 @@ def test_an_older_copy_of_ledger_and_head_is_refused_by_the_notes_of_the_secret(
         world.run(job(eps=2.0), out="second")
     if how == "the whole folder is laid over":
         shutil.copytree(world.folder / "old", world.secrets, dirs_exist_ok=True)
-    for name in (NAME, f"{NAME}.head"):
+    for name in (LEDGER_FILE, f"{LEDGER_FILE}.head"):
         (world.secrets / name).unlink()
         if how != "both removed":
             shutil.copy(world.folder / "old" / name, world.secrets / name)
@@ -558,7 +554,7 @@ def test_an_older_copy_of_ledger_and_head_is_refused_by_the_notes_of_the_secret(
         notes = (world.secrets / f"{party}.key.releases").glob("*.line")
         max(notes, key=lambda path: path.stat().st_mtime_ns).unlink()
     if how != "both removed":  # as the remedy says, knowingly
-        assert len(RunStore(world.secrets / NAME).lines()) == 2
+        assert len(RunStore(world.secrets / LEDGER_FILE).lines()) == 2
 
 
 def _execute(path: Path, statement: str) -> None:
@@ -569,7 +565,7 @@ def _execute(path: Path, statement: str) -> None:
 
 def test_two_at_once_cannot_both_spend(tmp_path: Path) -> None:
     """The check and the line are one transaction: a second writer waits, and sees the first."""
-    store, words = RunStore(tmp_path / NAME), row_words(np.ones((1, 16), np.uint8))
+    store, words = RunStore(tmp_path / LEDGER_FILE), row_words(np.ones((1, 16), np.uint8))
     line = RunLine("a", "bank", "job", "s", rows_digest(words), 1, "p", Ledger(()))
     seen: list[int] = []
 
@@ -584,7 +580,7 @@ def test_two_at_once_cannot_both_spend(tmp_path: Path) -> None:
     store.add(line, words, tmp_path / "a.json", meanwhile)
     store.add(RunLine(**{**vars(line), "run": "b"}), words, tmp_path / "b.json", meanwhile)
     assert seen == [0, 1]
-    assert oct((tmp_path / NAME).stat().st_mode & 0o777) == "0o600"
+    assert oct((tmp_path / LEDGER_FILE).stat().st_mode & 0o777) == "0o600"
 
 
 class _Late:
@@ -604,7 +600,7 @@ def test_a_line_that_is_added_while_others_are_read_is_no_older_copy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: int
 ) -> None:
     """Two runs at once: the second one reads, and the first one notes its line before the second looks for notes."""
-    store, words = RunStore(tmp_path / NAME), row_words(np.ones((1, 16), np.uint8))
+    store, words = RunStore(tmp_path / LEDGER_FILE), row_words(np.ones((1, 16), np.uint8))
 
     def add(run: str) -> None:
         line = replace(line_of(run), rows=rows_digest(words))

@@ -13,8 +13,8 @@ from torch import Tensor
 from cutlayer.problem.task import Task
 from cutlayer.results.utility import Difference, Gain
 from cutlayer.training import utility
-from cutlayer.training.contributions import ahead_of, contributions, gain_over, shapley
-from cutlayer.training.utility import bounds, interval, replicates
+from cutlayer.training.contributions import contributions, difference_to, gain_over, shapley
+from cutlayer.training.utility import interval, metric_replicates, percentile_interval
 
 BINARY = Task("binary", ("no", "yes"))
 
@@ -58,11 +58,11 @@ def test_without_own_columns_the_gain_is_over_chance() -> None:
 
 def test_the_difference_to_any_model_is_paired_and_that_of_the_gain() -> None:
     labels, own, both = drawn(2000, 3, 1.0)
-    ahead = ahead_of(outcome(BINARY, both, labels), own, 0)
+    ahead = difference_to(outcome(BINARY, both, labels), own, 0)
     assert Gain(parties=("a",), **dict(ahead)) == gain_over(outcome(BINARY, both, labels), own, ("a",), 0)
-    same = ahead_of(outcome(BINARY, both, labels), both, 0)
+    same = difference_to(outcome(BINARY, both, labels), both, 0)
     assert (same.value, same.low, same.high) == (0, 0, 0)
-    assert ahead_of(outcome(BINARY, both[:1], labels[:1]), own[:1], 0) == Difference()
+    assert difference_to(outcome(BINARY, both[:1], labels[:1]), own[:1], 0) == Difference()
 
 
 @pytest.mark.parametrize(("helps", "shown"), [(1.0, 1), (0.0, 0)])
@@ -98,15 +98,17 @@ def test_resamples_of_an_auc_spread_as_those_of_the_rows_themselves() -> None:
     labels, own, _ = drawn(300, 6, 0.5)
     draw = np.random.default_rng(0)
     rows = torch.from_numpy(draw.integers(300, size=(1000, 300)))
-    exact = bounds(np.array([BINARY.evaluate(own[some], labels[some])["auc"] for some in rows]))
-    assert bounds(replicates(BINARY, own, labels, 0)) == pytest.approx(exact, abs=0.006)
+    exact = percentile_interval(np.array([BINARY.evaluate(own[some], labels[some])["auc"] for some in rows]))
+    assert percentile_interval(metric_replicates(BINARY, own, labels, 0)) == pytest.approx(exact, abs=0.006)
 
 
 def test_blocks_of_many_rows_spread_as_the_rows_do(monkeypatch: pytest.MonkeyPatch) -> None:
     labels, own, _ = drawn(4000, 8, 0.5)
-    low, high = bounds(replicates(BINARY, own, labels, 0))
-    monkeypatch.setattr(utility, "MAX_UNITS", 500)
-    assert bounds(replicates(BINARY, own, labels, 0)) == pytest.approx((low, high), abs=0.2 * (high - low))
+    low, high = percentile_interval(metric_replicates(BINARY, own, labels, 0))
+    monkeypatch.setattr(utility, "MAX_RESAMPLED_UNITS", 500)
+    assert percentile_interval(metric_replicates(BINARY, own, labels, 0)) == pytest.approx(
+        (low, high), abs=0.2 * (high - low)
+    )
 
 
 @pytest.mark.parametrize("task", [Task("multiclass", ("a", "b", "c")), Task("regression")])

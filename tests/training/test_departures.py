@@ -19,7 +19,7 @@ from cutlayer.training.departures import departure_result
 from cutlayer.training.finetuning import checked_absent, finetune_top
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
-from cutlayer.training.together import Trained
+from cutlayer.training.together import TrainedRun
 from cutlayer.training.trained import Run
 from tests.parties.interruptions import Dying, assert_equal, interrupted
 from tests.parties.runs import ACTIVE, PASSIVES, make_job, raw_job, record, run, tables, unaudited_job
@@ -29,7 +29,7 @@ LEARNT: dict[str, Any] = {"epochs": 8, "batch_size": 60, "audit": {"every": "nev
 DROPPED = {"party_dropout": {"rate": 0.5}}
 
 
-def again(job: Job, folder: RunFolder, trained: Trained, absent: tuple[str, ...]) -> torch.Tensor:
+def again(job: Job, folder: RunFolder, trained: TrainedRun, absent: tuple[str, ...]) -> torch.Tensor:
     """Logits of the test rows from the saved models and stores, without the absent parties."""
     active, made = trained.active, {}
     loaded = Run(job, folder, classes=active.task.classes)
@@ -49,13 +49,13 @@ def test_every_subset_is_answered_by_the_kept_model(tmp_path: Path, top: dict[st
     job = unaudited_job(passives=3, top=top, active_features=active_features)
     trained = run(job, tables(passives=3), tmp_path)
     sizes = (1, 2, 3) if active_features else (1, 2)
-    assert set(trained.active.without) == {
+    assert set(trained.active.logits_without) == {
         combination for size in sizes for combination in combinations(PASSIVES, size)
     }
-    for absent, logits in {(): trained.active.logits, **trained.active.without}.items():
+    for absent, logits in {(): trained.active.logits, **trained.active.logits_without}.items():
         expected = again(job, RunFolder(tmp_path), trained, absent)
         torch.testing.assert_close(logits, expected, rtol=1e-5, atol=1e-6)
-    assert len(trained.active.extra_heads) == (len(trained.active.without) if top is MULTI else 0)
+    assert len(trained.active.extra_heads) == (len(trained.active.logits_without) if top is MULTI else 0)
 
 
 def test_it_costs_no_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,7 +98,10 @@ def test_a_resume_drops_the_same_parties(tmp_path: Path) -> None:
     interrupted(job, given, tmp_path / "cut", Dying(6))
     resumed = run(job, given, tmp_path / "cut", resume=True)
     assert_equal(tmp_path / "cut", resumed, tmp_path / "whole", whole, job)
-    assert all(torch.equal(logits, resumed.active.without[names]) for names, logits in whole.active.without.items())
+    assert all(
+        torch.equal(logits, resumed.active.logits_without[names])
+        for names, logits in whole.active.logits_without.items()
+    )
 
 
 def executed(tmp_path: Path, compare: list[str], passives: int, **options: Any) -> tuple[Job, RunFolder]:

@@ -43,9 +43,11 @@ def losses(job: Job, given: Any, folder: Path, key: bytes | None = KEY) -> tuple
     return found
 
 
-# Every model with each number of parties, and with and without columns of the active party.
-@pytest.mark.parametrize(("passives", "active_features"), [(1, True), (2, False), (3, True), (1, False)])
-@pytest.mark.parametrize("model", NAMED)
+# Every model, and one with each number of parties, and with and without columns of the active party.
+@pytest.mark.parametrize(
+    ("model", "passives", "active_features"),
+    [*((model, 3, True) for model in NAMED), ("mlp", 1, True), ("mlp", 2, False), ("mlp", 1, False)],
+)
 def test_two_runs_have_equal_losses(tmp_path: Path, passives: int, active_features: bool, model: str) -> None:
     job = unaudited_job(passives=passives, active_features=active_features, epochs=1, **NAMED[model])
     given = tables(passives=passives)

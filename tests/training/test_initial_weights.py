@@ -21,7 +21,7 @@ from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.kernels.noise.aes import keystream
 from cutlayer.models import build_bottom
-from cutlayer.parties.drive.random_state import drawn_under, random_state, starting_key
+from cutlayer.parties.drive.random_state import random_state, random_state_under, starting_key
 from cutlayer.problem.task import Task
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.joint import JointModel
@@ -133,7 +133,7 @@ def test_protections_that_draw_by_the_initial_seed_draw_by_the_key() -> None:
     """It was 0 under every key: DIMIP's random labels, and who drops out when, were the same in all runs."""
     found = []
     for key in (bytes(32), bytes(32), b"\x01" + bytes(31)):
-        with drawn_under(key):
+        with random_state_under(key):
             found.append(torch.initial_seed())
     assert found[0] == found[1] != found[2]
     assert 0 not in found
@@ -141,7 +141,7 @@ def test_protections_that_draw_by_the_initial_seed_draw_by_the_key() -> None:
 
 def test_drawing_under_a_key_leaves_the_global_random_state_alone() -> None:
     def drawn(key: bytes) -> Any:
-        with drawn_under(key):
+        with random_state_under(key):
             return torch.rand(1000).tolist()
 
     torch.manual_seed(5)

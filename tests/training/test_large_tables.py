@@ -12,7 +12,7 @@ import pytest
 import torch
 from pyarrow import parquet
 
-from cutlayer.accounting.run_store import NAME, RunStore
+from cutlayer.accounting.run_store import LEDGER_FILE, RunStore
 from cutlayer.config import Job, validated
 from cutlayer.data import party_data, shuffling, typed_table
 from cutlayer.jobs.execute import execute
@@ -23,7 +23,7 @@ from cutlayer.storage.tensor_file import read_tensors
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.tables import open_table
-from cutlayer.training.together import Trained, train_together
+from cutlayer.training.together import TrainedRun, train_together
 from tests.cli.jobs import audit_briefly
 
 ROWS = 900
@@ -69,7 +69,7 @@ def large_job(tables: Path, train: Mapping[str, Any], task: str = "binary", **ac
     return validated(Job, raw, "large")
 
 
-def trained(tables: Path, folder: Path, shuffle: str) -> Trained:
+def trained(tables: Path, folder: Path, shuffle: str) -> TrainedRun:
     job = large_job(tables, {"shuffle": shuffle})
     opened = {name: open_table(job, name, {}) for name in job.parties}
     run = RunFolder.create(folder, resume=False)
@@ -145,5 +145,5 @@ def test_a_run_that_counts_and_remembers_continues_what_was_written_in_files(
     second = execute(job, tmp_path / "second", Options(Keys(keys)), Progress())
     drawn = [run.summary.protections[0].metrics["labels_flipped"] for run in (first, second)]
     assert drawn[0] == drawn[1] > 0
-    assert [line.party for line in RunStore(keys / NAME).lines()].count("bank") == 2
+    assert [line.party for line in RunStore(keys / LEDGER_FILE).lines()].count("bank") == 2
     assert first.summary.ledger == second.summary.ledger

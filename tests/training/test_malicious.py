@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from cutlayer.attacks.completion.active import PREVIOUS, malicious
+from cutlayer.attacks.completion.active import PREVIOUS_GRADIENT, make_malicious
 from cutlayer.config import Job
 from cutlayer.parties.session.observer import Observer
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.tables import open_table
-from cutlayer.training.together import Trained, train_together
+from cutlayer.training.together import TrainedRun, train_together
 from tests.parties.interruptions import Crash, Dying, halves
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, make_job, tables
 
@@ -26,11 +26,11 @@ def job_of(kind: str = "adam") -> Job:
 
 def trained(
     folder: Path, wrapped: tuple[str, ...], *, resume: bool = False, stop: int = 0, kind: str = "adam"
-) -> Trained:
+) -> TrainedRun:
     job = job_of(kind)
     opened = {name: open_table(job, name, GIVEN) for name in job.parties}
     folder.mkdir(exist_ok=True)
-    wraps = dict.fromkeys(wrapped, malicious)
+    wraps = dict.fromkeys(wrapped, make_malicious)
     progress = Dying(stop) if stop else Observer()
     keys = Keys(folder / "keys", KEY)
     return train_together(job, RunFolder(folder), opened, keys, progress, wraps=wraps, resume=resume)
@@ -52,7 +52,8 @@ def test_a_resumed_malicious_run_ends_as_one_that_was_not_interrupted(tmp_path: 
 def test_the_checkpoint_of_the_wrapped_party_alone_holds_its_previous_gradients(tmp_path: Path) -> None:
     trained(tmp_path, PASSIVES[:1])
     held = {
-        name: any(key.endswith(PREVIOUS) for key in tensors) for name, tensors in halves(tmp_path, job_of()).items()
+        name: any(key.endswith(PREVIOUS_GRADIENT) for key in tensors)
+        for name, tensors in halves(tmp_path, job_of()).items()
     }
     assert held == {ACTIVE: False, PASSIVES[0]: True, PASSIVES[1]: False}
 

@@ -11,7 +11,7 @@ from sklearn.metrics import auc, precision_score, recall_score, roc_auc_score, r
 
 from cutlayer.problem.task import Task
 from cutlayer.results.quality import Quality
-from cutlayer.training.quality import BINS, quality
+from cutlayer.training.quality import CALIBRATION_BINS, quality
 
 BINARY = Task("binary", ("no", "yes"))
 
@@ -46,7 +46,7 @@ def test_drawn_labels_are_calibrated_and_overconfident_ones_are_not() -> None:
     labels = (torch.rand(20_000, generator=draw) < torch.sigmoid(logits[:, 0])).long()
     right, wrong = quality(BINARY, logits, labels), quality(BINARY, 4 * logits, labels)
     assert sum(group.rows for group in right.bins) == 20_000
-    assert len(right.bins) == BINS
+    assert len(right.bins) == CALIBRATION_BINS
     assert all(abs(group.predicted - group.observed) < 0.05 for group in right.bins)
     assert right.metrics["calibration_error"] is not None
     assert right.metrics["calibration_error"] < 0.02 < 0.1 < (wrong.metrics["calibration_error"] or 0)
@@ -75,7 +75,7 @@ def test_a_regression_has_its_error_and_its_groups() -> None:
     truth = torch.arange(100).float()
     found = quality(Task("regression", (), center=1.0, scale=2.0), ((truth - 1) / 2)[:, None] + 0.5, truth)
     assert found.metrics == {"rmse": pytest.approx(1.0)}
-    assert [group.rows for group in found.bins] == [10] * BINS
+    assert [group.rows for group in found.bins] == [10] * CALIBRATION_BINS
     assert np.allclose([group.predicted - group.observed for group in found.bins], 1.0)
     assert not found.confusions
 
@@ -90,7 +90,7 @@ def test_survival_is_calibrated_where_its_hazards_are_right() -> None:
     logits = torch.from_numpy(log_hazard - math.log(before.scale))[:, None]
     task = before.with_baseline(logits, labels)
     found = quality(task, logits, labels)
-    assert len(found.bins) == BINS, "groups by the hazard, which no outcome is in"
+    assert len(found.bins) == CALIBRATION_BINS, "groups by the hazard, which no outcome is in"
     assert all(group.predicted == pytest.approx(group.observed, abs=0.08) for group in found.bins)
     times = np.array(task.hazard.quartiles)
     alive, assumed = (each.further(each.predicted(logits)).mean(axis=0) for each in (task, before))

@@ -20,8 +20,8 @@ from cutlayer.problem.task import Task
 from cutlayer.training.keys import Keys, starting_keys
 from cutlayer.training.recorder import read_truth
 from cutlayer.training.references import BOOSTING, Reference, fit_reference, train_reference
-from cutlayer.training.together import Trained
-from cutlayer.training.utility import chance, interval, replicates
+from cutlayer.training.together import TrainedRun
+from cutlayer.training.utility import chance_metrics, interval, metric_replicates
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, make_job, raw_job, run, tables
 
 LEARNT: dict[str, Any] = {
@@ -33,13 +33,13 @@ LEARNT: dict[str, Any] = {
 ROWS = 500
 
 
-def compared(job: Job, given: Any, folder: Path, names: tuple[str, ...]) -> tuple[Trained, Reference]:
+def compared(job: Job, given: Any, folder: Path, names: tuple[str, ...]) -> tuple[TrainedRun, Reference]:
     """A split run and a reference of the given parties' columns."""
     trained = run(job, given, folder, key=bytes(32))
     return trained, reference_to(job, trained, folder, names)
 
 
-def reference_to(job: Job, trained: Trained, folder: Path, names: tuple[str, ...]) -> Reference:
+def reference_to(job: Job, trained: TrainedRun, folder: Path, names: tuple[str, ...]) -> Reference:
     stores = {name: Store.open(folder / "data" / name) for name in names}
     truth, _ = read_truth(folder / "transcript" / ACTIVE)
     return train_reference(job, stores, trained.active, truth, starting_keys(folder, job.parties))
@@ -49,7 +49,7 @@ BINARY = make_job(passives=2, **LEARNT)
 
 
 @pytest.fixture(scope="module")
-def binary(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Trained]:
+def binary(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TrainedRun]:
     folder = tmp_path_factory.mktemp("binary")
     return folder, run(BINARY, tables(passives=2, rows=ROWS), folder, key=bytes(32))
 
@@ -58,7 +58,7 @@ def binary(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Trained]:
     ("task", "active_features"), [("binary", True), ("multiclass", True), ("regression", True), ("binary", False)]
 )
 def test_an_undefended_run_ends_where_its_twin_in_one_place_does(
-    tmp_path: Path, binary: tuple[Path, Trained], task: str, active_features: bool
+    tmp_path: Path, binary: tuple[Path, TrainedRun], task: str, active_features: bool
 ) -> None:
     """They start from the same weights and see the same batches: only rounding differs, until it grows."""
     job = make_job(task, passives=2, active_features=active_features, **LEARNT)
@@ -76,7 +76,7 @@ def test_an_undefended_run_ends_where_its_twin_in_one_place_does(
     )
 
 
-def test_one_party_alone_knows_less_than_all_together(binary: tuple[Path, Trained]) -> None:
+def test_one_party_alone_knows_less_than_all_together(binary: tuple[Path, TrainedRun]) -> None:
     folder, trained = binary
     alone = reference_to(BINARY, trained, folder, (ACTIVE,))
     assert 0.5 < alone.metrics["auc"] < trained.active.metrics["auc"] - 0.02
@@ -100,7 +100,7 @@ def test_a_reference_leaves_the_global_random_state_alone(tmp_path: Path) -> Non
 
 def test_chance_knows_the_training_shares_and_nothing_else() -> None:
     training, held_out = torch.tensor([0, 0, 0, 1]), torch.tensor([0, 1, 1, 0])
-    found = chance(Task("binary", ("n", "y")), training, held_out)
+    found = chance_metrics(Task("binary", ("n", "y")), training, held_out)
     assert found["auc"] == 0.5
     assert found["log_loss"] == pytest.approx(-(math.log(0.75) + math.log(0.25)) / 2)
     assert found["accuracy"] == 0.5
@@ -108,7 +108,7 @@ def test_chance_knows_the_training_shares_and_nothing_else() -> None:
 
 def test_chance_of_several_classes_is_the_commonest_one() -> None:
     task = Task("multiclass", ("a", "b", "c"))
-    found = chance(task, torch.tensor([0, 1, 1, 2]), torch.tensor([1, 1, 0, 2, 1]))
+    found = chance_metrics(task, torch.tensor([0, 1, 1, 2]), torch.tensor([1, 1, 0, 2, 1]))
     assert found["accuracy"] == 0.6
     assert found["auc"] == 0.5
     assert found["log_loss"] == pytest.approx(-(3 * math.log(0.5) + 2 * math.log(0.25)) / 5)
@@ -116,12 +116,12 @@ def test_chance_of_several_classes_is_the_commonest_one() -> None:
 
 def test_chance_of_a_class_that_never_trained_is_finite() -> None:
     task = Task("multiclass", ("a", "b", "c"))
-    assert math.isfinite(chance(task, torch.tensor([0, 1]), torch.tensor([0, 1, 2]))["log_loss"])
+    assert math.isfinite(chance_metrics(task, torch.tensor([0, 1]), torch.tensor([0, 1, 2]))["log_loss"])
 
 
 def test_chance_of_a_regression_is_the_training_mean() -> None:
     training, held_out = torch.tensor([1.0, 3.0]), torch.tensor([0.0, 4.0, 5.0])
-    found = chance(Task.fitted("regression", (), training), training, held_out)
+    found = chance_metrics(Task.fitted("regression", (), training), training, held_out)
     assert found["mae"] == pytest.approx((2 + 2 + 3) / 3)
     assert found["r2"] == pytest.approx(1 - (4 + 4 + 9) / float(((held_out - 3) ** 2).sum()))
 
@@ -153,7 +153,7 @@ def test_of_fewer_than_five_rows_or_five_of_a_class_there_is_no_interval(rows: i
     labels = torch.arange(50) < rows
     logits = torch.randn(50, 1, generator=torch.Generator().manual_seed(0))
     assert math.isnan(interval(Task("binary"), logits, labels.long(), 0)[0]) != enough
-    assert bool(np.isnan(replicates(Task("binary"), logits, labels.long(), 0)).all()) != enough
+    assert bool(np.isnan(metric_replicates(Task("binary"), logits, labels.long(), 0)).all()) != enough
 
 
 def test_a_whole_job_lists_itself_its_twin_and_its_references(tmp_path: Path) -> None:

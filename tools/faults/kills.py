@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
-from cutlayer.channel.trail import verify
+from cutlayer.channel.trail import verify_trail
 from cutlayer.storage.tensor_file import read_tensors
 from cutlayer.training.folder import RunFolder
 from tools.faults.proxy import Faults, Proxy
@@ -165,7 +165,7 @@ def _trail_problems(base: Path) -> list[str]:
     return [
         f"{name}: {problem}"
         for name in PARTIES
-        for problem in verify(base / name / ".cutlayer" / f"{name}.key.trail").problems
+        for problem in verify_trail(base / name / ".cutlayer" / f"{name}.key.trail").problems
     ]
 
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from cutlayer.data.typed_table import MEMORY
 from tools.hostile.variants import Variant, copy_base, variants
 from tools.hostile.verbs import verb_of
 from tools.hostile.watch import Seen, Watched, call, preload
@@ -61,7 +62,9 @@ class Trials:
             size = sum(path.stat().st_size for path in trial.rglob("*") if path.is_file())
             seen = self._called(verb, variant.base, trial)
         self._lay_bait()
-        return list(_wrong(seen, honest, size, is_private=variant.is_private))
+        # The rows of a query may take what their party allows to a table.
+        most = MEMORY if variant.name.startswith("query:") else MAX_ADDED_BYTES
+        return list(_wrong(seen, honest, size, most, is_private=variant.is_private))
 
     def _honest_of(self, base: str, verb: str) -> Seen:
         if (base, verb) not in self._honest:
@@ -100,12 +103,12 @@ class Trials:
         database.close()
 
 
-def _wrong(seen: Seen, honest: Seen, size: int, *, is_private: bool) -> Iterator[Wrong]:
+def _wrong(seen: Seen, honest: Seen, size: int, most: int, *, is_private: bool) -> Iterator[Wrong]:
     """What a verb did that it must not."""
     allowed = {"import", "program"} if is_private else {"import", "program", "connect", "write", "read"}
     yield from sorted((kind, name) for kind, name in seen.events - honest.events if kind in allowed)
     added = seen.peak - honest.peak - size
-    if added > MAX_ADDED_BYTES or "too little memory" in seen.output or "MemoryError" in seen.output:
+    if added > most or "too little memory" in seen.output or "MemoryError" in seen.output:
         yield "memory", f"{added / 2**20:,.0f} MiB more than for the honest file"
     if "Traceback" in seen.output or "a fault of cutlayer itself" in seen.output or seen.code == 70:
         yield "fault", _last_line(seen.output)

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import csv, parquet
 
-from cutlayer.channel.trail import verify
+from cutlayer.channel.trail import verify_trail
 from cutlayer.storage.tensor_file import read_tensors
 from cutlayer.training.folder import RunFolder
 from tools.organisations.cases import MLP, Case
@@ -169,14 +169,14 @@ def _differences(case: Case, base: Path) -> Iterator[str]:
             yield from (
                 f"{key} of {name} in {path.name}" for key, each in tensors.items() if not each.equal(other[key])
             )
-        yield from (f"trail of {name}: {problem}" for problem in verify(_trail(base, name)).problems)
+        yield from (f"trail of {name}: {problem}" for problem in verify_trail(_trail(base, name)).problems)
 
 
 def _sent(case: Case, base: Path) -> Counter[str]:
     """Bytes of numbers by kind of message, from the trails of all organisations."""
     total: Counter[str] = Counter()
     for name in case.parties:
-        for file in verify(_trail(base, name)).files:
+        for file in verify_trail(_trail(base, name)).files:
             for (_, kind), (_, size) in file.sent.items():
                 total[kind] += size
     return total

@@ -25,8 +25,8 @@ from cutlayer.config import BudgetConfig
 from cutlayer.config.party import ALL_RUNS
 from cutlayer.errors import BudgetExceeded, CheckpointError, ConfigError
 
-_ROUNDING = 1e-9
-_MAX_EXTRA = 1 << 20
+_ROUNDING_SLACK = 1e-9
+_MAX_EXTRA_RELEASES = 1 << 20
 
 
 class Account:
@@ -50,8 +50,8 @@ class Account:
 
     Attributes:
         redrawn: Called before a row's value is drawn more often than that of any row before, and at the end, with the
-            name of the draws, the maximum number of draws of a row, the number of rows that were drawn again, and the
-            number of releases of which that is not known.
+            name of the draws, the maximum number of draws of a row, the number of rows that were drawn again, that of
+            releases of which this is not known, and that of refused predictions.
         exceeding: Called once, before the first release or private step of a row beyond the plan, with the number of
             releases and of steps that may be made beyond it.
 
@@ -86,7 +86,7 @@ class Account:
             self._open_log()
         self._extra = self._affordable_extra(budget) if budget is not None else 0
         self.exceeding: Callable[[int, int], None] | None = None
-        self.redrawn: Callable[[str, int, int, int], None] | None = None
+        self.redrawn: Callable[[str, int, int, int, int], None] | None = None
         self._exceeded = False
 
     def restate(self, events: Sequence[Event]) -> None:
@@ -169,7 +169,18 @@ class Account:
             wanted = f"{self.party}: expected releases that are counted, as its budget needs, got one by batches"
             raise BudgetExceeded(f"{wanted}; use cutlayer release --run, or leave the budget out")
         if self._drawn:
-            self._log.count_unseen(name)
+            self._log.count(name, "unseen")
+
+    def charge_refusal(self, name: str) -> None:
+        """Count a prediction that is refused for what its rows say; stated before anybody learns of it."""
+        if self._drawn:
+            self._log.count(name, "refused")
+            self._restate()
+
+    def _restate(self) -> None:
+        draws = self._log.draws
+        if self.redrawn is not None and (draws.most > 1 or draws.unseen or draws.refused):
+            self.redrawn(self._log.draws_name, max(1, draws.most), draws.again, draws.unseen, draws.refused)
 
     def _check_draws(self, draws: int, again: int) -> None:
         """Raise unless the budget pays for a number of draws of a row's value; state them before they are made."""
@@ -183,7 +194,7 @@ class Account:
                     "it was not sent; leave such rows out, or raise the budget"
                 )
         if self.redrawn is not None and draws > self._log.draws.most:
-            self.redrawn(self._log.draws_name, draws, again, self._log.draws.unseen)
+            self.redrawn(self._log.draws_name, draws, again, self._log.draws.unseen, self._log.draws.refused)
 
     def allow_repeats(self, epoch: int) -> None:
         """Accept that the schedule is repeated from an epoch on, whatever was released of it before.
@@ -205,9 +216,7 @@ class Account:
     def close(self) -> None:
         """Record that the run has ended, so that a later run of the same job does not count its releases."""
         self._log.close()
-        draws = self._log.draws
-        if self.redrawn is not None and (draws.most > 1 or draws.unseen):
-            self.redrawn(self._log.draws_name, draws.most, draws.again, draws.unseen)
+        self._restate()
 
     def release_counts(self) -> Mapping[str, float]:
         """Maximum number of releases of a row, in total and by reason; empty if releases are not counted.
@@ -259,9 +268,9 @@ class Account:
         self._log.open(float(release), float(step))
         spent, self._unfinished = self._log.unfinished()
         if self._noisy:
-            self.carried = math.ceil(spent / release * (1 - _ROUNDING))
+            self.carried = math.ceil(spent / release * (1 - _ROUNDING_SLACK))
         elif self._trainings:
-            self.carried_steps = math.ceil(spent / step * (1 - _ROUNDING))
+            self.carried_steps = math.ceil(spent / step * (1 - _ROUNDING_SLACK))
 
     def _affordable_extra(self, budget: BudgetConfig) -> int:
         """Number of releases beyond the plan, each with a step, that the budget pays for."""
@@ -276,7 +285,7 @@ class Account:
         if not self._noisy or budget.over == ALL_RUNS:  # what is left after all runs, the ledger of all runs knows
             return 0
         low, high = 0, self.planned + self.carried
-        while high < _MAX_EXTRA and _within(self._cost(high, budget.delta), budget):
+        while high < _MAX_EXTRA_RELEASES and _within(self._cost(high, budget.delta), budget):
             low, high = high, high * 2
         while high - low > 1:
             middle = (low + high) // 2
@@ -353,4 +362,4 @@ class Account:
 
 def _within(cost: float, budget: BudgetConfig) -> bool:
     """Whether a cost is within the budget; noise calibrated to all of it must pass, although both were rounded."""
-    return math.isfinite(cost) and cost <= budget.epsilon * (1 + _ROUNDING)
+    return math.isfinite(cost) and cost <= budget.epsilon * (1 + _ROUNDING_SLACK)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import lru_cache
 from statistics import NormalDist
 from typing import Any
 
@@ -135,23 +135,24 @@ class Composition:
             return gaussian.epsilon(self.mu, delta)
         if self.accountant == "pure" and sum(count for _, count in self.draws) <= 1:
             return _one_draw(sum(eps for eps, _ in self.draws), delta)
-        return max(0.0, float(self._losses.get_epsilon_for_delta(delta)))
+        return max(0.0, float(_losses(self.draws, self.mu).get_epsilon_for_delta(delta)))
 
-    @cached_property
-    def _losses(self) -> Any:
-        """The privacy loss distribution of all; every rounding in it is towards more loss."""
-        from dp_accounting.pld import privacy_loss_distribution as pld
-        from dp_accounting.pld.common import DifferentialPrivacyParameters
 
-        largest = self.mu**2 / 2 + 10 * self.mu + sum(eps * count for eps, count in self.draws)
-        grid = {"value_discretization_interval": max(_MIN_INTERVAL, largest / _MAX_POINTS)}
-        total = pld.identity(**grid)
-        if self.mu:
-            total = total.compose(pld.from_gaussian_mechanism(1 / self.mu, **grid))
-        for eps, count in self.draws:
-            draw = pld.from_privacy_parameters(DifferentialPrivacyParameters(eps, 0.0), **grid)
-            total = total.compose(draw.self_compose(count))
-        return total
+@lru_cache(maxsize=16)  # a ledger, its curve and its report ask for the same one at many deltas
+def _losses(draws: tuple[tuple[float, int], ...], mu: float) -> Any:
+    """The privacy loss distribution of all releases; every rounding in it is towards more loss."""
+    from dp_accounting.pld import privacy_loss_distribution as pld
+    from dp_accounting.pld.common import DifferentialPrivacyParameters
+
+    largest = mu**2 / 2 + 10 * mu + sum(eps * count for eps, count in draws)
+    grid = {"value_discretization_interval": max(_MIN_INTERVAL, largest / _MAX_POINTS)}
+    total = pld.identity(**grid)
+    if mu:
+        total = total.compose(pld.from_gaussian_mechanism(1 / mu, **grid))
+    for eps, count in draws:
+        draw = pld.from_privacy_parameters(DifferentialPrivacyParameters(eps, 0.0), **grid)
+        total = total.compose(draw.self_compose(count))
+    return total
 
 
 def _one_draw(eps: float, delta: float) -> float:

@@ -99,6 +99,7 @@ class RandomizedGrade:
         condition: As of `GaussianRelease`.
         again: Number of rows with more than one draw.
         unseen: Releases by batches, in which changed grades are not counted.
+        refused: Predictions that were refused, each of which tells a bit of its rows.
         fit: The private fit of the model whose grades they are, if it has one.
     """
 
@@ -107,6 +108,7 @@ class RandomizedGrade:
     condition: Condition = "conditional on the bottom model and the encoding"
     again: int = 0
     unseen: int = 0
+    refused: int = 0
     fit: PrivateFit | None = None
 
     def __post_init__(self) -> None:

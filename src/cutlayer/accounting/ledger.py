@@ -79,11 +79,11 @@ class Entry:
     @property
     def statement(self) -> str:
         """The guarantee, or the reason why there is none."""
-        text = wording.of_event(self.event)
+        text = wording.event_text(self.event)
         if self.epsilon is None:
             return text
-        about = f"{wording.of_asset(self.protects, self.party)}, towards {', '.join(self.towards)}: {text}"
-        return f"{about}; {wording.stated_by(self.stated_by)}" if self.stated_by else about
+        about = f"{wording.asset_text(self.protects, self.party)}, towards {', '.join(self.towards)}: {text}"
+        return f"{about}; {wording.plugin_text(self.stated_by)}" if self.stated_by else about
 
 
 @dataclass(frozen=True)
@@ -181,15 +181,15 @@ def _total(towards: tuple[str, ...], entries: Sequence[Entry]) -> Total:
     # A theorem about one run says nothing of what another released as it is.
     why = next((why for run in runs if (why := _uncovered(asset, run))), "")
     if why:
-        return _stated(Total(party=party, protects=asset, towards=towards, delta=delta, why=why))
+        return _with_statement(Total(party=party, protects=asset, towards=towards, delta=delta, why=why))
     cost = Composition.of(events)
     # The tails of many private fits exceed the delta of each: epsilon is then stated at one of all together.
     delta = max(delta, cost.approximation.least_delta)
     noisy = [event for event in events if isinstance(event, GaussianRelease)]
     plugins = ", ".join(dict.fromkeys(entry.stated_by for entry in entries if entry.formal and entry.stated_by))
-    condition = _given(entries) or _condition(runs)
+    condition = _label_conditions(entries) or _condition(runs)
     if plugins:
-        condition = f"{condition}, {wording.stated_by(plugins)}".removeprefix("unconditional, ")
+        condition = f"{condition}, {wording.plugin_text(plugins)}".removeprefix("unconditional, ")
     total = Total(
         party=party,
         protects=asset,
@@ -204,11 +204,11 @@ def _total(towards: tuple[str, ...], entries: Sequence[Entry]) -> Total:
         auc_bound=cost.auc_bound,
         releases=sum(event.releases.max_releases for event in noisy) if noisy else None,
     )
-    return _stated(total)
+    return _with_statement(total)
 
 
-def _stated(total: Total) -> Total:
-    return total.model_copy(update={"statement": wording.of_total(total)})
+def _with_statement(total: Total) -> Total:
+    return total.model_copy(update={"statement": wording.total_text(total)})
 
 
 def _draws(entry: Entry) -> int:
@@ -226,10 +226,10 @@ def _uncovered(asset: Asset, events: Sequence[Event]) -> str:
     return "; ".join(dict.fromkeys(event.why for event in reasons)) or f"nothing protects the {asset}"
 
 
-def _given(entries: Sequence[Entry]) -> str:
+def _label_conditions(entries: Sequence[Entry]) -> str:
     """Conditions of the guarantees of labels, of all runs; empty without conditions."""
     events = [entry.event for entry in entries if isinstance(entry.event, AboutLabels)]
-    return wording.given(dict.fromkeys(condition for event in events for condition in event.given))
+    return wording.conditions_text(dict.fromkeys(condition for event in events for condition in event.given))
 
 
 def _condition(runs: Sequence[Sequence[Event]]) -> Condition:

@@ -11,7 +11,7 @@ from contextlib import contextmanager, nullcontext
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -24,11 +24,11 @@ from cutlayer.storage.json_values import parse_json
 MARKER = "release_log.json"
 """Name of the file in a run folder that holds the path of a party's release log."""
 _VERSION = 1
-_MAX_HEADER = 2**16
+_MAX_HEADER_BYTES = 2**16
 """Maximum length of the first line, in bytes."""
-_RECENT = 4
+_MAX_OCCASIONS = 4
 """Number of occasions whose contents are held in memory: the current and the previous epoch."""
-_RESTORE = "restore it from a backup; without it, what the run released is missing from every later account"
+_REMEDY = "restore it from a backup; without it, what the run released is missing from every later account"
 
 
 class ReleaseLog:
@@ -124,22 +124,22 @@ class ReleaseLog:
         Raises:
             CheckpointError: The log is damaged, or of other draws.
         """
-        if name == self.draws_name and not len(self.draws.unknown(pairs)):
+        if name == self.draws_name and not len(self.draws.new_pairs(pairs)):
             return
         with self._together():
             self._name_draws(name)
-            new = self.draws.unknown(pairs)
+            new = self.draws.new_pairs(pairs)
             most, again = self.draws.counts_with(new) if named else (self.draws.most + 1, self.draws.again)
             if most > 1:
                 check(most, again)
             what = {"pairs": b64encode(new.astype("<u8").tobytes()).decode(), **({} if named else {"unnamed": 1})}
             self._write({"draws": name, **what})
 
-    def count_unseen(self, name: str) -> None:
-        """Count a release by batches, of which it is not known whether values had changed."""
+    def count(self, name: str, what: Literal["unseen", "refused"]) -> None:
+        """Count a release by batches, or a refusal, of the draws of a name; see `RowDraws`."""
         with self._together():
             self._name_draws(name)
-            self._write({"draws": name, "unseen": 1})
+            self._write({"draws": name, what: 1})
 
     def _name_draws(self, name: str) -> None:
         """Name the draws of this log, and read what other runs of the job with the same draws have counted."""
@@ -159,6 +159,7 @@ class ReleaseLog:
         self.draws_name = entry["draws"]
         self.draws.unnamed += entry.get("unnamed", 0)
         self.draws.unseen += entry.get("unseen", 0)
+        self.draws.refused += entry.get("refused", 0)
         if "pairs" in entry:
             self.draws.add(np.frombuffer(b64decode(entry["pairs"]), "<u8").astype(np.uint64))
 
@@ -245,7 +246,7 @@ class ReleaseLog:
                         return
                     line = _line(entry).encode() + b"\n"
                 if entry is None:
-                    raise CheckpointError(f"{self.path} is damaged at byte {end:,}; {_RESTORE}")
+                    raise CheckpointError(f"{self.path} is damaged at byte {end:,}; {_REMEDY}")
                 end += len(line)
                 yield entry, end
 
@@ -265,7 +266,7 @@ class ReleaseLog:
             CheckpointError: The first entry does not identify the log, or identifies another one.
         """
         if not self.entries and "version" not in entry:
-            raise CheckpointError.expected(f"a first line of {self.path} that names its job", "an entry", _RESTORE)
+            raise CheckpointError.expected(f"a first line of {self.path} that names its job", "an entry", _REMEDY)
         if "version" in entry:
             self._check_identity(entry)
         elif "digest" in entry:
@@ -314,7 +315,7 @@ class ReleaseLog:
         """The contents of an occasion that are held in memory, of a few occasions at once."""
         contents = self._seen.setdefault(occasion, {})
         self._seen.move_to_end(occasion)
-        while self.path is not None and len(self._seen) > _RECENT:
+        while self.path is not None and len(self._seen) > _MAX_OCCASIONS:
             self._seen.popitem(last=False)
         return contents
 
@@ -364,13 +365,13 @@ def log_of_run(party_folder: Path) -> Path:
     # A run folder may come from somebody else, and name a device, or a file that is no log and must not be changed.
     if len(logs) != 1 or not logs[0].is_file() or not _is_log(logs[0]):
         got = ", ".join(map(str, logs)) or "none"
-        raise CheckpointError.expected(f"the release log of the run in {party_folder}", got, _RESTORE)
+        raise CheckpointError.expected(f"the release log of the run in {party_folder}", got, _REMEDY)
     return logs[0]
 
 
 def _is_log(path: Path) -> bool:
     with path.open("rb") as file:
-        return "version" in (_parsed(file.readline(_MAX_HEADER)) or ())
+        return "version" in (_parsed(file.readline(_MAX_HEADER_BYTES)) or ())
 
 
 def _log_named(marker: Path) -> Path:
@@ -378,7 +379,7 @@ def _log_named(marker: Path) -> Path:
     try:
         return Path(parse_json(marker.read_text())["log"])
     except (ValueError, KeyError, TypeError):
-        raise CheckpointError(f"{marker} is damaged; {_RESTORE}") from None
+        raise CheckpointError(f"{marker} is damaged; {_REMEDY}") from None
 
 
 def _occasion_of(entry: Mapping[str, Any]) -> Occasion:

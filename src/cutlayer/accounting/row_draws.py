@@ -8,7 +8,7 @@ import numpy.typing as npt
 from cutlayer.errors import ConfigError
 from cutlayer.kernels.rows.patterns import begins_run
 
-VALUES = 16
+MAX_ROW_VALUES = 16
 """Maximum number of different values of a row, whose draws are distinguished."""
 Pairs = npt.NDArray[np.uint64]
 
@@ -27,10 +27,10 @@ def row_pairs(digests: npt.NDArray[np.uint8], values: npt.NDArray[np.int64]) -> 
     >>> row_pairs(digests, np.array([4, 2, 4]))
     array([2, 4], dtype=uint64)
     """
-    if len(values) and not 0 <= int(values.min()) <= int(values.max()) < VALUES:
-        raise ConfigError.expected(f"values from 0 to {VALUES - 1}", f"{values.min()} to {values.max()}")
+    if len(values) and not 0 <= int(values.min()) <= int(values.max()) < MAX_ROW_VALUES:
+        raise ConfigError.expected(f"values from 0 to {MAX_ROW_VALUES - 1}", f"{values.min()} to {values.max()}")
     words = np.ascontiguousarray(digests[:, :8]).view("<u8")[:, 0].astype(np.uint64)
-    pairs = words & ~np.uint64(VALUES - 1) | values.astype(np.uint64)
+    pairs = words & ~np.uint64(MAX_ROW_VALUES - 1) | values.astype(np.uint64)
     pairs.sort()  # np.unique takes 80 times as long for a million different values: it looks each up in a table
     return pairs[begins_run(pairs[:, None])]
 
@@ -43,18 +43,19 @@ class RowDraws:
         again: Number of rows, among those with ids, that were drawn more than once.
         unnamed: Predictions of rows without ids, each of which may have drawn any row once more.
         unseen: Releases by batches, of which only the ids are known, not whether their values had changed.
+        refused: Predictions that were refused for what the rows say.
     """
 
     def __init__(self) -> None:
         self._runs: list[Pairs] = []
-        self._most = self.again = self.unnamed = self.unseen = 0
+        self._most = self.again = self.unnamed = self.unseen = self.refused = 0
 
     @property
     def most(self) -> int:
         """See the class."""
         return self._most + self.unnamed
 
-    def unknown(self, pairs: Pairs) -> Pairs:
+    def new_pairs(self, pairs: Pairs) -> Pairs:
         """Those of some pairs, ascending, that were not drawn."""
         for run in self._runs:
             at = np.minimum(np.searchsorted(run, pairs), len(run) - 1)
@@ -65,7 +66,7 @@ class RowDraws:
         """Maximum number of draws of the rows of further pairs, from `unknown`, and `again`, once they are drawn."""
         if not len(new):
             return 0, self.again
-        last = np.uint64(VALUES - 1)
+        last = np.uint64(MAX_ROW_VALUES - 1)
         rows, more = np.unique(new & ~last, return_counts=True)
         before = np.zeros(len(rows), np.int64)
         for run in self._runs:
@@ -75,7 +76,7 @@ class RowDraws:
 
     def add(self, pairs: Pairs) -> None:
         """Count pairs, ascending, of which some may be known."""
-        new = self.unknown(pairs)
+        new = self.new_pairs(pairs)
         if not len(new):
             return
         most, self.again = self.counts_with(new)

@@ -25,20 +25,22 @@ from cutlayer.errors import CheckpointError, ConfigError
 from cutlayer.storage.checksum import seal, unseal
 from cutlayer.storage.durable import make_folder, write_whole
 from cutlayer.storage.json_values import parse_json
-from cutlayer.storage.row_arrays import chunks_of, computed
+from cutlayer.storage.row_arrays import chunks_of, computed_rows
 
-NAME = "ledger.sqlite"
+LEDGER_FILE = "ledger.sqlite"
 """Name of the file in the folder of a party's secret."""
-RECEIPTS = "receipts"
+RECEIPTS_FOLDER = "receipts"
 """Folder beside it, of the receipts of what was forgotten."""
-MARKER = "all_runs.json"
+RUN_MARKER_FILE = "all_runs.json"
 """Name of the file of a run folder that holds the run's last line."""
-_WAIT = 60.0
-_RESTORE = "restore the latest copy from a backup; without it, what earlier runs released is not counted"
+_WAIT_SECONDS = 60.0
+_REMEDY = "restore the latest copy from a backup; without it, what earlier runs released is not counted"
 _TABLES = """
 CREATE TABLE IF NOT EXISTS rows (digest TEXT PRIMARY KEY, words BLOB NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS runs (number INTEGER PRIMARY KEY, entry TEXT NOT NULL, hash TEXT NOT NULL) STRICT;
 """
+_MADE = {line.replace("IF NOT EXISTS ", "").rstrip(";") for line in _TABLES.split("\n") if line}
+"""The tables as SQLite notes them: a view or a column of another file may stand for more than memory holds."""
 Words = npt.NDArray[np.uint64]
 
 
@@ -88,7 +90,7 @@ def row_words(digests: npt.NDArray[np.uint8]) -> Words:
         words: Words = np.ascontiguousarray(digests[part, :8]).view("<u8")[:, 0].astype(np.uint64)
         return words
 
-    ascending = computed(len(digests), np.uint64, piece)
+    ascending = computed_rows(len(digests), np.uint64, piece)
     ascending.sort()
     return ascending
 
@@ -177,7 +179,7 @@ class RunStore:
         Raises:
             CheckpointError: The ledger is damaged, or older than the run or the file next to it says.
         """
-        with self._adding() as (database, known):
+        with self._locked_lines() as (database, known):
             self._check_marker(marker, database)
             same = [each for each in known if each.key == line.key]
             check(self._sharing(database, words, [each for each in known if each.key != line.key]))
@@ -201,7 +203,7 @@ class RunStore:
         """
         if not self.lines():
             return
-        with self._adding() as (database, known):
+        with self._locked_lines() as (database, known):
             for line in known:
                 if (changed := change(line)) != line:
                     words = self._words(database, line.rows)
@@ -209,7 +211,7 @@ class RunStore:
                     self._append(database, changed, words)
 
     @contextmanager
-    def _adding(self) -> Iterator[tuple[sqlite3.Connection, list[RunLine]]]:
+    def _locked_lines(self) -> Iterator[tuple[sqlite3.Connection, list[RunLine]]]:
         """A connection to add lines by, and the latest line of every run, while no other process can add one."""
         make_folder(self.path.parent)
         if not self.path.exists():
@@ -244,14 +246,15 @@ class RunStore:
 
     def _checked_lines(self, database: sqlite3.Connection) -> list[RunLine]:
         """All lines, after a check of the chain and of the line that the file next to it names."""
-        known, noted = self._known_head(), self._noted()  # before the lines: another process may add some meanwhile
+        # Before the lines: another process may add some meanwhile.
+        known, noted = _read_mark(self.head) if self.head.exists() else {}, self._noted()
         lines, hashes = [], dict[int, str]()
         previous = head_hash = ""
         for number, (stored_number, entry, digest) in enumerate(
             database.execute("SELECT * FROM runs ORDER BY number"), start=1
         ):
             if stored_number != number or digest != _chain_hash(previous, number, entry):
-                raise CheckpointError(f"{self.path} is damaged at line {number:,}; {_RESTORE}")
+                raise CheckpointError(f"{self.path} is damaged at line {number:,}; {_REMEDY}")
             previous = hashes[number] = digest
             if number == known.get("number"):
                 head_hash = digest
@@ -259,7 +262,7 @@ class RunStore:
         # A process that died right after its line has not noted that line, but an earlier one, or that there is none.
         if (not known and lines) or head_hash != known.get("hash", ""):
             wanted = f"{known['number']:,} lines or more in {self.path}" if known else f"{self.head}"
-            raise CheckpointError.expected(f"{wanted}, as was written down next to it", "an older copy", _RESTORE)
+            raise CheckpointError.expected(f"{wanted}, as was written down next to it", "an older copy", _REMEDY)
         self._check_notes(noted, hashes)
         return lines
 
@@ -273,7 +276,7 @@ class RunStore:
         if lost:
             most = max(marks[path]["number"] for path in lost)
             wanted = f"{most:,} lines or more in {self.path}, as the notes of {len(lost):,} runs say, such as {lost[0]}"
-            remedy = f"{_RESTORE}; if there is none, remove these notes, and the sum is known to be too small"
+            remedy = f"{_REMEDY}; if there is none, remove these notes, and the sum is known to be too small"
             raise CheckpointError.expected(wanted, f"{len(hashes):,}: an older copy", remedy)
 
     def _check_never_made(self) -> None:
@@ -282,7 +285,7 @@ class RunStore:
             return
         self._check_notes(noted, {})
         if has_head:
-            raise CheckpointError.expected(f"the ledger of all runs {self.path}, as {self.head} says", "none", _RESTORE)
+            raise CheckpointError.expected(f"the ledger of all runs {self.path}, as {self.head} says", "none", _REMEDY)
 
     def _check_marker(self, marker: Path, database: sqlite3.Connection) -> None:
         """Raise if the ledger does not have the line that the run folder names."""
@@ -292,11 +295,8 @@ class RunStore:
         row = database.execute("SELECT hash FROM runs WHERE number = ?", (mark["number"],)).fetchone()
         if row is None or row[0] != mark["hash"]:
             raise CheckpointError.expected(
-                f"line {mark['number']:,} of {self.path} as {marker} says", "none or another", _RESTORE
+                f"line {mark['number']:,} of {self.path} as {marker} says", "none or another", _REMEDY
             )
-
-    def _known_head(self) -> Mapping[str, Any]:
-        return _read_mark(self.head) if self.head.exists() else {}
 
     def _sharing(self, database: sqlite3.Connection, words: Words, lines: Sequence[RunLine]) -> list[RunLine]:
         """The lines of the runs that share a row with some rows."""
@@ -320,13 +320,13 @@ class RunStore:
         stored: Words = np.zeros(0, np.uint64)
         if row is not None:
             with database.blobopen("rows", "words", row[0], readonly=True) as blob:
-                stored = computed(
+                stored = computed_rows(
                     len(blob) // 8,
                     np.uint64,
                     lambda part: np.frombuffer(blob.read(8 * (part.stop - part.start)), "<u8"),
                 )
         if rows_digest(stored) != digest:
-            raise CheckpointError(f"{self.path} is damaged: the ids of a run's rows; {_RESTORE}")
+            raise CheckpointError(f"{self.path} is damaged: the ids of a run's rows; {_REMEDY}")
         return stored
 
     @contextmanager
@@ -334,16 +334,18 @@ class RunStore:
         """A connection that returns from a commit once it is on disk."""
         new = not self.path.exists()
         try:
-            with closing(sqlite3.connect(self.path, timeout=_WAIT, isolation_level=None)) as database:
+            with closing(sqlite3.connect(self.path, timeout=_WAIT_SECONDS, isolation_level=None)) as database:
                 if new:
                     self.path.chmod(0o600)
                 database.execute("PRAGMA synchronous = EXTRA")
                 database.executescript(_TABLES)
+                if {sql for (sql,) in database.execute("SELECT sql FROM sqlite_master WHERE sql NOTNULL")} != _MADE:
+                    raise CheckpointError(f"{self.path} is damaged: it has other tables than a ledger; {_REMEDY}")
                 yield database
         except sqlite3.OperationalError as failure:
             raise ConfigError(f"{self.path} cannot be used: {failure}") from None
         except (sqlite3.DatabaseError, UnicodeDecodeError) as damage:
-            raise CheckpointError(f"{self.path} is damaged ({damage}); {_RESTORE}") from None
+            raise CheckpointError(f"{self.path} is damaged ({damage}); {_REMEDY}") from None
 
 
 def new_source(secret: bytes) -> str:
@@ -369,7 +371,7 @@ def _read_mark(path: Path) -> dict[str, Any]:
         mark = unseal(path.read_bytes())
         return {"number": int(mark["number"]), "hash": str(mark["hash"])}
     except (ValueError, KeyError, TypeError):
-        raise CheckpointError(f"{path} is damaged; {_RESTORE}") from None
+        raise CheckpointError(f"{path} is damaged; {_REMEDY}") from None
 
 
 def _read(text: str, path: Path) -> RunLine:
@@ -377,7 +379,7 @@ def _read(text: str, path: Path) -> RunLine:
         entry = parse_json(text)
         return RunLine(**{**entry, "ledger": Ledger.from_json(entry["ledger"])})
     except (TypeError, KeyError, ValueError, AttributeError):
-        raise CheckpointError(f"{path} is of another version; {_RESTORE}") from None
+        raise CheckpointError(f"{path} is of another version; {_REMEDY}") from None
 
 
 def _now() -> str:

@@ -16,63 +16,65 @@ from cutlayer.accounting.events import (
 from cutlayer.accounting.plan import ReleasePlan
 from cutlayer.accounting.total import Total
 
-LABEL_FREE = (
+LABEL_FREE_TEXT = (
     "no message depends on a label{given}, so the excess of any attack over the receiver's own features{besides} is "
     "zero by construction, also against a malicious partner (each row is released once, before training, and no "
     "gradient is sent; timing is not covered)"
 )
-MALICIOUS = "also against a malicious partner"
+MALICIOUS_TEXT = "also against a malicious partner"
 """Stands where the proof assumes nothing of what the receiver sends; docs/guarantees.md has the argument for each."""
-STEERED = (
+STEERED_TEXT = (
     "a malicious partner steers that model by the gradients that it sends, and what the model learns is not covered"
 )
-CHOSEN = "a malicious partner has a part in which rows were fitted to, and what the fit reveals of a row is not covered"
-RUN_END = (
+CHOSEN_TEXT = (
+    "a malicious partner has a part in which rows were fitted to, and what the fit reveals of a row is not covered"
+)
+RUN_END_TEXT = (
     "no message but the end of the run depends on labels: early stopping ends it by them, and a release with a very "
     "long row can make it fail for one label of that row and not for another; where all passive parties release once, "
     "none of them sees the end"
 )
-STRATIFIED = (
+STRATIFIED_TEXT = (
     "every part of the split has the same share of each class, by a secret draw: a party that knows these shares, and "
     "all labels of a part but one, knows the last"
 )
-ORDERED = (
+ORDERED_TEXT = (
     "the split shows which rows have the largest values of {column}, and which the next{public}; no epsilon covers "
     "what that shows of the labels, if the column follows them"
 )
-PUBLIC = ", which the job states to be public"
+PUBLIC_TEXT = ", which the job states to be public"
 
 
-def of_event(event: Event) -> str:
+def event_text(event: Event) -> str:
     """Description of an event, for readers who do not know the paper."""
     match event:
         case RandomizedResponse():
-            return _response(event)
+            return _response_text(event)
         case RandomizedGrade():
-            return _grade(event)
+            return _grade_text(event)
         case GaussianRelease():
-            return _release(event)
+            return _release_text(event)
         case DPSGD():
-            return _training(event)
+            return _training_text(event)
         case LabelFree():
-            stated = given(event.given)
-            return LABEL_FREE.format(given=f", {stated}" if stated else "", besides=" and that" if stated else "")
+            stated = conditions_text(event.given)
+            return LABEL_FREE_TEXT.format(given=f", {stated}" if stated else "", besides=" and that" if stated else "")
         case NoFormalGuarantee():
             return f"none, empirical: {event.why}"
 
 
-def given(conditions: Iterable[str]) -> str:
+def conditions_text(conditions: Iterable[str]) -> str:
     """Conditions of a guarantee of labels as a clause; empty without one.
 
-    >>> given(["which rows have a label"]), given([])
+    >>> conditions_text(["which rows have a label"]), conditions_text([])
     ('given which rows have a label', '')
     """
     return " and ".join(f"given {condition}" for condition in conditions)
 
 
-def of_total(total: Total) -> str:
+def total_text(total: Total) -> str:
     """One line for a terminal."""
-    about = f"{of_asset(total.protects, total.party)}, towards {', '.join(total.towards)}"
+    about = f"{asset_text(total.protects, total.party)}, towards {', '.join(total.towards)}"
     if total.epsilon is None:
         return f"{about}: no formal guarantee: {total.why}"
     if total.accountant == "pure":
@@ -81,10 +83,10 @@ def of_total(total: Total) -> str:
     rdp = "" if total.rdp_epsilon is None else f", {total.rdp_epsilon:.4g} by RDP"
     text = f"{about}: epsilon {total.epsilon:.4g} at delta {total.delta:.4g} per row ({total.accountant}{rdp})"
     text += f", {total.condition}"
-    return f"{text}; {bounded}" if (bounded := of_bound(total)) else text
+    return f"{text}; {bounded}" if (bounded := bound_text(total)) else text
 
 
-def of_bound(total: Total) -> str:
+def bound_text(total: Total) -> str:
     """What a total says of the best test of one row; empty where no bound is known."""
     if total.auc_bound is None:
         return ""
@@ -93,49 +95,55 @@ def of_bound(total: Total) -> str:
     return f"so two values of one row, all else known, cannot be distinguished better than AUC {best}"
 
 
-def stated_by(plugins: str) -> str:
+def with_bound(total: Total) -> str:
+    """The statement of a total, and what it bounds of one row; that of other accountants than `pure` has the bound."""
+    bound = bound_text(total) if total.accountant == "pure" else ""
+    return f"{total.statement}; {bound}" if bound else total.statement
+
+
+def plugin_text(plugins: str) -> str:
     """Whose word a guarantee is that no proof or test of this project stands behind."""
     return f"as the plugin {plugins} states; Cutlayer has neither proved nor tested it"
 
 
-def of_asset(asset: str, party: str) -> str:
+def asset_text(asset: str, party: str) -> str:
     """The subject of a guarantee. Labels of held-out rows are used to evaluate, and no draw protects them.
 
-    >>> of_asset("labels", "bank"), of_asset("features", "telco")
+    >>> asset_text("labels", "bank"), asset_text("features", "telco")
     ('the labels of the training rows of bank', 'the features of telco')
     """
     return f"the labels of the training rows of {party}" if asset == "labels" else f"the {asset} of {party}"
 
 
-def releases(plan: ReleasePlan) -> str:
+def releases_text(plan: ReleasePlan) -> str:
     """Number of releases, and their reasons.
 
-    >>> releases(ReleasePlan(training=20, validation=20, test=1))
+    >>> releases_text(ReleasePlan(training=20, validation=20, test=1))
     'a training row 20 times (once in each epoch), a validation row 20 times, a test row once (evaluations)'
     """
-    beyond = f", any row {_times(plan.beyond)} by runs that did not end or by repetitions" if plan.beyond else ""
-    return _scheduled(plan) + beyond
+    beyond = f", any row {_times_text(plan.beyond)} by runs that did not end or by repetitions" if plan.beyond else ""
+    return _schedule_text(plan) + beyond
 
 
-def _scheduled(plan: ReleasePlan) -> str:
+def _schedule_text(plan: ReleasePlan) -> str:
     if plan.once and not plan.serving:
         return "every row once"
     if plan.once:
-        return f"every row once, any row {_times(plan.serving)} for predictions"
-    parts = [f"a training row {_times(plan.training)} (once in each epoch)"] if plan.training else []
+        return f"every row once, any row {_times_text(plan.serving)} for predictions"
+    parts = [f"a training row {_times_text(plan.training)} (once in each epoch)"] if plan.training else []
     held_out = [
-        f"a {part} row {_times(count)}"
+        f"a {part} row {_times_text(count)}"
         for part, count in (("validation", plan.validation), ("test", plan.test))
         if count
     ]
     if held_out:
         parts.append(f"{', '.join(held_out)} (evaluations)")
     if plan.serving:
-        parts.append(f"any row {_times(plan.serving)} for predictions")
+        parts.append(f"any row {_times_text(plan.serving)} for predictions")
     return ", ".join(parts)
 
 
-def _response(event: RandomizedResponse) -> str:
+def _response_text(event: RandomizedResponse) -> str:
     if event.draws == 1:
         spent = "1 draw for the whole run, so no epoch adds to it"
     else:
@@ -143,18 +151,19 @@ def _response(event: RandomizedResponse) -> str:
     stages = ""
     if event.stages > 1:
         stages = f" in {event.stages} stages on separate rows, each with a prior from the draws of earlier ones"
-    stated = given(event.given)
+    stated = conditions_text(event.given)
     return (
         f"label differential privacy of eps {event.eps * event.draws:g} per row (neighbours differ in one row's label; "
-        f"randomised response{stages}, {spent}), {MALICIOUS}{', ' * bool(stated)}{stated}"
+        f"randomised response{stages}, {spent}), {MALICIOUS_TEXT}{', ' * bool(stated)}{stated}"
     )
 
 
-def _grade(event: RandomizedGrade) -> str:
+def _grade_text(event: RandomizedGrade) -> str:
     often = "drawn once" if event.draws == 1 else f"up to {event.draws} draws of a row, which add up"
     often += f", {event.again:,} rows drawn more than once" * bool(event.again)
     often += f"; changed rows of {event.unseen} releases by batches are not counted" * bool(event.unseen)
-    chosen = MALICIOUS if event.condition == "unconditional" else CHOSEN
+    often += f"; {event.refused} predictions were refused, each a bit of its rows" * bool(event.refused)
+    chosen = MALICIOUS_TEXT if event.condition == "unconditional" else CHOSEN_TEXT
     fit = event.fit
     fitted = ""
     if fit is not None:
@@ -170,12 +179,12 @@ def _grade(event: RandomizedGrade) -> str:
     )
 
 
-def _release(event: GaussianRelease) -> str:
+def _release_text(event: GaussianRelease) -> str:
     if event.releases.once and not event.releases.beyond and not event.releases.serving:
         often = "released once; the epochs after that use it again"
     else:
         spent = f"the cost is that of the {event.releases.whose}"
-        often = f"released {_times(event.releases.max_releases)} at most: {releases(event.releases)}; {spent}"
+        often = f"released {_times_text(event.releases.max_releases)} at most: {releases_text(event.releases)}; {spent}"
     return (
         f"Gaussian noise of {event.noise_multiplier:.4g} times the sensitivity (neighbours differ in one row's "
         f"features, replaced by others; {often}; the order is fixed, so no credit for sampling), {event.condition}"
@@ -186,18 +195,18 @@ def _release(event: GaussianRelease) -> str:
 def _against_malicious(event: GaussianRelease) -> str:
     """A partner's means against the condition: train the bottom model, or offer few rows to the fit."""
     if event.condition == "unconditional":
-        return f", {MALICIOUS}"
+        return f", {MALICIOUS_TEXT}"
     steered = "bottom model" in event.condition and not event.releases.once
-    return f"; {STEERED if steered else CHOSEN}"
+    return f"; {STEERED_TEXT if steered else CHOSEN_TEXT}"
 
 
-def _training(event: DPSGD) -> str:
+def _training_text(event: DPSGD) -> str:
     return (
         f"DP-SGD of the bottom model, noise of {event.noise_multiplier:.4g} times the clipping norm over "
         f"{event.steps} steps (neighbours differ in one replaced row, given the encoding of the columns; batches in a "
-        f"fixed order, so no credit for sampling), {MALICIOUS}"
+        f"fixed order, so no credit for sampling), {MALICIOUS_TEXT}"
     )
 
 
-def _times(count: int) -> str:
+def _times_text(count: int) -> str:
     return "once" if count == 1 else f"{count} times"

@@ -34,5 +34,5 @@ def agreed_alignment(
         remedy = "run cutlayer align first, and name its file with --rows"
         what = "which rows each partner has, with rows: all" if names_rows else "which row is which, with several keys"
         raise ConfigError.expected(f"the file that says {what}", "none", remedy)
-    agreed = agreed_rows(rows, table, job.passives if names_rows else ())
-    return Alignment("agreed", purpose, agreed=agreed.positions, held=agreed.held, agreed_ids=agreed.ids, pilot=pilot)
+    positions, held, ids = agreed_rows(rows, table, job.passives if names_rows else ())
+    return Alignment("agreed", purpose, agreed_positions=positions, held=held, agreed_ids=ids, pilot=pilot)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from cutlayer.data.align import Positions, intersect
 from cutlayer.data.ids import Digests
 from cutlayer.errors import AlignmentError
-from cutlayer.storage.row_arrays import computed
+from cutlayer.storage.row_arrays import computed_rows
 
 BUCKET_ROWS = 1 << 17
 """Maximum mean number of rows of a bucket: about 25 MB of memory, and some seconds of work for two cores."""
@@ -83,7 +83,7 @@ class Buckets:
         self.bits = bits
         self.capacity = bucket_capacity(stated, bits)
         self._digests = digests
-        leading = computed(
+        leading = computed_rows(
             len(digests), np.uint64, lambda part: np.ascontiguousarray(digests[self.order[part], :4]).view(">u4")[:, 0]
         )
         edges = np.arange(2**bits + 1, dtype=np.uint64) << np.uint64(32 - bits)

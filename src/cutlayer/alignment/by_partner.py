@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from cutlayer.alignment.common_rows import CommonRows, rows_active
 from cutlayer.alignment.held_rows import HeldRows
-from cutlayer.alignment.key_rounds import in_turns
+from cutlayer.alignment.key_rounds import run_in_turns
 from cutlayer.alignment.points import AligningSide
 from cutlayer.channel import Message, Port
 from cutlayer.data.align import intersect
@@ -54,7 +54,7 @@ def aligned_sides(
             return found, (found,)
         positions, held = found.held.in_table(side.table, found.positions)
         return replace(found, positions=positions, held=held), (found,)
-    each = yield from in_turns({side.port.peer: rows_active(side) for side in sides})
+    each = yield from run_in_turns({side.port.peer: rows_active(side) for side in sides})
     sizes = {peer: found.sizes[peer] for peer, found in each.items()}
     if sides[0].alignment.method == "agreed":
         return replace(each[sides[0].port.peer], sizes=sizes), (*each.values(),)

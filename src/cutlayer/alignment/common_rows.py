@@ -12,7 +12,14 @@ import torch
 from cutlayer.alignment.held_rows import ALL_HAVE_ALL, HeldRows
 from cutlayer.alignment.indices import common_ranks, receive_indices, send_indices
 from cutlayer.alignment.intersection import Purpose
-from cutlayer.alignment.key_rounds import Matched, Rounds, received_keys, rounds_active, rounds_passive, sent_keys
+from cutlayer.alignment.key_rounds import (
+    MatchedRows,
+    RoundsResult,
+    receive_keys,
+    rounds_active,
+    rounds_passive,
+    send_keys,
+)
 from cutlayer.alignment.points import AligningSide, points_active, points_passive
 from cutlayer.alignment.row_proof import SealingProof, prove_rows
 from cutlayer.channel import Kind, Message, Port
@@ -21,7 +28,7 @@ from cutlayer.data.align import Positions, checked_positions, intersect, interse
 from cutlayer.data.ids import DIGEST_BYTES, Digests
 from cutlayer.data.row_keys import drawn_ids, has_key
 from cutlayer.errors import AlignmentError, ProtocolError
-from cutlayer.storage.row_arrays import gathered
+from cutlayer.storage.row_arrays import gathered_rows
 from cutlayer.workers import Workers
 
 KEY_BYTES = 32
@@ -66,9 +73,9 @@ def rows_passive(side: AligningSide) -> Generator[Port, Message, CommonRows]:
     """
     table, port, method = side.table, side.port, side.alignment.method
     if method == "agreed":
-        return _agreed(side)
+        return _agreed_rows(side)
     if table.keys:
-        rounds = (yield from rounds_passive(side)) if method == "psi" else sent_keys(side)
+        rounds = (yield from rounds_passive(side)) if method == "psi" else send_keys(side)
         return (yield from _ids_passive(port, rounds))
     if method == "psi":
         return _row_numbers(side) if table.id_kind == "row" else (yield from _psi_passive(side))
@@ -95,9 +102,9 @@ def rows_active(side: AligningSide) -> Generator[Port, Message, CommonRows]:
     """
     name, table, method = side.name, side.table, side.alignment.method
     if method == "agreed":
-        return _agreed(side)
+        return _agreed_rows(side)
     if table.keys:
-        return _ids_active(side, (yield from (rounds_active if method == "psi" else received_keys)(side)))
+        return _ids_active(side, (yield from (rounds_active if method == "psi" else receive_keys)(side)))
     if method == "psi":
         return _row_numbers(side) if table.id_kind == "row" else (yield from _psi_active(side))
     digests, rows = {name: table.digests}, side.rows
@@ -116,16 +123,16 @@ def rows_active(side: AligningSide) -> Generator[Port, Message, CommonRows]:
     return CommonRows(positions[name], sizes, HeldRows.of_places(held, len(positions[name])))
 
 
-def _agreed(side: AligningSide) -> CommonRows:
+def _agreed_rows(side: AligningSide) -> CommonRows:
     """The rows that the parties agreed on before; the digests of their order are compared before any is used."""
-    agreed, held = side.alignment.agreed, side.alignment.held
+    agreed, held = side.alignment.agreed_positions, side.alignment.held
     if agreed is None:
         return _row_numbers(side)
     sizes = {peer: held.count(peer, len(agreed)) for peer in side.ports}
     return CommonRows(agreed, sizes, held, side.alignment.agreed_ids)
 
 
-def _ids_passive(port: Port, rounds: Rounds) -> Generator[Port, Message, CommonRows]:
+def _ids_passive(port: Port, rounds: RoundsResult) -> Generator[Port, Message, CommonRows]:
     """Receive an id of each row of the run from the active party; rows that are not of the run have none."""
     received = yield from receive_chunks(port, Kind.IDS, "digests", len(rounds.rows), DIGEST_BYTES)
     ids = received.numpy()
@@ -139,14 +146,14 @@ def _ids_passive(port: Port, rounds: Rounds) -> Generator[Port, Message, CommonR
     return CommonRows(rounds.rows[order], {port.peer: len(order)}, ids=ids[order], by_key=by_key)
 
 
-def _ids_active(side: AligningSide, each: Mapping[str, Matched]) -> CommonRows:
+def _ids_active(side: AligningSide, each: Mapping[str, MatchedRows]) -> CommonRows:
     """Draw an id of each row of the run, and send each passive party those of its own rows."""
     table, alignment, all_rows = side.table, side.alignment, side.all_rows
     own = np.arange(table.rows) if all_rows else reduce(np.intersect1d, [matched.mine for matched in each.values()])
     empty = [peer for peer, matched in each.items() if not len(matched.mine)] if all_rows else [*each] * (not len(own))
     if empty:
         raise nothing_in_common({side.name: table.rows, **{peer: side.rows[peer] for peer in empty}})
-    ids = drawn_ids(alignment.row_key or alignment.random(KEY_BYTES), gathered(table.digests, own))
+    ids = drawn_ids(alignment.row_key or alignment.random(KEY_BYTES), gathered_rows(table.digests, own))
     order = intersect({side.name: ids})[side.name]
     own, ids = own[order], ids[order]
     number = np.full(table.rows, -1, dtype=np.int64)
@@ -178,7 +185,7 @@ def _row_numbers(side: AligningSide) -> CommonRows:
 def _psi_passive(side: AligningSide) -> Generator[Port, Message, CommonRows]:
     table, port, purpose = side.table, side.port, side.alignment.purpose
     with Workers(side.alignment.processes) as workers:
-        in_order, ranks = yield from points_passive(side, side.own, workers)
+        in_order, ranks = yield from points_passive(side, side.own_digests, workers)
     if purpose is Purpose.SIZE:
         stated = yield from receive(port, Kind.COMMON)
         size, most = int(stated.fields["rows"]), min(side.rows[port.peer], table.rows)
@@ -187,9 +194,9 @@ def _psi_passive(side: AligningSide) -> Generator[Port, Message, CommonRows]:
         return CommonRows(None, {port.peer: size})
     if not purpose.reveals_to_passive:
         return CommonRows(None)
-    positions = gathered(in_order, (yield from receive_indices(port, ranks)))
-    order = order_digest(gathered(table.digests, positions))
-    if side.alignment.sealed:
+    positions = gathered_rows(in_order, (yield from receive_indices(port, ranks)))
+    order = order_digest(gathered_rows(table.digests, positions))
+    if side.alignment.seals_proof:
         proof = SealingProof(port, order, active=False, random=side.alignment.random)
         yield from proof.begin()
         return CommonRows(positions, {port.peer: len(positions)}, proofs={port.peer: proof})
@@ -201,7 +208,7 @@ def _psi_active(side: AligningSide) -> Generator[Port, Message, CommonRows]:
     """The common rows; or all of this party, where each passive party learns which of its own are among them."""
     table, ports, alignment = side.table, side.ports, side.alignment
     with Workers(alignment.processes) as workers:
-        in_order, matches = yield from points_active(side, side.own, workers)
+        in_order, matches = yield from points_active(side, side.own_digests, workers)
     sizes = {peer: len(matched) for peer, (matched, _) in matches.items()}
     if alignment.purpose is Purpose.SIZE:
         for peer, port in ports.items():
@@ -218,18 +225,18 @@ def _psi_active(side: AligningSide) -> Generator[Port, Message, CommonRows]:
         held |= dict.fromkeys(group, ranks)
         indices |= own
         if alignment.purpose.reveals_to_passive:
-            order = order_digest(gathered(table.digests, gathered(in_order, ranks)))
+            order = order_digest(gathered_rows(table.digests, gathered_rows(in_order, ranks)))
             orders |= dict.fromkeys(group, order)
     proofs: dict[str, SealingProof] = {}
     if alignment.purpose.reveals_to_passive:
         for peer, port in ports.items():
             send_indices(port, indices[peer])
         for peer, port in ports.items():
-            if alignment.sealed:
+            if alignment.seals_proof:
                 proofs[peer] = SealingProof(port, orders[peer], active=True, random=alignment.random)
                 yield from proofs[peer].begin()
             else:
                 yield from prove_rows(port, orders[peer], active=True, random=alignment.random)
     if side.all_rows:
         return CommonRows(in_order, sizes, HeldRows.of_places(held, len(in_order)), proofs=proofs)
-    return CommonRows(gathered(in_order, ranks), sizes, proofs=proofs)
+    return CommonRows(gathered_rows(in_order, ranks), sizes, proofs=proofs)

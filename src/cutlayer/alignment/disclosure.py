@@ -132,23 +132,23 @@ class Disclosure(NamedTuple):
         learner: The party that learned it.
         about: The parties whose tables it is about. Of an id that is not in all of them it does not learn which lacks
             it.
-        own: Number of the learner's ids, or the number that it stated; `None` where the writer does not know it.
-        there: Number of these ids that all of `about` have.
-        absent: Number of these ids that one of `about` lacks; `None` where the writer of the record does not know it.
+        own_ids: Number of the learner's ids, or the number that it stated; `None` where the writer does not know it.
+        present_ids: Number of these ids that all of `about` have.
+        absent_ids: Number of these ids that one of `about` lacks; `None` where the writer does not know it.
         size: Size of the first of these tables, which was stated to the learner; `None` where the writer does not
             know it.
         by_key: With several keys the number of ids that each matched.
-        is_stated: Whether `own` is what the learner stated, which can be more than it has.
-        at_least: Whether `there` can be more than the writer of the record knows.
+        is_stated: Whether `own_ids` is what the learner stated, which can be more than it has.
+        at_least: Whether `present_ids` can be more than the writer of the record knows.
         guessable: Number of the other party's ids of which the learner got a digest, which a guessed id can be compared
             with; `None` for none.
     """
 
     learner: str
     about: tuple[str, ...]
-    own: int | None
-    there: int
-    absent: int | None
+    own_ids: int | None
+    present_ids: int
+    absent_ids: int | None
     size: TableSize | None
     by_key: tuple[int, ...] = ()
     is_stated: bool = False
@@ -156,7 +156,7 @@ class Disclosure(NamedTuple):
     guessable: int | None = None
 
 
-def recorded_active(
+def active_record(
     sides: Sequence[AligningSide], each: Sequence[CommonRows], stated: Mapping[str, int], *, referring: bool
 ) -> AlignmentRecord | None:
     """The record of the active party; `None` of an alignment that did not name the rows.
@@ -188,7 +188,7 @@ def _links_of(side: AligningSide, aligned: CommonRows, stated: Mapping[str, int]
         )
 
 
-def recorded_passive(
+def passive_record(
     side: AligningSide, aligned: CommonRows, stated: int, passives: tuple[str, ...], *, all_rows: bool
 ) -> AlignmentRecord | None:
     """The record of a passive party; `None` of an alignment that did not name the rows.
@@ -202,8 +202,8 @@ def recorded_passive(
     """
     if aligned.positions is None:
         return None
-    run, by_key = len(aligned.positions), _first(aligned.by_key)
-    common = run if all_rows or side.only else sum(by_key) if by_key else None
+    run, by_key = len(aligned.positions), next(iter(aligned.by_key.values()), ())
+    common = run if all_rows or side.is_only_passive else sum(by_key) if by_key else None
     link = LinkIds(
         party=side.name,
         active=_stated(side, side.port.peer),
@@ -235,7 +235,3 @@ def _stated(side: AligningSide, peer: str) -> TableSize:
     """The size of a peer's table: it cannot be padded where a digest of every id is sent."""
     stated = side.rows[peer]
     return TableSize(rows=None if side.alignment.method == "psi" else stated, stated=stated)
-
-
-def _first(by_key: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
-    return next(iter(by_key.values()), ())

@@ -22,14 +22,14 @@ from cutlayer.data.ids import Digests
 from cutlayer.data.split import Split, rows_by_id
 from cutlayer.data.store import Store
 from cutlayer.storage.durable import make_folder
-from cutlayer.storage.row_arrays import chosen, chunks_of, gathered, row_array
+from cutlayer.storage.row_arrays import chosen_rows, chunks_of, gathered_rows, row_array
 from cutlayer.storage.row_tensors import filled_rows
 from cutlayer.storage.tensor_file import stored_tensors, write_tensors
 
 HELD_FILE = "held.safetensors"
-WHOLE, IDS = "whole/", "ids/"
+WHOLE_PREFIX, IDS_PREFIX = "whole/", "ids/"
 """Before the name of a party: its own numbers of all its rows, of which it released some alone; its ids of its rows."""
-EVERY = slice(None)
+ALL_ROWS = slice(None)
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class HeldRows:
 
     @classmethod
     def of_ids(
-        cls, ids: Mapping[str, DistinctIds], common: Mapping[str, Positions], rows: Positions | slice = EVERY
+        cls, ids: Mapping[str, DistinctIds], common: Mapping[str, Positions], rows: Positions | slice = ALL_ROWS
     ) -> HeldRows:
         """From the ids by which the active party's rows refer to those of each party.
 
@@ -149,7 +149,7 @@ class HeldRows:
         Args:
             ids: Number of each row's id, int64 (n,).
         """
-        return HeldRows({name: gathered(numbers, ids) for name, numbers in self.by_party.items()})
+        return HeldRows({name: gathered_rows(numbers, ids) for name, numbers in self.by_party.items()})
 
     def in_table(self, identified: Identified, order: Positions) -> tuple[Positions, HeldRows]:
         """From an order of the active party's ids to its rows, where an id may have several.
@@ -197,7 +197,7 @@ class HeldRows:
         """The digests (m, 16) of a party's rows, from those of all rows, (n, 16)."""
         if name in self.ids:
             return self.ids[name]
-        return gathered(digests, self.places(name)) if name in self.by_party else digests
+        return gathered_rows(digests, self.places(name)) if name in self.by_party else digests
 
     def split(self, name: str, split: Split, train: TrainConfig) -> Split:
         """The split as a party sees it: the parts of its rows, by its own row numbers.
@@ -208,9 +208,9 @@ class HeldRows:
             return rows_by_id(self.ids[name], train.split, train.seed)
         if name not in self.by_party:
             return split
-        return Split.from_codes(torch.from_numpy(gathered(split.codes.numpy(), self.places(name))))
+        return Split.from_codes(torch.from_numpy(gathered_rows(split.codes.numpy(), self.places(name))))
 
-    def trained(self, name: str, split: Split, own: Split) -> int:
+    def count_trained(self, name: str, split: Split, own: Split) -> int:
         """Number of training rows of a party to which a training row of the active party belongs.
 
         Args:
@@ -232,7 +232,7 @@ class HeldRows:
         placed[there] = released[numbers[there]]
         return placed
 
-    def shared(self, names: Iterable[str]) -> Tensor | None:
+    def shared_numbers(self, names: Iterable[str]) -> Tensor | None:
         """Own number of each row at the first of some parties of which a row belongs to several, int64 (n,).
 
         Returns:
@@ -259,16 +259,16 @@ class HeldRows:
         """Each party's part of some rows, int64 (n,), by name; nothing where all have all."""
         return {name: PartOfBatch.of(torch.from_numpy(numbers)[rows]) for name, numbers in self.by_party.items()}
 
-    def by_all(self, rows: Positions | slice = EVERY) -> npt.NDArray[np.bool_]:
+    def held_by_all(self, rows: Positions | slice = ALL_ROWS) -> npt.NDArray[np.bool_]:
         """Which of some rows, int64 (n,), all parties have, bool (n,); not to be asked where all have all."""
         mask: npt.NDArray[np.bool_] = np.logical_and.reduce([numbers[rows] >= 0 for numbers in self.by_party.values()])
         return mask
 
-    def with_all(self, rows: Positions) -> Positions:
+    def select_held_by_all(self, rows: Positions) -> Positions:
         """Those of some rows, int64 (m,), that all parties have."""
         if not self.by_party:
             return rows
-        return chosen(len(rows), np.int64, lambda part: rows[part][self.by_all(rows[part])])
+        return chosen_rows(len(rows), np.int64, lambda part: rows[part][self.held_by_all(rows[part])])
 
 
 def first_places(numbers: Positions) -> Positions:
@@ -300,8 +300,8 @@ def store_held(folder: Path, held: HeldRows) -> None:
     """
     make_folder(folder)
     arrays: dict[str, npt.NDArray[Any]] = {**held.by_party}
-    arrays |= {WHOLE + name: rows for name, rows in held.whole.items()}
-    arrays |= {IDS + name: ids for name, ids in held.ids.items()}
+    arrays |= {WHOLE_PREFIX + name: rows for name, rows in held.whole.items()}
+    arrays |= {IDS_PREFIX + name: ids for name, ids in held.ids.items()}
     write_tensors(folder / HELD_FILE, {name: torch.from_numpy(rows) for name, rows in arrays.items()}, {})
 
 
@@ -315,7 +315,7 @@ def read_held(folder: Path) -> HeldRows:
     arrays = {name: numbers.numpy() for name, numbers in tensors.items()}
     whole, ids = (
         {name.removeprefix(kind): rows for name, rows in arrays.items() if name.startswith(kind)}
-        for kind in (WHOLE, IDS)
+        for kind in (WHOLE_PREFIX, IDS_PREFIX)
     )
     return HeldRows({name: rows for name, rows in arrays.items() if "/" not in name}, whole, ids)
 

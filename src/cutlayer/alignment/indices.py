@@ -8,7 +8,7 @@ from functools import reduce
 import numpy as np
 import torch
 
-from cutlayer.alignment.intersection import DUMMY, CommonPositions
+from cutlayer.alignment.intersection import DUMMY_RANK, CommonPositions
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.receiving import receive_chunks, send_in_chunks
 from cutlayer.data.align import Positions
@@ -28,7 +28,7 @@ def common_ranks(matches: Mapping[str, CommonPositions]) -> tuple[Positions, dic
         ProtocolError: A peer's point matched a random one of this party; practically impossible.
     """
     for matched, _ in matches.values():
-        if len(matched) and matched.min() == DUMMY:
+        if len(matched) and matched.min() == DUMMY_RANK:
             raise ProtocolError("expected matches with rows alone, got one with a random point")
     ranks = reduce(np.intersect1d, [np.sort(matched) for matched, _ in matches.values()])
     indices: dict[str, Positions] = {}
@@ -43,7 +43,7 @@ def receive_indices(port: Port, ranks: Positions, *, may_be_none: bool = False) 
 
     Args:
         port: Port to the active party.
-        ranks: Ranks of this party's indices in all buckets, `DUMMY` where no row is.
+        ranks: Ranks of this party's indices in all buckets, `DUMMY_RANK` where no row is.
         may_be_none: Whether it is no error that there is none.
 
     Returns:
@@ -61,7 +61,7 @@ def receive_indices(port: Port, ranks: Positions, *, may_be_none: bool = False) 
         if may_be_none:
             return common
         raise AlignmentError.expected(f"rows that {port.peer} and this party have", "none")
-    if common[0] == DUMMY or not (common[1:] > common[:-1]).all():
+    if common[0] == DUMMY_RANK or not (common[1:] > common[:-1]).all():
         raise ProtocolError(f"expected indices of distinct rows from {port.peer}, got others")
     return common
 

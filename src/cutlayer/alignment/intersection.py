@@ -42,8 +42,8 @@ from cutlayer.errors import ProtocolError
 from cutlayer.kernels.noise.aes import derive
 from cutlayer.workers import Workers
 
-CONTEXT = b"cutlayer psi 1 "
-DUMMY = -1
+HASH_CONTEXT = b"cutlayer psi 1 "
+DUMMY_RANK = -1
 """Rank of a point that stands for no row."""
 
 
@@ -78,18 +78,18 @@ class Alignment:
         folder: Folder for the progress of a large alignment, which a later start continues; `None` for no record.
         processes: Number of worker processes; `None` for one a core.
         progress: Called after each bucket with the number of finished buckets and of all; `None` for no report.
-        agreed: Row numbers in the own table of the common rows, in the common order, int64 (m,), for `agreed`; `None`
-            for all rows.
+        agreed_positions: Row numbers in the own table of the common rows, in the common order, int64 (m,), for
+            `agreed`; `None` for all rows.
         held: Which of these rows each passive party has, for `agreed` at the active party of a run on all of its rows.
         agreed_ids: With several keys the ids of these rows that all parties know, uint8 (m, 16).
         row_key: Secret of the active party under which it draws the ids of rows that several keys identify, 32 bytes;
             a random one by default.
         pilot: Number of rows that each passive party releases after it; 0 where it releases all.
         random: Returns that many uniform secret bytes: the source of all masks.
-        ahead: Whether the active party sends its points before it knows the peers' tables: files then have fewer turns.
-            The number of buckets is by its own table alone.
-        sealed: Whether the proof of the common rows ends with what the passive party sends next: see `SealingProof`.
-            Of a private set intersection by a single key alone.
+        sends_ahead: Whether the active party sends its points before it knows the peers' tables: files then have fewer
+            turns. The number of buckets follows from its own table alone.
+        seals_proof: Whether the proof of the common rows ends with what the passive party sends next: see
+            `SealingProof`. Only for a private set intersection by a single key.
     """
 
     method: str = "plain"
@@ -97,21 +97,21 @@ class Alignment:
     folder: Path | None = None
     processes: int | None = None
     progress: Callable[[int, int], None] | None = field(default=None, repr=False)
-    agreed: Positions | None = field(default=None, repr=False)
+    agreed_positions: Positions | None = field(default=None, repr=False)
     held: HeldRows = field(default=ALL_HAVE_ALL, repr=False)
     agreed_ids: Digests | None = field(default=None, repr=False)
     row_key: bytes | None = field(default=None, repr=False)
     pilot: int = 0
     random: Callable[[int], bytes] = field(default=token_bytes, repr=False)
-    ahead: bool = False
-    sealed: bool = False
+    sends_ahead: bool = False
+    seals_proof: bool = False
 
     @property
     def stated_purpose(self) -> str:
         """What a party states at the beginning that it does; all must state the same."""
         return f"pilot {self.pilot}" if self.pilot else self.purpose.value
 
-    def finished(self, buckets: int, total: int) -> None:
+    def report_finished(self, buckets: int, total: int) -> None:
         """Report the number of finished buckets."""
         if self.progress is not None:
             self.progress(buckets, total)
@@ -131,12 +131,12 @@ def row_key(job: Job, secret: bytes) -> bytes:
 
 
 @dataclass(frozen=True)
-class Masked:
+class MaskedBucket:
     """A bucket of own rows as it is sent.
 
     Attributes:
         points: Masked ids and random points up to the bucket's capacity, ascending, uint8 (c, 32).
-        ranks: Rank in the common order of the own table of the row at each position, int64 (c,); `DUMMY` for none.
+        ranks: Rank in the common order of the own table of the row at each position, int64 (c,); `DUMMY_RANK` for none.
         scalar: The secret scalar, for this bucket and peer.
     """
 
@@ -157,22 +157,22 @@ class Masker:
 
     def __init__(self, buckets: Buckets, workers: Workers, run: str, random: Callable[[int], bytes]) -> None:
         self.buckets, self._workers, self._random = buckets, workers, random
-        self._context = CONTEXT + run.encode()[:128]
+        self._context = HASH_CONTEXT + run.encode()[:128]
 
-    def hashed(self, bucket: int) -> Points:
+    def hash_bucket(self, bucket: int) -> Points:
         """The rows of a bucket as points, uint8 (m, 32), in the common order; the same for all peers, and secret."""
         return self._workers.map(hash_to_group, self.buckets.digests(bucket), self._context)
 
-    def masked(self, bucket: int, hashed: Points) -> Masked:
+    def mask(self, bucket: int, hashed: Points) -> MaskedBucket:
         """A bucket under a new scalar, filled up with random points and sorted."""
         scalar, capacity = random_scalar(self._random), self.buckets.capacity
-        points = np.concatenate([self.again(hashed, scalar), random_points(capacity - len(hashed), self._random)])
-        ranks = np.full(capacity, DUMMY, dtype=np.int64)
+        points = np.concatenate([self.remask(hashed, scalar), random_points(capacity - len(hashed), self._random)])
+        ranks = np.full(capacity, DUMMY_RANK, dtype=np.int64)
         ranks[: len(hashed)] = self.buckets.first(bucket) + np.arange(len(hashed))
         order = sorted_points(points)
-        return Masked(points[order], ranks[order], scalar)
+        return MaskedBucket(points[order], ranks[order], scalar)
 
-    def again(self, points: Points, scalar: bytes) -> Points:
+    def remask(self, points: Points, scalar: bytes) -> Points:
         """Points multiplied by a scalar, in their order.
 
         Raises:
@@ -269,19 +269,19 @@ def intersect_passive(
         rows: Number of rows that the active party states.
         purpose: For a size, the active party's rows are sent back sorted: it cannot see which of them are common.
         first: First bucket.
-        seen: Called after each bucket with the ranks of its indices, as `Masked.ranks`.
+        seen: Called after each bucket with the ranks of its indices, as `MaskedBucket.ranks`.
     """
     capacity = bucket_capacity(rows, masker.buckets.bits)
     for bucket in range(first, len(masker.buckets)):
-        mine = masker.masked(bucket, masker.hashed(bucket))
+        mine = masker.mask(bucket, masker.hash_bucket(bucket))
         send_points(port, Kind.MASKED, bucket, mine.points)
         theirs = yield from ascending_points(port, Kind.MASKED, bucket, capacity)
-        again = masker.again(theirs, mine.scalar)
+        again = masker.remask(theirs, mine.scalar)
         send_points(port, Kind.REMASKED, bucket, again[sorted_points(again)] if purpose is Purpose.SIZE else again)
         seen(bucket, mine.ranks)
 
 
-def send_masked(ports: Mapping[str, Port], masker: Masker, bucket: int) -> Mapping[str, Masked]:
+def send_masked(ports: Mapping[str, Port], masker: Masker, bucket: int) -> Mapping[str, MaskedBucket]:
     """Send a bucket of own rows to each peer, under a scalar of its own; what was sent is returned without the points.
 
     Args:
@@ -289,9 +289,9 @@ def send_masked(ports: Mapping[str, Port], masker: Masker, bucket: int) -> Mappi
         masker: Masks the own rows.
         bucket: Number of the bucket.
     """
-    hashed, sent = masker.hashed(bucket), {}
+    hashed, sent = masker.hash_bucket(bucket), {}
     for peer, port in ports.items():
-        masked = masker.masked(bucket, hashed)
+        masked = masker.mask(bucket, hashed)
         send_points(port, Kind.MASKED, bucket, masked.points)
         sent[peer] = replace(masked, points=masked.points[:0])
     return sent
@@ -307,7 +307,7 @@ def intersect_active(
     rows: Mapping[str, int],
     first: int,
     seen: Callable[[int, Mapping[str, CommonPositions]], None],
-    sent: Sequence[Mapping[str, Masked]] = (),
+    sent: Sequence[Mapping[str, MaskedBucket]] = (),
 ) -> Generator[Port, Message, None]:
     """The active side of the buckets from `first` on, with all passive parties.
 
@@ -326,13 +326,13 @@ def intersect_active(
         matches = {}
         for peer, port in ports.items():
             theirs = yield from ascending_points(port, Kind.MASKED, bucket, capacity[peer])
-            theirs = masker.again(theirs, mine[peer].scalar)
+            theirs = masker.remask(theirs, mine[peer].scalar)
             back = yield from received_points(port, Kind.REMASKED, bucket, masker.buckets.capacity)
-            matches[peer] = _compared(mine[peer], back, theirs, peer)
+            matches[peer] = _common_positions(mine[peer], back, theirs, peer)
         seen(bucket, matches)
 
 
-def _compared(mine: Masked, back: Points, theirs: Points, peer: str) -> CommonPositions:
+def _common_positions(mine: MaskedBucket, back: Points, theirs: Points, peer: str) -> CommonPositions:
     """The own rows whose doubly masked point is among the peer's.
 
     Raises:

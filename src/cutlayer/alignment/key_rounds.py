@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from cutlayer.alignment.indices import common_ranks, receive_indices, send_indices
-from cutlayer.alignment.points import AligningSide, Own, points_active, points_passive
+from cutlayer.alignment.points import AligningSide, OwnDigests, points_active, points_passive
 from cutlayer.alignment.row_proof import prove_rows
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.receiving import receive_chunks, send_in_chunks
@@ -30,7 +30,7 @@ Part = TypeVar("Part")
 
 
 @dataclass(frozen=True)
-class Rounds:
+class RoundsResult:
     """State of a passive party before the active party names the rows of the run.
 
     Attributes:
@@ -42,13 +42,13 @@ class Rounds:
     by_key: tuple[int, ...] = ()
 
 
-class Matched(NamedTuple):
+class MatchedRows(NamedTuple):
     """Rows of a passive party as the active party knows them.
 
     Attributes:
         mine: Rows of the active party's table that a key matched, int64 (m,).
-        slots: Numbers of the same rows in `Rounds.rows` of the passive party, int64 (m,).
-        theirs: Number of entries of `Rounds.rows`.
+        slots: Numbers of the same rows in `RoundsResult.rows` of the passive party, int64 (m,).
+        theirs: Number of entries of `RoundsResult.rows`.
         by_key: Number of rows that each key matched.
         conflicts: Number of rows of the active party that two keys would match with different rows; `None` where it
             cannot know.
@@ -61,7 +61,7 @@ class Matched(NamedTuple):
     conflicts: int | None = None
 
 
-class _Left:
+class _UnmatchedRows:
     """The rows of a party that no key has matched so far, towards its first peer."""
 
     def __init__(self, side: AligningSide) -> None:
@@ -71,7 +71,7 @@ class _Left:
         self.by_key: list[int] = []
         self._rows: list[Positions] = [np.zeros(0, dtype=np.int64)]
 
-    def rounds(self) -> Iterator[tuple[AligningSide, Positions, Own]]:
+    def rounds(self) -> Iterator[tuple[AligningSide, Positions, OwnDigests]]:
         """The side of each key's round, the rows that take part in it, and what is sent for them.
 
         A key of which either side has no row left has no round. Of all others `add` is called in each.
@@ -81,14 +81,21 @@ class _Left:
             rows = np.flatnonzero(self._left & has_key(digests))
             if self.mine and self.theirs:
                 folder = None if alignment.folder is None else alignment.folder / f"{peer}-{number}"
-                own_alignment = replace(alignment, folder=folder, ahead=False)  # whose progress is its own
-                part = replace(self._side, rows={peer: self.theirs}, alignment=own_alignment, only=True)
-                yield part, rows, Own(self._side.table.where, digests[rows], self.mine)
+                own_alignment = replace(alignment, folder=folder, sends_ahead=False)  # whose progress is its own
+                part = replace(self._side, rows={peer: self.theirs}, alignment=own_alignment, is_only_passive=True)
+                yield part, rows, OwnDigests(self._side.table.where, digests[rows], self.mine)
             else:
                 self.add(rows[:0])
 
     def add(self, rows: Positions) -> None:
-        """Take rows that the key of this round matched out of the next ones."""
+        """Take rows that the key of this round matched out of the next ones.
+
+        Raises:
+            ProtocolError: They are more than the peer stated that it has, as rows of several buckets can be.
+        """
+        if len(rows) > self.theirs:
+            wanted = f"at most {self.theirs:,} rows of {self._side.port.peer}, as it stated"
+            raise ProtocolError.expected(wanted, f"{len(rows):,} in common")
         self._left[rows] = False
         self.mine -= len(rows)
         self.theirs -= len(rows)
@@ -101,7 +108,7 @@ class _Left:
         return np.concatenate(self._rows)
 
 
-def rounds_passive(side: AligningSide) -> Generator[Port, Message, Rounds]:
+def rounds_passive(side: AligningSide) -> Generator[Port, Message, RoundsResult]:
     """The passive side of the private set intersections of all keys.
 
     Args:
@@ -111,17 +118,17 @@ def rounds_passive(side: AligningSide) -> Generator[Port, Message, Rounds]:
         AlignmentError: The active party named rows that it does not hold.
         ProtocolError: It broke the protocol.
     """
-    port, random, left = side.port, side.alignment.random, _Left(side)
+    port, random, left = side.port, side.alignment.random, _UnmatchedRows(side)
     with Workers(side.alignment.processes) as workers:
         for part, taking, own in left.rounds():
             order, ranks = yield from points_passive(part, own, workers)
             common = order[(yield from receive_indices(port, ranks, may_be_none=True))]
             yield from prove_rows(port, order_digest(own.digests[common]), active=False, random=random)
             left.add(taking[common])
-    return Rounds(left.rows, tuple(left.by_key))
+    return RoundsResult(left.rows, tuple(left.by_key))
 
 
-def rounds_active(side: AligningSide) -> Generator[Port, Message, dict[str, Matched]]:
+def rounds_active(side: AligningSide) -> Generator[Port, Message, dict[str, MatchedRows]]:
     """The active side of the private set intersections of all keys, with all passive parties at the same time.
 
     Args:
@@ -133,11 +140,11 @@ def rounds_active(side: AligningSide) -> Generator[Port, Message, dict[str, Matc
     """
     with Workers(side.alignment.processes) as workers:
         links = {peer: replace(side, ports={peer: port}) for peer, port in side.ports.items()}
-        return (yield from in_turns({peer: _rounds_with(link, workers) for peer, link in links.items()}))
+        return (yield from run_in_turns({peer: _rounds_with(link, workers) for peer, link in links.items()}))
 
 
-def _rounds_with(side: AligningSide, workers: Workers) -> Generator[Port, Message, Matched]:
-    port, random, left = side.port, side.alignment.random, _Left(side)
+def _rounds_with(side: AligningSide, workers: Workers) -> Generator[Port, Message, MatchedRows]:
+    port, random, left = side.port, side.alignment.random, _UnmatchedRows(side)
     for part, taking, own in left.rounds():
         order, matches = yield from points_active(part, own, workers)
         ranks, indices = common_ranks(matches)
@@ -146,10 +153,10 @@ def _rounds_with(side: AligningSide, workers: Workers) -> Generator[Port, Messag
         yield from prove_rows(port, order_digest(own.digests[common]), active=True, random=random)
         left.add(taking[common])
     mine = left.rows
-    return Matched(mine, np.arange(len(mine)), len(mine), tuple(left.by_key))
+    return MatchedRows(mine, np.arange(len(mine)), len(mine), tuple(left.by_key))
 
 
-def in_turns(parts: Mapping[str, Generator[Port, Message, Part]]) -> Generator[Port, Message, dict[str, Part]]:
+def run_in_turns(parts: Mapping[str, Generator[Port, Message, Part]]) -> Generator[Port, Message, dict[str, Part]]:
     """Run a part for each peer, in turns: each sends before any is waited for, so that the peers work at one time."""
     ended: dict[str, Part] = {}
     waiting: dict[str, Port] = {}
@@ -168,13 +175,13 @@ def in_turns(parts: Mapping[str, Generator[Port, Message, Part]]) -> Generator[P
     return {peer: ended[peer] for peer in parts}
 
 
-def sent_keys(side: AligningSide) -> Rounds:
+def send_keys(side: AligningSide) -> RoundsResult:
     """The passive side of the plain method: send the digests of all keys of all rows."""
     send_in_chunks(side.port, Kind.IDS, "digests", torch.from_numpy(np.concatenate(side.table.keys, axis=1)))
-    return Rounds(np.arange(side.table.rows))
+    return RoundsResult(np.arange(side.table.rows))
 
 
-def received_keys(side: AligningSide) -> Generator[Port, Message, dict[str, Matched]]:
+def receive_keys(side: AligningSide) -> Generator[Port, Message, dict[str, MatchedRows]]:
     """The active side of the plain method: compare the digests of all keys.
 
     Args:
@@ -193,5 +200,5 @@ def received_keys(side: AligningSide) -> Generator[Port, Message, dict[str, Matc
         theirs = [np.ascontiguousarray(part) for part in np.split(received.numpy(), len(keys), axis=1)]
         found = match_keys(keys, theirs)
         by_key = tuple(len(pairs.mine) for pairs in found.by_key)
-        each[peer] = Matched(*found.pairs, rows, by_key, found.conflicts[0])
+        each[peer] = MatchedRows(*found.pairs, rows, by_key, found.conflicts[0])
     return each

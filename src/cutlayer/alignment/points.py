@@ -12,7 +12,7 @@ from cutlayer.alignment.buckets import Buckets, bucket_bits, bucket_capacity
 from cutlayer.alignment.intersection import (
     Alignment,
     CommonPositions,
-    Masked,
+    MaskedBucket,
     Masker,
     Purpose,
     check_points,
@@ -44,7 +44,7 @@ class AligningSide:
         rows: Number of rows that each peer stated.
         limits: Bounds on what a peer may make this party hold.
         alignment: How to align.
-        only: At a passive party: whether it is the only one.
+        is_only_passive: At a passive party: whether it is the only one.
         all_rows: At the active party: whether to take all of its rows, with each passive party's part of them, instead
             of the rows that all parties have. A passive party then learns which of its rows this party has, whoever
             else has them.
@@ -57,14 +57,14 @@ class AligningSide:
     rows: Mapping[str, int]
     limits: LimitsConfig
     alignment: Alignment
-    only: bool = False
+    is_only_passive: bool = False
     all_rows: bool = False
     sent: SentAhead | None = None
 
     @property
-    def own(self) -> Own:
+    def own_digests(self) -> OwnDigests:
         """All rows, by their ids."""
-        return Own(self.table.where, self.table.digests, self.table.stated_rows)
+        return OwnDigests(self.table.where, self.table.digests, self.table.stated_rows)
 
     @property
     def port(self) -> Port:
@@ -84,11 +84,11 @@ class SentAhead:
 
     session: str
     bits: int
-    buckets: tuple[Mapping[str, Masked], ...]
+    buckets: tuple[Mapping[str, MaskedBucket], ...]
 
 
 @dataclass
-class Own:
+class OwnDigests:
     """Points that a party intersects.
 
     Attributes:
@@ -103,7 +103,7 @@ class Own:
 
 
 def points_passive(
-    side: AligningSide, own: Own, workers: Workers
+    side: AligningSide, own: OwnDigests, workers: Workers
 ) -> Generator[Port, Message, tuple[Positions, Positions]]:
     """The passive side: exchange the points of all buckets.
 
@@ -120,7 +120,7 @@ def points_passive(
     port.send(Kind.ALIGN, fields={"session": progress.session, "bits": progress.bits, "first": progress.done})
     opened = yield from receive(port, Kind.ALIGN)
     bits, first = int(opened.fields["bits"]), int(opened.fields["first"])
-    checked_bits(bits, own.stated_rows, rows, limits.peer_rows, only=side.only, ahead=alignment.ahead)
+    checked_bits(bits, own.stated_rows, rows, limits.peer_rows, only=side.is_only_passive, ahead=alignment.sends_ahead)
     check_points(rows, bits, limits.peer_rows, port.peer)
     same = opened.fields["session"] == progress.session and bits == progress.bits
     if not 0 <= first <= (progress.done if same else 0):
@@ -129,16 +129,16 @@ def points_passive(
 
     def seen(bucket: int, ranks: Positions) -> None:
         progress.add({"ranks": ranks})
-        alignment.finished(bucket + 1, 2**bits)
+        alignment.report_finished(bucket + 1, 2**bits)
 
     buckets = Buckets(own.digests, bits, own.stated_rows, own.where)
     masker = Masker(buckets, workers, port.run, alignment.random)
     yield from intersect_passive(port, masker, rows, alignment.purpose, first, seen)
-    return buckets.order, joined_rows(progress.all("ranks"))
+    return buckets.order, joined_rows(progress.entries_of("ranks"))
 
 
 def points_active(
-    side: AligningSide, own: Own, workers: Workers
+    side: AligningSide, own: OwnDigests, workers: Workers
 ) -> Generator[Port, Message, tuple[Positions, dict[str, CommonPositions]]]:
     """The active side: exchange the points of all buckets with all passive parties.
 
@@ -158,7 +158,7 @@ def points_active(
         check_points(count, bits, side.limits.peer_rows, peer)
     progress = AlignmentProgress(_folder(alignment), *_inputs(own, rows, alignment.purpose))
     if sent is None:
-        first = yield from _open(ports, progress, bits, alignment.random)
+        first = yield from _agree_start(ports, progress, bits, alignment.random)
     else:
         first = 0
         progress.begin(sent.session, bits, first)
@@ -169,13 +169,13 @@ def points_active(
         offsets = {peer: bucket * bucket_capacity(rows[peer], bits) for peer in matches}
         ranks = {f"{peer} ranks": matched for peer, (matched, _) in matches.items()}
         progress.add(ranks | {f"{peer} indices": slots + offsets[peer] for peer, (_, slots) in matches.items()})
-        alignment.finished(bucket + 1, 2**bits)
+        alignment.report_finished(bucket + 1, 2**bits)
 
     buckets = Buckets(own.digests, bits, own.stated_rows, own.where)
     masker = Masker(buckets, workers, side.port.run, alignment.random)  # the run of all links is the same
     yield from intersect_active(ports, masker, rows, first, seen, () if sent is None else sent.buckets)
     return buckets.order, {
-        peer: (joined_rows(progress.all(f"{peer} ranks")), joined_rows(progress.all(f"{peer} indices")))
+        peer: (joined_rows(progress.entries_of(f"{peer} ranks")), joined_rows(progress.entries_of(f"{peer} indices")))
         for peer in ports
     }
 
@@ -186,7 +186,7 @@ def send_ahead(side: AligningSide) -> SentAhead:
     Args:
         side: This party; `rows` is empty.
     """
-    own, alignment = side.own, side.alignment
+    own, alignment = side.own_digests, side.alignment
     bits, session = bucket_bits(own.stated_rows), alignment.random(8).hex()
     for port in side.ports.values():
         port.send(Kind.ALIGN, fields={"session": session, "bits": bits, "first": 0})
@@ -198,7 +198,7 @@ def send_ahead(side: AligningSide) -> SentAhead:
         )
 
 
-def _open(
+def _agree_start(
     ports: Mapping[str, Port], progress: AlignmentProgress, bits: int, random: Callable[[int], bytes]
 ) -> Generator[Port, Message, int]:
     """Agree on the first bucket: after those that all parties have of one session, or the very first."""
@@ -219,7 +219,7 @@ def _folder(alignment: Alignment) -> Path | None:
     return None if alignment.purpose is Purpose.SIZE else alignment.folder
 
 
-def _inputs(own: Own, rows: Mapping[str, int], purpose: Purpose) -> tuple[bytes | memoryview, ...]:
+def _inputs(own: OwnDigests, rows: Mapping[str, int], purpose: Purpose) -> tuple[bytes | memoryview, ...]:
     """Everything that the buckets of a party depend on."""
     stated = repr((purpose.value, own.stated_rows, sorted(rows.items())))
     return stated.encode(), np.ascontiguousarray(own.digests).data

@@ -15,7 +15,7 @@ from cutlayer.storage.durable import make_folder, write_whole
 from cutlayer.storage.json_values import parse_json
 from cutlayer.storage.tensor_file import read_tensors, write_tensors
 
-_STATE = "session.json"
+_STATE_FILE = "session.json"
 
 
 class AlignmentProgress:
@@ -66,7 +66,7 @@ class AlignmentProgress:
             for stale in self._folder.glob("bucket-*"):
                 stale.unlink()
             state = {"session": session, "bits": bits, "inputs": self._inputs}
-            write_whole(self._folder / _STATE, json.dumps(state) + "\n")
+            write_whole(self._folder / _STATE_FILE, json.dumps(state) + "\n")
 
     def add(self, bucket: Mapping[str, Positions]) -> None:
         """Record the next bucket, on disk before this returns."""
@@ -75,14 +75,14 @@ class AlignmentProgress:
             write_tensors(self._path(self.done), tensors, {"session": self.session})
         self._buckets.append(bucket)
 
-    def all(self, name: str) -> list[Positions]:
+    def entries_of(self, name: str) -> list[Positions]:
         """An entry of every finished bucket, in order."""
         return [bucket[name] for bucket in self._buckets]
 
     def _read(self, folder: Path) -> None:
         """Read what is on disk as far as it is whole and of these inputs."""
         try:
-            state = parse_json((folder / _STATE).read_bytes())
+            state = parse_json((folder / _STATE_FILE).read_bytes())
             if state["inputs"] != self._inputs:
                 return
             self.session, self.bits = str(state["session"]), int(state["bits"])

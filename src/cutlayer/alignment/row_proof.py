@@ -25,7 +25,7 @@ from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.receiving import receive
 from cutlayer.errors import AlignmentError, ProtocolError
 
-CONTEXT = b"cutlayer row proof 1 "
+PROOF_CONTEXT = b"cutlayer row proof 1 "
 Proof = Generator[Port, Message, None]
 
 
@@ -104,7 +104,7 @@ class SealingProof:
 
 
 def _base(port: Port, order: bytes) -> npt.NDArray[np.uint8]:
-    return hash_to_group(np.frombuffer(order, dtype=np.uint8).reshape(1, -1), CONTEXT + port.run.encode()[:128])
+    return hash_to_group(np.frombuffer(order, dtype=np.uint8).reshape(1, -1), PROOF_CONTEXT + port.run.encode()[:128])
 
 
 def _as_point(encoded: bytes) -> npt.NDArray[np.uint8]:

@@ -73,7 +73,7 @@ def resolve(
         live = [attack for attack in fit if attack.in_auto(task_kind) or (names == "full" and attack.thorough)]
         kinds = [attack for attack in live if attack.quick or names != "quick"]
     else:
-        kinds = _named(names, task_kind, secret)
+        kinds = _attacks_named(names, task_kind, secret)
     made = [kind() for kind in kinds]
     return Resolved(
         tuple(attack for attack in made if isinstance(attack, LabelAttack)),
@@ -116,10 +116,10 @@ def gate_faults(case: Case) -> Iterator[str]:
         yield f"expected an attack that measures what {where} limits, got none for task {job.task}; {remedy}"
 
 
-def left_out(names: Catalogue | Sequence[str], task_kind: str) -> tuple[str, ...]:
+def skipped_attacks(names: Catalogue | Sequence[str], task_kind: str) -> tuple[str, ...]:
     """Attacks on labels of the default catalogue for a task that an audit does not run.
 
-    >>> left_out("auto", "binary"), left_out("quick", "binary")
+    >>> skipped_attacks("auto", "binary"), skipped_attacks("quick", "binary")
     ((), ('bilinear', 'aligned_match'))
     """
     if names in ("auto", "full"):
@@ -144,7 +144,7 @@ def _secret_of(attack: type[Attack[Any, Any]]) -> Literal["labels", "features"]:
     raise ConfigError.expected(wanted, "none of LabelAttack, HistoryAttack, CompletionAttack, FeatureAttack")
 
 
-def _named(names: Sequence[str], task_kind: str, secret: str) -> list[type[Attack[Any, Any]]]:
+def _attacks_named(names: Sequence[str], task_kind: str, secret: str) -> list[type[Attack[Any, Any]]]:
     from cutlayer.config import near_miss
 
     if isinstance(names, str):

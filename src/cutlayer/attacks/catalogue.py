@@ -30,7 +30,7 @@ from cutlayer.attacks.label.similarity import Similarity
 from cutlayer.attacks.label.regression_labels import RegressionLabels
 from cutlayer.attacks.label.split_part import SplitPart
 from cutlayer.attacks.label.split_part import SplitPartOfClasses
-from cutlayer.attacks.label.sent_labels import DrawnAndModelled
+from cutlayer.attacks.label.sent_labels import SentLabelsAttack
 from cutlayer.attacks.completion.passive import ModelCompletion
 from cutlayer.attacks.completion.active import ActiveModelCompletion
 from cutlayer.attacks.feature.inversion import Inversion

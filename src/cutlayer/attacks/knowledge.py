@@ -15,24 +15,24 @@ if TYPE_CHECKING:
     from cutlayer.data.encoded import ColumnSpec
     from cutlayer.problem.task import Task
 
-HINTS = 10
+MAX_HINTS = 10
 """Number of positive rows of each batch that the hint attack knows."""
 
-KNOWN_PER_CLASS = 100
+MAX_KNOWN_PER_CLASS = 100
 """Number of rows of each class whose labels a probe is fitted on."""
 
-AUXILIARY, AUXILIARY_PER_CLASS = 40, 4
+AUXILIARY_LABELS, MIN_AUXILIARY_PER_CLASS = 40, 4
 """Labels that a departed party completes its model with: in all, and at least of each class."""
 
-AUXILIARY_ROWS = 1000
+MAX_AUXILIARY_ROWS = 1000
 """Rows whose features an attacker on features knows, with their embeddings."""
 
-SHADOW_ROWS = 20_000
+MAX_SHADOW_ROWS = 20_000
 """Rows that shadow models are trained and evaluated on."""
 
 T = TypeVar("T")
 
-_SENT_ROWS = "the features of {rows} rows whose embeddings were sent{bound}"
+_SENT_ROWS = "the features of {rows} released rows{bound}"
 
 
 class Need(StrEnum):
@@ -56,7 +56,7 @@ class Need(StrEnum):
     @property
     def words(self) -> str:
         """The knowledge in words, with the maximum number of rows."""
-        rows = SHADOW_ROWS if self in (Need.SHADOW_ROWS, Need.CANDIDATE_ROWS) else AUXILIARY_ROWS
+        rows = MAX_SHADOW_ROWS if self in (Need.SHADOW_ROWS, Need.CANDIDATE_ROWS) else MAX_AUXILIARY_ROWS
         return _WORDS[self].format(rows=f"up to {rows:,}", bound=", half of the sampled ones at most")
 
 
@@ -64,12 +64,13 @@ _WORDS: Mapping[Need, str] = {
     Need.POSITIVE_SHARE: "the share of positive rows",
     Need.CLASS_SHARES: "the share of each class",
     Need.KNOWN_POSITIVE: "one positive row in each batch",
-    Need.HINTS: f"up to {HINTS} positive rows in each batch",
-    Need.KNOWN_LABELS: f"the labels of up to {KNOWN_PER_CLASS} rows of each class",
+    Need.HINTS: f"up to {MAX_HINTS} positive rows in each batch",
+    Need.KNOWN_LABELS: f"the labels of up to {MAX_KNOWN_PER_CLASS} rows of each class",
     Need.ONE_PER_CLASS: "the label of one row of each class",
     Need.FEW_LABELS: "the labels of a few rows, up to 200",
     Need.AUXILIARY_LABELS: (
-        f"the labels of about {AUXILIARY} training rows, or {AUXILIARY_PER_CLASS} of each class if more; then of all"
+        f"the labels of about {AUXILIARY_LABELS} training rows, or {MIN_AUXILIARY_PER_CLASS} of each class if more; "
+        "then of all"
     ),
     Need.AUXILIARY_FEATURES: _SENT_ROWS,
     Need.OTHER_ROWS: "the features of {rows} other rows of the population, without their embeddings",
@@ -89,8 +90,8 @@ _WORDS: Mapping[Need, str] = {
 }
 _CONDITIONS = {
     Need.KNOWN_POSITIVE: "one known positive row in each batch",
-    Need.HINTS: f"up to {HINTS} known positive rows in each batch",
-    Need.KNOWN_LABELS: f"up to {KNOWN_PER_CLASS} known labels of each class",
+    Need.HINTS: f"up to {MAX_HINTS} known positive rows in each batch",
+    Need.KNOWN_LABELS: f"up to {MAX_KNOWN_PER_CLASS} known labels of each class",
     Need.ONE_PER_CLASS: "one known label of each class",
     Need.FEW_LABELS: "up to 200 known labels",
     Need.AUXILIARY_FEATURES: "{known:,} known rows",
@@ -110,7 +111,7 @@ def in_words(knowledge: Iterable[Need], known: int | None = None) -> tuple[str, 
         known: Number of rows whose features it knew; the maximum where it is not stated.
 
     >>> in_words([Need.AUXILIARY_FEATURES, Need.POSITIVE_SHARE], 512)
-    ('the features of 512 rows whose embeddings were sent', 'the share of positive rows')
+    ('the features of 512 released rows', 'the share of positive rows')
     """
     if known is None:
         return tuple(need.words for need in knowledge)
@@ -239,40 +240,40 @@ class Knowledge:
     @property
     def share(self) -> float:
         """The positive share; `NotApplicable` if it is not known."""
-        return _given(self.positive_share, Need.POSITIVE_SHARE)
+        return _required(self.positive_share, Need.POSITIVE_SHARE)
 
     @property
     def shares(self) -> tuple[float, ...]:
         """The share of each class by its code; `NotApplicable` if they are not known."""
         if self.class_shares:
             return self.class_shares
-        positive = _given(self.positive_share, Need.CLASS_SHARES)
+        positive = _required(self.positive_share, Need.CLASS_SHARES)
         return 1 - positive, positive
 
     @property
     def auxiliary(self) -> Auxiliary:
         """The rows of known features; `NotApplicable` if there are none."""
-        return _given(self.auxiliary_rows, Need.AUXILIARY_FEATURES)
+        return _required(self.auxiliary_rows, Need.AUXILIARY_FEATURES)
 
     @property
     def population(self) -> Auxiliary:
         """The other rows of the population; `NotApplicable` if there are none."""
-        return _given(self.other_rows, Need.OTHER_ROWS)
+        return _required(self.other_rows, Need.OTHER_ROWS)
 
     @property
     def initial(self) -> nn.Module:
         """The initial bottom model; `NotApplicable` if it is not known."""
-        return _given(self.initial_bottom, Need.INITIAL_WEIGHTS)
+        return _required(self.initial_bottom, Need.INITIAL_WEIGHTS)
 
     @property
     def simulation(self) -> Simulation:
         """The means to simulate a bottom model; `NotApplicable` if there are none."""
-        return _given(self.simulator, Need.SIMULATOR)
+        return _required(self.simulator, Need.SIMULATOR)
 
     @property
     def shadows(self) -> Shadows:
         """The rows for shadow models; `NotApplicable` if there are none."""
-        return _given(self.shadow_rows, Need.SHADOW_ROWS)
+        return _required(self.shadow_rows, Need.SHADOW_ROWS)
 
     def known_among(self, rows: Tensor) -> Tensor:
         """Whether each of `rows` (int64 (n,)) has a known label, bool (n,)."""
@@ -298,7 +299,7 @@ class Knowledge:
         return indices, torch.tensor([label for _, label in known], dtype=torch.float64 if real else torch.int64)
 
 
-def _given(value: T | None, need: Need) -> T:
+def _required(value: T | None, need: Need) -> T:
     if value is None:
         raise NotApplicable.expected(f"knowledge of {need.words}", "none of it")
     return value

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cutlayer.attacks.knowledge import HINTS, KNOWN_PER_CLASS, Knowledge, Need
+from cutlayer.attacks.knowledge import MAX_HINTS, MAX_KNOWN_PER_CLASS, Knowledge, Need
 from cutlayer.attacks.label.base import LabelAttack, LabelView, Scores, Target
 from cutlayer.audit.known_labels import knowledge_of
 from cutlayer.audit.leak import Leak, leak_interval, leak_of
@@ -238,18 +238,20 @@ class Auditor:
         return {int(rows[int(generator.integers(len(rows)))]): 1 for rows in groups if len(rows)}
 
     def _hints(self, steps: Sequence[Step], generator: np.random.Generator) -> dict[int, int]:
-        """`HINTS` positive rows of each step, at most half of them (rounded up)."""
+        """`MAX_HINTS` positive rows of each step, at most half of them (rounded up)."""
         groups = (step.rows[self.truth[step.rows]].numpy() for step in steps)
         return {
-            int(row): 1 for rows in groups for row in generator.permutation(rows)[: min(HINTS, (len(rows) + 1) // 2)]
+            int(row): 1
+            for rows in groups
+            for row in generator.permutation(rows)[: min(MAX_HINTS, (len(rows) + 1) // 2)]
         }
 
     def _labels(self, rows: Tensor, generator: np.random.Generator) -> dict[int, int]:
-        """`KNOWN_PER_CLASS` of the rows of each class, at most half of them."""
+        """`MAX_KNOWN_PER_CLASS` of the rows of each class, at most half of them."""
         codes = self.truth[rows].long()
         groups = [(code, rows[codes == code].numpy()) for code in range(len(self.shares))]
         return {
             int(row): code
             for code, members in groups
-            for row in generator.permutation(members)[: min(KNOWN_PER_CLASS, len(members) // 2)]
+            for row in generator.permutation(members)[: min(MAX_KNOWN_PER_CLASS, len(members) // 2)]
         }

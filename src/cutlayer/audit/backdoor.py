@@ -14,17 +14,17 @@ from cutlayer.config.load import load_closed_job
 from cutlayer.parties.session.local import EVALUATION_ROWS
 from cutlayer.results.number import Number
 from cutlayer.results.run import RunId
-from cutlayer.training.finetuning import answers
+from cutlayer.training.finetuning import logits_without
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.malicious_runs import target_rows
 from cutlayer.training.trained import Run
 
-TARGET = 1
+TARGET_CLASS = 1
 """Class that the attacker wants: the positive one of a binary task, else the second."""
 
 
 @dataclass(frozen=True)
-class Reached:
+class AttackReach:
     """An attacker's success rate, with a 95 % interval, and its means."""
 
     value: Number
@@ -33,9 +33,9 @@ class Reached:
     by: str
 
 
-def backdoors(
+def backdoor_success(
     job: Job, folder: RunFolder, run: RunId, parties: Sequence[str], classes: tuple[str, ...]
-) -> Mapping[str, tuple[Reached | None, Reached | None]]:
+) -> Mapping[str, tuple[AttackReach | None, AttackReach | None]]:
     """Success after the malicious training and in this run, by party and, of several, of all of them at once.
 
     In both runs the better of two means is taken: the trigger, and the mean embedding of the rows that the attacker
@@ -52,12 +52,12 @@ def backdoors(
     attacked = Run(load_closed_job(malicious.path / "job.yaml"), malicious, origin=folder, classes=classes)
     honest = Run(job, folder, classes=classes)
     links = {name: (name,) for name in parties} | ({"+".join(parties): tuple(parties)} if len(parties) > 1 else {})
-    return {link: (success(attacked, names), success(honest, names)) for link, names in links.items()}
+    return {link: (success_rate(attacked, names), success_rate(honest, names)) for link, names in links.items()}
 
 
-def success(run: Run, attackers: Sequence[str]) -> Reached | None:
+def success_rate(run: Run, attackers: Sequence[str]) -> AttackReach | None:
     """The better means of some parties that send at once, on the held-out rows of other classes."""
-    rows = run.reported[run.truth[run.reported] != TARGET]
+    rows = run.reported_rows[run.truth[run.reported_rows] != TARGET_CLASS]
     known = target_rows(run.truth, run.training, run.job.train.seed)
     if not len(rows) or not len(known):
         return None
@@ -79,8 +79,8 @@ def success(run: Run, attackers: Sequence[str]) -> Reached | None:
     reached = []
     for means, sent in forged.items():
         made = {name: e.view(1, *honest[name].shape[1:]).expand_as(honest[name]) for name, e in sent.items()}
-        predicted = run.task.predict(answers(top, honest | made, ())).argmax(dim=1)
-        hits = int((predicted == TARGET).sum())
+        predicted = run.task.predict(logits_without(top, honest | made, ())).argmax(dim=1)
+        hits = int((predicted == TARGET_CLASS).sum())
         interval = binomtest(hits, len(rows)).proportion_ci(method="wilson")
-        reached.append(Reached(hits / len(rows), float(interval.low), float(interval.high), means))
+        reached.append(AttackReach(hits / len(rows), float(interval.low), float(interval.high), means))
     return max(reached, key=lambda each: each.value or 0.0)

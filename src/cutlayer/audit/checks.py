@@ -30,6 +30,7 @@ class FindingContext:
         notes: Oddities of the columns of the parties that were here, by name.
         copies: Columns that give the labels alone.
         undated: Names of the parties that aggregated events without an `as_of`.
+        graded: Names of the parties that release grades.
     """
 
     active: str
@@ -43,6 +44,7 @@ class FindingContext:
     notes: Mapping[str, tuple[ColumnNote, ...]] = field(default_factory=dict)
     copies: tuple[LabelCopy, ...] = ()
     undated: tuple[str, ...] = ()
+    graded: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Occurrence:
     detail: str
 
 
-Find = Callable[[FindingContext], Iterator[Occurrence]]
+FindOccurrences = Callable[[FindingContext], Iterator[Occurrence]]
 
 
 @dataclass(frozen=True)
@@ -77,17 +79,17 @@ class Check:
     severity: Severity
     title: str
     remedy: str
-    find: Find
+    find: FindOccurrences
 
 
 CHECKS: list[Check] = []
 """All findings there are, in the order of their codes."""
 
 
-def check(code: str, severity: Severity, title: str, remedy: str) -> Callable[[Find], Find]:
+def check(code: str, severity: Severity, title: str, remedy: str) -> Callable[[FindOccurrences], FindOccurrences]:
     """Makes a finding of the function below."""
 
-    def registered(find: Find) -> Find:
+    def registered(find: FindOccurrences) -> FindOccurrences:
         CHECKS.append(Check(code, severity, title, remedy, find))
         CHECKS.sort(key=lambda one: one.code)
         return find

@@ -8,7 +8,11 @@ from cutlayer.audit.checks import FindingContext, Occurrence, check
 from cutlayer.data.column_note import ColumnNote, OddKind
 from cutlayer.results.finding import Severity
 
-OF_COLUMNS: Mapping[str, tuple[OddKind, ...]] = {"CL120": ("misread",), "CL121": ("idle", "rare"), "CL123": ("unseen",)}
+COLUMN_CHECK_KINDS: Mapping[str, tuple[OddKind, ...]] = {
+    "CL120": ("misread",),
+    "CL121": ("idle", "rare"),
+    "CL123": ("unseen",),
+}
 """Kinds of oddities by the code of their finding."""
 MAX_NAMED = 8
 """Columns of a party that are findings of their own; the rest are named in one."""
@@ -25,7 +29,7 @@ def _copied(context: FindingContext) -> Iterator[Occurrence]:
         yield Occurrence(copy.party, f"{copy.party}.{copy.column}: {copy}")
 
 
-def noted(notes: Mapping[str, Sequence[ColumnNote]], *kinds: OddKind) -> Iterator[Occurrence]:
+def column_occurrences(notes: Mapping[str, Sequence[ColumnNote]], *kinds: OddKind) -> Iterator[Occurrence]:
     """Each column with an oddity of these kinds, by party; of many columns the first, and the number of the rest."""
     for party, odd in notes.items():
         chosen = [note for note in odd if note.kind in kinds]
@@ -39,7 +43,7 @@ def noted(notes: Mapping[str, Sequence[ColumnNote]], *kinds: OddKind) -> Iterato
 
 
 def _check_columns(code: str, severity: Severity, title: str, remedy: str) -> None:
-    check(code, severity, title, remedy)(lambda context: noted(context.notes, *OF_COLUMNS[code]))
+    check(code, severity, title, remedy)(lambda context: column_occurrences(context.notes, *COLUMN_CHECK_KINDS[code]))
 
 
 _check_columns(

@@ -12,14 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cutlayer.attacks.completion.base import CHUNK, Completion, CompletionAttack, DepartedView, Variant
+from cutlayer.attacks.completion.base import EMBEDDED_ROWS, Completion, CompletionAttack, DepartedView, Variant
 from cutlayer.attacks.completion.passive import ModelCompletion
-from cutlayer.attacks.knowledge import AUXILIARY, AUXILIARY_PER_CLASS, Knowledge
+from cutlayer.attacks.knowledge import AUXILIARY_LABELS, MIN_AUXILIARY_PER_CLASS, Knowledge
 from cutlayer.audit.attack_audit import AttackAudit
 from cutlayer.config import Job
 from cutlayer.data.streams import RandomStream
 from cutlayer.models import BottomModel, bottom_of
-from cutlayer.parties.drive.random_state import drawn_under
+from cutlayer.parties.drive.random_state import random_state_under
 from cutlayer.problem.task import Task
 from cutlayer.results.completion import CompletionResult, VariantValue
 from cutlayer.training.comparisons import malicious_run
@@ -31,7 +31,7 @@ from cutlayer.training.utility import interval
 NEEDS_ONE_PROCESS = (
     "its rows and model are with {}; between organisations truth stays with its owner, so it needs one process"
 )
-UNTRAINED = "no run with a malicious optimiser was trained; name it in audit.attacks and run the job again"
+NOT_TRAINED = "no run with a malicious optimiser was trained; name it in audit.attacks and run the job again"
 
 
 class DepartedParty:
@@ -55,7 +55,7 @@ class DepartedParty:
 
     def untrained(self) -> DepartedView:
         """View of the party with its initial bottom model, for the training from scratch."""
-        with drawn_under(starting_keys(self.run.folder.path, [self.party])[self.party]):
+        with random_state_under(starting_keys(self.run.folder.path, [self.party])[self.party]):
             bottom = bottom_of(self.job, self.party, self.run.inputs(self.party))
         return self._view(bottom, trained=False)
 
@@ -83,9 +83,9 @@ class DepartedParty:
 
     def _value(self, completion: Completion, variant: str) -> VariantValue:
         """A completed model on the held-out rows, against their true labels."""
-        parts = torch.split(self.run.reported, CHUNK)
+        parts = torch.split(self.run.reported_rows, EMBEDDED_ROWS)
         logits = torch.cat([completion.logits(*self.store.gather(rows)) for rows in parts])
-        labels = self.run.truth[self.run.reported]
+        labels = self.run.truth[self.run.reported_rows]
         low, high = interval(self.task, logits, labels, self.job.train.seed)
         value = self.task.evaluate(logits, labels)[self.task.metric]
         return VariantValue(variant=variant, value=value, low=low, high=high)
@@ -109,7 +109,7 @@ def audit_completions(
     audit = AttackAudit[CompletionResult]()
     if job.parties[job.active].audit.every == "never":
         return audit
-    if job.rows == "all" and not len(Run(job, folder, classes=task.classes).reported):
+    if job.rows == "all" and not len(Run(job, folder, classes=task.classes).reported_rows):
         return audit  # no held-out row is with every party
     for party in job.passives if attacks else ():
         if (folder.data(party) / "store.json").exists():
@@ -131,7 +131,7 @@ def _complete_party(
     wraps = {attack.name: attack.optimizer_hook() is not None for attack in attacks}
     pairs = [(attack, run) for attack in attacks for run in runs if wraps[attack.name] == (run == malicious)]
     runnable = [attack for attack, _ in pairs]
-    audit.skip(departed.party, [attack for attack in attacks if attack not in runnable], UNTRAINED)
+    audit.skip(departed.party, [attack for attack in attacks if attack not in runnable], NOT_TRAINED)
     for knowledge in departed.knowledge() if pairs else ():
         with audit.skipping(departed.party, runnable):
             scratch = departed.from_scratch(knowledge)
@@ -164,7 +164,7 @@ def auxiliary_labels(truth: Tensor, training: Tensor, classes: int, seed: int) -
     Returns:
         Both kinds of knowledge; the second alone where few would be all.
     """
-    per_class = max(AUXILIARY_PER_CLASS, -(-AUXILIARY // classes))
+    per_class = max(MIN_AUXILIARY_PER_CLASS, -(-AUXILIARY_LABELS // classes))
     generator = np.random.default_rng([seed, RandomStream.COMPLETION_LABELS])
     codes = truth[training].long()
     few = {

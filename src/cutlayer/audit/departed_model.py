@@ -32,11 +32,11 @@ def departed_auc(run: Run, party: str, scores: Scores) -> float | None:
     Reference: the threat of model completion (Fu et al., USENIX Security 2022), with inferred labels for known ones.
     """
     positives = round(run.class_shares[1] * len(scores.rows))
-    reported = run.reported
+    reported = run.reported_rows
     if len(reported) > MAX_ROWS:
         generator = np.random.default_rng([run.job.train.seed, RandomStream.OWN_COLUMNS, len(reported)])
         reported = reported[torch.from_numpy(np.sort(generator.choice(len(reported), MAX_ROWS, replace=False)))]
-    truth = run.actual[reported]
+    truth = run.leak_labels[reported]
     if party not in run.stores or not 0 < positives < len(scores.rows) or truth.all() or not truth.any():
         return None
     inferred = torch.zeros(len(scores.rows), dtype=torch.bool)

@@ -22,7 +22,7 @@ CONFIDENCE = 0.999
 """A correct mechanism fails one test of a thousand; at the usual 0.95 it would fail one of twenty."""
 
 
-_Noisy = RandomizedResponse | RandomizedGrade | GaussianRelease | DPSGD
+_NoisyEvent = RandomizedResponse | RandomizedGrade | GaussianRelease | DPSGD
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,9 @@ class GameResult:
     canaries: int
     releases: int
 
-    def against(self, event: _Noisy, delta: float, *, protection: str, party: str, protects: Asset) -> GuaranteeTest:
+    def against(
+        self, event: _NoisyEvent, delta: float, *, protection: str, party: str, protects: Asset
+    ) -> GuaranteeTest:
         """Compare the bound with the epsilon of the ledger's event at `delta`, which a pure one does not have."""
         epsilon = Composition.of([event]).epsilon(delta)
         stated = 0.0 if isinstance(event, RandomizedResponse | RandomizedGrade) else delta

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from cutlayer.attacks import REGISTRY as ATTACKS
 from cutlayer.attacks.feature.base import FeatureAttack
 from cutlayer.attacks.knowledge import condition
-from cutlayer.attacks.malicious import TAMPERINGS, by_active
+from cutlayer.attacks.malicious import TAMPERINGS, is_by_active_party
 from cutlayer.audit.checks import CHECKS, Check, FindingContext, Occurrence, check
-from cutlayer.audit.column_findings import OF_COLUMNS, noted
+from cutlayer.audit.column_findings import COLUMN_CHECK_KINDS, column_occurrences
 from cutlayer.audit.scored_rows import narrow_leaks
 from cutlayer.config.aggregate import UNDATED
 from cutlayer.data.column_note import ColumnNote
@@ -24,13 +24,13 @@ from cutlayer.results.leaks import LeakResult, worst_of
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.run import RunKind
 
-FEW_ROWS = 50
+MIN_CLASS_ROWS = 50
 """Below this many rows of a class an AUC's interval is too wide to distinguish 0.5 from 0.6."""
-EXPOSED = 0.05
+MIN_EXPOSED_EXCESS = 0.05
 """Excess over the party's own columns, at the lower end of the interval, from which on labels count as exposed."""
-HIDDEN = 0.05
+MIN_HIDDEN_DIFFERENCE = 0.05
 """Difference between two attacks on the same messages above which a protection hides the label from one alone."""
-_SHOWN = 5
+_MAX_SHOWN_EPOCHS = 5
 """Epochs that a finding names."""
 
 
@@ -68,7 +68,7 @@ def _powerless(context: FindingContext) -> Iterator[Occurrence]:
 @check("CL104", "warning", "too few rows of one class", "raise audit.rows, or train on more rows")
 def _few_rows(context: FindingContext) -> Iterator[Occurrence]:
     own = context.audit.runs[RunKind.THIS_RUN]
-    few = [leak for leak in own.leaks if min(leak.positives, leak.rows - leak.positives) < FEW_ROWS]
+    few = [leak for leak in own.leaks if min(leak.positives, leak.rows - leak.positives) < MIN_CLASS_ROWS]
     for attempt in (*few, *own.undefined):
         yield Occurrence(
             context.active,
@@ -114,7 +114,7 @@ def _skipped(context: FindingContext) -> Iterator[Occurrence]:
     for skipped in context.audit.runs[RunKind.THIS_RUN].skipped:
         # The reason may name a column of the attacked party.
         kind = ATTACKS.get(skipped.attack)
-        of_labels = (skipped.attack in TAMPERINGS and not by_active(skipped.attack)) or (
+        of_labels = (skipped.attack in TAMPERINGS and not is_by_active_party(skipped.attack)) or (
             kind is not None and not issubclass(kind, FeatureAttack)
         )
         yield Occurrence(context.active if of_labels else skipped.party, f"{skipped.label}: {skipped.reason}")
@@ -161,7 +161,7 @@ def _exceeded(context: FindingContext) -> Iterator[Occurrence]:
 @check(
     "CL110",
     "warning",
-    "embeddings reveal features",
+    "releases reveal features",
     "add a protection of that passive party's features, or a stronger one, or a narrower cut",
 )
 def _recovered(context: FindingContext) -> Iterator[Occurrence]:
@@ -175,11 +175,12 @@ def _recovered(context: FindingContext) -> Iterator[Occurrence]:
         given = f", with {needed}," if needed else ""
         bounds = f"({decimals(result.low)} to {decimals(result.high)})"
         about = f" of {result.column}, the column inferred best" if result.column else ""
+        sent = "grades" if result.party in context.graded else "embeddings"
         yield Occurrence(
             result.party,
-            f"{result.attack} on the embeddings of {result.party} ({result.release}){given} reaches "
+            f"{result.attack} on the {sent} of {result.party} ({result.release}){given} reaches "
             f"{name_of(result.metric)} {decimals(result.value)}{about} {bounds}; "
-            f"without an embedding it is {decimals(result.without)}",
+            f"without them it is {decimals(result.without)}",
         )
 
 
@@ -199,7 +200,7 @@ def _exposed(context: FindingContext) -> Iterator[Occurrence]:
         baseline = own.baseline(party)
         columns = baseline.own_columns if baseline else None
         floor = max(columns or 0.5, (baseline.chance if baseline else None) or 0.5)
-        if worst is not None and worst.low is not None and worst.low > floor + EXPOSED:
+        if worst is not None and worst.low is not None and worst.low > floor + MIN_EXPOSED_EXCESS:
             whose = "their" if worst.together else "its"
             against = "chance is 0.5" if columns is None else f"{whose} own columns reach {decimals(columns)}"
             reading = f"{decimals(worst.leak)} ({decimals(worst.low)} to {decimals(worst.high)})"
@@ -221,7 +222,7 @@ def _hidden_from_one(context: FindingContext) -> Iterator[Occurrence]:
                 leaks = [leak for leak in own.leaks if (leak.party, leak.message) == (party, message)]
                 aimed = [leak.leak for leak in leaks if leak.attack == attack]
                 worst = worst_of(leaks)
-                if aimed and worst is not None and worst.leak > aimed[0] + HIDDEN:
+                if aimed and worst is not None and worst.leak > aimed[0] + MIN_HIDDEN_DIFFERENCE:
                     yield Occurrence(
                         context.active,
                         f"{name} was published against {attack}, which reads {decimals(aimed[0])} of the {message}s of "
@@ -264,8 +265,12 @@ def _few_scored(context: FindingContext) -> Iterator[Occurrence]:
 @check("CL115", "warning", "nothing was trained", NO_GRADIENT_REMEDY)
 def _untrained(context: FindingContext) -> Iterator[Occurrence]:
     if context.idle_epochs:
-        numbers = ", ".join(map(str, context.idle_epochs[:_SHOWN]))
-        more = f" and {len(context.idle_epochs) - _SHOWN:,} more" if len(context.idle_epochs) > _SHOWN else ""
+        numbers = ", ".join(map(str, context.idle_epochs[:_MAX_SHOWN_EPOCHS]))
+        more = (
+            f" and {len(context.idle_epochs) - _MAX_SHOWN_EPOCHS:,} more"
+            if len(context.idle_epochs) > _MAX_SHOWN_EPOCHS
+            else ""
+        )
         detail = f"all gradients were exactly zero in epoch {numbers}{more}: no model learned anything there"
         yield Occurrence("", detail)
 
@@ -325,8 +330,12 @@ def findings_of(context: FindingContext) -> tuple[Finding, ...]:
 
 def column_findings(notes: Mapping[str, tuple[ColumnNote, ...]]) -> tuple[Finding, ...]:
     """The findings about columns alone, in the folder of a passive party, which has no label and no metric."""
-    of_columns = [kind for kind in _ordered(CHECKS) if kind.code in OF_COLUMNS]
-    return tuple(_finding(kind, each) for kind in of_columns for each in noted(notes, *OF_COLUMNS[kind.code]))
+    of_columns = [kind for kind in _ordered(CHECKS) if kind.code in COLUMN_CHECK_KINDS]
+    return tuple(
+        _finding(kind, each)
+        for kind in of_columns
+        for each in column_occurrences(notes, *COLUMN_CHECK_KINDS[kind.code])
+    )
 
 
 def _ordered(checks: Iterable[Check]) -> list[Check]:

@@ -17,13 +17,13 @@ from cutlayer.config.phases import reads_labels
 from cutlayer.kernels.noise.informative_rows import true_shares
 from cutlayer.kernels.rows.grade_columns import grades_of_columns
 from cutlayer.models.grade import GradeBottom
-from cutlayer.parties.session.checkpoint import DRAWN, SENT, Checkpoints, State
+from cutlayer.parties.session.checkpoint import DRAWN_LABELS_FILE, SENT_LABELS_FILE, Checkpoints, State
 from cutlayer.training.comparisons import compared_job
 from cutlayer.training.trained import Run
 
-SHRUNK = 20
+PRIOR_ROWS = 20
 """Rows with the rates of all rows that are added to those of a grade."""
-LEAST_SHARE = 0.005
+MIN_CLASS_SHARE = 0.005
 """Least share of a class that is believed of a grade."""
 
 
@@ -62,7 +62,7 @@ def _sent_labels(run: Run, job: Job, party: str, followed: FollowedEpoch) -> Sen
     else:
         grades = followed.embeddings.get(party)
         sent = _as_sent(run, job, party, None if grades is None else grades[known], rows, at)
-    return None if sent is None else sent._replace(repeated=run.held.shared([party]) is not None)
+    return None if sent is None else sent._replace(repeated=run.held.shared_numbers([party]) is not None)
 
 
 def _as_received(run: Run, job: Job, party: str, rows: Tensor, at: Tensor) -> SentLabels | None:
@@ -75,7 +75,7 @@ def _as_received(run: Run, job: Job, party: str, rows: Tensor, at: Tensor) -> Se
         rows: Rows of which it was sent a label, int64 (n,).
         at: Which of its training rows they are, int64 (n,).
     """
-    kept = _kept(run, job, party, DRAWN)
+    kept = _kept(run, job, party, DRAWN_LABELS_FILE)
     bottom = Run(job, run.folder, origin=run.origin).bottom(party)
     if kept is None or not isinstance(bottom, GradeBottom):
         return None
@@ -91,7 +91,7 @@ def _as_sent(run: Run, job: Job, party: str, grades: Tensor | None, rows: Tensor
     The grades of the rows, (n, k), which it received, stand for the model, with the classes that were drawn for the
     rows of each.
     """
-    kept = _kept(run, job, job.active, SENT)
+    kept = _kept(run, job, job.active, SENT_LABELS_FILE)
     if kept is None or grades is None or party not in kept[0]:
         return None
     tensors, plain = kept
@@ -101,7 +101,7 @@ def _as_sent(run: Run, job: Job, party: str, grades: Tensor | None, rows: Tensor
 
 
 def _kept(run: Run, job: Job, party: str, name: str) -> State | None:
-    return Checkpoints(run.folder.path / "checkpoint" / party, party, job.digest()).kept(name)
+    return Checkpoints.of_run(job, run.folder.path, party).read_state(name)
 
 
 def _scores_by_grade(grades: Tensor, labels: Tensor, epsilon: float, classes: int, kind: str) -> Tensor:
@@ -119,10 +119,10 @@ def _scores_by_grade(grades: Tensor, labels: Tensor, epsilon: float, classes: in
         return of[:, None].double()
     drawn = functional.one_hot(labels, classes).double()
     counts = torch.zeros(int(of.max()) + 1, classes, dtype=torch.float64).index_add_(0, of, drawn)
-    counts += drawn.mean(dim=0) * SHRUNK  # a grade of few rows says what all rows say
+    counts += drawn.mean(dim=0) * PRIOR_ROWS  # a grade of few rows says what all rows say
     rates = counts / counts.sum(dim=1, keepdim=True)
     shares = torch.tensor([true_shares(rate, epsilon) for rate in rates.tolist()], dtype=torch.float64)
-    logs = shares.clamp_min(LEAST_SHARE).log()
+    logs = shares.clamp_min(MIN_CLASS_SHARE).log()
     return (logs[:, 1:] - logs[:, :1] if classes == 2 else logs)[of]
 
 

@@ -15,11 +15,11 @@ from cutlayer.attacks import CATALOGUES
 from cutlayer.attacks.knowledge import Need
 from cutlayer.attacks.label.base import Scores, Target
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView
-from cutlayer.attacks.label.pooled import pooled
+from cutlayer.attacks.label.pooled import pool_views
 from cutlayer.audit.departed_model import departed_auc
 from cutlayer.audit.followed_view import followed_view
-from cutlayer.audit.known_labels import asked, by_variant, granted, label_curve, variant_of
-from cutlayer.audit.leak import Leak, folded, leak_interval
+from cutlayer.audit.known_labels import draw_knowledge, label_curve, leaks_by_variant, scores_key, scores_of_variant
+from cutlayer.audit.leak import Leak, fold_auc, leak_interval
 from cutlayer.audit.own_columns import OwnColumns, predict_from_columns
 from cutlayer.audit.permuted import permuted_leak
 from cutlayer.channel.row_history import read_followed
@@ -33,12 +33,12 @@ from cutlayer.results.run import RunKind
 from cutlayer.training.trained import Run
 
 FALSE_POSITIVE_RATE = 0.01
-READ_WHOLE = 0.99
+NEARLY_WHOLE_LEAK = 0.99
 """Leak from which on a further attack adds next to nothing to what an audit says of a message."""
-REACH = {Need.FEW_LABELS: 0.05, Need.ONE_PER_CLASS: 0.1}
+DRAW_MARGINS = {Need.FEW_LABELS: 0.05, Need.ONE_PER_CLASS: 0.1}
 """Leak by which one draw of the known rows may be behind another attack before the other draws are left out. Draws of
 many rows differ less."""
-EVERY = ""
+ALL_PARTIES = ""
 """Stands for all parties among those whose columns reveal labels."""
 _SHARES = frozenset({Need.CLASS_SHARES, Need.POSITIVE_SHARE})
 
@@ -66,10 +66,10 @@ def audit_history(
         together = _PartyAudit(run, label, all_of_them, audit.protections, attacks)
         before = _joined([audit, *audits])["leaks"]
         views = [followed_view(run, label, party, epochs) for party in all_of_them.parties]
-        together.attack(pooled(all_of_them.party, views), before)
+        together.attack(pool_views(all_of_them.party, views), before)
         audits.append(together)
     _draw_curves(audits)
-    seed, truth = run.job.train.seed, run.actual
+    seed, truth = run.job.train.seed, run.leak_labels
     chances = [permuted_leak(part.scored, truth, seed) for part in audits]
     baselines = [_baseline(part.attacker, own, chance) for part, chance in zip(audits, chances, strict=True)]
     return audit.model_copy(update={**_joined([audit, *audits]), "baselines": tuple(baselines)})
@@ -90,7 +90,7 @@ def audit_messages(
     made = _PartyAudit(run, label, Attacker(party=view.party), protections, attacks)
     made.attack(view)
     _draw_curves([made])
-    chance = permuted_leak(made.scored, run.actual, run.job.train.seed)
+    chance = permuted_leak(made.scored, run.leak_labels, run.job.train.seed)
     baseline = Baseline(party=view.party, chance=None if math.isnan(chance) else chance)
     return RunAudit(protections=tuple(protections), **_joined([made]), baselines=(baseline,))
 
@@ -101,7 +101,7 @@ def _draw_curves(audits: Sequence[_PartyAudit]) -> None:
         read = [part for part in audits if (message, attack) in part.readable]
         most = max(read, key=lambda part: part.readable[message, attack][0])
         view, asked_attack = most.readable[message, attack][1:]
-        curve = label_curve(most.run, most.run.actual, view, asked_attack)
+        curve = label_curve(most.run, most.run.leak_labels, view, asked_attack)
         most.curves.append(curve.model_copy(update={"together": most.attacker.together}))
 
 
@@ -160,7 +160,7 @@ class _PartyAudit:
             Target.PART: view.parts is not None,
             Target.LABELS: view.sent is not None,
         }
-        enough = _enough(self.run.job.parties[self.run.job.active].audit)
+        enough = _sparing_leak(self.run.job.parties[self.run.job.active].audit)
         for attack in sorted(self.attacks, key=lambda attack: attack.costly):
             for target in filter(crossed.__getitem__, attack.reads):
                 others = [leak for leak in (*before, *self.leaks) if leak.message == target]
@@ -173,7 +173,7 @@ class _PartyAudit:
                     continue
                 about: dict[str, object] = {**who, "run": self.label, "message": str(target), "attack": attack.name}
                 try:
-                    reach = max((REACH[need] for need in attack.needs if need in REACH), default=0.0)
+                    reach = max((DRAW_MARGINS[need] for need in attack.needs if need in DRAW_MARGINS), default=0.0)
                     behind = max((leak.leak for leak in others), default=0.5) - reach
                     self.add(view.on(target), attack, about | {"protections": self.protections}, behind)
                 except NotApplicable as reason:
@@ -197,17 +197,17 @@ class _PartyAudit:
             about: Fields of the result.
             behind: Leak below which the first draw of the known rows is the only one, and no curve may be drawn.
         """
-        run, truth = self.run, self.run.actual
+        run, truth = self.run, self.run.leak_labels
         tried: list[Scores] = []
         measured: list[Mapping[str, Leak]] = []
         reason = None
-        for known in granted(run, truth, view.rows, attack.needs)[: 1 if attack.costly else None]:
+        for known in draw_knowledge(run, truth, view.rows, attack.needs)[: 1 if attack.costly else None]:
             try:
-                tried.append(view.once(asked(view, attack, known), partial(attack, view, known)))
+                tried.append(view.once(scores_key(view, attack, known), partial(attack, view, known)))
             except NotApplicable as missing:  # a draw of rows without messages
                 reason = missing
                 continue
-            measured.append(by_variant(tried[-1], truth))
+            measured.append(leaks_by_variant(tried[-1], truth))
             if max(leak.value for leak in measured[-1].values()) < behind:
                 break
         if not tried and reason is not None:
@@ -225,7 +225,7 @@ class _PartyAudit:
         if view.target is Target.PART:  # of all parts, also those that a model of inferred labels is measured on
             return
         if run.task.kind == "binary" and not attack.needs - _SHARES:
-            chosen = variant_of(tried[0], leak.variant)
+            chosen = scores_of_variant(tried[0], leak.variant)
             upright = chosen.values if (leak.batch_auc or 0.5) >= 0.5 else -chosen.values
             self.inferring[len(self.leaks) - 1] = replace(chosen, values=upright)
         whole = run.job.parties[run.job.active].audit.depth == "full"
@@ -237,7 +237,7 @@ class _PartyAudit:
 def own_columns(run: Run) -> dict[str, OwnColumns]:
     """Leak about the labels from the columns at hand of each attacker, by its `party`.
 
-    Where a party grades rows also from those of all parties, by `EVERY`.
+    Where a party grades rows also from those of all parties, by `ALL_PARTIES`.
     """
     if run.task.target == "survival":  # the order of times of which some are censored is no leak that is defined here
         return {}
@@ -247,19 +247,19 @@ def own_columns(run: Run) -> dict[str, OwnColumns]:
     attackers = [*(Attacker(party=party) for party in run.job.passives), *([together] if together else [])]
     owners = {attacker.party: attacker.parties for attacker in attackers}
     if any(grades_rows(run.job, name) for name in run.job.passives):
-        owners[EVERY] = tuple(run.job.parties)
+        owners[ALL_PARTIES] = tuple(run.job.parties)
     return {
         name: predict_from_columns(
             [run.stores[party] for party in parties if party in run.stores],
             run.training,
-            run.actual,
+            run.leak_labels,
             classes,
             run.job.train.seed,
             trees=trees,
-            ids=run.held.shared(parties),
+            ids=run.held.shared_numbers(parties),
         )
         for name, parties in owners.items()
-        if run.stores.keys() >= {*parties} - ({run.job.active} if name == EVERY else set())
+        if run.stores.keys() >= {*parties} - ({run.job.active} if name == ALL_PARTIES else set())
     }
 
 
@@ -279,7 +279,7 @@ def _says_as_much(leak: LeakResult, attack: HistoryAttack, rows: int) -> bool:
     return 2 * leak.rows >= rows and (bool(attack.needs - _SHARES) or {*leak.knowledge} <= _SHARES)
 
 
-def _enough(config: AuditConfig) -> float:
+def _sparing_leak(config: AuditConfig) -> float:
     """Leak above which a costly attack is not run: none where it was named, or could still fail a gate."""
     limits = config.fail_above
     below_one = math.nextafter(1.0, 0.0)  # beyond a leak of 1 there is none
@@ -287,7 +287,7 @@ def _enough(config: AuditConfig) -> float:
         return 1.0
     if limits.excess is not None:
         return below_one
-    return max(READ_WHOLE, min(limits.label_auc or 0.0, below_one))
+    return max(NEARLY_WHOLE_LEAK, min(limits.label_auc or 0.0, below_one))
 
 
 def _result(
@@ -297,7 +297,7 @@ def _result(
     means = {name: float(np.mean([leaks[name].value for leaks in measured])) for name in measured[0]}
     best = max(means, key=lambda name: np.nan_to_num(means[name]))
     leak = measured[0][best]
-    chosen = variant_of(first, best)
+    chosen = scores_of_variant(first, best)
     low, high = leak_interval(chosen, truth, shift=means[best] - leak.value)
     return LeakResult.model_validate(
         {
@@ -331,8 +331,8 @@ def _true_positive_rate(scores: Scores, truth: Tensor, auc: float, positive: int
 
 
 def _baseline(attacker: Attacker, own: Mapping[str, OwnColumns], chance: float) -> Baseline:
-    who, columns, every = attacker.model_dump(), own.get(attacker.party), own.get(EVERY)
-    about = {**who, "chance": chance, "ideal": None if every is None else folded(every.auc)}
+    who, columns, every = attacker.model_dump(), own.get(attacker.party), own.get(ALL_PARTIES)
+    about = {**who, "chance": chance, "ideal": None if every is None else fold_auc(every.auc)}
     if columns is None:
         return Baseline(**about)
-    return Baseline(**about, own_columns=folded(columns.auc), model=columns.model)
+    return Baseline(**about, own_columns=fold_auc(columns.auc), model=columns.model)

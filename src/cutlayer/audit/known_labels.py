@@ -12,7 +12,7 @@ from torch import Tensor
 
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Scores
-from cutlayer.attacks.label.few_labels import fit_and_read
+from cutlayer.attacks.label.few_labels import fit_and_score
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView, run_scores
 from cutlayer.audit.leak import Leak, leak_of
 from cutlayer.data.streams import RandomStream
@@ -21,15 +21,15 @@ from cutlayer.problem.task import Task
 from cutlayer.results.leaks import CurvePoint, LabelCurve
 from cutlayer.training.trained import Run
 
-COUNTS = (1, 2, 5, 10, 20, 40, 200)
+LABEL_COUNTS = (1, 2, 5, 10, 20, 40, 200)
 """Numbers of known labels."""
-FEW_ROWS = 4_096
+MIN_ROWS_FOR_ALL_COUNTS = 4_096
 """Followed rows below which every second of them is left out: leaks on so few rows differ less than their intervals."""
 DRAWS = 3
 """Draws of the known rows that a leak is the mean of."""
 
 
-def granted(run: Run, truth: Tensor, rows: Tensor, needs: frozenset[Need]) -> list[Knowledge]:
+def draw_knowledge(run: Run, truth: Tensor, rows: Tensor, needs: frozenset[Need]) -> list[Knowledge]:
     """Exactly what an attack needs: the class shares of the training rows, and labels of rows drawn at random.
 
     Args:
@@ -42,7 +42,7 @@ def granted(run: Run, truth: Tensor, rows: Tensor, needs: frozenset[Need]) -> li
         `DRAWS` draws where labels are known, else one.
     """
     if Need.FEW_LABELS in needs:
-        max_known = min(max(COUNTS), len(rows) // 2)
+        max_known = min(max(LABEL_COUNTS), len(rows) // 2)
         return [_with_labels(run, truth, rows, max_known, draw) for draw in range(DRAWS)]
     if Need.ONE_PER_CLASS in needs:
         return [_with_labels(run, truth, rows, 0, draw) for draw in range(DRAWS)]
@@ -59,16 +59,16 @@ def label_curve(run: Run, truth: Tensor, view: HistoryView, attack: HistoryAttac
         attack: An attack that needs a few labels.
     """
     points = []
-    counts = COUNTS if len(view.rows) >= FEW_ROWS else COUNTS[::2]
+    counts = LABEL_COUNTS if len(view.rows) >= MIN_ROWS_FOR_ALL_COUNTS else LABEL_COUNTS[::2]
     for count in (count for count in counts if count <= len(view.rows) // 2):
         leaks, baselines = [], []
         for draw in range(DRAWS):
             knowledge = _with_labels(run, truth, view.rows, count, draw)
             try:
-                scores = view.once(asked(view, attack, knowledge), partial(attack, view, knowledge))
+                scores = view.once(scores_key(view, attack, knowledge), partial(attack, view, knowledge))
             except NotApplicable:
                 continue
-            leaks.append(strongest(scores, truth))
+            leaks.append(strongest_leak(scores, truth))
             baselines.append(view.once(("own columns", count, draw), partial(_own_leak, view, knowledge, truth)))
         if leaks:
             measured = [leak for leak in baselines if leak is not None]
@@ -78,31 +78,31 @@ def label_curve(run: Run, truth: Tensor, view: HistoryView, attack: HistoryAttac
     return LabelCurve(party=view.party, message=str(view.target), attack=attack.name, points=tuple(points))
 
 
-def asked(view: HistoryView, attack: HistoryAttack, knowledge: Knowledge) -> Hashable:
+def scores_key(view: HistoryView, attack: HistoryAttack, knowledge: Knowledge) -> Hashable:
     """Key of an attack's scores on a view: the curve ends with the numbers of known labels that the leak is of."""
     return attack.name, view.target, tuple(knowledge.known)
 
 
-def by_variant(scores: Scores, truth: Tensor) -> dict[str, Leak]:
+def leaks_by_variant(scores: Scores, truth: Tensor) -> dict[str, Leak]:
     """The leak of each of an attack's scores, its first under the empty name."""
-    return {name: leak_of(variant_of(scores, name), truth) for name in ("", *scores.also)}
+    return {name: leak_of(scores_of_variant(scores, name), truth) for name in ("", *scores.also)}
 
 
-def variant_of(scores: Scores, name: str) -> Scores:
+def scores_of_variant(scores: Scores, name: str) -> Scores:
     """One of an attack's scores on its own."""
     return replace(scores, values=scores.also[name] if name else scores.values, also={})
 
 
-def strongest(scores: Scores, truth: Tensor) -> float:
+def strongest_leak(scores: Scores, truth: Tensor) -> float:
     """The largest leak of an attack's scores."""
-    return max(leak.value for leak in by_variant(scores, truth).values())
+    return max(leak.value for leak in leaks_by_variant(scores, truth).values())
 
 
 def _own_leak(view: HistoryView, knowledge: Knowledge, truth: Tensor) -> float | None:
     """Leak of the party's own columns to the same kind of model with the same known rows."""
     if view.columns is None:
         return None
-    values = fit_and_read((view.columns,), *knowledge.labels_among(view.rows), view.task)
+    values = fit_and_score((view.columns,), *knowledge.labels_among(view.rows), view.task)
     return leak_of(run_scores(view, values, ~knowledge.known_among(view.rows)), truth).value
 
 

@@ -56,13 +56,13 @@ class Leak:
     @property
     def value(self) -> float:
         """The leak: max(AUC, 1 - AUC) of the batches, 0.5 (chance) to 1; NaN where it is not defined."""
-        return folded(self.batch_auc)
+        return fold_auc(self.batch_auc)
 
 
-def folded(auc: float) -> float:
+def fold_auc(auc: float) -> float:
     """max(AUC, 1 - AUC): an attacker who can rank can also invert; NaN stays NaN.
 
-    >>> folded(0.25), folded(0.75)
+    >>> fold_auc(0.25), fold_auc(0.75)
     (0.75, 0.75)
     """
     return 0.5 + abs(auc - 0.5)
@@ -121,7 +121,7 @@ def leak_interval(scores: Scores, truth: Tensor, level: float = 0.95, shift: flo
     """
     actual = truth[scores.rows]
     if truth.is_floating_point():
-        value = folded(concordance(scores.values, actual))
+        value = fold_auc(concordance(scores.values, actual))
         rows = len(actual) * untied_share(actual)
         if math.isnan(value):
             return math.nan, math.nan
@@ -133,7 +133,7 @@ def leak_interval(scores: Scores, truth: Tensor, level: float = 0.95, shift: flo
         known = [(auc, variance) for auc, variance in measured if not math.isnan(auc)]
         if not known:
             return math.nan, math.nan
-        value = folded(float(np.mean([auc for auc, _ in known])))
+        value = fold_auc(float(np.mean([auc for auc, _ in known])))
         error = math.sqrt(sum(variance for _, variance in known)) / len(known)
         low, high = _log_odds_interval(value, error, level)
     return min(max(low + shift, 0.5), 1.0), min(max(high + shift, 0.5), 1.0)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
-from cutlayer.attacks.malicious import TAMPERINGS, by_active
+from cutlayer.attacks.malicious import TAMPERINGS, is_by_active_party
 from cutlayer.audit.attack_audit import AttackAudit
-from cutlayer.audit.backdoor import Reached, backdoors
+from cutlayer.audit.backdoor import AttackReach, backdoor_success
 from cutlayer.config import Job
 from cutlayer.config.guard import Alarm
 from cutlayer.results.audit import RunAudit, SkippedAttack
@@ -16,7 +16,7 @@ from cutlayer.results.leaks import LeakResult, worst_of
 from cutlayer.results.malicious import MaliciousResult
 from cutlayer.results.run import RunId, RunKind
 from cutlayer.training.folder import RunFolder
-from cutlayer.training.malicious_runs import attacked_run, not_attacked, victims
+from cutlayer.training.malicious_runs import attacked_run, reason_not_attacked, victims
 
 NEEDS_ONE_PROCESS = "a malicious training needs all parties in one process; none was trained"
 
@@ -40,11 +40,13 @@ def audit_malicious(
     audit = AttackAudit[MaliciousResult]()
     for attack in TAMPERINGS:
         run, asked = attacked_run(job, attack), victims(job, attack)
-        reasons = {party: not_attacked(job, party) for party in asked}
+        reasons = {party: reason_not_attacked(job, party) for party in asked}
         if run.label not in runs:
             reasons = {party: reason or NEEDS_ONE_PROCESS for party, reason in reasons.items()}
         attacked = [party for party in asked if not reasons[party]]
-        results = {result.party: result for result in _read(job, run, attacked, runs, features, folder, classes)}
+        results = {
+            result.party: result for result in _results_on_links(job, run, attacked, runs, features, folder, classes)
+        }
         for party in (party for party in asked if party not in results):
             reason = reasons[party] or "nothing was read"
             skipped = SkippedAttack(party=party, message="gradient", attack=attack, reason=reason)
@@ -53,7 +55,7 @@ def audit_malicious(
     return audit
 
 
-def _read(
+def _results_on_links(
     job: Job,
     run: RunId,
     attacked: Sequence[str],
@@ -66,9 +68,9 @@ def _read(
     if not attacked:
         return
     target = TAMPERINGS[run.attack].target
-    reached: Mapping[str, tuple[Reached | None, Reached | None]]
+    reached: Mapping[str, tuple[AttackReach | None, AttackReach | None]]
     if target == "predictions":
-        reached = backdoors(job, folder, run, attacked, classes)
+        reached = backdoor_success(job, folder, run, attacked, classes)
     elif target == "features":
         # In this run whichever attack rebuilds most, also those that know more or other things.
         pairs = {party: (_rebuilt(features, run.label, party, "inversion"), party) for party in attacked}
@@ -83,7 +85,7 @@ def _read(
             yield MaliciousResult(
                 attack=run.attack,
                 run=run.label,
-                attacker=job.active if by_active(run.attack) else link.replace("+", " and "),
+                attacker=job.active if is_by_active_party(run.attack) else link.replace("+", " and "),
                 party=link,
                 secret=target,
                 metric={"labels": "leak", "features": "r2", "predictions": "success"}[target],
@@ -100,21 +102,21 @@ def _read(
 def _alarm(job: Job, attack: str, link: str, alarms: Sequence[Alarm]) -> str:
     """When a victim's guard raised the alarm; empty where it has none."""
     parties = link.split("+")
-    pairs = [(party, job.active) if by_active(attack) else (job.active, party) for party in parties]
+    pairs = [(party, job.active) if is_by_active_party(attack) else (job.active, party) for party in parties]
     if job.parties[pairs[0][0]].guard is None:
         return ""
     return next((alarm.when for alarm in alarms if (alarm.party, alarm.peer) in pairs), "none")
 
 
-def _leak(run: RunAudit, link: str) -> Reached | None:
+def _leak(run: RunAudit, link: str) -> AttackReach | None:
     """The largest leak of the gradients of a link; embeddings of an attacked epoch are made up."""
     worst: LeakResult | None = worst_of(leak for leak in run.leaks if (leak.party, leak.message) == (link, "gradient"))
-    return None if worst is None else Reached(worst.leak, worst.low, worst.high, worst.attack)
+    return None if worst is None else AttackReach(worst.leak, worst.low, worst.high, worst.attack)
 
 
-def _rebuilt(features: Sequence[FeatureResult], run: str, party: str, attack: str = "") -> Reached | None:
+def _rebuilt(features: Sequence[FeatureResult], run: str, party: str, attack: str = "") -> AttackReach | None:
     """The largest R² of a party's columns in a run, by one attack or any."""
     of_party = (each for each in features if (each.run, each.party, each.metric) == (run, party, "r2"))
     known = [result for result in of_party if attack in ("", result.attack)]
     best = max(known, key=lambda result: -1.0 if result.value is None else result.value, default=None)
-    return None if best is None else Reached(best.value, best.low, best.high, best.attack)
+    return None if best is None else AttackReach(best.value, best.low, best.high, best.attack)

@@ -17,8 +17,8 @@ from cutlayer.audit.leak import leak_of
 from cutlayer.data.store import Store
 from cutlayer.data.streams import RandomStream
 from cutlayer.kernels.fits.logistic import Matrix, fit_logistic
-from cutlayer.models.top_estimators.boosting import fit_boosting, leaves
-from cutlayer.models.top_estimators.rows import FLOOR, FitRows, Floats, Integers
+from cutlayer.models.top_estimators.boosting import fit_boosting, max_leaves
+from cutlayer.models.top_estimators.rows import MIN_LOG_PROBABILITY, FitRows, Floats, Integers
 
 if TYPE_CHECKING:
     from scipy import sparse
@@ -35,7 +35,7 @@ RIDGE = 30.0
 TREES, TREE_RATE = 40, 0.25
 """Trees of the boosted model, and their learning rate: within 0.001 of the AUC of 100 at 0.1 on the demo, in 40 % of
 the time."""
-CLEARLY = 0.005
+CLEAR_AUC_GAP = 0.005
 """AUC of the first fold by which the trees are behind when the others are not fitted: the linear one is better."""
 
 
@@ -57,7 +57,7 @@ class OwnColumns:
     scores: Tensor = field(repr=False)
 
 
-def joined_columns(stores: Sequence[Store], rows: Tensor) -> sparse.csr_matrix:
+def join_columns(stores: Sequence[Store], rows: Tensor) -> sparse.csr_matrix:
     """The `sparse_columns` of one party or more, side by side."""
     from scipy import sparse
 
@@ -117,14 +117,14 @@ def predict_from_columns(
     fold = drawn if ids is None else drawn[ids[rows].numpy()]
     actual = (truth[rows].long() if classes else truth[rows].double()).numpy()
 
-    linear = _CrossFit(partial(_by_line, joined_columns(stores, rows), actual, classes), actual, fold, classes)
+    linear = _CrossFit(partial(_by_line, join_columns(stores, rows), actual, classes), actual, fold, classes)
     linear.fit(*range(FOLDS))
     first = linear.result(rows, truth, "logistic regression" if classes else "ridge regression")
     if not trees:
         return first
     boosted = _CrossFit(partial(_by_trees, _joined_rows(stores, rows, actual, classes)), actual, fold, classes)
     boosted.fit(0)
-    if linear.auc(rows, truth, 0) - boosted.auc(rows, truth, 0) > CLEARLY:
+    if linear.auc(rows, truth, 0) - boosted.auc(rows, truth, 0) > CLEAR_AUC_GAP:
         return first
     boosted.fit(*range(1, FOLDS))
     second = boosted.result(rows, truth, "boosted trees")
@@ -139,7 +139,7 @@ def _by_line(x: Matrix, actual: npt.NDArray[Any], classes: int, train: Integers,
         values: Floats = Ridge(RIDGE).fit(x[train], actual[train]).predict(x[others])[:, None]
         return values
     model = fit_logistic(x[train], actual[train], STRENGTH, MAX_ROUNDS)
-    scores = np.full((len(others), classes), FLOOR)
+    scores = np.full((len(others), classes), MIN_LOG_PROBABILITY)
     scores[:, model.classes] = model.log_probabilities(x[others] @ model.weights + model.intercepts)
     return scores
 
@@ -149,7 +149,7 @@ def _by_trees(rows: FitRows, train: Integers, others: Integers) -> Floats:
     settings = {
         "max_iter": max(TREES // max(rows.classes - 1, 1), 10),  # each has a tree for each class
         "learning_rate": TREE_RATE,
-        "max_leaf_nodes": leaves(len(train)),
+        "max_leaf_nodes": max_leaves(len(train)),
         "min_samples_leaf": 50,
     }
     return fit_boosting(rows.take(train), 0, settings).predicted(rows.take(others))
@@ -173,7 +173,7 @@ class _CrossFit:
     classes: int
 
     def __post_init__(self) -> None:
-        self.scores = np.full((len(self.actual), max(self.classes, 1)), FLOOR if self.classes else 0.0)
+        self.scores = np.full((len(self.actual), max(self.classes, 1)), MIN_LOG_PROBABILITY if self.classes else 0.0)
 
     def fit(self, *folds: int) -> None:
         """Score the rows of these folds."""

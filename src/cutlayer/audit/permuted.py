@@ -16,7 +16,7 @@ from cutlayer.problem.metrics.roc import permuted_macro_aucs
 
 PERMUTATIONS = 50
 """Permutations of the labels that the optimism of the catalogue is measured on."""
-FEWER = 20
+PERMUTATIONS_OF_MANY_ROWS = 20
 """Permutations from `MANY_ROWS` rows on, whose largest leak varies less."""
 MANY_ROWS = 4096
 
@@ -42,7 +42,7 @@ def permuted_leak(scored: Iterable[Scores], truth: Tensor, seed: int) -> float:
     several = inferring[0].values.dim() == 2
     codes = truth[rows].numpy() if several else np.unique(truth[rows].numpy(), return_inverse=True)[1]
     # One order of the labels for all scores: those of related attacks are wrong about the same rows.
-    count = PERMUTATIONS if len(rows) < MANY_ROWS else FEWER
+    count = PERMUTATIONS if len(rows) < MANY_ROWS else PERMUTATIONS_OF_MANY_ROWS
     orders = np.stack([generator.permutation(codes) for _ in range(count)], axis=1)
     largest = np.full(count, math.nan)
     for scores in inferring:

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from cutlayer.results.leaks import LeakResult, worst_of
 
-SCORED = 0.5
+MIN_SCORED_SHARE = 0.5
 """Share of the recorded rows below which the leak of an attack is not that of all rows."""
 
 
 def narrow_leaks(leaks: Sequence[LeakResult]) -> Iterator[tuple[LeakResult, LeakResult | None]]:
-    """The worst leak of each kind of message of each attacker, where it is of less than `SCORED` of the rows.
+    """The worst leak of each kind of message of each attacker, where it is of less than `MIN_SCORED_SHARE` of the rows.
 
     Args:
         leaks: Leaks of one run.
@@ -27,4 +27,4 @@ def narrow_leaks(leaks: Sequence[LeakResult]) -> Iterator[tuple[LeakResult, Leak
 
 
 def _is_narrow(leak: LeakResult) -> bool:
-    return leak.rows_recorded is not None and leak.rows < SCORED * leak.rows_recorded
+    return leak.rows_recorded is not None and leak.rows < MIN_SCORED_SHARE * leak.rows_recorded

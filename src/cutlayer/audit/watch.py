@@ -49,7 +49,7 @@ class Watcher(Relay):
             attacks = resolve(self.job.parties[active].audit.catalogue, task.kind).labels
             self.auditor = Auditor(task, truth, training, attacks, active, self.job.train.seed)
             if start:
-                replay(self.job, self.folder, self.auditor, [active, *self.passives], start)
+                attack_recorded_steps(self.job, self.folder, self.auditor, [active, *self.passives], start)
         super().started(task, truth, training, epochs, start)
 
     def leaks(self, epoch: int, steps: Sequence[Step]) -> Mapping[str, float]:
@@ -61,7 +61,7 @@ class Watcher(Relay):
         least = len(steps) if self.job.rows == "common" else 0  # else each party has a sample of its own
         recorded = {name: known for name, known in recorded.items() if len(known) >= least}
         recorded = {name: known for name, known in recorded.items() if not known or known[0].epoch == epoch}
-        recorded = {name: _numbered(known, self._held, name) for name, known in recorded.items()}
+        recorded = {name: _with_common_numbers(known, self._held, name) for name, known in recorded.items()}
         return self.auditor.take(epoch, {self.job.active: steps, **recorded})
 
     @cached_property
@@ -78,11 +78,13 @@ class Watcher(Relay):
     def finished(self) -> None:
         """Attack the whole transcript, if nothing was attacked during training."""
         if self.every == "end" and self.auditor is not None:
-            replay(self.job, self.folder, self.auditor, [self.job.active, *self.passives])
+            attack_recorded_steps(self.job, self.folder, self.auditor, [self.job.active, *self.passives])
         super().finished()
 
 
-def replay(job: Job, folder: RunFolder, auditor: Auditor, parties: Sequence[str], until: int | None = None) -> None:
+def attack_recorded_steps(
+    job: Job, folder: RunFolder, auditor: Auditor, parties: Sequence[str], until: int | None = None
+) -> None:
     """Attack the recorded steps of a run.
 
     Args:
@@ -94,7 +96,9 @@ def replay(job: Job, folder: RunFolder, auditor: Auditor, parties: Sequence[str]
     """
     held = held_of_run(job, folder.path)
     recorded = {
-        party: {epoch: _numbered(steps, held, party) for epoch, steps in read_epochs(folder.transcript(party))}
+        party: {
+            epoch: _with_common_numbers(steps, held, party) for epoch, steps in read_epochs(folder.transcript(party))
+        }
         for party in parties
     }
     for epoch in sorted(recorded[parties[0]]):
@@ -102,7 +106,7 @@ def replay(job: Job, folder: RunFolder, auditor: Auditor, parties: Sequence[str]
             auditor.take(epoch, {party: epochs[epoch] for party, epochs in recorded.items() if epoch in epochs})
 
 
-def _numbered(steps: Sequence[Step], held: HeldRows, party: str) -> Sequence[Step]:
+def _with_common_numbers(steps: Sequence[Step], held: HeldRows, party: str) -> Sequence[Step]:
     """A party's steps with the active party's row numbers, as the labels have them, in place of its own."""
     if party not in held.by_party:
         return steps

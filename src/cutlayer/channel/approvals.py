@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, ClassVar, Generic, Literal, Self, TypeVar
 
-from pydantic import Field, StrictInt, TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field, StrictInt, TypeAdapter, ValidationError
 
 from cutlayer.channel.kinds import Kind
 from cutlayer.channel.message import Message
@@ -27,15 +27,21 @@ from cutlayer.channel.tls.signing import check_signature, sign
 from cutlayer.config import FrozenModel
 from cutlayer.config.wording import did_you_mean
 from cutlayer.errors import ConfigError, NotApproved, TrustError
-from cutlayer.storage.durable import make_folder, write_whole
+from cutlayer.storage.durable import file_version, make_folder, write_whole
 from cutlayer.storage.json_values import parse_json
 
-_SEEN = "numbers.json"
+_NUMBERS_FILE = "numbers.json"
 _NUMBERS = TypeAdapter(dict[str, StrictInt])
 MAX_BYTES = 1 << 16
 MAX_NUMBER = 2**53
-RECHECKED_AFTER = 60.0
+RECHECK_SECONDS = 60.0
 """Seconds after which certificates of approvals are checked again in a process that goes on."""
+
+
+def _is_time(text: str) -> str:
+    """Return the text of a time that there is: later releases are compared with it."""
+    datetime.fromisoformat(text)
+    return text
 
 
 class Statement(FrozenModel):
@@ -54,7 +60,7 @@ class Statement(FrozenModel):
     party: str
     job: str = Field(pattern=r"^[0-9a-f]{32}$")
     identities: Mapping[str, str]
-    time: str = Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
+    time: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{6})?Z$"), AfterValidator(_is_time)]
 
     @property
     def content(self) -> bytes:
@@ -87,7 +93,7 @@ class Approval(Statement):
 S = TypeVar("S", bound=Statement)
 
 
-class Signed(FrozenModel, Generic[S]):
+class SignedStatement(FrozenModel, Generic[S]):
     """A statement with the signature of its party.
 
     Attributes:
@@ -155,7 +161,7 @@ class Signed(FrozenModel, Generic[S]):
             raise NotApproved(str(reason)) from None
 
 
-class SignedApproval(Signed[Approval]):
+class SignedApproval(SignedStatement[Approval]):
     """A signed approval, or its withdrawal."""
 
 
@@ -212,7 +218,7 @@ class Approvals:
             raise NotApproved.expected(wanted, "two different ones", f"ask {party} to sign again")
         make_folder(self.folder)
         # Before the record: a record that is lost is asked for again, a number that is lost lets an earlier one in.
-        write_whole(self.folder / _SEEN, json.dumps({**numbers, party: number}))
+        write_whole(self.folder / _NUMBERS_FILE, json.dumps({**numbers, party: number}))
         write_whole(path, signed.model_dump_json(indent=1) + "\n")
 
     def sign(self, state: Literal["approved", "withdrawn"], page: str) -> SignedApproval:
@@ -246,7 +252,7 @@ class Approvals:
         self._compare_page(own.page)
         return records
 
-    def passes(self, message: Message) -> None:
+    def check_message(self, message: Message) -> None:
         """Raise unless all approvals still hold; called before every message, and quick where no record changed.
 
         A message that ends the run passes: it has no more than the kind of the failure.
@@ -255,12 +261,12 @@ class Approvals:
             NotApproved: As in `check`.
         """
         if message.kind is not Kind.CLOSE or message.tensors:
-            self.hold()
+            self.check_still_hold()
 
-    def hold(self) -> None:
+    def check_still_hold(self) -> None:
         """Raise unless all approvals still hold; quick where no record changed."""
-        state = tuple(_stamp(self.path(party)) for party in self._identities)
-        if state != self._state or time.monotonic() - self._checked > RECHECKED_AFTER:
+        state = tuple(file_version(self.path(party)) for party in self._identities)
+        if state != self._state or time.monotonic() - self._checked > RECHECK_SECONDS:
             self._current()
             self._state, self._checked = state, time.monotonic()
 
@@ -291,7 +297,7 @@ class Approvals:
         raise NotApproved.expected(wanted, f"number {number}", "a later one is known: ask for that of now")
 
     def _numbers(self) -> dict[str, int]:
-        path = self.folder / _SEEN
+        path = self.folder / _NUMBERS_FILE
         try:
             return _NUMBERS.validate_json(path.read_bytes())
         except FileNotFoundError:
@@ -299,12 +305,3 @@ class Approvals:
         except (OSError, ValueError):
             remedy = f"restore it, or remove {self.folder} and have all parties sign again"
             raise NotApproved(f"{path} is damaged; {remedy}") from None
-
-
-def _stamp(path: Path) -> object:
-    """What changes when a file is replaced; `None` without one."""
-    try:
-        stated = path.stat()
-    except OSError:
-        return None
-    return stated.st_ino, stated.st_mtime_ns, stated.st_size

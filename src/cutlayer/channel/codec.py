@@ -39,7 +39,7 @@ _MAX_ENTRIES = 16
 """Maximum length of a list or map in an envelope; the largest, the envelope itself, has ten entries."""
 
 Raw = bytes | bytearray | memoryview
-_NOTHING = memoryview(b"")
+_EMPTY = memoryview(b"")
 _BIG_ENDIAN = sys.byteorder == "big"
 
 
@@ -178,7 +178,7 @@ class _Reader:
 
     def take(self, size: int) -> memoryview:
         """The next bytes; copied only if they are in several parts."""
-        part = self._parts[self._index][self._start :] if size else _NOTHING
+        part = self._parts[self._index][self._start :] if size else _EMPTY
         if len(part) <= size:  # this part ends here, or before
             joined = memoryview(bytearray(size))
             self.copy_into(joined)
@@ -214,7 +214,7 @@ def _numbers(tensor: Tensor) -> memoryview:
     array: Any = tensor.numpy(force=True)
     if _BIG_ENDIAN:
         array = array.astype(DTYPES[tensor.dtype])
-    return memoryview(array).cast("B") if array.size else _NOTHING
+    return memoryview(array).cast("B") if array.size else _EMPTY
 
 
 def _tensor(reader: _Reader, dtype: torch.dtype, shape: list[int]) -> Tensor:

@@ -14,6 +14,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from cutlayer.channel.codec import DEFAULT_LIMITS
 from cutlayer.channel.message import PACKABLE, Message
 from cutlayer.errors import ProtocolError
 from cutlayer.kernels.noise.aes import derive, fingerprint, keystream
@@ -105,11 +106,13 @@ def columns_of_bytes(tensor: Tensor, width: int, what: str) -> Tensor:
     """Bytes of grades that came from a peer, uint8 (n, 1), as columns, float32 (n, width).
 
     Raises:
-        ProtocolError: They are not one byte a row, or a grade is not among those of the job.
+        ProtocolError: They are not one byte a row, or a grade is not among those of the job; or there are more rows
+            than columns of a frame could be of.
     """
     are_bytes = tensor.dtype == torch.uint8 and tensor.shape[1:] == (1,)
     largest = int(tensor.max()) if are_bytes and len(tensor) else 0
-    if not are_bytes or largest >= width:
+    most = DEFAULT_LIMITS.frame_bytes // (4 * width)  # a byte becomes a row of numbers, before its receiver counts them
+    if not are_bytes or largest >= width or len(tensor) > most:
         got = f"{tensor.dtype} {tuple(tensor.shape)}, up to {largest}"
-        raise ProtocolError.expected(f"{what} as one grade of {width} a row", got)
+        raise ProtocolError.expected(f"{what} as one grade of {width} a row, of {most:,} rows at most", got)
     return columns_of_grades(tensor[:, 0].long(), width)

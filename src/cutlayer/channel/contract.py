@@ -17,11 +17,11 @@ MAX_BYTES = 2**20
 """Maximum size of a contract on the wire."""
 _MAX_NAMED = 8
 """Number of differing keys that a message names."""
-_shown = reprlib.Repr()
-_shown.maxstring = 60
-_shown.maxother = 60
-_shown.maxlist = 8
-_shown.maxlevel = 3
+_short_repr = reprlib.Repr()
+_short_repr.maxstring = 60
+_short_repr.maxother = 60
+_short_repr.maxlist = 8
+_short_repr.maxlevel = 3
 MISSING = "nothing"
 
 
@@ -37,13 +37,13 @@ class Contract:
     shared: Mapping[str, Any] = field(default_factory=dict)
     version: str = __version__
 
-    def encoded(self, wire: int, **more: str) -> bytes:
+    def encode(self, wire: int, **more: str) -> bytes:
         """The contract as bytes, with the version of the wire format and further texts."""
         text = json.dumps(self.shared, sort_keys=True)
         packed: bytes = msgpack.packb({"wire": wire, "version": self.version, "shared": text, **more})
         return packed
 
-    def problem(self, other: Contract, wires: tuple[int, int], peer: str) -> str:
+    def mismatch(self, other: Contract, wires: tuple[int, int], peer: str) -> str:
         """Why two parties cannot run together, from the point of view of this one; empty if they can.
 
         Args:
@@ -62,7 +62,7 @@ class Contract:
         return f"other job: {'; '.join(differing[:_MAX_NAMED])}{more} ({peer})"
 
 
-def decoded(raw: bytes) -> tuple[Contract, int, Mapping[str, str]]:
+def decode_contract(raw: bytes) -> tuple[Contract, int, Mapping[str, str]]:
     """Read what `encoded` wrote at a peer.
 
     Returns:
@@ -107,4 +107,4 @@ def printable(text: str) -> str:
 
 
 def _text(value: object) -> str:
-    return MISSING if value is MISSING else printable(_shown.repr(value))
+    return MISSING if value is MISSING else printable(_short_repr.repr(value))

@@ -20,7 +20,7 @@ class FramesEnded(Exception):
     """No frame will follow, for the reason in the message."""
 
 
-class Replaced(FramesEnded):
+class CallReplaced(FramesEnded):
     """Another call carries the frames of the link."""
 
 
@@ -73,7 +73,7 @@ class Inbox:
         return frame
 
     @property
-    def waiting(self) -> bool:
+    def has_frames(self) -> bool:
         """Whether frames are queued."""
         with self._room:
             return self._frames.qsize() > (self._end is not None)
@@ -116,7 +116,8 @@ class Outbox:
             FramesEnded: The queue was ended.
         """
         with self._changed:
-            _wait(self._changed, lambda: self._end is not None or self._has_room(), timeout)
+            if not self._changed.wait_for(lambda: self._end is not None or self._has_room(), timeout):
+                raise TimeoutError
             if self._end is not None:
                 raise FramesEnded(self._end)
             self._frames.append(chunks)
@@ -147,7 +148,7 @@ class Outbox:
                 )
             )
             if not wanted():
-                raise Replaced("another call carries the frames")
+                raise CallReplaced("another call carries the frames")
             if self._acknowledge is not None:
                 chunk = acknowledgement(self._acknowledge)
                 self._acknowledge = None
@@ -156,7 +157,7 @@ class Outbox:
                 return self._frames[number - self._first], number + 1
             raise FramesEnded(self._end)
 
-    def acknowledged(self, frames: int) -> bool:
+    def drop_acknowledged(self, frames: int) -> bool:
         """Drop the frames that the peer has; false if it cannot have that many."""
         with self._changed:
             if not self._first <= frames <= self._first + len(self._frames):
@@ -167,11 +168,11 @@ class Outbox:
             self._changed.notify_all()
             return True
 
-    def resumes_at(self, frames: int) -> bool:
+    def resume_at(self, frames: int) -> bool:
         """Drop the frames that the peer has; false if it lacks one that is gone, or cannot have that many."""
         with self._changed:
             stored = self._first <= frames <= self._first + len(self._frames)
-        return stored and self.acknowledged(frames)
+        return stored and self.drop_acknowledged(frames)
 
     def acknowledge(self, frames: int) -> None:
         """Have the next chunk say how many frames were received."""
@@ -197,8 +198,3 @@ class Outbox:
 
 def _size(chunks: Sequence[bytes | memoryview]) -> int:
     return sum(map(len, chunks))
-
-
-def _wait(changed: threading.Condition, ready: Callable[[], bool], timeout: float | None) -> None:
-    if not changed.wait_for(ready, timeout):
-        raise TimeoutError

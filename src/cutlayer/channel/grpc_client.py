@@ -11,17 +11,17 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from cutlayer.channel.codec import DEFAULT_LIMITS, WIRE_VERSION, FrameLimits
-from cutlayer.channel.grpc_connection import Connection, Dialler, Unsuited, refused
+from cutlayer.channel.grpc_connection import Connection, Dialler, Unsuited, refusal_reason
 from cutlayer.channel.grpc_link import (
-    CLOSING,
-    FROM,
-    LINK,
+    CLOSING_SECONDS,
+    FROM_KEY,
     LINK_BYTES,
-    MAX_RUN,
-    NEXT,
-    RUN,
-    TO,
-    WIRE,
+    LINK_KEY,
+    MAX_RUN_LENGTH,
+    NEXT_KEY,
+    RUN_KEY,
+    TO_KEY,
+    WIRE_KEY,
     Backoff,
     Links,
     Transport,
@@ -32,7 +32,7 @@ from cutlayer.channel.port import Port
 from cutlayer.channel.stream import Stream
 from cutlayer.errors import CutlayerError, PeerLost, ProtocolError, TrustError
 
-MAX_ATTEMPT, MIN_ATTEMPT = 10.0, 0.5
+MAX_ATTEMPT_SECONDS, MIN_ATTEMPT_SECONDS = 10.0, 0.5
 """Seconds that a step of an attempt to connect may take, at most and at least."""
 MAX_AGE = timedelta(hours=24)
 """Age of a connection beyond which the end of an epoch replaces it, so that both certificates are checked again."""
@@ -94,7 +94,7 @@ class ClientLink(Links):
             TrustError: A certificate is refused, here or there, until the time is over.
             ProtocolError: The active party refuses this one or has another job, or something else answers.
         """
-        self._connection = self._dialled(
+        self._connection = self._dial(
             time.monotonic() + timeout, f"it does not answer at {self._dialler.address}", timeout
         )
         self.ports[self._peer] = self._port(self._me, self._peer, self.run)
@@ -114,7 +114,7 @@ class ClientLink(Links):
             self._redialling = True
             connection.close()
 
-    def close(self, timeout: float = CLOSING) -> None:
+    def close(self, timeout: float = CLOSING_SECONDS) -> None:
         """See `Links.close`."""
         self._stream.finish()
         if self._reader.ident is not None:
@@ -140,12 +140,12 @@ class ClientLink(Links):
         connection = self._dialler.dial(limit)
         try:
             metadata = (
-                (FROM, self._me.encode()),
-                (TO, self._peer.encode()),
-                (WIRE, str(WIRE_VERSION)),
-                (RUN, self.run.encode()),
-                (LINK, self._link),
-                (NEXT, str(self._stream.received)),
+                (FROM_KEY, self._me.encode()),
+                (TO_KEY, self._peer.encode()),
+                (WIRE_KEY, str(WIRE_VERSION)),
+                (RUN_KEY, self.run.encode()),
+                (LINK_KEY, self._link),
+                (NEXT_KEY, str(self._stream.received_frames)),
             )
             connection.open(self._stream, metadata)
             self._attach(connection, limit)
@@ -154,12 +154,12 @@ class ClientLink(Links):
             raise
         return connection
 
-    def greet(self, timeout: float = MAX_ATTEMPT, **more: str) -> None:
+    def greet(self, timeout: float = MAX_ATTEMPT_SECONDS, **more: str) -> None:
         """Do everything that precedes a link: both certificates, names, versions and jobs; open none.
 
         Args:
             timeout: Seconds to wait until the active party answers.
-            more: Further texts of the greeting, such as `ENDED`.
+            more: Further texts of the greeting, such as `ENDED_FIELD`.
 
         Raises:
             PeerLost: Nobody answers.
@@ -167,7 +167,7 @@ class ClientLink(Links):
             ProtocolError: The active party refuses, or has another job or version.
         """
         deadline, what = time.monotonic() + timeout, f"it does not answer at {self._dialler.address}"
-        self._repeated(lambda limit: self._dialler.dial(limit, **more).close(), deadline, what, timeout, (PeerLost,))
+        self._retry(lambda limit: self._dialler.dial(limit, **more).close(), deadline, what, timeout, (PeerLost,))
 
     def _attach(self, connection: Connection, timeout: float) -> None:
         """Take the run and the number of frames that the active party has from its first answer."""
@@ -177,13 +177,13 @@ class ClientLink(Links):
             answer = dict(connection.call.initial_metadata() or ())
         finally:
             hurry.cancel()
-        run, peer_received = text_of(answer.get(RUN)), count_of(answer.get(NEXT))
+        run, peer_received = text_of(answer.get(RUN_KEY)), count_of(answer.get(NEXT_KEY))
         if not run:
             raise self._dialler.refusal(connection.call)
-        if len(run) > MAX_RUN or not run.isprintable():
+        if len(run) > MAX_RUN_LENGTH or not run.isprintable():
             # It is in errors and in the egress trail, where a line break would begin a line of the peer's own.
-            wanted = f"a run id of at most {MAX_RUN} printable characters from {self._peer}"
-            raise ProtocolError.expected(wanted, ascii(run[: MAX_RUN + 1]))
+            wanted = f"a run id of at most {MAX_RUN_LENGTH} printable characters from {self._peer}"
+            raise ProtocolError.expected(wanted, ascii(run[: MAX_RUN_LENGTH + 1]))
         if self.run and run != self.run:
             raise ProtocolError.expected(f"run {self.run} at {self._peer}", "another", "it was started anew; resume")
         attachment = self._stream.attach(peer_received)
@@ -192,10 +192,10 @@ class ClientLink(Links):
         self.run = run
         connection.start(self._stream, attachment)
 
-    def _dialled(self, deadline: float, what: str, timeout: float) -> Connection:
-        return self._repeated(self.attempt, deadline, what, timeout, (PeerLost, TrustError, Unsuited))
+    def _dial(self, deadline: float, what: str, timeout: float) -> Connection:
+        return self._retry(self.attempt, deadline, what, timeout, (PeerLost, TrustError, Unsuited))
 
-    def _repeated(
+    def _retry(
         self,
         attempt: Callable[[float], R],
         deadline: float,
@@ -211,7 +211,7 @@ class ClientLink(Links):
         backoff = Backoff()
         reported = ""
         # A handshake of which something was lost stalls: several attempts must fit into the time.
-        limit = max(MIN_ATTEMPT, min(MAX_ATTEMPT, timeout / 4))
+        limit = max(MIN_ATTEMPT_SECONDS, min(MAX_ATTEMPT_SECONDS, timeout / 4))
         while True:
             try:
                 return attempt(limit)
@@ -231,7 +231,7 @@ class ClientLink(Links):
     def _read(self) -> None:
         while (connection := self._connection) is not None and connection.attachment is not None:
             why, final = self._stream.pump(connection.call)
-            refusal = None if final else refused(connection.call)
+            refusal = None if final else refusal_reason(connection.call)
             connection.close()
             if not self._stream.detach(connection.attachment, refusal or why, final=final or refusal is not None):
                 return
@@ -246,7 +246,7 @@ class ClientLink(Links):
             self._notify(f"the connection to {self._peer} broke ({why}); connecting again")
         limit = self._stream.reconnect
         try:
-            connection = self._dialled(time.monotonic() + limit, f"{why}; it does not answer again", limit)
+            connection = self._dial(time.monotonic() + limit, f"{why}; it does not answer again", limit)
         except CutlayerError as failure:
             self._stream.end(str(failure).removeprefix(f"lost {self._peer}: "))
             return False

@@ -12,10 +12,10 @@ from cryptography import x509
 
 from cutlayer.channel.address import check_loopback
 from cutlayer.channel.codec import WIRE_VERSION
-from cutlayer.channel.contract import decoded, printable
-from cutlayer.channel.grpc_link import GREET, METHOD, SERVICE, Transport, link_options
-from cutlayer.channel.stream import Attachment, Receiver, Stream, describe, details
-from cutlayer.channel.tls.files import Loaded
+from cutlayer.channel.contract import decode_contract, printable
+from cutlayer.channel.grpc_link import GREET_METHOD, LINK_METHOD, SERVICE, Transport, link_options
+from cutlayer.channel.stream import Attachment, Receiver, Stream, error_details, error_text
+from cutlayer.channel.tls.files import LoadedFiles
 from cutlayer.errors import CutlayerError, PeerLost, ProtocolError
 
 _REFUSALS = {grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.ALREADY_EXISTS}
@@ -34,7 +34,7 @@ class Connection:
         loaded: This party's certificate files at the time; `None` without TLS.
     """
 
-    def __init__(self, channel: grpc.Channel, certificate: x509.Certificate | None, loaded: Loaded | None) -> None:
+    def __init__(self, channel: grpc.Channel, certificate: x509.Certificate | None, loaded: LoadedFiles | None) -> None:
         self.channel, self.certificate, self.loaded = channel, certificate, loaded
         self.attachment: Attachment | None = None
         self.call: Any = None
@@ -44,7 +44,7 @@ class Connection:
 
     def open(self, stream: Stream, metadata: Any) -> None:
         """Open the call; nothing is sent on it before it is attached."""
-        method = self.channel.stream_stream(f"/{SERVICE}/{METHOD}", response_deserializer=self._receiver)
+        method = self.channel.stream_stream(f"/{SERVICE}/{LINK_METHOD}", response_deserializer=self._receiver)
         self.call = method(self._outgoing(stream), metadata=metadata)
 
     def start(self, stream: Stream, attachment: Attachment) -> None:
@@ -99,7 +99,7 @@ class Dialler:
             TrustError: A certificate is refused.
             ProtocolError: The active party refuses, or has another job or version.
         """
-        connection = self._opened(timeout)
+        connection = self._open_connection(timeout)
         try:
             self._greet(connection.channel, timeout, **more)
         except BaseException:
@@ -107,7 +107,7 @@ class Dialler:
             raise
         return connection
 
-    def _opened(self, timeout: float) -> Connection:
+    def _open_connection(self, timeout: float) -> Connection:
         security = self._transport.security
         if security is None:
             return Connection(grpc.insecure_channel(self.address, options=self._options), None, None)
@@ -116,13 +116,13 @@ class Dialler:
         return Connection(channel, certificate, loaded)
 
     def _greet(self, channel: grpc.Channel, timeout: float, **more: str) -> None:
-        greeting = self._transport.contract.encoded(WIRE_VERSION, sender=self._me, receiver=self._peer, **more)
+        greeting = self._transport.contract.encode(WIRE_VERSION, sender=self._me, receiver=self._peer, **more)
         try:
-            answer = channel.unary_unary(f"/{SERVICE}/{GREET}")(greeting, timeout=timeout)
+            answer = channel.unary_unary(f"/{SERVICE}/{GREET_METHOD}")(greeting, timeout=timeout)
         except grpc.RpcError as error:
             raise self.failure(error) from None
-        peer_contract, wire, answered = decoded(answer)
-        problem = self._transport.contract.problem(peer_contract, (WIRE_VERSION, wire), self._peer)
+        peer_contract, wire, answered = decode_contract(answer)
+        problem = self._transport.contract.mismatch(peer_contract, (WIRE_VERSION, wire), self._peer)
         if problem or answered.get("problem"):
             raise Unsuited(problem or f"{self._peer} says: {printable(answered['problem'])}")
 
@@ -141,12 +141,12 @@ class Dialler:
             return ProtocolError.expected(f"a cutlayer party at {self.address}", "another service")
         if error.code() is grpc.StatusCode.ALREADY_EXISTS:
             # This process replaces one that was killed, and the active party may not have noticed that yet.
-            return Unsuited(f"{self._peer} at {self.address} refused the link: {details(error)}")
+            return Unsuited(f"{self._peer} at {self.address} refused the link: {error_details(error)}")
         if error.code() in _REFUSALS:
-            return ProtocolError(f"{self._peer} at {self.address} refused the link: {details(error)}")
-        return PeerLost(describe(error), peer=self._peer)
+            return ProtocolError(f"{self._peer} at {self.address} refused the link: {error_details(error)}")
+        return PeerLost(error_text(error), peer=self._peer)
 
 
-def refused(call: Any) -> str | None:
+def refusal_reason(call: Any) -> str | None:
     """The reason of the active party if it ended a call for good."""
-    return details(call) if isinstance(call, grpc.Call) and call.code() in _REFUSALS else None
+    return error_details(call) if isinstance(call, grpc.Call) and call.code() in _REFUSALS else None

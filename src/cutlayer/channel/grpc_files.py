@@ -18,22 +18,22 @@ from typing import IO, Any, Protocol, Self
 
 import grpc
 
-from cutlayer.channel.grpc_client import MAX_ATTEMPT
+from cutlayer.channel.grpc_client import MAX_ATTEMPT_SECONDS
 from cutlayer.channel.grpc_connection import Connection, Dialler
-from cutlayer.channel.grpc_link import FROM, SERVICE, TO, Transport, count_of, text_of
+from cutlayer.channel.grpc_link import FROM_KEY, SERVICE, TO_KEY, Transport, count_of, text_of
 from cutlayer.channel.grpc_server import ServerLinks
 from cutlayer.channel.parcel import parcel_name
-from cutlayer.channel.stream import details
+from cutlayer.channel.stream import error_details
 from cutlayer.errors import CutlayerError, NotApproved, PeerLost, ProtocolError, RunFolderError
 from cutlayer.storage.durable import check_room, create, make_folder, replace_whole, write_whole
 
-BRING, FETCH, END = "Bring", "Fetch", "End"
-ROUND, NUMBER = "cutlayer-round-bin", "cutlayer-number"
-PIECE = 1 << 16
-CALL = 3600.0
+BRING_METHOD, FETCH_METHOD, END_METHOD = "Bring", "Fetch", "End"
+ROUND_KEY, NUMBER_KEY = "cutlayer-round-bin", "cutlayer-number"
+PIECE_BYTES = 1 << 16
+CALL_SECONDS = 3600.0
 """Seconds that the transport of a file may take."""
-_ROUND = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.~-]{0,99}")
-_POLL = 0.1
+_ROUND_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.~-]{0,99}")
+_POLL_SECONDS = 0.1
 
 
 class Courier(Protocol):
@@ -47,7 +47,7 @@ class Courier(Protocol):
             wanted: The file of another party that is waited for.
         """
 
-    def why(self, peer: str) -> str:
+    def missing_reason(self, peer: str) -> str:
         """Why there is no file of a party."""
 
     def finish(self, folder: Path, peers: Sequence[str], wait: float) -> None:
@@ -75,9 +75,9 @@ class FileServer(ServerLinks):
     def service(self, handler_call_details: Any) -> Any:
         """See `ServerLinks.service`."""
         handlers = {
-            f"/{SERVICE}/{BRING}": self._take,
-            f"/{SERVICE}/{FETCH}": self._give,
-            f"/{SERVICE}/{END}": self._end,
+            f"/{SERVICE}/{BRING_METHOD}": self._take,
+            f"/{SERVICE}/{FETCH_METHOD}": self._give,
+            f"/{SERVICE}/{END_METHOD}": self._end,
         }
         handler = handlers.get(handler_call_details.method)
         if handler is None:
@@ -88,9 +88,9 @@ class FileServer(ServerLinks):
         """Nothing to do: partners call, and their next file shows that they have this party's."""
         return True
 
-    def why(self, peer: str) -> str:
-        """See `Courier.why`."""
-        problem = self.greeted.get(peer)
+    def missing_reason(self, peer: str) -> str:
+        """See `Courier.missing_reason`."""
+        problem = self.join_problems.get(peer)
         return f"it was refused: {problem}" if problem else "it has not brought it"
 
     def finish(self, folder: Path, peers: Sequence[str], wait: float) -> None:
@@ -99,8 +99,8 @@ class FileServer(ServerLinks):
         A partner that was killed, or whose answer was lost, does not know that its last file has arrived.
         """
         deadline = time.monotonic() + wait
-        while time.monotonic() < deadline and not all(_ended(folder, peer).exists() for peer in peers):
-            time.sleep(_POLL)
+        while time.monotonic() < deadline and not all(_end_marker(folder, peer).exists() for peer in peers):
+            time.sleep(_POLL_SECONDS)
 
     def _take(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
         with self._one_greeting(context):
@@ -123,11 +123,11 @@ class FileServer(ServerLinks):
                 self._before()
             except NotApproved as problem:
                 context.abort(grpc.StatusCode.UNAVAILABLE, str(problem))
-            yield from _read(path)
+            yield from _read_pieces(path)
 
     def _end(self, _: Iterator[bytes], context: Any) -> Iterator[bytes]:
         name, own = self._asked(context)
-        write_whole(_ended(own.parent, name), "")
+        write_whole(_end_marker(own.parent, name), "")
         yield from ()
 
     def _asked(self, context: Any) -> tuple[str, Path]:
@@ -136,9 +136,9 @@ class FileServer(ServerLinks):
         A partner answers a file by one at most: where there is none, nothing is taken.
         """
         stated = dict(context.invocation_metadata())
-        name = self._caller_name(context, text_of(stated.get(FROM)), text_of(stated.get(TO)))
-        round_, number = text_of(stated.get(ROUND)) or "", count_of(stated.get(NUMBER))
-        if not _ROUND.fullmatch(round_):
+        name = self._caller_name(context, text_of(stated.get(FROM_KEY)), text_of(stated.get(TO_KEY)))
+        round_, number = text_of(stated.get(ROUND_KEY)) or "", count_of(stated.get(NUMBER_KEY))
+        if not _ROUND_PATTERN.fullmatch(round_):
             self._refuse(context, "FAILED_PRECONDITION", "expected the name of a round")
         path = self._folder / round_ / parcel_name(self._me, name, number)
         if not path.exists():
@@ -178,22 +178,22 @@ class FileClient:
             for number, path in enumerate(files):
                 if path not in self._arrived:
                     self._before()
-                    deque(self._call(BRING, folder, number, _read(path)), 0)
+                    deque(self._call(BRING_METHOD, folder, number, _read_pieces(path)), 0)
                     self._arrived.add(path)
             if wanted is not None:
-                write_pieces(wanted, self._call(FETCH, folder, int(wanted.stem.rpartition("~")[2])))
+                write_pieces(wanted, self._call(FETCH_METHOD, folder, int(wanted.stem.rpartition("~")[2])))
         except PeerLost as problem:
             self._why = str(problem)
         return self._arrived.issuperset(files)
 
-    def why(self, peer: str) -> str:
-        """See `Courier.why`."""
+    def missing_reason(self, peer: str) -> str:
+        """See `Courier.missing_reason`."""
         return self._why or f"{peer} has not written it"
 
     def finish(self, folder: Path, peers: Sequence[str], wait: float) -> None:
         """Say once that the round has ended here; where the label owner does not answer, a later start does."""
         with suppress(CutlayerError):
-            deque(self._call(END, folder, 0), 0)
+            deque(self._call(END_METHOD, folder, 0), 0)
 
     def __enter__(self) -> Self:
         return self
@@ -213,35 +213,35 @@ class FileClient:
             PeerLost: It does not answer, or has not begun or written that.
         """
         stated = (
-            (FROM, self._me.encode()),
-            (TO, self._peer.encode()),
-            (ROUND, folder.name.encode()),
-            (NUMBER, str(number)),
+            (FROM_KEY, self._me.encode()),
+            (TO_KEY, self._peer.encode()),
+            (ROUND_KEY, folder.name.encode()),
+            (NUMBER_KEY, str(number)),
         )
         if self._connection is None:
-            self._connection = self._dialler.dial(MAX_ATTEMPT)
+            self._connection = self._dialler.dial(MAX_ATTEMPT_SECONDS)
         try:
             method_of = self._connection.channel.stream_stream(f"/{SERVICE}/{method}")
-            yield from method_of(iter(requests), metadata=stated, timeout=CALL)
+            yield from method_of(iter(requests), metadata=stated, timeout=CALL_SECONDS)
         except grpc.RpcError as error:
             if isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.NOT_FOUND:
-                raise PeerLost(details(error)) from None
+                raise PeerLost(error_details(error)) from None
             self._hang_up()
             raise self._dialler.failure(error) from None
 
 
-def _ended(folder: Path, peer: str) -> Path:
+def _end_marker(folder: Path, peer: str) -> Path:
     return folder / f"{peer}~ended"
 
 
-def _read(path: Path) -> Iterator[bytes]:
+def _read_pieces(path: Path) -> Iterator[bytes]:
     with path.open("rb") as file:
         yield from pieces_of(file)
 
 
 def pieces_of(file: IO[bytes]) -> Iterator[bytes]:
     """The pieces of a file; the last one is empty: a file that was cut off has none."""
-    while piece := file.read(PIECE):
+    while piece := file.read(PIECE_BYTES):
         yield piece
     yield b""
 

@@ -17,29 +17,29 @@ from cutlayer.channel.contract import Contract
 from cutlayer.channel.kinds import Kind
 from cutlayer.channel.message import Message
 from cutlayer.channel.port import Port
-from cutlayer.channel.security import HANDSHAKE, Security
+from cutlayer.channel.security import HANDSHAKE_SECONDS, Security
 from cutlayer.channel.stream import Stream
 from cutlayer.channel.trail import Trail
 from cutlayer.errors import ConfigError
 
 SERVICE = "cutlayer.Cut"
-METHOD = "Link"
-GREET = "Greet"
+LINK_METHOD = "Link"
+GREET_METHOD = "Greet"
 # Names may hold any character; gRPC sends such metadata as bytes under keys that end in -bin.
-FROM = "cutlayer-from-bin"
-TO = "cutlayer-to-bin"
-RUN = "cutlayer-run-bin"
-WIRE = "cutlayer-wire"
-NEXT = "cutlayer-next"
+FROM_KEY = "cutlayer-from-bin"
+TO_KEY = "cutlayer-to-bin"
+RUN_KEY = "cutlayer-run-bin"
+WIRE_KEY = "cutlayer-wire"
+NEXT_KEY = "cutlayer-next"
 # Random bytes that tell two calls of one process from calls of two processes, before the process knows the run.
-LINK, LINK_BYTES = "cutlayer-link-bin", 16
-ENDED = "ended"
+LINK_KEY, LINK_BYTES = "cutlayer-link-bin", 16
+ENDED_FIELD = "ended"
 """Text of a greeting of a party that ended before it opened its link: that it did, and nothing of why."""
-MAX_RUN = 64
+MAX_RUN_LENGTH = 64
 """Maximum length of the id of a run, in characters."""
-CLOSING = 10.0
+CLOSING_SECONDS = 10.0
 """Seconds that closing may take."""
-RECONNECT = 30.0
+RECONNECT_SECONDS = 30.0
 """Seconds within which a broken connection between machines may be replaced, by default."""
 MAX_CONNECTIONS = 256
 """Number of connections that a server takes, those before the end of their handshake included; others are closed."""
@@ -136,7 +136,7 @@ class Links(ABC):
         """Check or renew what authenticates a link; called at the end of every epoch."""
 
     @abstractmethod
-    def close(self, timeout: float = CLOSING) -> None:
+    def close(self, timeout: float = CLOSING_SECONDS) -> None:
         """Deliver what was sent, then end the links; takes at most about `timeout` seconds."""
 
     def end(self) -> None:
@@ -167,20 +167,20 @@ def link_options(keepalive: Keepalive = DEFAULT_KEEPALIVE) -> Sequence[tuple[str
         ("grpc.http2.min_recv_ping_interval_without_data_ms", interval // 2),
         # On a machine that is busy, pings arrive late and then close together, which must not end a connection.
         ("grpc.http2.max_ping_strikes", 0),
-        *_COMMON,
+        *_COMMON_OPTIONS,
     )
 
 
 def channel_options(limits: FrameLimits) -> Sequence[tuple[str, int]]:
     """Options of gRPC for other calls between parties, equal at both ends: each message is a frame."""
-    return (*_sizes(limits.frame_bytes), *_COMMON)
+    return (*_sizes(limits.frame_bytes), *_COMMON_OPTIONS)
 
 
 def _sizes(max_bytes: int) -> Sequence[tuple[str, int]]:
     return (("grpc.max_send_message_length", max_bytes), ("grpc.max_receive_message_length", max_bytes))
 
 
-_COMMON = (
+_COMMON_OPTIONS = (
     # A compressed frame could grow a thousandfold past the limit above.
     ("grpc.compression_enabled_algorithms_bitset", 1),
     ("grpc.per_message_decompression", 0),
@@ -203,7 +203,7 @@ SERVER_OPTIONS = (
     # of them up, and the next file that the party opens, such as a checkpoint, would end its run.
     ("grpc.max_allowed_incoming_connections", MAX_CONNECTIONS),
     # Of a stranger who connects and keeps silent.
-    ("grpc.server_handshake_timeout_ms", int(1000 * HANDSHAKE)),
+    ("grpc.server_handshake_timeout_ms", int(1000 * HANDSHAKE_SECONDS)),
 )
 """Options of gRPC for a server, besides those of both ends."""
 
@@ -223,11 +223,11 @@ def bind(server: Any, address: str, security: Security | None) -> str:
     except RuntimeError:
         bound = 0
     if not bound:
-        raise _unbound(address, of_all=security is not None)
+        raise _bind_error(address, of_all=security is not None)
     return f"{address.rpartition(':')[0]}:{bound}"
 
 
-def _unbound(address: str, *, of_all: bool) -> ConfigError:
+def _bind_error(address: str, *, of_all: bool) -> ConfigError:
     """The error of an address that cannot be listened at; `of_all` advises to listen at all of this machine."""
     host, port = split_address(address)
     why = "it is in use, or not an address of this machine"

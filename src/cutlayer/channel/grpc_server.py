@@ -16,20 +16,20 @@ import grpc
 from cryptography import x509
 
 from cutlayer.channel.codec import DEFAULT_LIMITS, WIRE_VERSION, FrameLimits
-from cutlayer.channel.contract import MAX_BYTES, decoded
+from cutlayer.channel.contract import MAX_BYTES, decode_contract
 from cutlayer.channel.grpc_link import (
-    CLOSING,
-    ENDED,
-    FROM,
-    GREET,
-    LINK,
+    CLOSING_SECONDS,
+    ENDED_FIELD,
+    FROM_KEY,
+    GREET_METHOD,
     LINK_BYTES,
-    METHOD,
-    NEXT,
-    RUN,
+    LINK_KEY,
+    LINK_METHOD,
+    NEXT_KEY,
+    RUN_KEY,
     SERVICE,
-    TO,
-    WIRE,
+    TO_KEY,
+    WIRE_KEY,
     Links,
     Transport,
     count_of,
@@ -39,14 +39,14 @@ from cutlayer.channel.grpc_link import (
 from cutlayer.channel.listener import Listener
 from cutlayer.channel.message import Message
 from cutlayer.channel.port import Port
-from cutlayer.channel.security import HANDSHAKE, certificate_of
+from cutlayer.channel.security import HANDSHAKE_SECONDS, certificate_of
 from cutlayer.channel.stream import Arrival, Attachment, Receiver, Stream
 from cutlayer.errors import ConfigError, PeerLost, ProtocolError, TrustError
 
-_MAX_LOGGED = 1000
+_MAX_LOGGED_REFUSALS = 1000
 """Number of different refusals that are logged: strangers must not fill a disk."""
 
-REMINDER = 60.0
+REMINDER_SECONDS = 60.0
 """Seconds between two messages that a peer has not connected yet."""
 
 
@@ -61,14 +61,14 @@ class ServerLinks(Links):
         limits: Bounds on frames and on what may wait in each direction.
         timeout: Seconds to wait for a peer, whether to connect, to send or to take.
         greet_only: Whether to check callers and open no link.
-        shuts: Whether the port is closed while all peers are connected: it is open until each has sent something, and
-            again while a broken connection may be replaced.
+        shut_when_complete: Whether the port is closed while all peers are connected: it is open until each has sent
+            something, and again while a broken connection may be replaced.
         public_address: Address at which the peers find this party, for messages; that of `address` where empty.
         options: Fields of `Transport`.
 
     Attributes:
         address: Address where it listens, with the port that was bound.
-        greeted: By passive party that has called, why it cannot join; empty if it can.
+        join_problems: By passive party that has called, why it cannot join; empty if it can.
 
     Raises:
         ConfigError: The address is in use, or without TLS is not a loopback one.
@@ -85,7 +85,7 @@ class ServerLinks(Links):
         timeout: float = 60.0,
         *,
         greet_only: bool = False,
-        shuts: bool = False,
+        shut_when_complete: bool = False,
         public_address: str = "",
         **options: Any,
     ) -> None:
@@ -98,9 +98,9 @@ class ServerLinks(Links):
         }
         super().__init__(streams, transport.trail)
         self.ports = {peer: self._port(me, peer, run) for peer in self._streams}
-        self.greeted: dict[str, str] = {}
+        self.join_problems: dict[str, str] = {}
         self._me, self._run, self._timeout, self._greet_only = me, run, timeout, greet_only
-        self._closing, self._shuts = False, shuts
+        self._closing, self._shut_when_complete = False, shut_when_complete
         self._public_address = public_address
         self._security = transport.security
         self._contract = transport.contract
@@ -126,10 +126,10 @@ class ServerLinks(Links):
 
     def service(self, handler_call_details: Any) -> Any:
         """How to handle a call, as a `grpc.GenericRpcHandler`; `None` for a method that there is not."""
-        if handler_call_details.method == f"/{SERVICE}/{GREET}":
+        if handler_call_details.method == f"/{SERVICE}/{GREET_METHOD}":
             # With an iterator, since gRPC would hold a thread until the only message comes.
             return grpc.stream_unary_rpc_method_handler(self._greet)
-        if handler_call_details.method == f"/{SERVICE}/{METHOD}":
+        if handler_call_details.method == f"/{SERVICE}/{LINK_METHOD}":
             receiver = Receiver()
             return grpc.stream_stream_rpc_method_handler(partial(self._link, receiver), receiver)
         return None
@@ -141,11 +141,11 @@ class ServerLinks(Links):
             By peer, why it cannot join: empty if it can.
         """
         deadline = time.monotonic() + timeout
-        while any(self.greeted.get(peer, "never") for peer in self._streams) and time.monotonic() < deadline:
+        while any(self.join_problems.get(peer, "never") for peer in self._streams) and time.monotonic() < deadline:
             self._changed.wait(min(1.0, max(0.0, deadline - time.monotonic())))
             self._changed.clear()
         absent = f"it did not connect to {self._public_address or self.address} within {timeout:g} s"
-        return {peer: self.greeted.get(peer, absent) for peer in self._streams}
+        return {peer: self.join_problems.get(peer, absent) for peer in self._streams}
 
     def wait_for_peers(self, timeout: float | None = None) -> None:
         """Block until every peer has opened its stream; optional before `receive`, but it fails earlier.
@@ -158,17 +158,17 @@ class ServerLinks(Links):
         for peer, stream in self._streams.items():
             if not stream.opened.is_set():
                 self._notify(f"waiting for {peer}, which connects to {self._address_to_show()}")
-            while not stream.opened.wait(min(REMINDER, max(0.0, deadline - time.monotonic()))):
+            while not stream.opened.wait(min(REMINDER_SECONDS, max(0.0, deadline - time.monotonic()))):
                 left = deadline - time.monotonic()
                 if left <= 0:
                     break
-                why = f"; it cannot join: {self.greeted[peer]}" if self.greeted.get(peer) else ""
+                why = f"; it cannot join: {self.join_problems[peer]}" if self.join_problems.get(peer) else ""
                 self._notify(f"still waiting for {peer}, for up to {left:,.0f} s{why}")
         absent = [peer for peer, stream in self._streams.items() if not stream.opened.is_set()]
         if absent:
             names = ", ".join(absent)
             reasons = "".join(
-                f"; {peer} cannot join: {self.greeted[peer]}" for peer in absent if self.greeted.get(peer)
+                f"; {peer} cannot join: {self.join_problems[peer]}" for peer in absent if self.join_problems.get(peer)
             )
             address = self._public_address or self.address
             raise PeerLost(f"lost {names}: did not connect to {address} within {patience:g} s{reasons}")
@@ -187,10 +187,10 @@ class ServerLinks(Links):
 
     def _shut_if_complete(self) -> None:
         """Close the port once every peer is connected and has proved it: a stranger who is silent may be replaced."""
-        if self._shuts and self._listener.is_open:
+        if self._shut_when_complete and self._listener.is_open:
             with self._listening:
                 streams = self._streams.values()
-                if all(stream.used and stream.opened.is_set() and not stream.reconnecting for stream in streams):
+                if all(stream.is_used and stream.opened.is_set() and not stream.is_reconnecting for stream in streams):
                     self._listener.shut()
 
     def _listen_again(self) -> None:
@@ -212,7 +212,7 @@ class ServerLinks(Links):
         if self._security is not None and certificate is not None:
             self._security.check_still_valid(certificate)
 
-    def close(self, timeout: float = CLOSING) -> None:
+    def close(self, timeout: float = CLOSING_SECONDS) -> None:
         """See `Links.close`; streams that still hold frames after `timeout` seconds are cut."""
         self._closing = True
         for stream in self._streams.values():
@@ -230,7 +230,7 @@ class ServerLinks(Links):
         stream, call = self._admit(context)
         receiver.begin(stream, call)
         self._shut_if_complete()
-        context.send_initial_metadata(((RUN, self._run.encode()), (NEXT, str(call.received))))
+        context.send_initial_metadata(((RUN_KEY, self._run.encode()), (NEXT_KEY, str(call.received))))
         reader = threading.Thread(
             target=self._pump, args=(stream, requests, call), name=f"from {stream.peer}", daemon=True
         )
@@ -240,41 +240,41 @@ class ServerLinks(Links):
         if (yield from stream.outgoing(call)):
             # A server that stops closes its connections with their last calls. If bytes of the peer are unread by then,
             # TCP resets the connection, and the peer loses what it has not read: so the peer ends the call.
-            reader.join(CLOSING)
+            reader.join(CLOSING_SECONDS)
 
     def _pump(self, stream: Stream, requests: Iterator[Arrival], call: Attachment) -> None:
         why, final = stream.pump(requests)
         # While this party closes its links nothing waits for the peer, which may be gone before gRPC says that it has
         # taken the end.
-        if stream.detach(call, why, final=final) and stream.reconnecting and not self._closing:
+        if stream.detach(call, why, final=final) and stream.is_reconnecting and not self._closing:
             self._listen_again()
             self._notify(f"the connection to {stream.peer} broke ({why}); it may connect again")
 
     def _admit(self, context: Any) -> tuple[Stream, Attachment]:
         caller = dict(context.invocation_metadata())
-        wire = caller.get(WIRE)
+        wire = caller.get(WIRE_KEY)
         if wire != str(WIRE_VERSION):
             self._refuse(context, "FAILED_PRECONDITION", f"expected wire format {WIRE_VERSION}, got {wire!r:.20}")
-        name = self._caller_name(context, text_of(caller.get(FROM)), text_of(caller.get(TO)))
+        name = self._caller_name(context, text_of(caller.get(FROM_KEY)), text_of(caller.get(TO_KEY)))
         if self._greet_only:
             context.abort(grpc.StatusCode.UNAVAILABLE, f"{self._me} runs its preflight and opens no link")
         stream = self._streams[name]
-        run = text_of(caller.get(RUN)) or ""
+        run = text_of(caller.get(RUN_KEY)) or ""
         if run and run != self._run:
             self._refuse(context, "FAILED_PRECONDITION", f"{self._me} was started anew; resume")
         with self._admitting:  # of two callers of one name, the link is that of the later call
-            link = caller.get(LINK)
-            again = stream.used
+            link = caller.get(LINK_KEY)
+            again = stream.is_used
             # A process that has the link may open it again. If its first connection broke before it knew the run, it
             # has received nothing, and the link begins again with the first frame.
             if again and (not link or link != self._links.get(name)):
                 if run:
                     # The run is no proof: a process that this one replaced before anything crossed knows it.
                     self._refuse(context, "FAILED_PRECONDITION", f"another process of {name!r} has the link")
-                if self._security is not None and stream.reconnecting:
+                if self._security is not None and stream.is_reconnecting:
                     stream.end("it was started anew; resume at all parties")
                 self._refuse(context, "ALREADY_EXISTS", f"a stream of {name!r} was opened before")
-            call = stream.attach(count_of(caller.get(NEXT)) if run else 0, unused=not again)
+            call = stream.attach(count_of(caller.get(NEXT_KEY)) if run else 0, unused=not again)
             if call is None:
                 self._refuse(context, "FAILED_PRECONDITION", f"the link of {name!r} has ended")
             if not again:
@@ -288,7 +288,7 @@ class ServerLinks(Links):
         """Name of the caller: by its certificate, or as it states where links are not authenticated."""
         if self._security is not None:
             try:
-                name = self._security.caller(context)
+                name = self._security.caller_name(context)
             except TrustError as problem:
                 self._refuse(context, "PERMISSION_DENIED", str(problem))
         if wanted != self._me:
@@ -301,25 +301,25 @@ class ServerLinks(Links):
         """Answer with this party's side of the contract, and with why the caller cannot join."""
         with self._one_greeting(context):
             # Each call that waits here holds one of few threads.
-            hurry = threading.Timer(HANDSHAKE, context.cancel)
+            hurry = threading.Timer(HANDSHAKE_SECONDS, context.cancel)
             hurry.start()
             try:
                 request = next(requests, b"")
             finally:
                 hurry.cancel()
         try:
-            peer_contract, wire, more = decoded(request[: MAX_BYTES + 1])
+            peer_contract, wire, more = decode_contract(request[: MAX_BYTES + 1])
         except ProtocolError as damage:
             self._refuse(context, "FAILED_PRECONDITION", str(damage))
         name = self._caller_name(context, more.get("sender"), more.get("receiver"))
-        problem = self._contract.problem(peer_contract, (WIRE_VERSION, wire), name)
-        if ENDED in more and not problem:
+        problem = self._contract.mismatch(peer_contract, (WIRE_VERSION, wire), name)
+        if ENDED_FIELD in more and not problem:
             problem = "it ended before it connected, and its output says why; it may be started again"
         if problem:
             self._log(f"{name} at {_address_of(context)} cannot join: {problem}")
-        self.greeted[name] = problem
+        self.join_problems[name] = problem
         self._changed.set()
-        return self._contract.encoded(WIRE_VERSION, problem=problem)
+        return self._contract.encode(WIRE_VERSION, problem=problem)
 
     @contextmanager
     def _one_greeting(self, context: Any) -> Iterator[None]:
@@ -328,7 +328,7 @@ class ServerLinks(Links):
             yield
             return
         try:
-            name = self._security.caller(context)
+            name = self._security.caller_name(context)
         except TrustError as problem:
             self._refuse(context, "PERMISSION_DENIED", str(problem))
         with self._reading:
@@ -350,7 +350,7 @@ class ServerLinks(Links):
     def _log(self, text: str) -> None:
         """Log each refusal once, whatever port it came from."""
         with self._reading:
-            known = text in self._logged or len(self._logged) >= _MAX_LOGGED
+            known = text in self._logged or len(self._logged) >= _MAX_LOGGED_REFUSALS
             if not known:
                 self._logged.add(text)
         if not known:

@@ -56,10 +56,10 @@ class Kind(StrEnum):
     __hash__ = str.__hash__  # that of an enumeration is not compiled, and a message looks its kind up a dozen times
 
 
-EXPIRED = "nothing was sent: what others had sent was deleted here, as `keep` of the job says"
+EXPIRED_MEANING = "nothing was sent: what others had sent was deleted here, as `keep` of the job says"
 
 
 def meaning_of(name: str) -> str:
     """What a line of a trail is, by the name of its kind: of a message, or of a deletion."""
-    meanings: Mapping[str, str] = {kind: kind.meaning for kind in Kind} | {"expired": EXPIRED}
+    meanings: Mapping[str, str] = {kind: kind.meaning for kind in Kind} | {"expired": EXPIRED_MEANING}
     return meanings.get(name, "unknown to this version")

@@ -14,7 +14,7 @@ from cutlayer.channel.grpc_link import SERVER_OPTIONS, bind
 from cutlayer.channel.security import Security
 from cutlayer.errors import ConfigError
 
-_GRACE = 1e9
+_GRACE_SECONDS = 1e9
 """Seconds that connections have left once the port is closed: no end of their own."""
 
 
@@ -75,7 +75,7 @@ class Listener:
         """Accept no further caller; the calls that there are go on."""
         if self._open is not None:
             self._shut = [(server, ended) for server, ended in self._shut if not ended.is_set()]
-            self._shut.append((self._open, self._open.stop(_GRACE)))
+            self._shut.append((self._open, self._open.stop(_GRACE_SECONDS)))
             self._open = None
 
     def close(self, timeout: float) -> bool:

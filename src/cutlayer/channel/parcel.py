@@ -36,13 +36,13 @@ from cutlayer.version import __version__
 MAGIC = b"CUTPARC1"
 _SIGNED = b"cutlayer parcel 1\n"
 _LENGTH = struct.Struct("<I")
-MAX_RUN = 64
+MAX_TEXT_LENGTH = 64
 """Maximum length of each text of the head, in characters."""
-_MAX_MAP = 2**16
+_MAX_MAP_BYTES = 2**16
 """Maximum size of the head and of the seal, in bytes."""
-_GROUP = 2**20
+_GROUP_BYTES = 2**20
 """Size from which on frames that follow each other are checked, and then decoded, in bytes."""
-_Text = Annotated[StrictStr, Field(min_length=1, max_length=MAX_RUN), AfterValidator(printable_name)]
+_Text = Annotated[StrictStr, Field(min_length=1, max_length=MAX_TEXT_LENGTH), AfterValidator(printable_name)]
 T = TypeVar("T")
 
 
@@ -70,7 +70,7 @@ class Head:
     receiver: _Text
     run: _Text
     number: Annotated[StrictInt, Field(ge=0)] = 0
-    made: _Text = field(default_factory=lambda: f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}")
+    made: _Text = field(default_factory=lambda: f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S.%f}")
     version: _Text = field(default=__version__)
 
 
@@ -229,7 +229,7 @@ class Parcel:
         for _ in self._groups(file, hasher):
             self._marks.append(hasher.digest())
         heads, seals = _adapters()
-        read, seal = self._map(raw, heads), self._map(file.read(_MAX_MAP + 1), seals)
+        read, seal = self._map(raw, heads), self._map(file.read(_MAX_MAP_BYTES + 1), seals)
         if seal.digest != hasher.digest():
             raise self._damaged()
         if read.version != __version__:
@@ -243,7 +243,7 @@ class Parcel:
         if magic != MAGIC:
             raise ProtocolError.expected(f"{self.path}: a file of cutlayer release or align --exchange", "another file")
         hasher.update(magic)
-        return self._block(file, _MAX_MAP, hasher)
+        return self._block(file, _MAX_MAP_BYTES, hasher)
 
     def _groups(self, file: BinaryIO, hasher: Any) -> Iterator[list[bytes]]:
         """All frames, some at a time; `hasher` has then read all up to the last of them, or the end."""
@@ -252,7 +252,7 @@ class Parcel:
         while block := self._block(file, self._limits.frame_bytes, hasher):
             group.append(block)
             size += _LENGTH.size + len(block)
-            if size >= _GROUP:
+            if size >= _GROUP_BYTES:
                 yield group
                 group = []
                 size = 0

@@ -86,7 +86,7 @@ class Port:
         return message if crossing is message else self._read(crossing)
 
     @property
-    def heard_last(self) -> str:
+    def last_heard(self) -> str:
         """Kind, epoch and step of the last message that arrived; empty if none has."""
         return described(*self._heard) if self._heard else ""
 

@@ -14,13 +14,13 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from cutlayer.channel.approvals import Signed, Statement
+from cutlayer.channel.approvals import SignedStatement, Statement
 from cutlayer.channel.codec import printable_name
 from cutlayer.config.identities import NAME
 from cutlayer.errors import NotApproved
 from cutlayer.storage.durable import make_folder, write_whole
 
-REMAINS = (
+NOT_DELETED = (
     "what was decided by a prediction, and predictions in databases and in files that no round named",
     "what the other parties learned from what they were sent, and copies that they made",
     "backups and snapshots, and blocks of a disk: files are removed, not overwritten",
@@ -67,7 +67,7 @@ class Deletion(Statement):
         return self.request or hashlib.sha256(self.content).hexdigest()
 
 
-class Receipt(Signed[Deletion]):
+class Receipt(SignedStatement[Deletion]):
     """The signed statement of a party; unsigned where all parties are in one process."""
 
     def add_to(self, folder: Path) -> Path:

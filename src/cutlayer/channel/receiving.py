@@ -13,15 +13,15 @@ from cutlayer.channel.port import Port
 from cutlayer.errors import CutlayerError, DataError, DriftExceeded, Interrupted, PeerLost, ProtocolError, TrustError
 from cutlayer.storage.row_arrays import GrowingRows
 
-DONE = "done"
+DONE_REASON = "done"
 """Reason in the `close` message of a run that finished; any other reason names the failure."""
-CHUNK = 1 << 20
+MESSAGE_ROWS = 1 << 20
 """Rows of ids or positions per message: 16 MB of digests, well under the limit of a frame."""
 
-Wait = Generator[Port, Message, Message]
+MessageWait = Generator[Port, Message, Message]
 
 
-def receive(port: Port, kind: Kind, epoch: int = -1, step: int = -1, rows: bytes = b"") -> Wait:
+def receive(port: Port, kind: Kind, epoch: int = -1, step: int = -1, rows: bytes = b"") -> MessageWait:
     """Wait for the next message and check its kind, epoch, step and rows.
 
     Raises:
@@ -29,7 +29,7 @@ def receive(port: Port, kind: Kind, epoch: int = -1, step: int = -1, rows: bytes
         PeerLost, ProtocolError: The peer gave up.
     """
     message = yield port
-    check_present(message)
+    check_not_closed(message)
     wanted, got = (kind, epoch, step), (message.kind, message.epoch, message.step)
     if wanted != got:
         raise ProtocolError.expected(f"{kind} of epoch {epoch}, step {step} from {port.peer}", " ".join(map(str, got)))
@@ -41,24 +41,24 @@ def receive(port: Port, kind: Kind, epoch: int = -1, step: int = -1, rows: bytes
     return message
 
 
-_EXPLAINED = {TrustError.__name__: "it does not accept a certificate any more"}
+_REASON_TEXTS = {TrustError.__name__: "it does not accept a certificate any more"}
 """Reasons in words, by the kind of failure that a peer sent."""
 
 
 def send_done(*ports: Port) -> None:
     """Tell peers that this party's part has ended well."""
     for port in ports:
-        port.send(Kind.CLOSE, fields={"reason": DONE})
+        port.send(Kind.CLOSE, fields={"reason": DONE_REASON})
 
 
-def check_present(message: Message) -> None:
+def check_not_closed(message: Message) -> None:
     """Raise if the message reports that its sender stopped.
 
     Raises:
         PeerLost: The sender lost another party or was interrupted; the run can be resumed once all are back.
         ProtocolError: The sender stopped for any other reason.
     """
-    if message.kind == Kind.CLOSE and message.fields["reason"] != DONE:
+    if message.kind == Kind.CLOSE and message.fields["reason"] != DONE_REASON:
         reason = str(message.fields["reason"])
         if reason == Interrupted.__name__:
             raise PeerLost(f"lost {message.sender}: it was interrupted; resume when it is back")
@@ -66,7 +66,7 @@ def check_present(message: Message) -> None:
         if error == PeerLost.__name__:
             why = f"it has lost {missing or 'another party'} itself"
             raise PeerLost(f"lost {message.sender}: {why}; resume when all are back")
-        raise ProtocolError(f"{message.sender} left: {_EXPLAINED.get(error, reason)}; its output says why")
+        raise ProtocolError(f"{message.sender} left: {_REASON_TEXTS.get(error, reason)}; its output says why")
 
 
 def close_reason(failure: CutlayerError) -> str:
@@ -79,8 +79,8 @@ def close_reason(failure: CutlayerError) -> str:
 def send_in_chunks(
     port: Port, kind: Kind, name: str, tensor: Tensor, fields: Mapping[str, Scalar] | None = None
 ) -> None:
-    """Send a long tensor as messages of at most `CHUNK` rows, each with the same further fields."""
-    parts = torch.split(tensor, CHUNK) if len(tensor) else (tensor,)
+    """Send a long tensor as messages of at most `MESSAGE_ROWS` rows, each with the same further fields."""
+    parts = torch.split(tensor, MESSAGE_ROWS) if len(tensor) else (tensor,)
     for index, part in enumerate(parts):
         port.send(kind, tensors={name: part}, fields={**(fields or {}), "last": index == len(parts) - 1})
 
@@ -120,8 +120,8 @@ def receive_chunks(
             raise ProtocolError.expected(f"{kind} of {columns} columns from {port.peer}", part.shape[1])
         if rows > max_rows:
             raise ProtocolError.expected(f"{kind} of at most {max_rows:,} rows in all from {port.peer}", f"{rows:,}")
-        if not message.fields["last"] and len(part) != CHUNK:
-            raise ProtocolError.expected(f"{CHUNK:,} rows in all but the last {kind} of {port.peer}", len(part))
+        if not message.fields["last"] and len(part) != MESSAGE_ROWS:
+            raise ProtocolError.expected(f"{MESSAGE_ROWS:,} rows in all but the last {kind} of {port.peer}", len(part))
         joined.add(part.numpy())
         if message.fields["last"]:
             return torch.from_numpy(joined.to_array())

@@ -13,11 +13,11 @@ from torch import Tensor
 from cutlayer.channel.transcript import EpochFiles, Sampling, bytes_of, read_kind
 from cutlayer.kernels.statistics.message_sizes import message_sizes
 from cutlayer.storage.durable import UnsyncedFile, make_folder
-from cutlayer.storage.row_arrays import computed
+from cutlayer.storage.row_arrays import computed_rows
 from cutlayer.storage.tensor_file import unsynced_tensors, write_tensors
 
-_SLOTS = 1 << 20
-"""Entries of the look-up of followed rows: with 8,192 of these, it leaves out 99 of 100 other rows."""
+_LOOKUP_SLOTS = 1 << 20
+"""Size of the look-up table of followed rows: with 8,192 of these, it excludes 99 of 100 other rows."""
 NO_STEP = -1
 """Step of a row that was in no batch of an epoch, because the last incomplete batch is left out."""
 
@@ -55,7 +55,7 @@ def draw_followed(training: Tensor, count: int, seed: int) -> Tensor:
     Returns:
         Row numbers, int64, ascending.
     """
-    order = computed(len(training), np.int64, lambda part: np.arange(part.start, part.stop))
+    order = computed_rows(len(training), np.int64, lambda part: np.arange(part.start, part.stop))
     np.random.default_rng(seed).shuffle(order)  # as `permutation` of the number of rows, in its place
     return training[torch.from_numpy(order[:count])].sort().values
 
@@ -76,8 +76,8 @@ class Follower(EpochFiles):
         # Few rows of a batch are followed: a look-up of the last bits of a row number leaves out almost all others.
         # By NumPy: with so few rows its calls cost a third.
         self._sorted_rows = rows.numpy()
-        self._maybe = np.zeros(_SLOTS, np.bool_)
-        self._maybe[self._sorted_rows & (_SLOTS - 1)] = True
+        self._maybe = np.zeros(_LOOKUP_SLOTS, np.bool_)
+        self._maybe[self._sorted_rows & (_LOOKUP_SLOTS - 1)] = True
 
     def add(
         self,
@@ -120,7 +120,7 @@ class Follower(EpochFiles):
     def _followed(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Indices of the followed rows in a batch, and among the followed rows, int64 (m,) each."""
         numbers = rows.numpy()
-        candidates = np.flatnonzero(self._maybe[numbers & (_SLOTS - 1)])
+        candidates = np.flatnonzero(self._maybe[numbers & (_LOOKUP_SLOTS - 1)])
         found = numbers[candidates]
         slots = np.minimum(self._sorted_rows.searchsorted(found), len(self._sorted_rows) - 1)
         same = self._sorted_rows[slots] == found

@@ -11,15 +11,15 @@ import grpc
 from cryptography import x509
 
 from cutlayer.channel.address import split_address
-from cutlayer.channel.tls.files import Credentials, Loaded, out_of_date, pem_of
+from cutlayer.channel.tls.files import Credentials, LoadedFiles, pem_of, validity_fault
 from cutlayer.channel.tls.names import host_of, identity_of
 from cutlayer.channel.tls.probe import probe
 from cutlayer.errors import TrustError
 
-_REVOKED = "invite the party again (cutlayer keys invite); with a new certificate a run goes on with --resume"
-_EXPIRED = "renew it (cutlayer keys renew); a run then goes on with --resume"
-_VERSION = b"TLSv1.3"
-HANDSHAKE = 10.0
+_REVOKED_REMEDY = "invite the party again (cutlayer keys invite); with a new certificate a run goes on with --resume"
+_EXPIRED_REMEDY = "renew it (cutlayer keys renew); a run then goes on with --resume"
+_TLS_VERSION = b"TLSv1.3"
+HANDSHAKE_SECONDS = 10.0
 """Seconds that a TLS handshake may take."""
 
 
@@ -57,10 +57,10 @@ class Security:
     def server_credentials(self) -> grpc.ServerCredentials:
         """Credentials of a server that requires a certificate of every caller; replaced files count at the next one."""
         loaded = self.credentials.current()
-        changed = _Changed(self.credentials, loaded)
+        changed = _ReplacedConfiguration(self.credentials, loaded)
         return grpc.dynamic_ssl_server_credentials(_configuration(loaded), changed, require_client_authentication=True)
 
-    def caller(self, context: Any) -> str:
+    def caller_name(self, context: Any) -> str:
         """Name of the party that a call comes from, by its certificate alone.
 
         Args:
@@ -84,13 +84,13 @@ class Security:
             TrustError: It is.
         """
         if self.credentials.current().is_revoked(certificate):
-            serial = f"{certificate.serial_number:x}"
-            raise TrustError(f"the certificate of {identity_of(certificate)} (serial {serial}) is revoked; {_REVOKED}")
-        if reason := out_of_date(certificate):
-            raise TrustError(f"the certificate of {identity_of(certificate)} is {reason}; {_EXPIRED}")
+            stated = f"{identity_of(certificate)} (serial {certificate.serial_number:x})"
+            raise TrustError(f"the certificate of {stated} is revoked; {_REVOKED_REMEDY}")
+        if reason := validity_fault(certificate):
+            raise TrustError(f"the certificate of {identity_of(certificate)} is {reason}; {_EXPIRED_REMEDY}")
 
     def open_channel(
-        self, address: str, peer: str, options: Sequence[tuple[str, Any]], timeout: float = HANDSHAKE
+        self, address: str, peer: str, options: Sequence[tuple[str, Any]], timeout: float = HANDSHAKE_SECONDS
     ) -> tuple[grpc.Channel, x509.Certificate]:
         """A channel to a party, whose certificate is checked first; the channel accepts this one certificate alone.
 
@@ -107,11 +107,11 @@ class Security:
             PeerLost: Nobody answers.
             TrustError: A certificate is refused, here or there.
         """
-        pinned, named, certificate = self.pinned(address, peer, timeout)
+        pinned, named, certificate = self.pin_peer(address, peer, timeout)
         return grpc.secure_channel(address, pinned, [*options, *named]), certificate
 
-    def pinned(
-        self, address: str, peer: str, timeout: float = HANDSHAKE
+    def pin_peer(
+        self, address: str, peer: str, timeout: float = HANDSHAKE_SECONDS
     ) -> tuple[grpc.ChannelCredentials, Sequence[tuple[str, Any]], x509.Certificate]:
         """Check a party's certificate and return the parts of a channel to it; arguments and errors of `open_channel`.
 
@@ -125,7 +125,7 @@ class Security:
         return pinned, [("grpc.ssl_target_name_override", host_of(certificate))], certificate
 
 
-class _Changed:
+class _ReplacedConfiguration:
     """Returns the configuration of a server's files where they were replaced, and `None` where they are the same.
 
     gRPC asks at every connection, from several threads, and replaces what its handshakes use without a lock: with a
@@ -133,7 +133,7 @@ class _Changed:
     a certificate ended the process by a segmentation fault.
     """
 
-    def __init__(self, credentials: Credentials, used: Loaded) -> None:
+    def __init__(self, credentials: Credentials, used: LoadedFiles) -> None:
         self._credentials = credentials
         self._used = used
         self._lock = threading.Lock()
@@ -141,19 +141,19 @@ class _Changed:
     def __call__(self) -> grpc.ServerCertificateConfiguration | None:
         with self._lock:
             loaded = self._credentials.current()
-            if _served(loaded) == _served(self._used):
+            if _server_files(loaded) == _server_files(self._used):
                 return None
             self._used = loaded
             return _configuration(loaded)
 
 
-def _served(loaded: Loaded) -> tuple[bytes, bytes, bytes]:
+def _server_files(loaded: LoadedFiles) -> tuple[bytes, bytes, bytes]:
     """Key, chain and authorities for gRPC, which takes no revocation list: each call checks it."""
     return loaded.key, loaded.chain_pem, loaded.authorities_pem
 
 
-def _configuration(loaded: Loaded) -> grpc.ServerCertificateConfiguration:
-    key, chain, authorities = _served(loaded)
+def _configuration(loaded: LoadedFiles) -> grpc.ServerCertificateConfiguration:
+    key, chain, authorities = _server_files(loaded)
     return grpc.ssl_server_certificate_configuration([(key, chain)], authorities)
 
 
@@ -165,8 +165,8 @@ def certificate_of(context: Any) -> x509.Certificate:
     """
     stated = context.auth_context()
     encoded = next(iter(stated.get("x509_pem_cert", ())), b"")
-    version = next(iter(stated.get("ssl_tls_version", (_VERSION,))), b"")
-    if version != _VERSION:
+    version = next(iter(stated.get("ssl_tls_version", (_TLS_VERSION,))), b"")
+    if version != _TLS_VERSION:
         raise TrustError.expected("TLS 1.3", ascii(version))
     try:
         return x509.load_pem_x509_certificate(encoded)

@@ -61,8 +61,8 @@ class StoreCourier:
             self._why = _line(failure)
         return self._arrived.issuperset(own)
 
-    def why(self, peer: str) -> str:
-        """See `Courier.why`."""
+    def missing_reason(self, peer: str) -> str:
+        """See `Courier.missing_reason`."""
         return self._why or f"{peer} has not put it there"
 
     def finish(self, folder: Path, peers: Sequence[str], wait: float) -> None:

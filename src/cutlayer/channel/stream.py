@@ -13,7 +13,7 @@ import grpc
 
 from cutlayer.channel.chunks import END, Assembler, split_frame
 from cutlayer.channel.codec import FrameLimits, decode, encode_parts
-from cutlayer.channel.frames import ACK_BYTES, ACK_FRAMES, FramesEnded, Inbox, Outbox, Replaced
+from cutlayer.channel.frames import ACK_BYTES, ACK_FRAMES, CallReplaced, FramesEnded, Inbox, Outbox
 from cutlayer.channel.message import Message
 from cutlayer.channel.port import Port
 from cutlayer.errors import PeerLost, ProtocolError
@@ -108,22 +108,22 @@ class Stream:
         self._expiry: threading.Timer | None = None
 
     @property
-    def used(self) -> bool:
+    def is_used(self) -> bool:
         """Whether anything was sent or received."""
         return not self._vacant
 
     @property
-    def connected(self) -> bool:
+    def is_connected(self) -> bool:
         """Whether a call carries the frames at present."""
         return self._call is not None
 
     @property
-    def reconnecting(self) -> bool:
+    def is_reconnecting(self) -> bool:
         """Whether the connection is broken and another may replace it."""
         return self._call is None and self._expiry is not None
 
     @property
-    def received(self) -> int:
+    def received_frames(self) -> int:
         """Number of frames received."""
         return self._received
 
@@ -139,7 +139,7 @@ class Stream:
             there on.
         """
         with self._changing:
-            if self._ended or (unused and not self._vacant) or not self._outbox.resumes_at(first):
+            if self._ended or (unused and not self._vacant) or not self._outbox.resume_at(first):
                 return None
             self._cancel_expiry()
             self._call = Attachment(first, self._received)
@@ -164,7 +164,7 @@ class Stream:
             self._outbox.put(chunks, self.timeout)
         except FramesEnded as end:
             # The last message of a departed peer may hold the reason: it is read before the end is reported.
-            if not self._inbox.waiting:
+            if not self._inbox.has_frames:
                 raise self._lost(str(end)) from None
         except TimeoutError:
             raise self._lost(f"it accepted no message for {self.timeout:g} s") from None
@@ -182,7 +182,7 @@ class Stream:
             try:
                 frame = self._next(deadline, patience)
             except PeerLost as lost:
-                last = f"; the last that came from it was {port.heard_last}" if port.heard_last else ""
+                last = f"; the last that came from it was {port.last_heard}" if port.last_heard else ""
                 raise PeerLost(f"{lost}{last}", peer=self.peer) from None
             try:
                 message = decode(frame, self.limits, checksum=self._checksum)
@@ -201,7 +201,7 @@ class Stream:
         while True:
             try:
                 chunks, number = self._outbox.take(number, lambda: self._call is call)
-            except Replaced:
+            except CallReplaced:
                 return False
             except FramesEnded:
                 self._end_offered = True
@@ -240,7 +240,7 @@ class Stream:
                     self._inbox.wait_for_room()
         except grpc.RpcError as error:
             if isinstance(error, grpc.Call) or not self._end_sent:
-                return describe(error), False
+                return error_text(error), False
         # gRPC may end the requests of a broken call as those of a finished one: without END, only an end that this side
         # sent explains it. On a busy machine the peer may act on it before gRPC says that it was taken.
         ended_well = isinstance(arrivals, grpc.Call) and arrivals.code() is grpc.StatusCode.OK
@@ -300,7 +300,7 @@ class Stream:
             if self._call is not call:
                 return False
             self._vacant = False
-            if isinstance(content, int) and not self._outbox.acknowledged(content):
+            if isinstance(content, int) and not self._outbox.drop_acknowledged(content):
                 raise ProtocolError(f"expected an acknowledgement of frames that were sent, got one of {content}")
             if isinstance(content, tuple):
                 self._inbox.add(content)
@@ -328,7 +328,7 @@ class Stream:
         except TimeoutError:
             silence = "did not connect"
             if self.opened.is_set():
-                silence = "sent nothing" if self.connected else "lost its connection and sent nothing"
+                silence = "sent nothing" if self.is_connected else "lost its connection and sent nothing"
             raise self._lost(f"it {silence} within {patience:g} s") from None
 
     def _cancel_expiry(self) -> None:
@@ -340,13 +340,13 @@ class Stream:
         return PeerLost(f"lost {self.peer}: {why}", peer=self.peer)
 
 
-def describe(error: grpc.RpcError) -> str:
+def error_text(error: grpc.RpcError) -> str:
     """Why a call ended, in one line."""
     if not isinstance(error, grpc.Call):
         return "the connection broke"
-    return f"the connection broke ({error.code().name.lower().replace('_', ' ')}: {details(error)})"
+    return f"the connection broke ({error.code().name.lower().replace('_', ' ')}: {error_details(error)})"
 
 
-def details(error: grpc.Call) -> str:
+def error_details(error: grpc.Call) -> str:
     """The printable part of the reason that the other side gave."""
     return "".join(filter(str.isprintable, error.details() or ""))[:600]

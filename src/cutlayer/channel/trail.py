@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 
 _VERSION = 1
+_MAX_LINE = 1 << 24
+"""Maximum length of a line in bytes, of which a reader holds one at a time."""
 _HEAD, _LOCK = "head.json", "trail.lock"
 _HEADS = TypeAdapter(dict[str, tuple[Annotated[StrictInt, Field(ge=1)], str]])
 """Number of lines and last hash of each file, by its name."""
@@ -67,7 +69,7 @@ class Trail:
             RunFolderError: The trail cannot be continued, since its last file is damaged.
         """
         if self._approvals is not None:
-            self._approvals.passes(message)
+            self._approvals.check_message(message)
         self.note(
             message.run,
             message.receiver,
@@ -134,14 +136,14 @@ class Trail:
         if self._file is None:
             return
         body = _body(entry)
-        self._hash = _chained(self._hash, body)
+        self._hash = _chain_hash(self._hash, body)
         line = memoryview(f'{{"hash":"{self._hash}","entry":{body}}}\n'.encode())
         while line:  # a disk that becomes full takes a part of it, and only the next write is an error
             line = line[os.write(self._file, line) :]
         self._lines += 1
 
 
-class Line(NamedTuple):
+class TrailLine(NamedTuple):
     """One line of a file, which matches its hash.
 
     Attributes:
@@ -174,7 +176,7 @@ class TrailFile(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Verified:
+class VerifiedTrail:
     """The result of a verification.
 
     Attributes:
@@ -190,7 +192,7 @@ class Verified:
     problems: tuple[str, ...] = field(default=())
 
 
-def verify(folder: Path) -> Verified:
+def verify_trail(folder: Path) -> VerifiedTrail:
     """Read a whole trail and compare every line with its hash.
 
     Raises:
@@ -200,13 +202,13 @@ def verify(folder: Path) -> Verified:
     if not files:
         raise RunFolderError.expected(f"the files of an egress trail in {folder}", "none", "it is next to the secret")
     read: list[TrailFile] = []
-    problems = [f"{name} is missing" for name in _absent(files, folder)]
+    problems = [f"{name} is missing" for name in _missing_files(files, folder)]
     head = _read_head(folder)
     seen = {""}
     total = 0
     last = ""
     for path in files:
-        lines: list[Line] = []
+        lines: list[TrailLine] = []
         try:
             for line in read_lines(path):
                 lines.append(line)  # noqa: PERF402 - what was read before the damage is wanted
@@ -224,10 +226,10 @@ def verify(folder: Path) -> Verified:
         total = total + len(lines)
         last = hashes[-1]
         read.append(_summary(path, lines))
-    return Verified(tuple(read), total, last, tuple(problems))
+    return VerifiedTrail(tuple(read), total, last, tuple(problems))
 
 
-def read_lines(path: Path) -> Iterator[Line]:
+def read_lines(path: Path) -> Iterator[TrailLine]:
     """The lines of a file; an incomplete last one, which a killed process leaves, is not among them.
 
     Raises:
@@ -235,20 +237,20 @@ def read_lines(path: Path) -> Iterator[Line]:
     """
     before = None
     with path.open("rb") as file:
-        for number, raw in enumerate(file, start=1):
-            if not raw.endswith(b"\n"):
+        for number, raw in enumerate(iter(lambda: file.readline(_MAX_LINE), b""), start=1):
+            if not raw.endswith(b"\n") and len(raw) < _MAX_LINE:
                 return
             try:
                 whole = json.loads(raw)
                 entry, stated = whole["entry"], whole["hash"]
                 before = entry["before"] if number == 1 else before
-                matches = stated == _chained(str(before), _body(entry)) and _is_entry(entry, first=number == 1)
+                matches = stated == _chain_hash(str(before), _body(entry)) and _is_entry(entry, first=number == 1)
             except (ValueError, KeyError, TypeError, RecursionError):
                 matches = False
             if not matches:
                 raise RunFolderError(f"{path.name}, line {number}: it was changed, or a line before it was removed")
             before = stated
-            yield Line(entry, stated)
+            yield TrailLine(entry, stated)
 
 
 def _is_entry(entry: Any, *, first: bool) -> bool:
@@ -271,7 +273,7 @@ def content_digest(message: Message) -> str:
     return hasher.hexdigest()
 
 
-def _summary(path: Path, lines: list[Line]) -> TrailFile:
+def _summary(path: Path, lines: list[TrailLine]) -> TrailFile:
     sent: dict[tuple[str, str], tuple[int, int]] = {}
     for line in lines[1:]:
         key = str(line.entry["to"]), str(line.entry["kind"])
@@ -286,7 +288,7 @@ def _files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("*.jsonl") if path.stem.isascii() and path.stem.isdigit())
 
 
-def _absent(files: list[Path], folder: Path) -> list[str]:
+def _missing_files(files: list[Path], folder: Path) -> list[str]:
     """Names of the files that must have been there: up to the last one, and those in the head."""
     present = {path.name for path in files}
     wanted = {f"{number:06}.jsonl" for number in range(1, int(files[-1].stem) + 1)} | set(_read_head(folder))
@@ -306,7 +308,7 @@ def _body(entry: Mapping[str, Any]) -> str:
     return json.dumps(entry, sort_keys=True, separators=(",", ":"))
 
 
-def _chained(before: str, body: str) -> str:
+def _chain_hash(before: str, body: str) -> str:
     return hashlib.sha256(f"{before}\n{body}".encode()).hexdigest()[:32]
 
 

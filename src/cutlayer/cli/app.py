@@ -24,7 +24,7 @@ from typer.core import TyperGroup
 from cutlayer.cli.plain_text import spell_out
 from cutlayer.cli.signals import Received, stopped_by_signals
 from cutlayer.errors import ConfigError, CutlayerError, Interrupted
-from cutlayer.report.rounding import plain
+from cutlayer.report.rounding import printable
 
 BAD_INPUT = 2
 INTERRUPTED = 130
@@ -101,7 +101,7 @@ def say(*lines: str) -> None:
     """Print lines on standard output, each on one line however narrow the terminal is."""
     console = Console()
     for line in lines:
-        console.print(plain(line), highlight=False, markup=False, soft_wrap=True)
+        console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
 
 
 def answer(as_json: bool, value: Any, *lines: str) -> None:
@@ -193,7 +193,9 @@ def _guarded(arguments: list[str], received: Received) -> int:
         return _report(_noted(str(failure), failure), failure.exit_code, as_json)
     except (KeyboardInterrupt, typer.Abort):
         return _report("interrupted", received.exit_code(INTERRUPTED), as_json)
-    except Exception as fault:  # the last line of defence: no traceback reaches a user
+    except SystemExit:
+        raise
+    except BaseException as fault:  # the last line of defence, also of a panic in Rust: no traceback reaches a user
         return _fault(fault, as_json)
 
 
@@ -220,7 +222,7 @@ def _given(option: str, arguments: list[str]) -> str:
     return ""
 
 
-def _fault(fault: Exception, as_json: bool) -> int:
+def _fault(fault: BaseException, as_json: bool) -> int:
     """Report an unexpected exception: a refusal of the machine as bad input, all others as a fault of this program."""
     if os.environ.get("CUTLAYER_DEBUG"):
         traceback.print_exc()
@@ -236,7 +238,7 @@ def _fault(fault: Exception, as_json: bool) -> int:
     return _report(message, INTERNAL, as_json, hint="set CUTLAYER_DEBUG=1 for the traceback, and please report it")
 
 
-def _noted(message: str, failure: Exception) -> str:
+def _noted(message: str, failure: BaseException) -> str:
     """A message with the notes of its exception, such as what a failed run has left to resume."""
     return "; ".join((message, *getattr(failure, "__notes__", ())))
 
@@ -257,7 +259,7 @@ def _report(message: str, code: int, as_json: bool, hint: str = "") -> int:
 
 def _print(word: str, style: str, message: str) -> None:
     """Print a message on standard error: wrapped on a terminal, each sentence on one line elsewhere."""
-    text = "\n".join(plain(line) for line in message.splitlines())
+    text = "\n".join(printable(line) for line in message.splitlines())
     errors.print(Text.assemble((f"{word} ", style), text), soft_wrap=not errors.is_terminal)
 
 

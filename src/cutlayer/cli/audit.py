@@ -48,7 +48,7 @@ def audit(
     number = CANARIES if canaries is None else canaries
     with folder.locked("an audit"), one_blas_thread():
         tested = check_guarantees(folder, number) if empirical_epsilon else None
-        if folder.of_passive:
+        if folder.is_passive:
             if fail_above is not None:
                 raise ConfigError.expected("--fail-above at the active party, which has the labels", fail_above)
             audit_passive_again(folder, tuple(attack or ()), tested)

@@ -16,7 +16,7 @@ from rich.table import Table
 from cutlayer.cli.app import emit
 from cutlayer.cli.run import keys_for
 from cutlayer.cli.verb import verb
-from cutlayer.report.rounding import plain, size, times
+from cutlayer.report.rounding import printable, size, times
 
 if TYPE_CHECKING:
     from cutlayer.consent import Reach
@@ -58,7 +58,7 @@ def check(
     console = Console()
     grid = Table.grid(padding=(0, 2, 0, 0))
     for title, text in _lines(result, outside):
-        grid.add_row(plain(title), plain(text))  # names of columns and classes, from any table
+        grid.add_row(printable(title), printable(text))  # names of columns and classes, from any table
     console.print(grid, highlight=False)
     console.print()
     console.print(_parties(result))
@@ -87,6 +87,7 @@ def _check_own_part(job: Path, name: str | None, local: Path | None, device: str
 
 
 def _lines(result: Forecast, outside: Sequence[Reach]) -> Iterator[tuple[str, str]]:
+    from cutlayer.accounting.wording import with_bound
     from cutlayer.data.classes import listed_classes
 
     held_out = f"{result.validation:,} validation, {result.test:,} test"
@@ -136,7 +137,7 @@ def _lines(result: Forecast, outside: Sequence[Reach]) -> Iterator[tuple[str, st
         name, _, warning = line.partition(": ")
         yield f"[yellow]warning[/] {escape(name)}", escape(warning)
     for total in result.totals:
-        yield "in total", total.statement
+        yield "in total", with_bound(total)
     for total in result.all_runs:
         yield "all runs", total.statement
 
@@ -194,7 +195,9 @@ def _columns(result: Forecast) -> Table:
         if seen[column.party] <= MAX_COLUMNS or column.notes or column.role == "label":
             kind = "label" if column.role == "label" else column.kind
             distinct = "-" if column.distinct is None else f"{column.distinct:,}"
-            table.add_row(column.party, escape(plain(column.name)), column.type, kind, distinct, f"{column.missing:,}")
+            table.add_row(
+                column.party, escape(printable(column.name)), column.type, kind, distinct, f"{column.missing:,}"
+            )
         else:
             left_out[column.party] += 1
     for party, count in left_out.items():

@@ -19,7 +19,7 @@ from cutlayer.cli.verb import verb
 from cutlayer.config.remote import is_address, remote_path
 from cutlayer.config.wording import did_you_mean
 from cutlayer.errors import ConfigError
-from cutlayer.report.rounding import plain
+from cutlayer.report.rounding import printable
 
 if TYPE_CHECKING:
     from cutlayer.jobs.exchange import Waiting
@@ -152,9 +152,9 @@ def say_waiting(waiting: Waiting, *, as_json: bool, **more: Any) -> None:
     lines.append(f"waiting for {waiting.path}, of {waiting.sender}; run the same command when it is there")
     if not waiting.why and not (shared := waiting.path.parent.parent).exists():
         beside = [each.name for each in shared.absolute().parent.glob("*") if each.is_dir()]
-        lines.append(f"there is no folder {plain(str(shared))} yet{did_you_mean(shared.name, beside)}")
+        lines.append(f"there is no folder {printable(str(shared))} yet{did_you_mean(shared.name, beside)}")
     if (other := _misplaced(waiting.path)) is not None:
-        lines.append(f"{plain(str(other))} looks like it: if so, move it to {waiting.path}")
+        lines.append(f"{printable(str(other))} looks like it: if so, move it to {waiting.path}")
     if waiting.why:
         lines = [f"waiting for {waiting.sender} ({waiting.path.name}): {waiting.why}; run the same command again"]
     document = {

@@ -37,7 +37,7 @@ from cutlayer.storage.durable import make_folder, write_whole
 from cutlayer.training.finetuning import checked_absent
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
-from cutlayer.training.latest import checked_name, latest, rounds_of, run_of, set_latest, version_of
+from cutlayer.training.latest import checked_name, latest_run, rounds_of, run_of, set_latest, version_of
 from cutlayer.training.process import run_threads
 from cutlayer.training.tables import open_table
 
@@ -90,7 +90,7 @@ class Steps:
         if not self._ended(run):
             self._train(run)
             done.append("train")
-        if run != self.base and (latest(self.base) is None or asked):
+        if run != self.base and (latest_run(self.base) is None or asked):
             set_latest(self.base, run)
         if asked:
             self._finish(f"train-{version_of(self.base, run)}")
@@ -166,7 +166,7 @@ class Steps:
             return run_of(self.base, version)
         if self._ended(self.base):  # trained by another command
             return self.base
-        return latest(self.base) or run_of(self.base, "1")
+        return latest_run(self.base) or run_of(self.base, "1")
 
     def _ended(self, run: Path) -> bool:
         """Whether this party's part of a training has ended, and its release was sent."""
@@ -177,7 +177,7 @@ class Steps:
                 wanted = f"a version of {self.base.name} that was not forgotten"
                 raise ConfigError.expected(wanted, version_of(self.base, run), "name a new one with --version")
             return result is not None
-        return RunFolder(run).ended or (run / "audit.json").exists()
+        return RunFolder(run).has_ended or (run / "audit.json").exists()
 
     def _private(self, place: str) -> Path:
         return rounds_of(self.base) / place
@@ -198,7 +198,7 @@ class Steps:
             if name == job.active:
                 asked = asked_by_file(job)
                 round_.lead(files, self._labels(round_, run, links, asked) if asked else None)
-                if not RunFolder(run).ended:
+                if not RunFolder(run).has_ended:
                     links = replace(links, releases=tuple(round_.release_of(peer) for peer in job.passives))
                     run_party(job, name, run, self._options(run), Progress(), links)
             else:
@@ -313,7 +313,7 @@ def courier_of(setup: Organisation, name: str, folder: Path, store: str | None =
     job, links = setup.job, setup.links
     before = _nothing
     if links.trail is not None and required(job, name):
-        before = approvals_of(job, name, links.trail, links.security).hold
+        before = approvals_of(job, name, links.trail, links.security).check_still_hold
     options = {"security": links.security, "contract": contract_of(job), "notify": links.notify}
     if store is not None:
         yield StoreCourier(store, name, before)

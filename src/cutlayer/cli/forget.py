@@ -64,7 +64,7 @@ def _together(
     path: Path, rows: Path | None, party: str | None, run: Path | None, key: Path | None, *, quiet: bool, as_json: bool
 ) -> None:
     """Forget with all parties in this process, and train again."""
-    from cutlayer.accounting.run_store import RECEIPTS
+    from cutlayer.accounting.run_store import RECEIPTS_FOLDER
     from cutlayer.channel.receipts import Receipt
     from cutlayer.cli.report import write_report
     from cutlayer.cli.run import keys_for, train
@@ -79,7 +79,7 @@ def _together(
     if left is not None:
         train(left, base, Options(keys, resume=(base / "job.yaml").exists()), quiet=quiet or as_json)
     receipt = Receipt.of(deleting.statement(job.active, mark), None)
-    written = receipt.add_to(keys.folder / RECEIPTS)
+    written = receipt.add_to(keys.folder / RECEIPTS_FOLDER)
     mark.end()
     if left is not None:
         write_report(base)
@@ -101,7 +101,7 @@ def _between(
     as_json: bool,
 ) -> int:
     """Forget at one organisation; returns the exit code."""
-    from cutlayer.accounting.run_store import RECEIPTS
+    from cutlayer.accounting.run_store import RECEIPTS_FOLDER
     from cutlayer.channel.receipts import receipts_in
     from cutlayer.cli.run import keys_for
     from cutlayer.jobs.forget import Deleting
@@ -110,7 +110,7 @@ def _between(
     keys = keys_for(local.parent, None)
     base = run or local.parent / "runs" / f"{job.stem}-{name}"
     deleting = Deleting(setup.job, (name,), base, folder, keys)
-    store = keys.secret_of(name, setup.private).parent / RECEIPTS
+    store = keys.secret_of(name, setup.private).parent / RECEIPTS_FOLDER
     abouts = {_accepted(setup, name, path).add_to(store).parent.name for path in accept}
     own: list[Receipt] = []
     if not accept:
@@ -125,13 +125,13 @@ def _between(
             own.append(_signed(setup, name, deleting, store, request.what, {}, request.about))
     written = []
     for receipt in own:
-        written.append(local.parent / RECEIPTS / f"{job.stem}-{name}-{receipt.approval.about[:8]}.json")
+        written.append(local.parent / RECEIPTS_FOLDER / f"{job.stem}-{name}-{receipt.approval.about[:8]}.json")
         make_folder(written[-1].parent)
         write_whole(written[-1], receipt.model_dump_json(indent=1) + "\n")
     receipts = [receipts_in(store, about)[about] for about in sorted(abouts)]
     missing = sorted({party for known in receipts for party in setup.job.parties if party not in known})
     shown = [receipt for known in receipts for receipt in known.values()]
-    _show(shown, deleting, written, missing, as_json=as_json)
+    _show(shown, deleting, written, missing, as_json=as_json, following=_next(base))
     return WAITING if missing else 0
 
 
@@ -206,7 +206,7 @@ def _signed(
     from cutlayer.channel.receipts import Receipt, receipts_in
     from cutlayer.jobs.links import notes_trail
 
-    mark = deleting.run(what, forgotten)
+    mark = deleting.run(what, forgotten, asked=bool(request))
     known = (each[name] for each in receipts_in(store).values() if name in each)
     asked = mark.rows, request
     receipt = next((each for each in known if (each.approval.rows, each.approval.request) == asked), None)
@@ -221,10 +221,26 @@ def _signed(
     return receipt
 
 
+def _next(base: Path) -> str:
+    """What is to be done after it: a training, whose number by courier is one that no round has had."""
+    from cutlayer.training.latest import rounds_of
+
+    versions = [path.name.removeprefix("train-") for path in rounds_of(base).glob("train-*")]
+    new = 1 + max((int(version) for version in versions if version.isdecimal()), default=1)
+    how = f"cutlayer exchange --version {new}" if versions else "cutlayer party"
+    return f"next: train again, at all parties: {how}"
+
+
 def _show(
-    receipts: list[Receipt], deleting: Deleting, written: list[Path], missing: list[str], *more: str, as_json: bool
+    receipts: list[Receipt],
+    deleting: Deleting,
+    written: list[Path],
+    missing: list[str],
+    *more: str,
+    as_json: bool,
+    following: str = "",
 ) -> None:
-    from cutlayer.channel.receipts import REMAINS
+    from cutlayer.channel.receipts import NOT_DELETED
 
     deletions = [receipt.approval for receipt in receipts]
     document: dict[str, Any] = {
@@ -240,8 +256,8 @@ def _show(
     if deleting.left_out and not any(deleting.left_out.values()):
         lines.append("none of these ids is in a table here now: are they written as they are there?")
     lines += [f"not deleted: {other}" for other in deleting.others]
-    lines += [f"cannot be undone: {remains}" for remains in REMAINS]
+    lines += [f"cannot be undone: {remains}" for remains in NOT_DELETED]
     bring = "" if more else ", for the other parties, which read it with --accept"
     lines += [f"receipt: {path}{bring}" for path in written]
     lines += [f"missing: the receipt of {party}, to be read with --accept" for party in missing]
-    answer(as_json, document, *lines, *more)
+    answer(as_json, document, *lines, *more, *filter(None, [following]))

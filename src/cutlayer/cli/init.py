@@ -113,7 +113,7 @@ def init(
         several = "; each label by draws and grades of its own, whose costs add up" * bool(job.further_labels)
         lines.append(f"protected: {grades.sentence}{several * (grades.epsilon is not None)}")
         lines += [
-            f"warning {table.party}: it has one column, of which a grade tells nearly all: check says what allows it"
+            f"warning {table.party}: it has one column, of which a grade tells nearly all: check says what follows"
             for table in job.partners
             if grades.epsilon is not None and len(model_columns(table, {job.ids[table.path.name]})) == 1
         ]

@@ -13,7 +13,7 @@ import typer
 from cutlayer.cli import verb as verbs
 from cutlayer.cli.app import answer, app
 from cutlayer.errors import ConfigError, TrustError
-from cutlayer.report.rounding import plain
+from cutlayer.report.rounding import printable
 from cutlayer.storage.durable import check_output, make_folder, write_whole
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def invite(name: str, *, address: str, out: Path | None = None, folder: Path = K
     Example: cutlayer keys invite telco --address bank.example:7070
     """
     from cutlayer.channel.address import check_fixed_port
-    from cutlayer.channel.tls.authority import PUBLIC, Authority
+    from cutlayer.channel.tls.authority import PUBLIC_MODE, Authority
     from cutlayer.channel.tls.files import pem_of
     from cutlayer.config.load import as_yaml
 
@@ -84,7 +84,7 @@ def invite(name: str, *, address: str, out: Path | None = None, folder: Path = K
         "address": address,
         "authority": pem_of(authority.certificate).decode(),
     }
-    write_whole(path, as_yaml(entries), PUBLIC)
+    write_whole(path, as_yaml(entries), PUBLIC_MODE)
     line = f"send {path} to {name}, and read the fingerprint out to them:"
     answer(json, {"file": str(path), "authority": authority.fingerprint}, line, authority.fingerprint)
 
@@ -98,7 +98,7 @@ def request(invitation: Path, *, seen: str = "", folder: Path = KEYS, json: bool
 
     Example: cutlayer keys request telco.invite --fingerprint efb1-043a-b396-e2b8-6570-3303-3fed-8936
     """
-    from cutlayer.channel.tls.authority import PUBLIC, make_request
+    from cutlayer.channel.tls.authority import PUBLIC_MODE, make_request
     from cutlayer.channel.tls.files import pem_of
     from cutlayer.channel.tls.names import fingerprint, key_fingerprint
 
@@ -110,7 +110,7 @@ def request(invitation: Path, *, seen: str = "", folder: Path = KEYS, json: bool
         remedy = f"choose another --folder, or remove {folder} if no run needs it any more"
         raise TrustError(f"{folder} holds the certificate of another authority; {remedy}")
     path, signing_request = make_request(folder, federation, party)
-    write_whole(known, pem_of(authority), PUBLIC)
+    write_whole(known, pem_of(authority), PUBLIC_MODE)
     key = key_fingerprint(signing_request.public_key())
     answer(
         json,
@@ -118,7 +118,7 @@ def request(invitation: Path, *, seen: str = "", folder: Path = KEYS, json: bool
         _heard(seen, f"authority {fingerprint(authority)}"),
         f"send {path} back, and read this fingerprint out to them:",
         key,
-        f"put the certificate that returns at {folder / f'{party}.pem'}; it is for the address {plain(address)}",
+        f"put the certificate that returns at {folder / f'{party}.pem'}; it is for the address {printable(address)}",
     )
 
 

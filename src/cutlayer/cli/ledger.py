@@ -24,16 +24,17 @@ def ledger(folder: Path = Path(".cutlayer"), *, json: bool = False) -> None:
 
     Example: cutlayer ledger .cutlayer --json
     """
-    from cutlayer.accounting.run_store import NAME, RECEIPTS, RunStore
+    from cutlayer.accounting.run_store import LEDGER_FILE, RECEIPTS_FOLDER, RunStore
     from cutlayer.consent import check_links
 
-    check_links(folder, NAME, f"{RECEIPTS}/*/*")
-    store = RunStore(folder / NAME)
+    receipts = (RECEIPTS_FOLDER, f"{RECEIPTS_FOLDER}/*", f"{RECEIPTS_FOLDER}/*/*")
+    check_links(folder, f"{LEDGER_FILE}*", *receipts, "*.releases", "*.releases/*")
+    store = RunStore(folder / LEDGER_FILE)
     lines = store.lines()
     if not lines:
         remedy = "the first run that releases something of this party makes it in .cutlayer beside the job"
         raise ConfigError.expected(f"a ledger of all runs at {store.path}", "none", remedy)
-    forgotten = list(_forgotten(folder / RECEIPTS))
+    forgotten = list(_forgotten(folder / RECEIPTS_FOLDER))
     sums = [(line, store.sharing(line, lines)) for line in lines]
     if json:
         emit(
@@ -57,7 +58,7 @@ def _forgotten(receipts: Path) -> Iterator[Deletion]:
 
 
 def _page(sums: Sequence[tuple[RunLine, Sequence[RunLine]]]) -> Iterator[str]:
-    from cutlayer.training.all_runs import RENAMED, of_party, sum_of
+    from cutlayer.training.run_sums import RENAMED_NOTE, lines_of_party, summed_ledger
 
     for party in dict.fromkeys(line.party for line, _ in sums):
         yield f"{party}:"
@@ -69,13 +70,13 @@ def _page(sums: Sequence[tuple[RunLine, Sequence[RunLine]]]) -> Iterator[str]:
                     yield f"    {again:,} {'row was' if again == 1 else 'rows were'} drawn more than once"
         # The sum of a run's rows is that of every run that shares one of them, so that runs of the same rows have one.
         for rows, sharing in {line.rows: runs for line, runs in sums if line.party == party}.items():
-            runs, names = of_party(party, sharing), _names(party, sharing)
+            runs, names = lines_of_party(party, sharing), _names(party, sharing)
             different = len({line.run for line in runs})
             count = "1 run shares" if different == 1 else f"{different} runs share"
             yield f"  all runs, rows {rows[:8]} ({count} a row with them):"
-            yield from (f"    {total.statement}" for total in sum_of(runs).totals)
+            yield from (f"    {total.statement}" for total in summed_ledger(runs).totals)
             if names:
-                yield f"    {RENAMED.format(names=', '.join(names), party=party)}"
+                yield f"    {RENAMED_NOTE.format(names=', '.join(names), party=party)}"
 
 
 def _again(line: RunLine) -> int:
@@ -87,15 +88,15 @@ def _again(line: RunLine) -> int:
 
 def _names(party: str, sharing: Sequence[RunLine]) -> list[str]:
     """Names under which the ledger has runs on the same rows that may be of the same party."""
-    from cutlayer.training.all_runs import under_other_names
+    from cutlayer.training.run_sums import renamed_lines
 
-    return sorted({line.party for line in under_other_names(party, sharing)})
+    return sorted({line.party for line in renamed_lines(party, sharing)})
 
 
 def _plain(line: RunLine, sharing: Sequence[RunLine]) -> dict[str, Any]:
-    from cutlayer.training.all_runs import of_party, sum_of
+    from cutlayer.training.run_sums import lines_of_party, summed_ledger
 
-    runs = of_party(line.party, sharing)
+    runs = lines_of_party(line.party, sharing)
     return {
         "party": line.party,
         "time": line.time,
@@ -107,5 +108,5 @@ def _plain(line: RunLine, sharing: Sequence[RunLine]) -> dict[str, Any]:
         "drawn_more_than_once": _again(line),
         "runs_on_these_rows": len({line.run for line in runs}),
         "other_names": _names(line.party, sharing),
-        "all_runs": [total.model_dump(mode="json") for total in sum_of(runs).totals],
+        "all_runs": [total.model_dump(mode="json") for total in summed_ledger(runs).totals],
     }

@@ -16,7 +16,7 @@ from cutlayer.cli.organisation import checked_releases, organisation
 from cutlayer.cli.report import finish, say_trail
 from cutlayer.cli.run import checked_forget, interruptible, keys_for
 from cutlayer.cli.verb import verb
-from cutlayer.report.rounding import plain
+from cutlayer.report.rounding import printable
 
 if TYPE_CHECKING:
     from cutlayer.jobs.one_check import PreflightCheck
@@ -111,5 +111,5 @@ def show_checks(checks: Sequence[PreflightCheck], *, as_json: bool) -> int:
             mark, text = ("[red]fix[/]", check.problem) if check.problem else ("[green]ok[/] ", check.result)
             if check.caution:
                 mark = "[yellow]warning[/]"
-            console.print(mark, escape(f"{check.name}: {plain(shortened(text))}"), highlight=False, soft_wrap=True)
+            console.print(mark, escape(f"{check.name}: {printable(shortened(text))}"), highlight=False, soft_wrap=True)
     return 0 if ready else BAD_INPUT

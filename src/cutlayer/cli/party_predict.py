@@ -151,7 +151,7 @@ def lead_prediction(
     """
     from cutlayer.jobs.courier import open_releases
     from cutlayer.jobs.links import open_server
-    from cutlayer.parties.drive.by_links import driven
+    from cutlayer.parties.drive.by_links import drive_over_links
     from cutlayer.serving.between import ask
     from cutlayer.serving.by_file import with_agreed_rows
     from cutlayer.serving.party_drift import measured
@@ -163,11 +163,11 @@ def lead_prediction(
     if link_options.releases or (alone and not peers):
         side = with_agreed_rows(side, link_options.rows, alone=not peers)
         with open_releases(job, peers, link_options.releases, link_options.security, link_options.notify) as files:
-            done = driven(ask(side, files.ports, absent), files, link_options.deadline)
+            done = drive_over_links(ask(side, files.ports, absent), files, link_options.deadline)
     elif peers:
         with open_server(job, link_options, peers=peers) as links:
             links.wait_for_peers()
-            done = driven(ask(side, links.ports, absent), links, link_options.deadline)
+            done = drive_over_links(ask(side, links.ports, absent), links, link_options.deadline)
     else:
         raise ConfigError.expected("a passive party that is not absent", "none", "use cutlayer predict")
     task, warnings = side.model.task, side.table.arrivals
@@ -188,7 +188,7 @@ def lead_prediction(
 
 def _follow(side: PredictionSide, serving: Serving, job: Job, link_options: LinkOptions, *, as_json: bool) -> None:
     from cutlayer.jobs.links import declining, make_client
-    from cutlayer.parties.drive.by_links import driven
+    from cutlayer.parties.drive.by_links import drive_over_links
     from cutlayer.serving import between
     from cutlayer.serving.party_drift import measured
 
@@ -196,7 +196,7 @@ def _follow(side: PredictionSide, serving: Serving, job: Job, link_options: Link
         serving.check()  # before the active party waits for an alignment
     with make_client(job, side.name, link_options) as link:
         link.open(link_options.timeout)
-        rows = driven(between.answer(side, serving, link.port), link, link_options.deadline)
+        rows = drive_over_links(between.answer(side, serving, link.port), link, link_options.deadline)
     made, planned = (serving.predictions_made, serving.plan.serving) if serving.counted else (None, None)
     prediction = f"; prediction {made} of {planned} planned" if serving.counted else ""
     document = {"party": side.name, "rows": rows, "predictions": made, "planned": planned}

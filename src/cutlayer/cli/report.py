@@ -50,7 +50,7 @@ def report(path: Path, *, markdown: bool = False, purpose: Purpose | None = None
 def _card(folder: RunFolder, *, as_json: bool, as_markdown: bool) -> None:
     """Write the privacy card and its annex, and show who could learn what."""
     from cutlayer.report.card import annex_markdown, build_card, write_card
-    from cutlayer.report.rounding import plain
+    from cutlayer.report.rounding import printable
 
     with folder.locked("a report"):
         card = build_card(folder.path)
@@ -63,7 +63,7 @@ def _card(folder: RunFolder, *, as_json: bool, as_markdown: bool) -> None:
         return
     console = Console()
     for sentence in (card.statement, *card.learns):
-        console.print(plain(sentence), highlight=False, markup=False)
+        console.print(printable(sentence), highlight=False, markup=False)
     blanks = sum(field.value is None for field in card.fields)
     say(f"{blanks} fields are blank: for the controller", *(f"{kind:<9}{path}" for kind, path in paths.items()))
 
@@ -86,7 +86,7 @@ def finish(
     Returns:
         The exit code: 1 where a gate failed, or a guarantee that was tested does not hold.
     """
-    if folder.of_passive:
+    if folder.is_passive:
         return _finish_passive(folder, as_json=as_json, as_markdown=as_markdown)
     from cutlayer.report.markdown import render_markdown
     from cutlayer.report.terminal import print_report
@@ -136,7 +136,7 @@ def has_failed(folder: RunFolder) -> bool:
     path, stored = folder.path, folder.path / "report.json"
     is_there = (path / "report.html").exists()
     with nullcontext() if is_there else folder.locked("a report"):
-        if folder.of_passive:
+        if folder.is_passive:
             return (PassiveReport.read(stored) if is_there else _write_passive(path)).failed
         return (Report.read(stored) if is_there else write_report(path)).any_failed
 
@@ -152,12 +152,12 @@ def write_report(path: Path) -> Report:
 
     Those of its further labels are built too, each in the folder of the label.
     """
-    from cutlayer.report.build import build
+    from cutlayer.report.build import build_report
     from cutlayer.report.html import write_html
     from cutlayer.report.junit import write_junit
     from cutlayer.training.folder import RunFolder
 
-    result = build(path)
+    result = build_report(path)
     result.write(path / "report.json")
     write_html(result, path / "report.html")
     if result.gates:

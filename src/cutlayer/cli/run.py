@@ -98,13 +98,13 @@ def interruptible(folder: Path) -> Iterator[None]:
         yield
     except KeyboardInterrupt as failure:
         again = "the same command with --resume continues"
-        if RunFolder(folder).committed:
+        if RunFolder(folder).has_checkpoint:
             state = f"the last committed epoch is in {folder}; {again} from it"
-        elif RunFolder(folder).released:
+        elif RunFolder(folder).has_release:
             state = f"no epoch was committed yet; {folder} holds the noise and privacy account of the releases; {again}"
-        elif RunFolder(folder).aligned:
+        elif RunFolder(folder).has_alignment:
             state = f"no epoch was committed yet; {folder} holds the buckets of ids that were aligned; {again}"
-        elif RunFolder(folder).waits(failure):
+        elif RunFolder(folder).can_wait(failure):
             state = f"no epoch was committed yet; {folder} holds the labels as they were drawn and sent; {again}"
         else:
             state = "no epoch was committed yet: there is nothing to resume"

@@ -12,10 +12,10 @@ import typer
 from cutlayer.channel.kinds import meaning_of
 from cutlayer.cli.app import BAD_INPUT, answer, app
 from cutlayer.cli.verb import verb
-from cutlayer.report.rounding import plain, size
+from cutlayer.report.rounding import printable, size
 
 if TYPE_CHECKING:
-    from cutlayer.channel.trail import TrailFile, Verified
+    from cutlayer.channel.trail import TrailFile, VerifiedTrail
 
 trail = typer.Typer(no_args_is_help=True, help="Verify and show what left this party.")
 app.add_typer(trail, name="trail")
@@ -30,9 +30,7 @@ def verify_(folder: Path, *, json: bool = False) -> None:
 
     Example: cutlayer trail verify .cutlayer/telco.key.trail
     """
-    from cutlayer.channel.trail import verify
-
-    record = verify(folder)
+    record = _verified(folder)
     problems = list(record.problems)
     document = {"intact": not problems, "lines": record.lines, "hash": record.hash, "problems": problems}
     answer(json, document, *_shown(_verdict(record)))
@@ -48,13 +46,20 @@ def show(folder: Path, *, json: bool = False) -> None:
 
     Example: cutlayer trail show .cutlayer/telco.key.trail
     """
-    from cutlayer.channel.trail import verify
-
-    record = verify(folder)
+    record = _verified(folder)
     problems = list(record.problems)
     document = {"intact": not problems, "problems": problems, "starts": [_plain(file) for file in record.files]}
     answer(json, document, *_shown([*_pages(record.files), *_verdict(record)]))
     raise typer.Exit(BAD_INPUT if record.problems else 0)
+
+
+def _verified(folder: Path) -> VerifiedTrail:
+    """What the trail in a folder says, which may come from somebody else."""
+    from cutlayer.channel.trail import verify_trail
+    from cutlayer.consent import check_files
+
+    check_files(folder)
+    return verify_trail(folder)
 
 
 def _pages(files: Sequence[TrailFile]) -> Iterator[str]:
@@ -93,7 +98,7 @@ def _page(file: TrailFile, promised: Iterable[str]) -> Iterator[str]:
     yield ""
 
 
-def _verdict(record: Verified) -> Iterator[str]:
+def _verdict(record: VerifiedTrail) -> Iterator[str]:
     for problem in record.problems:
         yield f"changed: {problem}"
     state = "was changed" if record.problems else "is intact"
@@ -111,4 +116,4 @@ def _plain(file: TrailFile) -> dict[str, object]:
 
 def _shown(lines: Iterable[str]) -> Iterator[str]:
     """Each on one line, also with a line break in an entry: another party names runs, and anyone can write a trail."""
-    return ("\ufffd".join(plain(line).splitlines()) for line in lines)
+    return ("\ufffd".join(printable(line).splitlines()) for line in lines)

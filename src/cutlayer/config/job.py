@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from cutlayer.config.base import FrozenModel
 from cutlayer.config.identities import identity
@@ -54,6 +54,18 @@ class ModelConfig(FrozenModel):
 
     bottom: Mapping[str, Any] = Field(default_factory=lambda: dict(BOTTOM))
     top: Mapping[str, Any] = Field(default_factory=lambda: dict(TOP))
+
+    @field_validator("bottom")
+    @classmethod
+    def _as_meant(cls, bottom: Mapping[str, Any]) -> Mapping[str, Any]:
+        """`label_epsilon` as a number with a point: 1 and 1.0 are one epsilon, and one job."""
+
+        def meant(section: Any) -> Any:
+            stated = section.get("label_epsilon") if isinstance(section, Mapping) else None
+            return {**section, "label_epsilon": float(stated)} if type(stated) is int and stated < 2**53 else section
+
+        normal: Mapping[str, Any] = meant({key: meant(section) for key, section in bottom.items()})
+        return normal
 
     def bottom_of(self, party: str) -> Mapping[str, Any]:
         """The bottom model's section for one party."""

@@ -13,7 +13,7 @@ from cutlayer.data.digest_shares import DigestShares, share_bits
 from cutlayer.data.ids import DIGEST_BYTES, Digests
 from cutlayer.errors import AlignmentError, NothingInCommon
 from cutlayer.kernels.rows.patterns import begins_run
-from cutlayer.storage.row_arrays import chunks_of, gathered, row_array
+from cutlayer.storage.row_arrays import chunks_of, gathered_rows, row_array
 
 Positions = npt.NDArray[np.int64]
 
@@ -79,7 +79,7 @@ def intersect_each(name: str, digests: Mapping[str, Digests]) -> tuple[dict[str,
     for other in (other for other in digests if other != name):
         common = intersect({name: digests[name], other: digests[other]})
         positions[other] = common[other]
-        held[other] = gathered(number, common[name])
+        held[other] = gathered_rows(number, common[name])
     return positions, held
 
 

@@ -17,7 +17,7 @@ from cutlayer.data.streams import RandomStream
 from cutlayer.errors import DataError
 from cutlayer.kernels.rows.word_hash import hashed_words
 from cutlayer.lazy import Tensor, torch
-from cutlayer.storage.row_arrays import chunks_of, computed, gathered, row_array
+from cutlayer.storage.row_arrays import chunks_of, computed_rows, gathered_rows, row_array
 
 
 class Schedule:
@@ -90,7 +90,7 @@ class Schedule:
         n = len(self._rows)
         key = (self._seed, RandomStream.BATCHES, number)
         orders = iter((permutation(n, *key),)) if self._shuffle == "rows" else block_windows(n, *key)
-        return (torch.from_numpy(gathered(self._rows.numpy(), order)) for order in orders)
+        return (torch.from_numpy(gathered_rows(self._rows.numpy(), order)) for order in orders)
 
 
 class IdSchedule(Schedule):
@@ -111,7 +111,7 @@ class IdSchedule(Schedule):
             seed: Seed of the job.
         """
         self._rows = torch.from_numpy(np.ascontiguousarray(train_rows, dtype=np.int64))
-        self._words = computed(
+        self._words = computed_rows(
             len(digests), np.uint64, lambda part: np.ascontiguousarray(digests[part, :8]).view("<u8")[:, 0]
         )
         self._steps = steps

@@ -11,13 +11,18 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import product
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cutlayer.config.formats import ColumnFormat, NumberLayout
+from cutlayer.data.engine import connected
 from cutlayer.data.formatted import FormattedColumn
 from cutlayer.errors import DataError
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
 
 _FIRST = 1000
 _HEAD = 64
@@ -120,7 +125,10 @@ def _booleans(texts: pa.Array) -> Iterator[ColumnFormat]:
 
 def _dates(texts: pa.Array, this_year: int) -> tuple[ColumnFormat, ...]:
     head = texts.slice(0, _HEAD)
-    fitting = {layout: latest for layout in _layouts(head) if (latest := _latest_year(texts, layout)) is not None}
+    layouts = [layout for layout in _layouts(head) if _has_pattern(texts, layout)]
+    connection = connected() if layouts else None  # takes longer to start than to read a column
+    years = {layout: _latest_year(texts, layout, connection) for layout in layouts}
+    fitting = {layout: latest for layout, latest in years.items() if latest is not None}
     if len(texts) < _ENOUGH:
         fitting = {layout: latest for layout, latest in fitting.items() if not _is_all_digits_short(layout)}
     unclear = [layout for layout, latest in fitting.items() if "%y" in layout and latest > this_year]
@@ -152,12 +160,15 @@ def _pattern(layout: str) -> str:
     return "".join(parts[piece] if index % 2 else re.escape(piece) for index, piece in enumerate(pieces))
 
 
-def _latest_year(texts: pa.Array, layout: str) -> int | None:
+def _has_pattern(texts: pa.Array, layout: str) -> bool:
+    """Whether all values have the pattern of a layout."""
+    return bool(pc.all(pc.match_substring_regex(texts, f"^{_pattern(layout)}$")).as_py())
+
+
+def _latest_year(texts: pa.Array, layout: str, connection: DuckDBPyConnection | None) -> int | None:
     """The latest year, by a layout; `None` unless each value is a date of the calendar."""
-    if not pc.all(pc.match_substring_regex(texts, f"^{_pattern(layout)}$")).as_py():
-        return None
     try:
-        dates = FormattedColumn("", ColumnFormat(date=layout), (), "").parsed(pa.chunked_array([texts]))
+        dates = FormattedColumn("", ColumnFormat(date=layout), (), "", connection).parsed(pa.chunked_array([texts]))
     except DataError:
         return None
     return int(pc.max(pc.year(dates)).as_py())

@@ -22,7 +22,7 @@ from cutlayer.data.numbers import NumberEncoder
 from cutlayer.data.packed import Column, PackedCategories, PackedImages, PackedNumbers, PackedText
 from cutlayer.data.quantiles import QuantileEncoder
 from cutlayer.errors import DataError
-from cutlayer.storage.row_arrays import computed
+from cutlayer.storage.row_arrays import computed_rows
 
 RowNumbers = npt.NDArray[np.int64]
 FittedColumn = CategoryEncoder | NumberEncoder | QuantileEncoder | ImageEncoder
@@ -210,7 +210,7 @@ def _fitted(
         config = features.numbers
 
         def values() -> npt.NDArray[np.float64]:
-            return computed(
+            return computed_rows(
                 len(training),
                 np.float64,
                 lambda part: finite(column.values[training[part]], name, where, shown[part], config.infinite),

@@ -5,6 +5,9 @@ from __future__ import annotations
 from cutlayer.config import near_miss
 from cutlayer.errors import DataError
 
+_MAX_NAME = 200
+"""Characters of the name of a column that an error repeats."""
+
 
 def fault(where: str, wanted: str, got: object, remedy: str = "") -> DataError:
     """Build the standard sentence of an error, with the name of the table.
@@ -21,4 +24,4 @@ def missing_column(where: str, name: str, known: tuple[str, ...]) -> DataError:
     >>> str(missing_column("party bank", "agee", ("age", "income")))
     "party bank: no column 'agee'; did you mean 'age'?"
     """
-    return DataError(f"{where}: no column {name!r}{near_miss(name, list(known))}")
+    return DataError(f"{where}: no column {repr(name)[:_MAX_NAME]}{near_miss(name, list(known))}")

@@ -32,15 +32,23 @@ class FormattedColumn:
         stated: Its format.
         missing: Texts that mean "no value".
         where: Name of the table, for messages.
+        connection: Engine that reads dates; by default one of its own, once there is a date to read.
     """
 
-    def __init__(self, name: str, stated: ColumnFormat, missing: Sequence[str], where: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        stated: ColumnFormat,
+        missing: Sequence[str],
+        where: str,
+        connection: DuckDBPyConnection | None = None,
+    ) -> None:
         self._name = name
         self._stated = stated
         self._missing = pa.array(["", *missing], pa.large_string())
         self._where = where
         self._rows = 0
-        self._connection: DuckDBPyConnection | None = None
+        self._connection = connection
 
     @property
     def type(self) -> pa.DataType:

@@ -19,7 +19,7 @@ from cutlayer.data.digest_shares import has_duplicates
 from cutlayer.data.faults import fault
 from cutlayer.data.feature_columns import decoded, is_text, without_nan
 from cutlayer.errors import DataError
-from cutlayer.storage.row_arrays import computed, row_array
+from cutlayer.storage.row_arrays import computed_rows, row_array
 
 IdKind = Literal["integer", "text", "row"]
 Digests = npt.NDArray[np.uint8]
@@ -213,7 +213,7 @@ def keyed_hashes(digests: Digests, key: bytes, size: int) -> npt.NDArray[np.uint
             hashes[start : start + len(rows)] = np.frombuffer(whole, np.uint8).reshape(-1, size)
         return hashes
 
-    return computed(len(digests), np.uint8, hashed, (size,))
+    return computed_rows(len(digests), np.uint8, hashed, (size,))
 
 
 def first_rows(digests: Digests, *, drop: bool) -> npt.NDArray[np.int64]:

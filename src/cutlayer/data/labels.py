@@ -19,7 +19,7 @@ from cutlayer.data.faults import fault
 from cutlayer.data.feature_columns import category_text, decoded, is_text, number_values, without_nan
 from cutlayer.data.stored import stored
 from cutlayer.lazy import Tensor, torch
-from cutlayer.storage.row_arrays import chunks_of, computed, gathered
+from cutlayer.storage.row_arrays import chunks_of, computed_rows, gathered_rows
 from cutlayer.storage.row_tensors import first_column
 
 MISSING_LABELS = "in a CSV file NA, NaN, nan, null and ? are no labels, unless its table.missing says otherwise"
@@ -106,7 +106,7 @@ def encode_labels(
         raise fault(where, "two classes for task binary", f"{len(classes)} ({_some(classes)})", remedy)
     if task == "multiclass" and _is_measured(distinct):
         raise fault(where, "classes", f"{len(classes)} different numbers ({_some(classes)})", "set task: regression")
-    codes = computed(
+    codes = computed_rows(
         len(rows), np.int64, lambda part: pc.index_in(values.take(pa.array(rows[part])), value_set=distinct).to_numpy()
     )
     return Labels(torch.from_numpy(codes), classes, _kind_of(values.type))
@@ -134,7 +134,7 @@ def _targets(
         got = str(values.type).removeprefix("large_")
         raise fault(where, "numbers for task regression", got, "set task: binary or multiclass")
 
-    targets = computed(len(values), np.float32, partial(_numbers, values, "label", where, *_ALLOWED[target]))
+    targets = computed_rows(len(values), np.float32, partial(_numbers, values, "label", where, *_ALLOWED[target]))
     if not len(targets) or targets.min() == targets.max():
         first = f"{targets[0]:g}" if len(targets) else "none"
         raise fault(where, "different labels", f"{first} in all rows", "is it the right column?")
@@ -143,11 +143,11 @@ def _targets(
         kind = SECONDS[target]
         if kind == "group":
             column = _numbered(column, beside)
-        numbers = computed(len(column), np.float32, partial(_numbers, column, kind, beside, *_ALLOWED[kind]))
+        numbers = computed_rows(len(column), np.float32, partial(_numbers, column, kind, beside, *_ALLOWED[kind]))
         if kind == "event" and not numbers.any():
             raise fault(beside, "an event, 1, in some row", "none", "is it the right column?")
         targets = np.stack([targets / numbers if kind == "exposure" else targets, numbers], axis=1)
-    return Labels(torch.from_numpy(gathered(targets, rows)), (), _kind_of(values.type))
+    return Labels(torch.from_numpy(gathered_rows(targets, rows)), (), _kind_of(values.type))
 
 
 def _numbered(groups: pa.Array, where: str) -> pa.Array:

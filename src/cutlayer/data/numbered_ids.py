@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from cutlayer.accounting.row_draws import VALUES
+from cutlayer.accounting.row_draws import MAX_ROW_VALUES
 from cutlayer.data.align import Positions
 from cutlayer.data.ids import Digests, row_digests
 from cutlayer.data.store import Store
@@ -33,6 +33,6 @@ def numbered_ids(store: Store, numbers: Positions | None = None) -> Digests:
             content.update(part.numpy().tobytes())
     digests = row_digests(pa.array(numbers))
     # In steps of the number of values, which stand in the place of the last digits where draws are counted.
-    first = (VALUES * numbers).astype("<i8") ^ np.frombuffer(content.digest(), "<i8")
+    first = (MAX_ROW_VALUES * numbers).astype("<i8") ^ np.frombuffer(content.digest(), "<i8")
     digests[:, :8] = first[:, None].view(np.uint8)
     return digests

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from cutlayer.config import FrozenModel, NumbersConfig
 from cutlayer.config.table import Infinite
 from cutlayer.data.faults import fault
-from cutlayer.storage.row_arrays import chosen, chunks_of
+from cutlayer.storage.row_arrays import chosen_rows, chunks_of
 
 Floats = npt.NDArray[np.float64]
 SMOOTH_LIMIT = 3.0
@@ -162,7 +162,7 @@ def transformed(values: Floats, transform: str) -> Floats:
 
 def present_values(values: Floats) -> Floats:
     """A copy of the numbers that are not missing."""
-    return chosen(len(values), np.float64, lambda part: values[part][~np.isnan(values[part])])
+    return chosen_rows(len(values), np.float64, lambda part: values[part][~np.isnan(values[part])])
 
 
 def _ends(values: Floats) -> tuple[float, float] | None:

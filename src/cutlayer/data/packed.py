@@ -19,7 +19,7 @@ from cutlayer.data.categories import fnv1a
 from cutlayer.data.feature_columns import ColumnKind, category_text, is_coded_text, number_values
 from cutlayer.data.images import images_of
 from cutlayer.data.stored import stored, taken
-from cutlayer.storage.row_arrays import GrowingRows, chosen, chunks_of, computed, gathered
+from cutlayer.storage.row_arrays import GrowingRows, chosen_rows, chunks_of, computed_rows, gathered_rows
 
 RowNumbers = npt.NDArray[np.int64]
 Batches = Callable[[Sequence[str], Collection[str]], Iterator[pa.Table]]
@@ -52,7 +52,7 @@ class PackedNumbers:
 
     def gathered(self, rows: RowNumbers) -> PackedNumbers:
         """See `Column`."""
-        return PackedNumbers(gathered(self.values, rows, FEW_BYTES))
+        return PackedNumbers(gathered_rows(self.values, rows, FEW_BYTES))
 
     def piece(self, part: slice) -> pa.Array:
         """See `Column`."""
@@ -73,7 +73,7 @@ class PackedCategories:
 
     def gathered(self, rows: RowNumbers) -> PackedCategories:
         """See `Column`."""
-        return PackedCategories(gathered(self.codes, rows, FEW_BYTES), self.values)
+        return PackedCategories(gathered_rows(self.codes, rows, FEW_BYTES), self.values)
 
     def piece(self, part: slice) -> pa.Array:
         """See `Column`."""
@@ -112,10 +112,10 @@ class PackedText:
     def frequent(self, rows: RowNumbers, min_count: int, most: int) -> pa.Array | None:
         """See `PackedCategories`. Texts are counted by hashes of 64 bits, so that memory is bounded."""
         words = _words(self.text, rows)
-        ordered = computed(len(words), np.uint64, lambda part: words[part])
+        ordered = computed_rows(len(words), np.uint64, lambda part: words[part])
         ordered.sort()
         ordered = ordered[np.searchsorted(ordered, 1) :]  # missing values have 0
-        starts = chosen(
+        starts = chosen_rows(
             len(ordered),
             np.int64,
             lambda part: part.start + np.flatnonzero(np.diff(ordered[part], prepend=_before(ordered, part.start))),
@@ -124,7 +124,7 @@ class PackedText:
         if (counts >= min_count).sum() > most:
             return None
         known = ordered[starts[counts >= min_count]]
-        wanted = chosen(len(rows), np.int64, lambda part: rows[part][np.isin(words[part], known)])
+        wanted = chosen_rows(len(rows), np.int64, lambda part: rows[part][np.isin(words[part], known)])
         values = [pc.unique(piece) for piece in taken(self.text, wanted)]
         return pc.unique(pa.concat_arrays(values))
 
@@ -141,7 +141,7 @@ class PackedImages:
 
     def gathered(self, rows: RowNumbers) -> PackedImages:
         """See `Column`."""
-        return PackedImages(gathered(self.pixels, rows, FEW_BYTES))
+        return PackedImages(gathered_rows(self.pixels, rows, FEW_BYTES))
 
     def piece(self, part: slice) -> pa.Array:
         """See `Column`."""
@@ -203,7 +203,7 @@ def _words(text: pa.Array, rows: RowNumbers) -> npt.NDArray[np.uint64]:
         piece = text.take(pa.array(rows[part]))
         return np.where(piece.is_valid().to_numpy(zero_copy_only=False), fnv1a(piece), np.uint64(0))
 
-    return computed(len(rows), np.uint64, hashed)
+    return computed_rows(len(rows), np.uint64, hashed)
 
 
 def _before(ordered: npt.NDArray[np.uint64], start: int) -> np.uint64:

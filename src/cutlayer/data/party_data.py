@@ -46,7 +46,7 @@ from cutlayer.data.typed_table import MEMORY, SHARE, TypedTable
 from cutlayer.data.weights import row_weights
 from cutlayer.errors import DataError
 from cutlayer.lazy import torch
-from cutlayer.storage.row_arrays import gathered
+from cutlayer.storage.row_arrays import gathered_rows
 
 NOTED_ROWS = 1 << 15
 """Rows by which oddities of the columns are found in a training; that all rows have one value is looked for in all."""
@@ -425,7 +425,7 @@ class PartyTable:
             DataError: The features or labels cannot be used.
         """
         positions = checked_positions(positions, self.rows, self.where)
-        digests = gathered(self.digests, positions)
+        digests = gathered_rows(self.digests, positions)
         labels, weights = self.labels(positions), self._weights(positions, training)
         store = None
         encoder = None
@@ -446,7 +446,7 @@ class PartyTable:
         self.notes = notes if begun else self.notes
         words = None
         if by_values and encoder is not None:
-            words = gathered(value_words(self._table.batches(encoder.valued)), positions)
+            words = gathered_rows(value_words(self._table.batches(encoder.valued)), positions)
         self._table.release()
         return Prepared(store, encoder, labels, digests, weights, words)
 

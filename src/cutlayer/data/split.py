@@ -13,7 +13,7 @@ from cutlayer.data.shuffling import permutation
 from cutlayer.data.streams import RandomStream
 from cutlayer.errors import DataError
 from cutlayer.lazy import Tensor, torch
-from cutlayer.storage.row_arrays import chosen, chunks_of, computed, row_array
+from cutlayer.storage.row_arrays import chosen_rows, chunks_of, computed_rows, row_array
 
 RowNumbers = npt.NDArray[np.int64]
 PARTS = ("train", "validation", "test")
@@ -44,7 +44,7 @@ class Split:
         plain = codes.numpy()
 
         def rows_of(code: int) -> RowNumbers:
-            return chosen(len(plain), np.int64, lambda part: part.start + np.flatnonzero(plain[part] == code))
+            return chosen_rows(len(plain), np.int64, lambda part: part.start + np.flatnonzero(plain[part] == code))
 
         return cls(*(rows_of(code) for code in range(len(PARTS))))
 
@@ -102,7 +102,7 @@ def rows_by_id(digests: Digests, split: SplitConfig, seed: int) -> Split:
         codes: npt.NDArray[np.uint8] = (uniform < split.test + split.validation).astype(np.uint8)
         return codes + (uniform < split.test)
 
-    return Split.from_codes(torch.from_numpy(computed(len(digests), np.uint8, drawn)))
+    return Split.from_codes(torch.from_numpy(computed_rows(len(digests), np.uint8, drawn)))
 
 
 def check_filled(parts: Split, split: SplitConfig) -> None:
@@ -173,10 +173,10 @@ def ordered_rows(values: npt.NDArray[np.float64], split: SplitConfig) -> Split:
     ([0, 2, 4], [3], [1])
     """
     test, validation = _sizes(len(values), split)
-    ascending = computed(len(values), np.float64, lambda part: values[part])
+    ascending = computed_rows(len(values), np.float64, lambda part: values[part])
     ascending.sort()
     # Numbers of rows before a change of the value.
-    cuts = chosen(
+    cuts = chosen_rows(
         len(values) - 1,
         np.int64,
         lambda part: part.start + 1 + np.flatnonzero(np.diff(ascending[part.start : part.stop + 1])),
@@ -191,7 +191,7 @@ def ordered_rows(values: npt.NDArray[np.float64], split: SplitConfig) -> Split:
             part_codes += values[part] >= ascending[first_test]
         return part_codes
 
-    codes = torch.from_numpy(computed(len(values), np.uint8, piece))
+    codes = torch.from_numpy(computed_rows(len(values), np.uint8, piece))
     parts = Split.from_codes(codes)
     check_parts(parts, split)
     return parts

@@ -17,7 +17,7 @@ from cutlayer.data.encoded import CHUNK_ROWS, ColumnSpec, Encoded, check_codes
 from cutlayer.data.faults import fault
 from cutlayer.data.paging import Pages
 from cutlayer.lazy import Tensor, torch
-from cutlayer.storage.checksum import of_file, seal, unseal
+from cutlayer.storage.checksum import file_checksum, seal, unseal
 from cutlayer.storage.durable import create, make_folder, sync_file, sync_folder, write_whole
 
 RESIDENT_BYTES = 512 << 20
@@ -87,7 +87,7 @@ class Store:
         try:
             index = _Index.model_validate(unseal((folder / _INDEX).read_bytes()))
             for name, checksum in index.checksums.items():
-                if of_file(folder / name) != checksum:
+                if file_checksum(folder / name) != checksum:
                     raise ValueError(f"{name} does not match its checksum")
             matrices = _matrices(index.columns, index.rows)
             arrays = {name: _mapped(folder / name, *described) for name, described in matrices.items()}
@@ -234,7 +234,7 @@ def write_store(
         for name, text in texts.items():
             with create(parts[name]) as file:
                 file.write(text.encode())
-        checksums = {name: of_file(part) for name, part in parts.items()}
+        checksums = {name: file_checksum(part) for name, part in parts.items()}
         index = _Index(
             rows=rows, columns=columns, fingerprint=fingerprint, checksums=checksums, column_sums=sums.texts()
         )

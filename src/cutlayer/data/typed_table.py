@@ -16,7 +16,7 @@ from cutlayer.data.faults import fault
 from cutlayer.data.feature_columns import decoded, owned
 from cutlayer.data.spilled import SpilledRows
 from cutlayer.data.stored import stored
-from cutlayer.storage.checksum import of_file
+from cutlayer.storage.checksum import file_checksum
 
 if TYPE_CHECKING:
     from cutlayer.data.sources.base import Source
@@ -67,7 +67,7 @@ class TypedTable:
             if piece.schema not in schemas:
                 schemas.append(piece.schema)
             rows, size = rows + piece.num_rows, size + piece.nbytes
-            expected = size if source.rows is None else size * source.rows // rows
+            expected = size * max(source.rows or 0, rows) // rows  # a file may state fewer than it has
             self._fits = memory is None or SHARE * expected <= memory
             if self._fits:
                 read.append(piece)
@@ -160,7 +160,7 @@ class TypedTable:
             for file in self.source.files:
                 file.check_version()
                 yield file.config.model_dump_json(exclude={"path"}).encode()
-                yield of_file(file.config.path).encode()
+                yield file_checksum(file.config.path).encode()
             return
         for batch in self.batches(names):
             for piece in batch.to_batches(max_chunksize=CHUNK_ROWS):

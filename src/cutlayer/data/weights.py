@@ -9,7 +9,7 @@ import pyarrow as pa
 from cutlayer.data.faults import fault
 from cutlayer.data.feature_columns import number_values
 from cutlayer.lazy import Tensor, torch
-from cutlayer.storage.row_arrays import computed, gathered
+from cutlayer.storage.row_arrays import computed_rows, gathered_rows
 
 
 def row_weights(column: pa.Array, rows: npt.NDArray[np.int64], where: str, training: npt.NDArray[np.int64]) -> Tensor:
@@ -38,6 +38,6 @@ def row_weights(column: pa.Array, rows: npt.NDArray[np.int64], where: str, train
             raise fault(where, "weights of 0 or more in all rows", got, "fill or drop the row")
         return numbers
 
-    values = gathered(computed(len(column), np.float64, checked), rows)
-    mean = float(gathered(values, training).mean()) or 1.0
-    return torch.from_numpy(computed(len(rows), np.float32, lambda part: values[part] / mean))
+    values = gathered_rows(computed_rows(len(column), np.float64, checked), rows)
+    mean = float(gathered_rows(values, training).mean()) or 1.0
+    return torch.from_numpy(computed_rows(len(rows), np.float32, lambda part: values[part] / mean))

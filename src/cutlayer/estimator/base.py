@@ -53,11 +53,11 @@ from cutlayer.jobs.audit import audit_again
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.models import modules_of
-from cutlayer.report.build import build
+from cutlayer.report.build import build_report
 from cutlayer.results.report import Report
 from cutlayer.serving import servings
 from cutlayer.serving.models import Models
-from cutlayer.training.finetuning import EPOCHS, Labelled, tune
+from cutlayer.training.finetuning import DEFAULT_EPOCHS, Labelled, tune_top
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.model_record import ModelRecord, record_path
@@ -211,7 +211,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _fitted(self, job: Job, folder: RunFolder, key: bytes | None, scratch: Scratch | None) -> None:
         """Take the results of a run."""
-        self.report_ = for_notebook(build(folder.path))
+        self.report_ = for_notebook(build_report(folder.path))
         self.models_ = Models.load(job, folder)
         self.encoders_ = self.models_.encoders
         self.folder_ = folder
@@ -278,7 +278,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "folder_")
         with self._consent():
             audit_again(self.folder_, tuple(attacks))
-        self.report_ = for_notebook(build(self.folder_.path))
+        self.report_ = for_notebook(build_report(self.folder_.path))
         return self.report_
 
     def evaluate(self, X: Any, y: Any, absent: Collection[str] = ()) -> Evaluation:
@@ -320,7 +320,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         contributed = tuple(name for name in self.encoders_ if name not in absent_parties)
         return Evaluation(metrics, contributed, absent_parties, len(rows.labels))
 
-    def finetune_top(self, X: Any, y: Any, absent: Collection[str], epochs: int = EPOCHS) -> Self:
+    def finetune_top(self, X: Any, y: Any, absent: Collection[str], epochs: int = DEFAULT_EPOCHS) -> Self:
         """Train the top model on with the remaining parties after a departure; all bottom models stay as they are.
 
         From then on `predict` and `evaluate` use the result for exactly these absent parties. It starts from the top
@@ -340,7 +340,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         absent_parties = self.models_.absent(absent, epochs)
         top = copy.deepcopy(self.models_.top)
         labelled = self._labelled(X, y, absent_parties, protected=True)
-        tune(top, labelled, absent_parties, self.models_.task, self.job_.train, epochs)
+        tune_top(top, labelled, absent_parties, self.models_.task, self.job_.train, epochs)
         self.models_.tuned[frozenset(absent_parties)] = top
         return self
 

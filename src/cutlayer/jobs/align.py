@@ -31,8 +31,8 @@ from cutlayer.jobs.exchange import RECORD, Exchange, result_of
 from cutlayer.jobs.links import LinkOptions, address_of, connected, trail_of
 from cutlayer.jobs.options import Progress
 from cutlayer.jobs.party import GRACE
-from cutlayer.parties.agreement.handshake import Agreement, Saved, agree_active, agree_passive
-from cutlayer.parties.drive.by_links import driven
+from cutlayer.parties.agreement.handshake import Agreement, SavedPoints, agree_active, agree_passive
+from cutlayer.parties.drive.by_links import drive_over_links
 from cutlayer.storage.durable import check_output, make_folder, replace_whole
 from cutlayer.training.keys import load_or_make
 
@@ -129,7 +129,7 @@ def align_party(
         if done is not None and (done.out is None or done.out.exists()):
             return done
         with _exchange(job, name, table, alignment, exchange, link_options, wait) as files:
-            alignment = replace(alignment, folder=None, random=files.random, ahead=True)
+            alignment = replace(alignment, folder=None, random=files.random, sends_ahead=True)
             agreement = files.drive(_agreed(job, name, table, files.ports, alignment))
             found = found_rows(name, table, agreement, out)
             files.end(None if is_empty(agreement) else _RESULT.dump_python(found, mode="json"))
@@ -138,7 +138,7 @@ def align_party(
             check_loopback(address_of(job))
         with connected(job, name, link_options) as links:
             whole = _closed(_agreed(job, name, table, links.ports, alignment), name == job.active, links.ports)
-            agreement = driven(whole, links, link_options.deadline + (GRACE if name != job.active else 0))
+            agreement = drive_over_links(whole, links, link_options.deadline + (GRACE if name != job.active else 0))
         found = found_rows(name, table, agreement, out)
         with suppress(FileNotFoundError):
             shutil.rmtree(unfinished)
@@ -212,7 +212,7 @@ def _agreed(job: Job, name: str, table: PartyTable, ports: Mapping[str, Port], a
     limits = job.parties[name].limits
     if name == job.active:
         return agree_active(job, table, name, ports, [], limits, alignment)
-    return agree_passive(job, table, ports[job.active], Saved(), limits, alignment)
+    return agree_passive(job, table, ports[job.active], SavedPoints(), limits, alignment)
 
 
 def _closed(party: Party, active: bool, ports: Mapping[str, Port]) -> Party:
@@ -229,7 +229,7 @@ def _closed(party: Party, active: bool, ports: Mapping[str, Port]) -> Party:
 
 def _with_all(positions: Positions, held: HeldRows) -> int:
     """Number of rows that all parties have."""
-    return int(held.by_all().sum()) if held.by_party else len(positions)
+    return int(held.held_by_all().sum()) if held.by_party else len(positions)
 
 
 def _write(out: Path, table: PartyTable, positions: Positions, held: HeldRows, ids: Digests | None) -> None:

@@ -25,7 +25,7 @@ from cutlayer.errors import ConfigError, NotApproved
 from cutlayer.jobs.cautions import notes_of, readable_columns
 from cutlayer.models import stated_width
 from cutlayer.models.bottom_fits import label_epsilon_of
-from cutlayer.report.markdown import escaped
+from cutlayer.report.markdown import escape_markdown
 from cutlayer.storage.durable import make_folder, write_whole
 from cutlayer.storage.json_values import parse_json
 from cutlayer.training.folder import RunFolder
@@ -224,7 +224,7 @@ def page_markdown(page: Page) -> str:
         ("Limits of online serving", [f"{key}: {_limit(limit)}" for key, limit in (page.serve or {}).items()]),
         ("Parties", [f"{party}: {identity}" for party, identity in page.identities.items()]),
     ]
-    lines = [f"# What the job {escaped(page.name)} reveals of {page.party}", ""]
+    lines = [f"# What the job {escape_markdown(page.name)} reveals of {page.party}", ""]
     lines += [f"To {', '.join(page.receivers)}. Job {page.job}; page {page.reference}."]
     for title, entries in sections:
         lines += ["", f"## {title}", "", *(f"- {entry}" for entry in entries or ["none"])]

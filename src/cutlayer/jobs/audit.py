@@ -8,7 +8,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from cutlayer.attacks import REGISTRY, Resolved, left_out, resolve
+from cutlayer.attacks import REGISTRY, Resolved, resolve, skipped_attacks
 from cutlayer.attacks.feature.base import FeatureAttack
 from cutlayer.audit.attack_audit import AttackAudit
 from cutlayer.audit.auditor import Auditor
@@ -22,11 +22,12 @@ from cutlayer.audit.label_copies import label_copies
 from cutlayer.audit.malicious import NEEDS_ONE_PROCESS, audit_malicious
 from cutlayer.audit.own_columns import OwnColumns
 from cutlayer.audit.sample import sample_of
-from cutlayer.audit.watch import replay
+from cutlayer.audit.watch import attack_recorded_steps
 from cutlayer.config import Job
 from cutlayer.config.aggregate import undated
 from cutlayer.config.load import load_closed_job
 from cutlayer.config.party import GatesConfig
+from cutlayer.config.phases import grades_rows
 from cutlayer.errors import ConfigError, RunFolderError
 from cutlayer.problem.task import Task
 from cutlayer.results.audit import Audit, PassiveAudit, RunAudit, SkippedAttack
@@ -39,7 +40,7 @@ from cutlayer.storage.row_arrays import give_back_memory
 from cutlayer.storage.row_tensors import first_column
 from cutlayer.training.comparisons import compared_job
 from cutlayer.training.file_digests import note_audited
-from cutlayer.training.folder import OUTCOME, RunFolder
+from cutlayer.training.folder import OUTCOME_FILE, RunFolder
 from cutlayer.training.malicious_runs import attacked_labels
 from cutlayer.training.process import run_threads
 from cutlayer.training.recorder import read_truth
@@ -94,7 +95,7 @@ def conclude_audit(
         features=tuple(of_features.results),
         malicious=tuple(malicious.results),
         guarantees=tuple(guarantees),
-        left_out=left_out(job.parties[job.active].audit.catalogue, job.attacked_kind),
+        left_out=skipped_attacks(job.parties[job.active].audit.catalogue, job.attacked_kind),
         sample=sample_of(job, rows, summary.data.common),
     )
     run = Run(job, folder, classes=task.classes)
@@ -109,6 +110,7 @@ def conclude_audit(
         notes={party.name: party.notes for party in summary.parties},
         copies=label_copies(run.stores, run.held, first_column(run.truth), len(task.classes)),
         undated=undated(job),
+        graded=frozenset(name for name in job.passives if grades_rows(job, name)),
         idle_epochs=tuple(line["epoch"] + 1 for line in folder.history() if not line.get("learned", True)),
     )
     findings = findings_of(context)
@@ -271,7 +273,7 @@ def audit_passive(job: Job, folder: RunFolder) -> PassiveAudit:
         for name in job.passives
         for attack in job.parties[name].audit.malicious
     )
-    run = PassiveRun.read(folder.path / OUTCOME)
+    run = PassiveRun.read(folder.path / OUTCOME_FILE)
     found = column_findings({run.party: run.notes})
     skipped = (*features.skipped.values(), *malicious)
     return PassiveAudit(features=tuple(features.results), skipped=skipped, findings=found)
@@ -324,7 +326,7 @@ def _replayed(job: Job, folder: RunFolder, classes: tuple[str, ...]) -> Auditor:
     run = Run(job, folder, classes=classes)
     attacks = _attacks(job).labels
     auditor = Auditor(run.task, first_column(run.truth), run.training, attacks, job.active, job.train.seed)
-    replay(job, folder, auditor, [job.active, *job.passives])
+    attack_recorded_steps(job, folder, auditor, [job.active, *job.passives])
     return auditor
 
 

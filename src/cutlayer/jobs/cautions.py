@@ -8,18 +8,26 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cutlayer.accounting import Ledger
+from cutlayer.accounting import Ledger, NoFormalGuarantee
 from cutlayer.config import Job
 from cutlayer.config.aggregate import UNDATED, undated
 from cutlayer.config.phases import Phase, grades_rows, reads_labels
 from cutlayer.data.categories import are_rare
 from cutlayer.data.profile import ColumnProfile
-from cutlayer.kernels.noise.informative_rows import ENOUGH, MAX_EPSILON, OF_RARE, expected_loss, informative_rows
-from cutlayer.models.bottom_fits import label_epsilon_of, may_refuse, private_fit
+from cutlayer.kernels.noise.informative_rows import (
+    AMPLE_ROWS,
+    MAX_EPSILON,
+    RARE_CATEGORY_COST,
+    expected_loss,
+    informative_rows,
+)
+from cutlayer.kernels.noise.score_bands import MIN_EPSILON
+from cutlayer.models.bottom_fits import label_epsilon_of, lower_epsilons_of, private_fit
 from cutlayer.protections import REGISTRY
 from cutlayer.protections.contract.base import Asset
+from cutlayer.protections.grade_dp import epsilon_of
 from cutlayer.report.carried import CELLS
-from cutlayer.training.run_ledger import chain_of, ledger_of
+from cutlayer.training.run_ledger import REFUSAL_ENTRY, chain_of, ledger_of
 
 if TYPE_CHECKING:
     from cutlayer.alignment.held_rows import HeldRows
@@ -37,7 +45,6 @@ FEW_TESTED = 30
 CHANCE, CATALOGUE_ERRORS = 0.02, 2.6
 """Distance from 0.5 that a catalogue should keep where labels are permuted, and the standard errors of a single AUC by
 which its largest leak lies above 0.5 there: on Adult 2.6, on Bank 2.6 (docs/results/adaptive-audit.md)."""
-UNCOVERED = "that fit.limits refuse grades, or do not, is a bit about all rows, which no epsilon covers"
 AUCS = (0.8, 0.6)
 """AUC of a partner's columns that say much of a label, and of such that say little: a loss is stated for both."""
 NOTICEABLE = 0.005
@@ -87,7 +94,8 @@ def notes_of(job: Job) -> tuple[str, ...]:
 
 def readable_columns(job: Job, name: str) -> str:
     """What the active party can read of a passive party's columns, with the least knowledge that this takes."""
-    totals = [total for total in ledger_of(job).totals if (total.party, total.protects) == (name, Asset.FEATURES)]
+    ledger = ledger_of(job)
+    totals = [total for total in ledger.totals if (total.party, total.protects) == (name, Asset.FEATURES)]
     if any(total.epsilon is not None for total in totals):
         private = private_fit(job.parties[name].fit) is not None
         if grades_rows(job, name) and reads_labels(job, name) and not private:
@@ -98,7 +106,9 @@ def readable_columns(job: Job, name: str) -> str:
             )
         cells = f"; {CELLS}" if grades_rows(job, name) and not private else ""
         sent = " and sends" * private
-        refused = f"; {UNCOVERED}" if private and may_refuse(job.parties[name].fit, f"parties.{name}.fit") else ""
+        mine = (entry.event for entry in ledger.entries if (entry.party, entry.protection) == (name, REFUSAL_ENTRY))
+        bits = [event.why for event in mine if private and isinstance(event, NoFormalGuarantee)]
+        refused = f"; {bits[0]}, which no epsilon covers" if bits else ""
         return f"{job.active} learns what the guarantee of {name} allows, whatever it knows{sent}{cells}{refused}"
     fit = job.parties[name].fit or {}
     if fit.get("kind") != "sketch":
@@ -176,12 +186,20 @@ def of_columns(job: Job, columns: Sequence[ColumnProfile]) -> Iterator[str]:
     for name in job.passives:
         fit = job.parties[name].fit or {}
         features = [column.name for column in columns if (column.party, column.role) == (name, "feature")]
-        if len(features) == 2 and reads_labels(job, name) and fit.get("kind") == "grade" and not fit.get("limits"):
-            first, second = features
+        if len(features) in (1, 2) and reads_labels(job, name) and fit.get("kind") == "grade" and not fit.get("limits"):
+            epsilon = epsilon_of(chain_of(job, name).protections)
+            if epsilon is not None and epsilon <= MIN_EPSILON:  # all that its noise lets through is within limits
+                continue
+            kept = epsilon is not None and MIN_EPSILON in lower_epsilons_of(fit, epsilon)
+            then = (
+                f"then has rows drawn at a lower epsilon, down to {MIN_EPSILON:g}, which keeps less"
+                if kept
+                else "refuses it once labels were sent, which counts as if grades had been"
+            )
             yield (
-                f"parties.{name}.fit.limits: where the labels follow {first} or {second} alone, a grade is nearly that "
-                "column, and the default limit refuses it once labels were sent, which counts as if grades had been. "
-                f"Add columns; or write limits: {{other: 1}}, if {job.active} may have either column"
+                f"parties.{name}.fit.limits: where the labels follow {' or '.join(features)} alone, a grade is nearly "
+                f"that column, and the default limit {then}. Add columns; or write limits: {{other: 1}}, if "
+                f"{job.active} may have {'either' if len(features) == 2 else 'this'} column"
             )
 
 
@@ -206,7 +224,7 @@ def noisy_private_fits(job: Job, rows: Mapping[str, int], columns: Sequence[Colu
         epsilon = label_epsilon_of(job.bottom_of(name)) if epsilon is None else epsilon
         even = informative_rows(rows[name], [1 / classes] * classes, epsilon)
         left = even / (1 + noise_ratio(fit, rows[name], features, classes, epsilon))
-        if left < ENOUGH:
+        if left < AMPLE_ROWS:
             yield (
                 f"parties.{name}.fit.epsilon: with noise at {fit.epsilon:.3g}, labels of {classes} classes drawn at "
                 f"{epsilon:g} are worth about {left:,.0f} rows to {rows[name]:,} of {features} columns. Such a model "
@@ -271,7 +289,7 @@ def worth_of_labels(
     worth, true = (informative_rows(rows, shares, each) for each in (epsilon, math.inf))
     rare = any(_has_rare_categories(columns, name, training[name]) for name in graded)
     strong, weak = (expected_loss(worth, true, auc, rare=rare) for auc in AUCS)
-    few = worth < ENOUGH * (OF_RARE if rare else 1)
+    few = worth < AMPLE_ROWS * (RARE_CATEGORY_COST if rare else 1)
     more = next((each for each in (0.5, 1.0, 2.0) if each > epsilon), None)
     remedy = f"; eps: {more:g} is worth more" if more is not None else "; more rows are worth more"
     return (

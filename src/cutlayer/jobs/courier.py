@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from cutlayer.channel import Kind, Message, Port
-from cutlayer.channel.grpc_link import CLOSING, Links
+from cutlayer.channel.grpc_link import CLOSING_SECONDS, Links
 from cutlayer.channel.parcel import Parcel
 from cutlayer.channel.security import Security
 from cutlayer.config import Job
@@ -108,7 +108,7 @@ class ReleaseLinks(Links):
     def renew(self, peer: str) -> None:
         """Nothing to renew: the signature of the whole file was checked."""
 
-    def close(self, timeout: float = CLOSING) -> None:
+    def close(self, timeout: float = CLOSING_SECONDS) -> None:
         """Nothing to close."""
 
 

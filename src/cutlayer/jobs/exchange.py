@@ -394,7 +394,7 @@ class Exchange:
     def _pause(self, end: float, path: Path, peer: str) -> None:
         """Sleep before the next look at what has come; raises `Waiting` once the time is over."""
         if time.monotonic() >= end:
-            why = "" if self._courier is None else self._courier.why(peer)
+            why = "" if self._courier is None else self._courier.missing_reason(peer)
             raise Waiting(path, peer, self.written, why)
         time.sleep(_POLL)
 

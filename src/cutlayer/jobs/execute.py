@@ -16,6 +16,7 @@ from cutlayer.jobs.pilot import check_pilot
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.process import run_threads
 from cutlayer.training.tables import open_tables
+from cutlayer.training.training_folder import training_folder
 
 if TYPE_CHECKING:
     from cutlayer.jobs.runs import Execution
@@ -51,7 +52,7 @@ def execute(job: Job, out: Path, options: Options, progress: Progress) -> RunFol
 
     whole = job
     with (
-        RunFolder.new_or_resumed(out, job, resume=options.resume) as folder,
+        training_folder(out, job, resume=options.resume) as folder,
         run_threads(job.train.threads, job.train.batch_size) as threads,
     ):
         try:
@@ -73,7 +74,7 @@ def _train_further_labels(execution: Execution, whole: Job) -> None:
         whole: Its job, as it was given.
     """
     from cutlayer.jobs.audit import audit_again
-    from cutlayer.jobs.further_labels import further_jobs, has_grades
+    from cutlayer.jobs.further_labels import further_jobs, has_grades, restate_ledger
     from cutlayer.jobs.party import train_further_labels  # with the links between organisations
 
     if not has_grades(whole):
@@ -81,12 +82,13 @@ def _train_further_labels(execution: Execution, whole: Job) -> None:
         return
     complete = True
     for other, place in further_jobs(whole, execution.folder):
-        if not place.ended and not execution.options.pilot:
+        if not place.has_ended and not execution.options.pilot:
             execution.progress.stage(f"label {other.parties[other.active].label}")
             options = replace(execution.options, resume=(place.path / "job.yaml").exists(), forget_peer_progress=False)
             execute(other, place.path, options, Progress())
             complete = False
     if not complete:
+        restate_ledger(whole, execution.folder)
         audit_again(execution.folder)  # which has the grades of all labels only now
 
 

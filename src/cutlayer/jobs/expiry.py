@@ -13,7 +13,7 @@ from cutlayer.channel.trail import Trail
 from cutlayer.config import Job
 from cutlayer.errors import ProtocolError
 from cutlayer.jobs.exchange import RoundRecord
-from cutlayer.parties.session.checkpoint import DRAWN, RELEASED
+from cutlayer.parties.session.checkpoint import DRAWN_LABELS_FILE, RELEASED_FILE
 
 
 def check_kept(job: Job, made: str, what: str, sender: str = "", receipts: Path | None = None) -> None:
@@ -37,13 +37,16 @@ def check_kept(job: Job, made: str, what: str, sender: str = "", receipts: Path 
         begun = datetime.fromisoformat(made).replace(tzinfo=UTC)
     except ValueError:
         raise ProtocolError.expected(f"{what}: the day on which it was made", ascii(made)) from None
-    if forgotten := [
-        each.summary for each in signed if each.job == job.digest() and datetime.fromisoformat(each.time) >= begun
-    ]:
+    if forgotten := [each.summary for each in signed if each.job == job.digest() and _end_of(each.time) >= begun]:
         raise ProtocolError.expected(f"{what}: a release since {forgotten[-1]}", f"one of {made}", "ask for it again")
     if job.keep_days is not None and begun < datetime.now(UTC) - timedelta(days=job.keep_days):
         wanted = f"{what}: a release of the last {job.keep_days:,} days, as `keep` of the job says"
         raise ProtocolError.expected(wanted, f"one of {made}", "ask for it again")
+
+
+def _end_of(time: str) -> datetime:
+    """The last moment of a time: of one without a fraction, as earlier receipts have it, that of its second."""
+    return datetime.fromisoformat(time) + timedelta(microseconds=0 if "." in time else 999_999)
 
 
 def delete_expired(job: Job, name: str, rounds: Path, folder: Path, trail: Trail | None) -> list[str]:
@@ -94,8 +97,8 @@ def _sent_here(private: Path, shared: Path, active: bool) -> Iterator[Path]:
     if kind == "train":
         base = private.parent.name.removesuffix(".rounds")
         run = private.parent.with_name(f"{base}-{version}" if version else base)
-        yield from run.glob(f"checkpoint/*/{DRAWN}")
+        yield from run.glob(f"checkpoint/*/{DRAWN_LABELS_FILE}")
         for place in (run, *run.glob("labels/*")):
             if active:  # a partner keeps its own, to repeat its draws
-                yield from place.glob(f"checkpoint/*/{RELEASED}")
+                yield from place.glob(f"checkpoint/*/{RELEASED_FILE}")
             yield place / "transcript"

@@ -191,7 +191,7 @@ def overlap_of(job: FirstJob) -> Overlap:
     if job.referring:
         _, in_run = all_positions(name, {}, tables)
         met = [len(ids) for ids in in_run.ids.values()]  # each row of a partner has one drawn label
-        return Overlap(tables[name].rows, int(in_run.by_all().sum()), False, min(met))
+        return Overlap(tables[name].rows, int(in_run.held_by_all().sum()), False, min(met))
     identified = {name: table.identified for name, table in tables.items()}
     own = identified[name]
     digests = {party: each.digests for party, each in identified.items()}

@@ -31,7 +31,8 @@ from cutlayer.lazy import Tensor, nn, torch
 from cutlayer.models import imports_of, resolved_section, suits_rare_categories
 from cutlayer.problem.task import Task
 from cutlayer.problem.training_loss import TrainingLoss
-from cutlayer.storage.row_arrays import gathered
+from cutlayer.protections.grade_dp import epsilon_of
+from cutlayer.storage.row_arrays import gathered_rows
 from cutlayer.training.all_runs import forecast_all_runs
 from cutlayer.training.process import run_threads
 from cutlayer.training.run_ledger import chain_of, ledger_of
@@ -245,7 +246,7 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
     graded = [_graded_numbers(job, party, parts[party.name]) for party in parties]
     ledger = ledger_of(job)
     rows = {party.name: party.rows for party in parties}
-    trained_rows = {name: held.trained(name, split, part) for name, part in parts.items()}
+    trained_rows = {name: held.count_trained(name, split, part) for name, part in parts.items()}
     classes = [n for each in profiles for n in each.classes.values()]
     drawn, few = worth_of_labels(job, trained_rows, classes, profiles)
     tested = len(split.test) or held_out
@@ -302,7 +303,7 @@ def _split(job: Job, table: PartyTable, positions: Positions) -> Split:
 
     if job.train.split.is_sent:
         return draw_split(job, table, positions, bytes(32))
-    split = computed_split(job, gathered(table.digests, positions))
+    split = computed_split(job, gathered_rows(table.digests, positions))
     check_filled(split, job.train.split)
     return split
 
@@ -313,14 +314,16 @@ def _check_fits(job: Job, prepared: Mapping[str, Prepared], parts: Mapping[str, 
 
     for name, data in prepared.items():
         if data.store is not None:
-            columns = TrainingColumns(data.store.columns.inputs, parts[name].part("train"), data.store.gather)
+            inputs, rows = data.store.columns.inputs, parts[name].part("train")
+            epsilon = epsilon_of(chain_of(job, name).protections)
+            columns = TrainingColumns(inputs, rows, data.store.gather, epsilon=epsilon)
             check_columns(job.parties[name].fit, columns, f"parties.{name}.fit")
 
 
 def _timed(job: Job, prepared: Mapping[str, Prepared], schedule: Schedule, held: HeldRows) -> tuple[JointModel, float]:
     """The joint model, and seconds per training step."""
     from cutlayer.models.precision import PreciseModel
-    from cutlayer.training.joint import JointModel, fit
+    from cutlayer.training.joint import JointModel, train_module
 
     active = prepared[job.active]
     if active.labels is None:
@@ -356,7 +359,7 @@ def _timed(job: Job, prepared: Mapping[str, Prepared], schedule: Schedule, held:
             starts.append(time.perf_counter())
             return model.top.objective(model.embed(rows), labels[rows], TrainingLoss(task))
 
-        fit(model, job.train.optimizer, batches, 1, loss)
+        train_module(model, job.train.optimizer, batches, 1, loss)
         return (time.perf_counter() - starts[len(starts) > 1]) / max(len(starts) - 1, 1)
 
     rows = next(schedule.epoch(0))
@@ -478,11 +481,11 @@ def _peak_memory(
 
 def _layer_columns(job: Job, model: JointModel) -> dict[str, int]:
     """Total number of columns of the layer outputs that an audit records, by party."""
-    from cutlayer.models import tapped
+    from cutlayer.models import collect_layer_outputs
 
     names = list(model.widths)
     columns = dict.fromkeys(job.parties, 0)
-    with tapped(model, 1) as outputs:
+    with collect_layer_outputs(model, 1) as outputs:
         model.logits(torch.zeros(1, dtype=torch.int64))
     for layer, output in outputs.items():
         part, _, rest = layer.partition(".")

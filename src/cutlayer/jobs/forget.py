@@ -18,9 +18,9 @@ import numpy as np
 import torch
 
 from cutlayer.accounting import log_of_run
-from cutlayer.accounting.run_store import NAME, RunStore
+from cutlayer.accounting.run_store import LEDGER_FILE, RunStore
 from cutlayer.channel.contract import printable
-from cutlayer.channel.receipts import REMAINS, Deletion
+from cutlayer.channel.receipts import NOT_DELETED, Deletion
 from cutlayer.config import Job
 from cutlayer.config.ids import ROW_NUMBER
 from cutlayer.config.load import load_closed_job
@@ -33,7 +33,7 @@ from cutlayer.results.provenance import Provenance, beside
 from cutlayer.storage.durable import locked
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.forgetting import Forgetting, ForgottenRuns
-from cutlayer.training.keys import Keys, grades_of, label_folder, load_or_make
+from cutlayer.training.keys import Keys, grade_memory, label_folder, load_or_make
 from cutlayer.training.latest import rounds_of
 from cutlayer.training.tables import open_table
 
@@ -67,13 +67,14 @@ class Deleting:
     others: list[str] = field(default_factory=list)
     left_out: dict[str, int] = field(default_factory=dict)
 
-    def run(self, what: str, forgotten: dict[str, PartyTable]) -> Forgetting:
+    def run(self, what: str, forgotten: dict[str, PartyTable], *, asked: bool = False) -> Forgetting:
         """Forget; a call that was interrupted is continued by the same call.
 
         Args:
             what: Whose rows, in words.
             forgotten: The ids of the rows that a party forgets, by its name; of nobody where all rows of a party are
                 forgotten, or another party forgets some.
+            asked: Whether another party asks for it.
 
         Returns:
             The mark, which the caller removes once the receipt is written.
@@ -92,8 +93,8 @@ class Deleting:
         for name, listed in forgotten.items():
             self._forget_rows(name, listed)
         for name in self.names:  # by its own wish alone: else a partner could have what limits hold by forgotten
-            if what == ALL_OF.format(name):
-                grades_of(self.keys.secret_of(name, self.job.parties[name])).forget_job(self.job.digest())
+            if what == ALL_OF.format(name) and not asked:
+                grade_memory(self.keys.secret_of(name, self.job.parties[name])).forget_job(self.job.digest())
         folders = [self.base.with_name(name) for name in mark.runs]
         for folder in folders:  # first of all: without it no folder is a run
             if folder.exists():
@@ -119,8 +120,8 @@ class Deleting:
             rows=mark.rows,
             request=request,
             deleted=tuple(map(printable, mark.deleted or ())),
-            remains=REMAINS,
-            time=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+            remains=NOT_DELETED,
+            time=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}",
         )
 
     def _remove_served(self, folder: Path) -> None:
@@ -133,7 +134,7 @@ class Deleting:
         """Note the rows, and remove their labels from the memory of the draws."""
         party = self.job.parties[name]
         secret = load_or_make(self.keys.secret_of(name, party))
-        forgotten = self.keys.forgotten(name, party)
+        forgotten = self.keys.forgotten_rows(name, party)
         forgotten.add(stated := listed.by_rule(np.arange(listed.rows)))
         table = open_table(self.job, name, {})
         gone = table.among(forgotten)
@@ -143,7 +144,7 @@ class Deleting:
         every = [digests for _, digests in (*stated, *spelled)]
         path = self.keys.secret_of(name, party)
         for each in (listed, table):
-            grades_of(path).forget(each.plain(each.digests if each is listed else each.digests[gone]))
+            grade_memory(path).forget(each.plain(each.digests if each is listed else each.digests[gone]))
         LabelMemory(label_folder(path), path, secret).forget(torch.from_numpy(np.concatenate(every)))
 
     def _runs(self) -> Iterator[Path]:
@@ -166,7 +167,7 @@ class Deleting:
         beside = self.base.parent.absolute()
         for name in self.names:
             with suppress(CheckpointError):
-                lines = RunStore(self.keys.secret_of(name, self.job.parties[name]).parent / NAME).lines()
+                lines = RunStore(self.keys.secret_of(name, self.job.parties[name]).parent / LEDGER_FILE).lines()
                 folders = (Path(line.folder) for line in lines if line.party == name and line.folder)
                 yield from (path for path in folders if beside not in path.parents and (path / "job.yaml").exists())
 

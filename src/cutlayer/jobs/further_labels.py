@@ -16,23 +16,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cutlayer.accounting import Entry, Ledger
 from cutlayer.alignment.held_rows import HELD_FILE
 from cutlayer.config import Job
 from cutlayer.config.party import PrivatePart
 from cutlayer.config.phases import Phase
 from cutlayer.jobs.options import Options
 from cutlayer.parties.agreement.split import SPLIT_FILE
-from cutlayer.parties.session.checkpoint import PARTNERS, RELEASED
+from cutlayer.parties.session.checkpoint import PARTNERS_FILE, RELEASED_FILE
 from cutlayer.problem.task import Task
 from cutlayer.storage.durable import make_folder
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
+from cutlayer.training.run_ledger import ledger_of
 from cutlayer.training.tables import open_table
+from cutlayer.training.training_folder import training_folder
 
 if TYPE_CHECKING:
     from cutlayer.channel.security import Security
 
-_CARRIED = (RELEASED, PARTNERS, HELD_FILE, SPLIT_FILE)
+_CARRIED = (RELEASED_FILE, PARTNERS_FILE, HELD_FILE, SPLIT_FILE)
 """Files of the label owner's checkpoints that are of no label: what the partners released, and of which rows."""
 _NOTHING = {key: field.get_default(call_default_factory=True) for key, field in PrivatePart.model_fields.items()}
 """The private part of a partner, of which the label owner has nothing."""
@@ -78,6 +81,28 @@ def check_further_labels(job: Job, given: Mapping[str, Any], keys: Keys) -> None
             Task.of(other, labels.classes).calling(other.parties[job.active].positive, job.active)
 
 
+def restate_ledger(job: Job, folder: RunFolder) -> None:
+    """State in the ledger of the first label what each further one with grades cost, as the run of that label has it.
+
+    Its grades may have been drawn at a lower epsilon than the settings state.
+
+    Args:
+        job: Job of all labels, with the private parts of all parties.
+        folder: Run folder of the first label, whose run has ended.
+    """
+    runs = [place.summary.ledger.entries if place.has_ended else () for _, place in further_jobs(job, folder)]
+
+    def stated(planned: Entry) -> Entry:
+        which = planned.party, planned.protection
+        drawn = next((each for each in runs[planned.run - 1] if (each.party, each.protection) == which), planned)
+        return replace(drawn, run=planned.run)
+
+    first = [entry for entry in folder.summary.ledger.entries if not entry.run]
+    ledger = Ledger((*first, *(stated(entry) for entry in ledger_of(job).entries if entry.run)))
+    folder.write_json("ledger.json", ledger.to_json())
+    folder.write_results(folder.summary.model_copy(update={"ledger": ledger}), folder.audit)
+
+
 def begun_further(
     job: Job, folder: RunFolder, options: Options, security: Security | None
 ) -> Iterator[tuple[Job, RunFolder, Options]]:
@@ -90,10 +115,10 @@ def begun_further(
         security: Whose certificate signs the files of each, if there is one.
     """
     for other, place in further_jobs(job, folder):
-        if place.ended:
+        if place.has_ended:
             continue
         resume = (place.path / "job.yaml").exists()
-        with RunFolder.new_or_resumed(place.path, other, resume=resume, security=security):
+        with training_folder(place.path, other, resume=resume, security=security):
             there = place.path / "checkpoint" / job.active
             make_folder(there)
             for name in _CARRIED:

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from cutlayer.config.names import AUTO, BY_GRADES
 from cutlayer.config.target import NUMBERS
-from cutlayer.kernels.noise.informative_rows import ENOUGH, FEW, informative_rows
+from cutlayer.kernels.noise.informative_rows import AMPLE_ROWS, MIN_USEFUL_ROWS, informative_rows
 
 LABEL_EPSILONS = (0.5, 1.0, 2.0)
 """Label epsilons of jobs with grades, of which the least is taken that is worth enough rows."""
@@ -62,9 +62,9 @@ def choose_grades(
         return GradesChoice(without, None, refused)
     shares = [count / sum(counts) for count in counts] if len(counts) > 1 else [0.5, 0.5]  # refused later
     worth = {epsilon: informative_rows(rows, shares, epsilon) for epsilon in LABEL_EPSILONS}
-    enough = next((epsilon for epsilon, found in worth.items() if found >= ENOUGH), None)
+    enough = next((epsilon for epsilon, found in worth.items() if found >= AMPLE_ROWS), None)
     last = LABEL_EPSILONS[-1]
-    chosen = last if enough is None and asked and worth[last] >= FEW else enough
+    chosen = last if enough is None and asked and worth[last] >= MIN_USEFUL_ROWS else enough
     if chosen is None:
         return GradesChoice(without, None, "so few drawn labels cost accuracy")
     return GradesChoice("proof" if protect == "proof" else "both", chosen)

@@ -15,11 +15,11 @@ from cutlayer.channel.address import check_fixed_port, split_address
 from cutlayer.channel.approvals import Approval
 from cutlayer.channel.contract import Contract
 from cutlayer.channel.grpc_client import ClientLink
-from cutlayer.channel.grpc_link import ENDED, RECONNECT, Links
+from cutlayer.channel.grpc_link import ENDED_FIELD, RECONNECT_SECONDS, Links
 from cutlayer.channel.grpc_server import ServerLinks
 from cutlayer.channel.security import Security
 from cutlayer.channel.tls.authority import files_in
-from cutlayer.channel.tls.files import CertificateFiles, Credentials, Loaded
+from cutlayer.channel.tls.files import CertificateFiles, Credentials, LoadedFiles
 from cutlayer.channel.trail import Trail
 from cutlayer.config import Job, PrivateFile
 from cutlayer.config.phases import Phase
@@ -53,8 +53,8 @@ class LinkOptions:
         timeout: Seconds to wait for the other parties to connect.
         deadline: Seconds that a connected party may take for a step. It answers pings of the transport meanwhile, so
             that a frozen machine is noticed much earlier.
-        reconnect: Seconds within which a broken connection may be replaced; `None` is `RECONNECT` with TLS and 0 on
-            this machine, where a connection breaks only with its process.
+        reconnect: Seconds within which a broken connection may be replaced; `None` is `RECONNECT_SECONDS` with TLS and
+            0 on this machine, where a connection breaks only with its process.
         notify: Called with what happens to connections.
         trail: Folder of the party's egress trail; `None` for none.
         releases: Files of `cutlayer release` that the active party reads in place of connections.
@@ -84,7 +84,7 @@ class LinkOptions:
         """Seconds within which a broken connection may be replaced."""
         if self.reconnect is not None:
             return self.reconnect
-        return RECONNECT if self.security is not None else 0.0
+        return RECONNECT_SECONDS if self.security is not None else 0.0
 
 
 def security_of(job: Job, name: str, private: PrivateFile, folder: Path, notify: Notify) -> Security:
@@ -115,7 +115,7 @@ def security_of(job: Job, name: str, private: PrivateFile, folder: Path, notify:
     return security
 
 
-def _warn_early(loaded: Loaded, notify: Notify) -> None:
+def _warn_early(loaded: LoadedFiles, notify: Notify) -> None:
     """Say that the certificate soon expires, and that a revocation list should have been replaced."""
     now = datetime.now(UTC)
     until = loaded.certificate.not_valid_after_utc
@@ -177,7 +177,7 @@ def open_server(
         secrets.token_hex(8),
         timeout=options.timeout,
         greet_only=greet_only,
-        shuts=Phase.LEAVE in job.phases,
+        shut_when_complete=Phase.LEAVE in job.phases,
         public_address=job.parties[job.active].address or "",
         **_transport(job, job.active, options),
     )
@@ -221,7 +221,7 @@ def declining(job: Job, name: str, options: LinkOptions) -> Iterator[None]:
     except CutlayerError:
         if name != job.active and not options.releases:
             with suppress(CutlayerError), make_client(job, name, replace(options, notify=_ignore)) as client:
-                client.greet(DECLINE, **{ENDED: "yes"})
+                client.greet(DECLINE, **{ENDED_FIELD: "yes"})
         raise
 
 

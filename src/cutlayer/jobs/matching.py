@@ -81,7 +81,7 @@ def positions_of_run(
     try:
         if job.rows == "all":
             positions, held = all_positions(job.active, ids, tables)
-            return positions, held, int(held.by_all().sum())
+            return positions, held, int(held.held_by_all().sum())
         positions = intersect(ids)
     except NothingInCommon as failure:
         raise with_examples(failure, tables) from None

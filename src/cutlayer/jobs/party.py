@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from cutlayer.accounting.run_store import RECEIPTS
+from cutlayer.accounting.run_store import RECEIPTS_FOLDER
 from cutlayer.alignment.agreed_before import agreed_alignment
 from cutlayer.alignment.intersection import Alignment
 from cutlayer.audit.watch import Watcher
@@ -35,24 +35,25 @@ from cutlayer.jobs.runs import Execution, chance_reference, conclude
 from cutlayer.jobs.summary import protection_results
 from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.agreement.partners import Partners
-from cutlayer.parties.compute.device import described
-from cutlayer.parties.drive.by_links import driven
+from cutlayer.parties.compute.device import device_text
+from cutlayer.parties.drive.by_links import drive_over_links
 from cutlayer.parties.drive.drive import drive
-from cutlayer.parties.drive.random_state import isolated
+from cutlayer.parties.drive.random_state import with_own_random_state
 from cutlayer.parties.passive import PassiveParty
-from cutlayer.parties.session.checkpoint import RELEASED
-from cutlayer.parties.session.local import Local
+from cutlayer.parties.session.checkpoint import RELEASED_FILE
+from cutlayer.parties.session.local import LocalSide
 from cutlayer.parties.session.outcome import PassiveOutcome
 from cutlayer.parties.session.plan import plan_of
 from cutlayer.results.passive import MessageCount, PartReleases, PassiveRun, RowsOfTable
 from cutlayer.results.run import RunId, RunKind
-from cutlayer.training.folder import OUTCOME, RunFolder
+from cutlayer.training.folder import OUTCOME_FILE, RunFolder
 from cutlayer.training.model_record import record_active, record_passive
 from cutlayer.training.process import repeatable_kernels, run_threads
 from cutlayer.training.recorder import Recorder, read_truth
 from cutlayer.training.run_ledger import passive_ledger
 from cutlayer.training.tables import open_table
-from cutlayer.training.together import Trained, local_side, odd_columns
+from cutlayer.training.together import TrainedRun, local_side, odd_columns
+from cutlayer.training.training_folder import training_folder
 from cutlayer.version import __version__
 
 R = TypeVar("R")
@@ -92,7 +93,7 @@ def run_party(job: Job, name: str, out: Path, options: Options, progress: Progre
                 address_of(job)
             table = open_table(job, name, options.tables, options.keys)
             check_further_labels(job, options.tables, options.keys)
-            opened = RunFolder.new_or_resumed(out, job, resume=options.resume, security=links.security)
+            opened = training_folder(out, job, resume=options.resume, security=links.security)
             folder = stack.enter_context(opened)
         threads = stack.enter_context(run_threads(job.train.threads, job.train.batch_size, processes=len(job.parties)))
         part = _PartyRun(Execution(job, folder, options, threads, progress), name, links)
@@ -166,7 +167,7 @@ class _PartyRun:
         else:
             self._follow(local)
 
-    def _lead(self, local: Local) -> None:
+    def _lead(self, local: LocalSide) -> None:
         execution = self.execution
         this_run = RunId(RunKind.THIS_RUN)
         job, folder = execution.job, execution.folder
@@ -178,35 +179,35 @@ class _PartyRun:
             outcome = self._driven(local, party.run(), links, self.links.deadline)
         recorder.finished()
         record_active(folder, party)
-        trained = Trained.of(party, outcome, {local.name: local})  # what the partners know stays with them
+        trained = TrainedRun.of(party, outcome, {local.name: local})  # what the partners know stays with them
         summary = execution.describe(job, this_run, folder, trained, watcher.auditor)
         truth, _ = read_truth(folder.transcript(local.name))
         conclude(job, folder, {this_run.label: summary}, [chance_reference(trained, truth)])
 
     @contextmanager
-    def _links(self, local: Local) -> Iterator[Links | None]:
+    def _links(self, local: LocalSide) -> Iterator[Links | None]:
         """Links to all passive parties; `None` where all that they send is in the run folder: none has to be there."""
         job, options = self.execution.job, self.links
         if local.resume and Phase.LEAVE in job.phases and Partners.load(local.checkpoints(job)) is not None:
             yield None
         elif options.releases:
             # A file has all messages, also those of the release that an interrupted start has stored.
-            (local.checkpoints(job).folder / RELEASED).unlink(missing_ok=True)
+            (local.checkpoints(job).folder / RELEASED_FILE).unlink(missing_ok=True)
             sent = labels_sent(self.execution.folder.path)
-            receipts = None if options.trail is None else options.trail.with_name(RECEIPTS)
+            receipts = None if options.trail is None else options.trail.with_name(RECEIPTS_FOLDER)
             yield open_releases(job, job.passives, options.releases, options.security, options.notify, sent, receipts)
         else:
             with connected(job, self.name, options) as links:
                 yield links
 
-    def _follow(self, local: Local) -> None:
+    def _follow(self, local: LocalSide) -> None:
         job = self.execution.job
         with connected(job, local.name, self.links) as links:
             party = PassiveParty(job, local, links.ports[job.active])
             outcome: PassiveOutcome = self._driven(local, party.run(), links, self.links.deadline + GRACE)
         finish_passive(job, local, self.execution.folder, party, outcome)
 
-    def _driven(self, local: Local, party: Generator[Port, Message, R], links: Links | None, patience: float) -> R:
+    def _driven(self, local: LocalSide, party: Generator[Port, Message, R], links: Links | None, patience: float) -> R:
         """Drive the party to its end.
 
         A passive party cannot tell who was lost: where one party is waited for, it waits for the active one.
@@ -215,10 +216,10 @@ class _PartyRun:
             _Waiting: A peer was lost that the job waits for.
         """
         job = self.execution.job
-        running = isolated(party, local.starting_key, local.device)
+        running = with_own_random_state(party, local.starting_key, local.device)
         try:
             with repeatable_kernels([local.device]):
-                return driven(running, links, patience) if links else drive(running, _no_message)
+                return drive_over_links(running, links, patience) if links else drive(running, _no_message)
         except PeerLost as lost:
             waited = [peer for peer, other in job.parties.items() if other.on_absent == "wait"]
             if lost.peer in waited or (self.name != job.active and waited):
@@ -234,15 +235,15 @@ def _no_message(port: Port) -> Message:
     raise ProtocolError(f"expected a party that waits for no message, got one that waits for {port.peer}")
 
 
-def finish_passive(job: Job, local: Local, folder: RunFolder, party: PassiveParty, outcome: PassiveOutcome) -> None:
+def finish_passive(job: Job, local: LocalSide, folder: RunFolder, party: PassiveParty, outcome: PassiveOutcome) -> None:
     """Write what a passive party has of a training: its part of the model, its account, and its own audit."""
     record_passive(folder, party)
-    _run_of(job, local, party, outcome).write(folder.path / OUTCOME)
+    _run_of(job, local, party, outcome).write(folder.path / OUTCOME_FILE)
     folder.write_json("ledger.json", passive_ledger(job, local.name, outcome.evidence).to_json())
     audit_passive(job, folder).write(folder.path / "audit.json")
 
 
-def _run_of(job: Job, local: Local, party: PassiveParty, outcome: PassiveOutcome) -> PassiveRun:
+def _run_of(job: Job, local: LocalSide, party: PassiveParty, outcome: PassiveOutcome) -> PassiveRun:
     """What a passive party did in a training, for `outcome.json`."""
     port, split, plan = party.port, party.split, plan_of(job, local.name)
     sizes = {"training": split.train, "validation": split.validation, "test": split.test}
@@ -260,7 +261,7 @@ def _run_of(job: Job, local: Local, party: PassiveParty, outcome: PassiveOutcome
         training=port.run,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         cutlayer=__version__,
-        device=described(local.device),
+        device=device_text(local.device),
         rows=RowsOfTable(
             table=local.table.rows,
             run=len(split.codes),

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from cutlayer.accounting.wording import with_bound
 from cutlayer.alignment.held_rows import ALL_HAVE_ALL
 from cutlayer.audit.label_copies import label_copies
 from cutlayer.channel.address import check_loopback
@@ -26,7 +27,7 @@ from cutlayer.jobs.options import Options
 from cutlayer.models import suits_rare_categories
 from cutlayer.parties.compute.device import chosen_device
 from cutlayer.problem.task import Task
-from cutlayer.training.run_ledger import ledger_of
+from cutlayer.training.run_ledger import REFUSAL_ENTRY, ledger_of
 from cutlayer.training.tables import open_table
 
 MAX_COLUMNS = 40
@@ -69,9 +70,12 @@ def check_own_part(job: Job, name: str) -> list[PreflightCheck]:
         checks += columns[:MAX_COLUMNS] + cautions
         if (more := len(columns) - MAX_COLUMNS) > 0:
             checks.append(PreflightCheck("columns", f"{more:,} more; those that are odd are named above"))
-        totals = [total for total in ledger_of(job).totals if total.party == name]
-        checks += [PreflightCheck("guarantee", total.statement) for total in totals]
-        if name != job.active and any(total.epsilon is not None for total in totals):
+        ledger = ledger_of(job)
+        totals = [total for total in ledger.totals if total.party == name]
+        checks += [PreflightCheck("guarantee", with_bound(total)) for total in totals]
+        mine = [entry for entry in ledger.entries if entry.party == name]
+        checks += [PreflightCheck("refusal", entry.statement) for entry in mine if entry.protection == REFUSAL_ENTRY]
+        if name in job.passives and any(total.epsilon is not None for total in totals):
             checks.append(PreflightCheck(f"columns of {name}", readable_columns(job, name)))
         if name == job.active and job.parties[name].audit.fail_above.excess is not None:
             why = "excess fails: what a partner's own columns reveal is not known here; label_auc is"

@@ -23,26 +23,27 @@ from cutlayer.jobs.party import finish_passive
 from cutlayer.jobs.pilot import check_pilot
 from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.drive.drive import Party, drive_together
-from cutlayer.parties.drive.random_state import isolated
+from cutlayer.parties.drive.random_state import with_own_random_state
 from cutlayer.parties.drive.to_file import (
     Asker,
-    absent,
-    forwarded,
-    greeted,
-    recorded,
-    same_order,
+    answer_hello,
+    confirm_order,
+    forward_messages,
+    run_to_file,
+    stand_in,
     without_order,
-    written_to,
+    write_messages_to,
 )
 from cutlayer.parties.passive import PassiveParty
 from cutlayer.parties.phases.release import ask_for_release
-from cutlayer.parties.session.local import Local, packing_of
+from cutlayer.parties.session.local import LocalSide, packing_of
 from cutlayer.parties.session.observer import Observer
 from cutlayer.storage.durable import check_output
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.process import repeatable_kernels, run_threads
 from cutlayer.training.tables import open_table
 from cutlayer.training.together import local_side
+from cutlayer.training.training_folder import training_folder
 
 
 def release_labels(
@@ -86,20 +87,20 @@ def release_labels(
 
 
 def _write_labels(
-    job: Job, local: Local, paths: Mapping[str, Path], runs: Mapping[str, str], links: LinkOptions, *, proved: bool
+    job: Job, local: LocalSide, paths: Mapping[str, Path], runs: Mapping[str, str], links: LinkOptions, *, proved: bool
 ) -> None:
     name = job.active
     trail = trail_of(job, name, links)
     ends = {peer: link(name, peer, runs.get(peer) or secrets.token_hex(8)) for peer in job.passives}
     side = ActiveParty(job, local, {peer: here for peer, (here, _) in ends.items()}, Observer())
-    parties = {peer: absent(there, side) for peer, (_, there) in ends.items()}
+    parties = {peer: stand_in(there, side) for peer, (_, there) in ends.items()}
     with ExitStack() as files, repeatable_kernels([local.device]):
         if trail is not None:
             files.callback(trail.close)
         for peer, path in paths.items():
             parcel = files.enter_context(ParcelWriter(path, Head(name, peer, runs[peer]), links.security))
-            written_to(ends[peer][0], parcel, trail, None if proved else without_order)
-        drive_together({name: isolated(side.send_labels(), local.starting_key, local.device), **parties})
+            write_messages_to(ends[peer][0], parcel, trail, None if proved else without_order)
+        drive_together({name: with_own_random_state(side.send_labels(), local.starting_key, local.device), **parties})
 
 
 def release_training(
@@ -131,12 +132,12 @@ def release_training(
 
         def party(port: Port) -> Party:
             made.append(PassiveParty(job, local, port))
-            return isolated(made[0].run(), local.starting_key, local.device)
+            return with_own_random_state(made[0].run(), local.starting_key, local.device)
 
         trail = trail_of(job, name, links)
         with repeatable_kernels([local.device]):
             asker = lambda port: _ask_once(job, port, made, limit, messages if sent_by else None)  # noqa: E731
-            outcome = recorded(job, name, out, links.security, trail, party, asker, sent_by)
+            outcome = run_to_file(job, name, out, links.security, trail, party, asker, sent_by)
         finish_passive(job, local, run, made[0], outcome)
     return run
 
@@ -151,12 +152,12 @@ def _check(job: Job, name: str, options: Options) -> None:
 @contextmanager
 def _opened(
     job: Job, name: str, folder: Path, options: Options, links: LinkOptions
-) -> Iterator[tuple[RunFolder, Local]]:
+) -> Iterator[tuple[RunFolder, LocalSide]]:
     """The run folder of a party whose messages are files, and its side with the rows that were agreed before."""
     table = open_table(job, name, options.tables, options.keys)
     alignment = agreed_alignment(job, name, links.rows, table, pilot=options.pilot)
     with (
-        RunFolder.new_or_resumed(folder, job, resume=options.resume, security=links.security) as run,
+        training_folder(folder, job, resume=options.resume, security=links.security) as run,
         run_threads(job.train.threads, job.train.batch_size),
     ):
         local = local_side(job, name, run, run.path / "data", options.keys, table, resume=options.resume)
@@ -168,10 +169,10 @@ def _ask_once(
 ) -> Asker:
     port.compression = packing_of(job, port.peer)
     if messages is None:
-        yield from greeted(port)
-        width = yield from same_order(port)
+        yield from answer_hello(port)
+        width = yield from confirm_order(port)
     else:
-        width = yield from forwarded(port, messages)
+        width = yield from forward_messages(port, messages)
     # The active party computes the same.
     yield from ask_for_release(port, made[0].split, width, limit, made[0].pilot)
     send_done(port)

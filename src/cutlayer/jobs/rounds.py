@@ -33,7 +33,7 @@ from cutlayer.errors import ProtocolError
 from cutlayer.jobs.align import Aligned, found_rows, inputs_of, is_empty
 from cutlayer.jobs.exchange import Exchange
 from cutlayer.jobs.links import LinkOptions, trail_of
-from cutlayer.parties.agreement.handshake import Agreement, Saved, agree_active, agree_passive
+from cutlayer.parties.agreement.handshake import Agreement, SavedPoints, agree_active, agree_passive
 from cutlayer.storage.durable import check_room, sync_file, sync_folder
 
 PIECE = 1 << 20
@@ -136,7 +136,7 @@ class Round:
 
     @property
     def _alignment(self) -> Alignment:
-        return Alignment(self.job.alignment, self.purpose, ahead=True, sealed=True)
+        return Alignment(self.job.alignment, self.purpose, sends_ahead=True, seals_proof=True)
 
     def _found(self, agreement: Agreement) -> Aligned:
         if is_empty(agreement):
@@ -160,7 +160,7 @@ class Round:
     def _follow(self, files: Exchange, release: Callable[[Path | None], None]) -> Generator[Port, Message, Aligned]:
         [port] = files.ports.values()
         alignment = replace(self._alignment, random=files.random)
-        agreement = yield from agree_passive(self.job, self.table, port, Saved(), self.limits, alignment)
+        agreement = yield from agree_passive(self.job, self.table, port, SavedPoints(), self.limits, alignment)
         found, proofs = self._found(agreement), agreement.aligned.proofs
         labels = None
         if self.purpose is Purpose.ALIGN and reads_labels(self.job, self.name):

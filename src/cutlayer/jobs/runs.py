@@ -32,8 +32,8 @@ from cutlayer.results.utility import ModelUtility
 from cutlayer.storage.row_arrays import give_back_memory
 from cutlayer.storage.row_tensors import rows_of
 from cutlayer.storage.tensor_file import stored_tensors, write_tensors
-from cutlayer.training.comparisons import compared_jobs, protections_of, wraps_of
-from cutlayer.training.contributions import ahead_of
+from cutlayer.training.comparisons import compared_jobs, optimizer_hooks_of, protections_of
+from cutlayer.training.contributions import difference_to
 from cutlayer.training.departures import finetuned_sets, retrained_stores, with_references
 from cutlayer.training.finetuning import FineTuned, finetune_top
 from cutlayer.training.folder import RunFolder
@@ -41,9 +41,9 @@ from cutlayer.training.held_out_predictions import write_test_predictions
 from cutlayer.training.keys import starting_keys
 from cutlayer.training.malicious_runs import tampering_of
 from cutlayer.training.references import BOOSTING, Reference, fit_reference, train_reference
-from cutlayer.training.together import Trained, train_together
+from cutlayer.training.together import TrainedRun, train_together
 from cutlayer.training.trained import Run
-from cutlayer.training.utility import chance, interval
+from cutlayer.training.utility import chance_metrics, interval
 
 _LOGITS = "logits.safetensors"
 """File of the predictions of a compared run, which this run's are compared with when it has ended."""
@@ -156,7 +156,7 @@ class Execution:
             runs[this_run.label] = self.describe(job, this_run, folder, trained, watcher.auditor)
             self._conclude(runs, trained, beforehand)
 
-    def _conclude(self, runs: dict[str, Described], trained: Trained, beforehand: Callable[[], Beforehand]) -> None:
+    def _conclude(self, runs: dict[str, Described], trained: TrainedRun, beforehand: Callable[[], Beforehand]) -> None:
         """Train the references, audit all, and write the results."""
         job, folder, progress = self.job, self.folder, self.progress
         this_run = RunId(RunKind.THIS_RUN)
@@ -205,7 +205,7 @@ class Execution:
         """Train one of the runs this one is compared with, unless a resumed job has it already."""
         options, parent = self.options, self.folder
         folder = parent.of_run(run.label)
-        if options.resume and folder.ended:
+        if options.resume and folder.has_ended:
             return Described(folder.summary, folder.audit_of(run.label).runs[run.label])
         begun = options.resume and (folder.path / "job.yaml").exists()
         tampering = tampering_of(job, run, parent)
@@ -228,7 +228,7 @@ class Execution:
                 data=parent.path / "data",
                 origin=parent,
                 fits={name: party.fit for name, party in self.job.parties.items()},
-                wraps=wraps_of(job, run),
+                wraps=optimizer_hooks_of(job, run),
                 tampering=tampering,
                 resume=begun,
             )
@@ -242,11 +242,13 @@ class Execution:
         path = self.folder.of_run(label).path / _LOGITS
         logits = stored_tensors(path, "predictions", "logits")["logits"]
         utility = run.summary.utility
-        row = utility.rows[0].model_copy(update={"ahead": ahead_of(active, logits, self.job.train.seed)})
+        row = utility.rows[0].model_copy(update={"ahead": difference_to(active, logits, self.job.train.seed)})
         compared = run.summary.model_copy(update={"utility": utility.model_copy(update={"rows": (row,)})})
         return replace(run, summary=compared)
 
-    def describe(self, job: Job, run: RunId, folder: RunFolder, trained: Trained, auditor: Auditor | None) -> Described:
+    def describe(
+        self, job: Job, run: RunId, folder: RunFolder, trained: TrainedRun, auditor: Auditor | None
+    ) -> Described:
         """Summary and audit of one run; of the job's own run, its test predictions are written too.
 
         Args:
@@ -264,7 +266,7 @@ class Execution:
         audit = auditor.results(run.label, protections) if auditor else RunAudit(protections=tuple(protections))
         return Described(summary, audit)
 
-    def _references(self, trained: Trained) -> Iterator[tuple[RunId, Reference | FineTuned]]:
+    def _references(self, trained: TrainedRun) -> Iterator[tuple[RunId, Reference | FineTuned]]:
         """Train what this run is compared with besides other runs of the protocol."""
         job, folder, progress, active = self.job, self.folder, self.progress, trained.active
         trained_run = Run(job, folder, classes=active.task.classes)
@@ -334,11 +336,11 @@ def conclude(
 def _measured(run: RunId, reference: Reference | FineTuned, active: ActiveOutcome, job: Job) -> ModelUtility:
     seed = job.train.seed
     bounds = interval(active.task, reference.logits, active.labels, seed)
-    return ModelUtility.of(run, reference.metrics, bounds, ahead_of(active, reference.logits, seed))
+    return ModelUtility.of(run, reference.metrics, bounds, difference_to(active, reference.logits, seed))
 
 
-def chance_reference(trained: Trained, truth: Tensor) -> ModelUtility:
+def chance_reference(trained: TrainedRun, truth: Tensor) -> ModelUtility:
     """The reference that knows nothing but the training labels."""
     active = trained.active
-    constant = chance(active.task, rows_of(truth, active.split.part("train")), active.labels)
+    constant = chance_metrics(active.task, rows_of(truth, active.split.part("train")), active.labels)
     return ModelUtility.of(RunId(RunKind.CHANCE), constant)

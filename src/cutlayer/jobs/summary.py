@@ -23,13 +23,13 @@ from cutlayer.results.protection import ProtectionResult
 from cutlayer.results.run import DataInfo, PartyInfo, RunId, RunInfo, RunKind, TaskInfo
 from cutlayer.results.summary import Summary
 from cutlayer.results.utility import ModelUtility, UtilityResult
-from cutlayer.training.contributions import by_pattern, contributions, gain_over
+from cutlayer.training.contributions import contributions, gain_over, utility_by_pattern
 from cutlayer.training.departures import departure_result
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.model_record import ModelRecord, record_path
 from cutlayer.training.quality import operating_points, quality
-from cutlayer.training.run_ledger import chain_of, ledger_after, ledger_of, released
-from cutlayer.training.together import Trained
+from cutlayer.training.run_ledger import chain_of, ledger_after, ledger_of, released_event
+from cutlayer.training.together import TrainedRun
 from cutlayer.training.utility import interval
 from cutlayer.version import __version__
 
@@ -38,7 +38,7 @@ SETS_OF_PARTIES = ("multi_head", "laser")
 
 
 def summary_of(
-    job: Job, run: RunId, folder: RunFolder, trained: Trained, threads: int, *, reproducible: bool
+    job: Job, run: RunId, folder: RunFolder, trained: TrainedRun, threads: int, *, reproducible: bool
 ) -> Summary:
     """Summarise one run, without its references.
 
@@ -68,8 +68,8 @@ def summary_of(
         data=DataInfo(
             common=sum(sizes.values()),
             **sizes,
-            held=active.held,
-            lacking=active.lacking,
+            held=active.held_rows,
+            lacking=active.lacking_rows,
             alignment=_alignment(job, trained),
         ),
         parties=tuple(_party(job, name, trained) for name in job.parties),
@@ -80,7 +80,7 @@ def summary_of(
             choice=active.fit,
             contributions=contributions(active, partners, job.train.seed) if answers_all else (),
             columns=active.columns() if run.kind is RunKind.THIS_RUN else (),
-            patterns=by_pattern(active, partners, job.train.seed, None),
+            patterns=utility_by_pattern(active, partners, job.train.seed, None),
         ),
         quality=quality(task, active.logits, active.labels, active.positive_share),
         departures=departure_result(active, job.train.seed),
@@ -89,10 +89,10 @@ def summary_of(
         alarms=_alarms(trained),
         pilot=active.pilot() if run.kind is RunKind.THIS_RUN else (),
     )
-    if active.fit is None or partners not in active.without:
+    if active.fit is None or partners not in active.logits_without:
         return whole
     # The model for predictions without any partner, which was chosen for itself.
-    return over_own_columns(whole, job, active, active.without[partners])
+    return over_own_columns(whole, job, active, active.logits_without[partners])
 
 
 def over_own_columns(summary: Summary, job: Job, active: ActiveOutcome, logits: Tensor) -> Summary:
@@ -109,7 +109,7 @@ def over_own_columns(summary: Summary, job: Job, active: ActiveOutcome, logits: 
     partners = _partners(job, active)
     gain = gain_over(active, logits, partners, seed)
     alone = ModelUtility.of(RunId(RunKind.ALONE, (job.active,)), metrics, interval(task, logits, labels, seed), gain)
-    patterns = by_pattern(active, partners, seed, logits)
+    patterns = utility_by_pattern(active, partners, seed, logits)
     rows = (*summary.utility.rows, alone)
     return summary.model_copy(
         update={
@@ -119,13 +119,13 @@ def over_own_columns(summary: Summary, job: Job, active: ActiveOutcome, logits: 
     )
 
 
-def _alarms(trained: Trained) -> tuple[Alarm, ...]:
+def _alarms(trained: TrainedRun) -> tuple[Alarm, ...]:
     """Alarms of the guards of the parties in this process, in the order of the steps."""
     alarms = [*trained.active.alarms, *(alarm for passive in trained.passives.values() for alarm in passive.alarms)]
     return tuple(sorted(alarms, key=lambda alarm: (alarm.epoch, alarm.step, alarm.peer)))
 
 
-def _alignment(job: Job, trained: Trained) -> AlignmentRecord | None:
+def _alignment(job: Job, trained: TrainedRun) -> AlignmentRecord | None:
     """What the alignment made known; in one process, what it would make known between organisations."""
     record = trained.active.alignment
     if record is None or not trained.passives or record.method == "row numbers":
@@ -135,10 +135,10 @@ def _alignment(job: Job, trained: Trained) -> AlignmentRecord | None:
 
 def _partners(job: Job, active: ActiveOutcome) -> tuple[str, ...]:
     """The passive parties that were there at the end."""
-    return tuple(name for name in job.passives if name not in active.left)
+    return tuple(name for name in job.passives if name not in active.lost)
 
 
-def _run(job: Job, folder: RunFolder, trained: Trained, threads: int, *, reproducible: bool) -> RunInfo:
+def _run(job: Job, folder: RunFolder, trained: TrainedRun, threads: int, *, reproducible: bool) -> RunInfo:
     active = trained.active
     seconds = sum(line["seconds"] for line in folder.history())
     path = record_path(folder, job.active)
@@ -168,14 +168,14 @@ def _run(job: Job, folder: RunFolder, trained: Trained, threads: int, *, reprodu
     )
 
 
-def _party(job: Job, name: str, trained: Trained) -> PartyInfo:
+def _party(job: Job, name: str, trained: TrainedRun) -> PartyInfo:
     role = job.parties[name].role
     outcome = trained.active if role == "active" else trained.passives.get(name)
     sent, received = trained.traffic[name]
     return PartyInfo(
         name=name,
         role=role,
-        rows_own=trained.rows_own[name],
+        rows_own=trained.own_rows[name],
         columns=trained.columns.get(name),
         numeric=outcome.numeric if outcome else None,
         categorical=outcome.categorical if outcome else None,
@@ -200,7 +200,7 @@ def protection_results(job: Job, evidence: Iterable[Evidence]) -> tuple[Protecti
     evidence = tuple(evidence)
     owned = {(name, each.name): each for name in job.parties for each in chain_of(job, name).protections}
     planned = {(entry.party, entry.protection): entry for entry in ledger_of(job).entries if not entry.run}
-    entries = {key: replace(entry, event=released(entry, evidence)) for key, entry in planned.items()}
+    entries = {key: replace(entry, event=released_event(entry, evidence)) for key, entry in planned.items()}
     keyed = ((item, (item.party, item.protection)) for item in evidence)
     return tuple(_protection(item, owned.get(key), entries.get(key)) for item, key in keyed)
 

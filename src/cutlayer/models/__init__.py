@@ -18,8 +18,8 @@ from cutlayer.models.base import BottomModel as BottomModel
 from cutlayer.models.base import Dense as Dense
 from cutlayer.models.base import FusedEmbedding as FusedEmbedding
 from cutlayer.models.base import TopModel as TopModel
+from cutlayer.models.base import collect_layer_outputs as collect_layer_outputs
 from cutlayer.models.base import layers_of as layers_of
-from cutlayer.models.base import tapped as tapped
 from cutlayer.models.precision import at_precision
 from cutlayer.models.sections import BottomKind, TopKind
 from cutlayer.plugins import IMPORTED_KINDS

@@ -10,7 +10,7 @@ from itertools import accumulate, compress, pairwise
 from typing import ClassVar
 
 from cutlayer.errors import ConfigError
-from cutlayer.kernels.rows.patterns import patterns
+from cutlayer.kernels.rows.patterns import distinct_rows
 from cutlayer.lazy import Module, Tensor, nn, torch
 from cutlayer.models.precision import PreciseModel
 from cutlayer.models.sections import Cut
@@ -142,7 +142,7 @@ def _by_presence(
     always = {*embeddings} - {*rows}
     some = [name for name in embeddings if name in rows]
     matrix = torch.stack([rows[name] for name in some], dim=1).numpy()
-    for pattern, chosen in patterns(matrix) if len(matrix) else ():
+    for pattern, chosen in distinct_rows(matrix) if len(matrix) else ():
         yield frozenset(always | {*compress(some, pattern)}), torch.from_numpy(chosen)
 
 
@@ -225,7 +225,7 @@ def layers_of(model: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Modu
             yield from layers_of(child, f"{path}.")
 
 
-def tapped(model: nn.Module | None, rows: int) -> AbstractContextManager[dict[str, Tensor]]:
+def collect_layer_outputs(model: nn.Module | None, rows: int) -> AbstractContextManager[dict[str, Tensor]]:
     """Collect the outputs (first `rows` rows, two axes, detached) of every layer while the context is open.
 
     Of maps (n, channels, height, width) it keeps the means over a grid of equal areas, as fine as `MAP_COLUMNS` columns

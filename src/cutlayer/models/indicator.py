@@ -9,7 +9,7 @@ from cutlayer.lazy import Tensor, torch
 from cutlayer.models.mlp import DenseTopConfig, MlpTop
 from cutlayer.models.sections import TopKind
 
-COLUMNS = "is there"
+PRESENCE = "is there"
 
 
 class IndicatorTopConfig(DenseTopConfig):
@@ -41,7 +41,7 @@ class IndicatorTop(MlpTop):
     def __init__(
         self, config: IndicatorTopConfig, widths: Mapping[str, int], outputs: int, may_leave: Sequence[str] = ()
     ) -> None:
-        columns = {COLUMNS: len(may_leave)} if may_leave else {}
+        columns = {PRESENCE: len(may_leave)} if may_leave else {}
         super().__init__(config, {**widths, **columns}, outputs)
         self.leaving = tuple(may_leave)
 
@@ -53,7 +53,7 @@ class IndicatorTop(MlpTop):
         """Logits of rows that the present parties have; see `TopModel.answer`."""
         seen = {name: e if name in present else torch.zeros_like(e) for name, e in embeddings.items()}
         some = next(iter(seen.values()))
-        seen[COLUMNS] = some.new_tensor([name in present for name in self.leaving]).expand(
+        seen[PRESENCE] = some.new_tensor([name in present for name in self.leaving]).expand(
             some.shape[0], -1
         )  # not `len`, for torch.export
         return super().forward(seen)

@@ -18,8 +18,8 @@ _ROWS, _LATER_ROWS = 4, 2
 # Rows of a further, larger batch: what a module does to small batches need not be what it does to those of a training.
 _MANY_ROWS = 33
 _STEPS_BEFORE = 1
-_MOVE = 0.1
-_LARGE = 1e3
+_WEIGHT_NOISE = 0.1
+_LARGE_FACTOR = 1e3
 _SEED = 0
 
 Batch = tuple[Tensor, Tensor]
@@ -58,7 +58,7 @@ def check_row_independence(bottom: BottomModel, inputs: Inputs, needed_by: str, 
     large_batch = _rows(inputs, _MANY_ROWS, generator)
     with torch.random.fork_rng(devices=[]):
         original = _copied(bottom, needed_by)
-        for model, steps in ((original, 0), (_moved(original, generator), _STEPS_BEFORE)):
+        for model, steps in ((original, 0), (_with_noisy_weights(original, generator), _STEPS_BEFORE)):
             for training, changes in ((True, _ROWS), (False, 1)):
                 trial = _Trial(model.train(training), steps, later, needed_by, repeatable)
                 trial.check(batch, changes, generator)
@@ -138,11 +138,11 @@ def _embedded(model: BottomModel, batch: Batch) -> Tensor:
     return embedding.detach()
 
 
-def _moved(bottom: nn.Module, generator: torch.Generator) -> BottomModel:
+def _with_noisy_weights(bottom: nn.Module, generator: torch.Generator) -> BottomModel:
     """A copy with every weight moved at random."""
     model: BottomModel = copy.deepcopy(bottom)  # type: ignore[assignment]
     for parameter in model.parameters():
-        parameter.data.add_(_MOVE * torch.randn(parameter.shape, generator=generator))
+        parameter.data.add_(_WEIGHT_NOISE * torch.randn(parameter.shape, generator=generator))
     return model
 
 
@@ -160,7 +160,7 @@ def _changed(batch: Batch, generator: torch.Generator) -> Iterator[Batch]:
     codes, numbers = batch
     ways = (
         torch.randn(numbers.shape[1], generator=generator),
-        _LARGE * numbers[1],
+        _LARGE_FACTOR * numbers[1],
         torch.zeros_like(numbers[2]),
         numbers[3],
     )

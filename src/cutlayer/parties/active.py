@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 
 from cutlayer.channel import Message, Port
 from cutlayer.config.phases import Phase
-from cutlayer.parties.faults import At
+from cutlayer.parties.faults import FaultPoint
 from cutlayer.parties.phases import agree, close, end_to_end, fit, labels, leave, release, set_up, warm_up
 from cutlayer.parties.phases.active_side import ActiveSide
 from cutlayer.parties.session.outcome import ActiveOutcome
@@ -49,5 +49,5 @@ class ActiveParty(ActiveSide):
         yield from agree.lead(self)
         for phase in phases:
             give_back_memory()  # what the phase before needed
-            self.local.faults(At.PHASE, self.local.name, phase)
+            self.local.faults(FaultPoint.PHASE, self.local.name, phase)
             yield from PHASES[phase](self)

@@ -20,13 +20,13 @@ from cutlayer.parties.session.passives import Passives
 from cutlayer.protections.contract.views import ActiveView, Mode
 from cutlayer.storage.row_tensors import empty_rows
 
-Evaluated = tuple[Mapping[str, float], Mapping[Names, Tensor]]
+Evaluation = tuple[Mapping[str, float], Mapping[Names, Tensor]]
 """Metrics by name, against the true labels; and logits (n, outputs) by the absent parties, () first."""
 
 
 def evaluate(
     setup: ActiveSetup, passives: Passives, part: str, held_out: Tensor, epoch: int, absent: Sequence[Names] = ()
-) -> Generator[Port, Message, Evaluated]:
+) -> Generator[Port, Message, Evaluation]:
     """Request the embeddings of held-out rows, and compute metrics and logits.
 
     Args:
@@ -42,7 +42,7 @@ def evaluate(
     logits: dict[Names, Tensor] = {names: torch.zeros(0, setup.task.outputs) for names in ((), *absent)}
     done = 0
     for number, rows in enumerate(evaluation_batches(held_out, EVALUATION_ROWS)):
-        passives.presence.now = (epoch, number)
+        passives.presence.position = (epoch, number)
         parts, digest = passives.held.parts(rows), rows_digest(rows)
         asked = dict.fromkeys(passives.streaming_ports, (number, rows, digest))
         if parts:
@@ -63,9 +63,9 @@ def evaluate(
         labels = passives.local.resident.take("labels", setup.labels, rows)
         view = ActiveView(Mode.EVALUATE, epoch, number, rows, labels, received)
         with torch.no_grad():
-            seen, having = setup.ordered(active_embedding, view), passives.held.present(rows)
+            seen, having = setup.ordered_embeddings(active_embedding, view), passives.held.present(rows)
             for names in logits:
-                answer = setup.top.answer_rows(seen, seen.keys() - {*names, *passives.presence.left}, having)
+                answer = setup.top.answer_rows(seen, seen.keys() - {*names, *passives.presence.lost}, having)
                 if not done:
                     logits[names] = empty_rows(len(held_out), answer)
                 logits[names][done : done + len(rows)] = answer.cpu()

@@ -11,14 +11,14 @@ from cutlayer.models.top_estimators.importance import column_importance, rows_fo
 from cutlayer.models.top_estimators.kinds import fits_of
 from cutlayer.models.top_estimators.layout import Layout
 from cutlayer.models.top_estimators.pilot import MAX_POOL, Pool, own_predictions, partner_pilot
-from cutlayer.models.top_estimators.quiet import undisturbed
+from cutlayer.models.top_estimators.quiet import restoring_process_state
 from cutlayer.models.top_estimators.result import ColumnImportance, FitResult, PartnerPilot
 from cutlayer.models.top_estimators.rows import FitRows
 from cutlayer.models.top_estimators.sample import MAX_CELLS, Sample
 from cutlayer.models.top_estimators.top import FittedTop
 from cutlayer.parties.active_setup import ActiveSetup
 from cutlayer.parties.session.passives import Passives
-from cutlayer.storage.row_arrays import gathered
+from cutlayer.storage.row_arrays import gathered_rows
 from cutlayer.storage.row_tensors import rows_of
 
 
@@ -61,7 +61,9 @@ def fit_top(
     )
 
 
-def columns_of(setup: ActiveSetup, passives: Passives, held_out: Tensor, seed: int) -> tuple[ColumnImportance, ...]:
+def column_importances(
+    setup: ActiveSetup, passives: Passives, held_out: Tensor, seed: int
+) -> tuple[ColumnImportance, ...]:
     """Loss that each column of each party prevents, of a fitted top model, on held-out rows that all parties have.
 
     Args:
@@ -71,7 +73,7 @@ def columns_of(setup: ActiveSetup, passives: Passives, held_out: Tensor, seed: i
         seed: Seed of the job.
     """
     top, spec = setup.top, setup.store.columns if setup.store else None
-    if not isinstance(top, FittedTop) or passives.presence.left:
+    if not isinstance(top, FittedTop) or passives.presence.lost:
         return ()
     names = [name.removesuffix(" (quantile)") for name in spec.category_names] + [*spec.number_names] if spec else []
     for name in passives.released:
@@ -81,10 +83,10 @@ def columns_of(setup: ActiveSetup, passives: Passives, held_out: Tensor, seed: i
     some = np.random.default_rng(seed).permutation(len(held_out))[: rows_for(sum(setup.widths.values()))]
     rows = held_out[torch.from_numpy(np.sort(some))]
     columns = {name: passives.local.placed(part) for name, part in _columns(setup, passives, rows).items()}
-    return column_importance(top, columns, setup.truth_of(rows), setup.task, names, seed, passives.graded)
+    return column_importance(top, columns, setup.truth_of(rows), setup.task, names, seed, passives.graded_parties)
 
 
-def pilots_of(setup: ActiveSetup, passives: Passives, split: Split, seed: int) -> tuple[PartnerPilot, ...]:
+def estimate_pilots(setup: ActiveSetup, passives: Passives, split: Split, seed: int) -> tuple[PartnerPilot, ...]:
     """What each passive party would add at full size, after a pilot; none after a full run.
 
     Args:
@@ -103,13 +105,11 @@ def pilots_of(setup: ActiveSetup, passives: Passives, split: Split, seed: int) -
     rows = torch.from_numpy(np.sort(np.concatenate([sent, more])))
     groups = None if setup.groups is None else setup.groups[rows].numpy()
     pool = Pool(_own_rows(setup, rows), setup.truth_of(rows), setup.task, groups, len(split.train))
-    fits = fits_of(top.config)
-    with undisturbed():
+    fits, graded = fits_of(top.config), passives.graded_parties
+    with restoring_process_state():
         own = own_predictions(pool, fits, top.fitted.alone or top.fitted, seed)
         return tuple(
-            partner_pilot(
-                pool, own, name, rows_of(passives.released[name], rows), fits, seed, graded=name in passives.graded
-            )
+            partner_pilot(pool, own, name, rows_of(passives.released[name], rows), fits, seed, graded=name in graded)
             for name in names
         )
 
@@ -133,7 +133,7 @@ def _columns(setup: ActiveSetup, passives: Passives, rows: Tensor) -> dict[str, 
     columns: dict[str, Tensor] = {}
     for name in setup.widths:
         if name in passives.released:
-            columns[name] = torch.from_numpy(gathered(passives.released[name].numpy(), rows.numpy()))
+            columns[name] = torch.from_numpy(gathered_rows(passives.released[name].numpy(), rows.numpy()))
         elif setup.store is not None:
             codes, numbers = setup.store.gather(rows)
             columns[name] = torch.cat([codes.float(), numbers], dim=1)

@@ -15,7 +15,7 @@ from cutlayer.config import Job
 from cutlayer.data.batches import Schedule
 from cutlayer.parties.compute.step_order import StepOrder
 from cutlayer.parties.session.checkpoint import State
-from cutlayer.parties.session.local import Local
+from cutlayer.parties.session.local import LocalSide
 from cutlayer.parties.session.state import part_of, with_part
 
 
@@ -35,7 +35,7 @@ class ActiveRecords:
     """
 
     def __init__(
-        self, job: Job, local: Local, held: HeldRows, schedule: Schedule, training: npt.NDArray[int64]
+        self, job: Job, local: LocalSide, held: HeldRows, schedule: Schedule, training: npt.NDArray[int64]
     ) -> None:
         self._local, self._held = local, held
         steps = schedule.steps_per_epoch
@@ -46,12 +46,12 @@ class ActiveRecords:
         self._follower = local.follower(torch.from_numpy(training), self._sampling) if follows else None
         self.followed = None if self._follower is None else self._follower.rows
 
-    def takes(self, epoch: int, step: int) -> bool:
+    def records_step(self, epoch: int, step: int) -> bool:
         """Whether anything of a step is recorded."""
         follows = self._follower is not None and self._sampling.takes_epoch(epoch)
         return follows or self._local.records(self._sampling, epoch, step)
 
-    def takes_layers(self, epoch: int, step: int) -> bool:
+    def records_layers(self, epoch: int, step: int) -> bool:
         """Whether the outputs of the layers in a step are recorded."""
         return self._local.records_layers(self._sampling, epoch, step)
 
@@ -81,7 +81,7 @@ class ActiveRecords:
         if self._follower is not None:
             self._follower.close(epoch)
 
-    def added_to(self, state: State) -> State:
+    def with_records(self, state: State) -> State:
         """A checkpoint within an epoch with what was recorded of it."""
         state = with_part(state, "transcript", *self.transcript.snapshot())
         return state if self._follower is None else with_part(state, "followed", self._follower.snapshot(), {})

@@ -15,15 +15,15 @@ from cutlayer.data.ids import Digests
 from cutlayer.data.prepared import Prepared
 from cutlayer.data.split import Split
 from cutlayer.errors import ConfigError, DataError
-from cutlayer.kernels.noise.one_of_each import one_of_each
+from cutlayer.kernels.noise.one_of_each import draw_row_of_each_id
 from cutlayer.models import Inputs, TopModel, bottom_of, top_of
-from cutlayer.parties.session.local import Local
+from cutlayer.parties.session.local import LocalSide
 from cutlayer.parties.session.state import PartyState
 from cutlayer.problem.task import Task
 from cutlayer.problem.training_loss import TrainingLoss
 from cutlayer.protections.contract.views import ActiveView
-from cutlayer.storage.row_arrays import gathered
-from cutlayer.storage.row_tensors import number_equal, rows_of, scattered
+from cutlayer.storage.row_arrays import gathered_rows
+from cutlayer.storage.row_tensors import number_equal, rows_of, scattered_rows
 
 
 class ActiveSetup:
@@ -41,7 +41,7 @@ class ActiveSetup:
     Attributes:
         truth: True labels by row of the common order; past the hook `labels`, only evaluation reads them.
         label_kind: Type of the label column.
-        drawn: Labels as they were drawn, by row; -1 where no training row is.
+        drawn_labels: Labels as they were drawn, by row; -1 where no training row is.
         labels: What training uses of them: the drawn ones, or, where all partners have left by then, the true ones.
         task: Task with the true classes, for the evaluation of held-out rows.
         positive_share: Share of positive training rows by their true labels; `None` unless the task is binary.
@@ -60,7 +60,7 @@ class ActiveSetup:
     def __init__(
         self,
         job: Job,
-        local: Local,
+        local: LocalSide,
         split: Split,
         prepared: Prepared,
         widths: Mapping[str, int],
@@ -93,7 +93,7 @@ class ActiveSetup:
     @property
     def labels_are_drawn(self) -> bool:
         """Whether training uses drawn labels in place of the true ones."""
-        return self.labels is self.drawn and self.state.chain.acts_at("labels")
+        return self.labels is self.drawn_labels and self.state.chain.acts_at("labels")
 
     def truth_of(self, rows: Tensor) -> Tensor:
         """True labels of some rows, int64 (n,)."""
@@ -141,14 +141,14 @@ class ActiveSetup:
         # Twice: the hook `labels` needs its protections set up, and protections such as DIMIP need the labels that it
         # returned. The release log is opened the second time: an account on disk means that labels were drawn.
         chain.setup(context)
-        digests = gathered(local.draw_ids(prepared.digests), self._split.train)
+        digests = gathered_rows(local.draw_ids(prepared.digests), self._split.train)
         drawn = self._drawn(training, digests, None if self.groups is None else prepared.groups[train])
         local.table.check_training(drawn, None if self.weights is None else rows_of(self.weights, train))
-        self.drawn = scattered(drawn.to(self.truth.dtype), train, len(self.truth), -1)
+        self.drawn_labels = scattered_rows(drawn.to(self.truth.dtype), train, len(self.truth), -1)
         # Drawn labels that were sent protect the labels. What is trained after the last message is of the true ones.
         alone = Phase.LABELS in self._job.phases
-        self.labels = scattered(training, train, len(self.truth), -1) if alone else self.drawn
-        chain.setup(replace(context, labels=self.drawn), log)
+        self.labels = scattered_rows(training, train, len(self.truth), -1) if alone else self.drawn_labels
+        chain.setup(replace(context, labels=self.drawn_labels), log)
         self.training_loss = TrainingLoss(self.task, None if alone else chain.transition)
         if self._job.train.class_weight == "balanced":
             self.training_loss = self.training_loss.balanced(training if alone else drawn)
@@ -173,7 +173,7 @@ class ActiveSetup:
         sent["labels"] = len(training)
         if ids is None or not chain.acts_at("labels"):
             return chain.labels(training, torch.from_numpy(digests))
-        found = one_of_each(ids.numpy(), digests, self._local.secret, training.double().numpy())
+        found = draw_row_of_each_id(ids.numpy(), digests, self._local.secret, training.double().numpy())
         chosen, of_rows = (torch.from_numpy(rows) for rows in found)
         sent["labels"] = len(chosen)
         return chain.labels(rows_of(training, chosen), torch.from_numpy(digests)[chosen])[of_rows]
@@ -184,7 +184,7 @@ class ActiveSetup:
             return {}
         return {self._local.name: self.state.modules["bottom"](*self._local.resident.gather(self.store, rows))}
 
-    def ordered(self, active_embedding: Mapping[str, Tensor], view: ActiveView) -> dict[str, Tensor]:
+    def ordered_embeddings(self, active_embedding: Mapping[str, Tensor], view: ActiveView) -> dict[str, Tensor]:
         """All embeddings, including this party's own, in the job's order of parties."""
         seen = {**self.state.chain.embeddings_in(view.embeddings, view), **active_embedding}
         self.state.sent["embeddings_in"] += 1

@@ -15,13 +15,13 @@ from cutlayer.channel.transcript import LAYER_ROWS
 from cutlayer.config import Job
 from cutlayer.kernels.gradients.received_gradient import backward_from
 from cutlayer.kernels.noise.aes import derive
-from cutlayer.models import tapped
+from cutlayer.models import collect_layer_outputs
 from cutlayer.parties.active_records import ActiveRecords
 from cutlayer.parties.active_setup import ActiveSetup
 from cutlayer.parties.compute.step_order import StepOrder
 from cutlayer.parties.guards.embedding_guard import EmbeddingGuard
 from cutlayer.parties.guards.numbers import check_gradients, check_loss
-from cutlayer.parties.session.local import Local
+from cutlayer.parties.session.local import LocalSide
 from cutlayer.parties.session.passives import Passives
 from cutlayer.protections.contract.views import ActiveView, Mode
 
@@ -33,14 +33,14 @@ class Batch:
     Attributes:
         step: Number of the step within the epoch.
         view: Rows, labels and embeddings.
-        shown: All embeddings, as the top model sees them, in the job's order of parties.
+        top_inputs: All embeddings, as the top model sees them, in the job's order of parties.
         digest: Digest of the rows.
         parts: The part of the rows that each party has which lacks some, by name.
     """
 
     step: int
     view: ActiveView
-    shown: Mapping[str, Tensor]
+    top_inputs: Mapping[str, Tensor]
     digest: bytes
     parts: Mapping[str, PartOfBatch]
 
@@ -60,7 +60,9 @@ class ActiveStep:
         has_gradient: Whether a gradient of this epoch was not zero; the caller resets it.
     """
 
-    def __init__(self, job: Job, local: Local, setup: ActiveSetup, passives: Passives, records: ActiveRecords) -> None:
+    def __init__(
+        self, job: Job, local: LocalSide, setup: ActiveSetup, passives: Passives, records: ActiveRecords
+    ) -> None:
         self.job, self.local, self.setup, self.passives = job, local, setup, passives
         self.state, self.records = setup.state, records
         self.has_gradient, self._step = False, 0
@@ -73,7 +75,7 @@ class ActiveStep:
 
     def record_release(self, epoch: int, step: int, rows: Tensor) -> None:
         """Record what the passive parties released of a batch, on which no step is taken."""
-        if self.records.takes(epoch, step):
+        if self.records.records_step(epoch, step):
             seen = {name: released[rows] for name, released in self.passives.released.items()}
             self.records.add(StepOrder(epoch, step, 0, rows, record=True), seen, {}, {})
 
@@ -83,21 +85,21 @@ class ActiveStep:
         Returns:
             The mean loss of the batch alone, once `local.readings` has read it; nothing of a batch without rows.
         """
-        self.passives.presence.now, self._step = (order.epoch, order.step), order.step
+        self.passives.presence.position, self._step = (order.epoch, order.step), order.step
         if not order.rows.shape[0]:
             yield from self._empty_step(order)
             return []
         self.setup.optimizer.zero_grad()
-        taps = self.state.modules if self.records.takes_layers(order.epoch, order.step) else None
+        taps = self.state.modules if self.records.records_layers(order.epoch, order.step) else None
         # Where parties lack rows, outputs of all: those of the rows that all parties have are taken of them.
         most = len(order.rows) if self.passives.held.by_party else LAYER_ROWS
-        with tapped(taps, most) as layers:
+        with collect_layer_outputs(taps, most) as layers:
             batch = yield from self._receive(order)
             loss = self._loss(batch)
             backward_from((loss, None))
         losses = self._read(loss, batch)
         gradients = self._return_gradients(batch)
-        self.has_gradient = self.has_gradient or reaches_a_weight(self.setup.top)
+        self.has_gradient = self.has_gradient or has_weight_gradient(self.setup.top)
         self.setup.optimizer.step()
         if order.record:
             seen = {name: embedding.detach() for name, embedding in batch.view.embeddings.items()}
@@ -132,7 +134,7 @@ class ActiveStep:
                 self.guard.add(epoch, step, name, rows[there], embeddings[name][there])
         labels = self.local.resident.take("labels", self.setup.labels, rows)
         view = ActiveView(Mode.TRAIN, epoch, order.global_step, rows, labels, embeddings)
-        return Batch(step, view, self.setup.ordered(active_embedding, view), digest, held)
+        return Batch(step, view, self.setup.ordered_embeddings(active_embedding, view), digest, held)
 
     def _loss(self, batch: Batch) -> Tensor:
         """The loss of a batch, on which the models train."""
@@ -140,9 +142,9 @@ class ActiveStep:
         if self.setup.weights is not None:
             loss = replace(loss, row_weights=self.local.resident.take("weights", self.setup.weights, batch.view.rows))
         if batch.parts:
-            present = self.passives.present(batch.parts)
-            return self.setup.top.objective_of_rows(batch.shown, batch.view.labels, loss, present)
-        return self.setup.top.objective(batch.shown, batch.view.labels, loss)
+            present = self.passives.presence_masks(batch.parts)
+            return self.setup.top.objective_of_rows(batch.top_inputs, batch.view.labels, loss, present)
+        return self.setup.top.objective(batch.top_inputs, batch.view.labels, loss)
 
     def _read(self, loss: Tensor, batch: Batch) -> Sequence[float]:
         """The loss of a batch, once it is read and found finite."""
@@ -152,7 +154,7 @@ class ActiveStep:
             check_loss(value, self.local.name, batch.view.epoch, batch.step)
             losses.append(value)
 
-        self.local.readings.later(loss, add)
+        self.local.readings.read_later(loss, add)
         return losses
 
     def _return_gradients(self, batch: Batch) -> Mapping[str, Tensor]:
@@ -213,7 +215,7 @@ def view_of_party(view: ActiveView, name: str, part: PartOfBatch) -> ActiveView:
     )
 
 
-def reaches_a_weight(top: nn.Module) -> bool:
+def has_weight_gradient(top: nn.Module) -> bool:
     """Whether a gradient of the last backward pass reached a weight of a model; biases alone do not count.
 
     With hidden units that are inactive for all rows, as those of a rectifier can be, the last bias is all that learns.

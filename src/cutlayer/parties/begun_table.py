@@ -9,14 +9,14 @@ from torch import Tensor
 from cutlayer.accounting import MARKER
 from cutlayer.data.labels import Labels
 from cutlayer.errors import CheckpointError
-from cutlayer.parties.session.checkpoint import RELEASED, TABLE, Checkpoints
+from cutlayer.parties.session.checkpoint import RELEASED_FILE, TABLE_FILE, Checkpoints
 from cutlayer.parties.session.state import check_same_rows
 from cutlayer.storage.checksum import crc32
 
-_SHOWN = 5
+_MAX_NAMED = 5
 
 
-class BegunTable:
+class TableChecksums:
     """Checksums of a party's common rows, encoded columns, labels and weights, from the start of a run to its resume.
 
     They stay in the folder of the checkpoints of the party. Where there are none, the next start writes them.
@@ -32,8 +32,8 @@ class BegunTable:
 
     def __init__(self, checkpoints: Checkpoints, *, resume: bool, pilot: int = 0) -> None:
         folder = checkpoints.folder
-        begun = resume and (checkpoints.points() or any((folder / name).exists() for name in (RELEASED, MARKER)))
-        kept = checkpoints.kept(TABLE) if begun else None
+        begun = resume and (checkpoints.points() or any((folder / name).exists() for name in (RELEASED_FILE, MARKER)))
+        kept = checkpoints.read_state(TABLE_FILE) if begun else None
         self._checkpoints = checkpoints
         self._begun: Mapping[str, str | Mapping[str, str]] = {} if kept is None else kept[1]
         self._now: dict[str, str | Mapping[str, str]] = {"pilot": str(pilot)} if pilot else {}
@@ -75,10 +75,10 @@ class BegunTable:
         self._check("labels", {column: f"{len(labels.classes)} classes {_sum(values)}"})
         self._check("weights", {name: _sum(values) for name, values in weights.items()})
 
-    def keep(self) -> None:
+    def write(self) -> None:
         """Write the checksums, unless they are there; before anything that depends on the rows or labels is sent."""
         if self._begun != self._now:
-            self._checkpoints.keep(TABLE, ({}, self._now))
+            self._checkpoints.write_state(TABLE_FILE, ({}, self._now))
 
     def _check(self, what: str, sums: Mapping[str, str]) -> None:
         """Compare checksums by the name of the column.
@@ -98,8 +98,8 @@ def _difference(what: str, begun: Mapping[str, str], now: Mapping[str, str]) -> 
     """Differences by columns of the table: each once, also if it is encoded as several."""
     changed = [name for name in (*begun, *now) if begun.get(name) != now.get(name)]
     columns = list(dict.fromkeys(name.removesuffix(" (quantile)") for name in changed))
-    named = ", ".join(map(repr, columns[:_SHOWN]))
-    if (more := len(columns) - _SHOWN) > 0:
+    named = ", ".join(map(repr, columns[:_MAX_NAMED]))
+    if (more := len(columns) - _MAX_NAMED) > 0:
         named += f" and {more} more"
     if what != "columns":
         return f"other {what} in column {named}"

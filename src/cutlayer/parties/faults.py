@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 
-class At(StrEnum):
+class FaultPoint(StrEnum):
     """A point of a run at a party, and what `Faults` is called with there.
 
     Attributes:
@@ -29,9 +29,9 @@ class At(StrEnum):
     COMMITTED = "committed"
 
 
-Faults = Callable[[At, str, Any], None]
+Faults = Callable[[FaultPoint, str, Any], None]
 """Called at each point with the name of the party; what it raises ends the run as a failure of the party there."""
 
 
-def no_faults(at: At, party: str, what: Any) -> None:
+def no_faults(at: FaultPoint, party: str, what: Any) -> None:
     """Go on."""

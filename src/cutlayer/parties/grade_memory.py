@@ -1,4 +1,4 @@
-"""The grades that a party has released in all of its jobs: who reads several of a row reads them together."""
+"""The grades that a party has released in all of its jobs: a reader of several grades of a row can combine them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import torch
 from cutlayer.data.ids import Digests
 from cutlayer.data.row_values import ValuesOf, ValueWords, alone
 from cutlayer.errors import CheckpointError
-from cutlayer.parties.carried_together import Graded
+from cutlayer.parties.carried_together import GradedRows
 from cutlayer.storage.durable import locked, make_folder
 from cutlayer.storage.json_values import parse_json
 from cutlayer.storage.tensor_file import read_tensors, write_tensors
@@ -27,12 +27,13 @@ _FILE = re.compile(r"[0-9]{6}-\w+")
 
 
 class _Header(NamedTuple):
-    """Digest of the job of a release, number of its grades, privacy of a draw, and columns that it knows values of."""
+    """Of a release: digest of its job, number of grades, privacy of a draw, columns with known values, and its fit."""
 
     job: str
     bands: int
     epsilon: float | None
     columns: tuple[str, ...] = ()
+    fit: str = ""
 
 
 class _Release(NamedTuple):
@@ -43,7 +44,7 @@ class _Release(NamedTuple):
     values: ValueWords
 
 
-class Rows(NamedTuple):
+class JoinKeys(NamedTuple):
     """Rows by which releases are joined.
 
     Attributes:
@@ -76,7 +77,7 @@ class GradeMemory:
         with locked(self.folder / "lock", "a check of grades", wait=True):
             yield
 
-    def keep(self, name: str, job: str, rows: Rows, graded: Graded) -> None:
+    def record(self, name: str, job: str, rows: JoinKeys, graded: GradedRows, fit: str = "") -> None:
         """Note a release before it is sent; on disk when this returns.
 
         Args:
@@ -84,6 +85,7 @@ class GradeMemory:
             job: Digest of the job.
             rows: Its rows; none where a release was refused.
             graded: Its grades.
+            fit: Name of the fit that they are of; without one that of an earlier note stays, if there is any.
         """
         words, files = _words(rows.digests), self._files()
         known = [path for path in files if _name_of(path) == name]
@@ -91,18 +93,19 @@ class GradeMemory:
             return
         values = rows.values(rows.columns)
         release = _Release(words, graded.grades, np.zeros_like(words) if values is None else values)
-        release = _at(release, np.argsort(words, kind="stable"))
+        release = _rows_at(release, np.argsort(words, kind="stable"))
         if known:
             # Of fewer rows than before, as in a pilot of the same draws: what was released stays released.
-            before, _ = _read(known[0])
-            before = _at(before, _among(before.ids, release.ids) < 0)
+            before, header = _read(known[0])
+            fit = fit or header.fit
+            before = _rows_at(before, _indices_among(before.ids, release.ids) < 0)
             release = _Release(*(np.concatenate(each) for each in zip(before, release, strict=True)))
-            release = _at(release, np.argsort(release.ids, kind="stable"))
+            release = _rows_at(release, np.argsort(release.ids, kind="stable"))
         number = max((int(path.name.partition("-")[0]) for path in files), default=0) + 1
         path = known[0] if known else self.folder / f"{number:06d}-{name}.safetensors"
-        _write(path, release, _Header(job, graded.bands, graded.epsilon, tuple(rows.columns)))
+        _write(path, release, _Header(job, graded.bands, graded.epsilon, tuple(rows.columns), fit))
 
-    def knows(self, name: str, digests: Digests, graded: Graded) -> bool:
+    def has_same(self, name: str, digests: Digests, graded: GradedRows) -> bool:
         """Whether a release is noted with all of some rows and their grades: again, it says nothing new.
 
         Whatever was released since was within limits together with it.
@@ -110,13 +113,13 @@ class GradeMemory:
         if (path := self._named(name)) is None:
             return False
         known = _read(path)[0]
-        at = _among(_words(digests), known.ids)
+        at = _indices_among(_words(digests), known.ids)
         return bool((at >= 0).all() and (known.grades[at] == graded.grades).all())
 
-    def epsilons(self, job: str) -> dict[str, float | None]:
-        """The epsilon of each release of a job, by the name of its draws."""
-        headers = ((_name_of(path), _read(path)[1]) for path in self._files())
-        return {name: header.epsilon for name, header in headers if header.job == job}
+    def epsilons(self, fit: str) -> set[float | None]:
+        """The epsilons at which grades of a fit were released."""
+        headers = (_read(path)[1] for path in self._files())
+        return {header.epsilon for header in headers if header.fit == fit}
 
     def drop(self, name: str) -> None:
         """Remove a release that was noted, and is not made."""
@@ -130,7 +133,7 @@ class GradeMemory:
     def _named(self, name: str) -> Path | None:
         return next((path for path in self._files() if _name_of(path) == name), None)
 
-    def others(self, name: str, rows: Rows) -> tuple[list[Graded], dict[str, float | None]]:
+    def other_releases(self, name: str, rows: JoinKeys) -> tuple[list[GradedRows], dict[str, float | None]]:
         """The grades of rows in all releases but one, the oldest first, and the epsilon of every release by its name.
 
         A row is that of an earlier release with the same id. Where there is none, as the ids there are another column,
@@ -143,7 +146,7 @@ class GradeMemory:
         Raises:
             CheckpointError: A file is damaged.
         """
-        words, found, values = _words(rows.digests), list[Graded](), cache(rows.values)
+        words, found, values = _words(rows.digests), list[GradedRows](), cache(rows.values)
         names: dict[str, float | None] = {}
         order = np.argsort(words)  # a search for ascending words takes a fifth of the time
         for path in self._files():
@@ -152,12 +155,12 @@ class GradeMemory:
             if other == name or not len(release.ids):
                 continue
             at = np.empty_like(words)
-            at[order] = _among(words[order], release.ids)
+            at[order] = _indices_among(words[order], release.ids)
             if header.columns and (at < 0).any() and (at >= 0).sum() < len(release.ids):
-                at = _by_values(at, values(header.columns), release.values)
+                at = _match_by_values(at, values(header.columns), release.values)
             of_rows = np.where(at >= 0, release.grades[at], -1)
             if (of_rows >= 0).any():
-                found.append(Graded(of_rows, header.bands, header.epsilon))
+                found.append(GradedRows(of_rows, header.bands, header.epsilon))
         return found, names
 
     def forget(self, digests: Digests) -> None:
@@ -166,9 +169,9 @@ class GradeMemory:
         with self._locked_if_there():
             for path in self._files():
                 release, header = _read(path)
-                stay = _among(release.ids, gone) < 0
+                stay = _indices_among(release.ids, gone) < 0
                 if not stay.all():
-                    _write(path, _at(release, stay), header)
+                    _write(path, _rows_at(release, stay), header)
 
     def forget_job(self, job: str) -> None:
         """Remove the releases of a job, by its digest."""
@@ -193,7 +196,7 @@ def _words(digests: Digests) -> npt.NDArray[np.int64]:
     return np.ascontiguousarray(digests[:, 8:]).view("<i8")[:, 0].astype(np.int64)
 
 
-def _among(words: npt.NDArray[np.int64], known: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _indices_among(words: npt.NDArray[np.int64], known: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Where each of some words is among others, which are ascending, int64 (n,); -1 for those that are not."""
     if not len(known):
         return np.full(len(words), -1)
@@ -201,24 +204,24 @@ def _among(words: npt.NDArray[np.int64], known: npt.NDArray[np.int64]) -> npt.ND
     return np.where(known[at] == words, at, -1)
 
 
-def _by_values(at: npt.NDArray[np.int64], values: ValueWords | None, known: ValueWords) -> npt.NDArray[np.int64]:
-    """Rows of a release as `_among`, those that no id finds by their values."""
+def _match_by_values(at: npt.NDArray[np.int64], values: ValueWords | None, known: ValueWords) -> npt.NDArray[np.int64]:
+    """Rows of a release as `_indices_among`, those that no id finds by their values."""
     if values is None:
         return at
     free = np.ones(len(known), np.bool_)
     free[at[at >= 0]] = False
     mine, theirs = np.flatnonzero(at < 0), np.flatnonzero(free)
-    mine = mine[_among(values[mine], alone(values)) >= 0]
-    theirs = theirs[_among(known[theirs], np.sort(values[mine])) >= 0]
-    theirs = theirs[_among(known[theirs], alone(known)) >= 0]
+    mine = mine[_indices_among(values[mine], alone(values)) >= 0]
+    theirs = theirs[_indices_among(known[theirs], np.sort(values[mine])) >= 0]
+    theirs = theirs[_indices_among(known[theirs], alone(known)) >= 0]
     theirs = theirs[np.argsort(known[theirs])]
-    found = _among(values[mine], known[theirs])
+    found = _indices_among(values[mine], known[theirs])
     joined = at.copy()
     joined[mine[found >= 0]] = theirs[found[found >= 0]]
     return joined
 
 
-def _at(release: _Release, rows: npt.NDArray[np.generic]) -> _Release:
+def _rows_at(release: _Release, rows: npt.NDArray[np.generic]) -> _Release:
     return _Release(*(each[rows] for each in release))
 
 
@@ -226,6 +229,7 @@ def _write(path: Path, release: _Release, header: _Header) -> None:
     tensors = {"ids": release.ids, "grades": release.grades.astype(np.uint8), "values": release.values}
     epsilon = "" if header.epsilon is None else header.epsilon.hex()
     stated = {"job": header.job, "bands": f"{header.bands}", "epsilon": epsilon, "columns": json.dumps(header.columns)}
+    stated |= {"fit": header.fit} if header.fit else {}
     write_tensors(path, {name: torch.from_numpy(each) for name, each in tensors.items()}, stated)
 
 
@@ -233,7 +237,8 @@ def _read(path: Path) -> tuple[_Release, _Header]:
     try:
         tensors, header = read_tensors(path)
         epsilon = float.fromhex(header["epsilon"]) if header["epsilon"] else None
-        read = _Header(header["job"], int(header["bands"]), epsilon, tuple(parse_json(header["columns"])))
+        columns = tuple(parse_json(header["columns"]))
+        read = _Header(header["job"], int(header["bands"]), epsilon, columns, header.get("fit", ""))
         grades = tensors["grades"].numpy().astype(np.int64)
         return _Release(tensors["ids"].numpy(), grades, tensors["values"].numpy()), read
     except (OSError, ValueError, KeyError, OverflowError, TypeError) as damage:

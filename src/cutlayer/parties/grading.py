@@ -21,18 +21,18 @@ from cutlayer.data.row_values import ValueWords
 from cutlayer.data.store import Store
 from cutlayer.errors import BudgetExceeded, ConfigError
 from cutlayer.kernels.noise.aes import derive
-from cutlayer.kernels.noise.score_bands import bands_for
-from cutlayer.models.bottom_fits import limits_of, lower_epsilons_of, meant
+from cutlayer.kernels.noise.score_bands import MIN_EPSILON, bands_for
+from cutlayer.models.bottom_fits import canonical_fit, grade_limits_of, lower_epsilons_of
 from cutlayer.models.grade import GradeBottom
-from cutlayer.parties.carried import carried
-from cutlayer.parties.carried_limits import Exceeded, check_names, exceeded
-from cutlayer.parties.carried_together import Graded, with_former
-from cutlayer.parties.grade_memory import GradeMemory, Rows
-from cutlayer.parties.session.checkpoint import CARRIED, DRAWN
+from cutlayer.parties.carried import grade_information
+from cutlayer.parties.carried_limits import ExceededLimit, check_names, first_exceeded
+from cutlayer.parties.carried_together import GradedRows, with_earlier_releases
+from cutlayer.parties.grade_memory import GradeMemory, JoinKeys
+from cutlayer.parties.session.checkpoint import CARRIED_FILE, DRAWN_LABELS_FILE
 from cutlayer.parties.session.local import EVALUATION_ROWS
 from cutlayer.protections.grade_dp import GradeDP, drawing_of, name_of
 from cutlayer.storage.durable import write_whole
-from cutlayer.storage.row_arrays import chunks_of, gathered
+from cutlayer.storage.row_arrays import chunks_of, gathered_rows
 from cutlayer.storage.row_tensors import empty_rows, rows_of
 from cutlayer.workers import in_threads
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class Grading:
-    """What a party makes of the labels that it was sent, or, where it grades by its own columns, of those alone.
+    """Computes and checks a party's grades, from the drawn labels that it was sent or from its own columns alone.
 
     Its fit and the draws of its grades follow from its secret, the job, its settings, the labels and its rows. So a run
     that did not end and is begun again, in its folder or another one, makes the same release: one draw of each row.
@@ -62,10 +62,10 @@ class Grading:
         drawn = b"" if labels is None else labels.values.to(torch.uint8).numpy().tobytes()
         about = b"" if labels is None else f"{labels.epsilon.hex()} {labels.classes}".encode()
         fit = side.job.parties[side.local.name].fit
-        parts = side.job.digest().encode(), json.dumps(meant(fit), sort_keys=True).encode(), about, drawn
+        parts = side.job.digest().encode(), json.dumps(canonical_fit(fit), sort_keys=True).encode(), about, drawn
         self.key = derive(side.local.secret, b"grade fit", *parts)
         if side.setup.encoder is not None:
-            check_names(side.setup.encoder, limits_of(fit, "fit"), side.local.name)
+            check_names(side.setup.encoder, grade_limits_of(fit, "fit"), side.local.name)
         self._draw_by(self.key)  # until there are models, for the account of a refusal
 
     @property
@@ -92,18 +92,24 @@ class Grading:
 
         Were a row drawn under one key for two grades, different draws would show that it had not the same in both.
         """
-        side, drawing = self._side, self._drawing
-        parts = [self._rows_digest, module_digest(self._bottom), bytes.fromhex(side.state.rows)]
-        if drawing is not None and drawing.is_lowered:  # few rows have the same borders at several
-            parts.append(drawing.settings.epsilon.hex().encode())
-        return derive(side.local.secret, b"grade draws", self.key, *parts)
+        epsilon = b"" if self.epsilon is None else self.epsilon.hex().encode()  # models may be the same at several
+        return self._key_of(b"grade draws", module_digest(self._bottom), epsilon)
+
+    @property
+    def _fitted_by(self) -> str:
+        """Name of the fit to these labels and rows, whatever epsilon its grades are drawn at."""
+        return name_of(self._key_of(b"graded fit"))
+
+    def _key_of(self, purpose: bytes, *parts: bytes) -> bytes:
+        rows = self._rows_digest, bytes.fromhex(self._side.state.rows)
+        return derive(self._side.local.secret, purpose, self.key, *rows, *parts)
 
     @property
     def _released_rows(self) -> Tensor:
         """Numbers of the rows that are released: all, but in a pilot."""
         return torch.arange(self._side.setup.store.rows) if self._side.pilot is None else self._side.pilot
 
-    def count(self, grades: Tensor) -> None:
+    def charge_draws(self, grades: Tensor) -> None:
         """Count the draws of all rows in large pieces, so that not each of their batches waits for the disk.
 
         Args:
@@ -123,7 +129,7 @@ class Grading:
         known, bottom.known = bottom.known, None
         return grades_of_rows(bottom, setup.store, setup.ids, known)
 
-    def check(self) -> Tensor:
+    def checked_grades(self) -> Tensor:
         """Grade all rows, at the first epsilon at which the grades are within the limits of this party.
 
         What they carry of each column is computed before any is drawn. The grades that it released of the same rows in
@@ -139,46 +145,41 @@ class Grading:
         # For the audit, which asks of each row what the models that were fitted without it say.
         if self._labels is not None:
             folds = self._bottom.folds(setup.ids(setup.split.part("train")), len(self._bottom.heads)).to(torch.uint8)
-            side.checkpoints.keep(DRAWN, self._labels.state(folds))
+            side.checkpoints.write_state(DRAWN_LABELS_FILE, self._labels.state(folds))
         memory = side.local.grades
         with memory.locked() if memory is not None else nullcontext():
-            tried = self._epsilons(memory)
+            tried = self._candidate_epsilons(memory)
             if len(tried) > 1 and side.local.all_runs is not None:
                 # A budget that paid for low steps alone would tell by a refusal, which it does not count, which it is.
-                self._lower(tried[0])
+                self._set_epsilon(tried[0])
                 side.local.all_runs.check()
-            refused: list[tuple[Carried, Exceeded]] = []
+            refused: list[tuple[Carried, ExceededLimit]] = []
             for epsilon in tried:
-                self._lower(epsilon)
+                self._set_epsilon(epsilon)
                 grades = self.grades()
-                own = Graded(grades.numpy(), bands_for(self.epsilon, self._bottom.most), self.epsilon)
+                own = GradedRows(grades.numpy(), bands_for(self.epsilon, self._bottom.most), self.epsilon)
                 sent = own._replace(grades=own.grades[self._released_rows.numpy()])
                 if not self._is_known(sent, memory):
-                    found = self._carried(own, memory, [over for _, over in refused])
-                    if found is not None and (over := exceeded(found, checked_limits(side.job, side.local.name))):
+                    found = self._information(own, memory, [over for _, over in refused])
+                    if found is not None and (over := first_exceeded(found, grade_limits(side.job, side.local.name))):
                         refused.append((found, over))
                         continue
-                    self._note(found)
-                self._settle(sent, memory)
+                    self._write_found(found)
+                self._prepare_release(sent, memory)
                 return grades
-            self._lower(tried[0])
+            self._set_epsilon(tried[0])
             raise self._refusal(*refused[0], refused[-1][1], tried)
 
-    def _epsilons(self, memory: GradeMemory | None) -> list[float | None]:
+    def _candidate_epsilons(self, memory: GradeMemory | None) -> list[float | None]:
         """Epsilons to try, descending; one alone where a row may have been released at it, which no other may be at."""
         side, stated = self._side, self.epsilon
         if self._bottom.redivide is None:  # of a run that goes on
             return [stated]
         every = [stated, *lower_epsilons_of(side.job.parties[side.local.name].fit, stated)]
-        known = {} if memory is None or len(every) == 1 else memory.epsilons(side.job.digest())
-        for epsilon in every:
-            if epsilon in known.values():
-                self._lower(epsilon)
-                if self.name in known:
-                    return [epsilon]
-        return every
+        known = set() if memory is None or len(every) == 1 else memory.epsilons(self._fitted_by)
+        return next(([epsilon] for epsilon in every if epsilon in known), every)
 
-    def _lower(self, epsilon: float | None) -> None:
+    def _set_epsilon(self, epsilon: float | None) -> None:
         """Divide the scores for draws at an epsilon, unless they are."""
         if self._drawing is None or epsilon is None or epsilon == self.epsilon:
             return
@@ -187,12 +188,12 @@ class Grading:
             self._bottom.redivide(epsilon)
             self._bottom.to(self._side.local.device)
 
-    def _is_known(self, sent: Graded, memory: GradeMemory | None) -> bool:
+    def _is_known(self, sent: GradedRows, memory: GradeMemory | None) -> bool:
         """Whether grades were released before, and what they carry is noted in this run."""
-        ids, place = self._side.setup.ids(self._released_rows).numpy(), self._side.checkpoints.folder / CARRIED
-        return place.exists() and memory is not None and memory.knows(self.name, ids, sent)
+        ids, place = self._side.setup.ids(self._released_rows).numpy(), self._side.checkpoints.folder / CARRIED_FILE
+        return place.exists() and memory is not None and memory.has_same(self.name, ids, sent)
 
-    def _settle(self, sent: Graded, memory: GradeMemory | None) -> None:
+    def _prepare_release(self, sent: GradedRows, memory: GradeMemory | None) -> None:
         """Note grades that are about to be sent, count the run, and draw them by a key of their own from here on."""
         side, job = self._side, self._side.job.digest()
         self._bottom.redivide = None  # which holds the scores of all training rows
@@ -201,7 +202,7 @@ class Grading:
             return
         is_new = not memory.has(self.name)
         # Before the run is counted, which is once: begun again, it has the epsilon that it was counted with.
-        memory.keep(self.name, job, self._rows(self._released_rows), sent)
+        memory.record(self.name, job, self._rows(self._released_rows), sent, self._fitted_by)
         try:
             side.state.charge()
         except BudgetExceeded:
@@ -209,19 +210,21 @@ class Grading:
                 memory.drop(self.name)
             raise
 
-    def _rows(self, rows: Tensor) -> Rows:
+    def _rows(self, rows: Tensor) -> JoinKeys:
         """Some rows, by which releases of several jobs are joined."""
         setup = self._side.setup
         columns, chosen, words = () if setup.encoder is None else setup.encoder.valued, rows.numpy(), setup.words
 
         def values(names: Sequence[str]) -> ValueWords | None:
             if words is not None and {*names} == {*columns}:
-                return gathered(words, chosen)
-            return self._side.local.table.values_of(gathered(setup.digests, chosen))(names)
+                return gathered_rows(words, chosen)
+            return self._side.local.table.values_of(gathered_rows(setup.digests, chosen))(names)
 
-        return Rows(setup.ids(rows).numpy(), columns, values)
+        return JoinKeys(setup.ids(rows).numpy(), columns, values)
 
-    def _carried(self, own: Graded, memory: GradeMemory | None, exceeding: Sequence[Exceeded]) -> Carried | None:
+    def _information(
+        self, own: GradedRows, memory: GradeMemory | None, exceeding: Sequence[ExceededLimit]
+    ) -> Carried | None:
         """What grades carry; `None` where no column has a name.
 
         Args:
@@ -233,64 +236,67 @@ class Grading:
         if encoder is None:
             return None
         of: Literal["labels", "columns"] = "columns" if self._labels is None else "labels"
-        found = carried(store, encoder, own.grades, self.epsilon, own.bands, of)
+        found = grade_information(store, encoder, own.grades, self.epsilon, own.bands, of)
         if memory is not None and side.local.all_runs is not None:
-            former, names = memory.others(self.name, self._rows(torch.arange(store.rows)))
-            unknown = side.local.all_runs.grades_apart_from(names)
-            found = with_former(found, store, encoder, own, former, unknown)
+            former, names = memory.other_releases(self.name, self._rows(torch.arange(store.rows)))
+            unknown = side.local.all_runs.count_other_grades(names)
+            found = with_earlier_releases(found, store, encoder, own, former, unknown)
         return found.model_copy(update={"lowered": self._lowered(exceeding)})
 
-    def _lowered(self, exceeding: Sequence[Exceeded]) -> Lowered | None:
+    def _lowered(self, exceeding: Sequence[ExceededLimit]) -> Lowered | None:
         """Why epsilon is lower than that of the settings; of a run that goes on, as it was found before."""
         if self._drawing is None or not self._drawing.is_lowered:
             return None
         if not exceeding:
-            return noted_reason(self._drawing, self._side.checkpoints.folder)
+            return recorded_reason(self._drawing, self._side.checkpoints.folder)
         first, by_default = exceeding[0], any(each.by_default for each in exceeding)
         said = {"attribute": first.attribute.attribute, "share": first.share, "limit": first.limit}
         return Lowered(epsilon=self._drawing.stated, by_default=by_default, **said)
 
-    def _note(self, found: Carried | None) -> None:
+    def _write_found(self, found: Carried | None) -> None:
         if found is not None:
-            write_whole(self._side.checkpoints.folder / CARRIED, found.model_dump_json(indent=1))
+            write_whole(self._side.checkpoints.folder / CARRIED_FILE, found.model_dump_json(indent=1))
 
-    def _refusal(self, found: Carried, over: Exceeded, last: Exceeded, tried: Sequence[float | None]) -> ConfigError:
+    def _refusal(
+        self, found: Carried, over: ExceededLimit, last: ExceededLimit, tried: Sequence[float | None]
+    ) -> ConfigError:
         """The error of grades that exceed limits at all epsilons, `last` at the lowest; the record is of the first."""
-        self._note(found)
+        self._write_found(found)
         lower = ", ".join(f"{epsilon:g}" for epsilon in tried[1:] if epsilon is not None)
-        remedy = "lower grade_dp.epsilon or grades"
+        state = "state fit.least_epsilon or " if self.epsilon is not None and self.epsilon > MIN_EPSILON else ""
+        remedy = f"{state}lower grade_dp.epsilon or grades"
         if lower:
             then = f"then {last.share:.2f} of {last.attribute.attribute}, {last.limit:g} at most{last.beside}"
             remedy = f"nor are they within all limits at {lower} ({then})"
         remedy += ", leave columns that tell it out of features, or raise fit.limits"
         return over.refusal(self._side.local.name, remedy)
 
-    def refuse(self) -> None:
+    def record_refusal(self) -> None:
         """Count a refusal as a run, and note that no grades of it were sent."""
         side, memory = self._side, self._side.local.grades
         side.setup.charge_refusal()
         if memory is not None and self._drawing is not None and self._drawing.draws is not None:
             with memory.locked():
-                none = Graded(np.zeros(0, np.int64), 0, self.epsilon)
-                memory.keep(self._drawing.draws, side.job.digest(), Rows(np.zeros((0, 16), np.uint8)), none)
+                none = GradedRows(np.zeros(0, np.int64), 0, self.epsilon)
+                memory.record(self._drawing.draws, side.job.digest(), JoinKeys(np.zeros((0, 16), np.uint8)), none)
 
 
 def grading_of(side: PassiveSide) -> Grading | None:
     """The grading of a party that releases grades, else `None`."""
     bottom = side.setup.bottom
-    return Grading(side, side.drawn, bottom) if isinstance(bottom, GradeBottom) else None
+    return Grading(side, side.drawn_labels, bottom) if isinstance(bottom, GradeBottom) else None
 
 
-def noted_reason(drawing: GradeDP, folder: Path) -> Lowered:
+def recorded_reason(drawing: GradeDP, folder: Path) -> Lowered:
     """Why a party whose part of a run is in a folder lowered epsilon; without a reason where another folder has it."""
-    place = folder / CARRIED
+    place = folder / CARRIED_FILE
     noted = Carried.model_validate_json(place.read_bytes()).lowered if place.exists() else None
     return noted or Lowered(epsilon=drawing.stated)
 
 
-def checked_limits(job: Job, party: str) -> Mapping[str, float]:
-    """Limits of what a party's grades carry, for `exceeded`."""
-    limits = limits_of(job.parties[party].fit, "fit")
+def grade_limits(job: Job, party: str) -> Mapping[str, float]:
+    """Limits of what a party's grades carry, for `first_exceeded`."""
+    limits = grade_limits_of(job.parties[party].fit, "fit")
     # Cells follow from the columns alone: nobody's labels can have made them of one attribute.
     return {"other": 1.0, **limits} if job.bottom_of(party).get("of") == "columns" else limits
 

@@ -8,8 +8,8 @@ import numpy.typing as npt
 from cutlayer.data.align import Positions
 from cutlayer.data.ids import Digests
 from cutlayer.kernels.noise.aes import derive, encrypt_blocks
-from cutlayer.kernels.noise.one_of_each import one_of_each
-from cutlayer.storage.row_arrays import gathered
+from cutlayer.kernels.noise.one_of_each import draw_row_of_each_id
+from cutlayer.storage.row_arrays import gathered_rows
 
 
 def label_rows(
@@ -39,7 +39,7 @@ def label_rows(
     own = numbers[training]
     order = np.argsort(own, kind="stable")
     order = order[np.searchsorted(own[order], 0) :]
-    chosen, _ = one_of_each(own[order], gathered(digests, training[order]), secret)
+    chosen, _ = draw_row_of_each_id(own[order], gathered_rows(digests, training[order]), secret)
     row = np.full(len(ids), -1, dtype=np.int64)
     row[own[order[chosen]]] = training[order[chosen]]
     words = encrypt_blocks(derive(secret, b"cutlayer row of no id"), ids[own_training]).view("<u8")[:, 0]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Mapping
 
 from cutlayer.channel import Message, Port
 from cutlayer.config.phases import Phase
-from cutlayer.parties.faults import At
+from cutlayer.parties.faults import FaultPoint
 from cutlayer.parties.phases import agree, close, end_to_end, labels, leave, release, warm_up
 from cutlayer.parties.phases.passive_side import PassiveSide
 from cutlayer.parties.session.outcome import PassiveOutcome
@@ -34,6 +34,6 @@ class PassiveParty(PassiveSide):
         yield from agree.follow(self)
         for phase in self.phases:
             give_back_memory()  # what the phase before needed
-            self.local.faults(At.PHASE, self.local.name, phase)
+            self.local.faults(FaultPoint.PHASE, self.local.name, phase)
             yield from PHASES[phase](self)
         return (yield from close.follow(self))

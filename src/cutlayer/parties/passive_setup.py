@@ -20,10 +20,11 @@ from cutlayer.parties.compute.read_ahead import BatchColumns
 from cutlayer.parties.compute.readings import Readings
 from cutlayer.parties.compute.step_order import StepOrder
 from cutlayer.parties.guards.numbers import check_own
-from cutlayer.parties.session.local import Local
+from cutlayer.parties.session.local import LocalSide
 from cutlayer.parties.session.state import PartyState
 from cutlayer.protections.contract.views import Mode, PassiveView
-from cutlayer.storage.row_arrays import gathered
+from cutlayer.protections.grade_dp import epsilon_of
+from cutlayer.storage.row_arrays import gathered_rows
 
 
 class PassiveSetup:
@@ -51,7 +52,7 @@ class PassiveSetup:
     def __init__(
         self,
         job: Job,
-        local: Local,
+        local: LocalSide,
         split: Split,
         prepared: Prepared,
         port: Port,
@@ -64,7 +65,8 @@ class PassiveSetup:
         self.split, self.store, self.digests = split, prepared.store, prepared.digests
         self.encoder, self.words = prepared.encoder, prepared.words
         self.inputs = self.store.columns.inputs
-        columns = TrainingColumns(self.inputs, split.part("train"), self.store.gather)
+        epsilon = epsilon_of(local.chain.protections)
+        columns = TrainingColumns(self.inputs, split.part("train"), self.store.gather, epsilon=epsilon)
         check_columns(local.fit, columns, f"parties.{local.name}.fit")  # before any training, also that of a baseline
         bottom: BottomModel = bottom_of(job, local.name, self.inputs)
         # Before the first message about features: all protections assume that rows do not affect each other.
@@ -74,7 +76,7 @@ class PassiveSetup:
         self._draws = lambda: next((p.draws for p in local.chain.protections if p.draws), "")
         # A private fit costs each training row, whichever rows a pilot releases.
         some = pilot if private_fit(local.fit) is None else None
-        counted = prepared.digests if some is None else gathered(prepared.digests, some.numpy())
+        counted = prepared.digests if some is None else gathered_rows(prepared.digests, some.numpy())
         self.state = PartyState(
             {"bottom": bottom},
             job.train.optimizer,
@@ -113,7 +115,7 @@ class PassiveSetup:
 
     def ids(self, rows: Tensor) -> Tensor:
         """Digests of the ids of rows, uint8 (n, 16); of grades, those by which they are drawn."""
-        return torch.from_numpy(gathered(self._ids, rows.numpy()))
+        return torch.from_numpy(gathered_rows(self._ids, rows.numpy()))
 
     def gather(self, rows: Tensor) -> BatchColumns:
         """Codes and numbers of rows, on the device that this party trains on."""

@@ -15,14 +15,14 @@ from cutlayer.config import Job
 from cutlayer.config.phases import Phase
 from cutlayer.errors import ConfigError
 from cutlayer.kernels.gradients.received_gradient import backward_from
-from cutlayer.models import tapped
+from cutlayer.models import collect_layer_outputs
 from cutlayer.models.bottom_fits.gradients import no_gradients
 from cutlayer.parties.compute.read_ahead import ReadAhead
 from cutlayer.parties.compute.step_order import StepOrder
 from cutlayer.parties.guards.guard import GradientGuard
 from cutlayer.parties.messages import receive_gradient
 from cutlayer.parties.passive_setup import PassiveSetup
-from cutlayer.parties.session.local import Local
+from cutlayer.parties.session.local import LocalSide
 from cutlayer.protections.contract.views import PassiveView, Update
 
 
@@ -43,7 +43,7 @@ class PassiveStep:
     """
 
     def __init__(
-        self, job: Job, local: Local, setup: PassiveSetup, port: Port, transcript: Transcript, sampling: Sampling
+        self, job: Job, local: LocalSide, setup: PassiveSetup, port: Port, transcript: Transcript, sampling: Sampling
     ) -> None:
         self.job, self.local, self.setup, self.port = job, local, setup, port
         self.state = setup.state
@@ -56,10 +56,6 @@ class PassiveStep:
                 local.name, port.peer, local.config.guard, setup.bottom.width, penalised
             )
         self._ahead = ReadAhead(setup.gather)
-
-    def records(self, epoch: int, step: int) -> bool:
-        """Whether the messages of a step are recorded."""
-        return self.local.records(self.sampling, epoch, step)
 
     def take(self, order: StepOrder, next_rows: Tensor | None) -> Generator[Port, Message, None]:
         """Train on a batch.
@@ -92,7 +88,7 @@ class PassiveStep:
     def _train_step(self, order: StepOrder, next_rows: Tensor | None) -> Generator[Port, Message, None]:
         columns, digest = self._ahead.take(order.rows), rows_digest(order.rows)
         taps = self.setup.bottom if self.local.records_layers(self.sampling, order.epoch, order.step) else None
-        with tapped(taps, LAYER_ROWS) as layers:
+        with collect_layer_outputs(taps, LAYER_ROWS) as layers:
             embedding: Tensor = self.setup.bottom(*columns)
         self.setup.check_own(embedding, order.epoch, order.step, self.local.readings)
         view = self.setup.training_view(order)

@@ -10,7 +10,7 @@ from typing import Any
 
 from cutlayer.config import Job
 
-_STORED = ("best", "best_loss", "best_epoch", "stale", "stop")
+_STORED_FIELDS = ("best", "best_loss", "best_epoch", "stale", "stop")
 
 
 def may_stop(epoch: int, job: Job) -> bool:
@@ -44,11 +44,11 @@ class EarlyStopping:
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> EarlyStopping:
         """Restore the state that `to_json` wrote."""
-        return cls(**{name: stored[name] for name in _STORED})
+        return cls(**{name: stored[name] for name in _STORED_FIELDS})
 
     def to_json(self) -> dict[str, Any]:
         """State for a commit, without the step losses, which each start of a run has of its own."""
-        return {name: getattr(self, name) for name in _STORED}
+        return {name: getattr(self, name) for name in _STORED_FIELDS}
 
     def update(self, metrics: Mapping[str, float], headline: str, epoch: int, job: Job, training: int = 0) -> bool:
         """Add an epoch's validation metrics; return whether the epoch is the best so far.

@@ -31,8 +31,8 @@ from cutlayer.problem.targets import (
     ranking_terms,
     terms,
 )
-from cutlayer.storage.row_arrays import chunks_of, computed
-from cutlayer.storage.row_tensors import doubles, first_column, where_equal
+from cutlayer.storage.row_arrays import chunks_of, computed_rows
+from cutlayer.storage.row_tensors import first_column, float64_rows, where_equal
 
 if TYPE_CHECKING:
     from cutlayer.config import Job
@@ -84,7 +84,7 @@ class Task:
             means, weights = learned(training, target, hazard)
             mean = float(np.average(means, weights=weights))
             return cls(kind, scale=mean or 1.0, target=target, hazard=hazard)
-        targets = doubles(first_column(training))
+        targets = float64_rows(first_column(training))
         return cls(kind, classes, float(targets.mean()), float(targets.std(correction=0)) or 1.0, target=target)
 
     def calling(self, positive: str | None, owner: str) -> Task:
@@ -146,10 +146,10 @@ class Task:
             return terms(self.logarithms(logits), labels, self.target, self.hazard)
         if self.target == "ranking":
             return ranking_terms(logits[:, 0], labels)
-        truth, predicted = doubles(labels).numpy(), self.predicted(logits)
-        errors = computed(len(truth), np.float64, lambda part: (predicted[part] - truth[part]) ** 2)
+        truth, predicted = float64_rows(labels).numpy(), self.predicted(logits)
+        errors = computed_rows(len(truth), np.float64, lambda part: (predicted[part] - truth[part]) ** 2)
         mean = truth.mean()
-        return Terms(errors, computed(len(truth), np.float64, lambda part: (truth[part] - mean) ** 2))
+        return Terms(errors, computed_rows(len(truth), np.float64, lambda part: (truth[part] - mean) ** 2))
 
     @property
     def chance(self) -> float:
@@ -203,7 +203,7 @@ class Task:
         def piece(part: slice) -> npt.NDArray[np.float64]:
             return self.predict(logits[part].double()).numpy()
 
-        return computed(len(logits), np.float64, piece, () if self.kind == "regression" else (len(self.classes),))
+        return computed_rows(len(logits), np.float64, piece, () if self.kind == "regression" else (len(self.classes),))
 
     def calibrated(self, coverage: float, logits: Tensor, labels: Tensor) -> Task:
         """The task with intervals, or sets of classes, of a coverage; see `margin_of`.
@@ -275,7 +275,7 @@ class Task:
         scores = {code: predicted[:, code] for code in codes}
         if self.kind == "binary":
             # Of equal logits a vectorised sigmoid gives probabilities that differ in the last bit, and so in rank.
-            scores = {1: computed(len(logits), np.float64, lambda part: logits[part, 0].double().numpy())}
+            scores = {1: computed_rows(len(logits), np.float64, lambda part: logits[part, 0].double().numpy())}
         # By our own kernels: scikit-learn takes longer to look at a few rows than to compute.
         aucs = [roc_auc(ranked, where_equal(labels, code).numpy()) for code, ranked in scores.items()]
         return {

@@ -17,8 +17,8 @@ from cutlayer.protections.contract.views import ActiveView
 _CHECK_ROWS = 1024
 # Share of the mean variance below which a direction counts for less. Small, since a bottom model that grows another
 # direction moves the mean, and with it the label's direction below the share.
-_SHRINKAGE = 1e-4
-_RANGE = "the paper uses 0.002 to 0.05; with a floor of 0.05 less than 0.02 hides nothing"
+_VARIANCE_SHRINKAGE = 1e-4
+_RANGE_TEXT = "the paper uses 0.002 to 0.05; with a floor of 0.05 less than 0.02 hides nothing"
 
 
 class DCorConfig(FrozenModel):
@@ -39,7 +39,7 @@ class DCorConfig(FrozenModel):
         ramp: Epochs over which the weight then grows from 0 to alpha, fractions included; 0 is the paper's form.
     """
 
-    alpha: float = Field(gt=0, strict=True, description=_RANGE)
+    alpha: float = Field(gt=0, strict=True, description=_RANGE_TEXT)
     floor: float = Field(default=0.05, ge=0, strict=True, description="0 is the paper's form")
     estimate: Literal["biased", "unbiased"] = "biased"
     form: Literal["paper", "whitened"] = "paper"
@@ -126,7 +126,7 @@ class DCor(LabelProtection[DCorConfig]):
         )
 
         if self.settings.form == "whitened":
-            e = whitened(e, _SHRINKAGE).to(e.dtype)
+            e = whitened(e, _VARIANCE_SHRINKAGE).to(e.dtype)
         if self._regression:
             return distance_correlation_sqr(e, labels, unbiased)
         return class_distance_correlation_sqr(e, labels, self.classes, unbiased)

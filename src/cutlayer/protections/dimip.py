@@ -13,7 +13,7 @@ from pydantic import Field
 from cutlayer.config import FrozenModel
 from cutlayer.kernels.dependence.club import label_log_likelihood_gradient, vclub
 from cutlayer.kernels.fits.perceptron import input_gradient, layer_outputs, views, weight_gradients
-from cutlayer.kernels.rows.to_device import placed
+from cutlayer.kernels.rows.to_device import to_device
 from cutlayer.lazy import Tensor, nn, torch
 from cutlayer.protections.contract.base import Asset, Context, Protection, Side
 from cutlayer.protections.contract.tally import Tally
@@ -191,7 +191,7 @@ class DIMIP(Protection[DIMIPConfig]):
     def _drawn(self, n: int, party: str, step: int) -> Tensor:
         """The labels of n training rows drawn uniformly."""
         draw = torch.Generator().manual_seed(self._derived(f"labels/{step}", party))
-        return placed(self._pool[torch.randint(len(self._pool), (n,), generator=draw)], self.context.device)
+        return to_device(self._pool[torch.randint(len(self._pool), (n,), generator=draw)], self.context.device)
 
     def _derived(self, purpose: str, party: str) -> int:
         digest = hashlib.blake2b(f"dimip/{self._seed}/{purpose}/{party}".encode(), digest_size=7).digest()

@@ -15,7 +15,7 @@ from cutlayer.protections.contract.base import Context, FeatureProtection
 from cutlayer.protections.contract.views import PassiveView
 from cutlayer.protections.noise_budget import NoiseBudget
 
-_PUBLISHED = "the terms as published are adaptive_embedding's, of the package cutlayer-published"
+_PUBLISHED_TEXT = "the terms as published are adaptive_embedding's, of the package cutlayer-published"
 
 
 class DPEmbeddingConfig(NoiseBudget):
@@ -36,7 +36,7 @@ class DPEmbeddingConfig(NoiseBudget):
     clip: float = Field(gt=0, strict=True, description="the norm that no row exceeds")
     per: Literal["run", "release"] = "run"
     calibration: Literal["exact", "classical"] = "exact"
-    rescale: Literal["off", "sphere", "public"] = Field(default="off", description=_PUBLISHED)
+    rescale: Literal["off", "sphere", "public"] = Field(default="off", description=_PUBLISHED_TEXT)
     scale: float | None = Field(default=None, gt=0, strict=True)
 
     def _faults(self) -> Iterator[str]:
@@ -54,7 +54,7 @@ class DPEmbeddingConfig(NoiseBudget):
         if self.epsilon is None or self.delta is None:
             return float(self.noise_multiplier or 0.0)
         if self.calibration == "classical":
-            return gaussian_mechanism.classical(self.epsilon, self.delta)
+            return gaussian_mechanism.classical_noise_multiplier(self.epsilon, self.delta)
         releases = plan.max_releases if self.per == "run" else 1
         return gaussian_mechanism.noise_multiplier(self.epsilon, self.delta, releases)
 

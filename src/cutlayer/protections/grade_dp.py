@@ -9,13 +9,13 @@ import numpy as np
 from pydantic import Field
 
 from cutlayer.accounting import Event, Pairs, RandomizedGrade, ReleasePlan, row_pairs
-from cutlayer.accounting.row_draws import VALUES
+from cutlayer.accounting.row_draws import MAX_ROW_VALUES
 from cutlayer.config import FrozenModel, Job
 from cutlayer.config.phases import grades_rows
 from cutlayer.errors import CheckpointError
 from cutlayer.kernels.noise.aes import derive, encrypt_blocks
 from cutlayer.kernels.noise.randomized_response import flip_probability, randomized_response
-from cutlayer.kernels.noise.score_bands import LEAST_EPSILON, bands_for, lower_epsilons
+from cutlayer.kernels.noise.score_bands import MIN_EPSILON, bands_for, lower_epsilons
 from cutlayer.kernels.rows.grade_columns import columns_of_grades, grades_of_columns
 from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.contract.base import FeatureProtection
@@ -79,7 +79,7 @@ class GradeDP(FeatureProtection[GradeDPConfig]):
         Raises:
             CheckpointError: It is none of these: the state that it is of is of other settings.
         """
-        if epsilon not in (self.stated, *lower_epsilons(self.stated, LEAST_EPSILON)):
+        if epsilon not in (self.stated, *lower_epsilons(self.stated, MIN_EPSILON)):
             wanted = f"{self.name} at its epsilon of {self.stated:g}, or at a step below it"
             raise CheckpointError.expected(wanted, f"{epsilon:g}", "restore its settings, or start a new run")
         self.settings = self.settings.model_copy(update={"epsilon": epsilon})
@@ -95,9 +95,9 @@ class GradeDP(FeatureProtection[GradeDPConfig]):
         return name_of(self._key) if self._key else None
 
     def state_dict(self) -> dict[str, Any]:
-        """The key, and an epsilon that was lowered: later predictions repeat the draws."""
-        lowered = {"epsilon": self.settings.epsilon} if self.is_lowered else {}
-        return {"key": self._key.hex(), **lowered} if self._key else lowered
+        """The key, and the epsilon: later predictions repeat the draws, whatever the settings are by then."""
+        key = {"key": self._key.hex()} if self._key else {}
+        return {**key, "epsilon": self.settings.epsilon}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Draw by the key and the epsilon of a state, if it has them."""
@@ -119,7 +119,7 @@ class GradeDP(FeatureProtection[GradeDPConfig]):
         """
         ids = digests.numpy()
         # Hidden by the key: where the run is deleted, the count that stays says nothing of a grade.
-        hiding = (encrypt_blocks(derive(self._key, b"count"), ids)[:, 0] % VALUES).astype(np.int64)
+        hiding = (encrypt_blocks(derive(self._key, b"count"), ids)[:, 0] % MAX_ROW_VALUES).astype(np.int64)
         return row_pairs(ids, grades.numpy() ^ hiding)
 
     def _grades(self, e: Tensor) -> tuple[Tensor, int]:
@@ -179,6 +179,12 @@ class GradeDP(FeatureProtection[GradeDPConfig]):
 def drawing_of(protections: Sequence[object]) -> GradeDP | None:
     """The protection that draws a party's grades, if it has one."""
     return next((each for each in protections if isinstance(each, GradeDP)), None)
+
+
+def epsilon_of(protections: Sequence[object]) -> float | None:
+    """Privacy of the draw of a row's grade; `None` where none is drawn."""
+    drawing = drawing_of(protections)
+    return None if drawing is None else drawing.settings.epsilon
 
 
 def name_of(key: bytes) -> str:

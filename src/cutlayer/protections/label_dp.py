@@ -20,7 +20,7 @@ from cutlayer.kernels.noise.randomized_response import flip_probability, randomi
 from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.contract.base import LabelProtection
 from cutlayer.protections.label_memory.memory import Choice, Drawn
-from cutlayer.storage.row_arrays import computed
+from cutlayer.storage.row_arrays import computed_rows
 from cutlayer.storage.row_tensors import number_differing
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class LabelDP(LabelProtection[LabelDPConfig]):
             self._recalled = context.label_memory.recall(y, ids, of, self.settings.changed_labels, names)
             codes, draws = self._recalled.codes, self._recalled.draws
         key = classes, eps, context.secret, context.label_column, draws
-        pieces = computed(len(y), np.int64, lambda part: randomized_response(codes[part], ids[part], *key).numpy())
+        pieces = computed_rows(len(y), np.int64, lambda part: randomized_response(codes[part], ids[part], *key).numpy())
         drawn = torch.from_numpy(pieces)
         # Set and not added to: a resume draws the same labels once more.
         self.counts = {"rows": len(y), "labels_flipped": number_differing(drawn, y)}

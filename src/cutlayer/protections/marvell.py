@@ -13,7 +13,7 @@ from cutlayer.config import FrozenModel
 from cutlayer.kernels.noise.aes import standard_normal
 from cutlayer.kernels.noise.marvell import SumKLNoise, minimise_sum_kl, power_for_sum_kl
 from cutlayer.kernels.noise.shared_noise import bounded_rows, class_second_moments, leak_of_sum_kl, shared_noise
-from cutlayer.kernels.rows.to_device import placed
+from cutlayer.kernels.rows.to_device import to_device
 from cutlayer.kernels.statistics.class_statistics import (
     ClassStatistics,
     Contrast,
@@ -26,9 +26,9 @@ from cutlayer.protections.contract.base import LabelProtection
 from cutlayer.protections.contract.views import ActiveView
 from cutlayer.protections.past_batches import PastBatches, follows_batch
 
-_RANGE = "a sum_kl of 0.16 to 0.64 is a usual range"
-_GROWTH = 1.5
-_LONGEST = 3.0
+_RANGE_TEXT = "a sum_kl of 0.16 to 0.64 is a usual range"
+_SEARCH_FACTOR = 1.5
+_MAX_COORDINATE = 3.0
 """Bound on a coordinate of a row, over its root mean square in past batches."""
 
 
@@ -49,7 +49,7 @@ class MarvellConfig(FrozenModel):
             search, from `s` = 1 upwards by 1.5, which overshoots and adds noise where none is needed.
     """
 
-    sum_kl: float | None = Field(default=None, gt=0, strict=True, description=_RANGE)
+    sum_kl: float | None = Field(default=None, gt=0, strict=True, description=_RANGE_TEXT)
     form: Literal["past", "shared", "paper"] = "past"
     s: float | None = Field(default=None, gt=0, strict=True, description="the paper uses 0.1 to 4")
     search: Literal["exact", "geometric"] = "exact"
@@ -57,7 +57,7 @@ class MarvellConfig(FrozenModel):
     def _faults(self) -> Iterator[str]:
         if (self.sum_kl is None) == (self.s is None):
             got = "none" if self.s is None else "both"
-            yield f"either sum_kl or s, got {got}; {_RANGE}"
+            yield f"either sum_kl or s, got {got}; {_RANGE_TEXT}"
         if self.form != "paper" and self.s is not None:
             yield f"sum_kl in form: {self.form}, got s; write form: paper with it"
         if self.search != "exact" and (self.form != "paper" or self.s is not None):
@@ -246,12 +246,12 @@ class Marvell(LabelProtection[MarvellConfig]):
             return g
         rows, left = g.double(), g.new_tensor(shape.target, dtype=torch.float64)
         if past:
-            rows, divergences = bounded_rows(g, shape.mean, shape.factor, _LONGEST)
+            rows, divergences = bounded_rows(g, shape.mean, shape.factor, _MAX_COORDINATE)
             sums = divergences.new_zeros(self.classes).index_add_(0, view.labels, divergences)
             left = (sums / counts.clamp(min=1)).sum() / classes
         self.count(solved=1, sum_kl=left, power_over_g=shape.power_over_g)
         key = self.context.noise.key(hook="marvell shared", peer=party, step=view.step, content=g)
-        normal = placed(standard_normal(key, b"shared", tuple(g.shape)), g.device)
+        normal = to_device(standard_normal(key, b"shared", tuple(g.shape)), g.device)
         return (rows + normal.double() @ shape.factor.T).to(g.dtype)
 
     def _past_shape(self, own: Tensor, counts: Tensor, party: str, view: ActiveView) -> _SharedNoise | None:
@@ -310,7 +310,7 @@ class Marvell(LabelProtection[MarvellConfig]):
             power = power_for_sum_kl(u, v, d, g, p, self.settings.sum_kl)
         satisfied = self.settings.sum_kl is not None and power == 0.0
         if self.settings.search == "geometric":
-            power = g * (_GROWTH ** max(0, math.ceil(math.log(power / g, _GROWTH))) if power else 1)
+            power = g * (_SEARCH_FACTOR ** max(0, math.ceil(math.log(power / g, _SEARCH_FACTOR))) if power else 1)
         optimum = minimise_sum_kl(u, v, d, g, p, power)
         self.count(solved=1, sum_kl=optimum.sum_kl, power_over_g=power / g)
         return optimum, satisfied
@@ -321,8 +321,8 @@ class Marvell(LabelProtection[MarvellConfig]):
         along, across = noise.deviations.float()
         rows = (across[view.labels] > 0).nonzero()[:, 0]
         key = self.context.noise.key(hook="marvell", peer=party, step=view.step, content=g)
-        lengths = placed(standard_normal(key, b"along", (len(g),)), g.device).mul_(along[view.labels])
-        isotropic = placed(standard_normal(key, b"across", (len(rows), g.shape[1])), g.device)
+        lengths = to_device(standard_normal(key, b"along", (len(g),)), g.device).mul_(along[view.labels])
+        isotropic = to_device(standard_normal(key, b"across", (len(rows), g.shape[1])), g.device)
         isotropic.mul_(across[view.labels[rows]][:, None])
         if self.classes == 2:  # one direction, up to its sign: no matrix of directions
             sent = torch.addr(g, lengths, noise.directions[view.labels[0]])

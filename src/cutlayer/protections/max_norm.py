@@ -8,12 +8,12 @@ from typing import Literal
 
 from cutlayer.config import FrozenModel
 from cutlayer.kernels.noise.max_norm import aligned_rows, max_norm
-from cutlayer.kernels.rows.to_device import placed
+from cutlayer.kernels.rows.to_device import to_device
 from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.contract.views import ActiveView
 from cutlayer.protections.past_batches import ByPastBatches, follows_batch
 
-_MARGIN = 2.0
+_LENGTH_FACTOR = 2.0
 """Length of all rows over that of a batch's longest. At 1 the longest keep their sign, which exposes their class."""
 
 
@@ -96,12 +96,12 @@ class MaxNorm(ByPastBatches[MaxNormConfig]):
             if past is None:
                 self.count(rows_withheld=len(g))
                 return torch.zeros_like(g)
-            largest = _MARGIN * past
+            largest = _LENGTH_FACTOR * past
             self.count(rows_shortened=(norms > largest).sum())
         if self.settings.form == "paper":
             normal = self.context.noise.normal((len(g),), hook="max_norm", peer=party, step=view.step, content=g)
         else:
-            normal = placed(self._run_noise[view.rows], g.device)
+            normal = to_device(self._run_noise[view.rows], g.device)
         isotropic = normal.new_zeros(0, g.shape[1])
         if zero:
             # Mixtures of the other rows' lines: isotropic rows lie off the main directions, and so name the rows whose

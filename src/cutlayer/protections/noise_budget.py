@@ -8,7 +8,7 @@ from pydantic import Field
 
 from cutlayer.config import FrozenModel
 
-_START = "epsilon 8 and delta 1e-5 are a start"
+_START_TEXT = "epsilon 8 and delta 1e-5 are a start"
 
 
 class NoiseBudget(FrozenModel):
@@ -22,12 +22,12 @@ class NoiseBudget(FrozenModel):
     """
 
     clip: float = Field(gt=0, strict=True)
-    epsilon: float | None = Field(default=None, gt=0, strict=True, description=_START)
-    delta: float | None = Field(default=None, gt=0, lt=1, strict=True, description=_START)
+    epsilon: float | None = Field(default=None, gt=0, strict=True, description=_START_TEXT)
+    delta: float | None = Field(default=None, gt=0, lt=1, strict=True, description=_START_TEXT)
     noise_multiplier: float | None = Field(default=None, gt=0, strict=True)
 
     def _faults(self) -> Iterator[str]:
         given = [name for name in ("epsilon", "delta", "noise_multiplier") if getattr(self, name) is not None]
         if given not in (["epsilon", "delta"], ["noise_multiplier"]):
             got = " and ".join(given) or "none"
-            yield f"either epsilon and delta or noise_multiplier, got {got}; {_START}"
+            yield f"either epsilon and delta or noise_multiplier, got {got}; {_START_TEXT}"

@@ -48,7 +48,7 @@ class _Blocks:
         number = block_number(view.epoch - self.epoch, view.step - self.step)
         if number == self.number:
             return self
-        weights = _spread(self.weights, self.totals)
+        weights = _broadcast_weights(self.weights, self.totals)
         means = torch.where(weights > 0, self.totals / weights.clamp(min=torch.finfo(torch.float64).tiny), self.means)
         nothing = torch.zeros_like(self.totals), torch.zeros_like(self.weights)
         return replace(self, number=number, totals=nothing[0], weights=nothing[1], means=means, **_read(means))
@@ -92,7 +92,7 @@ class PastBatches:
             weights: Weight of each, float64 (k,), >= 0; 1 without them.
         """
         weights = statistics.new_ones(len(statistics)) if weights is None else weights
-        totals = statistics * _spread(weights, statistics)
+        totals = statistics * _broadcast_weights(weights, statistics)
         if party not in self._parties:
             blocks = _Blocks(view.epoch, view.step, 0, totals, weights, torch.zeros_like(totals))
         else:
@@ -137,10 +137,10 @@ def block_number(epoch: int, step: int) -> int:
     >>> block_number(1, 9) == block_number(1, 17) != block_number(2, 18)
     True
     """
-    return step.bit_length() if epoch == 0 else _EPOCHS + epoch
+    return step.bit_length() if epoch == 0 else _EPOCH_OFFSET + epoch
 
 
-_EPOCHS = 64
+_EPOCH_OFFSET = 64
 """Above the bit length of any step."""
 
 
@@ -149,6 +149,6 @@ def _read(means: Tensor) -> dict[str, Any]:
     return {"known": bool(means.any()), "first": float(means[0]) if means.dim() == 1 else 0.0}
 
 
-def _spread(weights: Tensor, statistics: Tensor) -> Tensor:
+def _broadcast_weights(weights: Tensor, statistics: Tensor) -> Tensor:
     """Weights (k,) in the shape (k, 1, ...) that multiplies statistics (k, ...)."""
     return weights.view(-1, *[1] * (statistics.dim() - 1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cutlayer.alignment.disclosure import AlignmentRecord, Disclosure, TableSize
-from cutlayer.report.rounding import closed, count
+from cutlayer.report.rounding import as_sentence, count
 from cutlayer.report.section import Block, Cell, Column, Fold, Items, Paragraph, Section, number, table
 
 TITLE = "What the alignment made known"
@@ -34,13 +34,13 @@ def alignment_section(record: AlignmentRecord | None) -> Section | None:
         "What each party learned of the others' tables, by its own ids",
         record.disclosures,
         ("Who learned it", lambda known: Cell(known.learner, (f"of {' and '.join(known.about)}",))),
-        (number("Ids that are there"), lambda known: f"{'at least ' * known.at_least}{count(known.there)}"),
+        (number("Ids that are there"), lambda known: f"{'at least ' * known.at_least}{count(known.present_ids)}"),
         (number("Ids that are not"), _absent),
         (Column("Size of that table", "text"), lambda known: _size(known.size)),
         (Column("Besides", "text"), lambda known: "; ".join(_besides(known)) or "nothing"),
         layout="stack",
     )
-    found = Items(tuple(map(learned, record.disclosures)))
+    found = Items(tuple(map(learned_sentence, record.disclosures)))
     detail: tuple[Block, ...] = (listed, Items(tuple(_notes(record)))) if record.crossed else (listed,)
     blocks: tuple[Block, ...] = (lead, found, Fold("In numbers, with the sizes of the tables", detail))
     brief: tuple[Block, ...] = (Paragraph(_lead(record)), found)
@@ -76,8 +76,8 @@ def _which(record: AlignmentRecord, known: list[Disclosure]) -> str:
     first = known[0]
     of_active = first.learner == record.active
     least = "at least " * any(each.at_least for each in known)
-    there = _range([each.there for each in known])
-    sizes = [each.own for each in known if each.own is not None]
+    there = _range([each.present_ids for each in known])
+    sizes = [each.own_ids for each in known if each.own_ids is not None]
     own = f"{_range(sizes)} {'stated ' * any(each.is_stated for each in known)}ids" if sizes else "ids"
     others = first.about[0] if len(first.about) == 1 else "all others"
     has = "have" if len(first.about) > 1 else "has"
@@ -93,15 +93,16 @@ def _range(numbers: list[int]) -> str:
     return count(least) if least == most else f"{count(least)} to {count(most)}"
 
 
-def disclosed(record: AlignmentRecord | None) -> tuple[str, ...]:
+def alignment_sentences(record: AlignmentRecord | None) -> tuple[str, ...]:
     """The alignment as sentences, with how rows were matched; empty of a run that has no record of it."""
-    return () if record is None else (_lead(record), *sentences(record), *_notes(record))
+    return () if record is None else (_lead(record), *disclosure_sentences(record), *_notes(record))
 
 
-def sentences(record: AlignmentRecord) -> tuple[str, ...]:
+def disclosure_sentences(record: AlignmentRecord) -> tuple[str, ...]:
     """What each party learned of its own ids, a sentence or more each."""
     return tuple(
-        " ".join(filter(None, (learned(known), *map(closed, _further(known))))) for known in record.disclosures
+        " ".join(filter(None, (learned_sentence(known), *map(as_sentence, _further(known)))))
+        for known in record.disclosures
     )
 
 
@@ -121,17 +122,17 @@ def _lead(record: AlignmentRecord) -> str:
     )
 
 
-def learned(known: Disclosure) -> str:
+def learned_sentence(known: Disclosure) -> str:
     """What one party learned of its own ids, as a sentence."""
     where = f"the table of {known.about[0]}" if len(known.about) == 1 else f"the tables of {' and '.join(known.about)}"
-    there = f"{'at least ' * known.at_least}{count(known.there)}"
+    there = f"{'at least ' * known.at_least}{count(known.present_ids)}"
     ids = "its ids"
-    if known.own is not None:
-        ids = f"the {count(known.own)} ids that it stated" if known.is_stated else f"its {count(known.own)} ids"
+    if known.own_ids is not None:
+        ids = f"the {count(known.own_ids)} ids that it stated" if known.is_stated else f"its {count(known.own_ids)} ids"
     if len(known.about) > 1:
         found = f"{known.learner} learned that {there} of {ids} are in {where}"
         return f"{found}. Of the others it did not learn who lacks them."
-    absent = "" if known.absent is None else f", and that {_absent(known)} are not"
+    absent = "" if known.absent_ids is None else f", and that {_absent(known)} are not"
     return f"{known.learner} learned that {there} of {ids} are in {where}{absent}."
 
 
@@ -142,9 +143,9 @@ def _further(known: Disclosure) -> Iterator[str]:
 
 
 def _absent(known: Disclosure) -> str:
-    if known.absent is None:
+    if known.absent_ids is None:
         return "not known here"
-    return f"{'up to ' * (known.is_stated and known.absent > 0)}{count(known.absent)}"
+    return f"{'up to ' * (known.is_stated and known.absent_ids > 0)}{count(known.absent_ids)}"
 
 
 def _size(size: TableSize | None) -> str:

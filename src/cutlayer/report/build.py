@@ -13,18 +13,18 @@ from cutlayer.report.run_columns import columns_of
 from cutlayer.results.audit import Conclusions
 from cutlayer.results.report import FurtherLabel, Report
 from cutlayer.results.run import EpochResult, RunKind
-from cutlayer.training.file_digests import compared
+from cutlayer.training.file_digests import compare_files
 from cutlayer.training.folder import RunFolder
 
 
-def build(path: Path) -> Report:
+def build_report(path: Path) -> Report:
     """Put together summary, history, audit and job of a run.
 
     Raises:
         RunFolderError: The run has not ended, or a file of it is damaged.
     """
     folder = RunFolder.open(path)
-    summary, audit, files = folder.summary, folder.audit, compared(path)
+    summary, audit, files = folder.summary, folder.audit, compare_files(path)
     return Report(
         **dict(summary.model_copy(update={"run": summary.run.model_copy(update={"folder": str(path)})})),
         history=tuple(epoch for label in audit.runs for epoch in _history(folder, label)),
@@ -53,9 +53,9 @@ def _further_labels(folder: RunFolder) -> Iterator[FurtherLabel]:
         return
     owners = load_closed_job(folder.path / "job.yaml").parties.values()
     for label in (label for owner in owners for label in owner.further_labels):
-        if not (place := folder.of_label(label)).ended:
+        if not (place := folder.of_label(label)).has_ended:
             continue
-        report = build(place.path)
+        report = build_report(place.path)
         utility, worst = report.utility, matrix_of(report).worst(RunKind.THIS_RUN)
         own = utility.row(RunKind.THIS_RUN)
         yield FurtherLabel(

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from cutlayer.data.carried import Carried, CarriedAttribute
 from cutlayer.errors import RunFolderError
-from cutlayer.parties.session.checkpoint import CARRIED
+from cutlayer.parties.session.checkpoint import CARRIED_FILE
 from cutlayer.report.rounding import amount, count, metric, share
 from cutlayer.report.section import Answer, Block, Column, Fold, Paragraph, Section, Table, number, table
 from cutlayer.training.folder import RunFolder
@@ -18,7 +18,7 @@ CELLS = (
     "epsilon 8 on Adult, and .25 where grades are of drawn labels"
 )
 """Measured in docs/results/grades.md, on 4,000 rows."""
-SHOWN = 5
+MAX_COLUMNS_IN_SIGHT = 5
 """Number of columns in sight; all others are folded."""
 _HOW = (
     "Computed from the columns and the grades before anything was sent, for frequent values, sets of values and parts "
@@ -40,7 +40,7 @@ def carried_of(folder: RunFolder, parties: Collection[str]) -> dict[str, Carried
     """
     found = {}
     for party in parties:
-        name = f"checkpoint/{party}/{CARRIED}"
+        name = f"checkpoint/{party}/{CARRIED_FILE}"
         if (folder.path / name).exists():
             try:
                 found[party] = Carried.model_validate(folder.read_json(name))
@@ -58,11 +58,13 @@ def carried_section(carried: Mapping[str, Carried]) -> Section | None:
     brief: list[Block] = []
     for party, found in carried.items():
         every = found.attributes
-        some = [_table(f"The columns of {party} of which most is carried", every[:SHOWN])] if every else []
+        some = (
+            [_table(f"The columns of {party} of which most is carried", every[:MAX_COLUMNS_IN_SIGHT])] if every else []
+        )
         sentence = Paragraph(" ".join(_sentences(party, found)), "warn" if found.of == "columns" else "")
         brief += [sentence, *some]
         blocks += [sentence, *some]
-        if len(every) > SHOWN:
+        if len(every) > MAX_COLUMNS_IN_SIGHT:
             blocks.append(Fold(f"All columns of {party}", (_table(f"All columns of {party}", every),)))
         if found.together:
             title = f"What {found.former + 1} releases of {party} carry together of the same rows"

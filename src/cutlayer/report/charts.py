@@ -17,9 +17,9 @@ from cutlayer.report.rounding import auc, metric
 from cutlayer.report.svg import MARKERS, Axis, Scale, axes, element, marker, whole_ticks
 
 WIDTH = 280
-ROW, THIN = 26, 3.0
+ROW_HEIGHT, MIN_BAR_WIDTH = 26, 3.0
 """Pixels of a chart with a line for each run: height of a line, and the narrowest bar."""
-MARKED, MAX_LAYERS = 24, 1000
+MAX_MARKED_EPOCHS, MAX_LAYERS = 24, 1000
 """Numbers of epochs and of layers up to which every point has a mark."""
 STYLES = len(MARKERS)
 Point = tuple[float, float | None]
@@ -39,7 +39,7 @@ class Series(NamedTuple):
     points: tuple[Point, ...]
 
 
-def lines(
+def line_chart(
     series: Sequence[Series],
     label: str,
     domain: tuple[float, float],
@@ -89,7 +89,7 @@ class IntervalBar(NamedTuple):
     tip: str
 
 
-def intervals(
+def interval_chart(
     bars: Sequence[IntervalBar], domain: tuple[float, float], title: str, reference: float | None, label: str
 ) -> Markup:
     """A line for each run: its interval as a bar, a mark at its value, and for a leak its colour up to there.
@@ -102,15 +102,15 @@ def intervals(
         label: Description for screen readers.
     """
     x = Axis(
-        Scale(*domain, _left(bar.name for bar in bars), WIDTH - 12),
+        Scale(*domain, _label_width(bar.name for bar in bars), WIDTH - 12),
         title,
         about=3 if bars[0].step is None else 4,
         reference=reference,
     )
-    bottom = 8.0 + ROW * len(bars)
+    bottom = 8.0 + ROW_HEIGHT * len(bars)
     parts = [axes(x, Axis(Scale(0, 1, 8, bottom), ticks=()))]
     for index, bar in enumerate(bars):
-        y = 8.0 + ROW * (index + 0.5)
+        y = 8.0 + ROW_HEIGHT * (index + 0.5)
         css = "b0" if bar.own else "b1"
         drawn = [element("title", bar.tip)]
         start, at = x.scale.start, x.scale(bar.value)
@@ -118,7 +118,7 @@ def intervals(
             drawn.append(element("rect", class_=f"h{bar.step}", x=start, y=y - 3, width=max(at - start, 0.0), height=6))
         if bar.bounds:
             low, high = (x.scale(end) for end in bar.bounds)
-            wide = max(high - low, THIN)
+            wide = max(high - low, MIN_BAR_WIDTH)
             low = (low + high - wide) / 2
             filled = css if bar.step is None else f"h{bar.step}"
             drawn.append(element("rect", class_=f"ci {filled}", x=low, y=y - 6, width=wide, height=12))
@@ -128,7 +128,7 @@ def intervals(
     return element("svg", *parts, class_="chart", viewBox=f"0 0 {WIDTH} {height}", role="img", aria_label=label)
 
 
-def profile(layers: Sequence[str], series: Sequence[Series], label: str, domain: tuple[float, float]) -> Markup:
+def layer_chart(layers: Sequence[str], series: Sequence[Series], label: str, domain: tuple[float, float]) -> Markup:
     """A dot per run and layer, the layers from top to bottom in the order of the network.
 
     Args:
@@ -138,7 +138,7 @@ def profile(layers: Sequence[str], series: Sequence[Series], label: str, domain:
         domain: Ends of the horizontal axis, the same for all charts that are compared.
     """
     bottom = 12.0 + 22 * len(layers)
-    left = _left(layers)
+    left = _label_width(layers)
     x = Scale(*domain, left, WIDTH - 12)
     y = Scale(0, 1, 19, 41)
     # The vertical axis ends below the last layer; the layers' names are written apart, with their full names as tips.
@@ -152,7 +152,7 @@ def profile(layers: Sequence[str], series: Sequence[Series], label: str, domain:
     return element("svg", *parts, class_="chart", viewBox=f"0 0 {WIDTH} {height}", role="img", aria_label=label)
 
 
-def calibration(
+def calibration_chart(
     points: Sequence[tuple[float, float, str]], titles: tuple[str, str], label: str, domain: tuple[float, float]
 ) -> Markup:
     """Observed over predicted values, with the diagonal on which both are equal.
@@ -168,7 +168,7 @@ def calibration(
     return _over_diagonal(x, y, titles, label, [_series(Series("this run", 0, ()), line, "line")])
 
 
-def curves(series: Sequence[Series], titles: tuple[str, str], label: str) -> Markup:
+def curve_chart(series: Sequence[Series], titles: tuple[str, str], label: str) -> Markup:
     """Lines over the unit interval, such as ROC curves.
 
     Args:
@@ -195,7 +195,7 @@ def _over_diagonal(x: Scale, y: Scale, titles: tuple[str, str], label: str, draw
     return element("svg", *parts, class_="chart", viewBox=f"0 0 {WIDTH} 270", role="img", aria_label=label)
 
 
-def bar(
+def bar_strip(
     value: float, bounds: tuple[float, float] | None, base: float, domain: tuple[float, float], style: int, label: str
 ) -> Markup:
     """One horizontal bar from `base` to `value` with its interval; stretches to the width it is given."""
@@ -212,7 +212,7 @@ def bar(
     )
 
 
-def summary(
+def series_in_words(
     series: Sequence[Series], word: str, pick: Callable[[Sequence[float]], float], write: Callable[[float | None], str]
 ) -> str:
     """One value of each run in words, for screen readers.
@@ -234,7 +234,7 @@ def swatch(style: int) -> Markup:
 
 
 def _series(
-    line: Series, points: Sequence[tuple[float, float | None, str]], css: str, max_marks: int = MARKED
+    line: Series, points: Sequence[tuple[float, float | None, str]], css: str, max_marks: int = MAX_MARKED_EPOCHS
 ) -> Markup:
     """A line through pixels with a mark and a tip at each; a gap lifts the pen.
 
@@ -256,14 +256,14 @@ def _series(
 
 
 def _layer(name: str, x: float, y: float) -> Markup:
-    return element("text", element("title", name), _fitted(name), class_="layer", x=x, y=y + 4, text_anchor="end")
+    return element("text", element("title", name), _shortened(name), class_="layer", x=x, y=y + 4, text_anchor="end")
 
 
-def _left(names: Iterable[str]) -> float:
+def _label_width(names: Iterable[str]) -> float:
     """Pixels that the longest of the names takes to the left of a chart."""
-    return 12 + 7 * max((len(_fitted(name)) for name in names), default=0)
+    return 12 + 7 * max((len(_shortened(name)) for name in names), default=0)
 
 
-def _fitted(name: str) -> str:
+def _shortened(name: str) -> str:
     """A layer's name in the room it has; its middle is left out first."""
     return name if len(name) <= 16 else f"{name[:7].rstrip('.')}…{name[-8:].lstrip('.')}"

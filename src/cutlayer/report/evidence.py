@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from cutlayer.attacks import REGISTRY
 from cutlayer.attacks.knowledge import condition, in_words
-from cutlayer.report.columns_read import reads_columns
-from cutlayer.report.grading import SMALL, reading
-from cutlayer.report.releases import ONLY, release_of
+from cutlayer.report.columns_read import columns_read_phrase
+from cutlayer.report.grading import NEGLIGIBLE_EXCESS, leak_phrase
+from cutlayer.report.releases import ONLY_RELEASE, release_of
 from cutlayer.report.rounding import metric, share
 from cutlayer.results.columns_read import is_of_columns, weakest
 from cutlayer.results.completion import best
@@ -32,10 +32,16 @@ def evidence_of(report: Report) -> tuple[AttackEvidence, ...]:
 
     Of those on all columns of a party it is the one that knows least, where it reads nearly as much as any.
     """
-    return ranked([*_labels(report), *feature_evidence(report.features, report.active.name), *_completions(report)])
+    return mark_strongest(
+        [
+            *_labels(report),
+            *feature_evidence(report.features, report.active.name, report.carried),
+            *_completions(report),
+        ]
+    )
 
 
-def ranked(results: Sequence[AttackEvidence]) -> tuple[AttackEvidence, ...]:
+def mark_strongest(results: Sequence[AttackEvidence]) -> tuple[AttackEvidence, ...]:
     """Attacks with what they do; of each threat to each party the strongest is marked and comes first."""
     marked: list[AttackEvidence] = []
     for group in dict.fromkeys((result.threat, result.owner, result.attacker) for result in results):
@@ -58,7 +64,7 @@ def _purpose(result: AttackEvidence) -> str:
     if result.attack not in REGISTRY:
         return ""
     purpose = REGISTRY[result.attack].purpose()
-    once = "epochs" in purpose and result.subject.endswith(ONLY)
+    once = "epochs" in purpose and result.subject.endswith(ONLY_RELEASE)
     return f"{purpose} Here each row has one release, which every epoch uses." if once else purpose
 
 
@@ -91,12 +97,15 @@ def _labels(report: Report) -> Iterator[AttackEvidence]:
         )
 
 
-def feature_evidence(results: Sequence[FeatureResult], active: str) -> Iterator[AttackEvidence]:
+def feature_evidence(
+    results: Sequence[FeatureResult], active: str, carried: Collection[str]
+) -> Iterator[AttackEvidence]:
     """Attacks on features in this run.
 
     Args:
         results: Results of all runs.
         active: Name of the active party, which attacks.
+        carried: Names of the parties that released grades.
     """
     others = [result for result in results if result.run == RunKind.UNDEFENDED]
     counting = weakest(result for result in results if result.run == RunKind.THIS_RUN)
@@ -110,7 +119,8 @@ def feature_evidence(results: Sequence[FeatureResult], active: str) -> Iterator[
             threat=_threat(result),
             owner=result.party,
             attacker=active,
-            subject=f"embeddings, {result.release}" + (f"; column {result.column}" if result.column else ""),
+            subject=f"{'grades' if result.party in carried else 'embeddings'}, {result.release}"
+            + (f"; column {result.column}" if result.column else ""),
             attack=result.attack,
             knowledge=in_words(result.knowledge, result.known),
             given=condition(result.knowledge, result.known),
@@ -126,7 +136,7 @@ def feature_evidence(results: Sequence[FeatureResult], active: str) -> Iterator[
             else "what other parties' columns already reveal",
             undefended=undefended[0] if undefended else None,
             rows=result.rows,
-            reads=reads_columns(result) if is_of_columns(result) else "",
+            reads=columns_read_phrase(result) if is_of_columns(result) else "",
             strongest=counting.get(result.party) is result,
         )
 
@@ -160,7 +170,9 @@ def _completions(report: Report) -> Iterator[AttackEvidence]:
         )
 
 
-def learns_of(evidence: Iterable[AttackEvidence], task: str, label_free: Collection[str] = ()) -> tuple[str, ...]:
+def learned_sentences(
+    evidence: Iterable[AttackEvidence], task: str, label_free: Collection[str] = ()
+) -> tuple[str, ...]:
     """Who could learn what, by the strongest attack of each threat.
 
     Args:
@@ -185,7 +197,7 @@ def _label_sentence(result: AttackEvidence, task: str, *, is_label_free: bool) -
     given = f" with {result.given}" if result.given else ""
     several = bool(result.together)
     its = "their" if several else "its"
-    if result.naive is not None and (is_label_free or leak - result.naive <= SMALL):
+    if result.naive is not None and (is_label_free or leak - result.naive <= NEGLIGIBLE_EXCESS):
         return (
             f"{result.attacker} {_no_more(result, leak - result.naive, is_label_free=is_label_free)}: an attack{given} "
             f"{accuracy}, {its} own columns alone in {share(result.naive, 1)}; a guess is right in 50\u00a0%."
@@ -197,9 +209,8 @@ def _label_sentence(result: AttackEvidence, task: str, *, is_label_free: bool) -
         )
     known = "" if result.naive is None else f", {its} own columns alone in {share(result.naive, 1)}"
     what = "the attack" if several else "it"
-    return (
-        f"{_attacker(result)} {reading(leak, result.owner)}: {what} {accuracy}{known}; a guess is right in 50\u00a0%."
-    )
+    phrase = leak_phrase(leak, result.owner)
+    return f"{_attacker(result)} {phrase}: {what} {accuracy}{known}; a guess is right in 50\u00a0%."
 
 
 def _no_more(result: AttackEvidence, excess: float, *, is_label_free: bool) -> str:
@@ -227,14 +238,18 @@ def _attacker(result: AttackEvidence) -> str:
 
 def _rebuilt_sentence(result: AttackEvidence) -> str:
     knowing = f"with {result.given}" if result.given else "without a known row"
-    able = f"{result.attacker}, {knowing}, {result.reads} from its embeddings"
+    able = f"{result.attacker}, {knowing}, {result.reads} from its {_sent(result)}"
     return f"{able}{'' if _gains(result) else ', no more than without them'}: {_details(result)}."
 
 
 def _inferred_sentence(result: AttackEvidence) -> str:
     able = "can infer" if _gains(result) else "was not found to infer"
-    columns = f"a column of {result.owner} from its embeddings better than without them"
+    columns = f"a column of {result.owner} from its {_sent(result)} better than without them"
     return f"{_attacker(result)} {able} {columns}: {_details(result)}."
+
+
+def _sent(result: AttackEvidence) -> str:
+    return result.subject.partition(",")[0]
 
 
 def _gains(result: AttackEvidence) -> bool:

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from cutlayer.report import charts
-from cutlayer.report.columns_read import EXACT, column_strength, knowing, read_of_columns
-from cutlayer.report.grading import SMALL
-from cutlayer.report.headline import read_most
+from cutlayer.report.columns_read import EXACT_NOTE, column_strength, columns_read_figure, knowledge_phrase
+from cutlayer.report.grading import NEGLIGIBLE_EXCESS
+from cutlayer.report.headline import strongest_on_columns
 from cutlayer.report.history import leak_domain
-from cutlayer.report.matrix import Matrix, matrix_of, strength
+from cutlayer.report.matrix import Matrix, leak_step, matrix_of
 from cutlayer.report.rounding import auc, bounds, interval, metric
 from cutlayer.report.section import Cell, Column, Panel, Panels, Section, Table, number, table
-from cutlayer.report.svg import padded
+from cutlayer.report.svg import padded_domain
 from cutlayer.results.columns_read import reach
 from cutlayer.results.decimals import NOT_AVAILABLE
 from cutlayer.results.features import FeatureResult
@@ -24,7 +24,7 @@ from cutlayer.results.run import RunKind
 from cutlayer.results.utility import ModelUtility
 
 
-class Glance(NamedTuple):
+class RunGlance(NamedTuple):
     """One run at a glance.
 
     Attributes:
@@ -49,37 +49,37 @@ class Glance(NamedTuple):
         return self.model.name
 
 
-def glances(report: Report) -> tuple[Glance, ...]:
+def run_glances(report: Report) -> tuple[RunGlance, ...]:
     """This run, the runs that it is compared with, and what the active party reaches alone."""
     return tuple(_glances(report, matrix_of(report)))
 
 
-def _glances(report: Report, matrix: Matrix) -> Iterator[Glance]:
+def _glances(report: Report, matrix: Matrix) -> Iterator[RunGlance]:
     for model in report.utility.rows:
         value, worst = model.metrics.get(report.utility.metric), matrix.worst(model.name)
-        features = read_most(report, model.name)
+        features = strongest_on_columns(report, model.name)
         if value is not None and (worst or features or model.run_kind is RunKind.ALONE):
             note, columns = matrix.runs.get(model.name, "") or model.note, matrix.own_columns(worst) if worst else None
-            yield Glance(model, note, value, worst, features, columns)
+            yield RunGlance(model, note, value, worst, features, columns)
 
 
-def glance(report: Report) -> Section | None:
+def glance_section(report: Report) -> Section | None:
     """The picture and its table; `None` where nothing was attacked."""
-    runs = glances(report)
+    runs = run_glances(report)
     if not any(run.leak or run.features for run in runs):
         return None
     figures = _table(report, runs)
     return Section("glance", "At a glance", (_panels(report, runs), figures), (figures,))
 
 
-def _table(report: Report, runs: tuple[Glance, ...]) -> Table:
+def _table(report: Report, runs: tuple[RunGlance, ...]) -> Table:
     read = [run.features for run in runs if run.features]
     columns = [(number("Columns rebuilt"), _features)] if read else []
     parts = ["95\u00a0% intervals. Label leak: the strongest attack on messages, 0.5 is chance, 1 every label"]
     parts += [
         "Columns rebuilt: by the attack that knows least, of those that read nearly the most" if read else "",
         "R\u00b2 0 is none, 1 all" if any(result.metric == "r2" for result in read) else "",
-        EXACT if any(result.metric == "exact" for result in read) else "",
+        EXACT_NOTE if any(result.metric == "exact" for result in read) else "",
     ]
     return table(
         ". ".join(filter(None, parts)),
@@ -93,12 +93,12 @@ def _table(report: Report, runs: tuple[Glance, ...]) -> Table:
     )
 
 
-def _utility(run: Glance) -> Cell:
+def _utility(run: RunGlance) -> Cell:
     model = run.model
     return Cell(metric(run.value), (interval(model.low, model.high),) * (model.low is not None))
 
 
-def _leak(run: Glance) -> Cell:
+def _leak(run: RunGlance) -> Cell:
     leak = run.leak
     if leak is None:
         return Cell("nothing sent" if run.model.run_kind is RunKind.ALONE else NOT_AVAILABLE, tone="muted")
@@ -108,27 +108,27 @@ def _leak(run: Glance) -> Cell:
     return Cell(auc(leak.leak), notes, tone=f"h{step}" if (step := _leak_step(run, leak)) else "")
 
 
-def _leak_step(run: Glance, leak: LeakResult) -> int:
+def _leak_step(run: RunGlance, leak: LeakResult) -> int:
     """Step of the colour scale; 0 of a leak that is hardly more than own columns reveal."""
-    more = run.columns is None or leak.leak - run.columns > SMALL
-    return strength(leak.leak) if more else 0
+    more = run.columns is None or leak.leak - run.columns > NEGLIGIBLE_EXCESS
+    return leak_step(leak.leak) if more else 0
 
 
-def _features(run: Glance) -> Cell:
+def _features(run: RunGlance) -> Cell:
     result = run.features
     if result is None:
         return Cell("nothing sent" if run.model.run_kind is RunKind.ALONE else NOT_AVAILABLE, tone="muted")
-    return Cell(read_of_columns(result), (knowing(result),), tone=f"h{column_strength(result)}")
+    return Cell(columns_read_figure(result), (knowledge_phrase(result),), tone=f"h{column_strength(result)}")
 
 
-def _panels(report: Report, runs: tuple[Glance, ...]) -> Panels:
+def _panels(report: Report, runs: tuple[RunGlance, ...]) -> Panels:
     """A picture for each kind of figure that a run has; a run has the same line in all of them."""
     attacked = [run for run in runs if run.leak or run.features]
     name = f"test {name_of(report.utility.metric)}"
     alone = next((run.value for run in runs if run.model.run_kind is RunKind.ALONE), None)
     owner = report.active.name
     ends = [end for run in attacked for end in (run.value, run.model.low, run.model.high)]
-    domain = padded([end for end in (*ends, alone) if end is not None])
+    domain = padded_domain([end for end in (*ends, alone) if end is not None])
     about = f"dashed: {owner}'s own columns, {metric(alone)}" if alone is not None else ""
     bars = [_bar(run, run.value, run.model.low, run.model.high, metric) for run in attacked]
     panels = [_panel("Utility", about, bars, domain, name, alone)]
@@ -159,11 +159,11 @@ def _panel(
     reference: float | None = None,
 ) -> Panel:
     label = f"{title}. {'; '.join(bar.tip for bar in bars)}."
-    return Panel(title, about, charts.intervals(bars, domain, axis, reference, label))
+    return Panel(title, about, charts.interval_chart(bars, domain, axis, reference, label))
 
 
 def _bar(
-    run: Glance,
+    run: RunGlance,
     value: float,
     low: float | None,
     high: float | None,
@@ -175,9 +175,9 @@ def _bar(
     return charts.IntervalBar(run.name, value, bounds, step, run.name == RunKind.THIS_RUN, tip)
 
 
-def _reach(run: Glance, result: FeatureResult) -> charts.IntervalBar:
+def _reach(run: RunGlance, result: FeatureResult) -> charts.IntervalBar:
     value, low, high = reach(result), result.low, result.high
     # The interval of a share of values is none of columns read whole.
     bounds = (low, high) if low is not None and high is not None and value == result.value else None
-    tip = f"{run.name}: {read_of_columns(result)}, {knowing(result)}"
+    tip = f"{run.name}: {columns_read_figure(result)}, {knowledge_phrase(result)}"
     return charts.IntervalBar(run.name, value, bounds, column_strength(result), run.name == RunKind.THIS_RUN, tip)

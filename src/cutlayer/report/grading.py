@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-SMALL, LITTLE = 0.02, 0.05
+NEGLIGIBLE_EXCESS, SMALL_EXCESS = 0.02, 0.05
 """Excesses of a leak over a party's own columns up to which a sentence calls it hardly any, and a little."""
 
 _READ = (
@@ -12,23 +12,23 @@ _READ = (
     (0.6, "can guess labels{} better than chance"),
     (0.55, "can guess labels{} slightly better than chance"),
 )
-REBUILT = 0.1
+MIN_REBUILT_SHARE = 0.1
 """Part of the columns from which on a sentence says that they are read."""
-_REBUILT = ((0.9, "nearly all"), (0.6, "most"), (0.3, "a part"), (REBUILT, "a little"))
+_REBUILT = ((0.9, "nearly all"), (0.6, "most"), (0.3, "a part"), (MIN_REBUILT_SHARE, "a little"))
 
 
-def reading(leak: float, owner: str = "") -> str:
+def leak_phrase(leak: float, owner: str = "") -> str:
     """Reading of a leak.
 
     Args:
         leak: The leak, 0.5 (chance) to 1.
         owner: Party whose labels they are, where the sentence names it.
 
-    >>> reading(1.0), reading(0.83)
+    >>> leak_phrase(1.0), leak_phrase(0.83)
     ('can read every label', 'can guess labels far better than chance')
-    >>> reading(0.51)
+    >>> leak_phrase(0.51)
     'did not read labels better than chance by any attack tried'
-    >>> reading(0.83, "bank")
+    >>> leak_phrase(0.83, "bank")
     'can guess labels of bank far better than chance'
     """
     # Not "cannot": another attack may read more.
@@ -37,10 +37,10 @@ def reading(leak: float, owner: str = "") -> str:
     return words.format(f" of {owner}" if owner else "")
 
 
-def rebuilding(r2: float) -> str:
+def rebuilt_phrase(r2: float) -> str:
     """How much of the columns an R² is.
 
-    >>> rebuilding(0.97), rebuilding(0.02)
+    >>> rebuilt_phrase(0.97), rebuilt_phrase(0.02)
     ('nearly all', 'next to nothing')
     """
     return next((words for limit, words in _REBUILT if r2 >= limit), "next to nothing")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 
 from cutlayer.attacks.knowledge import condition
-from cutlayer.report.columns_read import knowing, reads_columns
-from cutlayer.report.grading import LITTLE, SMALL, reading
+from cutlayer.report.columns_read import columns_read_phrase, knowledge_phrase
+from cutlayer.report.grading import NEGLIGIBLE_EXCESS, SMALL_EXCESS, leak_phrase
 from cutlayer.report.matrix import Matrix, matrix_of
 from cutlayer.report.rounding import times
-from cutlayer.report.sections.protections import given_of_labels, label_free_parties
+from cutlayer.report.sections.protections import label_conditions, label_free_parties
 from cutlayer.results.columns_read import is_of_columns, reach, weakest
 from cutlayer.results.features import FeatureResult
 from cutlayer.results.leaks import LeakResult
@@ -46,7 +46,7 @@ def _label_free(report: Report) -> str:
     """Where no partner is sent what depends on a label, whether or not it was attacked; else empty."""
     if not {*report.passives} <= {*label_free_parties(report)}:
         return ""
-    return f"{_learn(report, 'no more')}{given_of_labels(report)}"
+    return f"{_learn(report, 'no more')}{label_conditions(report)}"
 
 
 def _labels(report: Report, matrix: Matrix, worst: LeakResult) -> str:
@@ -54,30 +54,30 @@ def _labels(report: Report, matrix: Matrix, worst: LeakResult) -> str:
     who = "the partners" if len(passives) != 1 else passives[0]
     compared = {name for name, baseline in matrix.baselines.items() if baseline.own_columns is not None}
     if {leak.party for leak in report.leaks if leak.run == RunKind.THIS_RUN} <= compared and (
-        max(matrix.excesses) <= LITTLE
+        max(matrix.excesses) <= SMALL_EXCESS
     ):
-        return _learn(report, "hardly more" if max(matrix.excesses) <= SMALL else "a little more")
-    words, needed = reading(worst.leak, owner), condition(worst.knowledge)
-    if words == reading(0.5, owner):
+        return _learn(report, "hardly more" if max(matrix.excesses) <= NEGLIGIBLE_EXCESS else "a little more")
+    words, needed = leak_phrase(worst.leak, owner), condition(worst.knowledge)
+    if words == leak_phrase(0.5, owner):
         return f"{who} {words}"
     # Known labels are left out where an attack without any does as well.
     free = [leak.leak for leak in matrix.cells.values() if leak.run == worst.run and not condition(leak.knowledge)]
-    known = f" with {needed}" if needed and words != reading(max(free, default=0.5), owner) else ""
+    known = f" with {needed}" if needed and words != leak_phrase(max(free, default=0.5), owner) else ""
     return f"{f'{len(worst.together)} partners together' if worst.together else worst.party} {words}{known}"
 
 
-def read_most(report: Report, run: str) -> FeatureResult | None:
+def strongest_on_columns(report: Report, run: str) -> FeatureResult | None:
     """Of each party the attack of `weakest` on its columns in a run; of these the one that reads most."""
     found = weakest(result for result in report.features if result.run == run)
     return max(found.values(), key=reach, default=None)
 
 
 def _columns(report: Report) -> str:
-    most = read_most(report, RunKind.THIS_RUN)
+    most = strongest_on_columns(report, RunKind.THIS_RUN)
     owners = report.passives
     if most is None:
         return f"No attack that reads the columns of {owners[0] if len(owners) == 1 else 'the partners'} was run"
-    sentence = f"{report.active.name}, {knowing(most)}, {reads_columns(most)}"
+    sentence = f"{report.active.name}, {knowledge_phrase(most)}, {columns_read_phrase(most)}"
     tried = {result.party for result in report.features if result.run == RunKind.THIS_RUN and is_of_columns(result)}
     untried = [name for name in owners if name not in tried]
     if untried:

@@ -12,17 +12,17 @@ from cutlayer.report.section import LegendEntry
 from cutlayer.results.report import Report
 from cutlayer.results.run import EpochResult, RunKind
 
-EPOCHS = 100
+ABOUT_EPOCHS = 100
 """Approximate number of epochs of each run that are shown."""
 
 
 def shown_epochs(report: Report) -> tuple[EpochResult, ...]:
-    """About `EPOCHS` epochs of each run: evenly spaced, with the first, last, best and worst among them."""
+    """About `ABOUT_EPOCHS` epochs of each run: evenly spaced, with the first, last, best and worst among them."""
     wanted = {(leak.run, leak.epoch) for leak in report.leaks} | {(RunKind.THIS_RUN, report.run.selected_epoch)}
     selected: list[EpochResult] = []
     for run in runs_of(report):
         epochs = sorted((epoch for epoch in report.history if epoch.run == run), key=lambda epoch: epoch.epoch)
-        stride = max(1, -(-len(epochs) // EPOCHS))
+        stride = max(1, -(-len(epochs) // ABOUT_EPOCHS))
         last = len(epochs) - 1
         selected += [
             epoch

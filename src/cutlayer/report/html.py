@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup, escape
 
 from cutlayer.report import rounding
-from cutlayer.report.glance import glance
+from cutlayer.report.glance import glance_section
 from cutlayer.report.headline import headline_sentences
 from cutlayer.report.history import shown_epochs
-from cutlayer.report.markdown import escaped
+from cutlayer.report.markdown import escape_markdown
 from cutlayer.report.sections import sections_of, verdict
 from cutlayer.results.completion import VariantValue, best
 from cutlayer.results.metric_names import name_of
@@ -48,7 +48,7 @@ def render_html(report: Report) -> str:
     forbids any load, and any script but its own, whatever a name may try.
     """
     script = asset("report.js")
-    data, whole = embedded(report)
+    data, whole = embedded_json(report)
     return (
         environment("cutlayer.report")
         .get_template("report.html.j2")
@@ -56,7 +56,7 @@ def render_html(report: Report) -> str:
             report=report,
             headline=headline_sentences(report),
             verdict=verdict(report),
-            glance=glance(report),
+            glance=glance_section(report),
             sections=sections_of(report),
             style=Markup(asset("report.css")),  # noqa: S704 (the package's own file)
             script=Markup(script),  # noqa: S704 (the package's own file)
@@ -74,7 +74,7 @@ def write_html(report: Report, path: Path | str) -> Path:
     return path
 
 
-def embedded(report: Report) -> tuple[Markup, bool]:
+def embedded_json(report: Report) -> tuple[Markup, bool]:
     """The report's JSON, safe inside a script element, and whether it is the whole.
 
     A history of thousands of epochs would take the page over its size: then the epochs the page shows stand for all.
@@ -109,7 +109,7 @@ def environment(package: str) -> Environment:
         loader=ChoiceLoader([PackageLoader(package), PackageLoader("cutlayer.report")]),
         autoescape=select_autoescape(["html.j2"], ["md.j2"], default=True),  # in Markdown a user's text passes `md`
         undefined=StrictUndefined,
-        finalize=lambda value: rounding.plain(value) if type(value) is str else value,
+        finalize=lambda value: rounding.printable(value) if type(value) is str else value,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -117,8 +117,8 @@ def environment(package: str) -> Environment:
         "best": _best,
         "css": _CLASSES.__getitem__,
         "kind": lambda value: type(value).__name__,
-        "marked": marked,
-        "md": escaped,
+        "marked": mark_code,
+        "md": escape_markdown,
         "name_of": name_of,
     }
     return environment
@@ -129,13 +129,13 @@ def _best(variants: Sequence[VariantValue]) -> str:
     return rounding.metric(strongest.value if strongest else None)
 
 
-def marked(text: str) -> Markup:
+def mark_code(text: str) -> Markup:
     """Escaped text, in which what stands in backticks, or is the path of a page of the documentation, is set as code.
 
-    >>> marked("see `cutlayer list` and docs/concepts.md"), marked("`<b>`")
+    >>> mark_code("see `cutlayer list` and docs/concepts.md"), mark_code("`<b>`")
     (Markup('see <code>cutlayer list</code> and <code>docs/concepts.md</code>'), Markup('<code>&lt;b&gt;</code>'))
     """
-    parts = _CODE.split(rounding.plain(text))  # plain text, code, plain text, ...
+    parts = _CODE.split(rounding.printable(text))  # plain text, code, plain text, ...
     if len(parts) == 1:  # most cells of most tables
         return escape(parts[0])
     template = Markup("<code>{}</code>")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cutlayer.report.headline import headline
-from cutlayer.report.rounding import plain
+from cutlayer.report.rounding import printable
 from cutlayer.report.section import Block, Cell, Findings, Items, Paragraph, Section, Table
 from cutlayer.report.sections import sections_of, verdict
 from cutlayer.results.finding import Finding
@@ -16,7 +16,7 @@ _SPECIAL = str.maketrans({character: f"\\{character}" for character in "\\`*_{}[
 
 def render_markdown(report: Report) -> str:
     """The report's verdict and tables; names that came from a user cannot break them."""
-    parts = [f"**{escaped(headline(report))}.**\n", f"{escaped(verdict(report))}.\n"]
+    parts = [f"**{escape_markdown(headline(report))}.**\n", f"{escape_markdown(verdict(report))}.\n"]
     if report.run.reproducible_noise:
         parts.append("**The noise key was supplied: reproducible, not private.**\n")
     parts += map(section_markdown, sections_of(report))
@@ -28,15 +28,15 @@ def section_markdown(section: Section) -> str:
     if not section.brief:
         return ""
     blocks = [block for part in section.brief for block in _rendered(part)]
-    return "\n\n".join([f"### {escaped(section.title)}", *blocks]) + "\n"
+    return "\n\n".join([f"### {escape_markdown(section.title)}", *blocks]) + "\n"
 
 
 def _rendered(block: Block) -> Iterator[str]:
     match block:
         case Paragraph():
-            yield escaped(block.text)
+            yield escape_markdown(block.text)
         case Items() if block.sentences:
-            yield "\n".join(f"- {escaped(item)}" for item in block.sentences)
+            yield "\n".join(f"- {escape_markdown(item)}" for item in block.sentences)
         case Table():
             yield table_markdown(block)
         case Findings():
@@ -53,15 +53,15 @@ def table_markdown(table: Table) -> str:
 
 
 def _cell(cell: Cell) -> str:
-    return "<br>".join(escaped(line) for line in (cell.text, *cell.lines))
+    return "<br>".join(escape_markdown(line) for line in (cell.text, *cell.lines))
 
 
 def _finding(finding: Finding) -> str:
     parts = (f"{finding.code} {finding.title}", finding.detail, f"What to do: {finding.remedy}" * bool(finding.remedy))
     text = " ".join(f"{part.rstrip().rstrip('.')}." for part in parts if part.strip())
-    return f"- **{finding.severity}** {escaped(text)}"
+    return f"- **{finding.severity}** {escape_markdown(text)}"
 
 
-def escaped(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """Text that came from a user, so that it cannot be read as Markdown."""
-    return plain(text).translate(_SPECIAL)
+    return printable(text).translate(_SPECIAL)

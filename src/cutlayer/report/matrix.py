@@ -9,7 +9,7 @@ from cutlayer.results.leaks import Baseline, LeakResult, in_words, worst_of
 from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind
 
-STEPS = (0.05, 0.1, 0.2, 0.3, 0.4)
+LEAK_STEPS = (0.05, 0.1, 0.2, 0.3, 0.4)
 
 
 @dataclass(frozen=True, order=True)
@@ -93,7 +93,7 @@ def matrix_of(report: Report) -> Matrix:
         return index, target.message != "gradient", attacks.index(target.attack)
 
     targets = sorted(dict.fromkeys(target for _, target in cells), key=order)
-    names = ordered(leak.run for leak in report.leaks)
+    names = order_runs(leak.run for leak in report.leaks)
     # A run that is named like its protections needs no note.
     runs = {run: "" if protections[run] == run else protections[run] for run in names}
     return Matrix(runs, tuple(targets), cells, {baseline.party: baseline for baseline in report.baselines})
@@ -109,13 +109,13 @@ def runs_of(report: Report) -> tuple[str, ...]:
     leaks = report.leaks
     history = report.history
     layers = report.layers
-    return ordered([*(part.run for part in leaks), *(part.run for part in history), *(part.run for part in layers)])
+    return order_runs([*(part.run for part in leaks), *(part.run for part in history), *(part.run for part in layers)])
 
 
-def ordered(runs: Iterable[str]) -> tuple[str, ...]:
+def order_runs(runs: Iterable[str]) -> tuple[str, ...]:
     """Each run once: this run, the undefended one, then the rest.
 
-    >>> ordered(["norm alone", "undefended", "this run", "norm alone"])
+    >>> order_runs(["norm alone", "undefended", "this run", "norm alone"])
     ('this run', 'undefended', 'norm alone')
     """
     first = (RunKind.THIS_RUN.value, RunKind.UNDEFENDED.value)
@@ -123,13 +123,13 @@ def ordered(runs: Iterable[str]) -> tuple[str, ...]:
     return (*(run for run in first if run in seen), *(run for run in seen if run not in first))
 
 
-def strength(leak: float) -> int:
+def leak_step(leak: float) -> int:
     """Step of the colour scale, 0 (near chance) to 5.
 
-    >>> [strength(leak) for leak in (0.5, 0.54, 0.56, 0.7, 0.75, 0.85, 0.99)]
+    >>> [leak_step(leak) for leak in (0.5, 0.54, 0.56, 0.7, 0.75, 0.85, 0.99)]
     [0, 0, 1, 3, 3, 4, 5]
     """
-    return sum(round(leak - 0.5, 9) >= step for step in STEPS)
+    return sum(round(leak - 0.5, 9) >= step for step in LEAK_STEPS)
 
 
 def covers_chance(leak: LeakResult) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+
 from cutlayer.config.party import LABEL_FREE
 from cutlayer.results.leaks import LeakResult
 from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind
 
-ONLY = "the only release"
+ONLY_RELEASE = "the only release"
 
 
 def is_only_release(report: Report, leak: LeakResult) -> bool:
@@ -35,5 +37,23 @@ def release_of(report: Report, leak: LeakResult) -> str:
         leak: The leak of an attack.
     """
     if is_only_release(report, leak):
-        return ONLY
+        return ONLY_RELEASE
     return "whole run" if leak.whole_run else f"epoch {leak.epoch}"
+
+
+def release_words(carried: Collection[str], parties: Iterable[str]) -> str:
+    """What parties sent of their rows, in words.
+
+    Args:
+        carried: Names of those that released grades.
+        parties: Names of the parties.
+
+    >>> release_words({"telco"}, ["telco"]), release_words({"telco"}, ["telco", "shop"])
+    ('grades of telco', 'grades of telco and embeddings of shop')
+    """
+    names = [*parties]
+    each = {
+        "grades": [name for name in names if name in carried],
+        "embeddings": [name for name in names if name not in carried],
+    }
+    return " and ".join(f"{what} of {', '.join(some)}" for what, some in each.items() if some)

@@ -9,14 +9,16 @@ from cutlayer.results.decimals import NOT_AVAILABLE, decimals, minus
 
 HUGE = 1e9
 """Magnitude from which on a metric is written with an exponent."""
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+_CONTROL = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+)
 
 
-def plain(text: str) -> str:
+def printable(text: str) -> str:
     r"""Text without control characters: a name must not steer a terminal, reverse text or break XML.
 
-    >>> plain("telco\x1b[31m"), plain("a\nb")
-    ('telco�[31m', 'a\nb')
+    >>> printable("telco\x1b[31m"), printable("a\nb"), printable("a\u2028b\u200f")
+    ('telco�[31m', 'a\nb', 'a�b�')
     """
     return text if text.isprintable() else _CONTROL.sub("\ufffd", text)
 
@@ -66,11 +68,13 @@ def metric(value: float | None) -> str:
     return minus(text)
 
 
-def apart(value: float | None, limit: float) -> tuple[str, str]:
+def value_and_limit(value: float | None, limit: float) -> tuple[str, str]:
     """A value and its limit with as many digits as show which is larger.
 
-    >>> apart(0.6004, 0.6), apart(0.6, 0.6), apart(-0.003, 0.0), apart(None, 0.6)
-    (('0.6004', '0.6000'), ('0.600', '0.600'), ('−0.003', '0.000'), ('n/a', '0.600'))
+    >>> value_and_limit(0.6004, 0.6), value_and_limit(0.6, 0.6)
+    (('0.6004', '0.6000'), ('0.600', '0.600'))
+    >>> value_and_limit(-0.003, 0.0), value_and_limit(None, 0.6)
+    (('−0.003', '0.000'), ('n/a', '0.600'))
     """
     digits = 3
     while value is not None and value != limit and digits < 12 and decimals(value, digits) == decimals(limit, digits):
@@ -200,10 +204,10 @@ def share(part: float, whole: float) -> str:
     return ">99.9\u00a0%" if 99.9 < percent < 100 else f"{percent:.1f}\u00a0%"
 
 
-def closed(text: str) -> str:
+def as_sentence(text: str) -> str:
     """A phrase as a sentence.
 
-    >>> closed("no id left the machine")
+    >>> as_sentence("no id left the machine")
     'No id left the machine.'
     """
     return f"{text[0].upper()}{text[1:]}."

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
-from cutlayer.report.rounding import plain
+from cutlayer.report.rounding import printable
 from cutlayer.results.decimals import minus
 
 MARKERS = (
@@ -50,11 +50,11 @@ def element(tag: str, *children: str, **attributes: object) -> Markup:
     '<text x="1.2" text-anchor="end" class="tick">&lt;b&gt;</text>'
     """
     written = "".join(
-        f' {name.rstrip("_").replace("_", "-")}="{escape(plain(_short(value)))}"'
+        f' {name.rstrip("_").replace("_", "-")}="{escape(printable(_short(value)))}"'
         for name, value in attributes.items()
         if value is not None
     )
-    inner = "".join(child if isinstance(child, Markup) else escape(plain(child)) for child in children)
+    inner = "".join(child if isinstance(child, Markup) else escape(printable(child)) for child in children)
     return Markup(f"<{tag}{written}>{inner}</{tag}>")  # noqa: S704 (all parts are escaped above)
 
 
@@ -177,10 +177,10 @@ def tick_texts(values: list[float]) -> list[str]:
     return [minus(f"{value:,.{decimals}f}") for value in values]
 
 
-def padded(values: list[float], share: float = 0.06) -> tuple[float, float]:
+def padded_domain(values: list[float], share: float = 0.06) -> tuple[float, float]:
     """A domain around values with some air.
 
-    >>> padded([1.0, 2.0], 0.1), padded([]), padded([3.0])
+    >>> padded_domain([1.0, 2.0], 0.1), padded_domain([]), padded_domain([3.0])
     ((0.9, 2.1), (0.0, 1.0), (2.5, 3.5))
     """
     if not values:

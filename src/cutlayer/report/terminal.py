@@ -14,7 +14,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from cutlayer.report.headline import headline_sentences
-from cutlayer.report.rounding import plain
+from cutlayer.report.rounding import printable
 from cutlayer.report.section import Block, Cell, Findings, Items, Paragraph, Section, Table
 from cutlayer.report.sections import sections_of, verdict
 from cutlayer.report.sections.run import rows_left_out
@@ -32,7 +32,7 @@ def print_report(report: Report, console: Console) -> None:
     """Print what a reviewer reads first; the page has the rest."""
     print_verdict(report, console)
     if left_out := rows_left_out(report):
-        console.print(Text(plain(left_out), "yellow"))
+        console.print(Text(printable(left_out), "yellow"))
     if report.run.reproducible_noise:
         console.print(Text("The noise key was supplied: reproducible, not private.", "bold red"))
     console.print()
@@ -45,14 +45,14 @@ def print_report(report: Report, console: Console) -> None:
 def print_verdict(report: Report, console: Console) -> None:
     """Print the headline of a report and its verdict."""
     for sentence in headline_sentences(report):
-        console.print(Text(f"{plain(sentence)}.", "bold"))
-    console.print(Text(f"{plain(verdict(report))}."))
+        console.print(Text(f"{printable(sentence)}.", "bold"))
+    console.print(Text(f"{printable(verdict(report))}."))
 
 
 def print_named(console: Console, *named: tuple[str, Path | str]) -> None:
     """Print files or commands, each behind its name."""
     for name, text in named:
-        console.print(Text(f"{name:<11}", "dim") + Text(plain(str(text))), soft_wrap=True)
+        console.print(Text(f"{name:<11}", "dim") + Text(printable(str(text))), soft_wrap=True)
 
 
 def print_section(section: Section, console: Console) -> None:
@@ -69,9 +69,9 @@ def print_section(section: Section, console: Console) -> None:
 def _rendered(block: Block) -> Iterator[RenderableType]:
     match block:
         case Paragraph():
-            yield Text(plain(block.text), "dim")
+            yield Text(printable(block.text), "dim")
         case Items():
-            yield from (Padding(Text(plain(item)), (0, 0, 0, 2)) for item in block.sentences)
+            yield from (Padding(Text(printable(item)), (0, 0, 0, 2)) for item in block.sentences)
         case Table():
             yield rich_table(block)
         case Findings():
@@ -87,10 +87,12 @@ def rich_table(table: Table) -> RichTable:
             # Its name takes lines of its own rather than room from the columns of text.
             cells = (line for row in table.rows for line in (row.cells[index].text, *row.cells[index].lines))
             widest = max(_NAME, *map(cell_len, (*cells, *column.name.split())))
-            rich.add_column(Text(fill(plain(column.name), widest)), justify="right", no_wrap=True)
+            rich.add_column(Text(fill(printable(column.name), widest)), justify="right", no_wrap=True)
         else:
             rich.add_column(
-                Text(plain(column.name)), max_width=16 if index and column.kind != "statement" else 34, overflow="fold"
+                Text(printable(column.name)),
+                max_width=16 if index and column.kind != "statement" else 34,
+                overflow="fold",
             )
     for row in table.rows:
         rich.add_row(*map(_cell, row.cells), style="bold" if row.highlighted else "")
@@ -98,15 +100,15 @@ def rich_table(table: Table) -> RichTable:
 
 
 def _cell(cell: Cell) -> Text:
-    text = Text(plain(cell.text), _STYLES.get(cell.tone, ""))
+    text = Text(printable(cell.text), _STYLES.get(cell.tone, ""))
     for line in cell.lines:
-        text += Text(f"\n{plain(line)}", "dim")
+        text += Text(f"\n{printable(line)}", "dim")
     return text
 
 
 def _finding(finding: Finding) -> Iterator[Padding]:
-    head = Text(f"{finding.severity} {plain(finding.code)}", _STYLES[finding.severity])
-    yield Padding(head + Text(f"  {plain(finding.title)}", ""), (0, 0, 0, 2))
+    head = Text(f"{finding.severity} {printable(finding.code)}", _STYLES[finding.severity])
+    yield Padding(head + Text(f"  {printable(finding.title)}", ""), (0, 0, 0, 2))
     for text in (finding.detail, finding.remedy):
         if text:
-            yield Padding(Text(plain(text), "dim"), (0, 0, 0, 4))
+            yield Padding(Text(printable(text), "dim"), (0, 0, 0, 4))

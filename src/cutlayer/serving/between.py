@@ -26,12 +26,11 @@ from cutlayer.data.party_data import PartyTable
 from cutlayer.data.store import Store
 from cutlayer.errors import ProtocolError
 from cutlayer.parties.agreement.handshake import (
-    Saved,
+    SavedPoints,
     agree_active,
-    agree_order_active,
-    agree_order_passive,
     agree_passive,
 )
+from cutlayer.parties.agreement.order import agree_order_active, agree_order_passive
 from cutlayer.parties.guards.numbers import check_own
 from cutlayer.parties.messages import checked_embedding
 from cutlayer.parties.session.local import EVALUATION_ROWS, packing_of
@@ -40,7 +39,7 @@ from cutlayer.serving.models import PartyModel, RowEmbedder, further_models
 from cutlayer.serving.party_drift import PartyDrift
 from cutlayer.serving.predicted_grades import note_grades
 from cutlayer.serving.prediction_release import Serving
-from cutlayer.storage.row_arrays import gathered
+from cutlayer.storage.row_arrays import gathered_rows
 from cutlayer.storage.row_tensors import empty_rows, rows_of
 from cutlayer.training.folder import RunFolder
 
@@ -149,20 +148,22 @@ def answer(side: PredictionSide, serving: Serving, port: Port) -> Generator[Port
 
     Raises:
         ConfigError, BudgetExceeded: No prediction is left; nothing is sent then.
-        DriftExceeded: The rows have drifted beyond the limit; nothing was released, and no prediction is counted.
+        DriftExceeded: The rows have drifted beyond the limit; nothing was released. Of grades that is counted.
         ProtocolError: The active party has a part of another training, or asks for anything but the next batch.
     """
     serving.check()
-    aligned = yield from agree_passive(side.job, side.table, port, Saved(), side.limits, side.alignment)
+    aligned = yield from agree_passive(side.job, side.table, port, SavedPoints(), side.limits, side.alignment)
     bottom = side.model.bottom_model
     yield from agree_order_passive(port, aligned.row_ids(side.table), bottom.width)
     yield from _compare_trainings(side, [port], bottom.width)
-    store = side.store(aligned.positions)
-    own = gathered(side.table.digests, aligned.positions)
+    with serving.refusing():
+        store = side.store(aligned.positions)
+    own = gathered_rows(side.table.digests, aligned.positions)
     graded = grades_rows(side.job, side.name) and side.table.id_kind != "row"
     embed = RowEmbedder(bottom, store, side.table.graded(own) if graded else None)
     embed.values, embed.numbers = side.table.values_of(own), aligned.positions
-    note_grades(side.job, serving.folder, side.name, side.model.encoder, embed, side.table)
+    with serving.refusing():
+        note_grades(side.job, serving.folder, side.name, side.model.encoder, embed, side.table)
     port.compression = packing_of(side.job, side.name) if grades_rows(side.job, side.name) else None
     with serving.prediction() as prediction:
         # By this party's own numbers, never by those of a request: each row is in one batch.

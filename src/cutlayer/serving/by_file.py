@@ -15,7 +15,7 @@ from cutlayer.channel.security import Security
 from cutlayer.channel.trail import Trail
 from cutlayer.config.phases import grades_rows
 from cutlayer.data.batches import evaluation_batches
-from cutlayer.parties.drive.to_file import Asker, greeted, recorded, same_order
+from cutlayer.parties.drive.to_file import Asker, answer_hello, confirm_order, run_to_file
 from cutlayer.parties.session.local import EVALUATION_ROWS, packing_of
 from cutlayer.serving.between import PART, PredictionSide, answer
 from cutlayer.serving.prediction_release import Serving
@@ -54,9 +54,9 @@ def release_prediction(
         RunFolderError: `out` exists.
         ConfigError, BudgetExceeded: No prediction is left.
     """
-    agreed = side.alignment.agreed
+    agreed = side.alignment.agreed_positions
     count = side.table.rows if agreed is None else len(agreed)
-    released: int = recorded(
+    released: int = run_to_file(
         side.job,
         side.name,
         out,
@@ -70,8 +70,8 @@ def release_prediction(
 
 def _ask_for_all(side: PredictionSide, port: Port, rows: int) -> Asker:
     port.compression = packing_of(side.job, side.name) if grades_rows(side.job, side.name) else None
-    yield from greeted(port)
-    yield from same_order(port)
+    yield from answer_hello(port)
+    yield from confirm_order(port)
     offer = yield from receive(port, Kind.OFFER)
     port.send(Kind.OFFER, fields={**offer.fields, "width": 0})
     for number, batch in enumerate(evaluation_batches(torch.arange(rows), EVALUATION_ROWS)):

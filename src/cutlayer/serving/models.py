@@ -23,15 +23,15 @@ from cutlayer.errors import ConfigError, RunFolderError
 from cutlayer.kernels.rows.grade_columns import columns_of_grades
 from cutlayer.models import BottomModel, TopModel, bottom_of, top_of
 from cutlayer.models.grade import GradeBottom
-from cutlayer.parties.session.checkpoint import RELEASED, TABLE, Checkpoints, State
+from cutlayer.parties.session.checkpoint import RELEASED_FILE, TABLE_FILE, Checkpoints, State
 from cutlayer.problem.task import Task
-from cutlayer.storage.row_arrays import gathered
+from cutlayer.storage.row_arrays import gathered_rows
 from cutlayer.training.file_digests import warn_of_changes
 from cutlayer.training.finetuning import checked_absent
 from cutlayer.training.folder import RunFolder
-from cutlayer.training.keys import check_remembered
+from cutlayer.training.keys import check_not_forgotten
 from cutlayer.training.model_record import ModelRecord, record_path
-from cutlayer.training.trained import RESTORE, checkpoint_of, restored
+from cutlayer.training.trained import RESTORE_REMEDY, checkpoint_of, restored_model
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,9 @@ class PartyModel:
             ConfigError: A user's model that was not allowed, or a partner's part of a pilot: a prediction would
                 release rows that the pilot held back.
         """
-        check_remembered(folder.path, party, job.digest())
+        check_not_forgotten(folder.path, party, job.digest())
         record, state = _record(job, folder, party), checkpoint_of(job, folder, party)
-        begun = Checkpoints(folder.path / "checkpoint" / party, party, job.digest()).kept(TABLE)
+        begun = Checkpoints.of_run(job, folder.path, party).read_state(TABLE_FILE)
         if party != job.active and begun is not None and "pilot" in begun[1]:
             got = f"a pilot, in which {party} released {begun[1]['pilot']} rows alone"
             raise ConfigError.expected(f"a full run in {folder.path}", got, "predict with a run of the whole job")
@@ -125,10 +125,10 @@ def further_models(job: Job, folder: RunFolder) -> dict[str, PartyModel]:
     for label in job.parties[job.active].further_labels if Phase.LABELS not in job.phases else ():
         place = folder.of_label(label)
         parts[label] = PartyModel.load(job, place, job.active)
-        of_party = (Path("checkpoint") / job.active / RELEASED, Path("data") / job.active / "encoder.json")
+        of_party = (Path("checkpoint") / job.active / RELEASED_FILE, Path("data") / job.active / "encoder.json")
         if not all(_is_equal(folder.path / path, place.path / path) for path in of_party):
             wanted = f"a model of the releases and columns of {folder.path} in {place.path}"
-            raise RunFolderError.expected(wanted, "one of others", RESTORE)
+            raise RunFolderError.expected(wanted, "one of others", RESTORE_REMEDY)
     return parts
 
 
@@ -152,7 +152,7 @@ def _record(job: Job, folder: RunFolder, party: str) -> ModelRecord:
     if (record.party, record.job) != (party, job.digest()):
         wanted = f"the record of {party} for job {job.digest()[:8]} at {path}"
         got = f"that of {record.party[:64]!a} for job {record.job[:8]}"
-        raise RunFolderError.expected(wanted, got, RESTORE)
+        raise RunFolderError.expected(wanted, got, RESTORE_REMEDY)
     return record
 
 
@@ -164,13 +164,13 @@ def _bottom(job: Job, folder: RunFolder, party: str, state: State) -> tuple[Enco
         encoder = Encoder.from_json(path.read_bytes(), f"{path}")
     except OSError as failure:
         raise RunFolderError.expected(f"the encoder of {party} at {path}", failure.strerror) from None
-    return encoder, restored(lambda: bottom_of(job, party, encoder.columns.inputs), "bottom", state)
+    return encoder, restored_model(lambda: bottom_of(job, party, encoder.columns.inputs), "bottom", state)
 
 
 def _top(job: Job, record: ModelRecord, state: State) -> TopModel | None:
     if (trained := record.task) is None:
         return None
-    return restored(lambda: top_of(job, record.widths, trained.task.outputs), "top", state)
+    return restored_model(lambda: top_of(job, record.widths, trained.task.outputs), "top", state)
 
 
 @dataclass(frozen=True)
@@ -267,7 +267,7 @@ class RowEmbedder:
 
     def ids(self, rows: Tensor) -> Tensor:
         """Digests of the ids of rows, int64 (m,) -> uint8 (m, 16); see `numbered_ids` where they have none."""
-        return torch.from_numpy(gathered(self._ids, rows.numpy()))
+        return torch.from_numpy(gathered_rows(self._ids, rows.numpy()))
 
     @cached_property
     def _ids(self) -> Digests:

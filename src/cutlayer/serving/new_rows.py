@@ -22,7 +22,7 @@ from cutlayer.data.ids import Digests, first_rows
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.store import Store
 from cutlayer.errors import AlignmentError
-from cutlayer.storage.row_arrays import chosen, chunks_of, gathered, row_array
+from cutlayer.storage.row_arrays import chosen_rows, chunks_of, gathered_rows, row_array
 
 MEMORY = 256 << 20
 """Bytes that the rows of a table may take; those of a larger one are read in batches."""
@@ -126,19 +126,19 @@ def new_rows(
     order = row_array(len(positions[first]), np.int64)  # where each row of the table is in the order of the alignment
     for start, end in chunks_of(len(order)):
         order[positions[first][start:end]] = np.arange(start, end)
-    numbers = {name: gathered(held.by_party[name], order) for name in others}
+    numbers = {name: gathered_rows(held.by_party[name], order) for name in others}
     has = {first: np.ones(len(order), dtype=bool)} | {name: own >= 0 for name, own in numbers.items()}
     answering = [name for name in tables if name in features]
     wanted = np.logical_or.reduce([has[name] for name in answering])
     if not partial:
         wanted = np.logical_and.reduce([*has.values()])
-    rows = {first: chosen(len(order), np.int64, lambda part: part.start + np.flatnonzero(wanted[part]))}
+    rows = {first: chosen_rows(len(order), np.int64, lambda part: part.start + np.flatnonzero(wanted[part]))}
     if not len(rows[first]):
         raise AlignmentError.expected("rows that all parties have", "none", "or predict without some of them")
     by_party = {}
     for name, own in numbers.items():
-        used, places = in_order_of_use(gathered(own, rows[first]))
-        rows[name] = gathered(positions[name], used)
+        used, places = in_order_of_use(gathered_rows(own, rows[first]))
+        rows[name] = gathered_rows(positions[name], used)
         if len(used) < len(rows[first]) and name in answering:  # else all have a row of their own, in this order
             by_party[name] = places
     ids = tables[first].ids(rows[first])

@@ -12,8 +12,8 @@ from pyarrow import parquet
 from cutlayer.config import Job
 from cutlayer.config.phases import grades_rows
 from cutlayer.data.store import Store
-from cutlayer.errors import DataError, DriftExceeded
-from cutlayer.parties.session.checkpoint import RELEASED, Checkpoints
+from cutlayer.errors import DataError, DriftExceeded, RunFolderError
+from cutlayer.parties.session.checkpoint import RELEASED_FILE, Checkpoints
 from cutlayer.problem.task import Task
 from cutlayer.results.scores import PIECE_ROWS, score_columns, scores_of
 from cutlayer.serving.answers import PredictedRows
@@ -176,11 +176,14 @@ def _held_out_scores(folder: RunFolder, task: Task) -> Mapping[str, Values]:
 
 def _release_drift(job: Job, folder: RunFolder, party: str, training: torch.Tensor) -> dict[str, ReleaseDrift]:
     """Of parties that released each row once: the embeddings of any other training are of models that changed."""
-    kept = Checkpoints(folder.path / "checkpoint" / party, party, job.digest()).kept(RELEASED)
+    kept = Checkpoints.of_run(job, folder.path, party).read_state(RELEASED_FILE)
     if kept is None:
         return {}
-    released = kept[0] if party == job.active else {party: kept[0]["released"]}
+    released = kept[0] if party == job.active else {party: kept[0].get("released", torch.empty(0))}
     chosen = training[:: -(-len(training) // MAX_REFERENCE) or 1]
+    least = int(chosen.max()) + 1 if len(chosen) else 0
+    if any(each.dim() != 2 or len(each) < least or not each.is_floating_point() for each in released.values()):
+        raise RunFolderError.expected(f"the releases of all rows in {folder.path}", "others", "run the job again")
     drifts = {
         name: ReleaseDrift(name, released[name][chosen], grades=grades_rows(job, name))
         for name in job.passives

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -37,13 +37,13 @@ from cutlayer.serving.models import Models, RowEmbedder, further_models
 from cutlayer.serving.new_rows import RowsToPredict, in_order_of_use, new_rows, new_table
 from cutlayer.serving.party_drift import DriftOf, PartyDrift, measured
 from cutlayer.serving.predicted_grades import note_grades
-from cutlayer.serving.prediction_release import OpenPrediction, servings
+from cutlayer.serving.prediction_release import OpenPrediction, Serving, servings
 from cutlayer.serving.provenance import write_provenance
-from cutlayer.storage.row_arrays import gathered
+from cutlayer.storage.row_arrays import gathered_rows
 from cutlayer.storage.row_tensors import empty_rows
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.held_out_predictions import reported_ids
-from cutlayer.training.keys import forgotten_by
+from cutlayer.training.keys import forgotten_rows
 from cutlayer.training.recorder import read_truth
 from cutlayer.training.trained import released_ids
 
@@ -136,17 +136,18 @@ def predict(job: Job, folder: RunFolder, out: Destination, request: Request) -> 
             del tables  # their rows are encoded
         else:
             rows = _test_rows(job, folder, needed)
-        drifts = _column_drifts(job, folder, rows.stores, request.max_drift)
-        received = drifts[job.active]
         widths = {name: models.widths[name] for name in rows.stores if name in job.passives}
         serving = servings(job, folder, widths, request.key)
+        drifts = _column_drifts(job, folder, rows.stores, request.max_drift, serving)
+        received = drifts[job.active]
         missing = math.nan if job.fits_top else 0.0
         embedders = {
             name: RowEmbedder(models.bottoms[name], store, rows.digests.get(name))
             for name, store in rows.stores.items()
         }
-        for name in serving:
-            note_grades(job, folder, name, models.encoders[name], embedders[name])
+        for name, party in serving.items():
+            with party.refusing():
+                note_grades(job, folder, name, models.encoders[name], embedders[name])
         with ExitStack() as opened:
             open_predictions = {name: opened.enter_context(party.prediction()) for name, party in serving.items()}
             embeddings = {
@@ -175,9 +176,11 @@ def predict(job: Job, folder: RunFolder, out: Destination, request: Request) -> 
 
 
 def _column_drifts(
-    job: Job, folder: RunFolder, stores: Mapping[str, Store], limit: float | None
+    job: Job, folder: RunFolder, stores: Mapping[str, Store], limit: float | None, serving: Mapping[str, Serving]
 ) -> dict[str, PartyDrift]:
     """Drift at each party, with its columns counted; that of what crosses is to be counted at the active party alone.
+
+    A refusal by the columns of a party that releases rows is counted there.
 
     Raises:
         DriftExceeded: The columns of a party have drifted beyond the limit.
@@ -185,7 +188,8 @@ def _column_drifts(
     drifts = {name: PartyDrift.of(job, folder, name) for name in {job.active: None, **stores}}
     for name, store in stores.items():
         drifts[name].add_store(store)
-        drifts[name].check_columns(limit)
+        with serving[name].refusing() if name in serving else nullcontext():
+            drifts[name].check_columns(limit)
     return drifts
 
 
@@ -263,7 +267,7 @@ def _tables(
             tables[name],
             job.parties[name].id,
             models.encoders.get(name),
-            forgotten_by(folder.path, name),
+            forgotten_rows(folder.path, name),
             job.parties[name].partner_ids,
         )
         for name in names
@@ -284,7 +288,7 @@ def _test_rows(job: Job, folder: RunFolder, needed: Sequence[str]) -> RowsToPred
         used, numbers = in_order_of_use(held.own_numbers(name, chosen).numpy())
         stores[name] = Store.open(folder.data(name)).numbered(torch.from_numpy(used))
         if grades_rows(job, name):
-            digests[name] = gathered(released_ids(job, folder, name), used)
+            digests[name] = gathered_rows(released_ids(job, folder, name), used)
         if len(used) < len(chosen):
             places[name] = numbers
     forgotten = {job.active: int(gone.sum())} if gone.any() else {}
@@ -302,7 +306,7 @@ def _forgotten(
     """
     gone, rule = np.zeros(len(ids), dtype=np.bool_), job.parties[job.active].id
     for name in job.parties:
-        forgotten = forgotten_by(folder.path, name)
+        forgotten = forgotten_rows(folder.path, name)
         if forgotten is None or not forgotten.path.exists() or rule is None or rule.column == ROW_NUMBER:
             continue
         if name in held.ids:

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from cutlayer.accounting.run_store import MARKER
+from cutlayer.accounting.run_store import RUN_MARKER_FILE
 from cutlayer.config import Job
 from cutlayer.data.carried import Carried
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import CheckpointError
 from cutlayer.kernels.noise.score_bands import bands_for
-from cutlayer.models.bottom_fits.grade import ROWS_A_GRADE
+from cutlayer.models.bottom_fits.grade import MIN_ROWS_PER_GRADE
 from cutlayer.models.grade import GradeBottom
-from cutlayer.parties.carried import beyond_chance, carried
+from cutlayer.parties.carried import grade_information, without_chance
 from cutlayer.parties.carried_limits import check_limits
-from cutlayer.parties.carried_together import Graded, with_former
-from cutlayer.parties.grade_memory import Rows
-from cutlayer.parties.grading import checked_limits, grades_of_rows, noted_reason
-from cutlayer.parties.session.checkpoint import RELEASED, Checkpoints
+from cutlayer.parties.carried_together import GradedRows, with_earlier_releases
+from cutlayer.parties.grade_memory import JoinKeys
+from cutlayer.parties.grading import grade_limits, grades_of_rows, recorded_reason
+from cutlayer.parties.session.checkpoint import RELEASED_FILE, Checkpoints
 from cutlayer.protections.grade_dp import GradeDP, drawing_of
 from cutlayer.serving.models import RowEmbedder
 from cutlayer.training.folder import RunFolder
-from cutlayer.training.keys import grades_of, secret_by
+from cutlayer.training.keys import grade_memory, secret_of_run
 from cutlayer.training.run_ledger import chain_of
-from cutlayer.training.trained import RESTORE
+from cutlayer.training.trained import RESTORE_REMEDY
 
 
 def note_grades(
@@ -56,41 +56,44 @@ def note_grades(
     bottom, place = embed.bottom, folder.path / "checkpoint" / party
     if not isinstance(bottom, GradeBottom) or embed.digests is None:
         return
-    if not (place / MARKER).exists():  # what is released stays in this process, or anybody can repeat the noise
+    # Without the marker, what is released stays in this process, or anybody can repeat the noise.
+    if not (place / RUN_MARKER_FILE).exists():
         return
-    kept, secret = Checkpoints(place, party, job.digest()).kept(RELEASED), secret_by(folder.path, party)
+    kept = Checkpoints.of_run(job, folder.path, party).read_state(RELEASED_FILE)
+    secret = secret_of_run(folder.path, party)
     if kept is None or "draws" not in kept[1] or secret is None:
         got = "whose secret is not where it was" if secret is None else "without its release, or of an earlier version"
-        raise CheckpointError.expected(f"{party}'s part of a run, to know its other grades", f"one {got}", RESTORE)
-    name, memory = str(kept[1]["draws"]), grades_of(secret)
+        wanted = f"{party}'s part of a run, to know its other grades"
+        raise CheckpointError.expected(wanted, f"one {got}", RESTORE_REMEDY)
+    name, memory = str(kept[1]["draws"]), grade_memory(secret)
     embed.grades = grades_of_rows(bottom, embed.store, embed.ids)
     drawing = drawing_of(chain_of(job, party).protections)
     if drawing is not None:  # at the epsilon of the training, which may have been lowered
         drawing.load_state_dict(kept[1]["chain"]["protections"][GradeDP.name]["state"])
     epsilon = None if drawing is None else drawing.settings.epsilon
-    own = Graded(embed.grades.numpy(), bands_for(epsilon, bottom.most), epsilon)
+    own = GradedRows(embed.grades.numpy(), bands_for(epsilon, bottom.most), epsilon)
     columns = () if encoder is None else encoder.valued
     with memory.locked():
-        if memory.knows(name, embed.digests, own):
+        if memory.has_same(name, embed.digests, own):
             return
-        whole, rows = embed, Rows(embed.digests, columns, embed.values)
+        whole, rows = embed, JoinKeys(embed.digests, columns, embed.values)
         every = rows
         if table is not None:
-            every = Rows(table.graded(table.digests), columns, table.values_of(table.digests))
-        former, _ = memory.others(name, every)
-        if encoder is not None and (former or len(every.digests) >= ROWS_A_GRADE * own.bands):
+            every = JoinKeys(table.graded(table.digests), columns, table.values_of(table.digests))
+        former, _ = memory.other_releases(name, every)
+        if encoder is not None and (former or len(every.digests) >= MIN_ROWS_PER_GRADE * own.bands):
             grades = own
             if table is not None:
                 whole = RowEmbedder(bottom, table.encode_all(), every.digests)
                 grades = own._replace(grades=grades_of_rows(bottom, whole.store, whole.ids).numpy())
             found = Carried(grades=own.bands, epsilon=epsilon, bits=0.0, attributes=())
-            if len(every.digests) >= ROWS_A_GRADE * own.bands:  # of fewer, chance alone carries much
-                found = carried(whole.store, encoder, grades.grades, epsilon, own.bands)
-                found = beyond_chance(found, len(every.digests))
-            found = with_former(found, whole.store, encoder, grades, former)
+            if len(every.digests) >= MIN_ROWS_PER_GRADE * own.bands:  # of fewer, chance alone carries much
+                found = grade_information(whole.store, encoder, grades.grades, epsilon, own.bands)
+                found = without_chance(found, len(every.digests))
+            found = with_earlier_releases(found, whole.store, encoder, grades, former)
             if drawing is not None and drawing.is_lowered:  # for a reason that is not known, the stricter one is taken
-                why = noted_reason(drawing, place)
+                why = recorded_reason(drawing, place)
                 by_default = why.by_default or not why.attribute
                 found = found.model_copy(update={"lowered": why.model_copy(update={"by_default": by_default})})
-            check_limits(found, checked_limits(job, party), party)
-        memory.keep(name, job.digest(), rows, own)
+            check_limits(found, grade_limits(job, party), party)
+        memory.record(name, job.digest(), rows, own)

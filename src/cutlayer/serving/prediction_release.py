@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from cutlayer.accounting import GaussianRelease, RandomizedGrade, ReleaseLog, log_of_run
-from cutlayer.accounting.run_store import NAME, RunStore
+from cutlayer.accounting.run_store import LEDGER_FILE, RunStore
 from cutlayer.channel import Kind
 from cutlayer.config import Job
 from cutlayer.data.batches import evaluation_batches
-from cutlayer.errors import BudgetExceeded, ConfigError, ProtocolError
+from cutlayer.errors import BudgetExceeded, ConfigError, DriftExceeded, ProtocolError
 from cutlayer.parties.session.local import EVALUATION_ROWS, context_of
 from cutlayer.parties.session.plan import plan_of
 from cutlayer.parties.session.state import restore_chain, rows_of_order
@@ -156,6 +156,17 @@ class Serving:
                 # The log of a finished run ends with the record of its end, or a later run takes it for unfinished.
                 self.chain.close_account()
 
+    @contextmanager
+    def refusing(self) -> Iterator[None]:
+        """Count a prediction that is refused while the context is open, before the other party learns of it."""
+        try:
+            yield
+        except (ConfigError, DriftExceeded):
+            with self._alone():
+                self.chain.charge_refusal()
+                self.chain.close_account()
+            raise
+
     def release(self, embed: RowEmbedder, rows: int) -> Tensor:
         """Make a prediction of rows that are all in memory.
 
@@ -208,7 +219,7 @@ def set_up_releases(
         identity = {"party": party, "job": job.digest(), "rows": rows_of_order(state[1]["rows"]), "folder": where}
         log = ReleaseLog(path := log_of_run(folder.path / "checkpoint" / party), identity)
         if drawn:  # the ledger of all runs is two folders above the logs of a job, beside the secret
-            chain.redrawn = partial(restate_draws, job, party, chain, RunStore(path.parents[2] / NAME))
+            chain.redrawn = partial(restate_draws, job, party, chain, RunStore(path.parents[2] / LEDGER_FILE))
     key = run_noise_key(folder, party, supplied) if chain.protections else bytes(KEY_BYTES)
     chain.setup(context_of(job, party, {party: width}, record.training_rows(job, folder), key, key), log)
     restore_chain(chain, state)

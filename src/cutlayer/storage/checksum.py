@@ -13,9 +13,9 @@ from typing import Any
 
 from cutlayer.storage.json_values import parse_json
 
-KEY = "checksum"
+CHECKSUM_KEY = "checksum"
 """Entry of a sealed JSON object that holds the checksum of its other entries."""
-_BLOCK = 1 << 20
+_BLOCK_BYTES = 1 << 20
 
 
 def crc32(parts: Iterable[bytes | bytearray | memoryview]) -> int:
@@ -26,10 +26,10 @@ def crc32(parts: Iterable[bytes | bytearray | memoryview]) -> int:
     return value
 
 
-def of_file(path: Path) -> str:
+def file_checksum(path: Path) -> str:
     """CRC-32 of a file in 8 hexadecimal digits, read in blocks so that its size does not count in memory."""
     with path.open("rb") as file:
-        return f"{crc32(iter(lambda: file.read(_BLOCK), b'')):08x}"
+        return f"{crc32(iter(lambda: file.read(_BLOCK_BYTES), b'')):08x}"
 
 
 def seal(content: Mapping[str, Any]) -> str:
@@ -38,7 +38,7 @@ def seal(content: Mapping[str, Any]) -> str:
     Args:
         content: Plain values without an entry named `checksum`.
     """
-    return json.dumps({**content, KEY: _of_text(content)})
+    return json.dumps({**content, CHECKSUM_KEY: _text_checksum(content)})
 
 
 def unseal(text: str | bytes) -> dict[str, Any]:
@@ -50,10 +50,10 @@ def unseal(text: str | bytes) -> dict[str, Any]:
     content = parse_json(text)
     if not isinstance(content, dict):
         raise ValueError(f"expected a JSON object, got {type(content).__name__}")
-    if content.pop(KEY, None) != _of_text(content):
+    if content.pop(CHECKSUM_KEY, None) != _text_checksum(content):
         raise ValueError("the content does not match its checksum")
     return content
 
 
-def _of_text(content: Mapping[str, Any]) -> str:
+def _text_checksum(content: Mapping[str, Any]) -> str:
     return f"{zlib.crc32(json.dumps(content).encode()):08x}"

@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from cutlayer.errors import LockHeld, RunFolderError
 
-RESERVE = 1 << 30
+RESERVED_BYTES = 1 << 30
 """Bytes of a disk that what other parties send may not use."""
 
 
@@ -137,14 +137,23 @@ def make_folder(path: Path, mode: int = 0o700) -> None:
         sync_folder(folder.parent)
 
 
+def file_version(path: Path) -> tuple[int, ...]:
+    """Numbers that change when a file is replaced or written again; none without a file."""
+    try:
+        stated = path.stat()
+    except OSError:
+        return ()
+    return stated.st_ino, stated.st_size, stated.st_mtime_ns, stated.st_mode
+
+
 def check_room(folder: Path) -> None:
     """Refuse to write more of what another party sends where the disk would be full.
 
     Raises:
-        RunFolderError: Less than `RESERVE` bytes are free.
+        RunFolderError: Less than `RESERVED_BYTES` bytes are free.
     """
-    if shutil.disk_usage(folder).free < RESERVE:
-        raise RunFolderError.expected(f"{RESERVE >> 30} GB free at {folder}, for all else", "less", "make room")
+    if shutil.disk_usage(folder).free < RESERVED_BYTES:
+        raise RunFolderError.expected(f"{RESERVED_BYTES >> 30} GB free at {folder}, for all else", "less", "make room")
 
 
 def check_new(path: Path) -> None:

@@ -20,8 +20,8 @@ LARGE_BYTES = 8 << 20
 """Size from which on an array lies in a file."""
 CHUNK_ROWS = 1 << 18
 """Rows that are computed at a time on the way into such an array."""
-_UNMAP = getattr(mmap, "MADV_DONTNEED", None)
-_MAPPED: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
+_UNMAP_ADVICE = getattr(mmap, "MADV_DONTNEED", None)
+_MAPPINGS: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 """Mappings of the large arrays that are in use."""
 
 
@@ -46,14 +46,14 @@ def row_array(shape: int | tuple[int, ...], dtype: npt.DTypeLike, limit: int | N
     """
     shape = (shape,) if isinstance(shape, int) else shape
     size = math.prod(shape) * np.dtype(dtype).itemsize
-    if size < _bounded(limit):
+    if size < _size_limit(limit):
         return np.empty(shape, dtype)
     with _named_folder(), _unnamed_file() as file:
         _reserve(file, size)
         return _mapped(file, shape, np.dtype(dtype))
 
 
-def _bounded(limit: int | None) -> int:
+def _size_limit(limit: int | None) -> int:
     return LARGE_BYTES if limit is None else min(limit, LARGE_BYTES)
 
 
@@ -65,7 +65,7 @@ class GrowingRows:
     """
 
     def __init__(self, limit: int | None = None) -> None:
-        self._limit = _bounded(limit)
+        self._limit = _size_limit(limit)
         self._parts: list[npt.NDArray[Any]] = []
         self._bytes = 0
         self._rows = 0
@@ -120,7 +120,7 @@ def joined_rows(parts: Iterable[npt.NDArray[Any]]) -> npt.NDArray[Any]:
     return rows.to_array()
 
 
-def gathered(values: npt.NDArray[Any], rows: npt.NDArray[np.int64], limit: int | None = None) -> npt.NDArray[Any]:
+def gathered_rows(values: npt.NDArray[Any], rows: npt.NDArray[np.int64], limit: int | None = None) -> npt.NDArray[Any]:
     """`values[rows]` as a `row_array`.
 
     Args:
@@ -128,10 +128,10 @@ def gathered(values: npt.NDArray[Any], rows: npt.NDArray[np.int64], limit: int |
         rows: Row numbers, int64 (m,).
         limit: As of `row_array`.
     """
-    return computed(len(rows), values.dtype, lambda part: values[rows[part]], values.shape[1:], limit)
+    return computed_rows(len(rows), values.dtype, lambda part: values[rows[part]], values.shape[1:], limit)
 
 
-def computed(
+def computed_rows(
     rows: int,
     dtype: npt.DTypeLike,
     piece: Callable[[slice], npt.ArrayLike],
@@ -147,7 +147,7 @@ def computed(
         shape: Shape of the entry of a row.
         limit: As of `row_array`.
 
-    >>> computed(3, np.int64, lambda part: np.arange(3)[part] ** 2).tolist()
+    >>> computed_rows(3, np.int64, lambda part: np.arange(3)[part] ** 2).tolist()
     [0, 1, 4]
     """
     values = row_array((rows, *shape), dtype, limit)
@@ -156,10 +156,10 @@ def computed(
     return values
 
 
-def chosen(rows: int, dtype: npt.DTypeLike, piece: Callable[[slice], npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """As `computed`, for pieces of any number of entries, of which the result has all.
+def chosen_rows(rows: int, dtype: npt.DTypeLike, piece: Callable[[slice], npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """As `computed_rows`, for pieces of any number of entries, of which the result has all.
 
-    >>> chosen(5, np.int64, lambda part: np.flatnonzero(np.arange(5)[part] % 2)).tolist()
+    >>> chosen_rows(5, np.int64, lambda part: np.flatnonzero(np.arange(5)[part] % 2)).tolist()
     [1, 3]
     """
     parts = (np.asarray(piece(slice(start, end)), dtype) for start, end in chunks_of(rows))
@@ -204,7 +204,7 @@ def _mapped(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any]) -> np
     """The file as a plain array, which keeps the mapping when the file is closed."""
     mapped = np.memmap(file, dtype=dtype, mode="r+", shape=shape)
     base: Any = mapped.base
-    _MAPPED.add(base)
+    _MAPPINGS.add(base)
     return mapped.view(np.ndarray)
 
 
@@ -214,9 +214,9 @@ def give_back_memory() -> None:
     The pages of the arrays stay in the system's cache while there is room, and are mapped again where they are read. In
     a process without a large array nothing is done: its freed blocks are soon taken again.
     """
-    if not _MAPPED or _UNMAP is None:
+    if not _MAPPINGS or _UNMAP_ADVICE is None:
         return
-    for mapped in tuple(_MAPPED):
-        mapped.madvise(_UNMAP)
+    for mapped in tuple(_MAPPINGS):
+        mapped.madvise(_UNMAP_ADVICE)
     if _trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # of glibc alone
         _trim(0)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from cutlayer.lazy import Tensor, torch
-from cutlayer.storage.row_arrays import chunks_of, computed, gathered, row_array
+from cutlayer.storage.row_arrays import chunks_of, computed_rows, gathered_rows, row_array
 
 
 def empty_rows(rows: int, like: Tensor) -> Tensor:
@@ -37,10 +37,10 @@ def rows_of(values: Tensor, rows: Tensor) -> Tensor:
     >>> rows_of(torch.tensor([5, 6, 7]), torch.tensor([2, 0])).tolist()
     [7, 5]
     """
-    return torch.from_numpy(gathered(values.numpy(), rows.numpy()))
+    return torch.from_numpy(gathered_rows(values.numpy(), rows.numpy()))
 
 
-def scattered(values: Tensor, rows: Tensor, length: int, fill: int) -> Tensor:
+def scattered_rows(values: Tensor, rows: Tensor, length: int, fill: int) -> Tensor:
     """A vector, or matrix, of a given length with some entries set.
 
     Args:
@@ -49,7 +49,7 @@ def scattered(values: Tensor, rows: Tensor, length: int, fill: int) -> Tensor:
         length: Number of entries of the result.
         fill: Value of the other entries.
 
-    >>> scattered(torch.tensor([5, 6]), torch.tensor([2, 0]), 3, -1).tolist()
+    >>> scattered_rows(torch.tensor([5, 6]), torch.tensor([2, 0]), 3, -1).tolist()
     [6, -1, 5]
     """
     whole = row_array((length, *values.shape[1:]), values.numpy().dtype)
@@ -62,7 +62,7 @@ def scattered(values: Tensor, rows: Tensor, length: int, fill: int) -> Tensor:
 def where_equal(values: Tensor, value: int) -> Tensor:
     """`values == value`, bool (n,)."""
     plain = values.numpy()
-    return torch.from_numpy(computed(len(values), np.bool_, lambda part: plain[part] == value))
+    return torch.from_numpy(computed_rows(len(values), np.bool_, lambda part: plain[part] == value))
 
 
 def number_equal(values: Tensor, value: int) -> int:
@@ -79,12 +79,12 @@ def number_differing(values: Tensor, others: Tensor) -> int:
     return sum(int((values[start:end] != others[start:end]).sum()) for start, end in chunks_of(len(values)))
 
 
-def doubles(values: Tensor) -> Tensor:
+def float64_rows(values: Tensor) -> Tensor:
     """The values as float64."""
-    return torch.from_numpy(computed(len(values), np.float64, lambda part: values[part].numpy(), values.shape[1:]))
+    return torch.from_numpy(computed_rows(len(values), np.float64, lambda part: values[part].numpy(), values.shape[1:]))
 
 
-def copied(values: Tensor) -> Tensor:
+def copied_rows(values: Tensor) -> Tensor:
     """A copy of a tensor on the CPU."""
     plain = values.numpy()
-    return torch.from_numpy(computed(len(values), plain.dtype, lambda part: plain[part], plain.shape[1:]))
+    return torch.from_numpy(computed_rows(len(values), plain.dtype, lambda part: plain[part], plain.shape[1:]))

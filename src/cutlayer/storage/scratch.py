@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _LOCK, _FILES = "lock", "files"
-_HELD: dict[Path, int] = {}
+_LOCKS: dict[Path, int] = {}
 """Descriptor of the lock of each folder of this process."""
 
 
@@ -29,7 +29,7 @@ def new_folder(prefix: str) -> Path:
     (outer / _FILES).mkdir()
     # Under another name until it is held: a lock that is free is of a process that has ended.
     unheld = outer / f"{_LOCK}.new"
-    _HELD[outer / _FILES] = lock = os.open(unheld, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    _LOCKS[outer / _FILES] = lock = os.open(unheld, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
     unheld.rename(outer / _LOCK)
     return outer / _FILES
@@ -38,7 +38,7 @@ def new_folder(prefix: str) -> Path:
 def remove_folder(folder: Path) -> None:
     """Remove a folder of `new_folder`, as far as this is possible."""
     shutil.rmtree(folder.parent, ignore_errors=True)
-    os.close(_HELD.pop(folder))
+    os.close(_LOCKS.pop(folder))
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from cutlayer.errors import CheckpointError
-from cutlayer.storage.checksum import KEY, crc32
+from cutlayer.storage.checksum import CHECKSUM_KEY, crc32
 from cutlayer.storage.durable import UnsyncedFile, create
 from cutlayer.storage.row_arrays import give_back_memory
 
@@ -32,7 +32,7 @@ _DTYPES = {
     torch.bool: "BOOL",
 }
 """Types as the format names them."""
-_PART = 1 << 26
+_PART_BYTES = 1 << 26
 """Bytes of a tensor that are read at a time."""
 
 
@@ -53,7 +53,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str
 def unsynced_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> UnsyncedFile:
     """Write a file as `write_tensors` does, without a wait for the disk: its caller finishes it."""
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    metadata = {**header, KEY: _checksum(contiguous, header)}
+    metadata = {**header, CHECKSUM_KEY: _checksum(contiguous, header)}
 
     def write(partial: Path) -> None:
         try:
@@ -101,7 +101,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
     except SafetensorError as damage:
         raise ValueError(str(damage)) from None
-    if header.pop(KEY, None) != _checksum(tensors, header):
+    if header.pop(CHECKSUM_KEY, None) != _checksum(tensors, header):
         raise ValueError("the content does not match its checksum")
     return tensors, header
 
@@ -139,11 +139,11 @@ def _parts(tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> Iterator
 
 def _bytes_of(tensor: Tensor) -> Iterator[memoryview]:
     """The bytes of a tensor, some at a time: of a large mapped one the pages that were read are given back."""
-    if 0 < tensor.nbytes <= _PART and tensor.dtype != torch.bfloat16:  # which NumPy has not
+    if 0 < tensor.nbytes <= _PART_BYTES and tensor.dtype != torch.bfloat16:  # which NumPy has not
         yield tensor.numpy().data
         return
     data = tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else memoryview(b"")
-    for start in range(0, len(data), _PART):
-        yield data[start : start + _PART]
-        if len(data) > _PART:
+    for start in range(0, len(data), _PART_BYTES):
+        yield data[start : start + _PART_BYTES]
+        if len(data) > _PART_BYTES:
             give_back_memory()

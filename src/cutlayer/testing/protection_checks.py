@@ -17,7 +17,7 @@ from cutlayer.accounting.events import Event
 from cutlayer.attacks import REGISTRY as ATTACKS
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.attacks.label.base import Target
-from cutlayer.audit.known_labels import strongest
+from cutlayer.audit.known_labels import strongest_leak
 from cutlayer.audit.leak import leak_of
 from cutlayer.channel.transcript import Step
 from cutlayer.config import FrozenModel, validated
@@ -222,7 +222,9 @@ _DEFENDED: dict[tuple[ProtectionClass, ProtectionCase, int], toy.Toy] = {}
 def _adaptive_leak(name: str, run: toy.Toy, target: Target) -> float:
     known = {int(row): int(run.truth[row]) for row in range(0, toy.ROWS, toy.ROWS // 40)}
     attack: Any = ATTACKS[name]()
-    return strongest(attack(run.history().on(target), Knowledge(float(run.truth.double().mean()), known)), run.truth)
+    return strongest_leak(
+        attack(run.history().on(target), Knowledge(float(run.truth.double().mean()), known)), run.truth
+    )
 
 
 @cache

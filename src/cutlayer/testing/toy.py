@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cutlayer.attacks.knowledge import HINTS, Knowledge, Need
+from cutlayer.attacks.knowledge import MAX_HINTS, Knowledge, Need
 from cutlayer.attacks.label.base import LabelView, Target
 from cutlayer.attacks.label.history import HistoryView
 from cutlayer.channel import Kind
@@ -63,7 +63,7 @@ class Toy:
     def knowledge(self, needs: frozenset[Need]) -> Knowledge:
         """What an attack asks for and no more, as the audit hands it out, but from fixed places."""
         known: dict[int, int] = {}
-        for count, need in ((1, Need.KNOWN_POSITIVE), (HINTS, Need.HINTS)):
+        for count, need in ((1, Need.KNOWN_POSITIVE), (MAX_HINTS, Need.HINTS)):
             if need in needs:
                 known |= {int(row): 1 for step in self.steps for row in step.rows[self.truth[step.rows]][:count]}
         if Need.KNOWN_LABELS in needs:

@@ -1,37 +1,40 @@
-"""A party's charge to its ledger of all runs, and the sum of what these released about the same rows."""
+"""A party's charge to its ledger of all runs, before the run releases anything."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import secrets
-import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cutlayer.accounting import DPSGD, Entry, GaussianRelease, Ledger, RandomizedGrade, RandomizedResponse, Total
-from cutlayer.accounting.run_store import MARKER, NAME, RunLine, RunStore, Words, new_source, row_words, rows_digest
-from cutlayer.accounting.wording import of_asset
-from cutlayer.config import BudgetConfig, Job
-from cutlayer.config.party import ALL_RUNS
+from cutlayer.accounting.run_store import (
+    LEDGER_FILE,
+    RUN_MARKER_FILE,
+    RunLine,
+    RunStore,
+    Words,
+    new_source,
+    row_words,
+    rows_digest,
+)
+from cutlayer.config import Job
 from cutlayer.data.align import Positions
 from cutlayer.data.ids import Digests
 from cutlayer.data.labels import Labels
 from cutlayer.data.party_data import PartyTable
-from cutlayer.errors import BudgetExceeded
 from cutlayer.kernels.noise.aes import derive
 from cutlayer.kernels.noise.label_levels import levels_for
 from cutlayer.protections.contract.chain import Chain
 from cutlayer.protections.grade_dp import GradeDP
 from cutlayer.protections.label_dp import LabelDP, LabelDPConfig
 from cutlayer.protections.label_memory.memory import Drawn, LabelMemory
-from cutlayer.storage.row_arrays import gathered
-from cutlayer.training.keys import label_folder, releases_of
-from cutlayer.training.run_ledger import SPLIT, chain_of, planned_entries
-
-REMEDY = "take rows that no earlier run used, fewer releases or more noise, or raise the budget"
-RENAMED = "not in the sum: runs on these rows as {names}; if that is {party} under another name, the costs add up"
+from cutlayer.storage.row_arrays import gathered_rows
+from cutlayer.training.keys import label_folder, release_folder
+from cutlayer.training.run_ledger import SPLIT_ENTRY, chain_of, planned_entries
+from cutlayer.training.run_sums import check_with_others, lines_of_party, names_of_others, summed_ledger, warn_of_draws
 
 
 @dataclass
@@ -93,7 +96,7 @@ class AllRuns:
         if not self._charged and self._digests is not None and self.chain.budget is not None:
             line, words = self._line(self._digests, self._planned())
             sharing = [each for each in self.store.sharing_rows(words) if each.key != line.key]
-            _check_with(line, sharing, self.job, self.chain.budget)
+            check_with_others(line, sharing, self.job, self.chain.budget)
 
     def charge_split(self, digests: Digests) -> None:
         """Count a split by a column that is sent before labels are drawn, in a line of its own.
@@ -106,10 +109,10 @@ class AllRuns:
             CheckpointError: The ledger is damaged, or an older copy is in its place.
         """
         entries = planned_entries(self.job, self.name, self.chain)
-        ledger = Ledger(tuple(entry for entry in entries if entry.protection == SPLIT))
+        ledger = Ledger(tuple(entry for entry in entries if entry.protection == SPLIT_ENTRY))
         self._add(digests, ledger, ledger, beyond_plan=False)
 
-    def exceed(self, releases: int, steps: int) -> None:
+    def charge_beyond_plan(self, releases: int, steps: int) -> None:
         """Count the releases and private steps beyond the plan, before the first of them.
 
         Args:
@@ -122,7 +125,7 @@ class AllRuns:
         if self._digests is not None:
             self._add(self._digests, planned, Ledger(entries), beyond_plan=True)
 
-    def grades_apart_from(self, known: Mapping[str, float | None]) -> int:
+    def count_other_grades(self, known: Mapping[str, float | None]) -> int:
         """Number of releases of drawn grades of the same rows but these, by name of the draws and epsilon."""
         if self._digests is None:
             return 0
@@ -133,11 +136,12 @@ class AllRuns:
         names = {entry.fingerprint for entry in entries if isinstance(entry.event, RandomizedGrade)}
         grades = Entry(GradeDP.name, self.name, "features", (), RandomizedGrade(1.0))
         events = ((name, RandomizedGrade(epsilon)) for name, epsilon in known.items() if epsilon is not None)
-        return len(names - {None} - {_drawn(replace(grades, event=event), name).fingerprint for name, event in events})
+        known_names = {_with_draws(replace(grades, event=event), name).fingerprint for name, event in events}
+        return len(names - known_names - {None})
 
     def _planned(self) -> Ledger:
         entries = planned_entries(self.job, self.name, self.chain)
-        return Ledger(tuple(_drawn(entry, self._draws()) for entry in entries))
+        return Ledger(tuple(_with_draws(entry, self._draws()) for entry in entries))
 
     def _line(self, digests: Digests, planned: Ledger) -> tuple[RunLine, Words]:
         """The line of the run, of its plan, and its rows."""
@@ -160,8 +164,8 @@ class AllRuns:
         line = replace(plan, ledger=ledger)
 
         def check(sharing: list[RunLine]) -> None:
-            _check_with(line, sharing, self.job, self.chain.budget)
-            warn_of_draws(line, of_party(self.name, sharing))
+            check_with_others(line, sharing, self.job, self.chain.budget)
+            warn_of_draws(line, lines_of_party(self.name, sharing))
 
         note = self.releases / f"{self.run}.line"
         self.store.add(line, words, self.marker, check, beyond_plan=beyond_plan, note=note)
@@ -190,13 +194,13 @@ def all_runs_of(
         noise_key: Key of this run's noise, which names the run.
     """
     run = derive(noise_key, b"ledger of all runs", size=8).hex()
-    store, marker, source = RunStore(secret_path.with_name(NAME)), party_folder / MARKER, new_source(secret)
-    releases = releases_of(secret_path)
+    store, marker = RunStore(secret_path.with_name(LEDGER_FILE)), party_folder / RUN_MARKER_FILE
+    releases, source = release_folder(secret_path), new_source(secret)
     return AllRuns(job, name, chain, store, marker, releases, run, source, table.spelled)
 
 
 def restate_draws(
-    job: Job, name: str, chain: Chain, store: RunStore, draws: str, most: int, again: int, unseen: int
+    job: Job, name: str, chain: Chain, store: RunStore, draws: str, most: int, again: int, unseen: int, refused: int
 ) -> None:
     """State in the ledger of all runs that grades of rows are drawn more than once, before or after they are.
 
@@ -209,6 +213,7 @@ def restate_draws(
         most: Maximum number of draws of a row.
         again: Number of rows with more than one.
         unseen: Releases of which that is not known.
+        refused: Predictions that were refused.
 
     Raises:
         BudgetExceeded: All runs together would cost more than the budget of all runs.
@@ -217,120 +222,16 @@ def restate_draws(
 
     def restated(entry: Entry) -> Entry:
         event = entry.event
-        if not isinstance(event, RandomizedGrade) or entry.fingerprint != _drawn(entry, draws).fingerprint:
+        if not isinstance(event, RandomizedGrade) or entry.fingerprint != _with_draws(entry, draws).fingerprint:
             return entry
-        return replace(entry, event=replace(event, draws=max(most, event.draws), again=again, unseen=unseen))
+        most_draws = max(most, event.draws)
+        return replace(entry, event=replace(event, draws=most_draws, again=again, unseen=unseen, refused=refused))
 
     def change(line: RunLine) -> RunLine:
         entries = map(restated, line.ledger.entries) if line.party == name else line.ledger.entries
         return replace(line, ledger=Ledger(tuple(entries)))
 
-    store.restate(change, lambda line, sharing: _check_with(line, sharing, job, chain.budget))
-
-
-def _check_with(line: RunLine, sharing: Sequence[RunLine], job: Job, budget: BudgetConfig | None) -> None:
-    """Raise if a run, with the others that share its rows, costs more than a budget of all runs."""
-    renamed = under_other_names(line.party, [*sharing, line], job.parties)
-    check_all_runs(line.party, [*of_party(line.party, sharing), *renamed, line], budget)
-
-
-def of_party(name: str, lines: Iterable[RunLine]) -> list[RunLine]:
-    """The lines of a party."""
-    return [line for line in lines if line.party == name]
-
-
-def names_of_others(name: str, lines: Iterable[RunLine], parties: Collection[str]) -> set[str]:
-    """Names that are of others than a party: those that a run, or the present job, has together with its own."""
-    return {*parties}.union(*(line.names for line in lines if name in line.names)) - {name}
-
-
-def under_other_names(name: str, lines: Sequence[RunLine], parties: Collection[str] = ()) -> list[RunLine]:
-    """Lines of what may be the same party under another name: those of names that no run has together with its own.
-
-    One organisation may have another name in each job, and keep its secrets in one folder.
-
-    Args:
-        name: Name of the party.
-        lines: Lines of runs on the same rows, of all parties; one at least of this party.
-        parties: Names of the parties of the present job, which are others.
-
-    Returns:
-        The lines, about the same assets, as if they were of this party.
-    """
-    others = names_of_others(name, lines, parties) | {name}
-    assets = {entry.protects for line in of_party(name, lines) for entry in line.ledger.entries}
-    renamed = []
-    for line in lines:
-        entries = [replace(entry, party=name) for entry in line.ledger.entries if entry.protects in assets]
-        if line.party not in others and entries:
-            renamed.append(replace(line, ledger=Ledger(tuple(entries))))
-    return renamed
-
-
-def sum_of(lines: Sequence[RunLine], delta: float | None = None) -> Ledger:
-    """The ledger of several runs on the same rows.
-
-    Args:
-        lines: At least one line, of one party.
-        delta: Delta to state epsilon at; by default the smallest that a run states. It is at least twice the
-            `tail` of all private fits, and a little more.
-    """
-    # Not `Ledger.merged`: a line names each receiver of its run, also those that nothing is hidden from. Who is not in
-    # it was no party of that run, and was sent nothing.
-    return Ledger(
-        tuple(
-            replace(entry, run=run, delta=entry.delta if delta is None else delta)
-            for run, line in enumerate(lines)
-            for entry in line.ledger.entries
-        )
-    )
-
-
-def check_all_runs(name: str, lines: Sequence[RunLine], budget: BudgetConfig | None) -> None:
-    """Raise if runs on the same rows together cost more than a budget of all runs.
-
-    Args:
-        name: Name of the party.
-        lines: The runs, those under other names included.
-        budget: The party's budget.
-
-    Raises:
-        BudgetExceeded: They do, or one of them has no guarantee.
-    """
-    if budget is None or budget.over != ALL_RUNS:
-        return
-    renamed = sorted({line.party for line in lines} - {name})
-    other_names = f" ({', '.join(renamed)} may be its other names)" if renamed else ""
-    wanted = (
-        f"{name}: expected all runs on the same rows to cost epsilon {budget.epsilon:g} at most, as its budget says"
-    )
-    runs = len({line.run for line in lines})
-    for total in sum_of(lines, budget.delta).totals:
-        towards = f"towards {', '.join(total.towards)}"
-        if total.epsilon is None:
-            raise BudgetExceeded(
-                f"{wanted}, got one without a guarantee{other_names} {towards}: {total.why}; nothing was sent"
-            )
-        if total.epsilon > budget.epsilon * (1 + 1e-9) or total.delta > budget.delta:
-            at = f"at delta {max(total.delta, budget.delta):g}"
-            got = f"{total.epsilon:.4g} {at} over {runs} runs{other_names} {towards}"
-            raise BudgetExceeded(f"{wanted}, got {got}; nothing was sent; {REMEDY}")
-
-
-def warn_of_draws(line: RunLine, others: Sequence[RunLine]) -> None:
-    """Warn if earlier runs drew labels of the same rows otherwise: the costs add up."""
-    mine = {entry.fingerprint for entry in line.ledger.entries if isinstance(entry.event, RandomizedResponse)}
-    drawn = [other for other in others if any(_draws_labels(entry, mine) for entry in other.ledger.entries)]
-    if not mine or not drawn:
-        return
-    secret = " under another secret" if any(other.source != line.source for other in drawn) else ""
-    total = next((total for total in sum_of([*others, line]).totals if total.protects == "labels"), None)
-    cost = f"epsilon {total.epsilon:.4g}" if total and total.epsilon is not None else "no guarantee"
-    warnings.warn(
-        f"labels of the same rows were drawn before{secret}, with other draws ({_times(len(drawn))}); the costs add "
-        f"up: {of_asset('labels', line.party)}, {cost} in all; keep secret and eps to draw them alike",
-        stacklevel=2,
-    )
+    store.restate(change, lambda line, sharing: check_with_others(line, sharing, job, chain.budget))
 
 
 def forecast_all_runs(job: Job, name: str, folder: Path, table: PartyTable, positions: Positions) -> Iterator[Total]:
@@ -350,11 +251,11 @@ def forecast_all_runs(job: Job, name: str, folder: Path, table: PartyTable, posi
         BudgetExceeded: They cost more than the budget of all runs.
         DataError: The labels do not fit the task.
     """
-    digests = gathered(table.digests, positions)
+    digests = gathered_rows(table.digests, positions)
     words, chain = row_words(table.spelled(digests)), chain_of(job, name)
     path = job.parties[name].secret or folder / f"{name}.key"
-    sharing = RunStore(path.parent / NAME).sharing_rows(words)
-    earlier = of_party(name, sharing)
+    sharing = RunStore(path.parent / LEDGER_FILE).sharing_rows(words)
+    earlier = lines_of_party(name, sharing)
     if not sharing:
         return
     secret = path.read_bytes() if path.exists() else b""
@@ -365,13 +266,13 @@ def forecast_all_runs(job: Job, name: str, folder: Path, table: PartyTable, posi
             (protection.settings for protection in chain.protections if isinstance(protection, LabelDP)), None
         )
         draws = _next_draws(settings, job.parties[name].label or "", labels, table, path, secret)
-        entries = tuple(_drawn(_of_classes(entry, len(labels.classes)), draws) for entry in entries)
+        entries = tuple(_with_draws(_with_classes(entry, len(labels.classes)), draws) for entry in entries)
     ledger = Ledger(entries)
     source = new_source(secret) if secret else ""
     line = RunLine("", name, job.name, source, rows_digest(words), len(digests), _digest(ledger), ledger)
-    _check_with(line, sharing, job, chain.budget)
+    check_with_others(line, sharing, job, chain.budget)
     if earlier:
-        yield from sum_of([*earlier, line]).totals
+        yield from summed_ledger([*earlier, line]).totals
 
 
 def _next_draws(
@@ -384,17 +285,17 @@ def _next_draws(
     if settings is None or not secret:
         return anew
     memory = LabelMemory(label_folder(path), path, secret, table=table.labels_digest)
-    name = memory.latest(drawn_by(settings, column, labels), settings.changed_labels)
+    name = memory.latest(label_draws(settings, column, labels), settings.changed_labels)
     return anew if name is None else fingerprint_of_draws(secret, column, b"", (name,))
 
 
-def drawn_by(settings: LabelDPConfig, column: str, labels: Labels) -> Drawn:
+def label_draws(settings: LabelDPConfig, column: str, labels: Labels) -> Drawn:
     """What the draws of labels depend on besides a row and the secret."""
     classes = max(2, len(labels.classes)) if labels.classes else levels_for(settings.eps)
     return Drawn(column, settings.eps, classes)
 
 
-def _of_classes(entry: Entry, classes: int) -> Entry:
+def _with_classes(entry: Entry, classes: int) -> Entry:
     event = entry.event
     if not isinstance(event, RandomizedResponse):
         return entry
@@ -408,7 +309,7 @@ def _extended(entry: Entry, releases: int, steps: int) -> Entry:
     return replace(entry, event=replace(event, steps=event.steps + steps)) if isinstance(event, DPSGD) else entry
 
 
-def _drawn(entry: Entry, draws: str) -> Entry:
+def _with_draws(entry: Entry, draws: str) -> Entry:
     """An entry with the name of its draws. Draws of runs that did not end are in the lines of those runs."""
     event = entry.event
     if not isinstance(event, RandomizedResponse | RandomizedGrade):
@@ -421,14 +322,6 @@ def _drawn(entry: Entry, draws: str) -> Entry:
     return replace(entry, event=replace(event, draws=1), fingerprint=name)
 
 
-def _draws_labels(entry: Entry, mine: set[str | None]) -> bool:
-    return isinstance(entry.event, RandomizedResponse) and entry.fingerprint not in mine
-
-
 def _digest(ledger: Ledger) -> str:
     plain = json.dumps(ledger.to_json(), sort_keys=True)
     return hashlib.blake2b(plain.encode(), digest_size=8).hexdigest()
-
-
-def _times(count: int) -> str:
-    return "by one run" if count == 1 else f"by {count} runs"

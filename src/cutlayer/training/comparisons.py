@@ -14,7 +14,7 @@ from cutlayer.errors import ConfigError
 from cutlayer.results.run import RunId, RunKind
 from cutlayer.training.malicious_runs import attacked_jobs
 
-BRIEFLY_FOLLOWED, BRIEFLY_EVERY = 2048, 5
+BRIEF_FOLLOWED_ROWS, BRIEF_EPOCH_STRIDE = 2048, 5
 """Rows that are followed at most in the training by steps that a single release is compared with, and the number of its
 epochs of which one is recorded."""
 
@@ -39,15 +39,15 @@ def compared_jobs(job: Job) -> Iterator[tuple[RunId, Job]]:
         for party, key in protections:
             unique = [other for other, protection in protections if protection == key] == [party]
             run = RunId(RunKind.PROTECTION, () if unique else (party,), key)
-            yield run, _alone(job, party, key)
+            yield run, _with_one_protection(job, party, key)
     for name in job.alternatives:
         yield RunId(RunKind.ALTERNATIVE, (), name), alternative_job(job, name)
-    if _wraps(job):
+    if _optimizer_hooks(job):
         yield malicious_run(job), job.uncompared()
     yield from attacked_jobs(job)
 
 
-def _alone(job: Job, party: str, key: str) -> Job:
+def _with_one_protection(job: Job, party: str, key: str) -> Job:
     """The job with one protection, and with the draw of labels that partners are sent, without which they get none."""
     names = {party: {key}}
     if Phase.LABELS in job.phases:
@@ -102,7 +102,7 @@ def undefended_job(job: Job) -> Job:
         bottoms = {name: BOTTOM if name in graded else model.bottom_of(name) for name in job.parties}
         model = model.model_copy(update={"bottom": bottoms})
     audits = {name: _of_few_epochs(party.audit) for name, party in job.parties.items()}
-    followed = min(audits[job.active].followed, BRIEFLY_FOLLOWED)
+    followed = min(audits[job.active].followed, BRIEF_FOLLOWED_ROWS)
     audits[job.active] = audits[job.active].model_copy(update={"followed": followed})
     parties: dict[str, dict[str, object]] = {name: {"fit": None, "audit": audit} for name, audit in audits.items()}
     parties[job.active]["coverage"] = 0  # the rows that its margin would be of choose the epoch
@@ -113,7 +113,7 @@ def _of_few_epochs(audit: AuditConfig) -> AuditConfig:
     """The same audit of few epochs, without its longest attacks and its gates, unless attacks are named."""
     if audit.attacks != "auto":
         return audit
-    every = BRIEFLY_EVERY if audit.every == "epoch" else audit.every
+    every = BRIEF_EPOCH_STRIDE if audit.every == "epoch" else audit.every
     return audit.model_copy(update={"depth": "quick", "every": every, "fail_above": GatesConfig()})
 
 
@@ -127,12 +127,12 @@ def malicious_run(job: Job) -> RunId:
     return RunId(RunKind.MALICIOUS, job.passives)
 
 
-def wraps_of(job: Job, run: RunId) -> Mapping[str, OptimizerHook]:
+def optimizer_hooks_of(job: Job, run: RunId) -> Mapping[str, OptimizerHook]:
     """Optimiser hook of each party in a run; empty in an honest run."""
-    return dict.fromkeys(job.passives, _wraps(job)[0]) if run == malicious_run(job) else {}
+    return dict.fromkeys(job.passives, _optimizer_hooks(job)[0]) if run == malicious_run(job) else {}
 
 
-def _wraps(job: Job) -> list[OptimizerHook]:
+def _optimizer_hooks(job: Job) -> list[OptimizerHook]:
     """The optimiser hooks of the attacks that the active party's audit names."""
     named = resolve(job.parties[job.active].audit.catalogue, job.attacked_kind).completions
     return [hook for attack in named if (hook := attack.optimizer_hook()) is not None]

@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cutlayer.kernels.rows.patterns import patterns
+from cutlayer.kernels.rows.patterns import distinct_rows
 from cutlayer.models.absence import MAX_PARTIES_OF_ALL_SETS, Names
 from cutlayer.parties.session.outcome import ActiveOutcome
 from cutlayer.results.utility import Difference, Gain, PatternUtility
-from cutlayer.training.utility import Floats, bounds, interval, replicates
+from cutlayer.training.utility import Floats, interval, metric_replicates, percentile_interval
 
 
-def ahead_of(active: ActiveOutcome, other: Tensor, seed: int) -> Difference:
+def difference_to(active: ActiveOutcome, other: Tensor, seed: int) -> Difference:
     """Headline metric of this run's model minus that of another one, on the same rows.
 
     Args:
@@ -30,17 +30,19 @@ def ahead_of(active: ActiveOutcome, other: Tensor, seed: int) -> Difference:
     if len(labels) < 2:
         return Difference()
     value, base = (task.evaluate(logits, labels)[task.metric] for logits in (active.logits, other))
-    resampled, resampled_base = (replicates(task, logits, labels, seed) for logits in (active.logits, other))
-    low, high = bounds(resampled - resampled_base)
+    resampled, resampled_base = (metric_replicates(task, logits, labels, seed) for logits in (active.logits, other))
+    low, high = percentile_interval(resampled - resampled_base)
     return Difference(value=value - base, low=low, high=high)
 
 
 def gain_over(active: ActiveOutcome, alone: Tensor, parties: Names, seed: int) -> Gain:
-    """Gain of this run's model from passive parties over a model of own columns; arguments as of `ahead_of`."""
-    return Gain(parties=parties, **dict(ahead_of(active, alone, seed)))
+    """Gain of this run's model from passive parties over a model of own columns; arguments as of `difference_to`."""
+    return Gain(parties=parties, **dict(difference_to(active, alone, seed)))
 
 
-def by_pattern(active: ActiveOutcome, parties: Names, seed: int, alone: Tensor | None) -> tuple[PatternUtility, ...]:
+def utility_by_pattern(
+    active: ActiveOutcome, parties: Names, seed: int, alone: Tensor | None
+) -> tuple[PatternUtility, ...]:
     """This run's model on the held-out rows of each set of passive parties that have them; none where all have all.
 
     Args:
@@ -55,7 +57,7 @@ def by_pattern(active: ActiveOutcome, parties: Names, seed: int, alone: Tensor |
     measured = []
     matrix = torch.stack([*present.values()], dim=1).numpy()
     # Those of most parties first, and of as many in the order of the parties.
-    for pattern, numbers in sorted(patterns(matrix), key=lambda found: (found[0].sum(), *found[0]), reverse=True):
+    for pattern, numbers in sorted(distinct_rows(matrix), key=lambda found: (found[0].sum(), *found[0]), reverse=True):
         names, rows = tuple(compress(present, pattern)), torch.from_numpy(numbers)
         labels, logits = active.labels[rows], active.logits[rows]
         low, high = interval(active.task, logits, labels, seed)
@@ -89,12 +91,12 @@ def contributions(active: ActiveOutcome, parties: Names, seed: int) -> tuple[Gai
         task.chance if task.target != "ranking" else task.evaluate(torch.zeros(len(labels), 1), labels)[task.metric]
     )
     worth = {frozenset[str](): np.full(1, chance)}  # replaced where own columns answer without any party
-    for absent, logits in {(): active.logits, **active.without}.items():
+    for absent, logits in {(): active.logits, **active.logits_without}.items():
         value = task.evaluate(logits, labels)[task.metric]
-        worth[frozenset(parties) - {*absent}] = np.append(value, replicates(task, logits, labels, seed))
+        worth[frozenset(parties) - {*absent}] = np.append(value, metric_replicates(task, logits, labels, seed))
     gains = []
     for name, values in shapley(parties, worth).items():
-        low, high = bounds(values[1:])
+        low, high = percentile_interval(values[1:])
         gains.append(Gain(parties=(name,), value=float(values[0]), low=low, high=high))
     return tuple(gains)
 

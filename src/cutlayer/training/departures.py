@@ -17,11 +17,11 @@ from cutlayer.training.utility import interval
 def departure_result(active: ActiveOutcome, seed: int) -> DepartureResult:
     """Utility of the finished model for every set of absent parties, none first, and the cost of further heads."""
     rows = []
-    for absent, logits in {(): active.logits, **active.without}.items():
+    for absent, logits in {(): active.logits, **active.logits_without}.items():
         low, high = interval(active.task, logits, active.labels, seed)
         row = AbsenceUtility(
             absent=absent,
-            contributed=tuple(name for name in active.widths if name not in {*absent, *active.left}),
+            contributed=tuple(name for name in active.widths if name not in {*absent, *active.lost}),
             metrics=dict(active.task.evaluate(logits, active.labels)) if len(logits) else {},
             low=low,
             high=high,
@@ -30,7 +30,7 @@ def departure_result(active: ActiveOutcome, seed: int) -> DepartureResult:
     heads = active.extra_heads
     left = tuple(
         LeftParty(party=name, epoch=when.epoch + 1, step=when.step + 1, why=when.why)
-        for name, when in active.left.items()
+        for name, when in active.lost.items()
     )
     return DepartureResult(left=left, heads=1 + len(heads), extra_parameters=sum(heads), rows=tuple(rows))
 

@@ -25,16 +25,16 @@ from cutlayer.consent import entries_below
 from cutlayer.errors import CheckpointError, CutlayerError
 from cutlayer.results.document import Document
 from cutlayer.results.run_files import RunFiles, named
-from cutlayer.storage.durable import write_whole
+from cutlayer.storage.durable import file_version, write_whole
 
 if TYPE_CHECKING:
     from cutlayer.channel.security import Security
 
-FILES, AUDIT, JOB = "files.json", "audit.json", "job.yaml"
-LABELS = "labels"
+DIGESTS_FILE, AUDIT_FILE, JOB_FILE = "files.json", "audit.json", "job.yaml"
+LABELS_FOLDER = "labels"
 """Folder of the run folders of further labels, each of which has digests of its own."""
-_LATER = frozenset(
-    {FILES, "run.lock", "report.json", "report.html", "gates.xml", "privacy_card.json", "privacy_annex.html"}
+_UNCOVERED_NAMES = frozenset(
+    {DIGESTS_FILE, "run.lock", "report.json", "report.html", "gates.xml", "privacy_card.json", "privacy_annex.html"}
     | {"privacy_annex.md", "serving", "releases", "release_log.json", "all_runs.json", "secret.path"}
     | {".DS_Store", "Thumbs.db", "desktop.ini"}
 )
@@ -80,8 +80,9 @@ def write_digests(
         foreign: Digests of files of before that the run had not written, by name: they are not of the run now.
     """
     digests = FileDigests(files=dict(_digests(folder).items() - foreign.items()))
-    if earlier is not None and (audited := earlier.audited.get(AUDIT)) and digests.files.get(AUDIT) == audited:
-        files = {**digests.files, AUDIT: earlier.files.get(AUDIT, "")}
+    audited = None if earlier is None else earlier.audited.get(AUDIT_FILE)
+    if earlier is not None and audited and digests.files.get(AUDIT_FILE) == audited:
+        files = {**digests.files, AUDIT_FILE: earlier.files.get(AUDIT_FILE, "")}
         digests = FileDigests(files=files, audited=earlier.audited)
     if security is not None:
         from cutlayer.channel.tls.signing import sign
@@ -89,24 +90,24 @@ def write_digests(
         loaded = security.credentials.current()
         signature = base64.b64encode(sign(loaded, digests.content)).decode()
         digests = digests.model_copy(update={"chain": loaded.chain_pem.decode(), "signature": signature})
-    digests.write(folder / FILES)
+    digests.write(folder / DIGESTS_FILE)
 
 
-def verified(folder: Path) -> FileDigests | None:
+def verified_digests(folder: Path) -> FileDigests | None:
     """The digests of a run that has ended, before it is resumed, which writes and signs them anew; `None` without any.
 
     Raises:
         CheckpointError: A file is not as they say: by new digests it would be.
     """
-    files = _compared(folder)
+    files = _compare_own_files(folder)
     if files is None:
         return None
     wrong = {"changed": files.changed, "missing": files.absent, "not of the run": files.read_foreign}
     if got := "; ".join(f"{what}: {named(names)}" for what, names in wrong.items() if names):
-        wanted = f"the files of the run that ended in {folder} as its {FILES} has them"
+        wanted = f"the files of the run that ended in {folder} as its {DIGESTS_FILE} has them"
         remedy = "restore the folder from a copy, remove what is not of the run, or run the job in a new one"
         raise CheckpointError.expected(wanted, got, remedy)
-    return FileDigests.read(folder / FILES)
+    return FileDigests.read(folder / DIGESTS_FILE)
 
 
 def foreign_digests(folder: Path, earlier: FileDigests | None) -> dict[str, str]:
@@ -130,7 +131,7 @@ def signer_for(earlier: FileDigests | None, security: Security | None) -> Securi
 
     had, mine = "unsigned", key_fingerprint(security.credentials.current().certificate.public_key())
     if earlier is not None and earlier.signature:
-        key = signer_of(earlier.chain.encode(), earlier.signature, earlier.content, FILES)[1]
+        key = signer_of(earlier.chain.encode(), earlier.signature, earlier.content, DIGESTS_FILE)[1]
         had = "" if key == mine else f"signed by another key, {key}"
     if not had:
         return security
@@ -138,9 +139,9 @@ def signer_for(earlier: FileDigests | None, security: Security | None) -> Securi
     return None
 
 
-def set_aside(folder: Path) -> Callable[[], None]:
+def set_digests_aside(folder: Path) -> Callable[[], None]:
     """Remove the digests of a run that is resumed; what is returned puts them back if no file was replaced since."""
-    path = folder / FILES
+    path = folder / DIGESTS_FILE
     if not path.exists():
         return lambda: None
     digests, before = path.read_bytes(), _versions(folder)
@@ -153,26 +154,21 @@ def set_aside(folder: Path) -> Callable[[], None]:
     return restore
 
 
-def _versions(folder: Path) -> set[tuple[str, int, int, int]]:
-    """Each file with what differs once it is written again; a digest of all would take as long as reading them."""
-    found = set()
-    for name, entry in _files(folder):
-        with suppress(OSError):
-            if entry.is_file():
-                stat = Path(entry.path).stat()
-                found.add((name, stat.st_ino, stat.st_size, stat.st_mtime_ns))
-    return found
+def _versions(folder: Path) -> dict[str, tuple[int, ...]]:
+    """The version of each file; a digest of all would take as long as reading them."""
+    paths = ((name, Path(entry.path)) for name, entry in _files(folder))
+    return {name: file_version(path) for name, path in paths if path.is_file()}
 
 
 def note_audited(folder: Path) -> None:
     """Record the audit that was written again, where the folder has digests and it differs."""
-    if (folder / FILES).exists():
-        digests, now = FileDigests.read(folder / FILES), _digest(folder / AUDIT)
-        audited = {} if digests.files.get(AUDIT) == now else {AUDIT: now}
-        digests.model_copy(update={"audited": audited}).write(folder / FILES)
+    if (folder / DIGESTS_FILE).exists():
+        digests, now = FileDigests.read(folder / DIGESTS_FILE), _digest(folder / AUDIT_FILE)
+        audited = {} if digests.files.get(AUDIT_FILE) == now else {AUDIT_FILE: now}
+        digests.model_copy(update={"audited": audited}).write(folder / DIGESTS_FILE)
 
 
-def compared(folder: Path, *among: str) -> RunFiles | None:
+def compare_files(folder: Path, *among: str) -> RunFiles | None:
     """Compare the files of a run, and of the runs of its further labels, with their digests.
 
     Args:
@@ -186,39 +182,39 @@ def compared(folder: Path, *among: str) -> RunFiles | None:
         RunFolderError: The file of the digests is damaged.
         TrustError: Its certificate or signature is.
     """
-    files = _compared(folder, *among)
+    files = _compare_own_files(folder, *among)
     if files is not None and not among:
-        none = RunFiles(same=0, absent=(FILES,), signer=files.signer, key=files.key)
-        places = {path.name for path in (folder / LABELS).glob("*") if path.is_dir()}
+        none = RunFiles(same=0, absent=(DIGESTS_FILE,), signer=files.signer, key=files.key)
+        places = {path.name for path in (folder / LABELS_FOLDER).glob("*") if path.is_dir()}
         for label in sorted(places):
-            files = files.joined(_compared(folder / LABELS / label) or none, f"{LABELS}/{label}")
-        gone = tuple(f"{LABELS}/{label}" for label in _further_labels(folder, files) if label not in places)
+            files = files.joined(_compare_own_files(folder / LABELS_FOLDER / label) or none, f"{LABELS_FOLDER}/{label}")
+        gone = tuple(f"{LABELS_FOLDER}/{label}" for label in _further_labels(folder, files) if label not in places)
         files = files.model_copy(update={"absent": (*files.absent, *gone)})
     return files
 
 
 def _further_labels(folder: Path, files: RunFiles) -> tuple[str, ...]:
     """Further labels of a run, where its job is as the run wrote it."""
-    if JOB in (*files.changed, *files.absent, *files.foreign):
+    if JOB_FILE in (*files.changed, *files.absent, *files.foreign):
         return ()
     with suppress(CutlayerError):
         return tuple(
-            label for party in load_closed_job(folder / JOB).parties.values() for label in party.further_labels
+            label for party in load_closed_job(folder / JOB_FILE).parties.values() for label in party.further_labels
         )
     return ()
 
 
-def _compared(folder: Path, *among: str) -> RunFiles | None:
-    if not (folder / FILES).exists():
+def _compare_own_files(folder: Path, *among: str) -> RunFiles | None:
+    if not (folder / DIGESTS_FILE).exists():
         return None
-    digests = FileDigests.read(folder / FILES)
+    digests = FileDigests.read(folder / DIGESTS_FILE)
     signer = key = ""
     if digests.signature:
         from cutlayer.channel.tls.signing import signer_of
 
-        signer, key = signer_of(digests.chain.encode(), digests.signature, digests.content, str(folder / FILES))
-    later = digests.audited.get(AUDIT)  # unsigned, so that one of another file counts for nothing
-    every = {*digests.files, *([AUDIT] if later else [])}
+        signer, key = signer_of(digests.chain.encode(), digests.signature, digests.content, str(folder / DIGESTS_FILE))
+    later = digests.audited.get(AUDIT_FILE)  # unsigned, so that one of another file counts for nothing
+    every = {*digests.files, *([AUDIT_FILE] if later else [])}
 
     def is_meant(name: str) -> bool:
         return not among or any(fnmatchcase(name, each) for each in among)
@@ -227,7 +223,7 @@ def _compared(folder: Path, *among: str) -> RunFiles | None:
     # By the files that are there: a name of somebody else's may lead out of the folder.
     present = _digests(folder, wanted)
     differing = {name for name, digest in present.items() if digest != digests.files.get(name)}
-    audited = {AUDIT} if AUDIT in differing and present[AUDIT] == later else set()
+    audited = {AUDIT_FILE} if AUDIT_FILE in differing and present[AUDIT_FILE] == later else set()
     linked = {name for name in wanted - present.keys() if _is_reached(folder, name)}
     there = {name for name, entry in _files(folder) if not name.endswith(".lock") and entry.is_file()}
     foreign = {name.encode(errors="backslashreplace").decode() for name in filter(is_meant, there - every)}
@@ -243,8 +239,8 @@ def _compared(folder: Path, *among: str) -> RunFiles | None:
 
 
 def warn_of_changes(folder: Path, *among: str) -> None:
-    """Warn of files that are not as the run wrote them; the arguments are those of `compared`."""
-    files = compared(folder, *among)
+    """Warn of files that are not as the run wrote them; the arguments are those of `compare_files`."""
+    files = compare_files(folder, *among)
     for finding in files.findings if files else ():
         warnings.warn(f"{folder}: {finding.detail} ({finding.code}); {finding.remedy}", stacklevel=2)
 
@@ -267,7 +263,7 @@ def _files(folder: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
         name = entry.path[start:].replace(os.sep, "/")
         parts = name.split("/")
         places = {parts[-1], parts[0], *parts[-3:-2]}  # a party may have one of the names
-        if _LATER.isdisjoint(places) and parts[0] != LABELS:
+        if _UNCOVERED_NAMES.isdisjoint(places) and parts[0] != LABELS_FOLDER:
             yield name, entry
 
 

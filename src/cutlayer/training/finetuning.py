@@ -17,10 +17,10 @@ from cutlayer.models import BottomModel, TopModel
 from cutlayer.parties.session.local import EVALUATION_ROWS
 from cutlayer.problem.task import Task
 from cutlayer.problem.training_loss import TrainingLoss
-from cutlayer.training.joint import fit
+from cutlayer.training.joint import train_module
 from cutlayer.training.trained import Run
 
-EPOCHS = 5
+DEFAULT_EPOCHS = 5
 """Default number of epochs, enough for a trained top model of a few layers."""
 
 
@@ -49,7 +49,7 @@ class FineTuned(NamedTuple):
     trained_epochs: int
 
 
-def finetune_top(run: Run, absent: Collection[str], *, epochs: int = EPOCHS) -> FineTuned:
+def finetune_top(run: Run, absent: Collection[str], *, epochs: int = DEFAULT_EPOCHS) -> FineTuned:
     """Fine-tune the top model of a finished one-process run without some parties.
 
     The embeddings are those that the remaining bottom models make of the run's training rows; protections of the
@@ -79,14 +79,14 @@ def finetune_top(run: Run, absent: Collection[str], *, epochs: int = EPOCHS) -> 
         }
         return Labelled(embeddings, run.truth[rows])
 
-    training, reported = labelled(run.split.part("train")), labelled(run.reported)
+    training, reported = labelled(run.split.part("train")), labelled(run.reported_rows)
     held_out = labelled(run.split.part("validation")) if job.keeps_best else None
-    trained = tune(top, training, absent_parties, task, job.train, epochs, held_out)
-    logits = answers(top, reported.embeddings, absent_parties)
+    trained = tune_top(top, training, absent_parties, task, job.train, epochs, held_out)
+    logits = logits_without(top, reported.embeddings, absent_parties)
     return FineTuned(top, absent_parties, task.evaluate(logits, reported.labels), logits, trained)
 
 
-def tune(
+def tune_top(
     top: TopModel,
     training: Labelled,
     absent: Collection[str],
@@ -128,12 +128,12 @@ def tune(
         return better, False
 
     watched = end_epoch if held_out else None
-    trained = fit(top, train.optimizer, schedule.epoch, epochs, loss, end_epoch=watched, seed=train.seed)
+    trained = train_module(top, train.optimizer, schedule.epoch, epochs, loss, end_epoch=watched, seed=train.seed)
     top.eval()
     return trained
 
 
-def answers(top: TopModel, embeddings: Mapping[str, Tensor], absent: Collection[str]) -> Tensor:
+def logits_without(top: TopModel, embeddings: Mapping[str, Tensor], absent: Collection[str]) -> Tensor:
     """Logits (n, outputs) of all rows without some parties."""
     top.eval()
     present = embeddings.keys() - set(absent)
@@ -177,7 +177,7 @@ def checked_absent(absent: Collection[str], embedding: Sequence[str], active: st
 
 def _loss(top: TopModel, rows: Labelled | None, absent: Collection[str], task: Task) -> float:
     """The loss that selects the epoch: a departure shifts a model's level more than its ranking, and it covers both."""
-    return float(task.loss(answers(top, rows.embeddings, absent), rows.labels)) if rows else np.inf
+    return float(task.loss(logits_without(top, rows.embeddings, absent), rows.labels)) if rows else np.inf
 
 
 def _embedded(bottom: BottomModel, store: Store, rows: Tensor, absent: bool) -> Tensor:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic_core import to_json
 
@@ -16,37 +16,26 @@ from cutlayer.config import Job
 from cutlayer.config.load import dump_job, load_closed_job
 from cutlayer.config.names import party_name
 from cutlayer.config.wording import did_you_mean
-from cutlayer.consent import check_links, entries_below
+from cutlayer.consent import check_files
 from cutlayer.errors import CheckpointError, Interrupted, PeerLost, RunFolderError
-from cutlayer.parties.session.checkpoint import RELEASED, SENT
+from cutlayer.parties.session.checkpoint import RELEASED_FILE, SENT_LABELS_FILE
 from cutlayer.results.audit import Audit
 from cutlayer.results.run import RunKind
 from cutlayer.results.summary import Summary
 from cutlayer.storage.checksum import seal, unseal
 from cutlayer.storage.durable import append_line, locked, make_folder, write_whole
 from cutlayer.storage.json_values import parse_json
-from cutlayer.training.file_digests import (
-    AUDIT,
-    LABELS,
-    foreign_digests,
-    set_aside,
-    signer_for,
-    verified,
-    write_digests,
-)
+from cutlayer.training.file_digests import AUDIT_FILE, LABELS_FOLDER
 from cutlayer.training.forgetting import check_not_forgetting
-from cutlayer.training.latest import latest
+from cutlayer.training.latest import latest_run
 
-if TYPE_CHECKING:
-    from cutlayer.channel.security import Security
-
-_JOB = "job.yaml"
-_HISTORY = "history.jsonl"
-_LOCK = "run.lock"
-_SUMMARY = "summary.json"
-OUTCOME = "outcome.json"
+_JOB_FILE = "job.yaml"
+_HISTORY_FILE = "history.jsonl"
+_LOCK_FILE = "run.lock"
+_SUMMARY_FILE = "summary.json"
+OUTCOME_FILE = "outcome.json"
 """File of a passive party's part of a run between organisations."""
-_FIXED = ("id", "label", "features", "privacy", "fit", "serving")
+_FIXED_KEYS = ("id", "label", "features", "privacy", "fit", "serving")
 """Keys of a party that cannot change when a run is resumed."""
 
 
@@ -67,9 +56,9 @@ class RunFolder:
         Raises:
             RunFolderError: The folder exists although `resume` is false, or does not although it is true.
         """
-        exists = (path / _JOB).exists()
+        exists = (path / _JOB_FILE).exists()
         if exists:
-            _check_files(path)
+            check_files(path)
         if resume and not exists:
             raise RunFolderError.expected(f"a run to resume at {path}", "none", "leave --resume out to start one")
         if not resume and exists:
@@ -82,60 +71,6 @@ class RunFolder:
             raise RunFolderError(f"{path} cannot be created: {failure.strerror}; choose another with --out") from None
         return cls(path)
 
-    @classmethod
-    @contextmanager
-    def new_or_resumed(
-        cls, path: Path, job: Job, *, resume: bool, security: Security | None = None
-    ) -> Iterator[RunFolder]:
-        """Create the folder of a job or open it to resume, lock it, and write the job into it.
-
-        At the end of the run digests of its files are written, signed by the certificate of `security`.
-
-        If the run fails before an epoch was saved and before a release that costs privacy, the folder is removed. After
-        such a release it stays, and the error says so: without its noise key the rows would be released with new noise.
-        It stays too if a part of a large alignment is done.
-
-        Raises:
-            RunFolderError: An error of `create`.
-            CheckpointError: The run to resume is of another job, or had ended and its files were changed since.
-        """
-        created = [folder for folder in (path, *path.parents) if not folder.exists()]
-        folder = cls.create(path, resume=resume)
-        with folder.locked("a run"):
-            cls.create(path, resume=resume)  # again: before the lock, another process may have created a run here
-            folder.remove_leftovers()
-            had_ended = folder.ended or folder.of_passive
-            earlier = verified(path) if had_ended else None
-            foreign = foreign_digests(path, earlier)
-            restore = set_aside(path)
-            try:
-                folder.write_job(job)
-                yield folder
-                if folder.ended or folder.of_passive:
-                    signer = signer_for(earlier, security) if had_ended else security
-                    write_digests(path, signer, earlier, foreign)
-            except BaseException as failure:
-                restore()
-                if folder.released and not folder.committed:
-                    failure.add_note(
-                        f"rows were released before any epoch was saved; {path} holds their noise and privacy account: "
-                        "continue it with --resume, a new run would pay for both"
-                    )
-                if folder.aligned and not folder.committed and not folder.released:
-                    failure.add_note(f"{path} holds the buckets of ids that were aligned: continue with --resume")
-                elif not resume and not folder.committed and not folder.released and not folder.waits(failure):
-                    if isinstance(failure, PeerLost):
-                        failure.add_note(f"nothing is in {path} yet: start again, without --resume")
-                    folder.clear()
-                    with suppress(OSError):  # a parent folder may hold another run by now
-                        for parent in created:
-                            parent.rmdir()
-                elif isinstance(failure, PeerLost) and not hasattr(failure, "__notes__"):
-                    ended = f"this party's part in {path} has ended: only one that waits for it needs it again"
-                    again = f"continue {path} with --resume, once all parties are back"
-                    failure.add_note(ended if had_ended else again)
-                raise
-
     @contextmanager
     def locked(self, holder: str) -> Iterator[None]:
         """Prevent all other processes from writing to the folder.
@@ -146,38 +81,38 @@ class RunFolder:
         Raises:
             RunFolderError: Another process holds the folder.
         """
-        with locked(self.path / _LOCK, holder):
+        with locked(self.path / _LOCK_FILE, holder):
             yield
 
     @property
-    def committed(self) -> bool:
+    def has_checkpoint(self) -> bool:
         """Whether a party has saved a checkpoint of this run or of a compared run."""
         return any(any(self.path.glob(f"**/checkpoint/*/{name}-*.safetensors")) for name in ("epoch", "step"))
 
     @property
-    def released(self) -> bool:
+    def has_release(self) -> bool:
         """Whether a party has made a release that costs privacy, or its single release."""
-        return any(any(self.path.glob(f"**/checkpoint/*/{name}")) for name in (MARKER, RELEASED))
+        return any(any(self.path.glob(f"**/checkpoint/*/{name}")) for name in (MARKER, RELEASED_FILE))
 
-    def waits(self, failure: BaseException) -> bool:
+    def can_wait(self, failure: BaseException) -> bool:
         """Whether a run that failed has sent drawn labels, and may go on once a party is back."""
         lost = isinstance(failure, PeerLost | Interrupted | KeyboardInterrupt)
-        return lost and any(self.path.glob(f"**/checkpoint/*/{SENT}"))
+        return lost and any(self.path.glob(f"**/checkpoint/*/{SENT_LABELS_FILE}"))
 
     @property
-    def aligned(self) -> bool:
+    def has_alignment(self) -> bool:
         """Whether a part of a large alignment, which takes minutes, is done."""
         return any(self.path.glob("alignment/*/bucket-*.safetensors"))
 
     @property
-    def of_passive(self) -> bool:
+    def is_passive(self) -> bool:
         """Whether this is the folder of a passive party in a run between organisations."""
-        return (self.path / OUTCOME).exists()
+        return (self.path / OUTCOME_FILE).exists()
 
     def remove_leftovers(self) -> None:
         """Remove incomplete files of a killed process; requires the lock."""
         for path in self.path.rglob("*"):
-            if path.name != _LOCK and path.is_file() and _is_leftover(path):
+            if path.name != _LOCK_FILE and path.is_file() and _is_leftover(path):
                 path.unlink()
 
     def clear(self) -> None:
@@ -191,7 +126,7 @@ class RunFolder:
         Raises:
             CheckpointError: The folder holds a run of another job.
         """
-        path = self.path / _JOB
+        path = self.path / _JOB_FILE
         text = dump_job(job)
         if path.exists():
             _check_same(load_closed_job(path), job, path)
@@ -206,13 +141,13 @@ class RunFolder:
         Raises:
             RunFolderError: There is no run, or one that is being forgotten.
         """
-        if not (path / _JOB).exists():
-            path = latest(path) or path
-        if not (path / _JOB).exists():
-            near = did_you_mean(path.name, [run.parent.name for run in path.parent.glob(f"*/{_JOB}")])
+        if not (path / _JOB_FILE).exists():
+            path = latest_run(path) or path
+        if not (path / _JOB_FILE).exists():
+            near = did_you_mean(path.name, [run.parent.name for run in path.parent.glob(f"*/{_JOB_FILE}")])
             raise RunFolderError.expected(f"a run folder at {path}", f"none (no job.yaml in it){near}")
         check_not_forgetting(path)
-        _check_files(path)
+        check_files(path)
         return cls(path)
 
     @property
@@ -222,10 +157,10 @@ class RunFolder:
         Raises:
             RunFolderError: The run has not ended, is the part of a passive party, or its file is damaged.
         """
-        path = self.path / _SUMMARY
+        path = self.path / _SUMMARY_FILE
         if path.exists():
             return Summary.read(path)
-        if self.of_passive:
+        if self.is_passive:
             wanted = "the run folder of the active party, which has the results"
             got = f"a passive party's, {self.path}"
             raise RunFolderError.expected(wanted, got, "`cutlayer report` shows what this party has")
@@ -247,21 +182,21 @@ class RunFolder:
         Raises:
             RunFolderError: The run has not ended, or its file is damaged.
         """
-        path = self.path / AUDIT
+        path = self.path / AUDIT_FILE
         audit = Audit.read(path)
         if label not in audit.runs:
             raise RunFolderError(f"{path} is damaged (runs: expected {label}); run the job again")
         return audit
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether the run has written its results."""
-        return (self.path / _SUMMARY).exists()
+        return (self.path / _SUMMARY_FILE).exists()
 
     def write_results(self, summary: Summary, audit: Audit) -> None:
         """Write the results; the summary comes last and marks the end of the run."""
-        audit.write(self.path / AUDIT)
-        summary.write(self.path / _SUMMARY)
+        audit.write(self.path / AUDIT_FILE)
+        summary.write(self.path / _SUMMARY_FILE)
 
     def write_json(self, name: str, value: Any) -> None:
         """Write strict JSON atomically; a number that is not finite becomes `null`."""
@@ -282,7 +217,7 @@ class RunFolder:
 
     def append_history(self, line: Mapping[str, Any]) -> None:
         """Append an epoch to `history.jsonl` and return once it is on disk; the epoch is committed afterwards."""
-        append_line(self.path / _HISTORY, seal(line))
+        append_line(self.path / _HISTORY_FILE, seal(line))
 
     def history(self) -> list[dict[str, Any]]:
         """Records of all epochs so far.
@@ -297,7 +232,7 @@ class RunFolder:
 
         A last line without a line break is removed too: the process was killed before it committed that epoch.
         """
-        path = self.path / _HISTORY
+        path = self.path / _HISTORY_FILE
         if not path.exists():
             return
         *lines, _ = path.read_bytes().split(b"\n")
@@ -323,7 +258,7 @@ class RunFolder:
 
     def of_label(self, label: str) -> RunFolder:
         """The folder of the model of a further label; its name is a `label_name`."""
-        return RunFolder(self.path / LABELS / label)
+        return RunFolder(self.path / LABELS_FOLDER / label)
 
     def transcript(self, party: str) -> Path:
         """Folder of a party's transcript."""
@@ -345,7 +280,7 @@ class RunFolder:
             raise RunFolderError.expected(str(fault), got, "run the job again") from None
 
     def _history_lines(self) -> list[bytes]:
-        path = self.path / _HISTORY
+        path = self.path / _HISTORY_FILE
         return path.read_bytes().splitlines() if path.exists() else []
 
     def _epoch(self, number: int, line: bytes) -> dict[str, Any]:
@@ -359,7 +294,7 @@ class RunFolder:
             if not isinstance(epoch.get("epoch"), int):
                 raise ValueError("it has no epoch")
         except ValueError as damage:
-            where = f"{self.path / _HISTORY} is damaged (line {number}: {damage})"
+            where = f"{self.path / _HISTORY_FILE} is damaged (line {number}: {damage})"
             raise RunFolderError(f"{where}; remove that line, and the report leaves its epoch out") from None
         return epoch
 
@@ -369,22 +304,7 @@ def _is_leftover(path: Path) -> bool:
 
     The safetensors library writes under its own temporary name before it renames the file.
     """
-    return path.name == _LOCK or path.suffix == ".partial" or path.name.startswith(".tmp")
-
-
-def _check_files(folder: Path) -> None:
-    """Refuse what a run folder from somebody else may hold: devices and pipes, whose reading need not end, and links.
-
-    Raises:
-        RunFolderError: A device or a pipe.
-        ConfigError: A link that leads out of the folder, without consent.
-    """
-    check_links(folder)
-    for entry in entries_below(folder):
-        # A link to nothing is allowed, and a file that its process has just removed.
-        if not (entry.is_file() or entry.is_dir()) and Path(entry.path).exists():
-            got = f"a device or pipe at {entry.path}"
-            raise RunFolderError.expected(f"files and folders in {folder}", got, "remove it")
+    return path.name == _LOCK_FILE or path.suffix == ".partial" or path.name.startswith(".tmp")
 
 
 def _check_same(begun: Job, job: Job, path: Path) -> None:
@@ -392,7 +312,7 @@ def _check_same(begun: Job, job: Job, path: Path) -> None:
     differing = [] if begun.digest() == job.digest() else ["the parties' names, roles or order, task, model or train"]
     for name in begun.parties.keys() & job.parties.keys():
         was, now = begun.parties[name], job.parties[name]
-        differing += [f"parties.{name}.{key}" for key in _FIXED if getattr(was, key) != getattr(now, key)]
+        differing += [f"parties.{name}.{key}" for key in _FIXED_KEYS if getattr(was, key) != getattr(now, key)]
     if differing:
         wanted = f"the job that the run at {path.parent} was begun with"
         got = f"another one: {', '.join(sorted(differing))} changed"

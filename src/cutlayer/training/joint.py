@@ -13,7 +13,7 @@ from cutlayer.data.batches import evaluation_batches
 from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError
 from cutlayer.models import BottomModel, bottom_of, build_top
-from cutlayer.parties.drive.random_state import drawn_under
+from cutlayer.parties.drive.random_state import random_state_under
 from cutlayer.parties.session.local import EVALUATION_ROWS
 from cutlayer.parties.session.state import build_optimizer
 from cutlayer.problem.task import Task
@@ -38,9 +38,9 @@ class JointModel(nn.Module):
         bottoms: dict[str, BottomModel] = {}
         for name in stores:
             if name != job.active:
-                with drawn_under(keys[name]):
+                with random_state_under(keys[name]):
                     bottoms[name] = bottom_of(job, name, inputs[name])
-        with drawn_under(keys[job.active]):
+        with random_state_under(keys[job.active]):
             if job.active in stores:
                 bottoms[job.active] = bottom_of(job, job.active, inputs[job.active])
             self.widths = {name: bottoms[name].width for name in stores}
@@ -63,7 +63,7 @@ class JointModel(nn.Module):
             return torch.cat([self.top(self.embed(batch)) for batch in evaluation_batches(rows, EVALUATION_ROWS)])
 
 
-def fit(
+def train_module(
     model: nn.Module,
     optimizer: OptimizerConfig,
     batches: Callable[[int], Iterable[Tensor]],

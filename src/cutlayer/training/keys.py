@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 KEY_BYTES = 32
 _FINGERPRINT = b"cutlayer key"
-_PLACE = "secret.path"
+_NOTE_FILE = "secret.path"
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Keys:
         """File of a party's long-lived secret."""
         return party.secret or self.folder / f"{name}.key"
 
-    def forgotten(self, name: str, party: PrivatePart) -> ForgottenRows:
+    def forgotten_rows(self, name: str, party: PrivatePart) -> ForgottenRows:
         """The rows that a party has forgotten."""
         return ForgottenRows(self.secret_of(name, party))
 
@@ -96,12 +96,12 @@ def label_folder(secret: Path) -> Path:
     return secret.with_name(f"{secret.name}.labels")
 
 
-def releases_of(secret: Path) -> Path:
+def release_folder(secret: Path) -> Path:
     """Folder of the logs of what was released under a party's secret."""
     return secret.with_name(f"{secret.name}.releases")
 
 
-def grades_of(secret: Path) -> GradeMemory:
+def grade_memory(secret: Path) -> GradeMemory:
     """The grades that were released under a party's secret."""
     from cutlayer.parties.grade_memory import GradeMemory
 
@@ -117,8 +117,8 @@ def note_secret(run: Path, party: str, secret: Path, job: str) -> None:
         secret: File of the secret.
         job: Digest of the job, of which it is noted how often rows were forgotten before.
     """
-    path, from_run = run / "checkpoint" / party / _PLACE, os.path.relpath(secret, run)
-    before = _noted(run, party)
+    path, from_run = run / "checkpoint" / party / _NOTE_FILE, os.path.relpath(secret, run)
+    before = _noted_lines(run, party)
     if before[:1] == [from_run]:
         return  # a resume that is refused changes nothing
     make_folder(path.parent)
@@ -126,12 +126,12 @@ def note_secret(run: Path, party: str, secret: Path, job: str) -> None:
     write_whole(path, f"{from_run}\n{secret.absolute()}\n{forgotten}\n")
 
 
-def _noted(run: Path, party: str) -> list[str]:
-    path = run / "checkpoint" / party / _PLACE
+def _noted_lines(run: Path, party: str) -> list[str]:
+    path = run / "checkpoint" / party / _NOTE_FILE
     return path.read_text(errors="replace").splitlines() if path.exists() else []
 
 
-def check_remembered(run: Path, party: str, job: str) -> None:
+def check_not_forgotten(run: Path, party: str, job: str) -> None:
     """Refuse a party's part of a run that is not there any more, or is a copy from before rows were forgotten.
 
     Args:
@@ -144,8 +144,8 @@ def check_remembered(run: Path, party: str, job: str) -> None:
     """
     # A copy without the note of its secret is asked by the one that is in the folder of its job.
     usual = run.absolute().parent.parent / ".cutlayer" / f"{party}.key"
-    noted = _noted(run, party)
-    secret = secret_by(run, party) if noted else usual
+    noted = _noted_lines(run, party)
+    secret = secret_of_run(run, party) if noted else usual
     remedy = "delete what is left of one that was forgotten, and run the job again"
     if not (run / "checkpoint" / party).is_dir():
         raise RunFolderError.expected(f"{party}'s part of a finished run in {run}", "none", remedy)
@@ -153,17 +153,17 @@ def check_remembered(run: Path, party: str, job: str) -> None:
         raise RunFolderError.expected(f"a run of which no row was forgotten in {run}", "a copy from before", remedy)
 
 
-def secret_by(run: Path, party: str) -> Path | None:
+def secret_of_run(run: Path, party: str) -> Path | None:
     """File of the secret of a party of a run; `None` where it is not on this machine."""
-    places = _noted(run, party)
+    places = _noted_lines(run, party)
     found = (run / place for place in places[:2] if "\0" not in place)
     # A run folder may come from somebody else, and name any file.
     return next((each for each in found if each.is_file() and each.stat().st_size == KEY_BYTES), None)
 
 
-def forgotten_by(run: Path, party: str) -> ForgottenRows | None:
+def forgotten_rows(run: Path, party: str) -> ForgottenRows | None:
     """The rows that a party of a run has forgotten, also after it; `None` where its secret is not on this machine."""
-    secret = secret_by(run, party)
+    secret = secret_of_run(run, party)
     return None if secret is None else ForgottenRows(secret)
 
 
@@ -186,7 +186,7 @@ def load_or_derive_start(run: Path, party: str, noise_key: bytes, seed: int) -> 
     """
     from cutlayer.parties.drive.random_state import starting_key
 
-    path = _start(run, party)
+    path = _starting_key_path(run, party)
     if not path.exists():
         make_folder(path.parent)
         write_whole(path, starting_key(noise_key, party, seed))
@@ -199,10 +199,10 @@ def starting_keys(run: Path, parties: Iterable[str]) -> dict[str, bytes]:
     Raises:
         ConfigError: One of them is not in the run folder, or is damaged.
     """
-    return {party: read_key(_start(run, party)) for party in parties}
+    return {party: read_key(_starting_key_path(run, party)) for party in parties}
 
 
-def _start(run: Path, party: str) -> Path:
+def _starting_key_path(run: Path, party: str) -> Path:
     return run / "checkpoint" / party / "initial.key"
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from cutlayer.errors import ConfigError, RunFolderError
 from cutlayer.storage.durable import write_whole
 
-NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}"
+NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}"
 """Pattern of the name of a version, and of a round."""
 
 
@@ -36,7 +36,7 @@ def checked_name(name: str) -> str:
     Raises:
         ConfigError: It would not do for a folder.
     """
-    if not re.fullmatch(NAME, name):
+    if not re.fullmatch(NAME_PATTERN, name):
         wanted = (
             "a name of up to 40 letters, digits, dots, dashes and underscores, which begins with one of the first two"
         )
@@ -54,7 +54,7 @@ def rounds_of(base: Path) -> Path:
     return base.with_name(f"{base.name}.rounds")
 
 
-def latest(base: Path) -> Path | None:
+def latest_run(base: Path) -> Path | None:
     """The run folder of the latest version; `None` where none has ended.
 
     Raises:
@@ -69,7 +69,7 @@ def latest(base: Path) -> Path | None:
         return None
     except (OSError, ValueError) as failure:
         raise RunFolderError(f"{pointer} cannot be read ({failure}); write the name of a run folder into it") from None
-    if not re.fullmatch(rf"{re.escape(base.name)}-{NAME}", name):
+    if not re.fullmatch(rf"{re.escape(base.name)}-{NAME_PATTERN}", name):
         wanted = f"{pointer}: the name of a version of {base.name}, a folder next to it"
         raise RunFolderError.expected(wanted, ascii(name)[:80], "write the name of a run folder into it")
     return base.with_name(name)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cutlayer.attacks.knowledge import AUXILIARY_ROWS, Auxiliary
-from cutlayer.attacks.malicious import TAMPERINGS, by_active
+from cutlayer.attacks.knowledge import MAX_AUXILIARY_ROWS, Auxiliary
+from cutlayer.attacks.malicious import TAMPERINGS, is_by_active_party
 from cutlayer.attacks.malicious.backdoor import Backdoor
 from cutlayer.attacks.malicious.base import Tampering
 from cutlayer.config import Job
@@ -28,12 +28,12 @@ MAX_TARGET_ROWS = 20
 
 def victims(job: Job, attack: str) -> tuple[str, ...]:
     """The passive parties on whose links an attack is asked for, whether or not there is anything to attack."""
-    if by_active(attack):
+    if is_by_active_party(attack):
         return tuple(name for name in job.passives if attack in job.parties[name].audit.malicious)
     return job.passives if attack in job.parties[job.active].audit.malicious else ()
 
 
-def not_attacked(job: Job, party: str) -> str:
+def reason_not_attacked(job: Job, party: str) -> str:
     """Why no malicious attack on a passive party's link can be trained; empty where it can."""
     if Phase.RELEASE in job.phases_of(party):
         return "no gradient comes back from a single release, so there is nothing that a malicious party could change"
@@ -48,13 +48,13 @@ def attacked_jobs(job: Job) -> Iterator[tuple[RunId, Job]]:
     """The malicious trainings of an audit, and their jobs: the attacker has no protections of its own."""
     for attack in TAMPERINGS:
         run = attacked_run(job, attack)
-        if any(not not_attacked(job, name) for name in victims(job, attack)):
+        if any(not reason_not_attacked(job, name) for name in victims(job, attack)):
             yield run, _without_own_protections(job, run)
 
 
 def attacked_run(job: Job, attack: str) -> RunId:
     """The training with an attack: by the active party, or by all passive ones at once."""
-    return RunId(RunKind.MALICIOUS, (job.active,) if by_active(attack) else job.passives, attack=attack)
+    return RunId(RunKind.MALICIOUS, (job.active,) if is_by_active_party(attack) else job.passives, attack=attack)
 
 
 def attacked_labels(job: Job, *targets: str) -> frozenset[str]:
@@ -73,7 +73,7 @@ def _without_own_protections(job: Job, run: RunId) -> Job:
         guard = party.guard and party.guard.model_copy(update={"on_alarm": "warn"})
         parties[name] = {"audit": audit, "guard": guard} | ({"privacy": {}} if name in run.parties else {})
     train = job.train
-    if by_active(run.attack):  # the party that leads the training decides when it ends
+    if is_by_active_party(run.attack):  # the party that leads the training decides when it ends
         train = train.model_copy(update={"epochs": train.max_epochs, "early_stop": None, "keep": "last"})
     return job.uncompared(parties, train=train)
 
@@ -90,7 +90,7 @@ def tampering_of(job: Job, run: RunId, origin: RunFolder) -> dict[str, Tampering
         return {}
     kind = TAMPERINGS[run.attack]
     options = dict[str, Any]()
-    if by_active(run.attack):
+    if is_by_active_party(run.attack):
         options["known"] = lambda schedule: known_rows(job, origin, schedule)
     elif kind is Backdoor:
         from cutlayer.training.recorder import read_truth  # with PyTorch, which `check` does without
@@ -146,4 +146,4 @@ def last_recorded(job: Job, party: str, schedule: Schedule) -> Tensor:
 def auxiliary_indices(rows: int, seed: int) -> Tensor:
     """Indices of the auxiliary rows among `rows`, drawn at random, ascending: 1,000, or half if that is fewer."""
     generator = np.random.default_rng([seed, RandomStream.AUXILIARY_ROWS])
-    return torch.from_numpy(np.sort(generator.permutation(rows)[: min(AUXILIARY_ROWS, rows // 2)]))
+    return torch.from_numpy(np.sort(generator.permutation(rows)[: min(MAX_AUXILIARY_ROWS, rows // 2)]))

@@ -27,14 +27,14 @@ LARGE_BATCH = 2048
 
 # Of `mallopt` in glibc's malloc.h: what the top of the heap may hold free, and how large a block of the heap may be.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-_MAX_FREE = 256 * 2**20
-_MAX_BLOCK = 32 * 2**20  # what the C library admits
-_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
-_NEW_OBJECTS = 10_000
+_MAX_FREE_BYTES = 256 * 2**20
+_MAX_BLOCK_BYTES = 32 * 2**20  # what the C library admits
+_WORKSPACE_VARIABLE = "CUBLAS_WORKSPACE_CONFIG"
+_YOUNG_THRESHOLD = 10_000
 """New objects until the youngest are searched for unused cycles."""
-_YOUNG = 50
+_MIDDLE_THRESHOLD = 50
 """Searches of the youngest until those of middle age are searched too."""
-_OLDER = 10
+_OLD_THRESHOLD = 10
 """Searches of those of middle age until the oldest are searched too."""
 
 
@@ -125,8 +125,8 @@ def repeatable_kernels(devices: Iterable[torch.device]) -> Iterator[None]:
     settings: Any = deterministic
     fills = settings.fill_uninitialized_memory
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    workspace = os.environ.get(_WORKSPACE)
-    os.environ.setdefault(_WORKSPACE, ":4096:8")  # of NVIDIA's cuBLAS documentation, results reproducibility
+    workspace = os.environ.get(_WORKSPACE_VARIABLE)
+    os.environ.setdefault(_WORKSPACE_VARIABLE, ":4096:8")  # of NVIDIA's cuBLAS documentation, results reproducibility
     torch.use_deterministic_algorithms(True, warn_only=True)
     settings.fill_uninitialized_memory = False  # costs a pass over every new tensor; all are written before read
     try:
@@ -135,7 +135,7 @@ def repeatable_kernels(devices: Iterable[torch.device]) -> Iterator[None]:
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])
         settings.fill_uninitialized_memory = fills
         if workspace is None:
-            del os.environ[_WORKSPACE]
+            del os.environ[_WORKSPACE_VARIABLE]
 
 
 def keep_freed_memory() -> bool:
@@ -155,7 +155,7 @@ def keep_freed_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # no such function, or no C library to ask
         return False
-    return bool(mallopt(_MMAP_THRESHOLD, _MAX_BLOCK)) and bool(mallopt(_TRIM_THRESHOLD, _MAX_FREE))
+    return bool(mallopt(_MMAP_THRESHOLD, _MAX_BLOCK_BYTES)) and bool(mallopt(_TRIM_THRESHOLD, _MAX_FREE_BYTES))
 
 
 def collect_rarely() -> None:
@@ -166,7 +166,7 @@ def collect_rarely() -> None:
     2,000 objects in them. At the end, where the system takes back all memory, the libraries' objects are not searched:
     with PyTorch alone that takes a quarter of a second.
     """
-    gc.set_threshold(_NEW_OBJECTS, _YOUNG, _OLDER)
+    gc.set_threshold(_YOUNG_THRESHOLD, _MIDDLE_THRESHOLD, _OLD_THRESHOLD)
     atexit.register(gc.freeze)
 
 
@@ -180,12 +180,12 @@ def lighten_imports() -> None:
     """
     if "pandas" not in sys.modules:
         sys.meta_path.insert(0, _WithoutPandas())
-    sys.meta_path.insert(0, _OnFirstUse())
+    sys.meta_path.insert(0, _LazyFinder())
 
 
-_CHECKING = ("sklearn.utils.fixes", "sklearn.compose._column_transformer")
+_PANDAS_CHECKERS = ("sklearn.utils.fixes", "sklearn.compose._column_transformer")
 """Modules of scikit-learn that import pandas to check for its types alone, and go on without it."""
-_ON_FIRST_USE = ("numpy.f2py", "scipy.stats")
+_LAZY_MODULES = ("numpy.f2py", "scipy.stats")
 
 
 def _importer() -> FrameType:
@@ -204,36 +204,36 @@ class _WithoutPandas(MetaPathFinder):
             return
         # PyArrow's compiled code has no frames: what called it seems to import.
         importer = _importer().f_globals.get("__name__", "")
-        if importer.partition(".")[0] in ("cutlayer", "pyarrow") or importer in _CHECKING:
+        if importer.partition(".")[0] in ("cutlayer", "pyarrow") or importer in _PANDAS_CHECKERS:
             raise ModuleNotFoundError("No module named 'pandas'", name="pandas")
 
 
-class _OnFirstUse(MetaPathFinder):
+class _LazyFinder(MetaPathFinder):
     """Finds the modules that are loaded on first use."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, _target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        spec = PathFinder.find_spec(name, path) if name in _ON_FIRST_USE else None
+        spec = PathFinder.find_spec(name, path) if name in _LAZY_MODULES else None
         if spec is not None and spec.loader is not None:
-            spec.loader = _Waiting(spec.loader)
+            spec.loader = _LazyLoader(spec.loader)
         return spec
 
 
-class _Waiting(Loader):
+class _LazyLoader(Loader):
     """Makes a module that runs its code when something of it is read."""
 
     def __init__(self, loader: Loader) -> None:
         self.loader = loader
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        return _Unread(spec.name)
+        return _LazyModule(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
         """Nothing yet."""
 
 
-class _Unread(ModuleType):
+class _LazyModule(ModuleType):
     """A module whose code has not run. What scikit-learn's modules take of it when they are read waits for its call."""
 
     def __getattr__(self, name: str) -> Any:
@@ -243,15 +243,15 @@ class _Unread(ModuleType):
         importer = _importer()
         if importer.f_code.co_name == "<module>" and importer.f_globals.get("__name__", "").startswith("sklearn."):
             return called_on_first_use(f"{self.__name__}.{name}")
-        with _READING:
+        with _LOAD_LOCK:
             spec = self.__spec__
-            if spec and isinstance(spec.loader, _Waiting):
+            if spec and isinstance(spec.loader, _LazyLoader):
                 spec.loader = self.__loader__ = spec.loader.loader
                 spec.loader.exec_module(self)
                 object.__setattr__(self, "__class__", ModuleType)
-        if type(self) is _Unread:  # its own code asks for what it has not defined yet
+        if type(self) is _LazyModule:  # its own code asks for what it has not defined yet
             raise absent
         return getattr(self, name)
 
 
-_READING = RLock()
+_LOAD_LOCK = RLock()

@@ -14,12 +14,12 @@ from cutlayer.problem.metrics.held_out_metrics import Ranking
 from cutlayer.problem.metrics.roc import roc_auc
 from cutlayer.problem.task import Task
 from cutlayer.results.quality import CalibrationBin, Confusion, OperatingPoint, Quality, at_rate
-from cutlayer.storage.row_arrays import chosen, chunks_of, computed
+from cutlayer.storage.row_arrays import chosen_rows, chunks_of, computed_rows
 from cutlayer.storage.row_tensors import first_column
 
-BINS = 10
+CALIBRATION_BINS = 10
 MAX_CLASSES = 30
-RATES = (0.01, 0.05, 0.1, 0.2)
+TREATED_SHARES = (0.01, 0.05, 0.1, 0.2)
 """Shares of the rows that can be treated, whose thresholds are reported."""
 Floats = npt.NDArray[np.float64]
 
@@ -42,10 +42,10 @@ def quality(task: Task, logits: Tensor, labels: Tensor, positive_share: float | 
     if not len(labels):
         return Quality()
     measured = _quality(task, logits, labels, positive_share)
-    return measured.model_copy(update={"metrics": {**measured.metrics, **_covered(task, logits, labels)}})
+    return measured.model_copy(update={"metrics": {**measured.metrics, **_coverage(task, logits, labels)}})
 
 
-def _covered(task: Task, logits: Tensor, labels: Tensor) -> dict[str, float]:
+def _coverage(task: Task, logits: Tensor, labels: Tensor) -> dict[str, float]:
     """Share of the rows whose label is in its interval, or set of classes, and the median width, or mean size."""
     if not task.coverage:
         return {}
@@ -73,21 +73,21 @@ def _quality(task: Task, logits: Tensor, labels: Tensor, positive_share: float |
         groups_by = predicted if task.target == "survival" else expected
         return Quality(metrics=metrics, bins=_bins(expected, happened, groups_by))
     if task.kind == "regression":
-        squares = computed(rows, np.float64, lambda part: (predicted[part] - truth[part]) ** 2)
-        targets = computed(rows, np.float64, lambda part: truth[part])
+        squares = computed_rows(rows, np.float64, lambda part: (predicted[part] - truth[part]) ** 2)
+        targets = computed_rows(rows, np.float64, lambda part: truth[part])
         return Quality(metrics={"rmse": float(np.sqrt(np.mean(squares)))}, bins=_bins(predicted, targets))
     if task.kind == "binary":
         scores = predicted[:, task.positive]
-        hits = computed(rows, np.bool_, lambda part: truth[part] == task.positive)
+        hits = computed_rows(rows, np.bool_, lambda part: truth[part] == task.positive)
     else:
-        scores = computed(rows, np.float64, lambda part: predicted[part].max(axis=1))
-        hits = computed(rows, np.bool_, lambda part: predicted[part].argmax(axis=1) == truth[part])
+        scores = computed_rows(rows, np.float64, lambda part: predicted[part].max(axis=1))
+        hits = computed_rows(rows, np.bool_, lambda part: predicted[part].argmax(axis=1) == truth[part])
     bins = _bins(scores, hits)
     error = sum(group.rows * abs(group.observed - group.predicted) for group in bins) / len(truth)
     ranked = _ranked(scores, hits) if task.kind == "binary" else None
     ranking = {} if ranked is None else _ranking(ranked, scores, hits)
     every = () if ranked is None else _points(ranked, scores)
-    thresholds = [at_rate(every, rate) for rate in RATES]
+    thresholds = [at_rate(every, rate) for rate in TREATED_SHARES]
     confusions = tuple(_confusions(task, predicted, truth, positive_share)) if len(task.classes) <= MAX_CLASSES else ()
     return Quality(
         metrics={**ranking, "calibration_error": error},
@@ -110,7 +110,7 @@ def operating_points(task: Task, logits: Tensor, labels: Tensor) -> tuple[Operat
         return ()
     scores = task.predicted(logits)[:, task.positive]
     truth = labels.numpy()
-    positive = computed(len(truth), np.bool_, lambda part: truth[part] == task.positive)
+    positive = computed_rows(len(truth), np.bool_, lambda part: truth[part] == task.positive)
     ranked = _ranked(scores, positive)
     return () if ranked is None else _points(ranked, scores)
 
@@ -118,13 +118,13 @@ def operating_points(task: Task, logits: Tensor, labels: Tensor) -> tuple[Operat
 def _points(ranking: Ranking, scores: Floats) -> tuple[OperatingPoint, ...]:
     rows = len(scores)
     (count, others) = (ranking.positives[-1], ranking.negatives[-1])
-    selected = computed(
+    selected = computed_rows(
         len(ranking.positives), np.int64, lambda part: ranking.positives[part] + ranking.negatives[part]
     )
-    ascending = computed(rows, np.float64, lambda part: scores[part])
+    ascending = computed_rows(rows, np.float64, lambda part: scores[part])
     ascending.sort()
     # The last threshold that selects no more than each of these shares, so that what can be treated is not exceeded.
-    shares = np.concatenate([RATES, np.geomspace(1e-3, 0.1, 60), np.linspace(0.1, 1, 136)])
+    shares = np.concatenate([TREATED_SHARES, np.geomspace(1e-3, 0.1, 60), np.linspace(0.1, 1, 136)])
     wanted = (shares * rows + 1e-6).astype(np.int64)  # of the type of the counts: others would be copied
     indices = np.unique(np.searchsorted(selected, wanted, side="right") - 1)
     return tuple(
@@ -147,7 +147,7 @@ def _ranked(scores: Floats, positive: npt.NDArray[np.bool_]) -> Ranking | None:
 
 def _ranking(ranking: Ranking, scores: Floats, positive: npt.NDArray[np.bool_]) -> dict[str, float]:
     """Gini coefficient, Kolmogorov-Smirnov statistic, average precision and Brier score."""
-    squares = computed(len(positive), np.float64, lambda part: (scores[part] - positive[part]) ** 2)
+    squares = computed_rows(len(positive), np.float64, lambda part: (scores[part] - positive[part]) ** 2)
     return {
         "gini": 2 * roc_auc(scores, positive) - 1,
         "ks": ranking.ks(),
@@ -161,15 +161,15 @@ def _bins(
 ) -> tuple[CalibrationBin, ...]:
     """Groups of equal size by the prediction, or by other values; equal ones share a group."""
     rows, by = len(predicted), predicted if groups_by is None else groups_by
-    copy = computed(rows, np.float64, lambda part: by[part])
-    edges = np.unique(np.quantile(copy, np.arange(1, BINS) / BINS, overwrite_input=True))
-    groups = computed(rows, np.int8, lambda part: np.searchsorted(edges, by[part], side="right"))
-    sizes = np.zeros(BINS, np.int64)
+    copy = computed_rows(rows, np.float64, lambda part: by[part])
+    edges = np.unique(np.quantile(copy, np.arange(1, CALIBRATION_BINS) / CALIBRATION_BINS, overwrite_input=True))
+    groups = computed_rows(rows, np.int8, lambda part: np.searchsorted(edges, by[part], side="right"))
+    sizes = np.zeros(CALIBRATION_BINS, np.int64)
     for start, end in chunks_of(rows):
-        sizes += np.bincount(groups[start:end], minlength=BINS)
+        sizes += np.bincount(groups[start:end], minlength=CALIBRATION_BINS)
 
     def mean(values: npt.NDArray[Any], group: int) -> float:
-        members = chosen(rows, np.float64, lambda part: values[part][groups[part] == group])
+        members = chosen_rows(rows, np.float64, lambda part: values[part][groups[part] == group])
         return float(members.mean())
 
     return tuple(

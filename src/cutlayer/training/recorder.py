@@ -13,7 +13,7 @@ from cutlayer.storage.durable import make_folder
 from cutlayer.storage.tensor_file import stored_tensors, write_tensors
 from cutlayer.training.folder import RunFolder
 
-TRUTH = "truth.safetensors"
+TRUTH_FILE = "truth.safetensors"
 
 
 class Recorder(Relay):
@@ -51,7 +51,7 @@ def write_truth(folder: Path, truth: Tensor, training: Tensor) -> None:
         training: Row numbers of the training rows, int64.
     """
     make_folder(folder)
-    write_tensors(folder / TRUTH, {"truth": truth, "training": training}, {})
+    write_tensors(folder / TRUTH_FILE, {"truth": truth, "training": training}, {})
 
 
 def read_truth(folder: Path) -> tuple[Tensor, Tensor]:
@@ -60,5 +60,5 @@ def read_truth(folder: Path) -> tuple[Tensor, Tensor]:
     Raises:
         CheckpointError: This run recorded none.
     """
-    labels = stored_tensors(folder / TRUTH, "its labels", "truth", "training")
+    labels = stored_tensors(folder / TRUTH_FILE, "its labels", "truth", "training")
     return labels["truth"], labels["training"]

@@ -26,11 +26,11 @@ from cutlayer.parties.session.outcome import ActiveOutcome
 from cutlayer.parties.stopping import EarlyStopping
 from cutlayer.problem.task import Task
 from cutlayer.problem.training_loss import TrainingLoss
-from cutlayer.training.joint import JointModel, fit
+from cutlayer.training.joint import JointModel, train_module
 
 BOOSTING: Mapping[str, Any] = {"kind": "boosting", "folds": 1}
 """The reference `boosting`: nothing is chosen by folds."""
-COLUMNS = "columns"
+JOINED_KEY = "columns"
 """Name under which a model reads the columns of all parties in one place."""
 
 
@@ -80,7 +80,7 @@ def train_reference(
         return stopping.update(metrics, task.metric, epoch, job) or not job.keeps_best, stopping.stop
 
     watched = end_epoch if job.keeps_best or job.train.stops_early else None
-    trained = fit(model, job.train.optimizer, schedule.epoch, job.train.max_epochs, loss, end_epoch=watched)
+    trained = train_module(model, job.train.optimizer, schedule.epoch, job.train.max_epochs, loss, end_epoch=watched)
     logits = model.logits(split.part(part))
     return Reference(task.evaluate(logits, labels[split.part(part)]), logits, trained - 1)
 
@@ -115,17 +115,17 @@ def fit_reference(
 
     def columns_of(rows: Tensor) -> dict[str, Tensor]:
         parts = [store.gather(rows) for store in stores.values()]
-        return {COLUMNS: torch.cat([*(codes.float() for codes, _ in parts), *(numbers for _, numbers in parts)], 1)}
+        return {JOINED_KEY: torch.cat([*(codes.float() for codes, _ in parts), *(numbers for _, numbers in parts)], 1)}
 
     numbers = split.train if part == "validation" else np.sort(np.concatenate([split.train, split.validation]))
     rows, held_out = torch.from_numpy(numbers), split.part(part)
-    top = build_top(section, {COLUMNS: len(joined.cardinalities) + joined.numbers}, task.outputs)
+    top = build_top(section, {JOINED_KEY: len(joined.cardinalities) + joined.numbers}, task.outputs)
     if not isinstance(top, FittedTop):
         raise TypeError(f"expected a top model that is fitted at once, got {type(top).__name__}")
     chosen, truth = None if weights is None else weights[rows], labels[rows]
     if task.target == "survival":  # the hazard of the run that it is compared with is that beside the run's own model
         task = task.with_baseline(torch.zeros(len(rows), 1), truth)
-    top.fit(columns_of(rows), truth, TrainingLoss(task), own=COLUMNS, inputs=joined, seed=seed, weights=chosen)
+    top.fit(columns_of(rows), truth, TrainingLoss(task), own=JOINED_KEY, inputs=joined, seed=seed, weights=chosen)
 
     def logits_of(rows: Tensor) -> Tensor:
         return torch.cat([top(columns_of(batch)) for batch in evaluation_batches(rows, EVALUATION_ROWS)])

@@ -23,7 +23,7 @@ from cutlayer.accounting import (
 )
 from cutlayer.accounting.plan import PrivateFit
 from cutlayer.accounting.total import Asset
-from cutlayer.accounting.wording import ORDERED, PUBLIC, RUN_END, STRATIFIED
+from cutlayer.accounting.wording import ORDERED_TEXT, PUBLIC_TEXT, RUN_END_TEXT, STRATIFIED_TEXT
 from cutlayer.config import Job
 from cutlayer.config.party import LABEL_FREE
 from cutlayer.config.phases import Phase, grades_rows
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from cutlayer.parties.session.outcome import ActiveOutcome
 
 
-SPLIT = "split"
+SPLIT_ENTRY = "split"
 """Name of the ledger's entry for a split that is sent."""
-REFUSAL = "refusal"
-"""Name of the ledger's entry for what it tells whether grades are sent."""
-REFUSED = "whether {by} refuse grades tells one bit about all rows, once a run and prediction"
-LOWERED = (
+REFUSAL_ENTRY = "refusal"
+"""Name of the ledger's entry for what it reveals whether grades are sent or refused."""
+REFUSED_TEXT = "whether {by} refuse grades tells one bit about all rows, once a run and prediction"
+LOWERED_TEXT = (
     "; where limits are exceeded, grades are drawn at epsilon {steps}: which it is tells {bits:.1f} bits in all, once"
 )
 
@@ -89,11 +89,11 @@ def _label_free(job: Job) -> Iterator[Entry]:
     """The entry for the passive parties that are sent no message which depends on a label, if there are any."""
     if towards := tuple(name for name in job.passives if job.is_label_free(name)):
         # Where all parties release before the first step, none of them learns when the training ends, or how.
-        event = _given(job, LabelFree()) if Phase.LEAVE in job.phases else NoFormalGuarantee(RUN_END)
+        event = _with_conditions(job, LabelFree()) if Phase.LEAVE in job.phases else NoFormalGuarantee(RUN_END_TEXT)
         yield Entry(LABEL_FREE, job.active, "labels", towards, event)
 
 
-def _given(job: Job, event: Event) -> Event:
+def _with_conditions(job: Job, event: Event) -> Event:
     """The event; one of labels with the conditions that the job sets."""
     if not isinstance(event, AboutLabels):
         return event
@@ -108,31 +108,32 @@ def _split(job: Job, before: str = "") -> Iterator[Entry]:
         before: Stands before the reason why the labels have no guarantee.
     """
     split = job.train.split
-    why = STRATIFIED if split.stratify else ORDERED.format(column=repr(split.by), public=PUBLIC * split.public)
+    ordered = ORDERED_TEXT.format(column=repr(split.by), public=PUBLIC_TEXT * split.public)
+    why = STRATIFIED_TEXT if split.stratify else ordered
     if split.depends_on_labels:
         event = NoFormalGuarantee(f"{before}{why}", voids=True)
-        yield Entry(SPLIT, job.active, "labels", job.passives, event)
+        yield Entry(SPLIT_ENTRY, job.active, "labels", job.passives, event)
     if split.by is not None:
-        yield Entry(SPLIT, job.active, "features", job.passives, NoFormalGuarantee(why))
+        yield Entry(SPLIT_ENTRY, job.active, "features", job.passives, NoFormalGuarantee(why))
 
 
 def ledger_after(job: Job, outcome: ActiveOutcome) -> Ledger:
     """The ledger of a finished run, with its draws and with releases beyond the plan."""
     entries = ledger_of(job).entries
-    return Ledger(tuple(_after(entry, job, outcome) for entry in entries))
+    return Ledger(tuple(_actual_entry(entry, job, outcome) for entry in entries))
 
 
 def passive_ledger(job: Job, name: str, evidence: Iterable[Evidence]) -> Ledger:
     """A passive party's own part of the ledger, which no other party can write."""
     mine = [entry for entry in ledger_of(job).entries if entry.party == name]
-    return Ledger(tuple(replace(entry, event=released(entry, evidence)) for entry in mine))
+    return Ledger(tuple(replace(entry, event=released_event(entry, evidence)) for entry in mine))
 
 
 def _entries(job: Job, name: str, chain: Chain) -> list[Entry]:
     """The planned releases of a party's protections."""
     plan, entries = plan_of(job, name), list[Entry]()
     for protection in chain.protections:
-        event = _given(job, protection.event(plan))
+        event = _with_conditions(job, protection.event(plan))
         noisy = event.fit if isinstance(event, RandomizedGrade) else event
         stated = (noisy.delta if isinstance(noisy, GaussianRelease | DPSGD | PrivateFit) else None) or DELTA
         delta = stated if chain.budget is None else chain.budget.delta
@@ -142,16 +143,16 @@ def _entries(job: Job, name: str, chain: Chain) -> list[Entry]:
     fit = job.parties[name].fit  # none of a party whose part is elsewhere, with its own ledger
     formal = any(entry.formal for entry in entries)  # else all that leaves has no guarantee
     if formal and name in job.passives and grades_rows(job, name) and fit and may_refuse(fit, f"parties.{name}.fit"):
-        why = REFUSED.format(by="fit.limits" if plan.fit else "fit.least_z or fit.limits")
+        why = REFUSED_TEXT.format(by="fit.limits" if plan.fit else "fit.least_z or fit.limits")
         drawing = drawing_of(chain.protections)
         if drawing is not None and (steps := lower_epsilons_of(fit, drawing.stated)):
             listed = " or ".join(f"{step:g}" for step in steps)
-            why += LOWERED.format(steps=listed, bits=math.log2(len(steps) + 2))
-        entries.append(Entry(REFUSAL, name, "features", job.peers_of(name), NoFormalGuarantee(why)))
+            why += LOWERED_TEXT.format(steps=listed, bits=math.log2(len(steps) + 2))
+        entries.append(Entry(REFUSAL_ENTRY, name, "features", job.peers_of(name), NoFormalGuarantee(why)))
     return entries
 
 
-def _after(entry: Entry, job: Job, outcome: ActiveOutcome) -> Entry:
+def _actual_entry(entry: Entry, job: Job, outcome: ActiveOutcome) -> Entry:
     if entry.run:  # of a further label, whose run has a ledger of its own
         return entry
     if isinstance(entry.event, RandomizedResponse) and entry.party == job.active:
@@ -160,7 +161,7 @@ def _after(entry: Entry, job: Job, outcome: ActiveOutcome) -> Entry:
         event = replace(entry.event, classes=max(2, classes) if classes else entry.event.classes, draws=draws)
         drawn = f"{outcome.fingerprint} {entry.protection} {event.eps.hex()} {event.classes}"
         return replace(entry, event=event, fingerprint=hashlib.blake2b(drawn.encode(), digest_size=16).hexdigest())
-    return replace(entry, event=released(entry, outcome.evidence))
+    return replace(entry, event=released_event(entry, outcome.evidence))
 
 
 def _draws_of(entry: Entry, evidence: Iterable[Evidence]) -> int:
@@ -169,7 +170,7 @@ def _draws_of(entry: Entry, evidence: Iterable[Evidence]) -> int:
     return max((int(item.metrics.get("draws", 1)) for item in mine), default=1)
 
 
-def released(entry: Entry, evidence: Iterable[Evidence]) -> Event:
+def released_event(entry: Entry, evidence: Iterable[Evidence]) -> Event:
     """The event with the releases of unfinished runs, and with all that were allowed where the plan was exceeded.
 
     Of grades it is of the epsilon at which they were drawn, where that of the settings was lowered.
@@ -181,16 +182,16 @@ def released(entry: Entry, evidence: Iterable[Evidence]) -> Event:
         if (item.party, item.protection) != (entry.party, entry.protection):
             continue
         if isinstance(event, GaussianRelease) and "releases" in item.metrics:
-            count = _stated(item.metrics, "releases")
+            count = _stated_count(item.metrics, "releases")
             return replace(event, releases=replace(event.releases, beyond=max(0, count - event.releases.max_releases)))
         if isinstance(event, RandomizedGrade) and "epsilon" in item.metrics and not entry.run:
             return replace(event, eps=min(event.eps, item.metrics["epsilon"]))
         if isinstance(event, DPSGD) and "row_steps" in item.metrics:
-            return replace(event, steps=max(event.steps, _stated(item.metrics, "row_steps")))
+            return replace(event, steps=max(event.steps, _stated_count(item.metrics, "row_steps")))
     return event
 
 
-def _stated(metrics: Mapping[str, float], name: str) -> int:
+def _stated_count(metrics: Mapping[str, float], name: str) -> int:
     """The count for the ledger: the plan, or the limit if the plan was exceeded."""
     exceeded = metrics[name] > metrics[f"{name}_planned"]
     return int(metrics[f"{name}_allowed" if exceeded else f"{name}_planned"])

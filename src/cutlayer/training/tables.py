@@ -17,15 +17,15 @@ from cutlayer.workers import equal_threads
 PartyTables = dict[str, PartyTable]
 
 
-_SOON = 0.3
+_SMALL_TABLE_SECONDS = 0.3
 """Seconds in which small tables are read."""
 
 
-_HOLDS = "only the active party holds labels"
-_OF_ACTIVE = dict.fromkeys(
-    ("label", "further_labels", "positive", "exposure", "event", "group", "coverage", "unlabelled"), _HOLDS
+_HOLDS_LABELS = "only the active party holds labels"
+_ACTIVE_KEYS = dict.fromkeys(
+    ("label", "further_labels", "positive", "exposure", "event", "group", "coverage", "unlabelled"), _HOLDS_LABELS
 )
-_OF_ACTIVE |= {"weight": "only the active party weighs rows", "partner_ids": "only its rows refer to those of others"}
+_ACTIVE_KEYS |= {"weight": "only the active party weighs rows", "partner_ids": "only its rows refer to those of others"}
 """Keys of the active party alone, with the remedy."""
 
 
@@ -48,7 +48,7 @@ def open_tables(
     with ThreadPoolExecutor(equal_threads(), thread_name_prefix="cutlayer-table") as pool:
         try:
             begun = [pool.submit(reading.run, table.read) for table in tables.values()]
-            if wait(begun, _SOON, FIRST_EXCEPTION).not_done:
+            if wait(begun, _SMALL_TABLE_SECONDS, FIRST_EXCEPTION).not_done:
                 meanwhile()
             for each in begun:
                 each.result()
@@ -81,7 +81,7 @@ def open_table(
     if party.role == "active" and party.label is None:
         raise ConfigError.expected(f"parties.{name}.label", "none", "name the column that holds the labels")
     if party.role == "passive":
-        for key, remedy in _OF_ACTIVE.items():
+        for key, remedy in _ACTIVE_KEYS.items():
             if (value := getattr(party, key)) != PartyConfig.model_fields[key].get_default(call_default_factory=True):
                 raise ConfigError.expected(f"no parties.{name}.{key}", value, remedy)
     split_by = job.train.split.by if party.role == "active" else None
@@ -100,7 +100,7 @@ def open_table(
         memory=in_bytes(party.memory),
         split_by=split_by,
         drop_unlabelled=party.unlabelled == "drop",
-        forgotten=None if keys is None else keys.forgotten(name, party),
+        forgotten=None if keys is None else keys.forgotten_rows(name, party),
         read=read,
     )
     named = [name for name in (party.label, party.second, party.weight, split_by) if name is not None]

@@ -19,13 +19,13 @@ from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ConfigError
 from cutlayer.models import suits_rare_categories
 from cutlayer.parties.active import ActiveParty
-from cutlayer.parties.compute.device import described, device_of
+from cutlayer.parties.compute.device import device_of, device_text
 from cutlayer.parties.compute.readings import READ_STEPS, Readings
 from cutlayer.parties.drive.drive import drive_together
-from cutlayer.parties.drive.random_state import isolated
+from cutlayer.parties.drive.random_state import with_own_random_state
 from cutlayer.parties.faults import Faults, no_faults
 from cutlayer.parties.passive import PassiveParty
-from cutlayer.parties.session.local import Local
+from cutlayer.parties.session.local import LocalSide
 from cutlayer.parties.session.observer import Observer
 from cutlayer.parties.session.outcome import ActiveOutcome, PassiveOutcome
 from cutlayer.protections import build_chain
@@ -36,13 +36,13 @@ from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import (
     Keys,
     check_same_keys,
-    grades_of,
+    grade_memory,
     label_folder,
     load_or_derive_start,
     load_or_make,
     noise_key_path,
     note_secret,
-    releases_of,
+    release_folder,
 )
 from cutlayer.training.model_record import record_active, record_passive
 from cutlayer.training.process import repeatable_kernels
@@ -50,7 +50,7 @@ from cutlayer.training.recorder import Recorder
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedRun:
     """A finished run in this process.
 
     Attributes:
@@ -59,7 +59,7 @@ class Trained:
             without those that were lost.
         traffic: Bytes sent and received by every party, over all starts of the run.
         kinds: Bytes sent and received by every party, by kind of message.
-        rows_own: Number of rows of each party's own table, by name.
+        own_rows: Number of rows of each party's own table, by name.
         seconds: Wall time of all starts of the run.
         devices: What each party in this process trained on, by name.
         columns: Number of columns of the tables of the parties in this process besides id and label, by name.
@@ -72,7 +72,7 @@ class Trained:
     passives: Mapping[str, PassiveOutcome]
     traffic: Mapping[str, tuple[int, int]]
     kinds: Mapping[str, Mapping[str, tuple[int, int]]]
-    rows_own: Mapping[str, int]
+    own_rows: Mapping[str, int]
     seconds: float
     devices: Mapping[str, str]
     columns: Mapping[str, int]
@@ -84,9 +84,9 @@ class Trained:
         cls,
         leader: ActiveParty,
         active: ActiveOutcome,
-        sides: Mapping[str, Local],
+        sides: Mapping[str, LocalSide],
         passives: Mapping[str, PassiveOutcome] | None = None,
-    ) -> Trained:
+    ) -> TrainedRun:
         """The run that an active party led to its end.
 
         Args:
@@ -100,9 +100,9 @@ class Trained:
             passives or {},
             traffic=leader.usage.by_party(leader.local.name),
             kinds=leader.usage.kinds_by_party(leader.local.name),
-            rows_own={**leader.agreement.peer_rows, **{name: side.table.rows for name, side in sides.items()}},
+            own_rows={**leader.agreement.peer_rows, **{name: side.table.rows for name, side in sides.items()}},
             seconds=leader.usage.seconds,
-            devices={name: described(side.device) for name, side in sides.items()},
+            devices={name: device_text(side.device) for name, side in sides.items()},
             columns={name: side.table.available for name, side in sides.items()},
             left_out={name: side.table.left_out for name, side in sides.items()},
             notes={name: odd_columns(leader.job, name, side.table) for name, side in sides.items()},
@@ -126,7 +126,7 @@ def local_side(
     resume: bool,
     forget_peer_progress: bool = False,
     origin: RunFolder | None = None,
-) -> Local:
+) -> LocalSide:
     """The private side of a party: its table, protections, keys and release log.
 
     Args:
@@ -142,7 +142,7 @@ def local_side(
         origin: Run whose initial weights this one starts from: the run that it is a baseline of; itself by default.
     """
     party = job.parties[name]
-    start = (origin or folder).path
+    start, party_folder = (origin or folder).path, folder.path / "checkpoint" / name
     secret_path = keys.secret_of(name, party)
     secret = keys.supplied or load_or_make(secret_path)
     memory = LabelMemory(
@@ -155,16 +155,15 @@ def local_side(
     )
     noise_key = keys.supplied or load_or_make(noise_key_path(folder.path, name))
     starting_noise = keys.supplied or load_or_make(noise_key_path(start, name))
-    check_same_keys(folder.path / "checkpoint" / name / "keys.fingerprint", (secret, noise_key))
+    check_same_keys(party_folder / "keys.fingerprint", (secret, noise_key))
     chain = build_chain(name, party.role, party.privacy, f"parties.{name}.privacy")
     counted = not (keys.supplied or keys.simulated)
     if keys.supplied and not keys.simulated and chain.budget is not None and chain.budget.over == ALL_RUNS:
         wanted = f"{name}: expected the party's own keys with a budget over all_runs, which runs of a supplied key"
         raise ConfigError(f"{wanted} are not counted in; leave --key out, or the budget")
-    party_folder = folder.path / "checkpoint" / name
     if not keys.simulated:
         note_secret(folder.path, name, secret_path, job.digest())
-    return Local(
+    return LocalSide(
         name=name,
         table=table,
         chain=chain,
@@ -176,8 +175,8 @@ def local_side(
         config=party,
         label_memory=None if keys.supplied and (keys.simulated or not table.labels_digest) else memory,
         resume=resume,
-        releases=releases_of(secret_path) if counted else None,
-        grades=grades_of(secret_path) if counted else None,
+        releases=release_folder(secret_path) if counted else None,
+        grades=grade_memory(secret_path) if counted else None,
         all_runs=all_runs_of(job, name, table, chain, secret_path, party_folder, secret, noise_key)
         if counted
         else None,
@@ -203,7 +202,7 @@ def train_together(
     forget_peer_progress: bool = False,
     faults: Faults = no_faults,
     pilot: int = 0,
-) -> Trained:
+) -> TrainedRun:
     """Train a job with all its parties in this process.
 
     Args:
@@ -228,7 +227,7 @@ def train_together(
     ends = {name: link(job.active, name, run) for name in job.passives}
     store = data or folder.path / "data"
     readings = Readings(READ_STEPS)
-    sides: dict[str, Local] = {}
+    sides: dict[str, LocalSide] = {}
     for name, table in ((name, tables[name]) for name in job.parties):
         forget = forget_peer_progress
         side = local_side(
@@ -247,7 +246,7 @@ def train_together(
     parties = {name: (leader if name == job.active else passives[name]).run() for name in job.parties}
     with repeatable_kernels([side.device for side in sides.values()]):
         isolated_parties = {
-            name: isolated(party, sides[name].starting_key, sides[name].device, faults)
+            name: with_own_random_state(party, sides[name].starting_key, sides[name].device, faults)
             for name, party in parties.items()
         }
         try:
@@ -262,4 +261,4 @@ def train_together(
         if name in results:
             record_passive(folder, passive)
     ended = {name: results[name] for name in job.passives if name in results}
-    return Trained.of(leader, results[job.active], sides, ended)
+    return TrainedRun.of(leader, results[job.active], sides, ended)

@@ -18,14 +18,14 @@ from cutlayer.data.store import Store
 from cutlayer.errors import CheckpointError
 from cutlayer.models import BottomModel, Inputs, TopModel, bottom_of, top_of
 from cutlayer.parties.agreement.split import split_of_run
-from cutlayer.parties.session.checkpoint import RELEASED, Checkpoints, State
+from cutlayer.parties.session.checkpoint import RELEASED_FILE, Checkpoints, State
 from cutlayer.problem.task import Task
 from cutlayer.storage.row_tensors import first_column, number_equal, rows_of, where_equal
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.recorder import read_truth
 
 M = TypeVar("M", bound=nn.Module)
-RESTORE = "restore the run folder, or run the job again"
+RESTORE_REMEDY = "restore the run folder, or run the job again"
 
 
 class Run:
@@ -57,7 +57,7 @@ class Run:
         return self._labels[1]
 
     @cached_property
-    def actual(self) -> Tensor:
+    def leak_labels(self) -> Tensor:
         """True labels as leaks are measured on them (N,): whether positive in a binary task, else as `truth`.
 
         Of two columns it is the first: a rate, or a time.
@@ -68,7 +68,7 @@ class Run:
     @cached_property
     def class_shares(self) -> tuple[float, ...]:
         """Share of each class among the training rows; empty for regression."""
-        return class_shares(rows_of(self.actual, self.training), self.task)
+        return class_shares(rows_of(self.leak_labels, self.training), self.task)
 
     @cached_property
     def split(self) -> Split:
@@ -76,13 +76,13 @@ class Run:
         return split_of_run(self.job, self.folder.path, self.job.active, len(self.truth))
 
     @property
-    def reported(self) -> Tensor:
+    def reported_rows(self) -> Tensor:
         """Row numbers of the held-out rows that are reported, int64: the test rows, else the validation rows.
 
         Of a run on all rows those that all parties have.
         """
         rows = self.split.part("test" if len(self.split.test) else "validation")
-        return torch.from_numpy(self.held.with_all(rows.numpy()))
+        return torch.from_numpy(self.held.select_held_by_all(rows.numpy()))
 
     @cached_property
     def held(self) -> HeldRows:
@@ -109,7 +109,7 @@ class Run:
 
     def bottom(self, party: str) -> BottomModel:
         """The bottom model of one party, in evaluation mode."""
-        return restored(lambda: bottom_of(self.job, party, self.inputs(party)), "bottom", self.checkpoint(party))
+        return restored_model(lambda: bottom_of(self.job, party, self.inputs(party)), "bottom", self.checkpoint(party))
 
     def top(self, widths: Mapping[str, int]) -> TopModel:
         """The top model, in evaluation mode.
@@ -118,7 +118,7 @@ class Run:
             widths: Width of every party's embedding, in the job's order.
         """
         state = self.checkpoint(self.job.active)
-        return restored(lambda: top_of(self.job, widths, self.task.outputs), "top", state)
+        return restored_model(lambda: top_of(self.job, widths, self.task.outputs), "top", state)
 
     def checkpoint(self, party: str) -> State:
         """Tensors and state of a party at the final epoch of the run."""
@@ -126,7 +126,7 @@ class Run:
 
     def restore(self, module: nn.Module, name: str, party: str) -> None:
         """Load the weights that the run ended with into `module`, which `party` calls `name`."""
-        restored(lambda: module, name, self.checkpoint(party))
+        restored_model(lambda: module, name, self.checkpoint(party))
 
     @cached_property
     def _labels(self) -> tuple[Tensor, Tensor]:
@@ -159,7 +159,7 @@ def checkpoint_of(job: Job, folder: RunFolder, party: str) -> State:
     Raises:
         CheckpointError: Missing, damaged, or of another job.
     """
-    return Checkpoints(folder.path / "checkpoint" / party, party, job.digest()).load_final(best=job.keeps_best)
+    return Checkpoints.of_run(job, folder.path, party).load_final(best=job.keeps_best)
 
 
 def released_ids(job: Job, folder: RunFolder, party: str) -> Digests:
@@ -168,13 +168,13 @@ def released_ids(job: Job, folder: RunFolder, party: str) -> Digests:
     Raises:
         CheckpointError: They are missing, or of another job.
     """
-    kept = Checkpoints(folder.path / "checkpoint" / party, party, job.digest()).kept(RELEASED)
+    kept = Checkpoints.of_run(job, folder.path, party).read_state(RELEASED_FILE)
     if kept is None or "ids" not in kept[0]:
-        raise CheckpointError.expected(f"the grades of {party} in {folder.path}", "none", RESTORE)
+        raise CheckpointError.expected(f"the grades of {party} in {folder.path}", "none", RESTORE_REMEDY)
     return kept[0]["ids"].numpy()
 
 
-def restored(build: Callable[[], M], name: str, state: State) -> M:
+def restored_model(build: Callable[[], M], name: str, state: State) -> M:
     """Build the model that a party calls `name` with its weights in a checkpoint, in evaluation mode.
 
     Raises:
@@ -183,7 +183,7 @@ def restored(build: Callable[[], M], name: str, state: State) -> M:
     try:
         return with_weights(build, f"module/{name}.", state[0])
     except ValueError as mismatch:
-        raise CheckpointError.expected(f"weights of the {name} model of this run", mismatch, RESTORE) from None
+        raise CheckpointError.expected(f"weights of the {name} model of this run", mismatch, RESTORE_REMEDY) from None
 
 
 def with_weights(build: Callable[[], M], prefix: str, tensors: Mapping[str, Tensor]) -> M:

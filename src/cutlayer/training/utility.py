@@ -15,11 +15,11 @@ from cutlayer.problem.metrics.bootstrap import auc_replicates
 from cutlayer.problem.metrics.roc import placements
 from cutlayer.problem.task import Task
 from cutlayer.storage import row_arrays
-from cutlayer.storage.row_arrays import chunks_of, computed
+from cutlayer.storage.row_arrays import chunks_of, computed_rows
 from cutlayer.storage.row_tensors import where_equal
 
-REPEATS = 1000
-MAX_UNITS = 1 << 14
+RESAMPLES = 1000
+MAX_RESAMPLED_UNITS = 1 << 14
 """Rows, or blocks of rows, that are resampled."""
 MIN_ROWS = 5
 """Rows, of two classes those of the rarer one, below which resamples say nothing of the spread."""
@@ -36,14 +36,14 @@ def interval(task: Task, logits: Tensor, labels: Tensor, seed: int) -> tuple[flo
         labels: Labels of the held-out rows, (n,).
         seed: Seed of the resampling.
     """
-    if not _are_enough(task, labels):
+    if not _has_enough_rows(task, labels):
         return math.nan, math.nan
     if task.kind == "binary":
-        return bounds(auc_replicates(logits[:, 0], where_equal(labels, 1), REPEATS, seed))
-    return bounds(replicates(task, logits, labels, seed))
+        return percentile_interval(auc_replicates(logits[:, 0], where_equal(labels, 1), RESAMPLES, seed))
+    return percentile_interval(metric_replicates(task, logits, labels, seed))
 
 
-def bounds(values: Floats) -> tuple[float, float]:
+def percentile_interval(values: Floats) -> tuple[float, float]:
     """The 95 % interval of resampled values; NaN where there is none.
 
     Reference: Efron and Tibshirani 1993, An introduction to the bootstrap, section 13.3 (percentile interval).
@@ -55,8 +55,8 @@ def bounds(values: Floats) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def replicates(task: Task, logits: Tensor, labels: Tensor, seed: int) -> Floats:
-    """Headline metric of resamples of the rows, float64 (REPEATS,); NaN of fewer than `MIN_ROWS`.
+def metric_replicates(task: Task, logits: Tensor, labels: Tensor, seed: int) -> Floats:
+    """Headline metric of resamples of the rows, float64 (RESAMPLES,); NaN of fewer than `MIN_ROWS`.
 
     With the same seed models are measured on the same resamples, so that differences of their values are paired. An AUC
     is then the mean over the positives of the share of negatives below, plus the same of the negatives, minus the AUC
@@ -78,8 +78,8 @@ def replicates(task: Task, logits: Tensor, labels: Tensor, seed: int) -> Floats:
         logits = logits[some]
         labels = labels[some]
         rows = len(some)
-    if not _are_enough(task, labels):
-        return np.full(REPEATS, math.nan)
+    if not _has_enough_rows(task, labels):
+        return np.full(RESAMPLES, math.nan)
     if task.kind == "binary":
         positive, scores = where_equal(labels, 1).numpy(), logits[:, 0].double().numpy()
         placed = np.zeros(rows)
@@ -90,57 +90,57 @@ def replicates(task: Task, logits: Tensor, labels: Tensor, seed: int) -> Floats:
             found: Floats = below / hits + above / (rows - hits) - auc
         return found
     if task.kind == "multiclass":
-        right = computed(rows, np.float64, lambda part: (logits[part].argmax(dim=1) == labels[part]).double().numpy())
+        right = computed_rows(rows, np.float64, lambda part: (logits[part].argmax(1) == labels[part]).double().numpy())
         return _resampled(generator, right)[0] / rows
     terms = task.terms(logits, labels)
     if task.target == "ranking" and np.count_nonzero(terms.spreads) < MIN_ROWS:  # of groups
-        return np.full(REPEATS, math.nan)
+        return np.full(RESAMPLES, math.nan)
     errors, spreads = _resampled(generator, terms.errors, terms.spreads)
     if terms.pairs:  # the first order of a statistic of pairs, as above
         errors, spreads = errors - terms.errors.sum() / 2, spreads - terms.spreads.sum() / 2
     return 1 - errors / np.maximum(spreads, 1e-300)
 
 
-def _are_enough(task: Task, labels: Tensor) -> bool:
+def _has_enough_rows(task: Task, labels: Tensor) -> bool:
     if task.kind != "binary":
         return len(labels) >= MIN_ROWS
     return MIN_ROWS <= int(where_equal(labels, 1).sum()) <= len(labels) - MIN_ROWS
 
 
 def _resampled(generator: np.random.Generator, *terms: Floats) -> list[Floats]:
-    """Sums of each of the terms (n,) over resamples of the rows, (REPEATS,) each.
+    """Sums of each of the terms (n,) over resamples of the rows, (RESAMPLES,) each.
 
     Of very many rows, random blocks are drawn: a mean over n / b blocks of b rows varies as one over n rows.
     """
     rows, counts = len(terms[0]), np.ones(len(terms[0]))
-    if rows > MAX_UNITS:
-        counts = np.zeros(MAX_UNITS)
+    if rows > MAX_RESAMPLED_UNITS:
+        counts = np.zeros(MAX_RESAMPLED_UNITS)
         given = terms
-        terms = tuple(np.zeros(MAX_UNITS) for _ in terms)
+        terms = tuple(np.zeros(MAX_RESAMPLED_UNITS) for _ in terms)
         for start, end in chunks_of(rows):
-            block = generator.integers(MAX_UNITS, size=end - start)
-            counts += np.bincount(block, minlength=MAX_UNITS)
+            block = generator.integers(MAX_RESAMPLED_UNITS, size=end - start)
+            counts += np.bincount(block, minlength=MAX_RESAMPLED_UNITS)
             for total, values in zip(terms, given, strict=True):
-                total += np.bincount(block, values[start:end], MAX_UNITS)
+                total += np.bincount(block, values[start:end], MAX_RESAMPLED_UNITS)
     values = np.stack([counts, *terms], axis=1)
-    sums, times = [], _draws(generator.integers(2**63), len(counts))
+    sums, times = [], _resample_counts(generator.integers(2**63), len(counts))
     size = max(1, _NUMBERS_AT_A_TIME // len(counts))
-    for first in range(0, REPEATS, size):
+    for first in range(0, RESAMPLES, size):
         drawn = times[first : first + size].astype(np.float64) @ values
         sums.append(drawn[:, 1:] * (rows / drawn[:, :1]))
     return [*np.concatenate(sums).T]
 
 
 @lru_cache(maxsize=1)
-def _draws(seed: int, units: int) -> npt.NDArray[np.int16]:
-    """How often each of up to `MAX_UNITS` units is in each resample, (REPEATS, units); the same for all models."""
-    generator, times = np.random.default_rng(seed), np.empty((REPEATS, units), np.int16)
+def _resample_counts(seed: int, units: int) -> npt.NDArray[np.int16]:
+    """How often each of up to `MAX_RESAMPLED_UNITS` units is in each resample, (RESAMPLES, units), for all models."""
+    generator, times = np.random.default_rng(seed), np.empty((RESAMPLES, units), np.int16)
     for resample in times:  # a sixth of the time of multinomial counts, which these are
         resample[:] = np.bincount(generator.integers(units, size=units, dtype=np.uint16), minlength=units)
     return times
 
 
-def chance(task: Task, training: Tensor, held_out: Tensor) -> Mapping[str, float]:
+def chance_metrics(task: Task, training: Tensor, held_out: Tensor) -> Mapping[str, float]:
     """Held-out metrics of the best constant prediction, fitted on the training labels."""
     if task.kind == "regression":
         task = task.with_baseline(torch.zeros(len(training), 1), training)

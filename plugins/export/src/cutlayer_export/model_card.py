@@ -14,9 +14,9 @@ from cutlayer.attacks.knowledge import condition
 from cutlayer.config import Job
 from cutlayer.errors import RunFolderError
 from cutlayer.report.html import environment
-from cutlayer.report.markdown import escaped
+from cutlayer.report.markdown import escape_markdown
 from cutlayer.report.rounding import metric
-from cutlayer.report.sections.protections import REPRODUCIBLE
+from cutlayer.report.sections.protections import REPRODUCIBLE_NOT_PRIVATE
 from cutlayer.results.audit import UNMEASURED_BY_PASSIVE, Audit, PassiveAudit
 from cutlayer.results.features import FeatureResult
 from cutlayer.results.leaks import LeakResult
@@ -44,7 +44,7 @@ def model_card(
     """
     party = architecture.party
     active = architecture.role == "active"
-    summary = folder.summary if folder.ended else None
+    summary = folder.summary if folder.has_ended else None
     audit = _audit(folder)
     completions = audit.completions if isinstance(audit, Audit) else ()
     # The folder of a passive party has no summary; a key of the run's own is in it.
@@ -64,7 +64,7 @@ def model_card(
             leaks=[*_leaks(audit, party, active=active)],
             entries=_entries(folder, party),
             supplied=supplied,
-            reproducible=REPRODUCIBLE,
+            reproducible=REPRODUCIBLE_NOT_PRIVATE,
             active=active,
             completions=[each for each in completions if (each.party, each.run) == (party, RunKind.THIS_RUN)],
             encoder=ENCODER,
@@ -89,13 +89,17 @@ def _leaks(audit: Audit | PassiveAudit | None, party: str, *, active: bool) -> I
     if active and isinstance(audit, Audit):
         run = audit.runs.get(RunKind.THIS_RUN)
         for leak in _worst(run.leaks if run is not None else ()):
-            link = f"of {escaped(leak.attacker)}" if leak.together else f"on the link of {escaped(leak.party)}"
+            link = (
+                f"of {escape_markdown(leak.attacker)}"
+                if leak.together
+                else f"on the link of {escape_markdown(leak.party)}"
+            )
             where = f"labels, from {leak.message}s {link}"
             needed = condition(leak.knowledge)
             how = f"{leak.attack}, with {needed}" if needed else leak.attack
             yield f"{where}: {metric(leak.leak)} ({how}; 0.5 is chance)"
         yield from (
-            f"{finding.code} {escaped(finding.title)}: {escaped(finding.detail)}"
+            f"{finding.code} {escape_markdown(finding.title)}: {escape_markdown(finding.detail)}"
             for finding in audit.findings
             # About no column and no protection of a passive party, which an audit of all parties here may name.
             if finding.owner in ("", party)
@@ -119,9 +123,9 @@ def _is_own(result: FeatureResult, party: str) -> bool:
 
 
 def _feature(result: FeatureResult) -> str:
-    column = f" of {escaped(result.column)}" if result.column else ""
+    column = f" of {escape_markdown(result.column)}" if result.column else ""
     value = f"{name_of(result.metric)} {metric(result.value)}, without embeddings {metric(result.baseline)}"
-    return f"features{column}, by {result.attack} ({escaped(result.release)}): {value}"
+    return f"features{column}, by {result.attack} ({escape_markdown(result.release)}): {value}"
 
 
 def _entries(folder: RunFolder, party: str) -> list[Any] | None:
@@ -142,6 +146,6 @@ def write_card(text: str, exported: ExportResult) -> None:
 
 def _audit(folder: RunFolder) -> Audit | PassiveAudit | None:
     try:
-        return PassiveAudit.read(folder.path / "audit.json") if folder.of_passive else folder.audit
+        return PassiveAudit.read(folder.path / "audit.json") if folder.is_passive else folder.audit
     except RunFolderError:
         return None

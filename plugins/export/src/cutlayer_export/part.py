@@ -18,7 +18,7 @@ from cutlayer.config import FrozenModel, Job
 from cutlayer.config.device import Precision
 from cutlayer.config.extras import check_extra
 from cutlayer.config.phases import grades_rows
-from cutlayer.consent import check_links
+from cutlayer.consent import check_files
 from cutlayer.data.encoding import Encoder
 from cutlayer.errors import RunFolderError
 from cutlayer.models import BottomModel, Inputs, TopModel, build_bottom, build_top, resolved_section
@@ -29,7 +29,7 @@ from cutlayer.storage.durable import check_new, make_folder, write_whole
 from cutlayer.storage.tensor_file import read_tensors, write_tensors
 from cutlayer.training.model_record import TrainedTask
 from cutlayer.training.trained import with_weights
-from cutlayer_export.onnx_program import onnx_bytes, traced
+from cutlayer_export.onnx_program import onnx_bytes, trace_model
 
 WEIGHTS = "weights.safetensors"
 ENCODER = "encoder.json"
@@ -201,7 +201,7 @@ def load_part(folder: Path) -> ExportedPart:
         ConfigError: A user's model that was not allowed.
         DataError: The encoder is damaged.
     """
-    check_links(folder)
+    check_files(folder)
     architecture = Architecture.read(folder / ARCHITECTURE)
     try:
         weights, header = read_tensors(folder / WEIGHTS)
@@ -275,7 +275,7 @@ def _arguments(architecture: Architecture, name: str) -> tuple[Any, ...]:
 def _converted(architecture: Architecture, name: str, module: nn.Module) -> bytes:
     """A model as ONNX; its tensors have the same names in all parts of a training."""
     check_extra("onnx")
-    program = traced(name, module, _arguments(architecture, name))
+    program = trace_model(name, module, _arguments(architecture, name))
     if name == TOP and architecture.top is not None:
         return onnx_bytes(program, name, [f"embedding/{party}" for party in architecture.top.widths], "logits")
     return onnx_bytes(program, name, ("codes", "numbers"), f"embedding/{architecture.party}")

@@ -15,7 +15,7 @@ from cutlayer.config.log import LogConfig
 from cutlayer.jobs.options import Progress
 from cutlayer.parties.session.observer import EpochRecord, Relay
 from cutlayer.problem.task import Task
-from cutlayer.report.build import build
+from cutlayer.report.build import build_report
 from cutlayer.report.html import write_html
 from cutlayer.results.run import RunKind
 from cutlayer.training.folder import RunFolder
@@ -26,7 +26,7 @@ from cutlayer_loggers.tensorboard_log import TensorBoardLog
 
 RECORD = "log-{}.json"
 """File of the run folder for each log: what a resumed run continues in."""
-STOPPED_SHARE = 0.1
+STOPPED_WAIT_SHARE = 0.1
 """Share of the waiting time where a run did not end well: nobody waits for its last curves."""
 
 
@@ -94,10 +94,10 @@ class LoggedRun(Relay, Progress):
             for kind, log in self.logs.items():
                 if self.begun:
                     self.threads[kind].call(partial(log.end, state))
-                self.threads[kind].close(seconds if state == "FINISHED" else seconds * STOPPED_SHARE)
+                self.threads[kind].close(seconds if state == "FINISHED" else seconds * STOPPED_WAIT_SHARE)
 
     def _log_results(self, scratch: Path) -> None:
-        report = build(self.folder.path)
+        report = build_report(self.folder.path)
         page = write_html(without_rows(report), scratch / "report.html")
         results = final_values(report)
         for kind, log in self.logs.items():

@@ -14,11 +14,20 @@ import grpc.aio
 
 from cutlayer.channel import Kind, Message
 from cutlayer.channel.codec import WIRE_VERSION, decode, encode
-from cutlayer.channel.grpc_link import FROM, RUN, SERVER_OPTIONS, TO, WIRE, bind, channel_options, text_of
+from cutlayer.channel.grpc_link import (
+    FROM_KEY,
+    RUN_KEY,
+    SERVER_OPTIONS,
+    TO_KEY,
+    WIRE_KEY,
+    bind,
+    channel_options,
+    text_of,
+)
 from cutlayer.channel.security import Security, certificate_of
 from cutlayer.channel.trail import Trail
 from cutlayer.errors import NotApproved, ProtocolError, TrustError
-from cutlayer_serve.link import ACCEPTED, KEEPALIVE, LIMITS, METHOD, SERVICE, until_invalid
+from cutlayer_serve.link import ACCEPTED_METADATA, KEEPALIVE, LIMITS, METHOD, SERVICE, wait_until_invalid
 from cutlayer_serve.peer import Peer
 
 logger = logging.getLogger(__name__)
@@ -105,12 +114,12 @@ class Peers:
     async def _caller(self, context: Any) -> str:
         """Name of the calling party, which must be one of the job."""
         stated: Mapping[str, Any] = dict(context.invocation_metadata())
-        name = text_of(stated.get(FROM))
-        wanted = text_of(stated.get(TO))
-        wire = stated.get(WIRE)
+        name = text_of(stated.get(FROM_KEY))
+        wanted = text_of(stated.get(TO_KEY))
+        wire = stated.get(WIRE_KEY)
         if self._security is not None:
             try:
-                name = self._security.caller(context)
+                name = self._security.caller_name(context)
             except TrustError as problem:
                 await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(problem))
         if wire != str(WIRE_VERSION):
@@ -123,12 +132,12 @@ class Peers:
 
     async def _serve(self, context: Any, name: str) -> None:
         stated: Mapping[str, Any] = dict(context.invocation_metadata())
-        version = text_of(stated.get(RUN)) or ""
+        version = text_of(stated.get(RUN_KEY)) or ""
         width = self.width_of(name, version)
         if width is None:
             # Not for good: the run may be loaded here later.
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"no run loaded here has version {version[:40]!r}")
-        await context.send_initial_metadata(ACCEPTED)
+        await context.send_initial_metadata(ACCEPTED_METADATA)
         try:
             async with asyncio.timeout(_FIRST_SECONDS):
                 offer = decode(await context.read(), LIMITS)
@@ -169,7 +178,7 @@ class Peers:
             loop.create_task(peer.ended.wait()),
         }
         if self._security is not None:
-            tasks.add(loop.create_task(until_invalid(self._security, certificate_of(context))))
+            tasks.add(loop.create_task(wait_until_invalid(self._security, certificate_of(context))))
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:

@@ -18,13 +18,13 @@ from cutlayer.data.forgotten import ForgottenRows
 from cutlayer.data.id_index import ABSENT
 from cutlayer.data.ids import Digests
 from cutlayer.errors import ConfigError, DataError
-from cutlayer.kernels.rows.patterns import patterns
+from cutlayer.kernels.rows.patterns import distinct_rows
 from cutlayer.models import TopModel
 from cutlayer.models.multi_head import MultiHeadTop
 from cutlayer.results.departure import AbsenceUtility
 from cutlayer.serving.given_columns import given_table
 from cutlayer.serving.party_drift import PartyDrift
-from cutlayer_serve.features import FeatureStore, gone_by
+from cutlayer_serve.features import FeatureStore, is_forgotten_by
 from cutlayer_serve.trained_party import TrainedParty
 
 Columns = tuple[Tensor, Tensor]
@@ -81,7 +81,7 @@ class ServedModel:
             self.features = FeatureStore.read(
                 trained.job, self.active, config.table, encoder, forgotten, by_number=True
             )
-        self._gone = gone_by(trained.job, self.active, forgotten)
+        self._gone = is_forgotten_by(trained.job, self.active, forgotten)
         self.drift = PartyDrift.of(trained.job, trained.folder, trained.party)
         self.described: dict[bytes, Mapping[str, Any]] = {}
         recorded = {name: trained.sample(name, config.sample_rows) for name in self.passives}
@@ -163,7 +163,7 @@ class ServedModel:
             if present.all():
                 return self.task.predict(self.top(embeddings).double())
             logits = torch.zeros(len(present), self.task.outputs)
-            for pattern, indices in patterns(present):
+            for pattern, indices in distinct_rows(present):
                 rows = torch.from_numpy(indices)
                 logits[rows] = self._logits({name: e[rows] for name, e in embeddings.items()}, pattern)
             return self.task.predict(logits.double())

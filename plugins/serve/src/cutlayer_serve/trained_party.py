@@ -14,7 +14,7 @@ from cutlayer.errors import ConfigError
 from cutlayer.results.departure import AbsenceUtility
 from cutlayer.serving.models import PartyModel
 from cutlayer.training.folder import RunFolder
-from cutlayer.training.keys import check_remembered
+from cutlayer.training.keys import check_not_forgotten
 from cutlayer_serve.sample import ServedSample, sample_path
 
 
@@ -58,7 +58,7 @@ class TrainedParty:
         Raises:
             RunFolderError: It was: its model has learned from rows of which nothing may be left.
         """
-        check_remembered(self.folder.path, self.party, self._digest)
+        check_not_forgotten(self.folder.path, self.party, self._digest)
 
     @cached_property
     def utility(self) -> Mapping[frozenset[str], AbsenceUtility]:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from cutlayer.cli.app import emit
 from cutlayer.cli.verb import consenting
-from cutlayer.report.rounding import plain
+from cutlayer.report.rounding import printable
 from cutlayer_sweep.leak_kind import LeakKind
 
 if TYPE_CHECKING:
@@ -63,13 +63,13 @@ def _compared(job: Path, protect: list[str], seeds: int, folder: Path, leak: Lea
 def _show(result: Comparison, folder: Path, console: Console) -> None:
     from cutlayer.report.terminal import print_named, rich_table
     from cutlayer_sweep.compare.result import RULES
-    from cutlayer_sweep.metrics import UNCOUNTED
+    from cutlayer_sweep.metrics import CHOICE_IS_NOT_COUNTED
 
     for sentence in result.verdicts:
-        console.print(Text(f"{plain(sentence)}.", "bold"))
+        console.print(Text(f"{printable(sentence)}.", "bold"))
     for each in (result.settings_table, result.differences_table):
         console.print(rich_table(each))
     for name, reason in result.failed.items():
-        console.print(Text(f"{plain(name)} failed: {plain(reason)}", "yellow"))
-    console.print(Text(f"{RULES} {UNCOUNTED}", "dim"))
+        console.print(Text(f"{printable(name)} failed: {printable(reason)}", "yellow"))
+    console.print(Text(f"{RULES} {CHOICE_IS_NOT_COUNTED}", "dim"))
     print_named(console, ("files", f"{folder / 'compare'}.md, .csv, .tex, .svg, .pdf, .json"))

@@ -10,9 +10,9 @@ from markupsafe import Markup
 from cutlayer.report.html import asset, environment
 from cutlayer.report.rounding import auc, interval, metric, times
 from cutlayer.report.section import Cell, Column, Table, number, table
-from cutlayer.report.svg import Axis, Scale, axes, element, marker, padded
+from cutlayer.report.svg import Axis, Scale, axes, element, marker, padded_domain
 from cutlayer.results.metric_names import name_of
-from cutlayer_sweep.metrics import UNCOUNTED, TrialMetrics
+from cutlayer_sweep.metrics import CHOICE_IS_NOT_COUNTED, TrialMetrics
 from cutlayer_sweep.result import SweepResult
 from cutlayer_sweep.space import format_value
 
@@ -36,7 +36,7 @@ def render_page(result: SweepResult) -> str:
             charts=[front_chart(result, harm) for harm in _HARMS if harm == "leak" or result.attacks_columns],
             trials=trial_table(result),
             style=Markup(asset("report.css")),  # noqa: S704 (the package's own file)
-            uncounted=UNCOUNTED,
+            uncounted=CHOICE_IS_NOT_COUNTED,
         )
     )
 
@@ -68,8 +68,8 @@ def front_chart(result: SweepResult, harm: Harm = "leak") -> Markup:
     """
     name = name_of(result.metric)
     title, least, value = _HARMS[harm]
-    x = Scale(*padded([least, *(value(metrics) for _, metrics in result.complete)]), LEFT, RIGHT)
-    y = Scale(*padded([metrics.utility for _, metrics in result.complete]), BOTTOM, TOP)
+    x = Scale(*padded_domain([least, *(value(metrics) for _, metrics in result.complete)]), LEFT, RIGHT)
+    y = Scale(*padded_domain([metrics.utility for _, metrics in result.complete]), BOTTOM, TOP)
     across = Axis(x, title, about=6, reference=least)
     parts = [axes(across, Axis(y, f"{result.rows} {name}", about=5))]
     points = {trial.number: (x(value(metrics)), y(metrics.utility)) for trial, metrics in result.complete}

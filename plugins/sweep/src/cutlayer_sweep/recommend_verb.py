@@ -12,7 +12,7 @@ from rich.text import Text
 from cutlayer.cli.app import emit
 from cutlayer.cli.run import keys_for
 from cutlayer.cli.verb import consenting
-from cutlayer.report.rounding import count, plain, seconds
+from cutlayer.report.rounding import count, printable, seconds
 
 if TYPE_CHECKING:
     from cutlayer_sweep.recommend import Recommendation
@@ -73,30 +73,30 @@ def recommend(
 
 def _show(result: Recommendation, diff: str, folder: Path, console: Console) -> None:
     from cutlayer.report.terminal import print_named, rich_table
-    from cutlayer_sweep.metrics import UNCOUNTED
+    from cutlayer_sweep.metrics import CHOICE_IS_NOT_COUNTED
     from cutlayer_sweep.recommend import check_table, front_table, verdict
-    from cutlayer_sweep.recommend.result import by_reason
+    from cutlayer_sweep.recommend.result import names_by_reason
     from cutlayer_sweep.recommend.wording import lowest_columns
 
-    console.print(Text(f"{plain(verdict(result))}.", "bold"))
+    console.print(Text(f"{printable(verdict(result))}.", "bold"))
     if below := lowest_columns(result):
-        console.print(Text(f"{plain(below)}.", "yellow"))
+        console.print(Text(f"{printable(below)}.", "yellow"))
     console.print(Text("\nLast rung: full length, the job's seed, on the rows that the epoch is chosen by", "dim"))
     console.print(rich_table(front_table(result)))
     console.print(Text("Trained again with fresh seeds, on test rows", "dim"))
     console.print(rich_table(check_table(result)))
     for statement in result.statements.get(result.best or "", ()):
-        console.print(Text(f"{plain(statement)}"))
-    if left_out := by_reason(result.left_out):
-        console.print(Text(f"Not tried: {plain(left_out)}", "dim"))
+        console.print(Text(f"{printable(statement)}"))
+    if left_out := names_by_reason(result.left_out):
+        console.print(Text(f"Not tried: {printable(left_out)}", "dim"))
     price = f"{count(result.trainings)} trainings of {count(result.epochs)} epochs in all, {seconds(result.seconds)}"
-    console.print(Text(f"Price of this search: {price}. {UNCOUNTED}", "dim"))
+    console.print(Text(f"Price of this search: {price}. {CHOICE_IS_NOT_COUNTED}", "dim"))
     if diff:
         nearest = "" if result.chosen is not None else " of the nearest protection, which is not within the limits"
         console.print(Text(f"\nChanges{nearest}:"))
         for line in diff.splitlines():
             style = "green" if line.startswith("+") else "red" if line.startswith("-") else "dim"
-            console.print(Text(plain(line), style), soft_wrap=True)
+            console.print(Text(printable(line), style), soft_wrap=True)
         advice = "Put them into the job file: a job in another folder has another secret and ledger."
         console.print(Text(f"\n{advice}\n", "dim"))
     elif result.best is not None:

@@ -11,7 +11,7 @@ from rich.text import Text
 from cutlayer.cli.app import emit
 from cutlayer.cli.run import keys_for
 from cutlayer.cli.verb import consenting
-from cutlayer.report.rounding import plain, times
+from cutlayer.report.rounding import printable, times
 from cutlayer_sweep.leak_kind import LeakKind
 
 if TYPE_CHECKING:
@@ -67,12 +67,12 @@ def _swept(
 
 def _show(result: SweepResult, folder: Path, console: Console) -> None:
     from cutlayer.report.terminal import print_named, rich_table
-    from cutlayer_sweep.metrics import UNCOUNTED
+    from cutlayer_sweep.metrics import CHOICE_IS_NOT_COUNTED
     from cutlayer_sweep.page import trial_table, verdict
 
-    console.print(Text(f"{plain(verdict(result))}.", "bold"))
+    console.print(Text(f"{printable(verdict(result))}.", "bold"))
     console.print(rich_table(trial_table(result)))
     if result.failed:
         console.print(Text(f"{times(len(result.failed), 'trial')} failed; the page says why.", "yellow"))
-    console.print(Text(UNCOUNTED, "dim"))
+    console.print(Text(CHOICE_IS_NOT_COUNTED, "dim"))
     print_named(console, ("page", folder / "sweep.html"))

@@ -8,15 +8,15 @@ from cutlayer.lazy import Tensor, nn, torch
 
 MIN_FACTOR, MAX_FACTOR = 1.0, 5.0
 GAMMA = 1.0
-PREVIOUS = "previous_gradient"
+PREVIOUS_GRADIENT = "previous_gradient"
 """Key of the previous step's gradient in the optimiser's state, and so in a checkpoint."""
 
 
 class ActiveModelCompletion(ModelCompletion):
     """Complete a bottom model that was trained with larger local steps, so that the top model relies on it.
 
-    While all parties train, the attacker's own optimiser is wrapped (`malicious`); the audit trains a separate run for
-    that, with the same job and seed. Afterwards the bottom model is completed as by `model_completion`.
+    While all parties train, the attacker's own optimiser is wrapped (`make_malicious`); the audit trains a separate run
+    for that, with the same job and seed. Afterwards the bottom model is completed as by `model_completion`.
 
     Reference: Fu et al., Label inference attacks against vertical federated learning (USENIX Security 2022), the active
     attack with the malicious local optimizer.
@@ -27,10 +27,10 @@ class ActiveModelCompletion(ModelCompletion):
 
     def optimizer_hook(self) -> OptimizerHook:
         """The malicious optimiser."""
-        return malicious
+        return make_malicious
 
 
-def malicious(
+def make_malicious(
     optimizer: torch.optim.Optimizer, gamma: float = GAMMA, *, remember_scaled: bool = False
 ) -> torch.optim.Optimizer:
     """Make an optimiser scale each entry of its updates by clamp(1 + gamma * g_t / g_(t-1), 1, 5).
@@ -60,9 +60,13 @@ def malicious(
     def scale(*_: object) -> None:
         for weight, start, gradient in before:
             state = optimizer.state[weight]
-            factor = factors(gradient, state[PREVIOUS], gamma) if PREVIOUS in state else torch.ones_like(gradient)
+            factor = (
+                update_factors(gradient, state[PREVIOUS_GRADIENT], gamma)
+                if PREVIOUS_GRADIENT in state
+                else torch.ones_like(gradient)
+            )
             weight.detach().addcmul_(factor - 1, weight.detach() - start)
-            state[PREVIOUS] = factor * gradient if remember_scaled else gradient
+            state[PREVIOUS_GRADIENT] = factor * gradient if remember_scaled else gradient
         before.clear()
 
     optimizer.register_step_pre_hook(keep)
@@ -70,10 +74,10 @@ def malicious(
     return optimizer
 
 
-def factors(gradient: Tensor, previous: Tensor, gamma: float) -> Tensor:
+def update_factors(gradient: Tensor, previous: Tensor, gamma: float) -> Tensor:
     """Factor of each entry of an update, in [1, 5].
 
-    >>> factors(torch.tensor([1.0, 9.0, -1.0, 0.0]), torch.tensor([2.0, 1.0, 1.0, 0.0]), 1.0).tolist()
+    >>> update_factors(torch.tensor([1.0, 9.0, -1.0, 0.0]), torch.tensor([2.0, 1.0, 1.0, 0.0]), 1.0).tolist()
     [1.5, 5.0, 1.0, 1.0]
     """
     factor = 1 + gamma * gradient / previous

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 OptimizerHook: TypeAlias = "Callable[[torch.optim.Optimizer], torch.optim.Optimizer]"
 HEADS = {"MLP": (512, 256), "MLP_sim": ()}
 """Hidden widths of the heads, by their name in the literature."""
-CHUNK = 4096
+EMBEDDED_ROWS = 4096
 """Number of rows of an embedding batch."""
 
 
@@ -51,7 +51,7 @@ class DepartedView:
         """Embeddings of the training rows, float32 (n, width), computed once for all attacks that do not train it."""
         extractor = copy.deepcopy(self.bottom).eval()
         with torch.no_grad():
-            parts = [extractor(*self.encoded(rows)) for rows in torch.split(self.rows, CHUNK)]
+            parts = [extractor(*self.encoded(rows)) for rows in torch.split(self.rows, EMBEDDED_ROWS)]
         return torch.cat(parts)
 
 

@@ -10,7 +10,7 @@ from cutlayer.attacks.feature.base import FeatureAttack
 from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge
 from cutlayer.attacks.label.base import Scores
-from cutlayer.attacks.label.probe import FOLDS, fit
+from cutlayer.attacks.label.probe import FOLDS, fit_probe
 from cutlayer.errors import NotApplicable
 from cutlayer.lazy import Tensor, functional, torch
 
@@ -24,7 +24,7 @@ MAX_CODES = 20
 
 MIN_PROBABILITY = 1e-6
 """Minimum probability that a regression may give a class."""
-SHARES = (0.0, 0.25, 0.5, 0.75)
+KERNEL_SHARES = (0.0, 0.25, 0.5, 0.75)
 """Weights of the kernel ridge regression that are tried; never all, since it ranks no rows of probability 0."""
 
 
@@ -59,7 +59,7 @@ class Question:
 
 
 @dataclass(frozen=True, eq=False)
-class Inferred:
+class InferredColumn:
     """Inferred values of a column.
 
     Attributes:
@@ -73,7 +73,7 @@ class Inferred:
     majority: int
 
     @classmethod
-    def of(cls, question: Question, rows: Tensor, logs: Tensor, counts: Tensor) -> Inferred:
+    def of(cls, question: Question, rows: Tensor, logs: Tensor, counts: Tensor) -> InferredColumn:
         """Values inferred by log probabilities.
 
         Args:
@@ -88,7 +88,7 @@ class Inferred:
         return cls(question, scores.with_ties(), int(counts.argmax()))
 
 
-class Inferences(dict[str, Inferred]):
+class Inferences(dict[str, InferredColumn]):
     """Inferred values, by name of the column."""
 
 
@@ -133,11 +133,14 @@ class Attribute(FeatureAttack[Inferences]):
         parts = torch.split(kernels(view.embeddings[known.unknown(len(view.rows))]), widths, dim=1)
         pairs = zip(torch.split(kernels.left_out, widths, dim=1), parts, strict=True)
         return Inferences(
-            (question.column, _infer(view, known, question, *pair)) for question, pair in zip(asked, pairs, strict=True)
+            (question.column, _infer_column(view, known, question, *pair))
+            for question, pair in zip(asked, pairs, strict=True)
         )
 
 
-def _infer(view: FeatureView, known: Auxiliary, question: Question, left_out: Tensor, kernels: Tensor) -> Inferred:
+def _infer_column(
+    view: FeatureView, known: Auxiliary, question: Question, left_out: Tensor, kernels: Tensor
+) -> InferredColumn:
     """Classify the rows that are not auxiliary.
 
     Args:
@@ -153,7 +156,7 @@ def _infer(view: FeatureView, known: Auxiliary, question: Question, left_out: Te
     counts = torch.bincount(classes, minlength=2)
 
     def start(x: Tensor, targets: Tensor) -> Linear:
-        return logistic(x, targets, len(counts))
+        return fit_linear_start(x, targets, len(counts))
 
     embeddings = view.embeddings[known.indices]
     model = fit_decoder(embeddings, classes, start, log_loss(len(counts)))
@@ -161,9 +164,9 @@ def _infer(view: FeatureView, known: Auxiliary, question: Question, left_out: Te
     judged = model.validation
     with torch.no_grad():
         own, other = (model(part).double().softmax(dim=1) for part in (embeddings[judged], view.embeddings[attacked]))
-    share = best_share(own, probabilities(left_out[judged]), classes[judged])
+    share = best_kernel_share(own, probabilities(left_out[judged]), classes[judged])
     logs = ((1 - share) * other + share * probabilities(kernels)).log()
-    return Inferred.of(question, view.rows[attacked], logs, counts)
+    return InferredColumn.of(question, view.rows[attacked], logs, counts)
 
 
 def log_loss(number: int) -> Loss:
@@ -182,8 +185,8 @@ def probabilities(regressed: Tensor) -> Tensor:
     return positive / positive.sum(dim=1, keepdim=True)
 
 
-def best_share(first: Tensor, second: Tensor, classes: Tensor) -> float:
-    """Weight of the second of two classifiers in the average with the least log loss, of `SHARES`.
+def best_kernel_share(first: Tensor, second: Tensor, classes: Tensor) -> float:
+    """Weight of the second of two classifiers in the average with the least log loss, of `KERNEL_SHARES`.
 
     Args:
         first: Class probabilities, float64 (n, classes).
@@ -191,12 +194,12 @@ def best_share(first: Tensor, second: Tensor, classes: Tensor) -> float:
         classes: Class of each row, int64 (n,).
     """
     rows = torch.arange(len(classes))
-    chances = [((1 - share) * first + share * second)[rows, classes] for share in SHARES]
+    chances = [((1 - share) * first + share * second)[rows, classes] for share in KERNEL_SHARES]
     losses = [float(-chance.clamp_min(MIN_PROBABILITY).log().mean()) for chance in chances]
-    return SHARES[losses.index(min(losses))]
+    return KERNEL_SHARES[losses.index(min(losses))]
 
 
-def logistic(x: Tensor, classes: Tensor, number: int) -> Linear:
+def fit_linear_start(x: Tensor, classes: Tensor, number: int) -> Linear:
     """Logistic regression, its strength chosen by cross-validation; a class of too few rows is given its frequency.
 
     Args:
@@ -211,7 +214,7 @@ def logistic(x: Tensor, classes: Tensor, number: int) -> Linear:
     if len(common) < 2:
         return weight, bias
     rows = torch.isin(classes, common)
-    model = fit(x[rows].double().numpy(), classes[rows].numpy())
+    model = fit_probe(x[rows].double().numpy(), classes[rows].numpy())
     slope = torch.from_numpy(model.weights).T
     offset = torch.from_numpy(model.intercepts)
     if len(common) == 2:

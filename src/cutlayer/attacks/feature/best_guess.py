@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cutlayer.attacks.feature.attribute import Inferences, Inferred, Question, probabilities, questions
+from cutlayer.attacks.feature.attribute import Inferences, InferredColumn, Question, probabilities, questions
 from cutlayer.attacks.feature.base import FeatureAttack, Reconstruction, encoded_matrix, encoded_slices
 from cutlayer.attacks.feature.inversion import kernel_shares
 from cutlayer.attacks.feature.view import FeatureView
@@ -18,12 +18,12 @@ from cutlayer.lazy import Tensor, torch
 
 Floats = npt.NDArray[np.float64]
 
-FOREST = {"n_estimators": 50, "min_samples_leaf": 5, "max_features": 0.4, "oob_score": True}
-BOOSTED = Boosting(trees=30, leaves=6, least=15)
+FOREST_SETTINGS = {"n_estimators": 50, "min_samples_leaf": 5, "max_features": 0.4, "oob_score": True}
+BOOSTING_SETTINGS = Boosting(trees=30, leaves=6, min_leaf_rows=15)
 """Settings for few hundred rows, fixed on Adult, Bank and credit."""
-EXPLAINING = {"max_iter": 60, "max_leaf_nodes": 8, "min_samples_leaf": 40, "early_stopping": False}
+RESIDUAL_TREES = {"max_iter": 60, "max_leaf_nodes": 8, "min_samples_leaf": 40, "early_stopping": False}
 """Settings of a model of all rows of what the release and the attacker's own columns share."""
-ABOVE = "\0above "
+ABOVE_MEDIAN = "\0above "
 """Prefix of the targets that are no column: whether a number is above its median."""
 FOLDS = 3
 BANDS = 16
@@ -43,7 +43,7 @@ class Guesses:
     classes: Inferences
 
 
-class Guessed(NamedTuple):
+class TargetPredictions(NamedTuple):
     """Predictions of targets: of each known row by a model without it (m, targets), and of other rows (n, targets)."""
 
     left_out: Tensor
@@ -76,12 +76,12 @@ class BestGuess(FeatureAttack[Guesses]):
         above = [question.classes(known.codes, known.numbers)[:, None].float() for question in asked]
         slices = encoded_slices(known.columns)
         width = columns.shape[1]
-        entries = {**slices, **{f"{ABOVE}{at}": slice(width + at, width + at + 1) for at in range(len(asked))}}
+        entries = {**slices, **{f"{ABOVE_MEDIAN}{at}": slice(width + at, width + at + 1) for at in range(len(asked))}}
         targets = torch.cat([columns, *above], dim=1)
-        enriched = _enriched(view)
+        enriched = _with_further_readings(view)
         # Trees part a column where its bands do: beside no other column these have nothing to outweigh.
         split = view.held if view.own is None else enriched
-        guessed = _guess(enriched, split, known, targets, entries, len(view.rows))
+        guessed = _predict_targets(enriched, split, known, targets, entries, len(view.rows))
         attacked = view.rows[known.unknown(len(view.rows))]
         values = guessed[:, :width].clamp(columns.amin(dim=0), columns.amax(dim=0))
         inferred = {}
@@ -91,13 +91,13 @@ class BestGuess(FeatureAttack[Guesses]):
                 chances = guessed[:, [start + code for code in question.codes]]
             else:
                 at = next(at for at, other in enumerate(asked) if other.column == question.column)
-                one = guessed[:, entries[f"{ABOVE}{at}"]]
+                one = guessed[:, entries[f"{ABOVE_MEDIAN}{at}"]]
                 chances = torch.cat([1 - one, one], dim=1)
             inferred[question.column] = _inferred(attacked, question, chances, known)
         return Guesses(Reconstruction(attacked, values.float()), Inferences(inferred))
 
 
-def _enriched(view: FeatureView) -> Tensor:
+def _with_further_readings(view: FeatureView) -> Tensor:
     """What the attacker holds, with two more readings of each column of many values of the release.
 
     As bands of equal frequency it weighs as much as grades do. What is left of it by a model of the attacker's own
@@ -111,14 +111,14 @@ def _enriched(view: FeatureView) -> Tensor:
         if len(cuts) > 2:
             more.append((column[:, None] >= cuts).float())
             if view.own is not None:
-                model = HistGradientBoostingRegressor(**EXPLAINING, random_state=0)
+                model = HistGradientBoostingRegressor(**RESIDUAL_TREES, random_state=0)
                 own = view.own.numpy()
                 explained = model.fit(own, column.numpy()).predict(own)
                 more.append((column - torch.from_numpy(explained).float())[:, None])
     return torch.cat([view.held, *more], dim=1)
 
 
-def _guess(
+def _predict_targets(
     held: Tensor, split: Tensor, known: Auxiliary, targets: Tensor, entries: dict[str, slice], rows: int
 ) -> Tensor:
     """Predictions of the rows that are not known, float64 (n, targets), averaged for each of the entries.
@@ -135,24 +135,28 @@ def _guess(
     seed = int(torch.randint(2**31, ()))
     linear = _linear(held[known.indices].numpy(), held[unknown].numpy(), targets, entries)
     mine, others = split[known.indices].numpy(), split[unknown].numpy()
-    first = Guessed(*(part.double() for part in linear))
+    first = TargetPredictions(*(part.double() for part in linear))
     left_out, guessed = _averaged(first, _forest(mine, others, targets, seed), targets.double(), entries)
-    numbers = [at.start for name, at in entries.items() if name.startswith(ABOVE) or name in known.columns.number_names]
+    numbers = [
+        at.start for name, at in entries.items() if name.startswith(ABOVE_MEDIAN) or name in known.columns.number_names
+    ]
     if numbers:
         boosted = _boosted(mine, others, targets[:, numbers].double().numpy(), seed)
-        so_far = Guessed(left_out[:, numbers], guessed[:, numbers])
+        so_far = TargetPredictions(left_out[:, numbers], guessed[:, numbers])
         each = {str(at): slice(at, at + 1) for at in range(len(numbers))}
         guessed[:, numbers] = _averaged(so_far, boosted, targets[:, numbers].double(), each).others
     return guessed
 
 
-def _averaged(first: Guessed, second: Guessed, targets: Tensor, entries: dict[str, slice]) -> Guessed:
+def _averaged(
+    first: TargetPredictions, second: TargetPredictions, targets: Tensor, entries: dict[str, slice]
+) -> TargetPredictions:
     shares = kernel_shares(first.left_out, second.left_out, targets, entries)
     left_out, others = (one + shares * (two - one) for one, two in zip(first, second, strict=True))
-    return Guessed(left_out, others)
+    return TargetPredictions(left_out, others)
 
 
-def _linear(mine: Floats, others: Floats, targets: Tensor, entries: dict[str, slice]) -> Guessed:
+def _linear(mine: Floats, others: Floats, targets: Tensor, entries: dict[str, slice]) -> TargetPredictions:
     """Ridge regression, its strength chosen for each column by leaving one row out, which costs no further fit."""
     from cutlayer.attacks.feature.inversion import STRENGTHS
 
@@ -177,29 +181,29 @@ def _linear(mine: Floats, others: Floats, targets: Tensor, entries: dict[str, sl
         best, chosen[better] = np.minimum(best, summed), strength
         left_out[:, better] = wanted[:, better] - errors[:, better]
     weights = directions.T @ (sizes[:, None] / (sizes[:, None] ** 2 + chosen) * projected)
-    return Guessed(torch.from_numpy(left_out), torch.from_numpy(z @ weights + centre))
+    return TargetPredictions(torch.from_numpy(left_out), torch.from_numpy(z @ weights + centre))
 
 
-def _forest(mine: Floats, others: Floats, targets: Tensor, seed: int) -> Guessed:
+def _forest(mine: Floats, others: Floats, targets: Tensor, seed: int) -> TargetPredictions:
     """A random forest of all targets, each scaled, so that none outweighs another; left out by trees without a row."""
     from sklearn.ensemble import RandomForestRegressor
 
     scale = targets.double().std(dim=0, correction=0).clamp_min(1e-9)
     scaled = (targets.double() / scale).numpy()
-    forest = RandomForestRegressor(**FOREST, random_state=seed % 2**31).fit(mine, scaled)
+    forest = RandomForestRegressor(**FOREST_SETTINGS, random_state=seed % 2**31).fit(mine, scaled)
     shape = (-1, targets.shape[1])
     left_out, guessed = forest.oob_prediction_.reshape(shape), forest.predict(others).reshape(shape)
-    return Guessed(torch.from_numpy(left_out) * scale, torch.from_numpy(guessed) * scale)
+    return TargetPredictions(torch.from_numpy(left_out) * scale, torch.from_numpy(guessed) * scale)
 
 
-def _boosted(mine: Floats, others: Floats, targets: Floats, seed: int) -> Guessed:
+def _boosted(mine: Floats, others: Floats, targets: Floats, seed: int) -> TargetPredictions:
     """Boosted trees of each target, the mean of those without each fold."""
     folds = np.random.default_rng(seed).permutation(len(mine)) % FOLDS
-    left_out, guessed = cross_boosted(mine, others, targets, folds, BOOSTED)
-    return Guessed(torch.from_numpy(left_out), torch.from_numpy(guessed))
+    left_out, guessed = cross_boosted(mine, others, targets, folds, BOOSTING_SETTINGS)
+    return TargetPredictions(torch.from_numpy(left_out), torch.from_numpy(guessed))
 
 
-def _inferred(rows: Tensor, question: Question, chances: Tensor, known: Auxiliary) -> Inferred:
+def _inferred(rows: Tensor, question: Question, chances: Tensor, known: Auxiliary) -> InferredColumn:
     """The guess of an attribute, from regressed indicators of its classes, (n, classes)."""
     counts = torch.bincount(question.classes(known.codes, known.numbers), minlength=chances.shape[1])
-    return Inferred.of(question, rows, probabilities(chances).log(), counts)
+    return InferredColumn.of(question, rows, probabilities(chances).log(), counts)

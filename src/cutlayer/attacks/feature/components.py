@@ -7,16 +7,16 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from cutlayer.attacks.feature.readings import ReadingAttack, Readings, stacked
+from cutlayer.attacks.feature.readings import ReadingAttack, Readings, readings_of
 from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Knowledge
 
 Matrix = npt.NDArray[np.float64]
 ROWS, STEPS = 1536, 25
 """Rows that the components are fitted to, and steps, at most."""
-_STILL = 1e-4
+_CONVERGED = 1e-4
 """Change of a direction, as one minus a cosine, below which it has converged."""
-_SMALLEST = 1e-9
+_MIN_VARIANCE = 1e-9
 """Variance of a principal component, over that of the largest, below which it is left out."""
 
 
@@ -38,14 +38,14 @@ class Components(ReadingAttack):
     def run(self, view: FeatureView, knowledge: Knowledge) -> Readings:
         """Fit on a sample of the rows, apply to all."""
         found = components(view.embeddings.double().numpy())
-        return stacked(view, [*found.T], [False] * found.shape[1])
+        return readings_of(view, [*found.T], [False] * found.shape[1])
 
 
 def components(embeddings: Matrix) -> Matrix:
     """Independent components of embeddings (n, width), by three contrasts side by side, (n, k)."""
     centred = embeddings - embeddings.mean(axis=0)
     variances, directions = np.linalg.eigh(centred.T @ centred / len(centred))
-    varies = variances > _SMALLEST * variances[-1]
+    varies = variances > _MIN_VARIANCE * variances[-1]
     if not varies.any() or variances[-1] <= 0:
         return np.zeros((len(embeddings), 0))
     white = centred @ (directions[:, varies] / np.sqrt(variances[varies]))
@@ -59,7 +59,7 @@ def _unmixing(white: Matrix, contrast: Callable[[Matrix], tuple[Matrix, Matrix]]
     for _ in range(STEPS):
         value, slope = contrast(white @ directions)
         moved = _orthonormal(white.T @ value / len(white) - directions * slope.mean(axis=0))
-        still = np.abs(np.abs((moved * directions).sum(axis=0)) - 1).max() < _STILL
+        still = np.abs(np.abs((moved * directions).sum(axis=0)) - 1).max() < _CONVERGED
         directions = moved
         if still:
             break

@@ -23,7 +23,7 @@ QUANTILES = 40
 """Values of a number that are tried."""
 SWEEPS = 2
 """Rounds over all columns."""
-JUDGED_SHARE = 0.2
+VALIDATION_SHARE = 0.2
 """Share of the auxiliary rows that the model of the bottom is not fitted to."""
 STEPS = 1500
 STEPS_PER_CHECK = 50
@@ -64,7 +64,7 @@ class Exact(FeatureAttack[Reconstruction]):
         """Fit the model of the bottom, match the embeddings, and average with `inversion`."""
         known = knowledge.auxiliary
         order = torch.randperm(len(known.indices))
-        judged, fitted = order.tensor_split([int(len(order) * JUDGED_SHARE)])
+        judged, fitted = order.tensor_split([int(len(order) * VALIDATION_SHARE)])
         part = Auxiliary(known.columns, known.indices[fitted], known.codes[fitted], known.numbers[fitted])
         start = Inversion().run(view, Knowledge(auxiliary_rows=part))
         unfitted = part.unknown(len(view.rows))
@@ -104,7 +104,7 @@ class Matcher:
             start: A first reconstruction, (n, entries).
         """
         columns = self.known.columns
-        result, (codes, numbers) = start.clone(), decoded(columns, start)
+        result, (codes, numbers) = start.clone(), codes_and_numbers(columns, start)
         slices = list(encoded_slices(columns).values())
         for _ in range(SWEEPS):
             for index in range(columns.numeric):
@@ -143,7 +143,7 @@ class Matcher:
         return torch.softmax(scores if prior is None else scores + prior, dim=1)
 
 
-def decoded(columns: ColumnSpec, values: Tensor) -> tuple[Tensor, Tensor]:
+def codes_and_numbers(columns: ColumnSpec, values: Tensor) -> tuple[Tensor, Tensor]:
     """Codes, int32 (n, c), the largest entry of each category, and numbers, float32 (n, d), of encoded features."""
     slices = list(encoded_slices(columns).values())[columns.numeric :]
     codes = torch.zeros(len(values), len(slices), dtype=torch.int32)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from cutlayer.attacks.feature.readings import ReadingAttack, Readings, stacked
+from cutlayer.attacks.feature.readings import ReadingAttack, Readings, readings_of
 from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Knowledge
-from cutlayer.kernels.fits.whole_numbers import distinct_values, unscaled, whole_numbers
+from cutlayer.kernels.fits.whole_numbers import distinct_values, undo_clipping, whole_numbers
 
-FEW = 8
+MIN_ROWS_PER_VALUE = 8
 """A released column of fewer distinct values than one for so many rows divides the rows by them."""
 
 
@@ -44,8 +44,8 @@ class Lattice(ReadingAttack):
                 vectors.append(exact.values)
                 certain.append(True)
                 continue
-            few = len(values) * FEW <= len(column)
-            for vector in (index.astype(float),) if len(values) <= 5 else (column, unscaled(column)):
+            few = len(values) * MIN_ROWS_PER_VALUE <= len(column)
+            for vector in (index.astype(float),) if len(values) <= 5 else (column, undo_clipping(column)):
                 vectors.append(vector)
                 certain.append(few)
-        return stacked(view, vectors, certain)
+        return readings_of(view, vectors, certain)

@@ -9,7 +9,7 @@ from cutlayer.attacks.feature.model_outputs import class_logits, regression_erro
 from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Scores
-from cutlayer.attacks.label.probe import fit, read
+from cutlayer.attacks.label.probe import fit_probe, score_by_probe
 from cutlayer.lazy import Tensor, functional, torch
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ class Membership(FeatureAttack[Scores]):
             for rows, member in ((order[:middle][:MAX_SHADOW_ROWS], 1), (order[middle:][:MAX_SHADOW_ROWS], 0)):
                 inputs.append(row_signals(view_of(rows), shadows.task))
                 membership.append(torch.full((len(rows),), member))
-        model = fit(torch.cat(inputs).numpy(), torch.cat(membership).numpy())
-        guess = read(model, row_signals(view, shadows.task).numpy(), 1)
+        model = fit_probe(torch.cat(inputs).numpy(), torch.cat(membership).numpy())
+        guess = score_by_probe(model, row_signals(view, shadows.task).numpy(), 1)
         return Scores.of_rows(view.rows, guess.values, hard=guess.hard, scale=guess.sizes()).with_ties()
 
 

@@ -24,13 +24,13 @@ _LEVELS = np.linspace(0.005, 0.995, 100)
 MAX_COST, MIN_NAMED = 0.35, 0.5
 """Cost of an assignment above which a column has no candidate: its mean is answered; and the share of the columns
 below which none has one: a few agree by chance."""
-_SHARES, _KINDS = 2.0, 0.5
+_SHARE_WEIGHT, _TWO_VALUED_COST = 2.0, 0.5
 """Weight of differences of shares, and cost of taking a column of two values for one of more."""
-_BLUR = 0.02
+_COST_RESOLUTION = 0.02
 """Difference of costs that tells two candidates apart."""
-_WEIGHT = 2.0
+_CORRELATION_WEIGHT = 2.0
 """Weight of differences of correlations against those of distributions."""
-_SHARED = 0.1
+_MIN_DISTINCT_SHARE = 0.1
 """Share of the rows with a value of their own above which a released column is taken for a mixture of columns."""
 
 
@@ -73,7 +73,7 @@ class Naming(FeatureAttack[Reconstruction]):
         values = np.repeat(table.mean(axis=0)[None], len(view.rows), axis=0)
         varies = np.flatnonzero(table.std(axis=0) > 1e-9)
         if candidates.shape[1] and len(varies):
-            names = assigned(table[:, varies], candidates)
+            names = assign_candidates(table[:, varies], candidates)
             for index, candidate, sign, trust in zip(*names, strict=True):
                 entry = varies[index]
                 read = _on_scale(sign * candidates[:, candidate], table[:, entry])
@@ -84,14 +84,14 @@ class Naming(FeatureAttack[Reconstruction]):
 def _candidates(embeddings: Matrix, generator: np.random.Generator) -> Matrix:
     """Released columns; where these have hardly a value twice also what is found in their span, (n, k)."""
     varied = embeddings[:, embeddings.std(axis=0) > 1e-9]
-    tied = [len(distinct_values(column)[0]) <= (1 - _SHARED) * len(column) for column in varied.T]
+    tied = [len(distinct_values(column)[0]) <= (1 - _MIN_DISTINCT_SHARE) * len(column) for column in varied.T]
     if np.mean(tied or [True]) >= 0.5:
         return varied
     found, _ = two_valued_vectors(embeddings, generator)
     return np.column_stack([varied, found.astype(float), components(embeddings)])
 
 
-class Names(NamedTuple):
+class Assignment(NamedTuple):
     """Columns of a table and their candidates.
 
     Attributes:
@@ -108,7 +108,7 @@ class Names(NamedTuple):
     trust: Matrix
 
 
-def assigned(table: Matrix, candidates: Matrix) -> Names:
+def assign_candidates(table: Matrix, candidates: Matrix) -> Assignment:
     """Candidates for the columns of a table (m, e) among those of other rows (n, k)."""
     from scipy.optimize import linear_sum_assignment
 
@@ -117,7 +117,7 @@ def assigned(table: Matrix, candidates: Matrix) -> Names:
     shapes = np.quantile(other, _LEVELS, axis=0).T
     # A sign turns the distribution round: (2, e, k).
     marginal = np.stack([np.abs(shape[:, None] - part).mean(axis=2) for part in (shapes, -shapes[:, ::-1])])
-    marginal += _two_valued_apart(table, candidates)
+    marginal += _two_valued_cost(table, candidates)
     within, across = own.T @ own / len(own), other.T @ other / len(other)
     cost = marginal
     for _ in range(ROUNDS):
@@ -126,19 +126,19 @@ def assigned(table: Matrix, candidates: Matrix) -> Names:
         weights, named = _weights(table, marginal, entries, chosen), across[:, chosen] * signs
         rows = [(row[entries], weight) for row, weight in zip(within, weights, strict=True)]
         together = np.stack([[np.abs(row - part) @ weight for row, weight in rows] for part in (named, -named)])
-        cost = marginal + _WEIGHT * together
+        cost = marginal + _CORRELATION_WEIGHT * together
     entries, chosen = linear_sum_assignment(cost.min(axis=0))
     signs = np.where(cost[0, entries, chosen] <= cost[1, entries, chosen], 1.0, -1.0)
     own, other = within[np.ix_(entries, entries)], across[np.ix_(chosen, chosen)]
     pairs = _weights(table, marginal, entries, chosen)[entries] * (np.abs(own - other) - np.abs(own + other))
     alone = (marginal[0] - marginal[1])[entries, chosen]
-    signs, sure = _signs(signs, alone / 2, _WEIGHT / 2 * (pairs + pairs.T))
+    signs, sure = _signs(signs, alone / 2, _CORRELATION_WEIGHT / 2 * (pairs + pairs.T))
     # Of candidates that agree as well each is as likely; copies and complements of the one chosen are the same.
     least = cost.min(axis=0)[entries, chosen]
-    odds = np.exp(np.minimum((least[:, None] - cost[:, entries]) / _BLUR, 1.0))
+    odds = np.exp(np.minimum((least[:, None] - cost[:, entries]) / _COST_RESOLUTION, 1.0))
     other_one = np.abs(across[chosen]) < 0.999
     alike = (least < MAX_COST) & (np.mean(least < MAX_COST) >= MIN_NAMED)
-    return Names(entries, chosen, signs, sure * alike / (1 + (odds * other_one).sum(axis=(0, 2))))
+    return Assignment(entries, chosen, signs, sure * alike / (1 + (odds * other_one).sum(axis=(0, 2))))
 
 
 def _weights(table: Matrix, marginal: Matrix, entries: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64]) -> Matrix:
@@ -177,7 +177,7 @@ def _signs(begun: Matrix, alone: Matrix, pairs: Matrix) -> tuple[Matrix, Matrix]
         turned = order[: int(costs.argmin()) + 1]
         least = costs.min()
         # Columns that go together err together: their evidence is that of one.
-        sure[index] = np.tanh(abs(least) / len(turned) / (2 * _BLUR))
+        sure[index] = np.tanh(abs(least) / len(turned) / (2 * _COST_RESOLUTION))
         if least < 0:
             signs = signs.copy()
             signs[turned] *= -1
@@ -185,7 +185,7 @@ def _signs(begun: Matrix, alone: Matrix, pairs: Matrix) -> tuple[Matrix, Matrix]
     return signs, sure
 
 
-def _two_valued_apart(table: Matrix, candidates: Matrix) -> Matrix:
+def _two_valued_cost(table: Matrix, candidates: Matrix) -> Matrix:
     """What speaks against pairs of a column of the table and a candidate of which one has two values, (2, e, k).
 
     The square root's arc sine of a share has nearly the same error for all shares.
@@ -194,7 +194,7 @@ def _two_valued_apart(table: Matrix, candidates: Matrix) -> Matrix:
     angles = [np.arcsin(np.sqrt(part)) for part in shares]
     apart = np.abs(angles[0][:, None] - np.stack([angles[1], np.pi / 2 - angles[1]])[:, None])
     one = np.isnan(angles[0])[:, None] != np.isnan(angles[1])
-    return np.asarray(np.where(one, _KINDS, np.nan_to_num(_SHARES * apart)))
+    return np.asarray(np.where(one, _TWO_VALUED_COST, np.nan_to_num(_SHARE_WEIGHT * apart)))
 
 
 def _share(column: Matrix) -> float:

@@ -43,7 +43,7 @@ class ReadingAttack(FeatureAttack[Readings], ABC):
             raise NotApplicable.expected(f"{MIN_ROWS} rows or more for {self.name}", len(view.rows))
 
 
-def stacked(view: FeatureView, vectors: list[np.ndarray], certain: list[bool]) -> Readings:
+def readings_of(view: FeatureView, vectors: list[np.ndarray], certain: list[bool]) -> Readings:
     """Candidates (n,) as `Readings`."""
     import torch
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cutlayer.attacks.feature.readings import ReadingAttack, Readings, stacked
+from cutlayer.attacks.feature.readings import ReadingAttack, Readings, readings_of
 from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.kernels.fits.two_valued import two_valued_vectors
@@ -37,4 +37,4 @@ class TwoValued(ReadingAttack):
         """Search the span."""
         seed = int(torch.randint(2**31, ()))
         found, certain = two_valued_vectors(view.embeddings.double().numpy(), np.random.default_rng(seed))
-        return stacked(view, [*found.T.astype(float)], certain.tolist())
+        return readings_of(view, [*found.T.astype(float)], certain.tolist())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Scores
-from cutlayer.attacks.label.gradient_match import as_guess, match_blocks
-from cutlayer.attacks.label.history import HistoryAttack, HistoryView, oriented, run_scores, unit_variance
+from cutlayer.attacks.label.gradient_match import match_blocks, named_guess
+from cutlayer.attacks.label.history import HistoryAttack, HistoryView, orient, run_scores, unit_variance
 from cutlayer.attacks.label.mixture import log_odds
 from cutlayer.kernels.statistics.sign_alignment import align_signs
 from cutlayer.lazy import Tensor, torch
@@ -39,7 +39,7 @@ class AlignedMatch(HistoryAttack):
         """
         seen = view.gradients.seen
         scores = matched_scores(view, knowledge.share)
-        mean = oriented(scores.sum(dim=1), knowledge.share)
+        mean = orient(scores.sum(dim=1), knowledge.share)
         return run_scores(view, mean, seen, mixture=log_odds(scores, seen, knowledge.share))
 
 
@@ -56,7 +56,7 @@ def matched_scores(view: HistoryView, share: float) -> Tensor:
         sent = [gradients.matrices[chosen[column]][part] for column, part in cells]
         scores = torch.zeros(len(view.rows), len(chosen), dtype=torch.float64)
         for (column, part), logs in zip(cells, match_blocks(own, sent, 2), strict=True):
-            odds = as_guess(logs, (1 - share, share), binary=True).values.clamp(-_CERTAIN, _CERTAIN)
+            odds = named_guess(logs, (1 - share, share), binary=True).values.clamp(-_CERTAIN, _CERTAIN)
             scores[part, column] = unit_variance(odds - odds.mean())
         return align_signs(scores, blocks)
 

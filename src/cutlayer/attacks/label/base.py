@@ -170,7 +170,7 @@ def step_by_step(view: LabelView, guess: Callable[[Tensor, Tensor], Guess | None
         NotApplicable: No step is left.
     """
     guesses = ((number, rows, guess(matrix, rows)) for number, matrix, rows in view.finite_steps())
-    return gathered((number, rows, made) for number, rows, made in guesses if made is not None)
+    return concatenate_guesses((number, rows, made) for number, rows, made in guesses if made is not None)
 
 
 def all_at_once(view: LabelView, guess: Callable[[Tensor], Guess]) -> Scores:
@@ -191,10 +191,10 @@ def all_at_once(view: LabelView, guess: Callable[[Tensor], Guess]) -> Scores:
         for part in (steps[start : start + at_once] for start in range(0, len(steps), at_once)):
             made = guess(torch.stack([matrix for _, matrix, _ in part]) if len(part) > 1 else part[0][1][None])
             guesses += [(number, rows, made.of_step(index)) for index, (number, _, rows) in enumerate(part)]
-    return gathered(sorted(guesses, key=lambda made: made[0]))
+    return concatenate_guesses(sorted(guesses, key=lambda made: made[0]))
 
 
-def gathered(guesses: Iterable[tuple[int, Tensor, Guess]]) -> Scores:
+def concatenate_guesses(guesses: Iterable[tuple[int, Tensor, Guess]]) -> Scores:
     """Concatenate the guesses of several steps, without the rows scored NaN.
 
     Args:

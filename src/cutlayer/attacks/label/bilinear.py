@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Scores, Target
 from cutlayer.attacks.label.blocks import Blocks, nonzero
-from cutlayer.attacks.label.history import HistoryAttack, HistoryView, agreement, oriented, run_scores, unit_variance
+from cutlayer.attacks.label.history import (
+    HistoryAttack,
+    HistoryView,
+    epoch_agreement,
+    orient,
+    run_scores,
+    unit_variance,
+)
 from cutlayer.attacks.label.joint_spectral import joint_scores
 from cutlayer.attacks.label.mixture import log_odds
 from cutlayer.attacks.label.spectra import Spectra, spectra
@@ -51,8 +58,8 @@ class Bilinear(HistoryAttack):
         """
         share, seen = knowledge.share, view.gradients.seen
         variants = [_regressed(view, share, whole=whole) for whole in (False, True)]
-        best, other = sorted(variants, key=agreement, reverse=True)
-        mean, other_mean = (oriented(scores.sum(dim=1), share) for scores in (best, other))
+        best, other = sorted(variants, key=epoch_agreement, reverse=True)
+        mean, other_mean = (orient(scores.sum(dim=1), share) for scores in (best, other))
         mixture = log_odds(best, seen, share)
         return run_scores(view, mean, seen, mixture=mixture, other_blocks=other_mean)
 

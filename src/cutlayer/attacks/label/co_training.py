@@ -10,12 +10,12 @@ import numpy.typing as npt
 
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Scores, Target
-from cutlayer.attacks.label.feature_prior import cross_fitted, fitted_by_folds
+from cutlayer.attacks.label.feature_prior import predict_by_folds, predict_by_ridge
 from cutlayer.attacks.label.few_labels import inputs_of
 from cutlayer.attacks.label.history import (
     HistoryAttack,
     HistoryView,
-    oriented,
+    orient,
     rows_by_steps,
     run_scores,
     unit_variance,
@@ -87,14 +87,14 @@ class CoTraining(HistoryAttack):
         columns = _columns(view)
         by_epoch = joint_scores(view, share)[0]
         total = by_epoch.sum(dim=1)
-        if float(oriented(total, share) @ total) < 0:
+        if float(orient(total, share) @ total) < 0:
             by_epoch = -by_epoch
         inputs = _inputs(view, by_epoch)
         taught = by_epoch[:, 0]
         for _ in range(ROUNDS):
-            prior = cross_fitted(columns, unit_variance(taught), seen)
+            prior = predict_by_ridge(columns, unit_variance(taught), seen)
             named = (prior > torch.quantile(prior[seen], 1 - share)).double()
-            taught = boosted(inputs, named, seen)
+            taught = predict_by_trees(inputs, named, seen)
         both = unit_variance(taught) + unit_variance(prior)
         return run_scores(view, both, seen, columns=prior, messages=taught)
 
@@ -125,7 +125,9 @@ def _lengths(view: HistoryView) -> Tensor:
     )
 
 
-def boosted(inputs: npt.NDArray[np.float64], targets: Tensor, seen: Tensor, settings: Trees = Trees()) -> Tensor:
+def predict_by_trees(
+    inputs: npt.NDArray[np.float64], targets: Tensor, seen: Tensor, settings: Trees = Trees()
+) -> Tensor:
     """Predictions of each row by trees that were fitted to the seen rows of the other folds, float64 (n,).
 
     Args:
@@ -144,4 +146,4 @@ def boosted(inputs: npt.NDArray[np.float64], targets: Tensor, seen: Tensor, sett
         early_stopping=False,
         random_state=0,  # draws nothing here, but `None` takes a number from the global state
     )
-    return fitted_by_folds(model, inputs, targets, seen, settings.folds, seed=1)
+    return predict_by_folds(model, inputs, targets, seen, settings.folds, seed=1)

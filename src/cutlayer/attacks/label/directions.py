@@ -6,7 +6,7 @@ import warnings
 
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Scores, Target
-from cutlayer.attacks.label.history import HistoryAttack, HistoryView, oriented, run_scores
+from cutlayer.attacks.label.history import HistoryAttack, HistoryView, orient, run_scores
 from cutlayer.errors import NotApplicable
 from cutlayer.kernels.statistics.spectral import project_on_top
 from cutlayer.lazy import Tensor, torch
@@ -53,7 +53,7 @@ class Directions(HistoryAttack):
         variants |= {f"component_{number + 1}": scores for number, scores in enumerate(_independent(along))}
         if not variants:
             raise NotApplicable.expected("an embedding that varies over the rows", "none")
-        signed = {name: oriented(scores, knowledge.share) for name, scores in variants.items()}
+        signed = {name: orient(scores, knowledge.share) for name, scores in variants.items()}
         return run_scores(view, signed.pop(next(iter(signed))), **signed)
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Scores, Target
-from cutlayer.attacks.label.co_training import Trees, boosted
+from cutlayer.attacks.label.co_training import Trees, predict_by_trees
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView, run_scores
 from cutlayer.kernels.statistics.spectral import project_on_top
 from cutlayer.lazy import Tensor, torch
@@ -18,11 +18,11 @@ from cutlayer.lazy import Tensor, torch
 TREES = Trees(folds=5, trees=60, leaves=8, min_leaf_rows=100, learning_rate=0.05)
 DIRECTIONS = 12
 """Directions of a matrix that are inputs of the trees."""
-FLIPS = (0.01, 0.45)
+FLIP_RATE_RANGE = (0.01, 0.45)
 """Least and largest rate of flipped signs that is believed."""
-UNKNOWN_FLIPS = 0.25
+UNKNOWN_FLIP_RATE = 0.25
 """Rate where the classes are about as large, so that their share does not tell it."""
-_EVEN = 0.1
+_EVEN_MARGIN = 0.1
 _CERTAIN = 0.01  # probabilities nearer to 0 or 1 count as this
 
 
@@ -68,7 +68,7 @@ class DrawnLabels(HistoryAttack):
         if (float(upper[first].double().mean()) > 0.5) == (share < 0.5):
             signs, upper = -signs, ~upper
         rate = flip_rate(float(upper[first].double().mean()), share)
-        learned = boosted(_inputs(view, lines), upper.double(), seen, TREES)
+        learned = predict_by_trees(_inputs(view, lines), upper.double(), seen, TREES)
         chance = ((learned - rate) / (1 - 2 * rate)).clamp(_CERTAIN, 1 - _CERTAIN)
         predicted = torch.logit(chance)
         return run_scores(view, predicted + math.log(1 / rate - 1) * signs, seen, predicted=predicted, signs=signs)
@@ -84,9 +84,9 @@ def flip_rate(upper: float, share: float) -> float:
     >>> round(flip_rate(0.386, 0.24), 4)
     0.2808
     """
-    if abs(1 - 2 * share) < _EVEN:
-        return UNKNOWN_FLIPS
-    return min(max((upper - share) / (1 - 2 * share), FLIPS[0]), FLIPS[1])
+    if abs(1 - 2 * share) < _EVEN_MARGIN:
+        return UNKNOWN_FLIP_RATE
+    return min(max((upper - share) / (1 - 2 * share), FLIP_RATE_RANGE[0]), FLIP_RATE_RANGE[1])
 
 
 def signs_and_lines(view: HistoryView) -> tuple[Tensor, list[Tensor]]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Scores
-from cutlayer.attacks.label.history import HistoryAttack, HistoryView, oriented, run_scores, unit_variance
+from cutlayer.attacks.label.history import HistoryAttack, HistoryView, orient, run_scores, unit_variance
 from cutlayer.attacks.label.joint_spectral import joint_scores
 from cutlayer.attacks.label.mixture import log_odds
 from cutlayer.errors import NotApplicable
@@ -58,11 +58,11 @@ class FeaturePrior(HistoryAttack):
             raise NotApplicable.expected("the party's own columns", "none here", "audit where all parties run together")
         share, seen = knowledge.share, view.gradients.seen
         by_epoch = joint_scores(view, share)[0]
-        total = oriented(by_epoch.sum(dim=1), share)
+        total = orient(by_epoch.sum(dim=1), share)
         odds = log_odds(by_epoch, seen, share)
         one_dimensional = log_odds(total[:, None], seen, share)
-        prior = cross_fitted(view.columns, torch.sigmoid(one_dimensional.clamp(-_CERTAIN, _CERTAIN)), seen)
-        other_prior = cross_fitted(view.columns, torch.sigmoid(odds.clamp(-_CERTAIN, _CERTAIN)), seen)
+        prior = predict_by_ridge(view.columns, torch.sigmoid(one_dimensional.clamp(-_CERTAIN, _CERTAIN)), seen)
+        other_prior = predict_by_ridge(view.columns, torch.sigmoid(odds.clamp(-_CERTAIN, _CERTAIN)), seen)
         return run_scores(
             view,
             unit_variance(total) + unit_variance(prior),
@@ -70,7 +70,7 @@ class FeaturePrior(HistoryAttack):
             mixture=unit_variance(odds.clamp(-_CERTAIN, _CERTAIN)) + unit_variance(other_prior),
             prior=prior,
             mixture_prior=other_prior,
-            predictable=oriented(_predictable(view, view.columns, total), share),
+            predictable=orient(_predictable(view, view.columns, total), share),
         )
 
 
@@ -84,14 +84,14 @@ def _predictable(view: HistoryView, columns: sparse.csr_matrix, start: Tensor) -
     """
     seen = view.gradients.seen
     summed = torch.stack(view.gradients.matrices).sum(dim=0).double()
-    prediction = cross_fitted(columns, start, seen)
+    prediction = predict_by_ridge(columns, start, seen)
     for _ in range(ROUNDS):
         direction = unit_variance(summed.T @ (prediction * seen))
-        prediction = cross_fitted(columns, unit_variance(summed @ direction), seen)
+        prediction = predict_by_ridge(columns, unit_variance(summed @ direction), seen)
     return prediction
 
 
-def cross_fitted(columns: Matrix, targets: Tensor, seen: Tensor) -> Tensor:
+def predict_by_ridge(columns: Matrix, targets: Tensor, seen: Tensor) -> Tensor:
     """Ridge predictions of each row, fitted on the seen rows of the other folds, float64 in the shape of the targets.
 
     Args:
@@ -103,10 +103,10 @@ def cross_fitted(columns: Matrix, targets: Tensor, seen: Tensor) -> Tensor:
     from sklearn.linear_model import Ridge
 
     solver = "sparse_cg" if sparse.issparse(columns) else "cholesky"
-    return fitted_by_folds(Ridge(RIDGE, solver=solver, max_iter=60, tol=1e-3), columns, targets, seen, FOLDS)
+    return predict_by_folds(Ridge(RIDGE, solver=solver, max_iter=60, tol=1e-3), columns, targets, seen, FOLDS)
 
 
-def fitted_by_folds(model: Any, inputs: Matrix, targets: Tensor, seen: Tensor, folds: int, seed: int = 0) -> Tensor:
+def predict_by_folds(model: Any, inputs: Matrix, targets: Tensor, seen: Tensor, folds: int, seed: int = 0) -> Tensor:
     """Predictions of each row by a fit to the seen rows of the other folds, float64 in the shape of the targets.
 
     Args:

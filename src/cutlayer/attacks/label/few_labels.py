@@ -34,9 +34,9 @@ PENALTIES = tuple(10.0**power for power in range(-2, 5))
 MAX_ROUNDS = 300
 """Iterations of a logistic regression."""
 _NARROW = 256  # columns up to which equations of all of them are solved at once
-_MANY = 100  # known labels from which on the regularisation is weaker
+_MANY_LABELS = 100  # known labels from which on the regularisation is weaker
 _RELATIVE_SPREAD = 1e-5  # of the column that varies most
-_LIMIT = 10.0  # standard deviations beyond which an input is clipped
+_CLIP = 10.0  # standard deviations beyond which an input is clipped
 
 
 class FewLabels(HistoryAttack):
@@ -76,7 +76,7 @@ class FewLabels(HistoryAttack):
         known, labels = seen_labels(view, knowledge, seen)
         squares = view.once(("squares", view.target), lambda: inputs**2)
         variants: dict[str, Blocks] = {"": (inputs,), "squares": (inputs, squares), **both_messages(view)}
-        scores = {name: fit_and_read(x, known, labels, view.task) for name, x in variants.items()}
+        scores = {name: fit_and_score(x, known, labels, view.task) for name, x in variants.items()}
         return run_scores(view, scores.pop(""), unknown, **scores)
 
 
@@ -111,7 +111,7 @@ def embedding_inputs(view: HistoryView) -> npt.NDArray[np.float64] | None:
         return None
 
 
-def fit_and_read(x: Blocks, known: Tensor, labels: Tensor, task: Task) -> Tensor:
+def fit_and_score(x: Blocks, known: Tensor, labels: Tensor, task: Task) -> Tensor:
     """Scores of all rows by a linear model of the known ones, float64 (n,), or (n, classes) in a multi-class task.
 
     Args:
@@ -120,7 +120,7 @@ def fit_and_read(x: Blocks, known: Tensor, labels: Tensor, task: Task) -> Tensor
         labels: Their class codes, int64 (m,), or the values of a regression, float64 (m,).
         task: Kind and classes.
     """
-    chosen = joined([block[known.numpy()] for block in x])
+    chosen = join_blocks([block[known.numpy()] for block in x])
     if len(torch.unique(labels)) < 2:
         cosines = torch.from_numpy(_cosines(x, np.asarray(chosen.mean(axis=0)).reshape(-1)))
         if task.kind == "multiclass":
@@ -129,7 +129,7 @@ def fit_and_read(x: Blocks, known: Tensor, labels: Tensor, task: Task) -> Tensor
     if task.kind == "regression":
         weights, intercept = fit_ridge(chosen, normal_scores(labels).numpy(), PENALTIES)
         return torch.from_numpy(_along(x, weights) + intercept)
-    strength = 0.1 if len(labels) < _MANY else 1.0
+    strength = 0.1 if len(labels) < _MANY_LABELS else 1.0
     if task.kind == "binary" and isinstance(chosen, np.ndarray) and chosen.shape[1] <= _NARROW:
         model = fit_two_classes(chosen, labels.numpy(), strength)
     else:
@@ -140,7 +140,7 @@ def fit_and_read(x: Blocks, known: Tensor, labels: Tensor, task: Task) -> Tensor
     return class_scores(model, logits, task.outputs)
 
 
-def joined(blocks: Blocks | list[Matrix]) -> Matrix:
+def join_blocks(blocks: Blocks | list[Matrix]) -> Matrix:
     """Matrices (n, columns) side by side; sparse where one of them is."""
     from scipy import sparse
 
@@ -176,4 +176,4 @@ def standardised(matrix: Tensor) -> npt.NDArray[np.float64]:
     # What varies by rounding alone would be raised to the size of the signal.
     varying = (spread > _RELATIVE_SPREAD * spread.max()) & (spread > 0)
     standard = moved[:, varying] / spread[varying]
-    return standard.clamp(-_LIMIT, _LIMIT).numpy()
+    return standard.clamp(-_CLIP, _CLIP).numpy()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from cutlayer.attacks.knowledge import Knowledge, Need
-from cutlayer.attacks.label.base import Guess, LabelAttack, LabelView, Scores, Target, gathered, is_finite
+from cutlayer.attacks.label.base import Guess, LabelAttack, LabelView, Scores, Target, concatenate_guesses, is_finite
 from cutlayer.attacks.label.blocks import scaled
-from cutlayer.attacks.label.spectral import by_size
+from cutlayer.attacks.label.spectral import name_by_size
 from cutlayer.kernels.fits.k_means import distances, k_means
 from cutlayer.kernels.statistics.spectral import project_on_top
 from cutlayer.kernels.statistics.ties import merge_ties
@@ -50,8 +50,8 @@ class GradientMatch(LabelAttack):
     def run(self, view: LabelView, knowledge: Knowledge) -> Scores:
         """Match each sampled step on its own."""
         binary = view.task.kind == "binary"
-        return gathered(
-            (number, rows, as_guess(match(embeddings, gradients, len(knowledge.shares)), knowledge.shares, binary))
+        return concatenate_guesses(
+            (number, rows, named_guess(match(embeddings, gradients, len(knowledge.shares)), knowledge.shares, binary))
             for number, embeddings, gradients, rows in _steps(view)
         )
 
@@ -157,10 +157,10 @@ def _through_softmax(values: Tensor, derivative: Tensor) -> Tensor:
     return product - values * product.sum(dim=1, keepdim=True)
 
 
-def as_guess(logs: Tensor, shares: Sequence[float], binary: bool) -> Guess:
+def named_guess(logs: Tensor, shares: Sequence[float], binary: bool) -> Guess:
     """Dummy labels (n, classes) with their classes named by size."""
     clusters = logs.argmax(dim=1)
-    named = by_size(clusters, shares)
+    named = name_by_size(clusters, shares)
     values = logs[:, named].double()
     hard = named.argsort()[clusters]
     if binary:

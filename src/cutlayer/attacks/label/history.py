@@ -33,7 +33,7 @@ MIN_BLOCK = 64
 class HistoryView:
     """View of a passive party on its link over the whole run, for the followed rows, without labels.
 
-    Parties that collude have such a view together (`pooled`).
+    Parties that collude have such a view together (`pool_views`).
 
     Attributes:
         party: Name of the passive party, or of the view of several.
@@ -230,7 +230,7 @@ def seen_labels(view: HistoryView, knowledge: Knowledge, seen: Tensor) -> tuple[
     return known, labels
 
 
-def oriented(scores: Tensor, share: float) -> Tensor:
+def orient(scores: Tensor, share: float) -> Tensor:
     """Scores (n,) with the sign that makes the cluster of the positives' size the upper one."""
     return scores if positive_is_upper(scores, upper_of_two(scores), share) else -scores
 
@@ -240,7 +240,7 @@ def unit_variance(scores: Tensor) -> Tensor:
     return scores / (float(scores.std(correction=0)) or 1.0)
 
 
-def agreement(scores: Tensor) -> float:
+def epoch_agreement(scores: Tensor) -> float:
     """Mean correlation of the scores (n, epochs) of different epochs; 0 for a single epoch."""
     epochs = scores.shape[1]
     if epochs < 2:

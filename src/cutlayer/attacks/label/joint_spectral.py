@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Scores
 from cutlayer.attacks.label.blocks import Blocks, nonzero
-from cutlayer.attacks.label.history import HistoryAttack, HistoryView, agreement, oriented, run_scores
+from cutlayer.attacks.label.history import HistoryAttack, HistoryView, epoch_agreement, orient, run_scores
 from cutlayer.attacks.label.spectra import MAX_WIDTH, spectra
 from cutlayer.attacks.label.spectral import positive_is_upper
 from cutlayer.kernels.fits.k_means import upper_of_two
@@ -39,7 +39,7 @@ class JointSpectral(HistoryAttack):
     def run(self, view: HistoryView, knowledge: Knowledge) -> Scores:
         """Score the followed rows."""
         variants = [by_epoch.sum(dim=1) for by_epoch in joint_scores(view, knowledge.share)]
-        best, other = (oriented(scores, knowledge.share) for scores in variants)
+        best, other = (orient(scores, knowledge.share) for scores in variants)
         return run_scores(view, best, view.gradients.seen, other_blocks=other)
 
 
@@ -47,18 +47,18 @@ def joint_scores(view: HistoryView, share: float) -> tuple[Tensor, Tensor]:
     """Scores by epoch, float64 (n, epochs), with directions of batches and of epochs: those that agree more first."""
 
     def compute() -> tuple[Tensor, Tensor]:
-        variants = [_rounds(view, share, whole=whole) for whole in (False, True)]
-        first, second = sorted(variants, key=agreement, reverse=True)  # blocks first where there is one epoch
+        variants = [_scores_by_epoch(view, share, whole=whole) for whole in (False, True)]
+        first, second = sorted(variants, key=epoch_agreement, reverse=True)  # blocks first where there is one epoch
         return first, second
 
     return view.once("joint_spectral", compute)
 
 
-def _rounds(view: HistoryView, share: float, *, whole: bool) -> Tensor:
+def _scores_by_epoch(view: HistoryView, share: float, *, whole: bool) -> Tensor:
     """Scores by epoch, float64 (n, epochs), with a direction for each epoch, or for each block of it."""
     gradients = view.gradients
     blocks = gradients.whole_epochs() if whole else gradients.blocks
-    scores = _started(view, blocks, share, whole=whole)
+    scores = _first_scores(view, blocks, share, whole=whole)
     if scores.shape[1] == 1:
         return scores
     groups = [(epoch, Blocks.of(parts)) for epoch, parts in enumerate(blocks) if parts]
@@ -78,7 +78,7 @@ def _rounds(view: HistoryView, share: float, *, whole: bool) -> Tensor:
     return scores
 
 
-def _started(view: HistoryView, blocks: Sequence[Sequence[Tensor]], share: float, *, whole: bool) -> Tensor:
+def _first_scores(view: HistoryView, blocks: Sequence[Sequence[Tensor]], share: float, *, whole: bool) -> Tensor:
     """Scores along the top singular direction of each block, float64 (n, epochs), the epochs with one sign."""
     from torch.nn.utils.rnn import pad_sequence
 

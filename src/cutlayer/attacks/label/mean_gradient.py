@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Scores
-from cutlayer.attacks.label.few_labels import Blocks, embedding_inputs, fit_and_read
+from cutlayer.attacks.label.few_labels import Blocks, embedding_inputs, fit_and_score
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView, run_scores, seen_labels
 from cutlayer.errors import NotApplicable
 from cutlayer.kernels.statistics.repeated_mean import shrunk_mean
@@ -43,7 +43,7 @@ class MeanGradient(HistoryAttack):
         inputs = view.once("mean_gradient", lambda: _inputs(view))
         seen = view.gradients.seen
         known, labels = seen_labels(view, knowledge, seen)
-        scores = {name: fit_and_read(x, known, labels, view.task) for name, x in inputs.items()}
+        scores = {name: fit_and_score(x, known, labels, view.task) for name, x in inputs.items()}
         return run_scores(view, scores.pop(""), seen & ~knowledge.known_among(view.rows), **scores)
 
 

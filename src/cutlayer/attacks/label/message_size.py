@@ -19,7 +19,7 @@ WINDOW = 25
 """Steps before and after a step whose messages its own is compared with: the model is about the same there."""
 _LIMIT = 4.0  # spreads beyond which a size says no more
 _TO_DEVIATION = 1.4826  # from the median absolute deviation of a normal distribution
-_SPREAD = 1e-6  # relative; sizes that differ by less differ by rounding
+_MIN_SPREAD = 1e-6  # relative; sizes that differ by less differ by rounding
 
 
 class MessageSize(HistoryAttack):
@@ -99,14 +99,14 @@ def _relative(sizes: Tensor) -> Tensor | None:
     """
     sent = sizes > 0
     logs = torch.where(sent, sizes, 1.0).log()
-    moved = logs - _around(logs * sent) / _around(sent.double()).clamp_min(1)
+    moved = logs - _window_sums(logs * sent) / _window_sums(sent.double()).clamp_min(1)
     spread = _TO_DEVIATION * float(moved[sent].abs().median()) if bool(sent.any()) else 0.0
-    if spread < _SPREAD:
+    if spread < _MIN_SPREAD:
         return None
     return torch.where(sent, (moved / spread).clamp(-_LIMIT, _LIMIT), torch.nan)
 
 
-def _around(values: Tensor) -> Tensor:
+def _window_sums(values: Tensor) -> Tensor:
     """Sum of the values (n,) from `WINDOW` before each to as many after it, as far as there are any."""
     sums = torch.cat([values.new_zeros(1), values.cumsum(dim=0)])
     index = torch.arange(len(values))

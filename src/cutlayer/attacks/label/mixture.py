@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Scores
-from cutlayer.attacks.label.history import HistoryAttack, HistoryView, oriented, run_scores
+from cutlayer.attacks.label.history import HistoryAttack, HistoryView, orient, run_scores
 from cutlayer.attacks.label.joint_spectral import joint_scores
 from cutlayer.kernels.fits.mixture import two_gaussians
 from cutlayer.lazy import Tensor, torch
@@ -44,7 +44,7 @@ def log_odds(scores: Tensor, seen: Tensor, share: float) -> Tensor:
     points = scores[seen]
     points = points / points.std(dim=0, correction=0).clamp_min(torch.finfo(torch.float64).tiny)
     total = points.mean(dim=1)
-    if float(oriented(total, share) @ total) < 0:
+    if float(orient(total, share) @ total) < 0:
         points, total = -points, -total
     result = torch.zeros(len(scores), dtype=torch.float64)
     result[seen] = two_gaussians(points, share, total)

@@ -9,7 +9,7 @@ from cutlayer.attacks.label.sent_labels import SentLabels
 from cutlayer.lazy import Tensor, torch
 
 
-def pooled(party: str, views: Sequence[HistoryView]) -> HistoryView:
+def pool_views(party: str, views: Sequence[HistoryView]) -> HistoryView:
     """The view of parties that pool what they hold of the followed rows.
 
     Embeddings stand side by side, and so do gradients: the matrices of one epoch are joined along the columns, each

@@ -57,17 +57,17 @@ class Probe(LabelAttack):
             raise NotApplicable.expected(
                 "known rows of two classes in the sampled steps", f"{len(labels)} of one class", "sample more rows"
             )
-        model = fit(torch.cat([matrix for matrix, _ in known]).double().numpy(), labels)
+        model = fit_probe(torch.cat([matrix for matrix, _ in known]).double().numpy(), labels)
 
         def of_step(matrix: Tensor, rows: Tensor) -> Guess:
-            guess = read(model, matrix.double().numpy(), view.task.outputs)
+            guess = score_by_probe(model, matrix.double().numpy(), view.task.outputs)
             unscored = knowledge.known_among(rows).reshape(-1, *[1] * (guess.values.dim() - 1))
             return replace(guess, values=guess.values.masked_fill(unscored, float("nan")))
 
         return step_by_step(view, of_step)
 
 
-def fit(x: Floats, labels: npt.NDArray[np.int64]) -> LogisticModel:
+def fit_probe(x: Floats, labels: npt.NDArray[np.int64]) -> LogisticModel:
     """A logistic regression on standardised inputs, its weights in the units of the inputs.
 
     Args:
@@ -103,11 +103,11 @@ def _strength(x: Floats, labels: npt.NDArray[np.int64]) -> float:
     return STRENGTHS[int(losses.argmin())]
 
 
-def read(model: LogisticModel, x: Floats, classes: int) -> Guess:
+def score_by_probe(model: LogisticModel, x: Floats, classes: int) -> Guess:
     """Scores and decisions of a fitted classifier.
 
     Args:
-        model: From `fit`.
+        model: From `fit_probe`.
         x: Inputs, (n, d).
         classes: Columns of the scores; 1 for a binary task. A class the model never saw scores lowest for every row.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.attacks.label.base import Scores
-from cutlayer.attacks.label.feature_prior import cross_fitted
+from cutlayer.attacks.label.feature_prior import predict_by_ridge
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView, run_scores, unit_variance
 from cutlayer.attacks.label.joint_spectral import standard_projections
 from cutlayer.kernels.statistics.sign_alignment import align_signs
@@ -34,7 +34,9 @@ class RegressionLabels(HistoryAttack):
         first = by_epoch[:, 0]
         also = {"mean": by_epoch.sum(dim=1)}
         if view.columns is not None:
-            also["columns"] = unit_variance(first) + unit_variance(cross_fitted(view.columns, first, gradients.seen))
+            also["columns"] = unit_variance(first) + unit_variance(
+                predict_by_ridge(view.columns, first, gradients.seen)
+            )
         return run_scores(view, first, gradients.seen, **also)
 
 

@@ -9,13 +9,13 @@ import numpy.typing as npt
 
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Scores, Target
-from cutlayer.attacks.label.feature_prior import cross_fitted
+from cutlayer.attacks.label.feature_prior import predict_by_ridge
 from cutlayer.attacks.label.few_labels import (
     MAX_EPOCHS,
     embedding_inputs,
-    fit_and_read,
+    fit_and_score,
     inputs_of,
-    joined,
+    join_blocks,
     standardised,
 )
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView, run_scores, seen_labels
@@ -25,13 +25,13 @@ from cutlayer.kernels.statistics.spectral import project_on_top
 from cutlayer.lazy import Tensor, functional, torch
 
 ROUNDS = 2
-DIRECTIONS, MULTIPLIED = 24, 8
+DIRECTIONS, MULTIPLIED_DIRECTIONS = 24, 8
 """Directions of the unit gradients of an epoch that are inputs, and those of them whose products are inputs too."""
-_DENSE = 1024  # columns
-_LEAST = 1e-3  # share of a class in a row; less counts as this
+_MAX_DENSE_COLUMNS = 1024  # columns
+_MIN_SHARE = 1e-3  # share of a class in a row; less counts as this
 _PSEUDO_COUNT = 0.5  # known rows that a class has at least
-_LOWEST = -50.0  # log-probability; less counts as this
-_BALANCING = 20  # rounds until the mean of the rows has the shares of the classes
+_MIN_LOG_PROBABILITY = -50.0  # log-probability; less counts as this
+_BALANCING_ROUNDS = 20  # rounds until the mean of the rows has the shares of the classes
 
 
 class SelfTraining(HistoryAttack):
@@ -86,23 +86,23 @@ def _taught_classes(view: HistoryView, inputs: _Inputs, known: Tensor, labels: T
     classes = len(view.task.classes)
     seen = view.gradients.seen
     shares = (torch.bincount(labels, minlength=classes) + _PSEUDO_COUNT) / (len(labels) + _PSEUDO_COUNT * classes)
-    teachers = [fit_and_read((x,), known, labels, view.task) for x in (inputs_of(view)[0], inputs.units)]
-    log_taught = torch.stack([scores.clamp_min(_LOWEST) for scores in teachers]).mean(dim=0)
+    teachers = [fit_and_score((x,), known, labels, view.task) for x in (inputs_of(view)[0], inputs.units)]
+    log_taught = torch.stack([scores.clamp_min(_MIN_LOG_PROBABILITY) for scores in teachers]).mean(dim=0)
     for _ in range(ROUNDS):
-        targets = balanced(torch.softmax(log_taught, dim=1), shares)
+        targets = balance_classes(torch.softmax(log_taught, dim=1), shares)
         targets[known] = functional.one_hot(labels, classes).double()
-        prior, taught = (cross_fitted(x, targets, seen) for x in (inputs.columns, inputs.messages))
-        log_taught = prior.clamp_min(_LEAST).log() + taught.clamp_min(_LEAST).log() - shares.log()
+        prior, taught = (predict_by_ridge(x, targets, seen) for x in (inputs.columns, inputs.messages))
+        log_taught = prior.clamp_min(_MIN_SHARE).log() + taught.clamp_min(_MIN_SHARE).log() - shares.log()
     return {"columns": _standard(prior, seen), "messages": _standard(taught, seen)}
 
 
 def _taught_values(view: HistoryView, inputs: _Inputs, known: Tensor, values: Tensor) -> dict[str, Tensor]:
     """Normal scores by variant, float64 (n,)."""
     views = {"columns": inputs.columns, "messages": inputs.messages}
-    starts = {name: normal_scores(fit_and_read((x,), known, values, view.task)) for name, x in views.items()}
+    starts = {name: normal_scores(fit_and_score((x,), known, values, view.task)) for name, x in views.items()}
     targets = normal_scores(starts["columns"] + starts["messages"])
     targets[known] = normal_scores(values)
-    taught = {name: normal_scores(cross_fitted(x, targets, view.gradients.seen)) for name, x in views.items()}
+    taught = {name: normal_scores(predict_by_ridge(x, targets, view.gradients.seen)) for name, x in views.items()}
     return {**taught, "start": starts["messages"]}
 
 
@@ -127,19 +127,19 @@ class _Inputs:
         for _, matrix in sent:
             coordinates, lengths = _directions(matrix.flatten(1))
             linear += [coordinates, lengths[:, None]]
-            products.append(_products(coordinates[:, :MULTIPLIED]))
+            products.append(_products(coordinates[:, :MULTIPLIED_DIRECTIONS]))
         units, multiplied = (standardised(torch.cat(parts, dim=1)) for parts in (linear, products))
         return cls(units, np.concatenate([units, multiplied], axis=1), _own(view))
 
 
 def _own(view: HistoryView) -> Matrix:
     columns = view.columns
-    if columns is not None and columns.shape[1] <= _DENSE:
+    if columns is not None and columns.shape[1] <= _MAX_DENSE_COLUMNS:
         columns = columns.toarray()  # a solution of small dense equations is faster
     if columns is None:
         return inputs_of(view.on(Target.EMBEDDING))[0]
     embedding = embedding_inputs(view)
-    return columns if embedding is None else joined([columns, embedding])
+    return columns if embedding is None else join_blocks([columns, embedding])
 
 
 def _directions(matrix: Tensor) -> tuple[Tensor, Tensor]:
@@ -164,14 +164,14 @@ def _products(coordinates: Tensor) -> Tensor:
     return scaled[:, first] * scaled[:, second]
 
 
-def balanced(probabilities: Tensor, shares: Tensor) -> Tensor:
+def balance_classes(probabilities: Tensor, shares: Tensor) -> Tensor:
     """Probabilities (n, classes) with each class multiplied by one number, so that their mean is near the shares.
 
     >>> even = torch.tensor([[0.5, 0.5], [0.9, 0.1]], dtype=torch.float64)
-    >>> balanced(even, torch.tensor([0.5, 0.5])).mean(dim=0)
+    >>> balance_classes(even, torch.tensor([0.5, 0.5])).mean(dim=0)
     tensor([0.5000, 0.5000], dtype=torch.float64)
     """
-    for _ in range(_BALANCING):
+    for _ in range(_BALANCING_ROUNDS):
         probabilities = probabilities.clamp_min(1e-6)
         probabilities = probabilities * (shares / probabilities.mean(dim=0))
         probabilities = probabilities / probabilities.sum(dim=1, keepdim=True)

@@ -11,10 +11,10 @@ from cutlayer.attacks.label.history import HistoryAttack, HistoryView
 from cutlayer.kernels.noise.randomized_response import transition_matrix
 from cutlayer.lazy import Tensor, functional, torch
 
-WEIGHTS = (0.3, 0.1, 1.0, 3.0)
+DRAW_WEIGHTS = (0.3, 0.1, 1.0, 3.0)
 """Weights of a draw beside the model's prediction where no rule gives one, of which the best is taken: of a number, and
 of a label that was drawn for several rows, whose other labels are more or less like it."""
-LEAST = 1e-6
+MIN_PROBABILITY = 1e-6
 """Least probability of a class that a model is believed."""
 
 
@@ -48,10 +48,10 @@ class SentLabels(NamedTuple):
         """What a draw says of its class: log odds of two classes, (n, 1), or log likelihoods, (n, classes)."""
         if self.classes == 2:
             return (2.0 * self.labels.double() - 1)[:, None] * self.epsilon
-        return transition_matrix(self.epsilon, self.classes).T[self.labels].clamp_min(LEAST).log()
+        return transition_matrix(self.epsilon, self.classes).T[self.labels].clamp_min(MIN_PROBABILITY).log()
 
 
-class DrawnAndModelled(HistoryAttack):
+class SentLabelsAttack(HistoryAttack):
     """Score a row by Bayes' rule: its drawn label, with the probability that the party's own model gives as the prior.
 
     The party was sent a drawn label of each training row, and has a model of its columns, fitted to the draws of all
@@ -77,16 +77,16 @@ class DrawnAndModelled(HistoryAttack):
         sent = view.sent_labels
         if view.task.kind == "regression":
             drawn, model = _standard(sent.labels.double()), _standard(sent.scores[:, 0])
-            mixed = {f"{weight:g} of the draw": model + weight * drawn for weight in WEIGHTS[1:]}
+            mixed = {f"{weight:g} of the draw": model + weight * drawn for weight in DRAW_WEIGHTS[1:]}
             also = {"drawn": drawn, "model": model, **mixed}
-            return Scores.of_rows(sent.rows, model + WEIGHTS[0] * drawn, also=also)
+            return Scores.of_rows(sent.rows, model + DRAW_WEIGHTS[0] * drawn, also=also)
         drawn = sent.evidence
         model = sent.scores
         if sent.classes == 2:
             drawn, model = drawn[:, 0], model[:, 0]
         else:
-            model = model.clamp_min(math.log(LEAST))
-        weights = [weight for weight in WEIGHTS if weight < 1] if sent.repeated else []
+            model = model.clamp_min(math.log(MIN_PROBABILITY))
+        weights = [weight for weight in DRAW_WEIGHTS if weight < 1] if sent.repeated else []
         also = {f"{weight:g} of the draw": weight * drawn + model for weight in weights}
         both = drawn + model
         if sent.classes > 2:
@@ -100,4 +100,4 @@ class DrawnAndModelled(HistoryAttack):
 
 
 def _standard(values: Tensor) -> Tensor:
-    return (values - values.mean()) / values.std(correction=0).clamp_min(LEAST)
+    return (values - values.mean()) / values.std(correction=0).clamp_min(MIN_PROBABILITY)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Scores
-from cutlayer.attacks.label.feature_prior import cross_fitted
+from cutlayer.attacks.label.feature_prior import predict_by_ridge
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView, rows_by_steps, run_scores, unit_variance
 from cutlayer.lazy import Tensor, torch
 
 BLOCK = 1024
 """Minimum number of rows, of consecutive steps, that share a main direction and a covariance."""
-_CHANGES = 0.7
+_CHANGES_WEIGHT = 0.7
 _FLOOR = 1e-7
 """Smallest variance along an axis, over the largest."""
 
@@ -56,12 +56,12 @@ class SignChanges(HistoryAttack):
         # Towards the rows that lie further off, which are those of the rarer class.
         mean = mean if float((far - far.mean()) @ (mean - mean.mean())) >= 0 else -mean
         changes = (signs[:, 1:] * signs[:, :-1] < 0).sum(dim=1).double()
-        score = _standardised(far) + _standardised(mean) + _CHANGES * _standardised(changes)
+        score = _standardised(far) + _standardised(mean) + _CHANGES_WEIGHT * _standardised(changes)
         score = score if knowledge.share < 0.5 else -score
         also = {"changes": changes}
         if view.columns is not None:
             own = _standardised(score)
-            also["columns"] = own + _standardised(cross_fitted(view.columns, own, seen))
+            also["columns"] = own + _standardised(predict_by_ridge(view.columns, own, seen))
         return run_scores(view, score, seen, **also)
 
 

@@ -12,7 +12,7 @@ from cutlayer.kernels.statistics.spectral import project_each, project_on_top_ea
 from cutlayer.kernels.statistics.ties import merge_ties_each
 from cutlayer.lazy import Tensor, torch
 
-BALANCED = 0.005
+BALANCED_MARGIN = 0.005
 """Distance from 0.5 within which the size of a cluster does not identify its class."""
 
 _ROUNDING = 1e-9
@@ -80,7 +80,7 @@ def positive_is_upper(s: Tensor, upper: Tensor, positive_share: float) -> Tensor
     """
     rows, count = (~s.isnan()).sum(dim=-1), upper.sum(dim=-1)
     share = count.double() / rows.clamp_min(1)
-    if abs(positive_share - 0.5) <= BALANCED + _ROUNDING:
+    if abs(positive_share - 0.5) <= BALANCED_MARGIN + _ROUNDING:
         sizes = s.abs().nan_to_num(0.0)
         above, below = (torch.where(chosen, sizes, 0.0).sum(dim=-1) for chosen in (upper, ~upper))
         fits = above / count.clamp_min(1) >= below / (rows - count).clamp_min(1)
@@ -100,7 +100,7 @@ def guess_classes(x: Tensor, shares: Sequence[float]) -> Guess:
     points = merge_ties_each(project_on_top_each(x, len(shares) - 1), scale)
     squares = distances(points, k_means_each(points, len(shares)))
     clusters = squares.argmin(dim=2)
-    named = by_size(clusters, shares)
+    named = name_by_size(clusters, shares)
     squares = squares.take_along_dim(named[:, None], dim=2)
     nearest = squares.topk(2, dim=2, largest=False).values
     nearest_other = torch.where(squares == nearest[..., :1], nearest[..., 1:], nearest[..., :1])
@@ -109,7 +109,7 @@ def guess_classes(x: Tensor, shares: Sequence[float]) -> Guess:
     return Guess(nearest_other - squares, hard=named.argsort(dim=1).take_along_dim(clusters, dim=1), scale=rounding)
 
 
-def by_size(clusters: Tensor, shares: Sequence[float]) -> Tensor:
+def name_by_size(clusters: Tensor, shares: Sequence[float]) -> Tensor:
     """Name clusters by their sizes: the largest is the most frequent class's, the next that of the next.
 
     Args:
@@ -119,7 +119,7 @@ def by_size(clusters: Tensor, shares: Sequence[float]) -> Tensor:
     Returns:
         The cluster of each class code, int64 (..., classes). Its `argsort()` gives the class of each cluster.
 
-    >>> by_size(torch.tensor([2, 2, 2, 0, 0, 1]), [0.2, 0.5, 0.3]).tolist()
+    >>> name_by_size(torch.tensor([2, 2, 2, 0, 0, 1]), [0.2, 0.5, 0.3]).tolist()
     [1, 2, 0]
     """
     sizes = (clusters[..., None] == torch.arange(len(shares))).sum(dim=-2)

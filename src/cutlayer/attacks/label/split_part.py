@@ -9,7 +9,7 @@ from cutlayer.lazy import functional, torch
 
 PARTS = 3
 """Training, validation and test, numbered in the order of the values of a column that the split is by."""
-PRIOR = 1.0
+PRIOR_ROWS = 1.0
 """Weight of the class shares of all known rows, in rows, within the shares of a part."""
 
 
@@ -63,6 +63,6 @@ class SplitPartOfClasses(HistoryAttack):
         rows, parts = view.sent_parts
         known, labels = knowledge.labels_among(rows)
         hot = functional.one_hot(labels, len(view.task.classes)).double()
-        counts = hot.new_zeros(PARTS, hot.shape[1]).index_add_(0, parts[known], hot) + PRIOR * hot.mean(dim=0)
+        counts = hot.new_zeros(PARTS, hot.shape[1]).index_add_(0, parts[known], hot) + PRIOR_ROWS * hot.mean(dim=0)
         unknown = ~knowledge.known_among(rows)
         return Scores.of_rows(rows[unknown], (counts / counts.sum(dim=1, keepdim=True))[parts[unknown]])

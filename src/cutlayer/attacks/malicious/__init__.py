@@ -20,7 +20,7 @@ TAMPERINGS: Mapping[str, type[Tampering]] = {
 """All malicious attacks by their name in `audit.malicious`."""
 
 
-def by_active(attack: str) -> bool:
+def is_by_active_party(attack: str) -> bool:
     """Whether the active party makes an attack; else all passive ones at once."""
     return TAMPERINGS[attack].target == "features"
 
@@ -29,7 +29,7 @@ def malicious_faults(case: Case) -> Iterator[str]:
     """Each malicious attack is named by the party whose secret it looks for."""
     for name, party in case.job.parties.items():
         for attack in party.audit.malicious:
-            if by_active(attack) == (party.role == "active"):
+            if is_by_active_party(attack) == (party.role == "active"):
                 where, what = "a passive" if party.role == "active" else "the active", TAMPERINGS[attack].target
                 yield f"parties.{name}.audit.malicious: {attack} looks for {what}; name it in {where} party's audit"
             if attack == "backdoor" and case.job.task == "regression":

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from cutlayer.attacks.malicious.base import Tampering
 from cutlayer.lazy import Tensor, torch
 
-SIZE = 2.0
+TRIGGER_SIZE = 2.0
 """Absolute value of each entry of a trigger; embeddings of a bottom model have entries of about 1."""
 
 
 def trigger_of(width: int) -> Tensor:
     """The trigger: an embedding with the signs of a fixed draw, float32 (width,)."""
     draw = torch.Generator().manual_seed(width)
-    return SIZE * (2.0 * torch.randint(2, (width,), generator=draw) - 1.0)
+    return TRIGGER_SIZE * (2.0 * torch.randint(2, (width,), generator=draw) - 1.0)
 
 
 @dataclass(eq=False)

@@ -18,12 +18,12 @@ from cutlayer.attacks import CATALOGUES, REGISTRY, resolve
 from cutlayer.attacks.feature.base import FeatureAttack
 from cutlayer.attacks.feature.inversion import Inversion
 from cutlayer.attacks.feature.view import FeatureView
-from cutlayer.attacks.knowledge import AUXILIARY_ROWS, Auxiliary, Knowledge, Need, in_words
+from cutlayer.attacks.knowledge import MAX_AUXILIARY_ROWS, Auxiliary, Knowledge, Need, in_words
 from cutlayer.attacks.malicious import TAMPERINGS
 from cutlayer.audit.attack_audit import AttackAudit
-from cutlayer.audit.features.measures import Case, measure
+from cutlayer.audit.features.measures import FeatureCase, measure_feature_attack
 from cutlayer.audit.features.other_columns import OtherColumns
-from cutlayer.audit.features.releases import UNRECORDED, Release, released
+from cutlayer.audit.features.releases import UNRECORDED, Release, recorded_releases
 from cutlayer.audit.features.shadow import ShadowRoom
 from cutlayer.config import Job
 from cutlayer.config.load import load_closed_job
@@ -33,7 +33,7 @@ from cutlayer.data.prepared import ENCODER
 from cutlayer.data.store import Store
 from cutlayer.errors import NotApplicable
 from cutlayer.models import bottom_of
-from cutlayer.parties.drive.random_state import drawn_under
+from cutlayer.parties.drive.random_state import random_state_under
 from cutlayer.results.features import FeatureResult
 from cutlayer.results.run import RunKind
 from cutlayer.training.folder import RunFolder
@@ -42,8 +42,8 @@ from cutlayer.training.malicious_runs import attacked_labels, attacked_run, auxi
 from cutlayer.training.trained import Run
 
 NEEDS_ONE_PROCESS = "the top model and the labels are with {}; this needs all parties in one process"
-REPLAYED = "final models, on the same rows again"
-ONCE = "{} releases once, by a bottom model that it fitted by itself; no shadow is made of that"
+REPLAYED_RELEASE = "final models, on the same rows again"
+NO_SHADOW = "{} releases once, by a bottom model that it fitted by itself; no shadow is made of that"
 
 
 def audit_features(
@@ -79,7 +79,7 @@ def audit_features(
             # What an attack is run on follows from the knowledge that it needs.
             of_models = partial(shadow_cases, jobs[name], party, partial(room, name))
             releases = cache(partial(release_cases, jobs[name], run, folder, party))
-            cases: Mapping[Need | None, Callable[[], Iterable[Case]]] = {
+            cases: Mapping[Need | None, Callable[[], Iterable[FeatureCase]]] = {
                 None: partial(unknown_cases, jobs[name], run, folder, party),
                 Need.OTHER_ROWS: partial(population_cases, jobs[name], run, folder, party),
                 Need.AUXILIARY_FEATURES: releases,
@@ -90,14 +90,14 @@ def audit_features(
             }
             once = Phase.RELEASE in jobs[name].phases_of(party)
             for attack in _attacks_on(jobs[name], party, name, attacks):
-                if not in_default(attack, job, party, once=once):
+                if not is_run_by_default(attack, job, party, once=once):
                     continue
                 about = {"run": name, "party": party, "attack": attack.name, "knowledge": sorted(attack.needs)}
                 with audit.skipping(party, [attack]):
-                    for given in _granted(attack.needs, cases):
+                    for given in _cases_for(attack.needs, cases):
                         is_compared = name == RunKind.THIS_RUN and attack.needs == {Need.AUXILIARY_FEATURES}
                         case = other_columns.held_with(given) if is_compared and attack.reads_own else given
-                        results = measure(attack(case.view, case.knowledge, job.train.seed), case, about)
+                        results = measure_feature_attack(attack(case.view, case.knowledge, job.train.seed), case, about)
                         audit.results.extend(other_columns.compared(results, attack, case) if is_compared else results)
     return audit
 
@@ -116,7 +116,7 @@ def _as_trained(job: Job, run: Job) -> Job:
     return job.with_parties(changes, train=run.train, model=run.model)
 
 
-def in_default(attack: FeatureAttack[Any], job: Job, party: str, *, once: bool) -> bool:
+def is_run_by_default(attack: FeatureAttack[Any], job: Job, party: str, *, once: bool) -> bool:
     """Whether the party's audit runs an attack: a catalogue reads columns of a party that releases once alone."""
     return once or not attack.live or job.parties[party].audit.catalogue not in CATALOGUES
 
@@ -135,14 +135,16 @@ def _attacks_on(job: Job, party: str, run: str, named: Sequence[FeatureAttack[An
     return [*named, inversion] if compared else named
 
 
-def _granted(needs: frozenset[Need], cases: Mapping[Need | None, Callable[[], Iterable[Case]]]) -> Iterable[Case]:
+def _cases_for(
+    needs: frozenset[Need], cases: Mapping[Need | None, Callable[[], Iterable[FeatureCase]]]
+) -> Iterable[FeatureCase]:
     if len(needs) <= 1 and (need := min(needs, default=None)) in cases:
         return cases[need]()
     wanted = f"an attack on features that needs one of: {'; '.join(in_words(filter(None, cases)))}"
     raise NotApplicable.expected(wanted, "; ".join(sorted(in_words(needs))) or "none")
 
 
-def release_cases(job: Job, run: RunFolder, folder: RunFolder, party: str) -> list[Case]:
+def release_cases(job: Job, run: RunFolder, folder: RunFolder, party: str) -> list[FeatureCase]:
     """One case for each release that was recorded: some rows are known to the attacker, all other rows are attacked.
 
     Args:
@@ -162,11 +164,11 @@ def release_cases(job: Job, run: RunFolder, folder: RunFolder, party: str) -> li
         truth = store.gather(rows[known.unknown(len(rows))])
         view = FeatureView(party, rows, embeddings)
         knowledge = Knowledge(auxiliary_rows=known)
-        cases.append(Case(name, view, knowledge, truth, job.parties[party].audit.attribute))
+        cases.append(FeatureCase(name, view, knowledge, truth, job.parties[party].audit.attribute))
     return cases
 
 
-def unknown_cases(job: Job, run: RunFolder, folder: RunFolder, party: str) -> Iterator[Case]:
+def unknown_cases(job: Job, run: RunFolder, folder: RunFolder, party: str) -> Iterator[FeatureCase]:
     """As `release_cases`, for an attacker who knows no row.
 
     Raises:
@@ -177,7 +179,7 @@ def unknown_cases(job: Job, run: RunFolder, folder: RunFolder, party: str) -> It
         yield table.case(name, FeatureView(party, rows, embeddings), Knowledge())
 
 
-def population_cases(job: Job, run: RunFolder, folder: RunFolder, party: str) -> Iterator[Case]:
+def population_cases(job: Job, run: RunFolder, folder: RunFolder, party: str) -> Iterator[FeatureCase]:
     """As `unknown_cases`, for an attacker who knows other rows; where all rows were released these are left out.
 
     Raises:
@@ -189,7 +191,7 @@ def population_cases(job: Job, run: RunFolder, folder: RunFolder, party: str) ->
         unreleased[rows] = False
         others = unreleased.nonzero().flatten()
         kept = torch.ones(len(rows), dtype=torch.bool)
-        if len(others) >= 2 * AUXILIARY_ROWS:
+        if len(others) >= 2 * MAX_AUXILIARY_ROWS:
             others = others[auxiliary_indices(len(others), job.train.seed)]
         else:
             indices = auxiliary_indices(len(rows), job.train.seed)
@@ -205,14 +207,14 @@ class _Table:
         self.store = Store.open(folder)
         self._encoder = Encoder.from_json((folder / ENCODER).read_bytes())
 
-    def case(self, name: str, view: FeatureView, knowledge: Knowledge) -> Case:
+    def case(self, name: str, view: FeatureView, knowledge: Knowledge) -> FeatureCase:
         """All rows of a view are attacked."""
         return case_of_all(name, view, knowledge, self.store.gather(view.rows), self._encoder)
 
 
 def case_of_all(
     name: str, view: FeatureView, knowledge: Knowledge, truth: tuple[Tensor, Tensor], encoder: Encoder
-) -> Case:
+) -> FeatureCase:
     """The case of an attack on all rows of a view.
 
     Args:
@@ -225,17 +227,19 @@ def case_of_all(
     numbers = truth[1]
     restored = [torch.from_numpy(s.restored(numbers[:, index].numpy())) for index, s in enumerate(encoder.numbers)]
     own = torch.stack(restored, dim=1) if restored else numbers[:, :0].double()
-    return Case(name, view, knowledge, truth, columns=encoder.columns, numbers=own)
+    return FeatureCase(name, view, knowledge, truth, columns=encoder.columns, numbers=own)
 
 
 def _recorded(job: Job, run: RunFolder, party: str) -> list[Release]:
-    releases = [] if job.parties[party].audit.every == "never" else released(job, run, party)
+    releases = [] if job.parties[party].audit.every == "never" else recorded_releases(job, run, party)
     if not releases:
         raise NotApplicable(UNRECORDED.format(party))
     return releases
 
 
-def white_box_cases(job: Job, releases: Callable[[], list[Case]], folder: RunFolder, party: str) -> list[Case]:
+def white_box_cases(
+    job: Job, releases: Callable[[], list[FeatureCase]], folder: RunFolder, party: str
+) -> list[FeatureCase]:
     """The releases of one embedding for each row, with the initial weights of the party's bottom model.
 
     Args:
@@ -248,9 +252,9 @@ def white_box_cases(job: Job, releases: Callable[[], list[Case]], folder: RunFol
         NotApplicable: Nothing was recorded, or the party released once.
     """
     if Phase.RELEASE in job.phases_of(party):
-        raise NotApplicable(ONCE.format(party))
+        raise NotApplicable(NO_SHADOW.format(party))
     cases = releases()
-    with drawn_under(starting_keys(folder.path, [party])[party]):
+    with random_state_under(starting_keys(folder.path, [party])[party]):
         bottom = bottom_of(job, party, Store.open(folder.data(party)).columns.inputs)
     return [
         replace(case, knowledge=replace(case.knowledge, initial_bottom=bottom))
@@ -259,17 +263,21 @@ def white_box_cases(job: Job, releases: Callable[[], list[Case]], folder: RunFol
     ]
 
 
-def shadow_cases(job: Job, party: str, room: Callable[[], ShadowRoom]) -> list[Case]:
+def shadow_cases(job: Job, party: str, room: Callable[[], ShadowRoom]) -> list[FeatureCase]:
     """The one case of attacks on membership: training rows and held-out rows, under the final models of a run.
 
     Raises:
         NotApplicable: The other parties ran elsewhere, or a party released once.
     """
     shadows = _open_room(job, room)
-    return [Case(REPLAYED, shadows.view(party), Knowledge(shadow_rows=shadows.shadows(party)), shadows.member)]
+    return [
+        FeatureCase(
+            REPLAYED_RELEASE, shadows.view(party), Knowledge(shadow_rows=shadows.shadows(party)), shadows.member
+        )
+    ]
 
 
-def simulator_cases(job: Job, party: str, room: Callable[[], ShadowRoom]) -> list[Case]:
+def simulator_cases(job: Job, party: str, room: Callable[[], ShadowRoom]) -> list[FeatureCase]:
     """The one case of attacks by a simulated bottom model: the rows of `shadow_cases`, the features of some known.
 
     Raises:
@@ -281,12 +289,12 @@ def simulator_cases(job: Job, party: str, room: Callable[[], ShadowRoom]) -> lis
     indices = auxiliary_indices(len(view.rows), job.train.seed)
     known = Auxiliary(store.columns, indices, *store.gather(view.rows[indices]))
     knowledge = Knowledge(auxiliary_rows=known, simulator=shadows.simulation(party))
-    return [Case(REPLAYED, view, knowledge, store.gather(view.rows[known.unknown(len(view.rows))]))]
+    return [FeatureCase(REPLAYED_RELEASE, view, knowledge, store.gather(view.rows[known.unknown(len(view.rows))]))]
 
 
 def _open_room(job: Job, room: Callable[[], ShadowRoom]) -> ShadowRoom:
     shadows = room()
     for other in job.passives:
         if Phase.RELEASE in job.phases_of(other):
-            raise NotApplicable(ONCE.format(other))
+            raise NotApplicable(NO_SHADOW.format(other))
     return shadows

@@ -15,16 +15,16 @@ from cutlayer.attacks.feature.readings import Readings
 from cutlayer.data.encoded import ColumnSpec
 from cutlayer.results.features import ColumnValue, FeatureResult
 
-READ = 0.99
+MIN_READ_SHARE = 0.99
 """Share of the rows above which a column counts as read."""
 Matrix = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.bool_]
 
-_NEAREST, _FITS = 4, 8
+_MAX_COMPARED, _AFFINE_FITS = 4, 8
 """Candidates that are compared with a number value by value, and fits of an affine map to the rows that it is near."""
-_FINE = 1e-3
+_UNITLESS_ERROR = 1e-3
 """Error, over the deviation, within which a number that has no unit is read exactly."""
-_MOST = 0.9
+_MIN_UNIT_SHARE = 0.9
 """Share of the distinct values that tell the unit: those far out are blurred by the encoding."""
 _MAX_LEVELS, _MIN_CORRELATION = 256, 0.5
 """Distinct values of a candidate that may stand for categories; correlation of a level with a candidate for it."""
@@ -54,7 +54,7 @@ def measure_readings(
     by_row = np.mean([*exact.values()], axis=0) if exact else np.zeros(len(truth[0]))
     value = float(by_row.mean())
     margin = 1.96 * float(by_row.std()) / math.sqrt(max(len(by_row), 1))
-    read = [name for name, right in exact.items() if right.mean() >= READ and right.mean() > baselines[name]]
+    read = [name for name, right in exact.items() if right.mean() >= MIN_READ_SHARE and right.mean() > baselines[name]]
     return FeatureResult(
         **about,
         metric="exact",
@@ -110,9 +110,9 @@ def _number(candidates: Matrix, standardised: Matrix, values: Matrix) -> Rows:
     deviation = float(values.std())
     if not deviation or not len(candidates):
         return best
-    tolerance = _unit(values) / 2 or _FINE * deviation
+    tolerance = _unit(values) / 2 or _UNITLESS_ERROR * deviation
     similarity = np.abs(standardised @ _standardised(values[None])[0])
-    for candidate in candidates[np.argsort(-similarity, kind="stable")[:_NEAREST]]:
+    for candidate in candidates[np.argsort(-similarity, kind="stable")[:_MAX_COMPARED]]:
         right = _affine_matches(candidate, values, tolerance)
         best = right if right.sum() > best.sum() else best
     return best
@@ -123,7 +123,7 @@ def _affine_matches(candidate: Matrix, values: Matrix, tolerance: float) -> Rows
     # First by the line through two frequent distances: outliers do not move medians.
     chosen = np.ones(len(values), bool)
     best = np.zeros(len(values), bool)
-    for _ in range(_FITS):
+    for _ in range(_AFFINE_FITS):
         if np.ptp(candidate[chosen]) == 0:
             break
         own, wanted = candidate[chosen], values[chosen]
@@ -146,7 +146,7 @@ def _unit(values: Matrix) -> float:
         nearest = np.round(shifted)
         whole = np.abs(shifted - nearest) < 0.02 + 1e-6 * np.abs(shifted)
         # Rounding of the encoding may part values that were one: nearly as many as there are must stay apart.
-        if whole.mean() > _MOST and len(np.unique(nearest)) > _MOST * len(distinct):
+        if whole.mean() > _MIN_UNIT_SHARE and len(np.unique(nearest)) > _MIN_UNIT_SHARE * len(distinct):
             return float(10.0**exponent)
     return 0.0
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cutlayer.attacks.feature.attribute import MAX_CODES, Inferences, Inferred
+from cutlayer.attacks.feature.attribute import MAX_CODES, Inferences, InferredColumn
 from cutlayer.attacks.feature.base import Reconstruction, encoded_matrix, encoded_slices
 from cutlayer.attacks.feature.best_guess import Guesses
 from cutlayer.attacks.feature.readings import Readings
@@ -33,7 +33,7 @@ _REPEATS_AT_A_TIME = 100
 
 
 @dataclass(frozen=True, eq=False)
-class Case:
+class FeatureCase:
     """View and knowledge of an attack, and the truth about the attacked rows.
 
     Attributes:
@@ -63,7 +63,7 @@ class Case:
         return {"release": self.release, "known": known, "rows": attacked}
 
 
-def measure(result: object, case: Case, about: Mapping[str, Any]) -> Iterable[FeatureResult]:
+def measure_feature_attack(result: object, case: FeatureCase, about: Mapping[str, Any]) -> Iterable[FeatureResult]:
     """Measure what an attack on features returned, whichever attack it was.
 
     Args:
@@ -81,7 +81,7 @@ def measure(result: object, case: Case, about: Mapping[str, Any]) -> Iterable[Fe
             return [measure_reconstruction(result, known, (codes, numbers), about)]
         case Guesses(), (codes, numbers):
             parts = (result.values, result.classes) if result.classes else (result.values,)
-            return [part for guess in parts for part in measure(guess, case, about)]
+            return [part for guess in parts for part in measure_feature_attack(guess, case, about)]
         case Readings(), (codes, numbers) if case.columns is not None:
             own = numbers if case.numbers is None else case.numbers
             return [measure_readings(result, case.columns, (codes, numbers), own, about)]
@@ -204,7 +204,7 @@ def _r2_interval(errors: Tensor, spread: Tensor) -> tuple[float, float]:
     return low, high
 
 
-def _column(inferred: Inferred, classes: Tensor) -> ColumnValue:
+def _column(inferred: InferredColumn, classes: Tensor) -> ColumnValue:
     hard = inferred.scores.hard
     return ColumnValue(
         column=inferred.question.column,

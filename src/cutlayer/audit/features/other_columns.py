@@ -19,19 +19,19 @@ from torch.nn import functional
 from cutlayer.alignment.held_rows import PartOfBatch, held_of_run
 from cutlayer.attacks.feature.base import FeatureAttack, encoded_matrix
 from cutlayer.attacks.feature.view import FeatureView
-from cutlayer.audit.features.measures import Case, measure
+from cutlayer.audit.features.measures import FeatureCase, measure_feature_attack
 from cutlayer.audit.own_columns import MAX_ROWS, predict_from_columns
 from cutlayer.config import Job
 from cutlayer.config.phases import grades_rows
 from cutlayer.data.store import Store
 from cutlayer.errors import Diverged, NotApplicable
-from cutlayer.parties.session.checkpoint import RELEASED, Checkpoints
+from cutlayer.parties.session.checkpoint import RELEASED_FILE, Checkpoints
 from cutlayer.results.features import FeatureResult
 from cutlayer.storage.row_tensors import first_column, rows_of
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.trained import Run, stores_of
 
-LEAST = -20.0
+MIN_LOG_PROBABILITY = -20.0
 """Least log probability of a class in a score."""
 
 
@@ -53,7 +53,7 @@ class OtherColumns:
         self._run = None if classes is None else Run(job, folder, classes=classes)
         self._results: dict[tuple[str, int, int], tuple[tuple[FeatureResult, ...], ...]] = {}
 
-    def held_with(self, case: Case) -> Case:
+    def held_with(self, case: FeatureCase) -> FeatureCase:
         """A case in which the attacker also has its own columns, labels and the other parties' releases.
 
         It is that of a party that releases grades: a grade adds to what is known of a row. Elsewhere, and where the
@@ -66,7 +66,7 @@ class OtherColumns:
         labels = rows_of(first_column(run.truth), rows)
         parts = [functional.one_hot(labels.long(), len(run.task.classes)) if run.task.classes else labels[:, None]]
         parts.append(encoded_matrix(self._stores[active].columns, *self._stores[active].gather(rows)))
-        kept = Checkpoints(self._folder.path / "checkpoint" / active, active, self._job.digest()).kept(RELEASED)
+        kept = Checkpoints.of_run(self._job, self._folder.path, active).read_state(RELEASED_FILE)
         released = {} if kept is None else kept[0]
         parts += [released[name][rows].nan_to_num(0.0) for name in released if name != self._party]
         own = torch.cat([each.float() for each in parts], dim=1)
@@ -89,7 +89,7 @@ class OtherColumns:
         return every, PartOfBatch.of(numbers[every])
 
     def compared(
-        self, results: Iterable[FeatureResult], attack: FeatureAttack[object], case: Case
+        self, results: Iterable[FeatureResult], attack: FeatureAttack[object], case: FeatureCase
     ) -> Iterator[FeatureResult]:
         """The results, one by one, with what the same attack reaches on the other parties' columns.
 
@@ -102,7 +102,9 @@ class OtherColumns:
         control, *ideal = self._results[key]
         pooled = [(*self._attacked(attack, case, view),) for view in self._pooled(case.view)]
         for result in results:
-            compared = _compared(_compared(result, control, "other_columns"), ideal[0] if ideal else (), "ideal")
+            compared = _with_control(
+                _with_control(result, control, "other_columns"), ideal[0] if ideal else (), "ideal"
+            )
             values = {name: _value(result, of) for name, of in zip(("pooled", "pooled_without"), pooled, strict=False)}
             yield compared.model_copy(update=values)
 
@@ -134,12 +136,12 @@ class OtherColumns:
         pooled = replace(view, own=torch.cat([view.own, *theirs], dim=1))
         yield from (pooled, replace(pooled, embeddings=view.embeddings[:, :0]))
 
-    def _attacked(self, attack: FeatureAttack[object], case: Case, view: FeatureView) -> Iterator[FeatureResult]:
+    def _attacked(self, attack: FeatureAttack[object], case: FeatureCase, view: FeatureView) -> Iterator[FeatureResult]:
         if not self._stores:
             return
         about = {"run": "", "party": case.view.party, "attack": attack.name}
         with suppress(NotApplicable, Diverged):
-            yield from measure(attack(view, case.knowledge, self._job.train.seed), case, about)
+            yield from measure_feature_attack(attack(view, case.knowledge, self._job.train.seed), case, about)
 
     def _ideal(self, rows: Tensor) -> Tensor:
         """Scores of rows of the common order by a model of all columns that did not see them, float32 (n, scores)."""
@@ -150,10 +152,10 @@ class OtherColumns:
         fitted = torch.cat([rows, others])[:MAX_ROWS]
         classes = 2 if run.task.kind == "binary" else len(run.task.classes)
         stores = [run.stores[name] for name in run.job.parties if name in run.stores]
-        ids = self._held.shared([self._party])
-        model = predict_from_columns(stores, fitted, run.actual, classes, run.job.train.seed, ids=ids)
+        ids = self._held.shared_numbers([self._party])
+        model = predict_from_columns(stores, fitted, run.leak_labels, classes, run.job.train.seed, ids=ids)
         order = model.rows.argsort()
-        scores = model.scores[order[torch.searchsorted(model.rows[order], rows)]].clamp_min(LEAST)
+        scores = model.scores[order[torch.searchsorted(model.rows[order], rows)]].clamp_min(MIN_LOG_PROBABILITY)
         return (scores[:, 1:] - scores[:, :1] if classes == 2 else scores).float()
 
     def _common(self, rows: Tensor) -> Tensor:
@@ -163,7 +165,7 @@ class OtherColumns:
         return rows
 
 
-def _compared(result: FeatureResult, control: tuple[FeatureResult, ...], name: str) -> FeatureResult:
+def _with_control(result: FeatureResult, control: tuple[FeatureResult, ...], name: str) -> FeatureResult:
     """A result with the values of a control, of the same column where it is of one, as the attribute of this name."""
     by_name = _by_column(result, control)
     columns = [column.model_copy(update={name: by_name.get(column.column)}) for column in result.columns]

@@ -19,11 +19,11 @@ from cutlayer.config.phases import Phase, grades_rows
 from cutlayer.data.ids import as_values
 from cutlayer.data.streams import RandomStream
 from cutlayer.errors import NotApplicable
-from cutlayer.parties.session.checkpoint import RELEASED, Checkpoints
+from cutlayer.parties.session.checkpoint import RELEASED_FILE, Checkpoints
 from cutlayer.storage.tensor_file import stored_tensors
 from cutlayer.training.folder import RunFolder
 
-SIDE_BY_SIDE, MAX_WIDTH = 8, 4096
+MAX_EPOCHS_SIDE_BY_SIDE, MAX_WIDTH = 8, 4096
 """Maximum number of epochs whose embeddings stand side by side, and of columns that these have together."""
 MIN_ROWS = 8
 """Rows that were sent in every epoch below which an attack has too few to learn from."""
@@ -44,7 +44,7 @@ class Release(NamedTuple):
     embeddings: Tensor
 
 
-def released(job: Job, folder: RunFolder, party: str) -> list[Release]:
+def recorded_releases(job: Job, folder: RunFolder, party: str) -> list[Release]:
     """Releases of a party: the last recorded one, the mean of a row's releases, the first recorded, and several epochs.
 
     The first and the third are from the party's own record; the epoch is fixed beforehand. Of a party that releases
@@ -86,7 +86,7 @@ def _over_epochs(job: Job, folder: RunFolder, party: str) -> list[Release]:
     embeddings = [epoch.embeddings[party].flatten(1)[sent] for epoch in epochs]
     mean = torch.stack(embeddings).mean(dim=0, dtype=torch.float64).float()
     releases = [Release(f"mean of {len(epochs)} releases", rows, mean)]
-    number = min(len(epochs), SIDE_BY_SIDE, max(2, MAX_WIDTH // mean.shape[1]))
+    number = min(len(epochs), MAX_EPOCHS_SIDE_BY_SIDE, max(2, MAX_WIDTH // mean.shape[1]))
     if job.parties[party].privacy:
         chosen = np.linspace(0, len(epochs) - 1, number).round().astype(int)
         together = torch.cat([embeddings[index] for index in chosen], dim=1)
@@ -112,7 +112,7 @@ def _own_mean(folder: RunFolder, party: str, last_release: Release) -> list[Rele
 
 
 def _only_release(job: Job, folder: RunFolder, party: str) -> Release:
-    loaded = Checkpoints(folder.path / "checkpoint" / party, party, job.digest()).kept(RELEASED)
+    loaded = Checkpoints.of_run(job, folder.path, party).read_state(RELEASED_FILE)
     if not loaded:
         raise NotApplicable(UNRECORDED.format(party))
     embeddings = loaded[0]["released"]
@@ -127,11 +127,11 @@ def _of_all_labels(job: Job, folder: RunFolder, party: str, release: Release) ->
     if Phase.LABELS not in job.phases or not grades_rows(job, party):
         return
     whole = folder.path.parents[1] if folder.path.parent.name == "labels" else folder.path
-    places = (place / "checkpoint" / party / RELEASED for place in (whole, *sorted(whole.glob("labels/*"))))
+    places = (place / "checkpoint" / party / RELEASED_FILE for place in (whole, *sorted(whole.glob("labels/*"))))
     kept = [stored_tensors(path, "a release", "released", "ids") for path in places if path.exists()]
     if len(kept) < 2:
         return
-    own = stored_tensors(folder.path / "checkpoint" / party / RELEASED, "a release", "ids")["ids"][release.rows]
+    own = stored_tensors(folder.path / "checkpoint" / party / RELEASED_FILE, "a release", "ids")["ids"][release.rows]
     beside = []
     for each in kept:
         ids = as_values(each["ids"].numpy())

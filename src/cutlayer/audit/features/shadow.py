@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from cutlayer.attacks.feature.view import FeatureView
-from cutlayer.attacks.knowledge import SHADOW_ROWS, Shadows, Simulation
+from cutlayer.attacks.knowledge import MAX_SHADOW_ROWS, Shadows, Simulation
 from cutlayer.data.batches import Schedule, evaluation_batches
 from cutlayer.data.store import Store
 from cutlayer.data.streams import RandomStream
@@ -28,7 +28,7 @@ from cutlayer.problem.training_loss import TrainingLoss
 from cutlayer.protections import build_chain
 from cutlayer.protections.contract.chain import Chain
 from cutlayer.protections.contract.views import Mode, PassiveView
-from cutlayer.training.joint import JointModel, fit
+from cutlayer.training.joint import JointModel, train_module
 from cutlayer.training.keys import starting_keys
 from cutlayer.training.trained import Run
 
@@ -71,7 +71,7 @@ class ShadowRoom:
     def _choose(self, training: Tensor) -> None:
         """Choose as many training as held-out rows to attack; all other rows, up to a bound, are the attacker's own."""
         generator = np.random.default_rng([self.job.train.seed, RandomStream.SHADOW_ROWS])
-        held_out = self.run.reported.numpy()
+        held_out = self.run.reported_rows.numpy()
         count = min(len(held_out), len(training) // 2, MAX_ATTACKED)
         if not count:
             wanted = "two training rows and a held-out one that all parties have"
@@ -79,9 +79,9 @@ class ShadowRoom:
         chosen = generator.permutation(training.numpy())[:count], generator.permutation(held_out)[:count]
         self.attacked = torch.from_numpy(np.concatenate(chosen))
         self.member = torch.arange(len(self.attacked)) < count
-        every = self.run.held.with_all(np.arange(len(self.labels)))
+        every = self.run.held.select_held_by_all(np.arange(len(self.labels)))
         rest = np.setdiff1d(every, np.concatenate([*chosen, held_out]))
-        self.shadow_rows = torch.from_numpy(np.sort(generator.permutation(rest)[:SHADOW_ROWS]))
+        self.shadow_rows = torch.from_numpy(np.sort(generator.permutation(rest)[:MAX_SHADOW_ROWS]))
 
     @property
     def epochs(self) -> int:
@@ -148,7 +148,7 @@ class ShadowRoom:
             embeddings = self._embeddings(model, rows, Mode.TRAIN, epoch, count)
             return model.joint.top.objective(embeddings, self.labels[rows], TrainingLoss(self.task))
 
-        fit(model.joint, train.optimizer, schedule.epoch, self.epochs, loss, seed=seed)
+        train_module(model.joint, train.optimizer, schedule.epoch, self.epochs, loss, seed=seed)
         model.joint.eval()
         return model
 

@@ -28,7 +28,7 @@ MAX_UPDATE_CANARIES = 8192
 REPEATS = 3
 """Number of rows of a canary whose label owner has several rows of an id."""
 
-_EASY = 4.0
+_EASY_LABEL_EPSILON = 4.0
 """Label epsilon of the canaries whose grades are read: a model of them has to tell two values apart."""
 
 
@@ -74,7 +74,9 @@ def _tests(job: Job, folder: RunFolder, entry: Entry, canaries: int) -> list[Gua
     elif isinstance(event, RandomizedGrade):
         event = replace(event, fit=None)  # the draw alone is tested
         privacy = {entry.protection: {"epsilon": event.eps}}  # which the run may have lowered
-        outcome = label_game(*grade_votes("grades", {"label_dp": {"eps": _EASY}}, privacy, 2, canaries, key))
+        outcome = label_game(
+            *grade_votes("grades", {"label_dp": {"eps": _EASY_LABEL_EPSILON}}, privacy, 2, canaries, key)
+        )
     elif isinstance(event, GaussianRelease):
         width = Run(job, folder).bottom(entry.party).width
         scores = embedding_scores(job, entry.party, entry.protection, event, width, canaries, key)

@@ -20,7 +20,7 @@ LABEL = "label"
 GROUP = "group"
 SIDE = "side"
 BATCH = 4096
-_FILLERS = 20
+_FILLER_ROWS = 20
 """Number of rows of each class that no canary has."""
 LENGTH_FACTOR = 1e4
 """Factor by which a canary exceeds the clipping norm: clipping then decides how long it is."""
@@ -90,7 +90,7 @@ def labelled_tables(
 
 def coin_labels(canaries: int, classes: int, key: bytes) -> list[int]:
     """Labels of canaries by a fair coin each, and of rows of all other classes, so that the task has them."""
-    return fair_coins(canaries, key) + [code for code in range(2, classes) for _ in range(_FILLERS)]
+    return fair_coins(canaries, key) + [code for code in range(2, classes) for _ in range(_FILLER_ROWS)]
 
 
 class VoteReader:

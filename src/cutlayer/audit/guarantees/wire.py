@@ -19,9 +19,9 @@ from cutlayer.config.phases import Phase
 from cutlayer.consent import allowed
 from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.drive.drive import drive_together
-from cutlayer.parties.drive.random_state import isolated
+from cutlayer.parties.drive.random_state import with_own_random_state
 from cutlayer.parties.passive import PassiveParty
-from cutlayer.parties.session.local import Local
+from cutlayer.parties.session.local import LocalSide
 from cutlayer.parties.session.observer import Observer
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
@@ -117,7 +117,7 @@ def _new_messages(reader: Reader, seen: set[bytes], stop: tuple[Kind, int] | Non
     return read
 
 
-def _drive(job: Job, sides: Mapping[str, Local], read: Reader) -> None:
+def _drive(job: Job, sides: Mapping[str, LocalSide], read: Reader) -> None:
     """Drive both parties to the end."""
     (passive,) = job.passives
 
@@ -131,4 +131,4 @@ def _drive(job: Job, sides: Mapping[str, Local], read: Reader) -> None:
     active = ActiveParty(job, sides[job.active], {passive: here}, Observer())
     parties = Parties(active, PassiveParty(job, sides[passive], there))
     runs: dict[str, Generator[Any, Any, Any]] = {job.active: parties.active.run(), passive: parties.passive.run()}
-    drive_together({name: isolated(party, sides[name].starting_key) for name, party in runs.items()})
+    drive_together({name: with_own_random_state(party, sides[name].starting_key) for name, party in runs.items()})

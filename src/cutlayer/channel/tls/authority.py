@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from cutlayer.channel.tls.files import CertificateFiles, load, pem_of
+from cutlayer.channel.tls.files import CertificateFiles, load_files, pem_of
 from cutlayer.channel.tls.names import HOST, fingerprint, identity_of, key_fingerprint
 from cutlayer.config.identities import identity
 from cutlayer.errors import TrustError
@@ -34,7 +34,7 @@ CERTIFICATE_DAYS = 365
 LIST_DAYS = 3650
 _CLOCK_SKEW = timedelta(minutes=5)
 """A certificate is valid from a little before it was made: clocks differ."""
-PRIVATE, PUBLIC = 0o600, 0o644
+PRIVATE_MODE, PUBLIC_MODE = 0o600, 0o644
 
 
 def files_in(folder: Path, party: str) -> CertificateFiles:
@@ -54,7 +54,7 @@ def own_identity(folder: Path) -> str | None:
     keys = [path for path in folder.glob("*.key") if path.stem != "ca"]
     if len(keys) != 1 or not keys[0].with_suffix(".pem").exists() or not (folder / "ca.pem").exists():
         return None
-    return identity_of(load(files_in(folder, keys[0].stem)).certificate)
+    return identity_of(load_files(files_in(folder, keys[0].stem)).certificate)
 
 
 class Authority:
@@ -107,7 +107,7 @@ class Authority:
             write_key(folder / "ca.key", key)
             record = {"federation": federation, "invited": {}, "issued": [], "revoked": [], "lists": 0}
             write_whole(folder / "issued.json", json.dumps(record, indent=1) + "\n")
-            write_whole(folder / "ca.pem", pem_of(certificate), PUBLIC)
+            write_whole(folder / "ca.pem", pem_of(certificate), PUBLIC_MODE)
         authority = cls(folder)
         with authority._locked_record():
             authority._write_list()
@@ -240,7 +240,7 @@ class Authority:
         entry = {"party": party, "serial": f"{certificate.serial_number:x}", "until": until, "pem": pem.decode()}
         self._record["issued"].append({**entry, "key": key_fingerprint(certificate.public_key())})
         self._save()  # before the certificate exists anywhere: one that is not on record could not be revoked
-        write_whole(out, pem, PUBLIC)
+        write_whole(out, pem, PUBLIC_MODE)
 
     def _write_list(self) -> None:
         """Sign the list of all revoked serial numbers."""
@@ -259,7 +259,7 @@ class Authority:
                 revoked.revocation_date(datetime.fromisoformat(entry["time"])).build()
             )
         signed = builder.sign(self._key, hashes.SHA256())
-        write_whole(self.folder / "crl.pem", signed.public_bytes(serialization.Encoding.PEM), PUBLIC)
+        write_whole(self.folder / "crl.pem", signed.public_bytes(serialization.Encoding.PEM), PUBLIC_MODE)
 
     @contextmanager
     def _locked_record(self) -> Iterator[None]:
@@ -270,7 +270,7 @@ class Authority:
             self._save()
 
     def _save(self) -> None:
-        write_whole(self.folder / "issued.json", json.dumps(self._record, indent=1) + "\n", PRIVATE)
+        write_whole(self.folder / "issued.json", json.dumps(self._record, indent=1) + "\n", PRIVATE_MODE)
 
 
 def make_request(folder: Path, federation: str, party: str) -> tuple[Path, x509.CertificateSigningRequest]:
@@ -294,7 +294,7 @@ def make_request(folder: Path, federation: str, party: str) -> tuple[Path, x509.
         .add_extension(names_of(federation, party), critical=False)
         .sign(key, hashes.SHA256())
     )
-    write_whole(out, request.public_bytes(serialization.Encoding.PEM), PUBLIC)
+    write_whole(out, request.public_bytes(serialization.Encoding.PEM), PUBLIC_MODE)
     return out, request
 
 
@@ -329,7 +329,7 @@ def write_key(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
         raise TrustError(f"{path} exists already; it is not overwritten")
     form = serialization.PrivateFormat.PKCS8
     pem = key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
-    write_whole(path, pem, PRIVATE)
+    write_whole(path, pem, PRIVATE_MODE)
 
 
 def _authority_certificate(key: ec.EllipticCurvePrivateKey, name: x509.Name) -> x509.Certificate:

@@ -19,6 +19,7 @@ from cryptography.x509.oid import ExtensionOID
 
 from cutlayer.channel.tls.names import identity_of
 from cutlayer.errors import TrustError
+from cutlayer.storage.durable import file_version
 
 T = TypeVar("T")
 _logger = logging.getLogger(__name__)
@@ -49,7 +50,7 @@ class CertificateFiles:
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedFiles:
     """The content of the files at one moment.
 
     Attributes:
@@ -106,19 +107,19 @@ class Credentials:
         self.problem = ""
         self._notify = notify
         self._reading = threading.Lock()
-        self._seen = _states(files)
-        self._loaded = load(files)
+        self._seen = [*map(file_version, files.paths)]
+        self._loaded = load_files(files)
         check_own(self._loaded)
 
-    def current(self) -> Loaded:
+    def current(self) -> LoadedFiles:
         """The content of the files; read again if one of them changed."""
         with self._reading:
-            seen = _states(self.files)
+            seen = [*map(file_version, self.files.paths)]
             if seen == self._seen:
                 return self._loaded
             self._seen = seen
             try:
-                loaded = load(self.files)
+                loaded = load_files(self.files)
                 check_own(loaded)
             except TrustError as problem:
                 self.problem = str(problem)
@@ -138,44 +139,44 @@ class Credentials:
             return self._loaded
 
 
-def load(files: CertificateFiles) -> Loaded:
+def load_files(files: CertificateFiles) -> LoadedFiles:
     """Read a party's files; what is in them is checked one file at a time.
 
     Raises:
         TrustError: A file is missing, no PEM of its kind, or the key is readable by others or of another certificate.
     """
-    authorities = tuple(_parsed(files.ca, x509.load_pem_x509_certificates, "certificates"))
-    chain = tuple(_parsed(files.cert, x509.load_pem_x509_certificates, "a certificate"))
+    authorities = tuple(_parse(files.ca, x509.load_pem_x509_certificates, "certificates"))
+    chain = tuple(_parse(files.cert, x509.load_pem_x509_certificates, "a certificate"))
     raw = _read(files.key)
     _check_private(files.key)
-    key = _parsed(files.key, lambda data: serialization.load_pem_private_key(data, None), "a private key")
+    key = _parse(files.key, lambda data: serialization.load_pem_private_key(data, None), "a private key")
     if key.public_key() != chain[0].public_key():
         raise TrustError.expected(f"the private key of {files.cert} in {files.key}", "another key", "renew, or restore")
     revoked, until = _revocations(files.crl, authorities) if files.crl else (frozenset(), None)
-    return Loaded(authorities, chain, raw, revoked, until)
+    return LoadedFiles(authorities, chain, raw, revoked, until)
 
 
-def check_own(loaded: Loaded, now: datetime | None = None) -> None:
+def check_own(loaded: LoadedFiles, now: datetime | None = None) -> None:
     """Check a party's own certificate as its peers will.
 
     Raises:
         TrustError: It is expired, not yet valid, revoked, signed by an unknown authority, or has no identity.
     """
     identity_of(loaded.certificate)
-    reason = out_of_date(loaded.certificate, now) or ("revoked" if loaded.is_revoked(loaded.certificate) else "")
+    reason = validity_fault(loaded.certificate, now) or ("revoked" if loaded.is_revoked(loaded.certificate) else "")
     if reason:
         shown = f"{now or datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
         remedy = f"ask the party with the authority for cutlayer keys renew, unless the clock here, {shown}, is wrong"
         if reason == "revoked":
             remedy = "ask for a new invitation, and remove this party's key before cutlayer keys request"
         raise TrustError.expected("a valid certificate of this party", f"one that is {reason}", remedy)
-    if not signed_by(loaded.chain, loaded.authorities):
-        got = "self-signed" if _issued(loaded.certificate, loaded.chain[:1]) else "signed by another authority"
+    if not is_signed_by(loaded.chain, loaded.authorities):
+        got = "self-signed" if _is_issued_by(loaded.certificate, loaded.chain[:1]) else "signed by another authority"
         wanted = "this party's certificate to be signed by an authority of the file ca"
         raise TrustError.expected(wanted, f"one that is {got}", "see keys sign")
 
 
-def out_of_date(certificate: x509.Certificate, now: datetime | None = None) -> str:
+def validity_fault(certificate: x509.Certificate, now: datetime | None = None) -> str:
     """Why a certificate is not valid at a time, now by default; empty if it is."""
     moment = now or datetime.now(UTC)
     if moment < certificate.not_valid_before_utc:
@@ -185,10 +186,10 @@ def out_of_date(certificate: x509.Certificate, now: datetime | None = None) -> s
     return ""
 
 
-def signed_by(chain: Sequence[x509.Certificate], authorities: Sequence[x509.Certificate]) -> bool:
+def is_signed_by(chain: Sequence[x509.Certificate], authorities: Sequence[x509.Certificate]) -> bool:
     """Whether each certificate is signed by the next one, which may sign others, and the last by an authority."""
-    linked = all(_may_sign(issuer) and _issued(certificate, (issuer,)) for certificate, issuer in pairwise(chain))
-    return linked and (chain[-1] in authorities or _issued(chain[-1], authorities))
+    linked = all(_may_sign(issuer) and _is_issued_by(certificate, (issuer,)) for certificate, issuer in pairwise(chain))
+    return linked and (chain[-1] in authorities or _is_issued_by(chain[-1], authorities))
 
 
 def pem_of(certificate: x509.Certificate) -> bytes:
@@ -210,7 +211,7 @@ def _may_sign(certificate: x509.Certificate) -> bool:
     return bool(constraints.ca and usage.key_cert_sign)
 
 
-def _issued(certificate: x509.Certificate, issuers: Sequence[x509.Certificate]) -> bool:
+def _is_issued_by(certificate: x509.Certificate, issuers: Sequence[x509.Certificate]) -> bool:
     for issuer in issuers:
         try:
             certificate.verify_directly_issued_by(issuer)
@@ -231,7 +232,7 @@ def _revocations(
     revoked = set()
     until = []
     for block in blocks:
-        listed = _parsed(path, x509.load_pem_x509_crl, "a revocation list", block)
+        listed = _parse(path, x509.load_pem_x509_crl, "a revocation list", block)
         issuers = [authority for authority in authorities if authority.subject == listed.issuer]
         if not any(listed.is_signature_valid(authority.public_key()) for authority in issuers):  # type: ignore[arg-type]
             raise TrustError.expected(f"a list in {path} that one of the authorities signed", "another signature")
@@ -261,20 +262,8 @@ def _check_private(path: Path) -> None:
         raise TrustError.expected(f"a key that only its owner can read at {path}", f"mode {mode:04o}", remedy)
 
 
-def _parsed(path: Path, read: Callable[[bytes], T], what: str, data: bytes | None = None) -> T:
+def _parse(path: Path, read: Callable[[bytes], T], what: str, data: bytes | None = None) -> T:
     try:
         return read(_read(path) if data is None else data)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         raise TrustError.expected(f"{what} in PEM, without a password, in {path}", "something else") from None
-
-
-def _states(files: CertificateFiles) -> tuple[tuple[int, ...], ...]:
-    """States of the files, which differ once one of them is replaced."""
-    states: list[tuple[int, ...]] = []
-    for path in files.paths:
-        try:
-            status = path.stat()
-            states.append((status.st_ino, status.st_size, status.st_mtime_ns, status.st_mode))
-        except OSError:
-            states.append(())
-    return tuple(states)

@@ -12,15 +12,15 @@ import time
 
 from cryptography import x509
 
-from cutlayer.channel.tls.files import Credentials, Loaded, out_of_date
+from cutlayer.channel.tls.files import Credentials, LoadedFiles, validity_fault
 from cutlayer.channel.tls.names import identity_of
 from cutlayer.errors import PeerLost, TrustError
 
 # OpenSSL's X509_V_ERR codes.
-_EXPIRED = 10
-_NOT_YET = 9
-_SELF_SIGNED = (18, 19)
-_TRIES = 5
+_EXPIRED_CODE = 10
+_NOT_YET_CODE = 9
+_SELF_SIGNED_CODES = (18, 19)
+_MAX_HANDSHAKES = 5
 """Handshakes without an answer after which the certificate counts as refused: a connection that was cut looks alike."""
 _MIN_SECONDS = 0.001
 
@@ -40,7 +40,7 @@ def probe(host: str, port: int, credentials: Credentials, expected: str, timeout
         TrustError: A certificate is refused, here or there; the message says whose and why.
     """
     end = time.monotonic() + timeout
-    for _ in range(_TRIES):
+    for _ in range(_MAX_HANDSHAKES):
         loaded = credentials.current()
         left = end - time.monotonic()
         certificate, is_answered = _handshake(host, port, credentials, loaded, expected, max(left, _MIN_SECONDS))
@@ -52,7 +52,7 @@ def probe(host: str, port: int, credentials: Credentials, expected: str, timeout
 
 
 def _handshake(
-    host: str, port: int, credentials: Credentials, loaded: Loaded, expected: str, timeout: float
+    host: str, port: int, credentials: Credentials, loaded: LoadedFiles, expected: str, timeout: float
 ) -> tuple[x509.Certificate, bool]:
     """The certificate that is shown, and whether the other side went on after ours."""
     context = _context(credentials, loaded)
@@ -86,7 +86,7 @@ def _handshake(
     return certificate, bool(answer)
 
 
-def check_peer(certificate: x509.Certificate, loaded: Loaded, expected: str, where: str) -> None:
+def check_peer(certificate: x509.Certificate, loaded: LoadedFiles, expected: str, where: str) -> None:
     """Check a peer's certificate, whose signature was checked before.
 
     Args:
@@ -104,11 +104,11 @@ def check_peer(certificate: x509.Certificate, loaded: Loaded, expected: str, whe
         raise TrustError.expected(wanted, f"that of {stated}", "wrong name: is it the right address, and the same job?")
     if loaded.is_revoked(certificate):
         raise TrustError(f"the certificate of {stated} (serial {certificate.serial_number:x}) is revoked")
-    if reason := out_of_date(certificate):
+    if reason := validity_fault(certificate):
         raise TrustError(f"the certificate of {stated} is {reason}; have it renewed there")
 
 
-def _context(credentials: Credentials, loaded: Loaded) -> ssl.SSLContext:
+def _context(credentials: Credentials, loaded: LoadedFiles) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False  # parties are named by identities; `check_peer` compares them
@@ -129,11 +129,11 @@ def _answer(secure: ssl.SSLSocket) -> bytes:
 
 
 def _reason(refusal: ssl.SSLCertVerificationError) -> str:
-    if refusal.verify_code == _EXPIRED:
+    if refusal.verify_code == _EXPIRED_CODE:
         return "it is expired; have it renewed there"
-    if refusal.verify_code == _NOT_YET:
+    if refusal.verify_code == _NOT_YET_CODE:
         return "it is not valid yet; compare the clocks of both machines"
-    if refusal.verify_code in _SELF_SIGNED:
+    if refusal.verify_code in _SELF_SIGNED_CODES:
         return "it is self-signed, or its authority is not in this party's file ca"
     return f"{refusal.verify_message}; is it signed by an authority of this party's file ca?"
 
@@ -145,7 +145,7 @@ def _no_tls(where: str, failure: ssl.SSLError) -> TrustError:
     return TrustError(f"the TLS handshake with {where} failed: {reason.lower().replace('_', ' ')}")
 
 
-def _refused_there(where: str, loaded: Loaded) -> str:
+def _refused_there(where: str, loaded: LoadedFiles) -> str:
     certificate = loaded.certificate
     until = f"{certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
     return (

@@ -9,17 +9,17 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
 
-from cutlayer.channel.tls.files import Loaded, out_of_date, signed_by
+from cutlayer.channel.tls.files import LoadedFiles, is_signed_by, validity_fault
 from cutlayer.channel.tls.names import identity_of, key_fingerprint
 from cutlayer.errors import TrustError
 
 _PADDING = padding.PSS(padding.MGF1(hashes.SHA256()), padding.PSS.DIGEST_LENGTH)
-_CHANGED = "it was changed; ask for it again"
+_CHANGED_REMEDY = "it was changed; ask for it again"
 MAX_CERTIFICATES = 8
 """Maximum number of certificates between a signature and an authority."""
 
 
-def sign(loaded: Loaded, content: bytes) -> bytes:
+def sign(loaded: LoadedFiles, content: bytes) -> bytes:
     """A party's signature of some bytes: ECDSA or RSA-PSS with SHA-256, or Ed25519, by the kind of its key.
 
     Raises:
@@ -35,7 +35,9 @@ def sign(loaded: Loaded, content: bytes) -> bytes:
     raise TrustError.expected("an elliptic-curve, Ed25519 or RSA key to sign with", type(key).__name__)
 
 
-def check_signature(chain: bytes, signature: bytes, content: bytes, loaded: Loaded, expected: str, where: str) -> None:
+def check_signature(
+    chain: bytes, signature: bytes, content: bytes, loaded: LoadedFiles, expected: str, where: str
+) -> None:
     """Check that a party signed some bytes.
 
     Args:
@@ -52,7 +54,7 @@ def check_signature(chain: bytes, signature: bytes, content: bytes, loaded: Load
     """
     try:
         certificates = x509.load_pem_x509_certificates(chain)
-        trusted = len(certificates) <= MAX_CERTIFICATES and signed_by(certificates, loaded.authorities)
+        trusted = len(certificates) <= MAX_CERTIFICATES and is_signed_by(certificates, loaded.authorities)
     except (ValueError, UnsupportedAlgorithm, x509.InvalidVersion):
         raise TrustError.expected(f"{where}: the certificate of {expected}", "none that can be read") from None
     certificate = certificates[0]
@@ -61,11 +63,11 @@ def check_signature(chain: bytes, signature: bytes, content: bytes, loaded: Load
     if (stated := identity_of(certificate)) != expected:
         raise TrustError.expected(f"{where}: the signature of {expected}", f"that of {stated}")
     for each in certificates:
-        if reason := out_of_date(each) or ("revoked" if loaded.is_revoked(each) else ""):
+        if reason := validity_fault(each) or ("revoked" if loaded.is_revoked(each) else ""):
             whose = stated if each is certificate else f"an authority of {stated}"
             raise TrustError(f"{where}: the certificate of {whose} is {reason}; ask for a file under a new one")
-    if not _fits(certificate, signature, content):
-        raise TrustError.expected(f"{where}: a signature of its content", "another", _CHANGED)
+    if not _is_valid(certificate, signature, content):
+        raise TrustError.expected(f"{where}: a signature of its content", "another", _CHANGED_REMEDY)
 
 
 def signer_of(chain: bytes, signature: str, content: bytes, where: str) -> tuple[str, str]:
@@ -82,15 +84,15 @@ def signer_of(chain: bytes, signature: str, content: bytes, where: str) -> tuple
     """
     try:
         certificate = x509.load_pem_x509_certificates(chain)[0]
-        fits = _fits(certificate, base64.b64decode(signature, validate=True), content)
+        fits = _is_valid(certificate, base64.b64decode(signature, validate=True), content)
     except (ValueError, UnsupportedAlgorithm, x509.InvalidVersion):
         fits = False
     if not fits:
-        raise TrustError.expected(f"a signature of the content of {where}", "another", _CHANGED)
+        raise TrustError.expected(f"a signature of the content of {where}", "another", _CHANGED_REMEDY)
     return identity_of(certificate), key_fingerprint(certificate.public_key())
 
 
-def _fits(certificate: x509.Certificate, signature: bytes, content: bytes) -> bool:
+def _is_valid(certificate: x509.Certificate, signature: bytes, content: bytes) -> bool:
     try:
         key = certificate.public_key()
         if isinstance(key, ec.EllipticCurvePublicKey):

@@ -29,8 +29,8 @@ _OPENERS: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7z
 _FOREIGN = {b"PK\x03\x04": "a zip archive", b"\x28\xb5\x2f\xfd": "a zstd file", b"PAR1": "a Parquet file"}
 MAX_LINE = 2_000_000
 """Bytes of the longest row; a compressed file may have a line of any length."""
-_MAX_FIELD = 2**27
-"""Longest field that is read to find the line of a fault."""
+_MAX_FIELD = 2**25
+"""Longest row that is read to find the line of a fault: of a row without an end each field takes memory."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def header(path: Path, delimiter: str) -> tuple[str, ...]:
         csv.Error: A field is longer than fields of a header are.
     """
     with _lines(path, "strict") as lines:
-        for row in csv.reader(lines, delimiter=delimiter, skipinitialspace=True):
+        for row in _Rows(lines, MAX_LINE, delimiter=delimiter, skipinitialspace=True):
             if row:
                 return tuple(name.strip() for name in row)
     return ()
@@ -244,14 +244,41 @@ def record_line(path: Path, delimiter: str, record: int) -> int:
 
 
 @contextmanager
-def _rows(path: Path, delimiter: str, *, strict: bool = False) -> Iterator[Any]:
+def _rows(path: Path, delimiter: str, *, strict: bool = False) -> Iterator[_Rows]:
     """A reader of the rows of a file, of fields that are as long as any."""
     with _lines(path) as lines:
         before = csv.field_size_limit(_MAX_FIELD)
         try:
-            yield csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=strict)
+            yield _Rows(lines, _MAX_FIELD, delimiter=delimiter, skipinitialspace=True, strict=strict)
         finally:
             csv.field_size_limit(before)
+
+
+class _Rows:
+    """Rows of a file; a longer one than most is refused, since quoted line ends make one row of a whole file."""
+
+    def __init__(self, lines: Iterator[str], most: int, **form: Any) -> None:
+        self._most, self._length = most, 0
+        self._reader = csv.reader(self._counted(lines), **form)
+
+    def _counted(self, lines: Iterator[str]) -> Iterator[str]:
+        for line in lines:
+            self._length += len(line)
+            if self._length > self._most:
+                raise csv.Error("a row that is longer than any")
+            yield line
+
+    @property
+    def line_num(self) -> int:
+        """Number of lines so far."""
+        return self._reader.line_num
+
+    def __iter__(self) -> Iterator[list[str]]:
+        return self
+
+    def __next__(self) -> list[str]:
+        self._length = 0
+        return next(self._reader)
 
 
 @contextmanager

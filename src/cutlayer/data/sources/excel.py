@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from cutlayer.data.faults import fault
 from cutlayer.data.sources.base import FileSource, Names, first_line
+from cutlayer.data.sources.excel_size import memory_of
 from cutlayer.data.sources.size_limit import SHARE, SizeLimit
 from cutlayer.errors import ConfigError
 
@@ -52,8 +53,10 @@ class ExcelSource(FileSource):
             raise ConfigError.expected(
                 f"{self.where}: the package python-calamine", "none", "pip install 'cutlayer[excel]'"
             ) from None
-        SizeLimit(self.where, self.most // SHARE).add_archive(self.config.path)  # all of it will be in memory
+        limit = SizeLimit(self.where, self.most // SHARE)  # all of it will be in memory
+        limit.add_archive(self.config.path)
         try:
+            limit.add(memory_of(self.config.path))
             book = python_calamine.load_workbook(BytesIO(self.config.path.read_bytes()))  # by its content
             sheets = {name: book.get_sheet_by_name(name) for name in book.sheet_names}
             filled = [name for name, sheet in sheets.items() if sheet.height] or [*sheets][:1]
@@ -64,6 +67,10 @@ class ExcelSource(FileSource):
             lines: list[list[Any]] = sheets[name].to_python()
         except (python_calamine.CalamineError, python_calamine.PasswordError, ValueError) as failure:
             raise fault(self.where, "an Excel workbook without a password", first_line(failure)) from None
+        except BaseException as failure:
+            if type(failure).__name__ != "PanicException":  # of Rust, which is no `Exception`
+                raise
+            raise fault(self.where, "numbers and dates that Excel has", first_line(failure)) from None
         return lines
 
     def _value(self, cell: Any) -> Any:

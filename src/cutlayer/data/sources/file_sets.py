@@ -19,7 +19,7 @@ from cutlayer.data.typed_table import unified
 _WILD = "*?["
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 """Name by which Hive and Spark mean a missing value."""
-_MAX_FILES = 10_000
+_MAX_FILES, _MAX_DEEP = 10_000, 2
 
 
 def is_set(path: Path) -> bool:
@@ -39,8 +39,15 @@ def files_of(path: Path, where: str) -> tuple[Path, list[Path]]:
     base, pattern = _divided(path)
     if ".." in pattern.parts:
         raise fault(where, "a pattern without '..' behind its first wildcard", "one with it", "name the folder")
+    if (deep := pattern.parts.count("**")) > _MAX_DEEP:  # each looks into all folders below every one of the others
+        raise fault(where, f"a pattern with '**' {_MAX_DEEP} times at most", f"{deep} times", "name the folders")
     files = _below(base, where) if base == path else (file for file in base.glob(str(pattern)) if file.is_file())
-    found = [file for file in islice(files, _MAX_FILES + 1) if _is_data(file.name)]
+    try:
+        found = [file for file in islice(files, _MAX_FILES + 1) if _is_data(file.name)]
+    except (OSError, RecursionError) as failure:  # a folder of somebody else may be as deep as it likes, or have no end
+        raise fault(
+            where, "folders that can be read", getattr(failure, "strerror", None) or "too many levels"
+        ) from None
     if not 0 < len(found) <= _MAX_FILES:
         got = f"more than {_MAX_FILES:,}" if found else "none"
         raise fault(where, f"1 to {_MAX_FILES:,} files", got, f"look at what is in {base}")

@@ -16,6 +16,7 @@ from cutlayer.data.faults import fault
 from cutlayer.data.images import image_column
 from cutlayer.data.partition import part_of
 from cutlayer.data.sources.base import FileSource, Names, first_line
+from cutlayer.data.sources.size_limit import SHARE, SizeLimit
 from cutlayer.errors import DataError
 
 Array = npt.NDArray[Any]
@@ -37,6 +38,8 @@ class NpzSource(FileSource):
         config, where = self.config, self.where
         if not zipfile.is_zipfile(config.path):
             raise fault(where, "an npz archive", "another kind of file", "np.savez(path, x=..., y=...) writes one")
+        # All of it will be in memory; one that is not packed takes no more there than on disk.
+        SizeLimit(where, self.most // SHARE + config.path.stat().st_size).add_archive(config.path)
         with np.load(config.path, allow_pickle=False) as archive:
             known = list(archive.files)
         for name in config.arrays:

@@ -15,6 +15,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from cutlayer.config.database import POSTGRESQL, SQLITE
+from cutlayer.data.engine import check_stopped
 from cutlayer.data.faults import fault
 from cutlayer.data.sources.base import FileSource, Names, first_line
 from cutlayer.errors import DataError
@@ -31,6 +32,10 @@ _UNSAFE = ("load_extension", "fts3_tokenizer")
 """Functions that load a library, and that show or take the address of code."""
 _MAX_VALUE = 1_000_000
 """Maximum size of a value that SQLite computes, in bytes: a short query asks for any."""
+_BLOCK_ROWS, _PIECE_LENGTH = 128, 1 << 24
+"""Rows that are fetched before their length is looked at, and the length of the texts of a piece from which it ends."""
+_STEPS = 1_000_000
+"""Instructions of SQLite between two looks at whether it is to stop: some milliseconds."""
 _PARAMETER = re.compile(r"(?<![:\w\\]):(?=\w)")
 
 
@@ -64,7 +69,7 @@ class SqlSource(FileSource):
         """
         with self._result() as result:
             indices = [list(result.keys()).index(name) for name in names]
-            for rows in result.partitions(size):
+            for rows in _pieces(result, size):
                 columns = {
                     name: pa.array([_plain(row[index], exact=name in as_text) for row in rows])
                     for name, index in zip(names, indices, strict=True)
@@ -98,6 +103,9 @@ class SqlSource(FileSource):
             with self._connection() as connection, connection.execute(query) as result:
                 yield result
         except (sqlalchemy.exc.SQLAlchemyError, ModuleNotFoundError) as failure:
+            if str(getattr(failure, "orig", "")) == "interrupted":  # SQLite drops the exception that stopped it
+                check_stopped()
+                raise KeyboardInterrupt from None
             raise _Failed(first_line(failure)) from None
 
     @contextmanager
@@ -123,9 +131,24 @@ class SqlSource(FileSource):
             if dialect == SQLITE:
                 lite: Any = connection.connection.driver_connection
                 lite.execute("PRAGMA query_only=ON")
+                # A query may have no end, and only in a call of Python a signal is noticed.
+                lite.set_progress_handler(check_stopped, _STEPS)
                 lite.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE)
                 lite.set_authorizer(_reads)
             yield connection
+
+
+def _pieces(result: CursorResult[Any], size: int) -> Iterator[list[Any]]:
+    """Rows, `size` at a time at most, and of long texts fewer: a short query makes any number of them."""
+    rows, length = list[Any](), 0
+    while block := result.fetchmany(min(size, _BLOCK_ROWS)):
+        rows += block
+        length += sum(len(value) for row in block for value in row if isinstance(value, str | bytes))
+        if len(rows) + _BLOCK_ROWS > size or length > _PIECE_LENGTH:
+            yield rows
+            rows, length = [], 0
+    if rows:
+        yield rows
 
 
 def _reads(action: int, _: str | None, name: str | None, *__: str | None) -> int:

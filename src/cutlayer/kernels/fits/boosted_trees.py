@@ -12,11 +12,11 @@ Numbers = npt.NDArray[np.float32]
 Flags = npt.NDArray[np.bool_]
 Leaves = npt.NDArray[np.uint8]
 
-THRESHOLDS = 31
+MAX_THRESHOLDS = 31
 """Maximum number of thresholds of a column: of several hundred rows more do not predict better."""
 RESOLUTION = 1e-6
 """Least difference of two values, relative to the largest, that separates them: less is rounding of float32."""
-TOGETHER = 128
+MODELS_AT_ONCE = 128
 """Number of models that grow together: what they have of each row stays in a core's cache."""
 
 
@@ -26,14 +26,14 @@ class Boosting(NamedTuple):
     Attributes:
         trees: Number of trees.
         leaves: Maximum number of leaves of a tree, 2 or more.
-        least: Minimum number of rows of a leaf.
-        rate: Learning rate.
+        min_leaf_rows: Minimum number of rows of a leaf.
+        learning_rate: Weight of a tree.
     """
 
     trees: int = 30
     leaves: int = 6
-    least: int = 15
-    rate: float = 0.1
+    min_leaf_rows: int = 15
+    learning_rate: float = 0.1
 
 
 def cross_boosted(
@@ -66,8 +66,8 @@ def cross_boosted(
         fitted, out = (np.flatnonzero(places) for places in (fold_of != fold, fold_of == fold))
         mine, theirs = below[:, fitted], np.hstack([below[:, out], below_others])
         numbers = mine.astype(np.float32)
-        for start in range(0, targets.shape[1], TOGETHER):
-            some = slice(start, start + TOGETHER)
+        for start in range(0, targets.shape[1], MODELS_AT_ONCE):
+            some = slice(start, start + MODELS_AT_ONCE)
             predicted = _boosted(targets[fitted, some].T.astype(np.float32), mine, numbers, theirs, settings).T
             left_out[out, some] = predicted[: len(out)]
             guessed[:, some] += predicted[len(out) :] / folds
@@ -81,8 +81,8 @@ def _below(known: Floats, others: Floats) -> tuple[Flags, Flags]:
         values = np.unique(known[:, column])
         apart = np.diff(values) > RESOLUTION * np.abs(values).max(initial=0)
         cuts = ((values[1:] + values[:-1]) / 2)[apart]
-        if len(cuts) > THRESHOLDS:
-            quantiles = np.linspace(0, 1, THRESHOLDS + 2)[1:-1]
+        if len(cuts) > MAX_THRESHOLDS:
+            quantiles = np.linspace(0, 1, MAX_THRESHOLDS + 2)[1:-1]
             cuts = np.unique(np.quantile(known[:, column], quantiles, method="midpoint"))
         mine.append(known[None, :, column] <= cuts[:, None])
         theirs.append(others[None, :, column] <= cuts[:, None])
@@ -100,7 +100,7 @@ def _boosted(wanted: Numbers, below: Flags, numbers: Numbers, below_others: Flag
     first = settings.leaves * np.arange(len(wanted))[:, None]
     for _ in range(settings.trees if len(below) else 0):
         values, leaf, leaf_others = _tree(wanted - fitted, below, numbers, below_others, settings)
-        values *= settings.rate
+        values *= settings.learning_rate
         fitted += values.take(leaf + first)
         guessed += values.take(leaf_others + first)
     return guessed
@@ -129,7 +129,7 @@ def _tree(
     changed = [np.zeros_like(every)]
     for new in range(1, settings.leaves):
         for each in changed:
-            gains = _gains(parts[:, every, each], whole[:, every, each], settings.least)
+            gains = _gains(parts[:, every, each], whole[:, every, each], settings.min_leaf_rows)
             cuts[every, each] = best = gains.argmax(axis=1)
             gain[every, each] = gains[every, best]
         old = gain.argmax(axis=1)

@@ -37,13 +37,13 @@ def k_means(points: Tensor, clusters: int, seed: int = 0) -> Tensor:
     return k_means_each(points[None], clusters, seed)[0]
 
 
-def frequent_centres(points: Tensor, clusters: int, least: float, seed: int = 0) -> Tensor:
+def frequent_centres(points: Tensor, clusters: int, min_points: float, seed: int = 0) -> Tensor:
     """`k_means`, without centres that are the nearest of few points, which each of them would identify.
 
     Args:
         points: As in `k_means`.
         clusters: As in `k_means`.
-        least: Minimum number of points of a centre.
+        min_points: Minimum number of points of a centre.
         seed: As in `k_means`.
 
     Returns:
@@ -53,7 +53,7 @@ def frequent_centres(points: Tensor, clusters: int, least: float, seed: int = 0)
     while len(centres) > 1:
         sizes = torch.bincount(distances(points, centres).argmin(dim=1), minlength=len(centres))
         rarest = int(sizes.argmin())
-        if sizes[rarest] >= least:
+        if sizes[rarest] >= min_points:
             break
         centres = torch.cat([centres[:rarest], centres[rarest + 1 :]])
     return centres

@@ -36,7 +36,7 @@ SENSITIVITY = math.sqrt(2)
 """How far a replaced row moves the counts of the cells of one column; sums of residuals by their length times it."""
 FINENESS = 16
 """A residual is a whole multiple of 2^-16 of the noise or less, so that sigma is at most 2^17 steps."""
-MAX_DRAWN = 2.0**37
+MAX_NOISE_STEPS = 2.0**37
 """Largest sum of sigma / step over all integers of noise of a fit: a million residuals, or far more counts.
 
 A pair of integers at distance t from (0, 0), in steps, has a probability within a factor 1 +- (2^-47 t + 2^-48 s^2 / (t
@@ -45,13 +45,13 @@ to s^2 (`kernels.noise.lattice` states this for the largest s, 2^19). Over all p
 That the sum exceeds .0035, which the account adds, has by Chernoff's bound a probability below e^-500 for s up to 2^17.
 Numbers beyond 13.27 sigma, which are never drawn, have 4e-40 each.
 """
-_DIGITS, _AT_ONCE = 24, 3
+_DIGITS, _DIGITS_AT_ONCE = 24, 3
 """Binary digits by which numbers are divided, sign, exponent and 15 of the fraction, and how many of them at a time."""
-_SPLIT, _LEAST = 30, 80
+_ROWS_TO_SPLIT, _ROWS_TO_KEEP = 30, 80
 """A cell of more than one in so many rows is divided, and one of fewer than one in so many joins its neighbour."""
 _ROUNDS = 2
 """Steps of each column: a second one corrects for the columns after it, and a third gains nothing."""
-_LEAST_SHARE, _SPREAD, _MAX_WEIGHT = 0.02, 0.5, 2.0
+_MIN_CLASS_SHARE, _WEIGHT_DEVIATION, _MAX_WEIGHT = 0.02, 0.5, 2.0
 """Share of a class, times classes, below which its step is that of this share; standard deviation of the weights of a
 column that is taken for granted; and largest weight."""
 
@@ -61,8 +61,8 @@ class NoisySums:
     """Sums over the rows in each cell of a column, with Gaussian noise.
 
     Each call is one Gaussian mechanism, chosen by what earlier ones gave. The same sums have the same noise again. Sums
-    are whole multiples of a power of two, and so is the noise, as in `kernels.noise.lattice`; `MAX_DRAWN` bounds what
-    computed noise differs by.
+    are whole multiples of a power of two, and so is the noise, as in `kernels.noise.lattice`; `MAX_NOISE_STEPS` bounds
+    what computed noise differs by.
 
     Attributes:
         key: 32 bytes, of these rows and targets alone.
@@ -85,7 +85,7 @@ class NoisySums:
             mu: Parameter of Gaussian differential privacy, above 0.
 
         Raises:
-            ConfigError: More noise than `MAX_DRAWN`.
+            ConfigError: More noise than `MAX_NOISE_STEPS`.
         """
         exact = np.bincount(cells[cells >= 0], minlength=size).astype(np.float64)
         return self._noisy(exact[:, None], 1.0, 1.0, mu)[:, 0]
@@ -102,7 +102,7 @@ class NoisySums:
             length: As said.
 
         Raises:
-            ConfigError: More noise than `MAX_DRAWN`.
+            ConfigError: More noise than `MAX_NOISE_STEPS`.
         """
         step = math.ldexp(1.0, math.frexp(SENSITIVITY * length / mu)[1] - 1 - FINENESS)
         steps = np.trunc(values / step)
@@ -112,9 +112,9 @@ class NoisySums:
     def _noisy(self, exact: Floats, step: float, length: float, mu: float) -> Floats:
         sigma = SENSITIVITY * length / mu
         self.drawn += exact.size * sigma / step
-        if self.drawn > MAX_DRAWN or sigma > step * 2 ** (FINENESS + 1):
+        if self.drawn > MAX_NOISE_STEPS or sigma > step * 2 ** (FINENESS + 1):
             remedy = "leave out columns, combine classes, or take a larger epsilon"
-            raise ConfigError.expected(f"noise of {MAX_DRAWN:.3g} steps in all for a private fit", "more", remedy)
+            raise ConfigError.expected(f"noise of {MAX_NOISE_STEPS:.3g} steps in all for a private fit", "more", remedy)
         # Another version of the fit, or of NumPy, may ask other sums of the same rows: one noise, if only scaled, would
         # cancel in two answers.
         key = derive(self.key, b"noisy sums", exact.tobytes())
@@ -152,17 +152,17 @@ def number_cells(
     """
     bits = np.ascontiguousarray(numbers).view(np.int32).astype(np.int64)
     digits = (np.where(bits < 0, -(bits & 0x7FFFFFFF), bits) + 2**31) >> (32 - _DIGITS)  # in the order of the numbers
-    sigma = SENSITIVITY * math.sqrt(_DIGITS / _AT_ONCE) / mu
-    least, found = max(len(digits) / _LEAST, 3 * sigma), list[tuple[int, float]]()
+    sigma = SENSITIVITY * math.sqrt(_DIGITS / _DIGITS_AT_ONCE) / mu
+    least, found = max(len(digits) / _ROWS_TO_KEEP, 3 * sigma), list[tuple[int, float]]()
     divided = np.zeros(1, np.int64)
-    for left in range(_DIGITS - _AT_ONCE, -1, -_AT_ONCE):
-        nodes = ((divided[:, None] << _AT_ONCE) + np.arange(2**_AT_ONCE)).ravel()
+    for left in range(_DIGITS - _DIGITS_AT_ONCE, -1, -_DIGITS_AT_ONCE):
+        nodes = ((divided[:, None] << _DIGITS_AT_ONCE) + np.arange(2**_DIGITS_AT_ONCE)).ravel()
         if not len(nodes):
             break
         here = digits >> left
         at = np.searchsorted(nodes, here).clip(max=len(nodes) - 1)
         counts = sums.counts(np.where(nodes[at] == here, at, -1), len(nodes), SENSITIVITY / sigma)
-        many = (counts > max(len(digits) / _SPLIT, 4 * sigma)) & (left > 0)
+        many = (counts > max(len(digits) / _ROWS_TO_SPLIT, 4 * sigma)) & (left > 0)
         divided = nodes[many]
         found += zip((nodes[~many] << left).tolist(), counts[~many].tolist(), strict=True)
     starts, inside, whole = list[int](), 0.0, list[float]()
@@ -232,7 +232,7 @@ def fit_additive(
         sums: Where sums come from.
 
     Raises:
-        ConfigError: More cells and classes than `MAX_DRAWN` allows.
+        ConfigError: More cells and classes than `MAX_NOISE_STEPS` allows.
     """
     from scipy.special import ndtr, ndtri, softmax  # scipy.stats takes half a second to import
 
@@ -242,12 +242,12 @@ def fit_additive(
     freedom = float(np.trace(covariance)) ** 2 / max(float((covariance**2).sum()), 1e-300)
     offset, length = (1 - slope) / classes, residual_length(slope, classes)
     shares = (targets.mean(axis=0) - offset) / slope
-    base = shares.clip(_LEAST_SHARE / classes, 1 - _LEAST_SHARE / classes)
+    base = shares.clip(_MIN_CLASS_SHARE / classes, 1 - _MIN_CLASS_SHARE / classes)
     unit = slope * base * (1 - base) * classes / (classes - 1)  # residual by weight
-    largest = float((unit**2).mean()) * _SPREAD**2
+    largest = float((unit**2).mean()) * _WEIGHT_DEVIATION**2
     each = mu / math.sqrt(max(1, len(columns)) * _ROUNDS)
     sigma = SENSITIVITY * length / each
-    start = np.log(shares.clip(_LEAST_SHARE / classes / 10))  # nearer: else no cell would have the mean residual 0
+    start = np.log(shares.clip(_MIN_CLASS_SHARE / classes / 10))  # nearer: else no cell would have the mean residual 0
     weights = [np.zeros((len(column.counts), classes)) for column in columns]
     seen, scores = [np.zeros_like(weight) for weight in weights], np.tile(start, (len(targets), 1))
     best = -math.inf

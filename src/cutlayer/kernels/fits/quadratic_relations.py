@@ -9,10 +9,10 @@ Matrix = npt.NDArray[np.float64]
 
 MAX_RANK = 64
 """Rank above which pairs of columns are too many to solve for: 2,080 of 64."""
-_NONE, _RELATION, _DIRECTION = 1e-6, 1e-9, 1e-5
+_MIN_SINGULAR, _MAX_RELATION_ERROR, _MIN_COMMON = 1e-6, 1e-9, 1e-5
 """Over the largest: singular value of no direction, and of no common direction of relations; between them the mean
 square of what a relation leaves."""
-_ROWS, _DRAWN, _RIDGE, _ITERATIONS = 1.25, 16, 1e-11, 2
+_ROWS_PER_PAIR, _DRAWN, _RIDGE, _ITERATIONS = 1.25, 16, 1e-11, 2
 """Rows for each pair; random relations, whose common range is taken for that of all, and how they are iterated."""
 
 
@@ -32,10 +32,10 @@ def one_hot_part(columns: Matrix, generator: np.random.Generator) -> Matrix | No
         `MAX_RANK`, and for hardly more rows than pairs of columns.
     """
     left, sizes, _ = np.linalg.svd(columns - columns.mean(axis=0), full_matrices=False)
-    white = left[:, sizes > _NONE * sizes.max(initial=0)] * np.sqrt(len(columns))
+    white = left[:, sizes > _MIN_SINGULAR * sizes.max(initial=0)] * np.sqrt(len(columns))
     rank = white.shape[1]
     first, second = np.triu_indices(rank)
-    rows = int(_ROWS * len(first)) + rank
+    rows = int(_ROWS_PER_PAIR * len(first)) + rank
     if not 1 < rank <= MAX_RANK or len(white) < rows:
         return None
     chosen = white[np.sort(generator.choice(len(white), rows, replace=False))]
@@ -45,7 +45,7 @@ def one_hot_part(columns: Matrix, generator: np.random.Generator) -> Matrix | No
     forms = np.zeros((relations.shape[1], rank, rank))
     forms[:, first, second] = relations.T
     directions, strengths, _ = np.linalg.svd(np.concatenate([*(forms + forms.transpose(0, 2, 1))], axis=1))
-    inside = directions[:, :rank][:, strengths[:rank] > _DIRECTION * strengths[0]]
+    inside = directions[:, :rank][:, strengths[:rank] > _MIN_COMMON * strengths[0]]
     return white @ inside if inside.shape[1] < rank else None
 
 
@@ -63,4 +63,4 @@ def _relations(columns: Matrix, products: Matrix, generator: np.random.Generator
     for _ in range(_ITERATIONS):
         drawn, _ = np.linalg.qr(cho_solve(factor, drawn))
     values, vectors = np.linalg.eigh(drawn.T @ moment @ drawn)
-    return np.asarray(drawn @ vectors[:, values < _RELATION] / lengths[:, None])
+    return np.asarray(drawn @ vectors[:, values < _MAX_RELATION_ERROR] / lengths[:, None])

@@ -13,16 +13,16 @@ from cutlayer.kernels.fits.quadratic_relations import one_hot_part
 Matrix = npt.NDArray[np.float64]
 Bits = npt.NDArray[np.bool_]
 
-WORKED_ROWS = 4096
+MAX_SEARCHED_ROWS = 4096
 """Rows that are searched and restricted at most; what is found there is then computed of all rows."""
-ROWS, STARTS, AT_A_TIME, STEPS, ROUNDS = 1024, 256, 128, 30, 12
+ROWS, STARTS, STARTS_AT_A_TIME, STEPS, ROUNDS = 1024, 256, 128, 30, 12
 """Rows and starts of a search, starts side by side, steps of each at most, and searches at most."""
 TOLERANCE = 1e-3
 """Distance from 0 and 1 of a vector that is two-valued."""
-_RANK, _FIXED = 1e-5, 1e-7
+_RANK, _MIN_STEP = 1e-5, 1e-7
 """Singular value, over the largest, of a direction that only rounding fills; change of a step that has stopped."""
-_LARGE, _REPAIRS = 0.01, 2
-_LEFT = 0.5
+_MIN_AMBIGUOUS_SHARE, _REPAIRS = 0.01, 2
+_MIN_LEFT_SHARE = 0.5
 """Share of the rows that a restriction leaves at least."""
 
 
@@ -48,7 +48,7 @@ def two_valued_vectors(matrix: Matrix, generator: np.random.Generator) -> tuple[
         rows, up to `TOLERANCE`. The others are so on the rows of their search alone.
     """
     everything = _Span(np.column_stack([np.ones(len(matrix)), matrix]))
-    span = _Span(everything.basis[everything.sampled(WORKED_ROWS, generator)])
+    span = _Span(everything.basis[everything.sampled(MAX_SEARCHED_ROWS, generator)])
     kept = np.arange(len(span.basis))
     found: dict[bytes, tuple[Bits, bool]] = {}
     rare: list[Bits] = []
@@ -66,7 +66,7 @@ def two_valued_vectors(matrix: Matrix, generator: np.random.Generator) -> tuple[
             found[key] = _smaller(whole), exact or found.get(key, (whole, False))[1]
         left = np.ones(len(kept), bool)
         for index in sorted(range(len(own)), key=lambda index: int(own[index].sum())):
-            if (own[index] & left).any() and (left & ~own[index]).sum() >= _LEFT * len(kept):
+            if (own[index] & left).any() and (left & ~own[index]).sum() >= _MIN_LEFT_SHARE * len(kept):
                 left &= ~own[index]
                 rare.append(wholes[index][0][0])
         if left.all():
@@ -121,8 +121,8 @@ def _search(span: _Span, generator: np.random.Generator) -> Bits:
     basis, triangle = np.linalg.qr(span.basis[rows])
     n = len(basis)
     found: dict[bytes, Matrix] = {}
-    for _ in range(STARTS // AT_A_TIME):
-        first, second = generator.integers(n, size=(2, AT_A_TIME))
+    for _ in range(STARTS // STARTS_AT_A_TIME):
+        first, second = generator.integers(n, size=(2, STARTS_AT_A_TIME))
         starts = basis[first]
         starts[::2] -= basis[second[::2]]
         values = basis @ starts.T
@@ -135,7 +135,7 @@ def _search(span: _Span, generator: np.random.Generator) -> Bits:
             exact = np.abs(projected - inside).max(axis=0) < TOLERANCE
             for vector in np.flatnonzero(exact & several):
                 found.setdefault(np.packbits(_smaller(inside[:, vector])).tobytes(), weights[:, vector])
-            moving = several & ~exact & (np.abs(projected - values).max(axis=0) > _FIXED)
+            moving = several & ~exact & (np.abs(projected - values).max(axis=0) > _MIN_STEP)
             if not moving.any():
                 break
             values = projected[:, moving]
@@ -185,7 +185,7 @@ def _on_all_rows(
         if not own.any():
             continue  # a repair moved its rows to those of another
         values -= values[own].min() * whole
-        if np.ptp(values[own]) < 0.5 and own.mean() > _LARGE:
+        if np.ptp(values[own]) < 0.5 and own.mean() > _MIN_AMBIGUOUS_SHARE:
             either.append(whole)
     for added in [None, *either]:
         whole = np.asarray(values + (0 if added is None else added) > 0.5)

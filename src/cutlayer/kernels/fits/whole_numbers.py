@@ -15,18 +15,18 @@ WINDOW, MIN_DISTINCT = 32, 6
 """Distinct values that the scale is first fitted to, and below which a column has too few to tell its scale."""
 RESOLUTION = 4e-7
 """Rounding error of a float32 column, over its largest magnitude."""
-LIMIT = 3.0
+CLIP_LIMIT = 3.0
 """Magnitude that smoothly clipped numbers approach: `SMOOTH_LIMIT` of the encoding."""
-_STRAIGHT, _CURVED = 0.15, 0.1
+_MAX_LINE_ERROR, _MAX_CURVE_ERROR = 0.15, 0.1
 """Errors of a line and of a cubic through the window, over a unit, above which its numbers are not taken for whole."""
 _UNITS, _NEARBY, _FITS, _STEPS = 81, 4.0, 6, 12
 """Units that are tried, their farthest distance in standard errors, fits of a column, and steps
 of each, at most."""
 _RATES = np.geomspace(0.1, 10, 240)
 """Rates of the exponential functions that undo a logarithm, in the inverse of the column's deviation."""
-_FEW_ROWS, _TIED = 1024, 0.9
+_FEW_ROWS, _MAX_DISTINCT_SHARE = 1024, 0.9
 """Distinct values up to which all columns are tried; of a longer one a tenth of the rows must have another's value."""
-_SHARE = 0.95
+_MIN_RESOLVED_SHARE = 0.95
 """Share of the rows that must lie on the lattice."""
 
 
@@ -63,13 +63,13 @@ def whole_numbers(column: Vector) -> WholeNumbers | None:
         column: float64 (n,), of float32 precision.
     """
     values, index = distinct_values(column)
-    if len(values) < MIN_DISTINCT or len(values) > max(_FEW_ROWS, _TIED * len(column)):
+    if len(values) < MIN_DISTINCT or len(values) > max(_FEW_ROWS, _MAX_DISTINCT_SHARE * len(column)):
         return None
     noise = RESOLUTION * float(np.abs(column).max())
     counts = np.bincount(index)
     for form, part, whole in islice(_starts(column, values, counts), _FITS):
         found = _on_all(form, values, part, whole, noise)
-        if found is not None and counts[found.resolved].sum() >= _SHARE * len(column):
+        if found is not None and counts[found.resolved].sum() >= _MIN_RESOLVED_SHARE * len(column):
             return WholeNumbers(found.values[index], found.resolved[index])
     return None
 
@@ -142,7 +142,7 @@ def _straight(values: Vector) -> tuple[int, Vector] | None:
         # The first row is of no clipping, the second of the unit expected: they are tried before those nearby.
         for some in (slice(0, 2), slice(0, None)):
             best = int(error[some].argmin())
-            if error[best] < _STRAIGHT:
+            if error[best] < _MAX_LINE_ERROR:
                 return best, np.asarray(whole[best])
     return None
 
@@ -158,7 +158,7 @@ def _near_whole(values: Vector) -> Vector | None:
             whole = np.r_[0.0, np.cumsum(np.maximum(1, np.round(gaps * divisor / near[:, rank])))]
             place = (whole - whole.mean()) / whole[-1]
             error = values - np.polyval(np.polyfit(place, values, 3), place)
-            if np.sqrt(np.mean(error**2)) < _CURVED * gaps.min() / divisor:
+            if np.sqrt(np.mean(error**2)) < _MAX_CURVE_ERROR * gaps.min() / divisor:
                 return np.asarray(whole)
     return None
 
@@ -195,7 +195,7 @@ def _clipped(inner: _Form, middle: float, size: float) -> _Form:
 
     def value(p: Vector, k: Vector) -> Vector:
         plain = inner.value(p[2:], k)
-        return np.asarray(p[0] + p[1] * plain / np.hypot(1, plain / LIMIT))
+        return np.asarray(p[0] + p[1] * plain / np.hypot(1, plain / CLIP_LIMIT))
 
     def whole(p: Vector, v: Vector) -> Vector:
         return inner.whole(p[2:], _unclipped((v - p[0]) / p[1]))
@@ -205,8 +205,8 @@ def _clipped(inner: _Form, middle: float, size: float) -> _Form:
 
 def _unclipped(values: Vector) -> Vector:
     """The inverse of smooth clipping; NaN at its limit and beyond."""
-    inside = np.where(np.abs(values) < LIMIT, values, np.nan)
-    return np.asarray(inside / np.sqrt(1 - np.square(inside / LIMIT)))
+    inside = np.where(np.abs(values) < CLIP_LIMIT, values, np.nan)
+    return np.asarray(inside / np.sqrt(1 - np.square(inside / CLIP_LIMIT)))
 
 
 def _clipping(column: Vector) -> tuple[float, Vector]:
@@ -223,14 +223,14 @@ def _clipping(column: Vector) -> tuple[float, Vector]:
         plain = _unclipped((quartiles if high > low else centred) / size)
         return float(np.ptp(plain) if high > low else np.std(plain))
 
-    small = float(np.abs(centred).max()) / LIMIT * (1 + 1e-6)
+    small = float(np.abs(centred).max()) / CLIP_LIMIT * (1 + 1e-6)
     large = small * 1e6
     for _ in range(60):
         size = float(np.sqrt(small * large))
         small, large = (size, large) if spread(size) > 1 else (small, size)
     nearby = np.linspace(-1, 1, _UNITS) * _NEARBY / np.sqrt(len(column))
     units = small * np.exp(nearby[np.argsort(np.abs(nearby), kind="stable")])
-    return float(middle), units[units * LIMIT > np.abs(centred).max()]
+    return float(middle), units[units * CLIP_LIMIT > np.abs(centred).max()]
 
 
 def _on_all(form: _Form, values: Vector, part: slice, whole: Vector, noise: float) -> WholeNumbers | None:
@@ -247,7 +247,7 @@ def _on_all(form: _Form, values: Vector, part: slice, whole: Vector, noise: floa
             gap = np.abs(form.value(parameters, nearest + 1) - form.value(parameters, nearest - 1)) / 2
         inside = np.isfinite(real)
         on = inside & (off < np.maximum(8 * noise, 0.02 * gap)) & (gap > 16 * noise)
-        if on[part].mean() < _SHARE - 0.15:
+        if on[part].mean() < _MIN_RESOLVED_SHARE - 0.15:
             return None
         # Nearest to the window first: the fit is not yet good far from it.
         distance = np.abs(np.arange(len(values)) - (part.start + part.stop) / 2)
@@ -287,7 +287,7 @@ def _fitted(form: _Form, parameters: Vector, whole: Vector, wanted: Vector) -> V
     return parameters
 
 
-def unscaled(column: Vector) -> Vector:
+def undo_clipping(column: Vector) -> Vector:
     """A column with the smooth clipping undone, as it would be of a number of median 0 and interquartile range 1."""
     middle, sizes = _clipping(column)
     plain = _unclipped((column - middle) / sizes[0])

@@ -125,7 +125,7 @@ def noise_multiplier(epsilon: float, delta: float, releases: int = 1) -> float:
     return math.sqrt(releases) / mu_of(epsilon, delta)
 
 
-def classical(epsilon: float, delta: float) -> float:
+def classical_noise_multiplier(epsilon: float, delta: float) -> float:
     """The textbook's noise multiplier of one release, sqrt(2 ln(1.25 / delta)) / epsilon, to reproduce papers with it.
 
     Its proof needs epsilon < 1 (Dwork and Roth 2014, The algorithmic foundations of differential privacy, theorem A.1).

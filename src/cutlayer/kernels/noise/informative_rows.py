@@ -8,15 +8,15 @@ from statistics import NormalDist
 
 from cutlayer.kernels.noise.randomized_response import drawn_rate
 
-ENOUGH, FEW = 1000, 200
+AMPLE_ROWS, MIN_USEFUL_ROWS = 1000, 200
 """Informative rows from which a model loses little by the noise of its labels, and below which it learns little."""
 MAX_EPSILON = 4.0
 """Largest epsilon of drawn labels that a partner takes, unless the parties agree on another: above it hardly one is
 another than the true one."""
-_LOSS = 9.0
+_LOSS_FACTOR = 9.0
 """What the loss of AUC is times the distance of the classes, for each 1 / m that the draw adds: fitted to 108 cases of
 ten labels (docs/results/grades.md)."""
-OF_RARE = 4
+RARE_CATEGORY_COST = 4
 """How many rows are worth one where most categories of a column are rare: a model has more to learn from them."""
 
 _TWO_LEVELS = 0.2
@@ -67,7 +67,7 @@ def informative_numbers(rows: int, drawn: Sequence[float], epsilon: float) -> fl
     return rows * kept**2 * (rounded - rounding) / variance if variance else 0.0
 
 
-def worth_of_drawn(drawn: Sequence[float], rows: int, epsilon: float, *, are_numbers: bool) -> float:
+def informative_draws(drawn: Sequence[float], rows: int, epsilon: float, *, are_numbers: bool) -> float:
     """Informative rows of labels of which only the draws are known.
 
     Args:
@@ -113,4 +113,4 @@ def expected_loss(informative: float, true: float, auc: float, *, rare: bool = F
     """
     distance = math.sqrt(2) * NormalDist().inv_cdf(auc)
     added = 1 / informative - 1 / true if informative else math.inf
-    return min(auc - 0.5, _LOSS * added * (OF_RARE if rare else 1) / distance)
+    return min(auc - 0.5, _LOSS_FACTOR * added * (RARE_CATEGORY_COST if rare else 1) / distance)

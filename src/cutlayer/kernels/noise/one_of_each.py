@@ -7,12 +7,12 @@ import numpy.typing as npt
 
 from cutlayer.kernels.noise.aes import derive, encrypt_blocks
 from cutlayer.kernels.rows.patterns import begins_run
-from cutlayer.storage.row_arrays import computed
+from cutlayer.storage.row_arrays import computed_rows
 
 Rows = npt.NDArray[np.int64]
 
 
-def one_of_each(
+def draw_row_of_each_id(
     ids: Rows, digests: npt.NDArray[np.uint8], secret: bytes, labels: npt.NDArray[np.float64] | None = None
 ) -> tuple[Rows, Rows]:
     """Draw one row of each id, each of its rows with the same probability.
@@ -48,7 +48,7 @@ def one_of_each(
         blocks.view("<u8")[:, 1] ^= number[part].astype(np.uint64)
         return encrypt_blocks(key, blocks).view("<u8")[:, 0]
 
-    words = computed(len(ids), np.uint64, random)
+    words = computed_rows(len(ids), np.uint64, random)
     least = np.minimum.reduceat(words, begins) if len(ids) else words
     chosen = np.flatnonzero(words == least[of_rows])
     return order[chosen[np.diff(of_rows[chosen], prepend=-1) > 0]], of_rows

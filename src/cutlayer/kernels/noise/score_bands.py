@@ -10,27 +10,27 @@ import numpy.typing as npt
 from cutlayer.kernels.noise.randomized_response import drawn_rate
 
 Floats = npt.NDArray[np.float64]
-FINE = 32
+FINE_BANDS = 32
 """Number of bands of equal frequency that bands are merged from."""
 _BANDS = ((8.0, 16), (6.0, 8), (4.0, 4), (3.0, 3))
 """Number of bands from which on noise of an epsilon costs more than further bands add (measured on 16 tables)."""
-LEAST_EPSILON = 2.0
+MIN_EPSILON = 2.0
 """The last of `lower_epsilons`: below, hardly anything of a score is left."""
 
 
-def bands_for(epsilon: float | None, most: int) -> int:
+def bands_for(epsilon: float | None, max_bands: int) -> int:
     """Number of bands that a release at an epsilon is best divided into.
 
     Args:
         epsilon: Privacy of a row's band; `None` without noise.
-        most: Maximum number of bands.
+        max_bands: Maximum number of bands.
 
     >>> [bands_for(epsilon, 16) for epsilon in (8.0, 6.0, 4.0, 3.0, 1.0, None)]
     [16, 8, 4, 3, 2, 16]
     """
     if epsilon is None:
-        return most
-    return min(most, next((bands for least, bands in _BANDS if epsilon >= least), 2))
+        return max_bands
+    return min(max_bands, next((bands for least, bands in _BANDS if epsilon >= least), 2))
 
 
 def lower_epsilons(epsilon: float, least: float) -> list[float]:
@@ -45,10 +45,10 @@ def lower_epsilons(epsilon: float, least: float) -> list[float]:
     >>> lower_epsilons(8.0, 2.0), lower_epsilons(4.0, 3.0), lower_epsilons(2.0, 2.0)
     ([6.0, 4.0, 3.0, 2.0], [3.0], [])
     """
-    return [step for step, _ in (*_BANDS, (LEAST_EPSILON, 2)) if least <= step < epsilon]
+    return [step for step, _ in (*_BANDS, (MIN_EPSILON, 2)) if least <= step < epsilon]
 
 
-def channel(epsilon: float | None, bands: int) -> Floats:
+def draw_channel(epsilon: float | None, bands: int) -> Floats:
     """Probability that a band (row) is drawn as another (column), float64 (bands, bands)."""
     if epsilon is None or bands < 2:
         return np.eye(bands)
@@ -64,10 +64,10 @@ def channel_of_groups(epsilon: float | None, groups: npt.NDArray[np.int64]) -> F
         groups: Group of each band, ascending from 0 with none left out, int64 (bands,).
     """
     first = np.unique(groups, return_index=True)[1]
-    return (channel(epsilon, len(groups)) @ np.eye(len(first))[groups])[first]
+    return (draw_channel(epsilon, len(groups)) @ np.eye(len(first))[groups])[first]
 
 
-def drawn_together(joint: Floats, channels: Sequence[Floats]) -> Floats:
+def joint_after_draws(joint: Floats, channels: Sequence[Floats]) -> Floats:
     """A table of the bands of several releases and of values, after each release is drawn, independently.
 
     Args:
@@ -97,7 +97,7 @@ def information_of_each(joint: Floats) -> Floats:
     return found
 
 
-def most_carried(epsilon: float | None, bands: int) -> float:
+def max_carried_share(epsilon: float | None, bands: int) -> float:
     """Share of its entropy that a draw carries of an attribute that half of the bands have, and the others lack.
 
     No noise but that of the draw is between such an attribute and who reads it.
@@ -106,10 +106,10 @@ def most_carried(epsilon: float | None, bands: int) -> float:
     [0.973, 0.782, 0.473, 1.0]
     """
     halves = np.repeat(np.eye(2), [bands - bands // 2, bands // 2], axis=0)
-    return information(channel(epsilon, bands).T @ halves) / information(halves)
+    return information(draw_channel(epsilon, bands).T @ halves) / information(halves)
 
 
-def merged(joint: Floats, epsilon: float | None, bands: int) -> npt.NDArray[np.int64]:
+def merge_bands(joint: Floats, epsilon: float | None, bands: int) -> npt.NDArray[np.int64]:
     """Merge neighbouring bands so that what is drawn keeps most information about the values.
 
     What is drawn says the sum of what each band says alone, so that the best of all divisions is found exactly, one
@@ -149,7 +149,7 @@ def merged(joint: Floats, epsilon: float | None, bands: int) -> npt.NDArray[np.i
     return np.repeat(np.arange(bands), np.diff([0, *ends[::-1]]))
 
 
-def bits(epsilon: float | None, shares: Floats) -> float:
+def drawn_bits(epsilon: float | None, shares: Floats) -> float:
     """Information, in bits, that a drawn band carries of the band, by the share of the rows in each.
 
     No attack learns more of a row's columns from its release, on average over rows: the band is a function of them.
@@ -157,4 +157,4 @@ def bits(epsilon: float | None, shares: Floats) -> float:
     >>> bits(None, np.full(16, 1 / 16))
     4.0
     """
-    return information(np.diag(shares) @ channel(epsilon, len(shares)))
+    return information(np.diag(shares) @ draw_channel(epsilon, len(shares)))

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 
-def patterns(matrix: npt.NDArray[Any]) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.int64]]]:
+def distinct_rows(matrix: npt.NDArray[Any]) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.int64]]]:
     """The different rows of a matrix (n, k), each with the numbers of the rows that equal it; most often one.
 
-    >>> [(row.tolist(), indices.tolist()) for row, indices in patterns(np.array([[0, 1], [0, 0], [0, 1]]))]
+    >>> [(row.tolist(), indices.tolist()) for row, indices in distinct_rows(np.array([[0, 1], [0, 0], [0, 1]]))]
     [([0, 0], [1]), ([0, 1], [0, 2])]
     """
     if (matrix == matrix[0]).all():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cutlayer.lazy import Tensor, torch
 
 
-def placed(tensor: Tensor, device: torch.device) -> Tensor:
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """A tensor on a device; the tensor itself if it is there.
 
     From the CPU to a GPU it is copied through page-locked memory, without waiting for the copy: what reads it on the

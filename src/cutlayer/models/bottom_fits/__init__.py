@@ -21,8 +21,20 @@ if TYPE_CHECKING:
     from cutlayer.models.base import BottomModel
 
 __all__ = [
-    "FITS", "Fit", "TrainingColumns", "check_columns", "check_fit", "fit_bottom", "fit_faults", "is_independent",
-    "label_epsilon_of", "limits_of", "lower_epsilons_of", "may_refuse", "meant", "private_fit",
+    "FITS",
+    "Fit",
+    "TrainingColumns",
+    "canonical_fit",
+    "check_columns",
+    "check_fit",
+    "fit_bottom",
+    "fit_faults",
+    "grade_limits_of",
+    "is_independent",
+    "label_epsilon_of",
+    "lower_epsilons_of",
+    "may_refuse",
+    "private_fit",
 ]  # fmt: skip
 
 
@@ -145,6 +157,7 @@ def grade_faults(case: Case) -> Iterator[str]:
             wanted = f"parties.{name}.fit: {{kind: {kind}}} with model.bottom of kind grade, of: {of}"
             yield f"expected {wanted}, got {given}; write it"
         if case.knows(name):
+            yield from _draw_faults(job.parties[name], f"parties.{name}")
             yield from _private_faults(job.parties[name], f"parties.{name}")
         drawn = (owner.privacy.get("label_dp") or {}).get("eps") if case.knows(job.active) else None
         if not isinstance(drawn, int | float):  # what is no number is refused by the protection
@@ -152,6 +165,15 @@ def grade_faults(case: Case) -> Iterator[str]:
         if name in labelled and drawn > label_epsilon_of(job.bottom_of(name)):
             wanted = f"expected model.bottom.{name}.label_epsilon of {drawn:g} or more, as label_dp states"
             yield f"{wanted}, got less; write it"
+
+
+def _draw_faults(party: PartyConfig, where: str) -> Iterator[str]:
+    """A lower epsilon is one of a draw."""
+    if (party.fit or {}).get("least_epsilon") is not None and "grade_dp" not in party.privacy:
+        yield (
+            f"expected {where}.privacy with grade_dp beside fit.least_epsilon, the least of a draw, got none; "
+            f"write grade_dp: {{epsilon: 8.0}}, or leave fit.least_epsilon out"
+        )
 
 
 def _private_faults(party: PartyConfig, where: str) -> Iterator[str]:
@@ -168,13 +190,13 @@ def _private_faults(party: PartyConfig, where: str) -> Iterator[str]:
         )
 
 
-def limits_of(raw: Mapping[str, Any] | None, where: str) -> Mapping[str, float]:
+def grade_limits_of(raw: Mapping[str, Any] | None, where: str) -> Mapping[str, float]:
     """Limits that a party sets for what its grades carry; none of a fit without any."""
     _, settings = _section(raw, where)
     return settings.limits if isinstance(settings, GradeLimits) else {}
 
 
-def meant(raw: Mapping[str, Any] | None) -> dict[str, Any]:
+def canonical_fit(raw: Mapping[str, Any] | None) -> dict[str, Any]:
     """What a section `fit` means, in plain values: 8 and 8.0 are one epsilon, and a stated default is none at all."""
     fit, settings = _section(raw, "fit")
     return {"kind": fit.kind, **settings.model_dump(mode="json", exclude_defaults=True)}

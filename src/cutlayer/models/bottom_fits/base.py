@@ -11,7 +11,7 @@ from pydantic import Field
 
 from cutlayer.config import FrozenModel
 from cutlayer.errors import Diverged
-from cutlayer.kernels.noise.score_bands import LEAST_EPSILON, lower_epsilons
+from cutlayer.kernels.noise.score_bands import MIN_EPSILON, lower_epsilons
 from cutlayer.lazy import Tensor, nn, torch
 from cutlayer.problem.inputs import Inputs
 
@@ -39,11 +39,11 @@ class GradeLimits(FrozenModel):
             fewer grades. It is the first of 6, 4, 3 and 2 that is within all limits, and not below this one. If a
             column without a limit carried more than its default, the default is 0.48 from there on. If no step is
             within limits, or by `null`, grades are refused. Which it is follows from exact values of all rows, and the
-            label owner learns it. A private fit (`epsilon`) has no step.
+            label owner learns it. A private fit (`epsilon`) has no step unless this is stated.
     """
 
     limits: Mapping[str, Annotated[float, Field(gt=0, le=1)]] = Field(default_factory=dict)
-    least_epsilon: float | None = Field(default=LEAST_EPSILON, ge=LEAST_EPSILON)
+    least_epsilon: float | None = Field(default=MIN_EPSILON, ge=MIN_EPSILON)
 
     def steps(self, epsilon: float | None) -> list[float]:
         """Epsilons below that of a draw, descending, at which grades are tried that exceed limits at it."""

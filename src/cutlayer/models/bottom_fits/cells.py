@@ -44,7 +44,7 @@ def fit_cells(_settings: CellsFit, bottom: BottomModel, columns: TrainingColumns
     Reference: Arthur and Vassilvitskii 2007, k-means++, for the centres.
     """
     from cutlayer.kernels.fits.k_means import distances, frequent_centres
-    from cutlayer.kernels.noise.score_bands import FINE, bands_for
+    from cutlayer.kernels.noise.score_bands import FINE_BANDS, bands_for
     from cutlayer.models.grade import GradeBottom
     from cutlayer.models.top_estimators.head import Head
     from cutlayer.models.top_estimators.linear import LinearPart
@@ -68,7 +68,7 @@ def fit_cells(_settings: CellsFit, bottom: BottomModel, columns: TrainingColumns
     points = torch.cat([standard, hot], dim=1)
 
     def divide(epsilon: float | None) -> Tensor:
-        centres = frequent_centres(points, bands_for(epsilon, min(bottom.most, count)), count / FINE, seed)
+        centres = frequent_centres(points, bands_for(epsilon, min(bottom.most, count)), count / FINE_BANDS, seed)
         cells = len(centres)
         # The nearest centre is the class of the largest logit of a linear model: -|x - c|^2 but for |x|^2.
         part = LinearPart(inputs)

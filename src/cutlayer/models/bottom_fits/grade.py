@@ -15,6 +15,7 @@ from pydantic import Field
 from cutlayer.accounting.plan import PrivateFit
 from cutlayer.errors import ConfigError
 from cutlayer.kernels.noise.aes import derive
+from cutlayer.kernels.noise.score_bands import MIN_EPSILON
 from cutlayer.lazy import Tensor, torch
 from cutlayer.models.bottom_fits.base import DrawnLabels, Fit, GradeLimits, TrainingColumns
 from cutlayer.storage.row_arrays import give_back_memory
@@ -23,31 +24,31 @@ from cutlayer.workers import equal_threads, in_threads
 if TYPE_CHECKING:
     from cutlayer.models.base import BottomModel
     from cutlayer.models.grade import GradeBottom
-    from cutlayer.models.top_estimators.choice import Fit as FitPart
+    from cutlayer.models.top_estimators.choice import FitPart
     from cutlayer.models.top_estimators.head import Head
     from cutlayer.models.top_estimators.rows import FitRows, FittedPart
 
-ROWS_A_GRADE = 40
+MIN_ROWS_PER_GRADE = 40
 """Number of training rows for each grade: to more grades of few rows the label owner's model fits noise."""
 MAX_TREES = 600
 """Maximum number of trees of a model; boosting has one for each class in every step."""
-MIN_STEPS = 15
+MIN_BOOSTING_STEPS = 15
 """Steps of boosting below which only a linear model is left: of more than 40 classes drawn labels are mostly noise."""
 JUDGED_FOLDS = 2
-"""Number of folds after which a candidate without a weight is left out; one of labels of `MANY` rows."""
-AT_ONCE, AT_ONCE_CELLS = 2, 2**20
+"""Number of folds after which a candidate without a weight is left out; one of labels of many informative rows."""
+FITS_AT_ONCE, MAX_CELLS_AT_ONCE = 2, 2**20
 """Number of fits at a time, each in a thread of its own, of so many rows times columns at most: of more, one at a time
 needs less memory, and takes all cores. On few rows threads that share a fit wait for each other for most of it."""
 MAX_CELLS = 2**25
 """Maximum number of rows times columns that models are fitted to: of more rows, some are drawn."""
 FOLDS, FEW_FOLDS = 5, 3
-"""Number of folds, and that of labels of `MANY` informative rows, of which two thirds serve a model nearly as well."""
-MANY = 16_000
+"""Number of folds, and that of labels of many informative rows, of which two thirds serve a model nearly as well."""
+MANY_INFORMATIVE_ROWS = 16_000
 """Informative rows on which candidates are chosen, where there are so many, and from which on `deep` is one."""
-MAIN_WEIGHT = 0.25
+MIN_MAIN_WEIGHT = 0.25
 """Weight on part of the rows below which a candidate is left out: `deep` gains most by more rows, and the others then
 had no weight in any case that was tried."""
-LEAST_Z = 3.0
+DEFAULT_LEAST_Z = 3.0
 """Standard errors by which scores of a plain fit have to rank labels, where none are stated."""
 TREES: Mapping[str, Mapping[str, float]] = {
     "boosting": {"max_iter": 60, "learning_rate": 0.06, "max_leaf_nodes": 8, "max_features": 0.3},
@@ -88,17 +89,17 @@ class GradeFit(GradeLimits):
     def _faults(self) -> Iterator[str]:
         if self.epsilon is not None and {"candidates", "folds"} & self.model_fields_set:
             yield "neither candidates nor folds with an epsilon, whose fit is a single model, got some; leave them out"
-        if self.epsilon is not None and self.model_fields_set & {"least_epsilon"} and self.least_epsilon is not None:
-            yield "no least_epsilon with an epsilon, whose theorem a choice by exact data would break; leave it out"
 
     def steps(self, epsilon: float | None) -> list[float]:
-        """As of `GradeLimits`; none of a private fit, whose theorem a choice by exact data would break."""
-        return [] if self.epsilon is not None else super().steps(epsilon)
+        """As of `GradeLimits`; of a private fit none unless stated, since no theorem covers a choice by exact data."""
+        return (
+            [] if self.epsilon is not None and "least_epsilon" not in self.model_fields_set else super().steps(epsilon)
+        )
 
     @property
     def wanted_z(self) -> float:
         """`least_z`, or what it is where it is not stated."""
-        return self.least_z if self.least_z is not None else LEAST_Z if self.epsilon is None else 0.0
+        return self.least_z if self.least_z is not None else DEFAULT_LEAST_Z if self.epsilon is None else 0.0
 
     @property
     def private(self) -> PrivateFit | None:
@@ -134,13 +135,13 @@ def fit_grade(settings: GradeFit, bottom: BottomModel, columns: TrainingColumns)
     # Not from the run's random numbers: a run that begins again has others, and would be another release.
     bottom.fold_key = torch.tensor([*derive(columns.key, b"folds")], dtype=torch.uint8)
     seed = int.from_bytes(derive(columns.key, b"seed", size=8), "little") % 2**31
-    chosen = _sampled(columns, seed)
+    chosen = _fitted_rows(columns, seed)
     rows, some = columns.rows[chosen], replace(drawn, values=drawn.values[chosen])
     if settings.private is not None:
         head, scores, z = fit_private(settings.private, replace(columns, labels=some), rows)
         heads = [head]
     else:
-        heads, scores = _scored(settings, bottom, replace(columns, rows=rows, labels=some), _folds(drawn), seed)
+        heads, scores = _scored(settings, bottom, replace(columns, rows=rows, labels=some), _planned_folds(drawn), seed)
         z = ranking_z(scores, some.values, drawn.classes, are_numbers=drawn.are_numbers)
     if z < settings.wanted_z:
         wanted = f"drawn labels that these columns rank better than chance by {settings.wanted_z:g} standard errors"
@@ -153,26 +154,29 @@ def fit_grade(settings: GradeFit, bottom: BottomModel, columns: TrainingColumns)
             bottom.known = rows, bottom.bands(scores)
 
     divide(columns.epsilon)
-    bottom.redivide = None if settings.private is not None else divide
+    bottom.redivide = divide
     return ()
 
 
 def _scored(
     settings: GradeFit, bottom: GradeBottom, columns: TrainingColumns, planned: tuple[int, float | None], seed: int
 ) -> tuple[list[Head], Tensor]:
-    """The models without each fold, and the scores of the rows by those without them; `planned` is of `_folds`."""
+    """The models without each fold, and the scores of each row by the one without it.
+
+    `planned` is of `_planned_folds`.
+    """
     from cutlayer.models.grade import score_of
-    from cutlayer.models.top_estimators.quiet import undisturbed
+    from cutlayer.models.top_estimators.quiet import restoring_process_state
 
     drawn, digests, (count, part) = columns.labels, columns.digests, planned
     if drawn is None or digests is None:
         raise ConfigError.expected("drawn labels, and digests of their rows", "none")
     count = settings.folds or count
     folds = bottom.folds(digests(columns.rows), count)
-    with undisturbed():
+    with restoring_process_state():
         fitted_to = _rows(columns, *columns.gather(columns.rows), drawn.values)
         transition = None if drawn.are_numbers else drawn.transition
-        heads, held_out = _fitted(settings, fitted_to, folds.numpy(), count, part, transition, seed)
+        heads, held_out = _cross_fit(settings, fitted_to, folds.numpy(), count, part, transition, seed)
     return heads, score_of(held_out)
 
 
@@ -217,23 +221,23 @@ def borders_of(scores: Tensor, epsilon: float | None, most: int, seed: int, *, a
         are_numbers: Whether scores are predictions of a number, whose bands have equal frequency.
     """
     from cutlayer.kernels.fits.k_means import frequent_centres
-    from cutlayer.kernels.noise.score_bands import FINE, bands_for, merged
+    from cutlayer.kernels.noise.score_bands import FINE_BANDS, bands_for, merge_bands
 
-    bands = bands_for(epsilon, max(2, min(most, len(scores) // ROWS_A_GRADE)))
+    bands = bands_for(epsilon, max(2, min(most, len(scores) // MIN_ROWS_PER_GRADE)))
     if scores.shape[1] > 1:
         if not len(scores):  # none of a noisy histogram exceeds its noise
             return torch.zeros(1, scores.shape[1], dtype=torch.float64)
-        return frequent_centres(scores.clamp_min(math.log(1e-3)), bands, len(scores) / FINE, seed)
+        return frequent_centres(scores.clamp_min(math.log(1e-3)), bands, len(scores) / FINE_BANDS, seed)
     values = scores[:, 0].numpy()
     if are_numbers:
         return torch.from_numpy(_equal_borders(values, bands))
-    fine = _equal_borders(values, FINE)
+    fine = _equal_borders(values, FINE_BANDS)
     if not len(fine):
         return torch.zeros(0, dtype=torch.float64)
     band = np.searchsorted(fine, values, side="right")
     share = 1 / (1 + np.exp(-np.clip(values, -30, 30)))
     joint = np.stack([np.bincount(band, weight, len(fine) + 1) for weight in (1 - share, share)], axis=1)
-    of_fine = merged(joint.astype(np.float64), epsilon, bands)
+    of_fine = merge_bands(joint.astype(np.float64), epsilon, bands)
     return torch.from_numpy(fine[of_fine[1:] > of_fine[:-1]])
 
 
@@ -250,21 +254,21 @@ def _equal_borders(values: npt.NDArray[np.float64], bands: int) -> npt.NDArray[n
     return (distinct[above - 1] + distinct[above]) / 2
 
 
-def _folds(drawn: DrawnLabels) -> tuple[int, float | None]:
+def _planned_folds(drawn: DrawnLabels) -> tuple[int, float | None]:
     """Number of folds where none is stated, and the part of the rows on which candidates are chosen beforehand.
 
     Labels that are worth many rows are as well predicted by fewer folds, and part of them suffices for the choice.
     Without such a part candidates are chosen in the first folds.
     """
-    from cutlayer.kernels.noise.informative_rows import worth_of_drawn
+    from cutlayer.kernels.noise.informative_rows import informative_draws
 
     rows = len(drawn.values)
     shares = (torch.bincount(drawn.values, minlength=drawn.classes).double() / max(1, rows)).tolist()
-    worth = worth_of_drawn(shares, rows, drawn.epsilon, are_numbers=drawn.are_numbers)
-    return (FOLDS, None) if worth < MANY else (FEW_FOLDS, MANY / worth)
+    worth = informative_draws(shares, rows, drawn.epsilon, are_numbers=drawn.are_numbers)
+    return (FOLDS, None) if worth < MANY_INFORMATIVE_ROWS else (FEW_FOLDS, MANY_INFORMATIVE_ROWS / worth)
 
 
-def _sampled(columns: TrainingColumns, seed: int) -> Tensor:
+def _fitted_rows(columns: TrainingColumns, seed: int) -> Tensor:
     """Which training rows are fitted to, int64 (m,), ascending."""
     count = len(columns.rows)
     most = max(1, MAX_CELLS // max(1, len(columns.inputs.cardinalities) + columns.inputs.numbers))
@@ -284,7 +288,7 @@ def _rows(columns: TrainingColumns, codes: Tensor, numbers: Tensor, labels: Tens
     return FitRows(codes.long().numpy(), numbers.numpy(), columns.inputs.cardinalities, targets, classes)
 
 
-def _fitted(
+def _cross_fit(
     settings: GradeFit,
     rows: FitRows,
     folds: npt.NDArray[np.int64],
@@ -310,10 +314,10 @@ def _fitted(
     from cutlayer.models.top_estimators.choice import fit_part, weights_of
     from cutlayer.models.top_estimators.head import Head
 
-    at_once = AT_ONCE if len(rows) * (rows.codes.shape[1] + rows.numbers.shape[1]) <= AT_ONCE_CELLS else 1
+    at_once = FITS_AT_ONCE if len(rows) * (rows.codes.shape[1] + rows.numbers.shape[1]) <= MAX_CELLS_AT_ONCE else 1
     shared, fits = (
         _fits(settings, len(rows), rows.classes, max(1, equal_threads() // each), are_many=part is not None)
-        for each in (AT_ONCE, at_once)
+        for each in (FITS_AT_ONCE, at_once)
     )
     held_out = np.zeros((len(fits), len(rows), max(rows.classes, 1)))
     fitted: list[dict[int, FittedPart]] = [{} for _ in range(count)]
@@ -326,7 +330,7 @@ def _fitted(
         if len(out):
             held_out[at, out] = fitted[fold][at].predicted(rows.take(out))
 
-    chosen = [*range(len(fits))] if part is None else _chosen(shared, rows, folds, part, seed)
+    chosen = [*range(len(fits))] if part is None else _main_candidates(shared, rows, folds, part, seed)
     weights, begun = np.zeros(0), 0
     for end in (min(JUDGED_FOLDS if part is None else 1, count), count):
         in_threads(fit, [(fold, at) for fold in range(begun, end) for at in chosen], at_once)
@@ -339,7 +343,9 @@ def _fitted(
     return heads, heads[0].mixed([torch.from_numpy(held_out[at]) for at in chosen])
 
 
-def _chosen(fits: Sequence[FitPart], rows: FitRows, folds: npt.NDArray[np.int64], part: float, seed: int) -> list[int]:
+def _main_candidates(
+    fits: Sequence[FitPart], rows: FitRows, folds: npt.NDArray[np.int64], part: float, seed: int
+) -> list[int]:
     """Candidates with a main weight in their average, fitted to part of the rows, and weighed on their first fold."""
     from cutlayer.models.top_estimators.choice import fit_part, weights_of
 
@@ -348,9 +354,9 @@ def _chosen(fits: Sequence[FitPart], rows: FitRows, folds: npt.NDArray[np.int64]
     if not len(out) or not len(rest):
         return [*range(len(fits))]
     train, judged = rows.take(rest), rows.take(out)
-    predictions = in_threads(lambda fit: fit_part(fit, train, seed).predicted(judged), fits, AT_ONCE)
+    predictions = in_threads(lambda fit: fit_part(fit, train, seed).predicted(judged), fits, FITS_AT_ONCE)
     weights = weights_of(predictions, judged)
-    return [at for at, weight in enumerate(weights) if weight >= min(MAIN_WEIGHT, weights.max())]
+    return [at for at, weight in enumerate(weights) if weight >= min(MIN_MAIN_WEIGHT, weights.max())]
 
 
 def _fits(settings: GradeFit, rows: int, classes: int, threads: int, *, are_many: bool) -> Sequence[FitPart]:
@@ -367,12 +373,14 @@ def _fits(settings: GradeFit, rows: int, classes: int, threads: int, *, are_many
     for name, trees in TREES.items():
         of_name = {**trees, **slow, "max_iter": min(int(trees["max_iter"]), steps)}
         every[name] = partial(fit_boosting, threads=threads, settings=of_name)
-    names = settings.candidates if steps >= MIN_STEPS else ("linear",)
+    names = settings.candidates if steps >= MIN_BOOSTING_STEPS else ("linear",)
     return [every[name] for name in names if name != "deep" or are_many] or [fit_linear]
 
 
 def check_grade(settings: GradeFit, columns: TrainingColumns) -> None:
-    """Refuse a single column without a limit that allows it, and a private fit of images, before any label is sent.
+    """Refuse what the default limit of a single column would, and a private fit of images, before any label is sent.
+
+    At `MIN_EPSILON` no grades exceed that limit, so that a fit that may go down to it is refused none.
 
     Raises:
         ConfigError: There is one column alone, or an image.
@@ -380,7 +388,9 @@ def check_grade(settings: GradeFit, columns: TrainingColumns) -> None:
     inputs = columns.inputs
     if settings.epsilon is not None and inputs.image is not None:
         raise ConfigError.expected("numbers and categories for fit.epsilon", "an image", "leave fit.epsilon out")
-    if len(inputs.cardinalities) + inputs.numbers == 1 and inputs.image is None and not settings.limits:
+    least = min([columns.epsilon or math.inf, *settings.steps(columns.epsilon)])
+    is_single = len(inputs.cardinalities) + inputs.numbers == 1 and inputs.image is None
+    if is_single and not settings.limits and least > MIN_EPSILON:
         wanted = "more than one column, of which a grade is a summary, or limits that allow it"
         got = "one: a grade of it is nearly that column, which the default limit refuses once labels were sent"
         remedy = (

@@ -17,9 +17,9 @@ class NoFit(FrozenModel):
     kind: Literal["none"] = "none"
 
 
-def leave(_settings: NoFit, _bottom: BottomModel, _columns: TrainingColumns) -> tuple[float, ...]:
+def keep_initial_weights(_settings: NoFit, _bottom: BottomModel, _columns: TrainingColumns) -> tuple[float, ...]:
     """Change nothing; there is no loss."""
     return ()
 
 
-NONE = Fit(NoFit, leave)
+NONE = Fit(NoFit, keep_initial_weights)

@@ -49,9 +49,11 @@ def fit_pca(_settings: PcaFit, bottom: BottomModel, columns: TrainingColumns) ->
     if columns.total > MAX_COLUMNS:
         remedy = "lower features.categories.max_codes, or fit a sketch"
         raise ConfigError.expected(f"at most {MAX_COLUMNS:,} columns for fit pca", f"{columns.total:,}", remedy)
-    mean = sum((part.sum(0) for part in _dense(columns)), torch.zeros((), dtype=torch.float64)) / len(columns.rows)
+    mean = sum((part.sum(0) for part in _one_hot_chunks(columns)), torch.zeros((), dtype=torch.float64)) / len(
+        columns.rows
+    )
     covariance = torch.zeros(columns.total, columns.total, dtype=torch.float64)
-    for part in _dense(columns):
+    for part in _one_hot_chunks(columns):
         centred = part - mean
         covariance.addmm_(centred.T, centred)
     values, vectors = torch.linalg.eigh(covariance)
@@ -64,7 +66,7 @@ def fit_pca(_settings: PcaFit, bottom: BottomModel, columns: TrainingColumns) ->
     return (1 - explained / total if total else 0.0,)
 
 
-def _dense(columns: TrainingColumns) -> Iterator[Tensor]:
+def _one_hot_chunks(columns: TrainingColumns) -> Iterator[Tensor]:
     """The training rows with a column per category, float64 (n, d), a chunk at a time."""
     starts = torch.tensor([0, *columns.inputs.cardinalities[:-1]]).cumsum(0)
     hot = sum(columns.inputs.cardinalities)

@@ -31,21 +31,21 @@ from cutlayer.models.top_estimators.additive import AdditivePart
 from cutlayer.models.top_estimators.head import Head
 from cutlayer.models.top_estimators.rows import FitRows
 
-CODES, NUMBERS, SCORES = 0.15, 0.3, 0.05
+CODES_COST, NUMBERS_COST, SCORES_COST = 0.15, 0.3, 0.05
 """Shares of the squared parameter that the cells of columns cost, were all categories, or all numbers, and that the
 histogram of scores costs; the fit has the rest."""
-POINTS, POINTS_OF_SEVERAL = 128, 32
+HISTOGRAM_POINTS, HISTOGRAM_POINTS_OF_CLASSES = 128, 32
 """Number of scores in the histogram, of a log odds or a number, and of several classes."""
-_MADE = 4096
+_SYNTHETIC_ROWS = 4096
 """Rows that are made up of noisy counts, to know where scores are."""
 _FLOOR = math.log(1e-3)
-_LEAST_SLOPE = 0.01
+_MIN_SLOPE = 0.01
 """Slope of labels that were drawn at an epsilon of nearly 0, which the fit divides by."""
-_CELLS = 20
+_TYPICAL_CELLS = 20
 """Cells of a column that rows are spread over, where what noise leaves of them is estimated."""
 
 
-class Scored(NamedTuple):
+class PrivateFitResult(NamedTuple):
     """A private model, and scores that are distributed about as those of its rows.
 
     Attributes:
@@ -59,7 +59,7 @@ class Scored(NamedTuple):
     z: float
 
 
-def fit_private(fit: PrivateFit, columns: TrainingColumns, rows: Tensor) -> Scored:
+def fit_private(fit: PrivateFit, columns: TrainingColumns, rows: Tensor) -> PrivateFitResult:
     """An additive model of drawn labels, and scores that are distributed about as those of its rows.
 
     Its noise follows from the party's secret, the job, the labels and the encoded rows. A fit that is run again on the
@@ -88,11 +88,13 @@ def fit_private(fit: PrivateFit, columns: TrainingColumns, rows: Tensor) -> Scor
     # Of each column the row's value may pass, or the code of unseen ones, which it has where it is not in training.
     tail = -float(ndtri(fit.approximation.tail / max(1, 2 * codes.shape[1])))
     of_codes = [
-        frequent_codes(column.astype(np.int64), size, share * math.sqrt(CODES), tail, sums)
+        frequent_codes(column.astype(np.int64), size, share * math.sqrt(CODES_COST), tail, sums)
         for column, size in zip(codes.T, inputs.cardinalities, strict=True)
     ]
-    of_numbers = [number_cells(column, share * math.sqrt(NUMBERS), sums) for column in numbers.T]
-    left = math.sqrt(fit.mu**2 * (1 - SCORES) - share**2 * (CODES * len(of_codes) + NUMBERS * len(of_numbers)))
+    of_numbers = [number_cells(column, share * math.sqrt(NUMBERS_COST), sums) for column in numbers.T]
+    left = math.sqrt(
+        fit.mu**2 * (1 - SCORES_COST) - share**2 * (CODES_COST * len(of_codes) + NUMBERS_COST * len(of_numbers))
+    )
     made = [column for _, column in (*of_codes, *of_numbers)]
     start, weights, z = fit_additive(made, _targets(drawn), _slope(drawn), left, sums)
     if drawn.are_numbers:  # a value, not two classes
@@ -101,8 +103,8 @@ def fit_private(fit: PrivateFit, columns: TrainingColumns, rows: Tensor) -> Scor
     by_interval = [(ends, weight) for weight, (ends, _) in zip(weights[len(of_codes) :], of_numbers, strict=True)]
     head = Head.of([AdditivePart.of(start, by_code, by_interval)], [1.0], None)
     predicted = head.predicted(FitRows(codes.astype(np.int64), numbers, inputs.cardinalities, drawn.values.numpy(), 0))
-    likely = _likely(start, weights, made)
-    return Scored(head, _histogram(likely, _scores(predicted), fit.mu * math.sqrt(SCORES), sums), z)
+    likely = _synthetic_scores(start, weights, made)
+    return PrivateFitResult(head, _histogram(likely, _scores(predicted), fit.mu * math.sqrt(SCORES_COST), sums), z)
 
 
 def noise_ratio(fit: PrivateFit, rows: int, columns: int, classes: int, epsilon: float) -> float:
@@ -117,20 +119,22 @@ def noise_ratio(fit: PrivateFit, rows: int, columns: int, classes: int, epsilon:
         classes: Number of classes.
         epsilon: Privacy of a drawn label.
     """
-    slope = max(drawn_rate(epsilon, classes)[0], _LEAST_SLOPE)
-    squared = fit.mu**2 * (1 - SCORES - NUMBERS) / max(1, columns)
+    slope = max(drawn_rate(epsilon, classes)[0], _MIN_SLOPE)
+    squared = fit.mu**2 * (1 - SCORES_COST - NUMBERS_COST) / max(1, columns)
     noise = (SENSITIVITY * residual_length(slope, classes)) ** 2 / squared * (1 - 1 / classes)
-    return noise * _CELLS / max(1, rows) / (1 / classes * (1 - 1 / classes))
+    return noise * _TYPICAL_CELLS / max(1, rows) / (1 / classes * (1 - 1 / classes))
 
 
 def _histogram(likely: Tensor, scores: Tensor, mu: float, sums: NoisySums) -> Tensor:
     """Scores near which rows are, each as often as a noisy count says."""
     if scores.shape[1] == 1:
-        points = torch.from_numpy(np.unique(np.quantile(likely[:, 0].numpy(), np.linspace(0, 1, POINTS))))[:, None]
+        points = torch.from_numpy(np.unique(np.quantile(likely[:, 0].numpy(), np.linspace(0, 1, HISTOGRAM_POINTS))))[
+            :, None
+        ]
         middles = (points[1:, 0] + points[:-1, 0]) / 2
         nearest = torch.searchsorted(middles, scores[:, 0].contiguous(), right=True)
     else:
-        points = k_means(likely.clamp_min(_FLOOR), POINTS_OF_SEVERAL)
+        points = k_means(likely.clamp_min(_FLOOR), HISTOGRAM_POINTS_OF_CLASSES)
         nearest = torch.cdist(scores.clamp_min(_FLOOR), points).argmin(dim=1)
     counts = sums.counts(nearest.numpy(), len(points), mu)
     # Cells of no row would together have many: only what is beyond noise counts.
@@ -139,12 +143,12 @@ def _histogram(likely: Tensor, scores: Tensor, mu: float, sums: NoisySums) -> Te
     return repeated
 
 
-def _likely(start: Floats, weights: Sequence[Floats], columns: Sequence[CellColumn]) -> Tensor:
+def _synthetic_scores(start: Floats, weights: Sequence[Floats], columns: Sequence[CellColumn]) -> Tensor:
     """Scores of rows that are made up of noisy counts, as if columns were independent of each other."""
     draw = np.random.default_rng(0)
-    made = np.tile(start, (_MADE, 1))
+    made = np.tile(start, (_SYNTHETIC_ROWS, 1))
     for weight, column in zip(weights, columns, strict=True):
-        made += weight[draw.choice(len(weight), _MADE, p=column.counts / column.counts.sum())]
+        made += weight[draw.choice(len(weight), _SYNTHETIC_ROWS, p=column.counts / column.counts.sum())]
     return _scores(torch.log_softmax(torch.from_numpy(made), dim=1).numpy() if len(start) > 1 else made)
 
 
@@ -166,4 +170,4 @@ def _targets(drawn: DrawnLabels) -> Floats:
 
 def _slope(drawn: DrawnLabels) -> float:
     """How often a class is drawn as itself beyond chance; of a number, what is left of its distance to the middle."""
-    return max(drawn_rate(drawn.epsilon, drawn.classes)[0], _LEAST_SLOPE)
+    return max(drawn_rate(drawn.epsilon, drawn.classes)[0], _MIN_SLOPE)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from cutlayer.models.top_estimators.rows import FittedPart, Floats, Real, Single, Whole
+from cutlayer.models.top_estimators.rows import FittedPart, Float32Buffer, Float64Buffer, Floats, Int64Buffer
 
 
 class AdditivePart(FittedPart):
@@ -26,12 +26,12 @@ class AdditivePart(FittedPart):
 
     kind = "additive"
 
-    start: Real
-    table: Real
-    offsets: Whole
-    edges: Single
-    columns: Whole
-    steps: Real
+    start: Float64Buffer
+    table: Float64Buffer
+    offsets: Int64Buffer
+    edges: Float32Buffer
+    columns: Int64Buffer
+    steps: Float64Buffer
 
     @classmethod
     def of(

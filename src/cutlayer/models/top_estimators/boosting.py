@@ -25,10 +25,10 @@ _LEAVES = ((5_000, 8), (15_000, 15))
 """Most leaves of a tree below a number of rows; from the last number on it has scikit-learn's 31."""
 
 
-def leaves(rows: int) -> int:
+def max_leaves(rows: int) -> int:
     """Most leaves of a tree by the number of training rows: on few rows small trees have less loss, in less time.
 
-    >>> leaves(400), leaves(10_000), leaves(100_000)
+    >>> max_leaves(400), max_leaves(10_000), max_leaves(100_000)
     (8, 15, 31)
     """
     return next((most for below, most in _LEAVES if rows < below), 31)
@@ -42,7 +42,7 @@ def fit_boosting(
     Args:
         rows: Training rows, of two classes or more.
         seed: Seed of its draws.
-        settings: Arguments of the constructor that differ from the library's defaults; `None` takes `leaves`.
+        settings: Arguments of the constructor that differ from the library's defaults; `None` takes `max_leaves`.
         threads: Maximum number of threads, on which no result depends; by default a core each.
     """
     # An import of a second, for training alone.
@@ -60,7 +60,7 @@ def fit_boosting(
     for index, run in enumerate(runs, count):
         columns[:, index] = rows.numbers[:, run[0]] if len(run) == 1 else rows.numbers[:, run].sum(axis=1)
     # On the log link larger trees have less loss already on 5,000 rows: docs/how-to/tasks.md.
-    most = 31 if rows.power is not None and len(rows) >= _LEAVES[0][0] else leaves(len(rows))
+    most = 31 if rows.power is not None and len(rows) >= _LEAVES[0][0] else max_leaves(len(rows))
     settings = {"max_leaf_nodes": most} if settings is None else settings
     kind = HistGradientBoostingClassifier if rows.classes else HistGradientBoostingRegressor
     if rows.power is not None:  # the library has no loss of a power between, whose mean that of Poisson estimates too

@@ -14,21 +14,21 @@ import torch
 from torch import Tensor
 
 from cutlayer.kernels.statistics.tweedie import least_loss, log_link_loss, log_link_slope
-from cutlayer.models.top_estimators.linear import constant
+from cutlayer.models.top_estimators.linear import constant_model
 from cutlayer.models.top_estimators.result import Candidate
 from cutlayer.models.top_estimators.rows import FitRows, FittedPart, Floats, Integers
 from cutlayer.problem.task import Task
 
-Fit = Callable[[FitRows, int], FittedPart]
+FitPart = Callable[[FitRows, int], FittedPart]
 """Fits a model to rows, with a seed."""
 
-AVERAGE, OWN = "average", "own columns"
+AVERAGE, OWN_COLUMNS = "average", "own columns"
 MIN_WEIGHT = 0.1
 """Weight in the average below which a candidate is left out."""
 MAX_ROWS = 16_000
 """Maximum number of rows that candidates are chosen on."""
 _GROUPS = 5
-_CLEARLY = 3.0
+_CLEAR_STANDARD_ERRORS = 3.0
 """Standard errors of its mean loss that a candidate is behind the best in the first fold to be ruled out by it."""
 _MIN_JUDGING = 50
 """Minimum number of scored rows of a fold that rules out a candidate."""
@@ -39,7 +39,7 @@ class Choice:
     """Choice by cross-validation.
 
     Attributes:
-        chosen: Name of a candidate, or `average`.
+        chosen: Name of a candidate, or `average_predictions`.
         candidates: Every candidate, and their average if there are several.
         weights: Weight of each candidate of the model, by name, above 0 and 1 in all.
         folds: Number of folds; 1 if a fifth was held out once.
@@ -76,20 +76,20 @@ def folds_of(rows: int) -> int:
     return 5 if rows < 500 else 3 if rows <= 10_000 else 1
 
 
-def fit_part(fit: Fit, rows: FitRows, seed: int) -> FittedPart:
+def fit_part(fit: FitPart, rows: FitRows, seed: int) -> FittedPart:
     """Fit a candidate; without a column, or with one class alone, there is nothing to learn but the shares."""
     columns = rows.codes.shape[1] + rows.numbers.shape[1]
     is_zero = rows.power is not None and not rows.targets.any()
     if not columns or len(rows) < 2 or (rows.classes and len(rows.present) < 2) or is_zero:
-        return constant(rows)
+        return constant_model(rows)
     return fit(rows, seed)
 
 
-def choose(
+def choose_candidates(
     rows: FitRows,
     labels: Tensor,
     task: Task,
-    fits: Mapping[str, Fit],
+    fits: Mapping[str, FitPart],
     folds: int | Literal["auto"],
     seed: int,
     scored: npt.NDArray[np.bool_],
@@ -120,7 +120,7 @@ def choose(
     """
     count = folds_of(len(rows)) if folds == "auto" else folds
     if len(rows) > MAX_ROWS:
-        some = _sampled(len(rows), groups if task.target == "ranking" else None, seed)
+        some = _sample_rows(len(rows), groups if task.target == "ranking" else None, seed)
         rows = rows.take(some)
         labels = labels[torch.from_numpy(some)]
         scored = scored[some]
@@ -130,10 +130,10 @@ def choose(
     held = [part[scored[part]] for part in left_out]
     if not sum(map(len, held)):
         held = left_out
-    first = _Scored(rows.take(held[0]), labels[torch.from_numpy(held[0])], task, [np.arange(len(held[0]))])
+    first = _HeldOutRows(rows.take(held[0]), labels[torch.from_numpy(held[0])], task, [np.arange(len(held[0]))])
     predictions: dict[str, list[Floats]] = {name: [] for name in fits}
     if own is not None:
-        predictions[OWN] = [own.of(judged) for judged in held]
+        predictions[OWN_COLUMNS] = [own.of(judged) for judged in held]
     seconds = dict.fromkeys(fits, 0.0)
     ruled_out: Collection[str] = ()
     for fold, (out, judged) in enumerate(zip(left_out, held, strict=True)):
@@ -146,19 +146,19 @@ def choose(
             ruled_out = first.hopeless({name: predictions[name][0] for name in fits})
             predictions |= {name: predictions[name][:1] for name in ruled_out}
     order = np.concatenate(held)
-    held_out = _Scored(rows.take(order), labels[torch.from_numpy(order)], task, _groups(held))
+    held_out = _HeldOutRows(rows.take(order), labels[torch.from_numpy(order)], task, _groups(held))
     whole = {name: np.concatenate(parts) for name, parts in predictions.items()}
     results = {name: (first if name in ruled_out else held_out).score(part) for name, part in whole.items()}
     left = {name: part for name, part in whole.items() if name not in ruled_out}
     if _is_own_behind(results):
-        del left[OWN]
+        del left[OWN_COLUMNS]
     chosen, weights, best = _chosen(held_out, left, results)
     shown = {**weights, AVERAGE: float(chosen == AVERAGE)}
     candidates = tuple(
         Candidate(
             name=name,
-            score=_defined(score),
-            error=_defined(error),
+            score=_finite_or_none(score),
+            error=_finite_or_none(error),
             loss=loss,
             weight=shown.get(name, 0.0),
             ruled_out=name in ruled_out,
@@ -169,7 +169,7 @@ def choose(
     return Choice(chosen, candidates, weights, count, HeldOut(order, best))
 
 
-def _sampled(rows: int, groups: Integers | None, seed: int) -> Integers:
+def _sample_rows(rows: int, groups: Integers | None, seed: int) -> Integers:
     """Numbers of `MAX_ROWS` rows, ascending; where groups are ranked, of the rows of whole groups, about as many."""
     draw = np.random.default_rng(seed)
     if groups is None:
@@ -182,15 +182,15 @@ def _sampled(rows: int, groups: Integers | None, seed: int) -> Integers:
 
 def _is_own_behind(results: Mapping[str, tuple[float, float, float]]) -> bool:
     """Whether the metric of own columns alone is behind the best of the others by more than its error."""
-    if OWN not in results:
+    if OWN_COLUMNS not in results:
         return False
-    metric, error, _ = results[OWN]
-    best = max((score for name, (score, _, _) in results.items() if name != OWN), default=math.nan)
+    metric, error, _ = results[OWN_COLUMNS]
+    best = max((score for name, (score, _, _) in results.items() if name != OWN_COLUMNS), default=math.nan)
     return metric + (error if math.isfinite(error) else 0.0) < best
 
 
 def _chosen(
-    scored: _Scored, predictions: Mapping[str, Floats], results: dict[str, tuple[float, float, float]]
+    scored: _HeldOutRows, predictions: Mapping[str, Floats], results: dict[str, tuple[float, float, float]]
 ) -> tuple[str, Mapping[str, float], Floats]:
     """Name of the best candidate, or of the average, whose scores are added to the results; weights; predictions."""
     best = min(predictions, key=lambda name: results[name][2])
@@ -204,11 +204,11 @@ def _chosen(
     return best, {best: 1.0}, predictions[best]
 
 
-def _defined(value: float) -> float | None:
+def _finite_or_none(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def average(predictions: Sequence[Floats], weights: Floats, classes: int) -> Floats:
+def average_predictions(predictions: Sequence[Floats], weights: Floats, classes: int) -> Floats:
     """The weighted mean of probabilities, as log probabilities; or of values."""
     stacked = np.stack(predictions)
     if not classes:
@@ -219,7 +219,7 @@ def average(predictions: Sequence[Floats], weights: Floats, classes: int) -> Flo
 
 
 @dataclass(frozen=True)
-class _Scored:
+class _HeldOutRows:
     """Held-out rows.
 
     Attributes:
@@ -277,7 +277,7 @@ class _Scored:
     def _is_clear(self, differences: Floats) -> bool:
         """Whether the mean of the rows' differences is above 0 by more than its error explains."""
         weighted = differences if self.rows.weights is None else differences * self.rows.weights
-        return bool(weighted.mean() > _CLEARLY * weighted.std() / math.sqrt(len(weighted)))
+        return bool(weighted.mean() > _CLEAR_STANDARD_ERRORS * weighted.std() / math.sqrt(len(weighted)))
 
     def crossed(self, predictions: Sequence[Floats]) -> Floats:
         """The average, in each group with the weights from the other groups."""
@@ -285,7 +285,7 @@ class _Scored:
         for group in self.groups:
             others = np.setdiff1d(np.arange(len(self.rows)), group)
             found = self.weights(predictions, others if len(others) else group)
-            result[group] = average([each[group] for each in predictions], found, self.rows.classes)
+            result[group] = average_predictions([each[group] for each in predictions], found, self.rows.classes)
         return result
 
     def weights(self, predictions: Sequence[Floats], rows: Integers) -> Floats:
@@ -320,7 +320,7 @@ def _mixture(likelihoods: Floats, weights: Floats) -> Floats:
         mixed = np.maximum(shares @ likelihoods, np.finfo(np.float64).tiny)
         return -float(np.average(np.log(mixed), weights=weights)), -(likelihoods / mixed) @ weights / weights.sum()
 
-    return _least(loss, len(likelihoods))
+    return _least_loss_shares(loss, len(likelihoods))
 
 
 def _log_link(logarithms: Floats, rows: FitRows, weights: Floats) -> Floats:
@@ -332,7 +332,7 @@ def _log_link(logarithms: Floats, rows: FitRows, weights: Floats) -> Floats:
         mean = float(np.average(_log_link_losses(mixed, rows, log_link_loss), weights=weights))
         return mean, logarithms @ (weights * slopes) / weights.sum()
 
-    return _least(loss, len(logarithms))
+    return _least_loss_shares(loss, len(logarithms))
 
 
 def _log_link_losses(logarithms: Floats, rows: FitRows, of: Callable[[Tensor, Tensor, float], Tensor]) -> Floats:
@@ -343,10 +343,10 @@ def _least_squares(errors: Floats, weights: Floats) -> Floats:
     """Weights (k,) of the least mean square of the weighted errors (k, n)."""
     products = (errors * weights) @ errors.T / weights.sum()
     products /= max(np.abs(products).max(), np.finfo(np.float64).tiny)
-    return _least(lambda shares: (float(shares @ products @ shares), 2 * products @ shares), len(errors))
+    return _least_loss_shares(lambda shares: (float(shares @ products @ shares), 2 * products @ shares), len(errors))
 
 
-def _least(loss: Callable[[Floats], tuple[float, Floats]], count: int) -> Floats:
+def _least_loss_shares(loss: Callable[[Floats], tuple[float, Floats]], count: int) -> Floats:
     """Shares (count,), 0 or more and 1 in all, of the least convex loss, which comes with its gradient.
 
     On drawn labels the losses of models hardly differ, and steps of a fixed length would not leave the start.

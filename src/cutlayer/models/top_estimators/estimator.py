@@ -17,7 +17,7 @@ from torch import Tensor
 from cutlayer.errors import ConfigError
 from cutlayer.models.top_estimators.archive import check_archive
 from cutlayer.models.top_estimators.forest import ForestPart
-from cutlayer.models.top_estimators.rows import Byte, FitRows, FittedPart, Floats, Whole, log_shares
+from cutlayer.models.top_estimators.rows import FitRows, FittedPart, Floats, Int64Buffer, UInt8Buffer, log_shares
 from cutlayer.models.user import user_errors
 
 Matrix: TypeAlias = npt.NDArray[np.float32]
@@ -42,8 +42,8 @@ class EstimatorPart(FittedPart):
 
     kind = "estimator"
 
-    content: Byte
-    position: Whole
+    content: UInt8Buffer
+    position: Int64Buffer
 
     def __init__(self, model: Callable[..., Any], path: str) -> None:
         super().__init__()

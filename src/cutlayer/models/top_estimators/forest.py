@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cutlayer.models.top_estimators.rows import FitRows, FittedPart, Real, Whole, log_shares
+from cutlayer.models.top_estimators.rows import FitRows, FittedPart, Float64Buffer, Int64Buffer, log_shares
 
 
 class ForestPart(FittedPart):
@@ -27,13 +27,13 @@ class ForestPart(FittedPart):
 
     kind = "forest"
 
-    feature: Whole
-    threshold: Real
-    branches: Whole
-    values: Real
-    roots: Whole
-    depth: Whole
-    position: Whole
+    feature: Int64Buffer
+    threshold: Float64Buffer
+    branches: Int64Buffer
+    values: Float64Buffer
+    roots: Int64Buffer
+    depth: Int64Buffer
+    position: Int64Buffer
 
     @classmethod
     def of(cls, model: Any, rows: FitRows) -> ForestPart | None:

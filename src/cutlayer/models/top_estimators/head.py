@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from cutlayer.models.top_estimators.choice import logits_of
-from cutlayer.models.top_estimators.rows import FitRows, FittedPart, Real
+from cutlayer.models.top_estimators.rows import FitRows, FittedPart, Float64Buffer
 from cutlayer.problem.task import Task
 
 _MIN_SHARE = 0.01
@@ -31,8 +31,8 @@ class Head(FittedPart):
 
     kind = "head"
 
-    weights: Real
-    inverse: Real
+    weights: Float64Buffer
+    inverse: Float64Buffer
 
     def __init__(self, parts: Iterable[FittedPart]) -> None:
         super().__init__()

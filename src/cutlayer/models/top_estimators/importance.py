@@ -11,7 +11,7 @@ from torch import Tensor
 from cutlayer.config.phases import GRADE
 from cutlayer.models.top_estimators.choice import logits_of
 from cutlayer.models.top_estimators.result import ColumnImportance
-from cutlayer.models.top_estimators.rows import exchanged
+from cutlayer.models.top_estimators.rows import with_exchanged_columns
 from cutlayer.models.top_estimators.top import FittedTop
 from cutlayer.problem.metrics.roc import roc_auc
 from cutlayer.problem.task import Task
@@ -79,7 +79,9 @@ def column_importance(
             there = np.flatnonzero(~whole[:, at[0]].isnan().cpu().numpy()) if party != top.own else np.arange(rows)
             for order in orders:
                 order[there] = generator.permutation(there)
-            predicted = top.heads[0](*exchanged(codes, numbers, at, torch.from_numpy(orders).to(whole.device)))
+            predicted = top.heads[0](
+                *with_exchanged_columns(codes, numbers, at, torch.from_numpy(orders).to(whole.device))
+            )
             drops = np.array([base - metric(part) for part in predicted.split(rows)])
             result = ColumnImportance(party=party, column=name, drop=drops.mean(), spread=drops.std(ddof=1), rows=rows)
             results.append(result)

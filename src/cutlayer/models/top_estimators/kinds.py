@@ -7,7 +7,7 @@ from functools import partial
 
 from cutlayer.models.top_estimators.additive import AdditivePart
 from cutlayer.models.top_estimators.boosting import fit_boosting
-from cutlayer.models.top_estimators.choice import Fit
+from cutlayer.models.top_estimators.choice import FitPart
 from cutlayer.models.top_estimators.estimator import EstimatorPart, fit_estimator
 from cutlayer.models.top_estimators.forest import ForestPart
 from cutlayer.models.top_estimators.linear import LinearPart, fit_linear
@@ -22,10 +22,10 @@ _PARTS: Mapping[str, type[FittedPart]] = {
 }
 """Fitted models by their name in a checkpoint."""
 
-_CANDIDATES: Mapping[str, Fit] = {"linear": fit_linear, "boosting": fit_boosting, "network": fit_network}
+_CANDIDATES: Mapping[str, FitPart] = {"linear": fit_linear, "boosting": fit_boosting, "network": fit_network}
 
 
-def fits_of(section: FittedConfig) -> Mapping[str, Fit]:
+def fits_of(section: FittedConfig) -> Mapping[str, FitPart]:
     """Candidates of a section, by name.
 
     Raises:

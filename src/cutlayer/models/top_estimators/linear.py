@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cutlayer.kernels.fits.logistic import LogisticModel, fit_logistic
 from cutlayer.kernels.statistics.tweedie import log_link_loss
-from cutlayer.models.top_estimators.rows import FLOOR, FitRows, FittedPart, Floats, Integers
+from cutlayer.models.top_estimators.rows import MIN_LOG_PROBABILITY, FitRows, FittedPart, Floats, Integers
 from cutlayer.models.top_estimators.standard_inputs import StandardInputs
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class LinearPart(FittedPart):
         return torch.log_softmax(values, dim=1) if values.shape[1] > 1 else values
 
 
-def constant(rows: FitRows) -> LinearPart:
+def constant_model(rows: FitRows) -> LinearPart:
     """The model without any column: shares of the classes, or the mean."""
     inputs, groups = StandardInputs.fitted(rows, 0, 1)
     made = LinearPart(inputs)
@@ -71,7 +71,7 @@ def constant(rows: FitRows) -> LinearPart:
     weights = np.ones(len(rows)) if rows.weights is None else rows.weights
     if rows.classes:
         shares = np.bincount(rows.targets, weights, minlength=rows.classes) / weights.sum()
-        intercepts = np.log(np.maximum(shares, np.exp(FLOOR)))
+        intercepts = np.log(np.maximum(shares, np.exp(MIN_LOG_PROBABILITY)))
     else:
         mean = float(np.average(rows.targets, weights=weights))
         intercepts = np.array([mean if rows.power is None else np.log(max(mean, 1e-9))])
@@ -92,7 +92,7 @@ def fit_linear(rows: FitRows, seed: int) -> LinearPart:
     x = _Design(numbers, codes, groups)
     made = LinearPart(inputs)
     width = numbers.shape[1]
-    fit = _classifier if rows.classes else _ridge if rows.power is None else _log_link
+    fit = _fit_classifier if rows.classes else _fit_ridge if rows.power is None else _fit_log_link
     weights, intercepts = fit(x, rows, seed)
     made.hold(weights=torch.from_numpy(weights[:width].copy()), table=torch.from_numpy(weights[width:].copy()))
     made.hold(intercepts=torch.from_numpy(intercepts))
@@ -125,7 +125,7 @@ class _Design:
         return sparse.hstack([sparse.csr_matrix(numbers), hot], format="csr")
 
 
-def _classifier(x: _Design, rows: FitRows, seed: int) -> tuple[Floats, Floats]:
+def _fit_classifier(x: _Design, rows: FitRows, seed: int) -> tuple[Floats, Floats]:
     strength = _best_strength(x, rows, seed)
     model = fit_logistic(x.matrix(slice(None)), rows.targets, strength, _MAX_ROUNDS, rows.weights)
     return _of_all_classes(model, rows.classes)
@@ -136,7 +136,7 @@ def _of_all_classes(model: LogisticModel, classes: int) -> tuple[Floats, Floats]
     weights, intercepts = model.weights, model.intercepts
     if len(model.classes) == 2:
         weights, intercepts = (np.concatenate([0 * part, part], axis=-1) for part in (weights, intercepts))
-    every, lowest = np.zeros((len(weights), classes)), np.full(classes, FLOOR)
+    every, lowest = np.zeros((len(weights), classes)), np.full(classes, MIN_LOG_PROBABILITY)
     every[:, model.classes], lowest[model.classes] = weights, intercepts
     return every, lowest
 
@@ -175,7 +175,7 @@ def _held_out_loss(
     return -float(np.average(chosen, weights=None if rows.weights is None else rows.weights[held]) * len(held))
 
 
-def _log_link(x: _Design, rows: FitRows, seed: int) -> tuple[Floats, Floats]:
+def _fit_log_link(x: _Design, rows: FitRows, seed: int) -> tuple[Floats, Floats]:
     from sklearn.linear_model import TweedieRegressor
 
     power = float(rows.power or 1.0)
@@ -199,7 +199,7 @@ def _log_link(x: _Design, rows: FitRows, seed: int) -> tuple[Floats, Floats]:
     return coefficients.reshape(-1, 1), np.array([intercept])
 
 
-def _ridge(x: _Design, rows: FitRows, seed: int) -> tuple[Floats, Floats]:
+def _fit_ridge(x: _Design, rows: FitRows, seed: int) -> tuple[Floats, Floats]:
     from sklearn.linear_model import Ridge, RidgeCV
 
     some = np.random.default_rng(seed).permutation(len(rows))[:_TRIED_ROWS]

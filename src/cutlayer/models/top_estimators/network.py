@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from cutlayer.kernels.fits.perceptron import layer_outputs, weight_gradients
 from cutlayer.kernels.statistics.tweedie import log_link_loss, log_link_slope
-from cutlayer.models.top_estimators.rows import FitRows, FittedPart, Single
+from cutlayer.models.top_estimators.rows import FitRows, FittedPart, Float32Buffer
 from cutlayer.models.top_estimators.standard_inputs import StandardInputs
 
 HIDDEN = (100, 100)
@@ -37,7 +37,7 @@ class NetworkPart(FittedPart):
 
     kind = "network"
 
-    table: Single
+    table: Float32Buffer
 
     def __init__(self, inputs: StandardInputs | None = None) -> None:
         super().__init__()

@@ -20,11 +20,11 @@ from cutlayer.kernels.statistics.metric_influence import (
 from cutlayer.kernels.statistics.ranks import mean_ranks
 from cutlayer.models.top_estimators.choice import (
     AVERAGE,
-    OWN,
-    Fit,
+    OWN_COLUMNS,
+    FitPart,
     HeldOut,
-    average,
-    choose,
+    average_predictions,
+    choose_candidates,
     fit_part,
     fold_parts,
     logits_of,
@@ -36,10 +36,10 @@ from cutlayer.problem.task import Task
 MAX_POOL = 16_000
 """Maximum number of rows that own columns alone are measured on."""
 FOLDS = 5
-FEWER = (8, 4, 2)
+FEWER_GRADES = (8, 4, 2)
 """Numbers of grades of the smaller releases that are estimated."""
 _NORMAL = 1.96
-_SLOWEST, _FASTEST = 0.85, 0.5
+_MAX_DOUBLING_RATIO, _MIN_DOUBLING_RATIO = 0.85, 0.5
 """Bounds of the ratio of what two successive doublings of the rows add."""
 
 
@@ -77,7 +77,7 @@ class Pool:
         return ratio_influences(terms.errors, terms.spreads, 2 if terms.pairs else 1)
 
 
-def own_predictions(pool: Pool, fits: Mapping[str, Fit], chosen: FitResult, seed: int) -> Floats:
+def own_predictions(pool: Pool, fits: Mapping[str, FitPart], chosen: FitResult, seed: int) -> Floats:
     """Predictions of all rows of a pool by models of own columns that were not fitted to them, (n, outputs).
 
     Args:
@@ -91,7 +91,7 @@ def own_predictions(pool: Pool, fits: Mapping[str, Fit], chosen: FitResult, seed
 
 
 def partner_pilot(
-    pool: Pool, own: Floats, party: str, released: Tensor, fits: Mapping[str, Fit], seed: int, *, graded: bool
+    pool: Pool, own: Floats, party: str, released: Tensor, fits: Mapping[str, FitPart], seed: int, *, graded: bool
 ) -> PartnerPilot:
     """Estimate what a partner would add to own columns at full size, with an interval.
 
@@ -113,17 +113,17 @@ def partner_pilot(
     part = released[torch.from_numpy(at)]
     grades = grades_of_columns(part) if graded else None
     alone, before = pool.measured(own), pool.measured(own[at], at)
-    rows = _joined(pool, own, at, part if grades is None else None, grades)
+    rows = _beside_own_score(pool, own, at, part if grades is None else None, grades)
     labels, groups = pool.labels[torch.from_numpy(at)], None if pool.groups is None else pool.groups[at]
     every, known = np.ones(len(at), dtype=np.bool_), HeldOut(np.arange(len(at)), own[at])
-    choice = choose(rows, labels, pool.task, fits, FOLDS, seed, every, groups, known)
-    adds_none = {*choice.weights} == {OWN}
+    choice = choose_candidates(rows, labels, pool.task, fits, FOLDS, seed, every, groups, known)
+    adds_none = {*choice.weights} == {OWN_COLUMNS}
     if (
         adds_none
     ):  # beside itself own columns have no error: that of the best other model bounds what it may have missed
-        choice = choose(rows, labels, pool.task, fits, FOLDS, seed, every, groups)
+        choice = choose_candidates(rows, labels, pool.task, fits, FOLDS, seed, every, groups)
     both = pool.measured(choice.held_out.of(known.rows), at)
-    value, error = _controlled(both, before, alone, at)
+    value, error = _controlled_gain(both, before, alone, at)
     folds = pool.folds(rows, at, seed)
 
     def gain(of: FitRows, share: float = 1.0) -> float:
@@ -131,11 +131,11 @@ def partner_pilot(
         return pool.measured(predicted, at).value - before.value
 
     curve = [gain(rows, share) for share in (0.25, 0.5, 1.0)]
-    further = _further(curve, math.log2(max(pool.size / len(at), 1.0)), few=graded)
+    further = _further_gain(curve, math.log2(max(pool.size / len(at), 1.0)), few=graded)
     fewer: list[FewerGrades] = []
     if grades is not None and value > 0:
-        for count in (count for count in FEWER if count < part.shape[1]):
-            merged = _joined(pool, own, at, None, _merged(grades, count))
+        for count in (count for count in FEWER_GRADES if count < part.shape[1]):
+            merged = _beside_own_score(pool, own, at, None, _merged(grades, count))
             fewer.append(FewerGrades(grades=count, value=value + gain(merged) - curve[-1]))
     low, high = value - _NORMAL * error, value + _NORMAL * error + further
     if adds_none:
@@ -150,11 +150,11 @@ def partner_pilot(
         further=further,
         curve=tuple(curve),
         fewer=tuple(fewer),
-        chosen=OWN if adds_none else choice.chosen,
+        chosen=OWN_COLUMNS if adds_none else choice.chosen,
     )
 
 
-def _controlled(both: Influences, before: Influences, alone: Influences, at: Integers) -> tuple[float, float]:
+def _controlled_gain(both: Influences, before: Influences, alone: Influences, at: Integers) -> tuple[float, float]:
     """The gain on some rows (m,) and its standard error, less what own columns do better or worse there than on all."""
     gain, difference = both.value - before.value, both.rows - before.rows
     spread = float(before.rows @ before.rows)
@@ -166,7 +166,7 @@ def _controlled(both: Influences, before: Influences, alone: Influences, at: Int
     return gain - slope * (before.value - alone.value), float(np.sqrt(influences @ influences))
 
 
-def _further(curve: Sequence[float], doublings: float, *, few: bool) -> float:
+def _further_gain(curve: Sequence[float], doublings: float, *, few: bool) -> float:
     """What further rows may add at most, where a quarter, a half and all of them add `curve`.
 
     The increments of doublings are taken to fall by a constant ratio, as those of a power law do. Where few numbers are
@@ -177,11 +177,11 @@ def _further(curve: Sequence[float], doublings: float, *, few: bool) -> float:
     first, last = curve[1] - curve[0], curve[2] - curve[1]
     if last <= 0 or not doublings:
         return max(0.0, last)
-    ratio = min(max(last / first, _FASTEST), _SLOWEST) if first > 0 else _SLOWEST
+    ratio = min(max(last / first, _MIN_DOUBLING_RATIO), _MAX_DOUBLING_RATIO) if first > 0 else _MAX_DOUBLING_RATIO
     return last * max(1.0, ratio * float(1 - ratio**doublings) / (1 - ratio))
 
 
-def _joined(pool: Pool, own: Floats, at: Integers, part: Tensor | None, grades: Tensor | None) -> FitRows:
+def _beside_own_score(pool: Pool, own: Floats, at: Integers, part: Tensor | None, grades: Tensor | None) -> FitRows:
     """The pilot's rows with the score of own columns, and a release or grades beside it."""
     score = logits_of(torch.from_numpy(own[at]), pool.task)
     columns = [score]
@@ -206,7 +206,7 @@ def _merged(grades: Tensor, count: int) -> Tensor:
 
 def _cross_fitted(
     rows: FitRows,
-    fits: Mapping[str, Fit],
+    fits: Mapping[str, FitPart],
     weights: Mapping[str, float],
     folds: Sequence[Integers],
     seed: int,
@@ -220,8 +220,8 @@ def _cross_fitted(
         if share < 1:
             train = train.take(fold_parts(train, None, round(1 / share), seed)[0])
         each = [
-            own[fold] if name == OWN and own is not None else fit_part(fits[name], train, seed).predicted(out)
+            own[fold] if name == OWN_COLUMNS and own is not None else fit_part(fits[name], train, seed).predicted(out)
             for name in weights
         ]
-        predicted[fold] = average(each, np.array([*weights.values()]), rows.classes)
+        predicted[fold] = average_predictions(each, np.array([*weights.values()]), rows.classes)
     return predicted

@@ -13,7 +13,7 @@ from cutlayer.workers import library_threads
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
+def restoring_process_state() -> Iterator[None]:
     """Restore the global random states, show no warning of a library, and bound its threads by those of PyTorch."""
     state = np.random.get_state()
     try:

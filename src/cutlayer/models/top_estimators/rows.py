@@ -18,12 +18,12 @@ from cutlayer.workers import in_threads
 Floats: TypeAlias = npt.NDArray[np.float64]
 Integers: TypeAlias = npt.NDArray[np.int64]
 
-Real: TypeAlias = Annotated[Tensor, torch.float64]
-Single: TypeAlias = Annotated[Tensor, torch.float32]
-Whole: TypeAlias = Annotated[Tensor, torch.int64]
-Byte: TypeAlias = Annotated[Tensor, torch.uint8]
+Float64Buffer: TypeAlias = Annotated[Tensor, torch.float64]
+Float32Buffer: TypeAlias = Annotated[Tensor, torch.float32]
+Int64Buffer: TypeAlias = Annotated[Tensor, torch.int64]
+UInt8Buffer: TypeAlias = Annotated[Tensor, torch.uint8]
 
-FLOOR = -30.0
+MIN_LOG_PROBABILITY = -30.0
 """Log probability of a class without a training row."""
 
 
@@ -140,7 +140,7 @@ class OwnColumns(FittedPart):
         part: The model.
     """
 
-    numbers: Whole
+    numbers: Int64Buffer
 
     def __init__(self, part: nn.Module) -> None:
         super().__init__()
@@ -156,11 +156,13 @@ class OwnColumns(FittedPart):
 
 def log_shares(shares: Tensor, positions: Tensor) -> Tensor:
     """Log probabilities (n, classes) of shares (n, present) of the classes with a row; see `FitRows.positions`."""
-    known = shares.log().clamp_min(FLOOR)
-    return torch.cat([known, torch.full_like(known[:, :1], FLOOR)], dim=1)[:, positions]
+    known = shares.log().clamp_min(MIN_LOG_PROBABILITY)
+    return torch.cat([known, torch.full_like(known[:, :1], MIN_LOG_PROBABILITY)], dim=1)[:, positions]
 
 
-def exchanged(codes: Tensor, numbers: Tensor, columns: Sequence[int], orders: Tensor) -> tuple[Tensor, Tensor]:
+def with_exchanged_columns(
+    codes: Tensor, numbers: Tensor, columns: Sequence[int], orders: Tensor
+) -> tuple[Tensor, Tensor]:
     """Codes (r * n, c) and numbers (r * n, m) of n rows where some columns have the values of other rows.
 
     Args:

@@ -9,10 +9,10 @@ from torch import Tensor
 from cutlayer.models.top_estimators.rows import (
     FitRows,
     FittedPart,
+    Float64Buffer,
     Floats,
+    Int64Buffer,
     Integers,
-    Real,
-    Whole,
     code_offsets,
     frequency_ranks,
 )
@@ -35,11 +35,11 @@ class StandardInputs(FittedPart):
 
     kind = "inputs"
 
-    mean: Real
-    scale: Real
-    absent: Whole
-    groups: Whole
-    offsets: Whole
+    mean: Float64Buffer
+    scale: Float64Buffer
+    absent: Int64Buffer
+    groups: Int64Buffer
+    offsets: Int64Buffer
 
     @classmethod
     def fitted(cls, rows: FitRows, most: int, min_rows: int) -> tuple[StandardInputs, int]:

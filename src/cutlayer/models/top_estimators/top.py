@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from cutlayer.errors import ConfigError
 from cutlayer.models.base import TopModel
-from cutlayer.models.top_estimators.choice import OWN, Choice, choose, fit_part
+from cutlayer.models.top_estimators.choice import OWN_COLUMNS, Choice, choose_candidates, fit_part
 from cutlayer.models.top_estimators.head import Head
 from cutlayer.models.top_estimators.kinds import empty_part, fits_of
 from cutlayer.models.top_estimators.layout import Layout, by_presence, present_sets
-from cutlayer.models.top_estimators.quiet import undisturbed
+from cutlayer.models.top_estimators.quiet import restoring_process_state
 from cutlayer.models.top_estimators.result import FitResult
 from cutlayer.models.top_estimators.rows import FitRows, FittedPart, OwnColumns
 from cutlayer.models.top_estimators.sample import Sample
@@ -103,7 +103,7 @@ class FittedTop(TopModel):
             raise ConfigError.expected("a training row", "none", "check train.split")
         layout = Layout(self.widths, own, len(inputs.cardinalities) if own else 0)
         sample = Sample.of(layout, columns, labels, loss, inputs.cardinalities if own else (), weights, groups, seed)
-        with undisturbed():
+        with restoring_process_state():
             return self._fitted(sample, seed % 2**32)
 
     def _fitted(self, sample: Sample, seed: int) -> FitResult:
@@ -113,7 +113,7 @@ class FittedTop(TopModel):
         # Own columns alone have a choice of their own: they are the reference for what partners add.
         for present in dict.fromkeys((frozenset(), sets[0])):
             own = choices[frozenset()].held_out if choices and self._weighs_own(sample) else None
-            choices[present] = choose(
+            choices[present] = choose_candidates(
                 sample.rows(present),
                 sample.labels,
                 sample.loss.task,
@@ -127,7 +127,7 @@ class FittedTop(TopModel):
         alone = self._head(frozenset(), choices[frozenset()].weights, sample, seed)
         chosen = choices[sets[0]].weights
         heads = [
-            self._head(present, chosen if present == sets[0] else _main(chosen), sample, seed, alone)
+            self._head(present, chosen if present == sets[0] else _main_weights(chosen), sample, seed, alone)
             if present
             else alone
             for present in sets
@@ -172,7 +172,7 @@ class FittedTop(TopModel):
         rows, shares = sample.rows(present), list[float]()
         parts: list[FittedPart] = []
         for name, weight in weights.items():
-            if name != OWN or alone is None:
+            if name != OWN_COLUMNS or alone is None:
                 give_back_memory()  # what candidates, or the model before, needed
                 parts.append(fit_part(self._fits[name], rows, seed))
                 shares.append(weight)
@@ -294,7 +294,7 @@ class FittedTop(TopModel):
         self.fitted = FitResult(**plan["result"]) if "result" in plan else None
 
 
-def _main(weights: Mapping[str, float]) -> Mapping[str, float]:
+def _main_weights(weights: Mapping[str, float]) -> Mapping[str, float]:
     """The weights that matter most: sets with an absent partner, of which there are many, have no lesser part."""
     most = {name: weight for name, weight in weights.items() if weight >= min(_MAIN_WEIGHT, max(weights.values()))}
     return {name: weight / sum(most.values()) for name, weight in most.items()}

@@ -11,7 +11,14 @@ import torch
 from torch import Tensor
 
 from cutlayer.models.top_estimators.leaf_masks import LeafMasks, levels_of
-from cutlayer.models.top_estimators.rows import FLOOR, Byte, FittedPart, Real, Whole, code_offsets
+from cutlayer.models.top_estimators.rows import (
+    MIN_LOG_PROBABILITY,
+    FittedPart,
+    Float64Buffer,
+    Int64Buffer,
+    UInt8Buffer,
+    code_offsets,
+)
 
 _MAX_FLOAT64 = float(np.finfo(np.float64).max)
 MASKED_ROWS = 256
@@ -44,19 +51,19 @@ class TreeEnsemble(FittedPart):
 
     kind = "trees"
 
-    feature: Whole
-    threshold: Real
-    left: Whole
-    value: Real
-    roots: Whole
-    places: Whole
-    baseline: Real
-    ranks: Whole
-    offsets: Whole
-    split_column: Whole
-    split_start: Whole
-    directions: Byte
-    position: Whole
+    feature: Int64Buffer
+    threshold: Float64Buffer
+    left: Int64Buffer
+    value: Float64Buffer
+    roots: Int64Buffer
+    places: Int64Buffer
+    baseline: Float64Buffer
+    ranks: Int64Buffer
+    offsets: Int64Buffer
+    split_column: Int64Buffer
+    split_start: Int64Buffer
+    directions: UInt8Buffer
+    position: Int64Buffer
 
     def __init__(self) -> None:
         super().__init__()
@@ -177,7 +184,7 @@ class TreeEnsemble(FittedPart):
             return raw
         logits = torch.cat([torch.zeros_like(raw), raw], dim=1) if raw.shape[1] == 1 else raw
         known = torch.log_softmax(logits, dim=1)
-        return torch.cat([known, torch.full_like(known[:, :1], FLOOR)], dim=1)[:, self.position]
+        return torch.cat([known, torch.full_like(known[:, :1], MIN_LOG_PROBABILITY)], dim=1)[:, self.position]
 
     def _columns(self, codes: Tensor, numbers: Tensor) -> Tensor:
         """Compared columns, float64 (n, 2 m + 1 + splits): low and high numbers, a zero for leaves, directions."""

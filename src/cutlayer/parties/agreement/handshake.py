@@ -10,24 +10,20 @@ import numpy.typing as npt
 
 from cutlayer.alignment.by_partner import aligned_sides, sides_of
 from cutlayer.alignment.common_rows import CommonRows, rows_passive
-from cutlayer.alignment.disclosure import AlignmentRecord, recorded_active, recorded_passive
-from cutlayer.alignment.held_rows import ALL_HAVE_ALL, HeldRows
+from cutlayer.alignment.disclosure import AlignmentRecord, active_record, passive_record
 from cutlayer.alignment.intersection import Alignment
 from cutlayer.alignment.points import AligningSide, send_ahead
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.receiving import receive
 from cutlayer.config import Job, LimitsConfig
 from cutlayer.config.phases import Phase
-from cutlayer.data.align import check_id_kinds, check_id_rules, order_digest
+from cutlayer.data.align import check_id_kinds, check_id_rules
 from cutlayer.data.distinct_ids import Identified
 from cutlayer.data.ids import Digests
 from cutlayer.data.party_data import PartyTable
-from cutlayer.errors import AlignmentError, CheckpointError, ProtocolError
-from cutlayer.models import stated_width
-from cutlayer.models.sections import MAX_WIDTH
-from cutlayer.parties.agreement.pilot import pilot_rows, read_key
-from cutlayer.parties.session.checkpoint import START, Point, described
-from cutlayer.storage.row_arrays import gathered
+from cutlayer.errors import CheckpointError, ProtocolError
+from cutlayer.parties.session.checkpoint import START_POINT, Point, point_text
+from cutlayer.storage.row_arrays import gathered_rows
 
 PROTOCOL = "6"
 ANY_STEP = 2**62
@@ -42,14 +38,14 @@ class Agreement:
         aligned: The common rows.
         start: Epoch to start at, and the number of its steps that are done.
         peer_rows: Number of rows that the passive parties stated, by name; empty at a passive party.
-        stated: Number of rows that the active party stated.
+        stated_rows: Number of rows that the active party stated.
         record: What the alignment made known; `None` of one that did not name the rows.
     """
 
     aligned: CommonRows
     start: Point
     peer_rows: Mapping[str, int] = field(default_factory=dict)
-    stated: int = 0
+    stated_rows: int = 0
     record: AlignmentRecord | None = None
 
     @property
@@ -73,10 +69,10 @@ class Agreement:
             table: This party's rows.
         """
         ids = self.aligned.ids
-        return gathered(table.digests, self.positions) if ids is None else ids
+        return gathered_rows(table.digests, self.positions) if ids is None else ids
 
 
-def hello(job: Job, table: Identified, resume: Point, alignment: Alignment) -> Mapping[str, int | str]:
+def hello_fields(job: Job, table: Identified, resume: Point, alignment: Alignment) -> Mapping[str, int | str]:
     """The fields of a party's first message.
 
     Args:
@@ -130,7 +126,7 @@ def agree_passive(
     job: Job,
     table: PartyTable,
     port: Port,
-    saved: Saved,
+    saved: SavedPoints,
     limits: LimitsConfig,
     alignment: Alignment,
     *,
@@ -150,60 +146,60 @@ def agree_passive(
     Raises:
         CheckpointError: The active party resumes where this party cannot, or before the latest point that it has.
     """
-    mine = hello(job, table, saved.latest, alignment)
+    mine = hello_fields(job, table, saved.latest, alignment)
     port.send(Kind.HELLO, fields=mine)
     theirs = yield from receive(port, Kind.HELLO)
     check_hello(mine, theirs, limits)
     rows, ports, only = int(theirs.fields["rows"]), {port.peer: port}, len(job.passives) == 1
-    side = AligningSide(port.me, table, ports, {port.peer: rows}, limits, alignment, only=only)
+    side = AligningSide(port.me, table, ports, {port.peer: rows}, limits, alignment, is_only_passive=only)
     aligned = yield from rows_passive(side)
     start = int(theirs.fields["resume"]), int(theirs.fields["step"])
-    if start != START and not saved.has(start):
-        wanted = f"a checkpoint {described(start)} here, as at {port.peer}"
+    if start != START_POINT and not saved.has(start):
+        wanted = f"a checkpoint {point_text(start)} here, as at {port.peer}"
         raise CheckpointError.expected(
             wanted, _listed_points(saved.points), "restore the run folder from a copy, or start again"
         )
     # A part is saved here before the peer commits it: after a kill in between, the peer names the latest one again.
-    if start < saved.before and not forget:
+    if start < saved.previous and not forget:
         raise CheckpointError.expected(
-            f"{port.peer} to go on after the checkpoint {described(saved.points[-1])}, which is saved here, or the one "
-            "before",
+            f"{port.peer} to go on after the checkpoint {point_text(saved.points[-1])}, which is saved here, or the "
+            "one before",
             f"epoch {start[0]}, step {start[1]}: it has lost its progress",
             "have it resume its own run folder, or resume with --forget-peer-progress and count what is released again",
         )
-    record = recorded_passive(side, aligned, int(mine["rows"]), job.passives, all_rows=job.rows == "all")
-    return Agreement(aligned, start, stated=rows, record=record)
+    record = passive_record(side, aligned, int(mine["rows"]), job.passives, all_rows=job.rows == "all")
+    return Agreement(aligned, start, stated_rows=rows, record=record)
 
 
 @dataclass(frozen=True)
-class Saved:
+class SavedPoints:
     """The points at which a passive party can go on.
 
     Attributes:
         points: Those of its whole checkpoints, ascending.
-        before: The point before the latest: the active party may not have committed the latest.
+        previous: The point before the latest: the active party may not have committed the latest.
         idle_from: Epoch from which its state does not change within an epoch; `None` for none.
     """
 
     points: Sequence[Point] = ()
-    before: Point = START
+    previous: Point = START_POINT
     idle_from: int | None = None
 
     @property
     def latest(self) -> Point:
         """The latest point, as it is stated to the active party."""
-        epoch, step = max(self.points, default=START)
-        return (epoch, ANY_STEP) if self._idle(epoch) else (epoch, step)
+        epoch, step = max(self.points, default=START_POINT)
+        return (epoch, ANY_STEP) if self._is_idle(epoch) else (epoch, step)
 
     def has(self, point: Point) -> bool:
         """Whether the party can go on at a point."""
-        return self.at(point) in (START, *self.points) and 0 <= point[1] < ANY_STEP
+        return self.checkpoint_of(point) in (START_POINT, *self.points) and 0 <= point[1] < ANY_STEP
 
-    def at(self, point: Point) -> Point:
+    def checkpoint_of(self, point: Point) -> Point:
         """The point of the checkpoint to go on from."""
-        return (point[0], 0) if self._idle(point[0]) else point
+        return (point[0], 0) if self._is_idle(point[0]) else point
 
-    def _idle(self, epoch: int) -> bool:
+    def _is_idle(self, epoch: int) -> bool:
         return self.idle_from is not None and epoch >= self.idle_from
 
 
@@ -236,37 +232,37 @@ def agree_active(
     identified = table if alignment.method == "agreed" else table.identified
     whole = AligningSide(name, identified, ports, rows, limits, alignment, all_rows=job.rows == "all")
     sides = sides_of(whole, table)
-    if alignment.ahead:
-        sides = tuple(_sent_ahead(job, side) for side in sides)
+    if alignment.sends_ahead:
+        sides = tuple(_send_ahead(job, side) for side in sides)
     ids = {peer: side.table for side in sides for peer in side.ports}
     for peer, port in ports.items():
         theirs = yield from receive(port, Kind.HELLO)
-        check_hello(hello(job, ids[peer], START, alignment), theirs, limits)
+        check_hello(hello_fields(job, ids[peer], START_POINT, alignment), theirs, limits)
         rows[peer] = int(theirs.fields["rows"])
         latest[peer] = int(theirs.fields["resume"]), int(theirs.fields["step"])
     # Before anything is sent, so that no party acts on a start that another party cannot make. A party that takes no
     # part in the epochs is not sent the epoch to start at, which can depend on labels.
     alone = Phase.LEAVE in job.phases
-    start = max(saved, default=START) if alone else _common_start(saved, latest)
-    mine = {peer: hello(job, ids[peer], START if alone else start, alignment) for peer in ports}
-    for peer, port in ports.items() if not alignment.ahead else ():
+    start = max(saved, default=START_POINT) if alone else _common_start(saved, latest)
+    mine = {peer: hello_fields(job, ids[peer], START_POINT if alone else start, alignment) for peer in ports}
+    for peer, port in ports.items() if not alignment.sends_ahead else ():
         port.send(Kind.HELLO, fields=mine[peer])
     sides = tuple(replace(side, rows={peer: rows[peer] for peer in side.ports}) for side in sides)
     aligned, each = yield from aligned_sides(sides, table)
     stated = {peer: int(fields["rows"]) for peer, fields in mine.items()}
-    record = recorded_active(sides, each, stated, referring=bool(table.partner_ids))
-    of_steps = hello(job, identified, START, alignment)["rows"]
+    record = active_record(sides, each, stated, referring=bool(table.partner_ids))
+    of_steps = hello_fields(job, identified, START_POINT, alignment)["rows"]
     return Agreement(aligned, start, rows, int(of_steps), record)
 
 
-def _sent_ahead(job: Job, side: AligningSide) -> AligningSide:
+def _send_ahead(job: Job, side: AligningSide) -> AligningSide:
     """Send the hello, and the points of a single key, before anything has come: no training begins by this agreement.
 
     A peer's hello is checked before its points are used, and before it learns which rows are common.
     """
     table, alignment = side.table, side.alignment
     for port in side.ports.values():
-        port.send(Kind.HELLO, fields=hello(job, table, START, alignment))
+        port.send(Kind.HELLO, fields=hello_fields(job, table, START_POINT, alignment))
     if alignment.method != "psi" or table.id_kind == "row" or table.keys:
         return side
     return replace(side, sent=send_ahead(side))
@@ -275,90 +271,15 @@ def _sent_ahead(job: Job, side: AligningSide) -> AligningSide:
 def _common_start(saved: Sequence[Point], latest: Mapping[str, Point]) -> Point:
     """The newest point that all parties have saved, by the latest that each passive party stated."""
     if not saved:
-        return START
+        return START_POINT
     newest = min(max(saved), *latest.values())
     if newest not in saved:
         peer = min(latest, key=lambda name: latest[name])
         wanted = f"a whole checkpoint {_listed_points(saved)} at {peer}"
-        got = f"one {described(latest[peer])} as its latest" if latest[peer] > START else "none"
+        got = f"one {point_text(latest[peer])} as its latest" if latest[peer] > START_POINT else "none"
         raise CheckpointError.expected(wanted, got, "restore its run folder from a copy, or start again")
     return newest
 
 
 def _listed_points(saved: Sequence[Point]) -> str:
-    return " or ".join(map(described, saved)) if saved else "none"
-
-
-def agree_order_passive(
-    port: Port, digests: npt.NDArray[np.uint8], width: int, pilot: str = ""
-) -> Generator[Port, Message, int]:
-    """Send the active party the digest of the ordered ids and the width of the embedding; take its answer.
-
-    Args:
-        port: Port to the active party.
-        digests: Digests of the ids of the rows, in their order, uint8 (n, 16).
-        width: Number of columns of the embedding.
-        pilot: Key of the rows of a pilot, in hexadecimal digits; empty where all rows are released.
-    """
-    return compare_orders(port, order_digest(digests).hex(), width, pilot)
-
-
-def compare_orders(port: Port, order: str, width: int, pilot: str = "") -> Generator[Port, Message, int]:
-    """Compare the digest of the ordered ids, in hexadecimal, with a peer's; returns the width that the peer states.
-
-    Raises:
-        AlignmentError: The peer holds the rows in another order.
-    """
-    port.send(Kind.READY, fields={"order": order, "width": width, "pilot": pilot})
-    theirs = yield from receive(port, Kind.READY)
-    check_order(order, theirs)
-    return int(theirs.fields["width"])
-
-
-def agree_order_active(
-    job: Job, ports: Mapping[str, Port], digests: npt.NDArray[np.uint8], held: HeldRows = ALL_HAVE_ALL, pilot: int = 0
-) -> Generator[Port, Message, tuple[dict[str, int], HeldRows]]:
-    """Compare the digest of the ordered ids with every party's.
-
-    Args:
-        job: The shared job.
-        ports: Ports to the passive parties, by name.
-        digests: Digests of the ids of the rows, in their order, uint8 (n, 16).
-        held: Which of the rows each passive party has.
-        pilot: Number of rows that each passive party releases, by a key that it states; 0 where it releases all.
-
-    Returns:
-        The widths of the embeddings, and which of the rows each passive party has and releases.
-
-    Raises:
-        AlignmentError: A party holds the rows in another order.
-        DataError: A party has fewer rows than the pilot takes.
-        ProtocolError: No key of a pilot, or a width that the job's bottom model for the party does not have.
-    """
-    widths, released = {}, held
-    for peer, port in ports.items():
-        own = held.digests(peer, digests)
-        mine = order_digest(own).hex()
-        theirs = yield from receive(port, Kind.READY)
-        check_order(mine, theirs)
-        widths[peer] = _checked_width(int(theirs.fields["width"]), peer, job)
-        if pilot:
-            key = read_key(str(theirs.fields["pilot"]), peer)
-            released = released.releasing(peer, pilot_rows(own, key, pilot), len(digests))
-        port.send(Kind.READY, fields={"order": mine, "width": 0, "pilot": ""})
-    return widths, released
-
-
-def check_order(mine: str, theirs: Message) -> None:
-    """Raise if the peer holds its rows in another order."""
-    if theirs.fields["order"] != mine:
-        raise AlignmentError(f"{theirs.sender} holds the common rows in another order than {theirs.receiver}")
-
-
-def _checked_width(width: int, peer: str, job: Job) -> int:
-    """The width a peer states, before anything is allocated by it."""
-    stated = stated_width(job.bottom_of(peer))
-    if stated not in (None, width) or not 1 <= width <= MAX_WIDTH:
-        wanted = f"1 to {MAX_WIDTH:,}" if stated is None else f"{stated}, by model.bottom,"
-        raise ProtocolError.expected(f"an embedding width of {wanted} at {peer}", width)
-    return width
+    return " or ".join(map(point_text, saved)) if saved else "none"

@@ -18,7 +18,7 @@ from cutlayer.data.align import order_digest
 from cutlayer.data.ids import Digests
 from cutlayer.errors import AlignmentError, CheckpointError
 from cutlayer.parties.agreement.handshake import Agreement
-from cutlayer.parties.session.checkpoint import PARTNERS, RELEASED, START, Checkpoints, Point, State
+from cutlayer.parties.session.checkpoint import PARTNERS_FILE, RELEASED_FILE, START_POINT, Checkpoints, Point, State
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ class Partners:
         Raises:
             CheckpointError: It is damaged, or of another party or job.
         """
-        stored = checkpoints.kept(PARTNERS)
-        if stored is None or checkpoints.kept(RELEASED) is None:
+        stored = checkpoints.read_state(PARTNERS_FILE)
+        if stored is None or checkpoints.read_state(RELEASED_FILE) is None:
             return None
         try:
             positions = stored[0].pop("positions").numpy()
@@ -74,9 +74,9 @@ class Partners:
             arrays["ids"] = self.ids
         store_held(checkpoints.folder, self.held)
         state: State = ({name: torch.from_numpy(rows) for name, rows in arrays.items()}, plain)
-        checkpoints.keep(PARTNERS, state)
+        checkpoints.write_state(PARTNERS_FILE, state)
 
-    def agreement(self, start: Point = START) -> Agreement:
+    def agreement(self, start: Point = START_POINT) -> Agreement:
         """The result of the handshake, for a run that goes on at a point."""
         return Agreement(
             CommonRows(positions=self.positions, held=self.held, ids=self.ids), start, self.rows, record=self.record

@@ -36,16 +36,16 @@ from cutlayer.data.split import (
 )
 from cutlayer.errors import CheckpointError, DataError, ProtocolError
 from cutlayer.kernels.noise.aes import derive, word_pieces
-from cutlayer.parties.session.local import Local
+from cutlayer.parties.session.local import LocalSide
 from cutlayer.storage.durable import make_folder
-from cutlayer.storage.row_arrays import CHUNK_ROWS, chunks_of, computed, gathered, row_array
+from cutlayer.storage.row_arrays import CHUNK_ROWS, chunks_of, computed_rows, gathered_rows, row_array
 from cutlayer.storage.tensor_file import stored_tensors, write_tensors
 
 SPLIT_FILE = "split.safetensors"
 
 
 def split_at_active(
-    job: Job, local: Local, positions: Positions, ids: Digests, ports: Iterable[Port], held: HeldRows = ALL_HAVE_ALL
+    job: Job, local: LocalSide, positions: Positions, ids: Digests, ports: Iterable[Port], held: HeldRows = ALL_HAVE_ALL
 ) -> Split:
     """The split at the active party, which sends it where the other parties cannot compute it.
 
@@ -67,14 +67,14 @@ def split_at_active(
         check_filled(split, job.train.split)
         _store_if_by_id(job, local, split)
         return split
-    stored = _stored(local, len(positions)) if local.resume else None
+    stored = _read_stored(local, len(positions)) if local.resume else None
     split = draw_split(job, local.table, positions, local.secret) if stored is None else stored
     if stored is None:
         _store(local, split)
     # A peer that ends the run after this message has the split all the same. Where labels are drawn, which is not done
     # yet, the ledger names the draws, and the rest of the run counts with its first gradient; no such split depends on
     # labels.
-    digests = gathered(local.table.digests, positions)
+    digests = gathered_rows(local.table.digests, positions)
     if not local.chain.acts_at("labels"):
         if (count := local.charge_run(digests)) is not None:
             count()
@@ -85,7 +85,7 @@ def split_at_active(
     return split
 
 
-def split_at_passive(job: Job, local: Local, port: Port, ids: Digests) -> Generator[Port, Message, Split]:
+def split_at_passive(job: Job, local: LocalSide, port: Port, ids: Digests) -> Generator[Port, Message, Split]:
     """The split at a passive party.
 
     Args:
@@ -112,7 +112,7 @@ def split_at_passive(job: Job, local: Local, port: Port, ids: Digests) -> Genera
             check_parts(split, job.train.split)
     except DataError as refused:
         raise ProtocolError(f"the split that {port.peer} sent: {refused}") from None
-    stored = _stored(local, rows) if local.resume else None
+    stored = _read_stored(local, rows) if local.resume else None
     if stored is None:
         _store(local, split)
     elif not torch.equal(stored.codes, codes):
@@ -149,8 +149,8 @@ def draw_split(job: Job, table: PartyTable, positions: Positions, secret: bytes)
         return split
     classes = _classes(table.column(table.label or "", positions))
     inputs = (
-        order_digest(gathered(table.digests, positions)),
-        _digest(classes),
+        order_digest(gathered_rows(table.digests, positions)),
+        hashlib.blake2b(classes.data, digest_size=16).digest(),
         repr((job.train.seed, config.test, config.validation)).encode(),
     )
     key = derive(secret, b"stratified split", *inputs)
@@ -181,10 +181,6 @@ def _classes(labels: pa.ChunkedArray) -> npt.NDArray[np.int64]:
     return codes
 
 
-def _digest(classes: npt.NDArray[np.int64]) -> bytes:
-    return hashlib.blake2b(classes.data, digest_size=16).digest()
-
-
 def _drawn_order(key: bytes, rows: int) -> Positions:
     """The rows sorted by a word of the keystream for each; equal words stay in the order of the rows."""
     words, done = row_array(rows, np.uint64), 0
@@ -194,7 +190,7 @@ def _drawn_order(key: bytes, rows: int) -> Positions:
         done += len(drawn)
     if rows <= CHUNK_ROWS:
         return np.argsort(words, kind="stable")
-    ascending = computed(rows, np.uint64, lambda part: words[part])
+    ascending = computed_rows(rows, np.uint64, lambda part: words[part])
     ascending.sort()
     order = row_array(rows, np.int64)
     order.fill(-1)
@@ -228,19 +224,19 @@ def computed_split(job: Job, ids: Digests) -> Split:
     return split_rows(len(ids), config, seed)
 
 
-def _stored(local: Local, rows: int) -> Split | None:
+def _read_stored(local: LocalSide, rows: int) -> Split | None:
     """The split of the run before it was interrupted; `None` if it was interrupted before it had one."""
     path = _path(local.folder, local.name)
     return _read(path, rows) if path.exists() else None
 
 
-def _store_if_by_id(job: Job, local: Local, split: Split) -> None:
+def _store_if_by_id(job: Job, local: LocalSide, split: Split) -> None:
     """Keep a computed split for those who read the run without the ids; one by the number of rows is computed again."""
     if job.train.split.by_id:
         _store(local, split)
 
 
-def _store(local: Local, split: Split) -> None:
+def _store(local: LocalSide, split: Split) -> None:
     path = _path(local.folder, local.name)
     make_folder(path.parent)
     write_tensors(path, {"parts": split.codes}, {})

@@ -16,7 +16,7 @@ GPU no step was measured to be shorter (9 ms on an H200, all launches of a step 
 
 def device_of(setting: str, where: str) -> torch.device:
     """The device that a setting names; see `chosen_device`."""
-    return _choice(setting, where, None)[0]
+    return _choose(setting, where, None)[0]
 
 
 def chosen_device(setting: str, where: str, operations: float | None = None) -> tuple[torch.device, str]:
@@ -30,11 +30,11 @@ def chosen_device(setting: str, where: str, operations: float | None = None) -> 
     Raises:
         ConfigError: This machine, or this build of PyTorch, has no such device.
     """
-    device, reason = _choice(setting, where, operations)
-    return device, f"{described(device)}: {reason}" if reason else described(device)
+    device, reason = _choose(setting, where, operations)
+    return device, f"{device_text(device)}: {reason}" if reason else device_text(device)
 
 
-def _choice(setting: str, where: str, operations: float | None) -> tuple[torch.device, str]:
+def _choose(setting: str, where: str, operations: float | None) -> tuple[torch.device, str]:
     """The device, and why `auto` chose it."""
     count = torch.cuda.device_count() if setting != "cpu" and torch.cuda.is_available() else 0
     if not count:
@@ -54,10 +54,10 @@ def _choice(setting: str, where: str, operations: float | None) -> tuple[torch.d
     return torch.device("cuda", number), reason
 
 
-def described(device: torch.device) -> str:
+def device_text(device: torch.device) -> str:
     """A device as the report names it.
 
-    >>> described(torch.device("cpu"))
+    >>> device_text(torch.device("cpu"))
     'cpu'
     """
     if device.type != "cuda":

@@ -41,7 +41,7 @@ class Readings:
         """Whether a number is read later."""
         return bool(self._steps and (self._waiting or (number is not None and not number.is_cpu)))
 
-    def later(self, number: Tensor | None, then: Callable[[float], None]) -> None:
+    def read_later(self, number: Tensor | None, then: Callable[[float], None]) -> None:
         """Call `then` once a number is read, and all before it.
 
         Args:
@@ -93,12 +93,12 @@ class Readings:
         # Taken over before the first call: what waits after a refusal is never read.
         waiting, self._waiting = self._waiting, []
         self._done, self._last = 0, time.monotonic()
-        values = _values([number for number, _ in waiting if number is not None])
+        values = _read_values([number for number, _ in waiting if number is not None])
         for number, then in waiting:
             then(0.0 if number is None else next(values))
 
 
-def _values(numbers: Sequence[Tensor]) -> Iterator[float]:
+def _read_values(numbers: Sequence[Tensor]) -> Iterator[float]:
     """The numbers, in their order, by one copy to the CPU for all of the same device, type and shape."""
     alike: dict[tuple[torch.device, torch.dtype, torch.Size], list[Tensor]] = {}
     for number in numbers:

@@ -6,14 +6,14 @@ import torch
 from torch import Tensor
 
 from cutlayer.data.store import Store
-from cutlayer.kernels.rows.to_device import placed
+from cutlayer.kernels.rows.to_device import to_device
 from cutlayer.parties.compute.device import CPU
 
-SHARE = 0.5
+MAX_MEMORY_SHARE = 0.5
 """Share of a GPU's free memory that rows may take: models, batches and other parties of the process need the rest."""
 
 
-def fits(nbytes: int, free: int, taken: int = 0) -> bool:
+def fits_on_device(nbytes: int, free: int, taken: int = 0) -> bool:
     """Whether a matrix is held on a GPU.
 
     Args:
@@ -21,10 +21,10 @@ def fits(nbytes: int, free: int, taken: int = 0) -> bool:
         free: Bytes of the GPU that were free before the first one.
         taken: Bytes of those that are held already.
 
-    >>> fits(40, 100), fits(40, 100, taken=20), fits(0, 0)
+    >>> fits_on_device(40, 100), fits_on_device(40, 100, taken=20), fits_on_device(0, 0)
     (True, False, True)
     """
-    return taken + nbytes <= SHARE * free
+    return taken + nbytes <= MAX_MEMORY_SHARE * free
 
 
 def free_bytes(device: torch.device) -> int:
@@ -32,7 +32,7 @@ def free_bytes(device: torch.device) -> int:
     return int(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else 0
 
 
-class Resident:
+class ResidentRows:
     """Gathers a party's rows on its device.
 
     What does not fit stays on the CPU, where each batch is gathered and copied through page-locked memory; on the CPU
@@ -60,7 +60,7 @@ class Resident:
         if isinstance(there, Store):
             return there.gather(self._numbers(rows))
         codes, numbers = store.gather(rows)
-        return placed(codes, self._device), placed(numbers, self._device)
+        return to_device(codes, self._device), to_device(numbers, self._device)
 
     def take(self, name: str, matrix: Tensor, rows: Tensor) -> Tensor:
         """Some rows of a tensor with an entry for each row of the run, on the device.
@@ -75,7 +75,7 @@ class Resident:
         there = self._copy(name, matrix, matrix._version, matrix.nbytes)
         if isinstance(there, Tensor):
             return there.index_select(0, self._numbers(rows))
-        return placed(matrix.index_select(0, rows), self._device)
+        return to_device(matrix.index_select(0, rows), self._device)
 
     def _copy(self, name: str, source: Store | Tensor, version: int, nbytes: int) -> Tensor | Store | None:
         """The copy of a source on the device, made when it is needed first; `None` where it does not fit."""
@@ -86,7 +86,7 @@ class Resident:
             self._free = free_bytes(self._device)
         if there is not None:
             self._taken -= there.bytes if isinstance(there, Store) else there.nbytes
-        there = source.to(self._device) if fits(nbytes, self._free, self._taken) else None
+        there = source.to(self._device) if fits_on_device(nbytes, self._free, self._taken) else None
         self._taken += nbytes if there is not None else 0
         self._held[name] = source, version, there
         return there
@@ -97,6 +97,6 @@ class Resident:
         whole, _, there = self._held.get("numbers", (None, 0, None))
         if not (isinstance(whole, Tensor) and whole.data_ptr() == storage.data_ptr() and isinstance(there, Tensor)):
             whole = rows.new_empty(0).set_(storage)
-            there = placed(whole, self._device)  # those of some schedules are of one batch alone
+            there = to_device(whole, self._device)  # those of some schedules are of one batch alone
             self._held["numbers"] = whole, 0, there
         return there.narrow(0, rows.storage_offset(), len(rows))

@@ -15,7 +15,7 @@ from cutlayer.parties.drive.drive import drive
 R = TypeVar("R")
 
 
-def driven(party: Generator[Port, Message, R], links: Links, patience: float) -> R:
+def drive_over_links(party: Generator[Port, Message, R], links: Links, patience: float) -> R:
     """Drive a party; if it fails or is stopped, send its peers the kind of the failure, and nothing of its data.
 
     Args:

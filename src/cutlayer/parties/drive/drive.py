@@ -18,7 +18,7 @@ Event = Message | PeerLost | None
 """Value that resumes a party: what its port received, or that it will receive nothing; `None` at the start."""
 
 
-def resumed(party: Party, event: Event) -> Port:
+def resume_party(party: Party, event: Event) -> Port:
     """Resume a party until it waits again; it may go on without a peer that was lost."""
     if isinstance(event, PeerLost):
         return party.throw(event)
@@ -43,7 +43,7 @@ def drive(party: Generator[Port, Message, R], receive: Callable[[Port], Message]
     event: Event = None
     try:
         while True:
-            port = resumed(party, event)
+            port = resume_party(party, event)
             try:
                 event = receive(port)
             except PeerLost as lost:
@@ -121,7 +121,7 @@ def _attempt(
 
 def _resume(name: str, party: Party, event: Event, waiting: dict[str, Port], results: dict[str, Any]) -> None:
     try:
-        waiting[name] = resumed(party, event)
+        waiting[name] = resume_party(party, event)
     except StopIteration as finished:
         waiting.pop(name, None)
         results[name] = finished.value

@@ -14,8 +14,8 @@ from cutlayer.channel import Message, Port
 from cutlayer.errors import PeerLost
 from cutlayer.kernels.noise.aes import derive, keystream
 from cutlayer.parties.compute.device import CPU
-from cutlayer.parties.drive.drive import Event, resumed
-from cutlayer.parties.faults import At, Faults, no_faults
+from cutlayer.parties.drive.drive import Event, resume_party
+from cutlayer.parties.faults import FaultPoint, Faults, no_faults
 
 R = TypeVar("R")
 
@@ -87,14 +87,14 @@ class RandomState(NamedTuple):
 
 
 @contextmanager
-def drawn_under(key: bytes) -> Iterator[None]:
+def random_state_under(key: bytes) -> Iterator[None]:
     """Draw random numbers as a party with this starting key does at the start of a run."""
     with torch.random.fork_rng(devices=[]):
         torch.set_rng_state(random_state(key))
         yield
 
 
-def isolated(
+def with_own_random_state(
     steps: Generator[Port, Message, R], key: bytes, device: torch.device = CPU, faults: Faults = no_faults
 ) -> Generator[Port, Message, R]:
     """Run a party's generator with the global random state swapped for its own around every resume.
@@ -114,7 +114,7 @@ def isolated(
         outer = RandomState.current(device)
         state.restore(device)
         try:
-            port = resumed(steps, event)
+            port = resume_party(steps, event)
         except StopIteration as finished:
             result: R = finished.value
             return result
@@ -126,4 +126,4 @@ def isolated(
         except PeerLost as lost:
             event = lost
         else:
-            faults(At.RECEIVED, event.receiver, event)
+            faults(FaultPoint.RECEIVED, event.receiver, event)

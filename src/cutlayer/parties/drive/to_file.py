@@ -1,4 +1,4 @@
-"""Runs a party whose messages go to files; what its peer would send is known without it, or in a file from it."""
+"""Runs a party without a link: its messages go to a file, and those of its peer are known, or come from a file."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from cutlayer.channel.trail import Trail
 from cutlayer.config import Job
 from cutlayer.data.align import order_digest
 from cutlayer.models import stated_width
-from cutlayer.parties.agreement.handshake import hello
+from cutlayer.parties.agreement.handshake import hello_fields
 from cutlayer.parties.drive.drive import Party, drive_together
-from cutlayer.parties.session.checkpoint import START
+from cutlayer.parties.session.checkpoint import START_POINT
 
 if TYPE_CHECKING:
     from cutlayer.parties.phases.active_side import ActiveSide
@@ -31,7 +31,7 @@ Asker = Generator[Port, Message, None]
 """Stands for the active party, which has nothing to decide: it asks for everything that this one would ask for."""
 
 
-def recorded(
+def run_to_file(
     job: Job,
     name: str,
     out: Path,
@@ -63,12 +63,12 @@ def recorded(
     head = Head(sender=name, receiver=job.active, run=run or secrets.token_hex(8))
     other, port = link(job.active, name, head.run)
     with ParcelWriter(out, head, security) as parcel:
-        written_to(port, parcel, trail)
+        write_messages_to(port, parcel, trail)
         with nullcontext() if trail is None else closing(trail):
             return drive_together({name: party(port), job.active: asker(other)})[name]
 
 
-def written_to(
+def write_messages_to(
     port: Port, parcel: ParcelWriter, trail: Trail | None, change: Callable[[Message], Message] | None = None
 ) -> None:
     """Write to a file, and to a trail, what is sent through a port; `change` is of what the file has."""
@@ -81,7 +81,7 @@ def written_to(
     port.transmit, port.record = transmit, trail.record if trail is not None else None
 
 
-def forwarded(port: Port, messages: Iterable[Message]) -> Generator[Port, Message, int]:
+def forward_messages(port: Port, messages: Iterable[Message]) -> Generator[Port, Message, int]:
     """Send a party what a file from the active party has for it, which the party checks as if it came by a link.
 
     Returns:
@@ -110,27 +110,27 @@ def without_order(message: Message) -> Message:
     return replace(message, fields={**message.fields, "order": ""}) if message.kind == Kind.READY else message
 
 
-def absent(port: Port, side: ActiveSide) -> Asker:
+def stand_in(port: Port, side: ActiveSide) -> Asker:
     """Stand for a passive party that is sent a file: it states what the active party would take from it.
 
     The true statements are in its own file, and are compared when that is read.
     """
     job, local = side.job, side.local
     ids = local.table.ids_for(port.me) if local.table.partner_ids else local.table
-    port.send(Kind.HELLO, fields=hello(job, ids, START, local.alignment))
+    port.send(Kind.HELLO, fields=hello_fields(job, ids, START_POINT, local.alignment))
     yield from receive(port, Kind.HELLO)
     order = order_digest(side.passives.held.digests(port.me, side.agreement.row_ids(local.table))).hex()
     width = stated_width(job.bottom_of(port.me)) or 1
     port.send(Kind.READY, fields={"order": order, "width": width, "pilot": ANY_KEY if local.alignment.pilot else ""})
 
 
-def greeted(port: Port) -> Asker:
+def answer_hello(port: Port) -> Asker:
     """Answer the party's first message as an active party with as many rows would."""
     hello = yield from receive(port, Kind.HELLO)
     port.send(Kind.HELLO, fields={**hello.fields, "resume": 0, "step": 0})
 
 
-def same_order(port: Port) -> Generator[Port, Message, int]:
+def confirm_order(port: Port) -> Generator[Port, Message, int]:
     """Confirm the order of the party's rows, which the active party compares when it reads the file.
 
     Returns:

@@ -15,27 +15,27 @@ from cutlayer.parties.guards.guard import Guard
 
 MIN_ROWS = 16
 """Rows of a batch below which its variance is a rough one."""
-RECENT = 0.5
+BATCH_DECAY = 0.5
 """Weight of a batch's variance after the next one."""
 VARIANCE_FACTOR, MAX_SHIFT = 5.0, 4.0
 """Change of the variance of a party's embeddings that is an alarm, and change of their mean in variances. Where the
 party protects them, both are measured by the largest usual variance so far, and a fall is none: a penalty may draw all
 rows together, and let them go again. Honest ones under `nopeek` had up to 2.4 times that variance."""
-MAX_ROW = 40.0
+MAX_ROW_ENERGY = 40.0
 """Energy of a row's distance from the mean, over the mean of all rows, that is an alarm."""
-COLUMNS = 4
+MEMORY_DIRECTIONS = 4
 """Random directions in which each row's embedding is remembered for an epoch."""
-MAX_MOVED, SAME = (14.0, 20.0), 0.5
-"""As `MAX_ROW`, of a row whose distance has another direction than an epoch ago: a cosine below the second number. The
-limit is the first of the two; where batches have far rows as a rule, as those of tables with rare values, up to the
-second."""
-FARTHER, SLOWLY = 2.5, 0.95
-"""Times the usual energy of a batch's farthest row that this limit is then, and the weight of former batches in that.
-Nine of 1,560 honest trainings, all of Adult, had 14.0 to 17.8, which was 1.7 to 2.4 times that of such rows."""
-SETTLED, MIN_LIKENESS, MIN_CHANGE = 2, 0.35, 1e-6
-"""Epoch from which on embeddings must follow those of the same rows an epoch ago so much, by their slope over these or
-by the correlation, whichever is larger: noise on gradients shrinks honest ones, and models that learn stretch them. In
-honest trainings it is 0.5 or more. And the part of their energy that has to change in any epoch."""
+MOVED_ENERGY, MAX_MOVED_ENERGY, MAX_TURNED_COSINE = 14.0, 20.0, 0.5
+"""As `MAX_ROW_ENERGY`, of a row whose distance from the mean has turned since the epoch before, by a cosine below the
+third number. The limit is the first number. It rises, up to the second, where batches usually have far rows, as those
+of tables with rare values have."""
+FARTHEST_FACTOR, FARTHEST_DECAY = 2.5, 0.95
+"""The limit is then this multiple of the usual energy of a batch's farthest row; and the weight of former batches
+in that. Nine of 1,560 honest trainings, all of Adult, had 14.0 to 17.8, 1.7 to 2.4 times that of such rows."""
+FIRST_COMPARED_EPOCH, MIN_LIKENESS, MIN_CHANGE = 2, 0.35, 1e-6
+"""First epoch in which embeddings are compared with those of the same rows an epoch ago; their minimum likeness, the
+larger of slope and correlation, since noise on gradients shrinks honest ones and models that learn stretch them: in
+honest trainings it is 0.5 or more; and the part of their energy that has to change in any epoch."""
 
 
 @dataclass
@@ -47,8 +47,8 @@ class Memory:
         variance: Their running variance, the sum over the columns.
         largest: The largest it has been.
         farthest: Running mean of the energy of each batch's farthest row, over the mean of all rows.
-        rows: Embedding of each row when it came last, in random directions, float32 (N, COLUMNS); NaN before.
-        directions: These directions (width, COLUMNS).
+        rows: Each row's last embedding in random directions, float32 (N, MEMORY_DIRECTIONS); NaN before the first.
+        directions: These directions (width, MEMORY_DIRECTIONS).
     """
 
     mean: Tensor
@@ -117,17 +117,17 @@ class EmbeddingGuard(Guard):
         distances = distances / variance if variance else distances
         far = float(distances.max())
         if peer not in self._peers:
-            unseen = torch.full((self._rows, COLUMNS), math.nan)
+            unseen = torch.full((self._rows, MEMORY_DIRECTIONS), math.nan)
             self._peers[peer] = Memory(mean, variance, variance, far, unseen, self._directions(sent.shape[1]))
         memory = self._peers[peer]
         # Not in the first epoch: the embeddings of honest models that have just begun change by any factor.
         if epoch and (detail := self._departure(memory, epoch, rows, sent, mean, variance, distances)):
-            self._raise(peer, epoch, step, detail)
+            self._raise_alarm(peer, epoch, step, detail)
         memory.rows[rows] = (sent @ memory.directions).float()
-        memory.mean = RECENT * memory.mean + (1 - RECENT) * mean
-        memory.variance = RECENT * memory.variance + (1 - RECENT) * variance
+        memory.mean = BATCH_DECAY * memory.mean + (1 - BATCH_DECAY) * mean
+        memory.variance = BATCH_DECAY * memory.variance + (1 - BATCH_DECAY) * variance
         memory.largest = max(memory.largest, memory.variance)
-        memory.farthest = SLOWLY * memory.farthest + (1 - SLOWLY) * far
+        memory.farthest = FARTHEST_DECAY * memory.farthest + (1 - FARTHEST_DECAY) * far
 
     def _departure(
         self, memory: Memory, epoch: int, rows: Tensor, sent: Tensor, mean: Tensor, variance: float, distances: Tensor
@@ -143,11 +143,11 @@ class EmbeddingGuard(Guard):
             return f"embeddings whose mean moved by {(shift / usual) ** 0.5:.2g} deviations"
         if protected:  # a penalty draws all rows together but rare ones
             return ""
-        if (largest := float(distances.max())) > MAX_ROW:
+        if (largest := float(distances.max())) > MAX_ROW_ENERGY:
             return f"an embedding {largest**0.5:.2g} times as far from the mean as usual"
-        return self._forgotten(memory, epoch, rows, sent, distances)
+        return self._departure_from_before(memory, epoch, rows, sent, distances)
 
-    def _forgotten(self, memory: Memory, epoch: int, rows: Tensor, sent: Tensor, distances: Tensor) -> str:
+    def _departure_from_before(self, memory: Memory, epoch: int, rows: Tensor, sent: Tensor, distances: Tensor) -> str:
         """The same by what the rows' embeddings were an epoch ago."""
         before, now = memory.rows[rows].double(), sent @ memory.directions
         known = ~before.isnan().any(dim=1)
@@ -157,15 +157,16 @@ class EmbeddingGuard(Guard):
         if float((now - before).square().sum()) < MIN_CHANGE * float(before.square().sum()):
             return "embeddings that are those of the epoch before"
         products = (before * now).sum(dim=1)
-        turned = products < SAME * before.norm(dim=1) * now.norm(dim=1)
-        limit = min(max(MAX_MOVED[0], FARTHER * memory.farthest), MAX_MOVED[1])
+        turned = products < MAX_TURNED_COSINE * before.norm(dim=1) * now.norm(dim=1)
+        limit = min(max(MOVED_ENERGY, FARTHEST_FACTOR * memory.farthest), MAX_MOVED_ENERGY)
         if (moved := float((distances[known] * turned).max())) > limit:
             return f"an embedding {moved**0.5:.2g} times as far from the mean as usual, and elsewhere than an epoch ago"
         likeness = float(products.sum() / before.norm() / torch.minimum(before.norm(), now.norm()))
-        if epoch >= SETTLED and likeness < MIN_LIKENESS:  # NaN where all embeddings are the same: a change of variance
+        # The likeness is NaN where all embeddings are the same: a change of variance.
+        if epoch >= FIRST_COMPARED_EPOCH and likeness < MIN_LIKENESS:
             return f"embeddings that follow those of the same rows in the epoch before by {likeness:.2g}"
         return ""
 
     def _directions(self, width: int) -> Tensor:
         draw = torch.Generator().manual_seed(self._seed)
-        return torch.randn(width, COLUMNS, generator=draw, dtype=torch.double)
+        return torch.randn(width, MEMORY_DIRECTIONS, generator=draw, dtype=torch.double)

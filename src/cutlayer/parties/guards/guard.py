@@ -15,7 +15,7 @@ from cutlayer.errors import ConfigError, ProtocolError
 from cutlayer.kernels.gradients.explained_gradient import Explained, ExplainedGradient
 from cutlayer.kernels.gradients.off_directions import off_parts
 
-WINDOW = 16
+WINDOW_STEPS = 16
 """Steps whose gradients are judged together."""
 
 
@@ -25,18 +25,19 @@ class RowTest:
 
     Attributes:
         share: Mean share of rows that count in a window, of which steps to come are zeros, above which it is an alarm.
-        off: Part of a row's energy off the directions from which on the row may count.
-        times: And what lies off, over what does not, as a multiple of the same of the batch's usual row.
-        usual: Share of the batch's rows that lie nearer to the directions than its usual row.
-        most: The usual row's part, at most, after the first window. So a sender cannot hide rows among others that it
-            bends; before, models that have just begun may lack the directions.
+        min_off: Part of a row's energy off the directions above which the row may count.
+        min_ratio: Its energy off the directions over that along them, as a multiple of the same ratio of the batch's
+            usual row, above which it counts.
+        usual_quantile: Share of the batch's rows that lie nearer to the directions than its usual row.
+        max_usual: Upper bound on the usual row's part after the first window: a sender cannot hide rows among others
+            that it bends. Before, models that have just begun may lack the directions.
     """
 
     share: float
-    off: float
-    times: float = 0.0
-    usual: float = 0.5
-    most: float = 1.0
+    min_off: float
+    min_ratio: float = 0.0
+    usual_quantile: float = 0.5
+    max_usual: float = 1.0
 
     def count(self, parts: Tensor, *, settled: bool) -> float:
         """Share of a batch's rows that count.
@@ -45,29 +46,29 @@ class RowTest:
             parts: Part of each row's energy off the directions, float64 (n,).
             settled: Whether a window has passed.
         """
-        usual = parts.quantile(self.usual).clamp_max(self.most if settled else 1.0)
-        outlying = parts * (1 - usual) > self.times * usual * (1 - parts)
-        return float(((parts > self.off) & outlying).double().mean())
+        usual = parts.quantile(self.usual_quantile).clamp_max(self.max_usual if settled else 1.0)
+        outlying = parts * (1 - usual) > self.min_ratio * usual * (1 - parts)
+        return float(((parts > self.min_off) & outlying).double().mean())
 
 
-TWO_CLASSES: tuple[RowTest, ...] = (
-    RowTest(0.05, 0.65, times=12, usual=2 / 3, most=0),
-    RowTest(0.011, 0.8, times=48, usual=2 / 3, most=0),
-    RowTest(0.065, 0.35, times=12, usual=2 / 3),
+BINARY_TESTS: tuple[RowTest, ...] = (
+    RowTest(0.05, 0.65, min_ratio=12, usual_quantile=2 / 3, max_usual=0),
+    RowTest(0.011, 0.8, min_ratio=48, usual_quantile=2 / 3, max_usual=0),
+    RowTest(0.065, 0.35, min_ratio=12, usual_quantile=2 / 3),
 )
 """Off two directions, since units of the top model that switch with the row turn its gradients. Windows of 20 honest
 trainings and of 80 first epochs, on rows of Adult and with seeds that no study has, had up to 0.016, 0.0029 and 0.032
 of such rows. Of the study's own rows two of some 180 had 0.0103 and 0.0107 by the second test. Those of 28 hijacks of a
 tenth of the rows had 0.079, 0.069 and 0.098 or more."""
-MORE_CLASSES: tuple[RowTest, ...] = (RowTest(0.012, 0.2, times=20, most=0.15), RowTest(0.05, 0.5))
+MULTICLASS_TESTS: tuple[RowTest, ...] = (RowTest(0.012, 0.2, min_ratio=20, max_usual=0.15), RowTest(0.05, 0.5))
 """The same of 28 trainings on halves of other images with ten classes: 0.0033 and 0.021. Each of 29 hijacks is above
 one of the limits. Of the study's own images one honest training in some 65 had 0.017 by the first, another 0.0117, and
 two hijacks of 20 had 0.0117 and 0.0125: no limit separates them."""
-PENALISED = 2.0
+PENALTY_FACTOR = 2.0
 """By how much the limits are larger at a party whose own penalty narrows its embedding, as `nopeek` does: the top
 model's directions are then ill-determined. Windows of 42 such trainings and of 60 first epochs had up to 0.027, 0.0059
 and 0.046 of such rows with two classes, and 0.0073 and 0.035 with ten; some of the study's own up to 0.011."""
-MIN_OFF, MIN_PREDICTED, MIN_STEPS = 0.15, 0.002, 12
+MIN_OFF_SHARE, MIN_PREDICTED_SHARE, MIN_PREDICTED_STEPS = 0.15, 0.002, 12
 """Mean parts of the gradients' energy in a window, and steps of it with a prediction, from which on it is an alarm.
 
 Honest trainings stay below one of them, with and without noise on gradients: docs/results/malicious.md.
@@ -101,7 +102,7 @@ class Guard:
         """Continue from a snapshot; from the beginning where a checkpoint has none."""
         self.alarms = [Alarm(**alarm) for alarm in plain.get("alarms", ())]
 
-    def _raise(self, peer: str, epoch: int, step: int, detail: str) -> None:
+    def _raise_alarm(self, peer: str, epoch: int, step: int, detail: str) -> None:
         """Record the first alarm about a peer, and stop where the settings say so.
 
         Raises:
@@ -158,10 +159,10 @@ class GradientGuard(Guard):
             )
         self._peer = peer
         self._explained = ExplainedGradient(self._directions)
-        self._window: deque[Explained] = deque(maxlen=WINDOW)
-        self._tests, self._extra = (TWO_CLASSES, 1) if settings.classes == 2 else (MORE_CLASSES, 0)
-        self._allowance = PENALISED if penalised else 1.0
-        self._shares: deque[list[float]] = deque(maxlen=WINDOW)
+        self._window: deque[Explained] = deque(maxlen=WINDOW_STEPS)
+        self._tests, self._extra = (BINARY_TESTS, 1) if settings.classes == 2 else (MULTICLASS_TESTS, 0)
+        self._allowance = PENALTY_FACTOR if penalised else 1.0
+        self._shares: deque[list[float]] = deque(maxlen=WINDOW_STEPS)
 
     def snapshot(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """The regression and the last steps."""
@@ -197,15 +198,15 @@ class GradientGuard(Guard):
         if explained is None:
             return
         self._window.append(explained)
-        off = sum(each.off for each in self._window) / WINDOW
-        predicted = sum(each.predicted for each in self._window) / WINDOW
-        often = sum(each.predicted > 0 for each in self._window) >= MIN_STEPS
-        if len(self._window) == WINDOW and off > MIN_OFF and predicted > MIN_PREDICTED and often:
+        off = sum(each.off for each in self._window) / WINDOW_STEPS
+        predicted = sum(each.predicted for each in self._window) / WINDOW_STEPS
+        often = sum(each.predicted > 0 for each in self._window) >= MIN_PREDICTED_STEPS
+        if len(self._window) == WINDOW_STEPS and off > MIN_OFF_SHARE and predicted > MIN_PREDICTED_SHARE and often:
             detail = (
                 f"gradients with {off:.0%} of their energy off the directions of {classes} classes, of which "
                 f"{self.party}'s own rows predict a part"
             )
-            self._raise(self._peer, epoch, step, detail)
+            self._raise_alarm(self._peer, epoch, step, detail)
 
     def _judge_rows(self, epoch: int, step: int, gradient: Tensor) -> None:
         """The alarm about the rows off the main directions.
@@ -216,13 +217,13 @@ class GradientGuard(Guard):
         parts = off_parts(gradient, self._directions + self._extra)
         if parts is None:
             return
-        settled = len(self._shares) == WINDOW
+        settled = len(self._shares) == WINDOW_STEPS
         self._shares.append([test.count(parts, settled=settled) for test in self._tests])
-        means = [sum(column) / WINDOW for column in zip(*self._shares, strict=True)]
+        means = [sum(column) / WINDOW_STEPS for column in zip(*self._shares, strict=True)]
         for test, mean in zip(self._tests, means, strict=True):
             if mean > self._allowance * test.share:
                 detail = (
                     f"gradients of {mean:.1%} of the rows off the directions of {self.settings.classes} classes; if "
                     f"{self._peer} protects its gradients, state guard.protected: true"
                 )
-                self._raise(self._peer, epoch, step, detail)
+                self._raise_alarm(self._peer, epoch, step, detail)

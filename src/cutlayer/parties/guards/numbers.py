@@ -18,7 +18,7 @@ NO_GRADIENT_REMEDY = (
     "the top model's hidden units may be inactive for all rows: train with a lower train.optimizer.lr, a wider "
     "model.top, or model.top.activation silu"
 )
-_BROKEN = "NaN or infinity, or numbers above 1e19"
+_BROKEN_NUMBERS = "NaN or infinity, or numbers above 1e19"
 _REMEDY = "lower train.optimizer.lr, or scale the columns"
 
 
@@ -43,7 +43,7 @@ def check_received(message: Message, limit: float, key: str, readings: Readings 
     def refusal(norm: float) -> ProtocolError:
         which = f"{name} of {sender} for epoch {epoch}, step {step}"
         if not math.isfinite(norm):
-            return ProtocolError.expected(f"finite numbers in the {which}", _BROKEN, "its training diverged")
+            return ProtocolError.expected(f"finite numbers in the {which}", _BROKEN_NUMBERS, "its training diverged")
         remedy = f"its training diverged, or it is not honest; {key} is this party's own limit"
         return ProtocolError.expected(f"rows of norm up to {limit:g} in the {which}", f"{norm:.3g}", remedy)
 
@@ -67,7 +67,7 @@ def check_own(rows: Tensor, limit: float, party: str, what: str, readings: Readi
     """
 
     def refusal(norm: float) -> Diverged:
-        got = f"a row of norm {norm:.3g}, above {limit:g}" if math.isfinite(norm) else _BROKEN
+        got = f"a row of norm {norm:.3g}, above {limit:g}" if math.isfinite(norm) else _BROKEN_NUMBERS
         return Diverged(f"training diverged: the {what} at {party} has {got}; {_REMEDY}")
 
     (readings or Readings()).check_rows(rows, limit, refusal)

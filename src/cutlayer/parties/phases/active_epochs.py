@@ -16,7 +16,7 @@ from cutlayer.parties.active_records import ActiveRecords
 from cutlayer.parties.active_step import ActiveStep
 from cutlayer.parties.compute.step_order import StepOrder
 from cutlayer.parties.guards.numbers import SATURATED_LOSS, check_weights, warn_of_zeros
-from cutlayer.parties.session.checkpoint import START, Point, State
+from cutlayer.parties.session.checkpoint import START_POINT, Point, State
 from cutlayer.parties.session.observer import EpochRecord
 from cutlayer.parties.stopping import EarlyStopping
 
@@ -47,12 +47,12 @@ class ActiveEpochs:
         self._step, self._loss, self._warned = start[1], 0.0, False
         if local.resume and local.forget_peer_progress:
             side.state.chain.allow_repeats(side.epoch)
-        if start != START:
+        if start != START_POINT:
             # Last, since it sets the random state: the draws above must not affect the draws of the next step.
             self._go_on(start)
         training = torch.from_numpy(side.training)
         side.observer.started(side.setup.task, side.setup.truth, training, job.train.max_epochs, side.epoch)
-        side.presence.now, side.presence.needs_one = start, side.setup.store is None
+        side.presence.position, side.presence.must_keep_one = start, side.setup.store is None
 
     def _go_on(self, start: Point) -> None:
         """Continue from a checkpoint; within an epoch also from what was recorded of it."""
@@ -77,7 +77,7 @@ class ActiveEpochs:
             began = self.begin_epoch()
             loss = yield from self.steps()
             seconds = time.perf_counter() - began
-            yield from self.end_epoch(loss, seconds, side.evaluated, may_be_best=may_be_best)
+            yield from self.end_epoch(loss, seconds, side.evaluated_part, may_be_best=may_be_best)
 
     def end(self) -> None:
         """End the training: the models are those of the epoch that the run ends with."""
@@ -99,9 +99,9 @@ class ActiveEpochs:
         side.state.modules.train()
         steps, ahead = side.schedule.steps_per_epoch, side.setup.store.read_ahead if side.setup.store else None
         for step, rows in islice(enumerate(side.schedule.epoch(epoch, ahead)), self._step, None):
-            order = StepOrder(epoch, step, epoch * steps + step, rows, self.records.takes(epoch, step))
+            order = StepOrder(epoch, step, epoch * steps + step, rows, self.records.records_step(epoch, step))
             losses = yield from self.training_step.take(order)
-            readings.later(None, partial(self._stepped, epoch, rows.shape[0], losses))
+            readings.read_later(None, partial(self._stepped, epoch, rows.shape[0], losses))
             readings.end_step()
             if side.job.train.saves_within(step + 1, steps):
                 yield from self._save_within(step + 1)
@@ -147,7 +147,7 @@ class ActiveEpochs:
         leak = side.observer.leaks(epoch, self.records.transcript.steps)
         self._close_records()
         rate = side.schedule.rows / seconds
-        traffic, left = side.usage.of_epoch(), tuple(side.presence.left)
+        traffic, left = side.usage.of_epoch(), tuple(side.presence.lost)
         side.observer.ended(
             EpochRecord(
                 epoch, loss, part, metrics, seconds, rate, best, leak, estimates, traffic, left=left, learned=learned
@@ -189,7 +189,7 @@ class ActiveEpochs:
         side.local.readings.read()
         for name, port in side.passives.gradient_ports.items():
             yield from side.presence.receive(receive(port, Kind.COMMITTED, epoch, done), name)
-        state = self.records.added_to(self._snapshot())
+        state = self.records.with_records(self._snapshot())
         state[1]["loss"] = self._loss
         side.checkpoints.save(epoch, state, best=False, step=done)
         self._commit(done)
@@ -203,5 +203,5 @@ class ActiveEpochs:
     def _commit(self, step: int = 0) -> None:
         """Commit the epoch, or a number of its steps, once all files are on disk; a resume starts after it."""
         side = self.side
-        progress = {**side.stopping.to_json(), "usage": side.usage.to_json(), "left": [*side.presence.left]}
+        progress = {**side.stopping.to_json(), "usage": side.usage.to_json(), "left": [*side.presence.lost]}
         side.checkpoints.commit(side.epoch, progress, step=step)

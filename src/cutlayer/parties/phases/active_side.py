@@ -11,21 +11,21 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cutlayer.channel import Kind, Message, Port
-from cutlayer.channel.receiving import DONE, receive
+from cutlayer.channel.receiving import DONE_REASON, receive
 from cutlayer.config import Job
 from cutlayer.data.batches import Schedule
 from cutlayer.data.prepared import Prepared
 from cutlayer.data.split import Split
 from cutlayer.models.absence import Names
-from cutlayer.parties.active_evaluation import Evaluated, evaluate
+from cutlayer.parties.active_evaluation import Evaluation, evaluate
 from cutlayer.parties.active_setup import ActiveSetup
 from cutlayer.parties.agreement.handshake import Agreement
 from cutlayer.parties.agreement.partners import Partners
-from cutlayer.parties.begun_table import BegunTable
+from cutlayer.parties.begun_table import TableChecksums
 from cutlayer.parties.phases.active_epochs import ActiveEpochs
 from cutlayer.parties.session.checkpoint import Commits
-from cutlayer.parties.session.evidence import stated, stated_evidence
-from cutlayer.parties.session.local import Local, prepare_links
+from cutlayer.parties.session.evidence import parse_all_evidence, parse_evidence
+from cutlayer.parties.session.local import LocalSide, prepare_links
 from cutlayer.parties.session.observer import Observer
 from cutlayer.parties.session.passives import Passives
 from cutlayer.parties.session.state import PartyState
@@ -53,7 +53,7 @@ class ActiveSide:
         training: Training rows whose messages are audited: those that every party has, int64 (t,).
         schedule: The batches that are trained on; where no step is taken, those in which audited rows are recorded.
         prepared: Encoded columns and labels.
-        begun: What the table held when the run began.
+        table_checksums: What the table held when the run began.
         rows: Digest of the ids of the rows, in hexadecimal digits; once models are set up, with their batches.
         setup: Labels, models and protections; made by the phase `set_up`.
         epoch: Number of the next epoch.
@@ -67,7 +67,7 @@ class ActiveSide:
     training: npt.NDArray[np.int64]
     schedule: Schedule
     prepared: Prepared
-    begun: BegunTable
+    table_checksums: TableChecksums
     rows: str
     setup: ActiveSetup
     epoch: int
@@ -75,7 +75,7 @@ class ActiveSide:
     def __init__(
         self,
         job: Job,
-        local: Local,
+        local: LocalSide,
         ports: Mapping[str, Port],
         observer: Observer,
         when_alone: Callable[[], None] = lambda: None,
@@ -115,33 +115,33 @@ class ActiveSide:
         return ActiveEpochs(self)
 
     @property
-    def evaluated(self) -> str:
+    def evaluated_part(self) -> str:
         """The part of the rows that is evaluated after each epoch."""
         return "validation" if len(self.split.validation) else "test"
 
     @property
-    def reported(self) -> str:
+    def reported_part(self) -> str:
         """The part of the rows that the run is measured on at its end."""
-        return "test" if len(self.split.test) else self.evaluated
+        return "test" if len(self.split.test) else self.evaluated_part
 
-    def evaluate(self, part: str, epoch: int, absent: Sequence[Names] = ()) -> Generator[Port, Message, Evaluated]:
+    def evaluate(self, part: str, epoch: int, absent: Sequence[Names] = ()) -> Generator[Port, Message, Evaluation]:
         """Metrics and logits of a part of the rows; see `active_evaluation.evaluate`."""
         return (yield from evaluate(self.setup, self.passives, part, self.split.part(part), epoch, absent))
 
     def dismiss(self) -> Generator[Port, Message, Sequence[Evidence]]:
         """End the passive parties' part of the run, unless that has happened; returns their evidence."""
         if self.presence.dismissed:
-            return stated(self.statements)
+            return parse_all_evidence(self.statements)
         for port in self.presence.ports.values():
-            self.presence.send(port, Kind.CLOSE, fields={"reason": DONE})
+            self.presence.send(port, Kind.CLOSE, fields={"reason": DONE_REASON})
         for name, port in self.presence.ports.items():
             message = yield from self.presence.receive(receive(port, Kind.EVIDENCE), name)
             if message is not None:
                 self.statements[name] = str(message.fields["json"])
-                stated_evidence(self.statements[name], name)  # refused before the answer is waited for
+                parse_evidence(self.statements[name], name)  # refused before the answer is waited for
                 yield from self.presence.receive(receive(port, Kind.CLOSE), name)
         self.presence.dismissed = True
-        return stated(self.statements)
+        return parse_all_evidence(self.statements)
 
     def _go_on_without(self) -> None:
         """After a loss, no earlier epoch is the best: its metrics are those of a model that has the party."""

@@ -18,21 +18,20 @@ from cutlayer.data.ids import Digests
 from cutlayer.errors import CheckpointError, ConfigError
 from cutlayer.parties.agreement.handshake import (
     Agreement,
-    Saved,
+    SavedPoints,
     agree_active,
-    agree_order_active,
-    agree_order_passive,
     agree_passive,
 )
+from cutlayer.parties.agreement.order import agree_order_active, agree_order_passive
 from cutlayer.parties.agreement.pilot import pilot_key, pilot_rows
 from cutlayer.parties.agreement.split import split_at_active, split_at_passive
-from cutlayer.parties.begun_table import BegunTable
+from cutlayer.parties.begun_table import TableChecksums
 from cutlayer.parties.passive_setup import PassiveSetup
 from cutlayer.parties.phases.active_side import ActiveSide
 from cutlayer.parties.phases.passive_side import PassiveSide
-from cutlayer.parties.session.checkpoint import RELEASED, START
+from cutlayer.parties.session.checkpoint import RELEASED_FILE, START_POINT
 from cutlayer.parties.session.state import order_with_batches
-from cutlayer.storage.row_arrays import gathered
+from cutlayer.storage.row_arrays import gathered_rows
 
 
 def lead(side: ActiveSide) -> Generator[Port, Message, None]:
@@ -44,28 +43,28 @@ def lead(side: ActiveSide) -> Generator[Port, Message, None]:
     """
     job, local = side.job, side.local
     side.commits = side.checkpoints.resumable() if local.resume else {}
-    agreement = side.agreement = yield from _met(side)
+    agreement = side.agreement = yield from _agreement(side)
     side.epoch, positions = agreement.start[0], agreement.positions
     _check_nobody_left(side, side.epoch)
     held = side.passives.held = agreement.aligned.held
     ids = agreement.row_ids(local.table)
     side.split = split_at_active(job, local, positions, ids, side.ports.values(), held)
     # Before the table is released from memory, which `prepare` does.
-    side.reported_ids = local.table.ids(gathered(positions, side.split.part(side.reported).numpy()))
-    side.begun = BegunTable(side.checkpoints, resume=local.resume, pilot=local.alignment.pilot)
+    side.reported_ids = local.table.ids(gathered_rows(positions, side.split.part(side.reported_part).numpy()))
+    side.table_checksums = TableChecksums(side.checkpoints, resume=local.resume, pilot=local.alignment.pilot)
     data = local.data / local.name
-    side.prepared = local.table.prepare(positions, side.split.train, data, side.begun.check_columns)
+    side.prepared = local.table.prepare(positions, side.split.train, data, side.table_checksums.check_columns)
     side.rows = side.prepared.order_digest.hex()
     side.passives.begin((yield from _widths(side, ids)), len(side.prepared.digests))
-    complete = side.passives.held.with_all(side.split.train)
+    complete = side.passives.held.select_held_by_all(side.split.train)
     side.training = complete[:: job.train.row_stride(len(complete))]
-    side.schedule = _scheduled(side, ids, agreement.stated)
+    side.schedule = _schedule(side, ids, agreement.stated_rows)
 
 
-def _met(side: ActiveSide) -> Generator[Port, Message, Agreement]:
+def _agreement(side: ActiveSide) -> Generator[Port, Message, Agreement]:
     job, local = side.job, side.local
     if side.partners is not None:
-        return side.partners.agreement(max(side.commits, default=START))
+        return side.partners.agreement(max(side.commits, default=START_POINT))
     alignment = replace(local.alignment, row_key=row_key(job, local.secret))
     return (
         yield from agree_active(
@@ -97,7 +96,7 @@ def _check_nobody_left(side: ActiveSide, epoch: int) -> None:
         raise CheckpointError.expected(wanted, got, "restore copies of all run folders from before, or start again")
 
 
-def _scheduled(side: ActiveSide, ids: Digests, stated: int) -> Schedule:
+def _schedule(side: ActiveSide, ids: Digests, stated: int) -> Schedule:
     """The batches that are trained on; where no step is taken, those in which the audited rows are recorded.
 
     Raises:
@@ -109,7 +108,7 @@ def _scheduled(side: ActiveSide, ids: Digests, stated: int) -> Schedule:
         rows = side.split.train
     elif not len(rows):  # no row has all messages: nothing is recorded
         return IdSchedule(rows, np.empty((0, 16), np.uint8), 1, side.job.train.seed)
-    return schedule_of(side.job, rows, lambda: gathered(ids, rows), stated)
+    return schedule_of(side.job, rows, lambda: gathered_rows(ids, rows), stated)
 
 
 def follow(side: PassiveSide) -> Generator[Port, Message, None]:
@@ -122,7 +121,7 @@ def follow(side: PassiveSide) -> Generator[Port, Message, None]:
         ConfigError: A pilot where several keys identify rows.
     """
     job, local, port = side.job, side.local, side.port
-    saved, forget = _saved(side) if local.resume else Saved(), local.forget_peer_progress
+    saved, forget = _saved_points(side) if local.resume else SavedPoints(), local.forget_peer_progress
     agreement = yield from agree_passive(
         job, local.table, port, saved, local.config.limits, local.alignment, forget=forget
     )
@@ -132,33 +131,33 @@ def follow(side: PassiveSide) -> Generator[Port, Message, None]:
     side.split = yield from split_at_passive(job, local, port, ids)
     train = side.split.train
     stepped = train if job.draws_batches else train[:: job.train.row_stride(len(train))]
-    side.schedule = schedule_of(job, stepped, lambda: gathered(ids, stepped), agreement.stated)
+    side.schedule = schedule_of(job, stepped, lambda: gathered_rows(ids, stepped), agreement.stated_rows)
     pilot, key = local.alignment.pilot, pilot_key(local.secret)
     if pilot and agreement.aligned.ids is not None:  # the active party draws these, and could choose the rows by them
         got = "rows that several keys identify"
         raise ConfigError.expected("a pilot of rows with one id", got, "name one column as id, or run the whole job")
     side.pilot = torch.from_numpy(pilot_rows(ids, key, pilot)) if pilot else None
-    begun = BegunTable(side.checkpoints, resume=local.resume, pilot=pilot)
+    begun = TableChecksums(side.checkpoints, resume=local.resume, pilot=pilot)
     folder, joined = local.data / local.name, local.grades is not None and grades_rows(job, local.name)
     prepared = local.table.prepare(agreement.positions, train, folder, begun.check_columns, by_values=joined)
     order = order_with_batches(job, prepared.order_digest, side.schedule)
     side.setup = PassiveSetup(job, local, side.split, prepared, port, order, side.pilot)
     yield from agree_order_passive(port, ids, side.setup.bottom.width, key.hex() if pilot else "")
     side.setup.set_up_chain(prepared.order_digest)
-    begun.keep()
-    side.begin(saved.at(agreement.start))
+    begun.write()
+    side.begin(saved.checkpoint_of(agreement.start))
     if local.resume and forget:
         side.state.chain.allow_repeats(side.epoch)
 
 
-def _saved(side: PassiveSide) -> Saved:
+def _saved_points(side: PassiveSide) -> SavedPoints:
     """The points at which this party can go on; its start, where it takes no part in the epochs."""
     if Phase.LEAVE in side.phases:
-        return Saved()
-    whole, every = side.checkpoints.whole(), sorted(side.checkpoints.points())
+        return SavedPoints()
+    whole, every = side.checkpoints.whole_points(), sorted(side.checkpoints.points())
     # All but the last two are removed: a single one is the first, and the point before it is the start.
-    before = next((point for point in reversed(every) if whole and point < whole[-1]), START)
-    if whole and before == START and len(every) > 1:
+    before = next((point for point in reversed(every) if whole and point < whole[-1]), START_POINT)
+    if whole and before == START_POINT and len(every) > 1:
         before = whole[-1]
-    idle = Phase.RELEASE in side.phases and side.checkpoints.kept(RELEASED) is not None
-    return Saved(whole, before, side.job.train.warmup_epochs if idle else None)
+    idle = Phase.RELEASE in side.phases and side.checkpoints.read_state(RELEASED_FILE) is not None
+    return SavedPoints(whole, before, side.job.train.warmup_epochs if idle else None)

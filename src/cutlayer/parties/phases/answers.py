@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cutlayer.parties.phases.passive_side import PassiveSide
 
 
-def answer(side: PassiveSide, request: Message, epoch: int) -> None:
+def answer_request(side: PassiveSide, request: Message, epoch: int) -> None:
     """Send the batch of rows that this party's own schedule has at this point.
 
     Noise and account depend on this party's own epoch and batch, so that a repeated request gets the same numbers.
@@ -27,15 +27,15 @@ def answer(side: PassiveSide, request: Message, epoch: int) -> None:
         ProtocolError: The schedule has no such batch at this point.
     """
     if side.released is not None:
-        kind, rows = Kind.RELEASE, _released_again(side, request, side.released)
+        kind, rows = Kind.RELEASE, _single_release(side, request, side.released)
     elif Phase.RELEASE in side.phases:  # else warm-up epochs would have releases of their own
         raise ProtocolError.expected(f"no request before the single release from {side.port.peer}", "one")
     else:
-        kind, rows = Kind.EVALUATION, _evaluated(side, request, epoch)
+        kind, rows = Kind.EVALUATION, _held_out_release(side, request, epoch)
     side.port.send(kind, epoch=request.epoch, step=request.step, rows=request.rows, tensors={"embedding": rows})
 
 
-def _evaluated(side: PassiveSide, request: Message, epoch: int) -> Tensor:
+def _held_out_release(side: PassiveSide, request: Message, epoch: int) -> Tensor:
     """The embeddings of a batch of held-out rows, (n, width), after an epoch or at the end (-1)."""
     split, peer = side.split, side.port.peer
     part, number = str(request.fields["part"]), int(request.fields["batch"])
@@ -53,7 +53,7 @@ def _evaluated(side: PassiveSide, request: Message, epoch: int) -> Tensor:
     return side.setup.protected(PassiveView(Mode.EVALUATE, epoch, number, batches[number], side.setup.embed, part=part))
 
 
-def _released_again(side: PassiveSide, request: Message, released: Tensor) -> Tensor:
+def _single_release(side: PassiveSide, request: Message, released: Tensor) -> Tensor:
     """Rows of the single release, (n, width); a repeated request gets the same numbers."""
     part, number = str(request.fields["part"]), int(request.fields["batch"])
     batches = [*release_batches(side.split, side.setup.bottom.width, side.pilot)]

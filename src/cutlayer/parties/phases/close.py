@@ -11,7 +11,7 @@ from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.receiving import send_done
 from cutlayer.models.absence import Names, absent_sets
 from cutlayer.models.top_estimators.top import FittedTop
-from cutlayer.parties.active_fit import columns_of, pilots_of
+from cutlayer.parties.active_fit import column_importances, estimate_pilots
 from cutlayer.parties.phases.active_side import ActiveSide
 from cutlayer.parties.phases.passive_side import PassiveSide
 from cutlayer.parties.session.evidence import evidence_text
@@ -26,7 +26,7 @@ def lead(side: ActiveSide) -> Generator[Port, Message, ActiveOutcome]:
         NotApplied: A protection of this party missed a message.
     """
     # Without features of its own, this party needs one other to stay.
-    passives = [name for name in side.job.passives if name not in side.presence.left]
+    passives = [name for name in side.job.passives if name not in side.presence.lost]
     absent = absent_sets(passives, keep_one=side.setup.store is None, sizes=(1, 2, len(passives)))
     if coverage := side.local.config.coverage:
         _, validated = yield from side.evaluate("validation", -1)  # of rows that have all been released
@@ -35,7 +35,7 @@ def lead(side: ActiveSide) -> Generator[Port, Message, ActiveOutcome]:
     if side.setup.task.target == "survival":
         _, fitted = yield from side.evaluate("train", -1)  # released as well
         side.setup.task = side.setup.task.with_baseline(fitted[()], side.setup.truth_of(side.split.part("train")))
-    metrics, logits = yield from side.evaluate(side.reported, -1, absent)
+    metrics, logits = yield from side.evaluate(side.reported_part, -1, absent)
     evidence = (*side.state.chain.proof(side.state.sent), *(yield from side.dismiss()))
     # After the last message: the account of a run that dies before it stays open, and later runs count it.
     side.state.chain.close_account()
@@ -45,7 +45,7 @@ def lead(side: ActiveSide) -> Generator[Port, Message, ActiveOutcome]:
 def _outcome(
     side: ActiveSide, metrics: Mapping[str, float], logits: Mapping[Names, Tensor], evidence: tuple[Evidence, ...]
 ) -> ActiveOutcome:
-    setup, part = side.setup, side.split.part(side.reported)
+    setup, part = side.setup, side.split.part(side.reported_part)
     held, table = side.passives.held, side.local.table
     sizes = side.agreement.aligned.sizes if side.job.rows == "common" else {}
     return ActiveOutcome(
@@ -55,7 +55,7 @@ def _outcome(
         selected_epoch=side.stopping.best_epoch if side.job.keeps_best else side.epoch - 1,
         epochs=side.epoch,
         stopped_early=side.epoch < side.job.train.max_epochs,
-        part=side.reported,
+        part=side.reported_part,
         metrics=metrics,
         logits=logits[()],
         labels=setup.truth_of(part),
@@ -66,18 +66,18 @@ def _outcome(
         categorical=len(setup.inputs.cardinalities),
         widths=setup.widths,
         fingerprint=setup.fingerprint,
-        left=dict(side.presence.left),
+        lost=dict(side.presence.lost),
         positive_share=setup.positive_share,
-        without={names: without for names, without in logits.items() if names},
+        logits_without={names: without for names, without in logits.items() if names},
         weights=setup.weights,
         fit=setup.top.fitted if isinstance(setup.top, FittedTop) else None,
-        columns=partial(columns_of, setup, side.passives, part, side.job.train.seed),
-        held={name: int((numbers >= 0).sum()) for name, numbers in held.by_party.items()},
-        lacking={name: table.rows - size for name, size in sizes.items()},
+        columns=partial(column_importances, setup, side.passives, part, side.job.train.seed),
+        held_rows={name: int((numbers >= 0).sum()) for name, numbers in held.by_party.items()},
+        lacking_rows={name: table.rows - size for name, size in sizes.items()},
         present=held.present(part),
         alarms=side.state.alarms,
         alignment=side.agreement.record,
-        pilot=partial(pilots_of, setup, side.passives, side.split, side.job.train.seed),
+        pilot=partial(estimate_pilots, setup, side.passives, side.split, side.job.train.seed),
         extra_heads=tuple(sum(p.numel() for p in head.parameters()) for head in setup.top.extra_heads),
     )
 

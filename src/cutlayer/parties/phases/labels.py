@@ -12,11 +12,11 @@ from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.receiving import receive_chunks, send_in_chunks
 from cutlayer.config.phases import reads_labels
 from cutlayer.errors import ConfigError, PeerLost, ProtocolError
-from cutlayer.kernels.noise.informative_rows import FEW, worth_of_drawn
+from cutlayer.kernels.noise.informative_rows import MIN_USEFUL_ROWS, informative_draws
 from cutlayer.models.bottom_fits import label_epsilon_of
 from cutlayer.models.bottom_fits.base import DrawnLabels
 from cutlayer.parties.label_rows import label_rows
-from cutlayer.parties.session.checkpoint import DRAWN, SENT
+from cutlayer.parties.session.checkpoint import DRAWN_LABELS_FILE, SENT_LABELS_FILE
 from cutlayer.protections.label_dp import LabelDP
 from cutlayer.storage.row_tensors import rows_of
 
@@ -43,7 +43,7 @@ def lead(side: ActiveSide) -> Generator[Port, Message, None]:
         wanted = f"label_dp at {side.local.name} and up to {MAX_CLASSES} classes, to send drawn labels"
         got = "no label_dp" if epsilon is None else f"{classes} classes"
         raise ConfigError.expected(wanted, got, "write privacy: {label_dp: {eps: 1.0}}")
-    readers = [name for name in side.ports if reads_labels(side.job, name) and name not in side.presence.left]
+    readers = [name for name in side.ports if reads_labels(side.job, name) and name not in side.presence.lost]
     labels = {name: _labels_of(side, name) for name in readers}
     try:
         for name, (of_party, known) in labels.items():
@@ -52,18 +52,18 @@ def lead(side: ActiveSide) -> Generator[Port, Message, None]:
         side.state.charge()
         raise
     about = {"epsilon": float(epsilon), "classes": classes}
-    side.checkpoints.keep(SENT, ({name: of_party for name, (of_party, _) in labels.items()}, about))
+    side.checkpoints.write_state(SENT_LABELS_FILE, ({name: of_party for name, (of_party, _) in labels.items()}, about))
     for name, (of_party, _) in labels.items():
         try:
             send_in_chunks(side.ports[name], Kind.LABELS, "labels", of_party, about)
         except PeerLost as lost:
-            side.presence.leave(name, lost)
+            side.presence.go_on_without(name, lost)
     yield from ()
 
 
 def _labels_of(side: ActiveSide, name: str) -> tuple[Tensor, Tensor]:
     """The drawn labels of a party's training rows, uint8 (t,), and whether each is of a row that has it, bool (t,)."""
-    held, drawn = side.passives.held, side.setup.drawn
+    held, drawn = side.passives.held, side.setup.drawn_labels
     train = held.split(name, side.split, side.job.train).part("train")
     known = torch.ones(len(train), dtype=torch.bool)
     if name in held.ids:
@@ -90,8 +90,8 @@ def _check_worth(side: ActiveSide, name: str, labels: Tensor, known: int, epsilo
         ConfigError: They are worth fewer informative rows than the job asks for.
     """
     shares = (torch.bincount(labels.long(), minlength=classes).double() / max(len(labels), 1)).tolist()
-    worth = worth_of_drawn(shares, known, epsilon, are_numbers=side.job.task == "regression")
-    least = int(side.job.bottom_of(name).get("least_rows", FEW))
+    worth = informative_draws(shares, known, epsilon, are_numbers=side.job.task == "regression")
+    least = int(side.job.bottom_of(name).get("least_rows", MIN_USEFUL_ROWS))
     if worth < least:
         wanted = f"drawn labels worth {least:,} rows or more to {name}"
         got = f"about {worth:,.0f} by {known:,} training rows at label epsilon {epsilon:g}"
@@ -127,10 +127,10 @@ def follow(side: PassiveSide) -> Generator[Port, Message, None]:
         got = f"{len(values):,} of {len(stated)} kinds"
     if got:
         raise ProtocolError.expected(f"{rows:,} drawn labels from {side.port.peer}", got)
-    stored = side.checkpoints.kept(DRAWN) if side.local.resume else None
+    stored = side.checkpoints.read_state(DRAWN_LABELS_FILE) if side.local.resume else None
     if stored is not None and not torch.equal(stored[0]["labels"], values):
         remedy = "start a new run; grades of other labels would be a second release"
         raise ProtocolError.expected(f"the labels that {side.port.peer} sent before", "others", remedy)
     if stored is None:
-        side.checkpoints.keep(DRAWN, drawn.state())
-    side.drawn = drawn
+        side.checkpoints.write_state(DRAWN_LABELS_FILE, drawn.state())
+    side.drawn_labels = drawn

@@ -16,11 +16,11 @@ from cutlayer.parties.phases.passive_side import PassiveSide
 from cutlayer.parties.session.state import with_part
 from cutlayer.parties.stopping import may_stop
 
-Take = Callable[[StepOrder, Tensor | None], Generator[Port, Message, None]]
+TakeStep = Callable[[StepOrder, Tensor | None], Generator[Port, Message, None]]
 """Takes a step; with the rows of the next one of the epoch."""
 
 
-def run(side: PassiveSide, take: Take | None, until: float = math.inf) -> Generator[Port, Message, None]:
+def run(side: PassiveSide, take: TakeStep | None, until: float = math.inf) -> Generator[Port, Message, None]:
     """Follow epochs to their end.
 
     Args:
@@ -61,13 +61,13 @@ def _check_end(side: PassiveSide, end: Message) -> None:
         raise ProtocolError.expected(wanted, f"an end after epoch {end.epoch}")
 
 
-def _steps(side: PassiveSide, take: Take) -> Generator[Port, Message, None]:
+def _steps(side: PassiveSide, take: TakeStep) -> Generator[Port, Message, None]:
     """The steps of an epoch that are left."""
     side.setup.bottom.train()
     epoch, steps = side.epoch, side.schedule.steps_per_epoch
     batches = with_next(side.schedule.epoch(epoch, side.setup.store.read_ahead))
     for step, (rows, next_rows) in islice(enumerate(batches), side.step, None):
-        recorded = side.training_step.records(epoch, step)
+        recorded = side.local.records(side.training_step.sampling, epoch, step)
         yield from take(StepOrder(epoch, step, epoch * steps + step, rows, recorded), next_rows)
         if side.job.train.saves_within(step + 1, steps):
             state = with_part(side.snapshot(epoch), "transcript", *side.transcript.snapshot())

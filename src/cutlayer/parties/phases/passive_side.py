@@ -9,7 +9,7 @@ from torch import Tensor
 
 from cutlayer.alignment.disclosure import AlignmentRecord
 from cutlayer.channel import Kind, Message, Port
-from cutlayer.channel.receiving import check_present
+from cutlayer.channel.receiving import check_not_closed
 from cutlayer.channel.transcript import Step, Transcript
 from cutlayer.config import Job
 from cutlayer.data.batches import Schedule
@@ -20,8 +20,8 @@ from cutlayer.parties.guards.numbers import check_weights
 from cutlayer.parties.passive_setup import PassiveSetup
 from cutlayer.parties.passive_step import PassiveStep
 from cutlayer.parties.phases import answers
-from cutlayer.parties.session.checkpoint import START, Point, State
-from cutlayer.parties.session.local import EVALUATION_ROWS, Local, prepare_links
+from cutlayer.parties.session.checkpoint import START_POINT, Point, State
+from cutlayer.parties.session.local import EVALUATION_ROWS, LocalSide, prepare_links
 from cutlayer.parties.session.state import PartyState, part_of
 
 
@@ -44,7 +44,7 @@ class PassiveSide:
         setup: Columns, bottom model and protections.
         transcript: Record of the sampled steps.
         training_step: Takes the steps.
-        drawn: Drawn labels of its training rows; `None` where none were sent.
+        drawn_labels: Drawn labels of its training rows; `None` where none were sent.
         released: Embeddings of the single release by row, (n, width); `None` before it.
         stopped: Whether the active party has ended the training.
         best_epoch: Epoch of the best weights so far; -1 before the first.
@@ -62,14 +62,14 @@ class PassiveSide:
     transcript: Transcript
     training_step: PassiveStep
 
-    def __init__(self, job: Job, local: Local, port: Port) -> None:
+    def __init__(self, job: Job, local: LocalSide, port: Port) -> None:
         self.job, self.local, self.port = job, local, port
         self.phases = job.phases_of(local.name)
         prepare_links(job, local, [port])
         self.checkpoints = local.checkpoints(job)
         self.stopped, self.best_epoch = False, -1
         self.released: Tensor | None = None
-        self.drawn: DrawnLabels | None = None
+        self.drawn_labels: DrawnLabels | None = None
         self.fit_losses: tuple[float, ...] = ()
         self.when_fitted: Callable[[], object] = lambda: None
 
@@ -83,7 +83,7 @@ class PassiveSide:
         sampling = local.sampling(job, self.schedule.steps_per_epoch, self.schedule.batch_size)
         self.transcript = Transcript(local.transcript, sampling)
         self.training_step = PassiveStep(job, local, self.setup, self.port, self.transcript, sampling)
-        if point == START:
+        if point == START_POINT:
             return
         # After the chain is set up: this restores the state of its protections, and the random state.
         saved = self.checkpoints.load_at(point)
@@ -124,12 +124,12 @@ class PassiveSide:
         self.setup.bottom.eval()
         while True:
             message = yield self.port
-            check_present(message)
+            check_not_closed(message)
             if message.kind == last and message.epoch == epoch:
                 return message
             if message.kind != Kind.REQUEST:
                 raise ProtocolError.expected(f"a request or {last} of epoch {epoch}", message.kind)
-            answers.answer(self, message, epoch)
+            answers.answer_request(self, message, epoch)
 
     def snapshot(self, epoch: int) -> State:
         """This party's part of a checkpoint."""

@@ -21,7 +21,7 @@ from cutlayer.models.bottom_fits import TrainingColumns, fit_bottom
 from cutlayer.models.grade import GradeBottom
 from cutlayer.parties.grading import Grading, grading_of
 from cutlayer.parties.messages import checked_embedding
-from cutlayer.parties.session.checkpoint import RELEASED
+from cutlayer.parties.session.checkpoint import RELEASED_FILE
 from cutlayer.parties.session.local import EVALUATION_ROWS, HELD_OUT
 from cutlayer.parties.session.state import check_same_rows
 from cutlayer.protections.contract.views import Mode, PassiveView
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 MAX_NUMBERS = 1 << 22
 """Maximum size of one message, in numbers: 16 MB, well under the limit of a frame."""
 
-_UNMAPPED = 64
+_BATCHES_PER_UNMAP = 64
 """Batches after which the pages of a large release are given back."""
 
 
@@ -63,7 +63,7 @@ def lead(side: ActiveSide) -> Generator[Port, Message, None]:
     passives, checkpoints = side.passives, side.checkpoints
     passives.stop_gradients()
     resumed = side.local.resume or side.partners is not None
-    if resumed and (stored := checkpoints.kept(RELEASED)):
+    if resumed and (stored := checkpoints.read_state(RELEASED_FILE)):
         check_same_rows(stored[1]["rows"], side.rows)
         passives.released = dict(stored[0])
         return
@@ -75,11 +75,11 @@ def lead(side: ActiveSide) -> Generator[Port, Message, None]:
         try:
             released = yield from ask_for_release(side.ports[name], split, passives.widths[name], limit, pilot)
         except PeerLost as lost:
-            side.presence.leave(name, lost)
+            side.presence.go_on_without(name, lost)
         else:
             passives.released[name] = passives.held.scattered(name, released, missing)
     if names:
-        checkpoints.keep(RELEASED, (passives.released, {"rows": side.rows}))
+        checkpoints.write_state(RELEASED_FILE, (passives.released, {"rows": side.rows}))
 
 
 def ask_for_release(
@@ -100,13 +100,13 @@ def ask_for_release(
     Raises:
         ProtocolError: Embeddings of another shape, not finite, or with a row beyond the limit.
     """
-    released = _unreleased(len(split.codes), width, pilot)
+    released = _release_buffer(len(split.codes), width, pilot)
     for number, (part, rows) in enumerate(release_batches(split, width, pilot)):
         digest = rows_digest(rows)
         port.send(Kind.REQUEST, step=number, rows=digest, fields={"part": part, "batch": number})
         message = yield from receive(port, Kind.RELEASE, -1, number, digest)
         released[rows] = checked_embedding(message, len(rows), width, limit).cpu()
-        if number % _UNMAPPED == _UNMAPPED - 1:
+        if number % _BATCHES_PER_UNMAP == _BATCHES_PER_UNMAP - 1:
             give_back_memory()  # in one process the partner's copy is read beside it
     return released
 
@@ -125,17 +125,17 @@ def follow(side: PassiveSide) -> Generator[Port, Message, None]:
         yield from _follow(side, grading)
     except ConfigError as refusal:
         if grading is not None:
-            grading.refuse()
+            grading.record_refusal()
             refusal.add_note("the ledger counts this run all the same, since the label owner sees the refusal")
         raise
 
 
 def _follow(side: PassiveSide, grading: Grading | None) -> Generator[Port, Message, None]:
     setup, name = side.setup, side.local.name
-    if side.local.resume and (stored := side.checkpoints.kept(RELEASED)):
+    if side.local.resume and (stored := side.checkpoints.read_state(RELEASED_FILE)):
         side.state.load(stored)
         if grading is not None:  # by the limits that there are now: nothing may have been sent
-            grading.check()
+            grading.checked_grades()
         side.released, side.fit_losses = stored[0]["released"], tuple(stored[1]["fit_losses"])
         return
     # Wherever the party trains, it fits on the CPU, from whose random numbers weights and orders are drawn.
@@ -143,20 +143,20 @@ def _follow(side: PassiveSide, grading: Grading | None) -> Generator[Port, Messa
         side.job.parties[name].fit, setup.bottom.cpu(), _columns(side, grading), f"parties.{name}.fit"
     )
     setup.bottom.to(side.local.device)
-    if side.drawn is not None:
+    if side.drawn_labels is not None:
         side.when_fitted()
     grades = None
     if grading is not None:
-        grades = grading.check()
-        grading.count(grades)
-    released = _unreleased(setup.store.rows, setup.bottom.width, side.pilot)
+        grades = grading.checked_grades()
+        grading.charge_draws(grades)
+    released = _release_buffer(setup.store.rows, setup.bottom.width, side.pilot)
     for number, (part, rows) in enumerate(release_batches(setup.split, setup.bottom.width, side.pilot)):
         mode = Mode.EVALUATE if part in HELD_OUT else Mode.TRAIN
         view = PassiveView(mode, -1, number, rows, setup.embed, ids=setup.ids, part=part)
         embedding = None if grades is None else columns_of_grades(rows_of(grades, rows), setup.bottom.width)
         released[rows] = setup.protected(view, embedding).cpu()
         side.state.sent[Kind.RELEASE.value] += 1
-        if number % _UNMAPPED == _UNMAPPED - 1:
+        if number % _BATCHES_PER_UNMAP == _BATCHES_PER_UNMAP - 1:
             give_back_memory()
     tensors, plain = side.state.snapshot()
     tensors["released"] = side.released = released
@@ -164,11 +164,11 @@ def _follow(side: PassiveSide, grading: Grading | None) -> Generator[Port, Messa
         tensors["ids"] = setup.ids(torch.arange(setup.store.rows))
     if grading is not None:
         plain["draws"] = grading.name
-    side.checkpoints.keep(RELEASED, (tensors, {**plain, "fit_losses": list(side.fit_losses)}))
+    side.checkpoints.write_state(RELEASED_FILE, (tensors, {**plain, "fit_losses": list(side.fit_losses)}))
     yield from ()
 
 
-def _unreleased(rows: int, width: int, pilot: Tensor | None) -> Tensor:
+def _release_buffer(rows: int, width: int, pilot: Tensor | None) -> Tensor:
     """Memory for the releases of rows, float32 (n, width); NaN where not all are filled."""
     if pilot is None:
         return empty_rows(rows, torch.empty(0, width))
@@ -181,4 +181,4 @@ def _columns(side: PassiveSide, grading: Grading | None) -> TrainingColumns:
     columns = TrainingColumns(setup.inputs, rows, setup.store.gather, side.training_step.warmup_gradients)
     if grading is None:
         return columns
-    return replace(columns, labels=side.drawn, digests=setup.ids, epsilon=grading.epsilon, key=grading.key)
+    return replace(columns, labels=side.drawn_labels, digests=setup.ids, epsilon=grading.epsilon, key=grading.key)

@@ -24,7 +24,7 @@ def lead(side: ActiveSide) -> Generator[Port, Message, None]:
     order = order_with_batches(job, prepared.order_digest, side.schedule)
     side.setup = ActiveSetup(job, side.local, side.split, prepared, side.passives.widths, side.ports, order)
     side.rows = side.state.rows
-    side.begun.keep()
+    side.table_checksums.write()
     yield from ()
 
 
@@ -43,4 +43,4 @@ def _check_labels(side: ActiveSide) -> None:
     if remembered and drawn is not None and drawn.get("changed_labels") == "keep":
         rows = torch.zeros(0, dtype=torch.int64)
     weights = {} if prepared.weights is None else {str(local.config.weight): prepared.weights}
-    side.begun.check_labels(str(local.config.label), prepared.labels, rows, weights)
+    side.table_checksums.check_labels(str(local.config.label), prepared.labels, rows, weights)

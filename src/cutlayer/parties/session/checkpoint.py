@@ -17,35 +17,38 @@ import re
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cutlayer.errors import CheckpointError
 from cutlayer.lazy import Tensor
-from cutlayer.parties.faults import At, Faults, no_faults
+from cutlayer.parties.faults import FaultPoint, Faults, no_faults
 from cutlayer.storage.checksum import seal, unseal
 from cutlayer.storage.durable import make_folder, sync_folder, write_whole
 from cutlayer.storage.json_values import parse_json
+
+if TYPE_CHECKING:
+    from cutlayer.config import Job
 
 Point = tuple[int, int]
 """Where a run goes on: the epoch, and the number of its steps that are done."""
 Commits = dict[Point, dict[str, Any]]
 """The state of the run at each commit, by the point at which a run goes on after it."""
 State = tuple[dict[str, Tensor], dict[str, Any]]
-RELEASED = "released.safetensors"
+RELEASED_FILE = "released.safetensors"
 """File of a single release, sent or received: a resume must use the same numbers."""
-PARTNERS = "partners.safetensors"
+PARTNERS_FILE = "partners.safetensors"
 """File of what the active party needs of its partners, besides their releases, to train without them."""
-TABLE = "table.safetensors"
+TABLE_FILE = "table.safetensors"
 """File of the checksums of the table that the run began with."""
-SENT = "sent_labels.safetensors"
+SENT_LABELS_FILE = "sent_labels.safetensors"
 """File of the drawn labels of all training rows, kept before one leaves: a run that is lost then can be resumed."""
-DRAWN = "drawn.safetensors"
+DRAWN_LABELS_FILE = "drawn.safetensors"
 """File of the drawn labels that a partner was sent, to which it fits its model."""
-CARRIED = "carried.json"
+CARRIED_FILE = "carried.json"
 """File of what a party's grades carry of its columns: of the party alone."""
-START = (0, 0)
+START_POINT = (0, 0)
 """The point at which a new run begins."""
-_COMMITTED = {"epoch", "step", "best", "best_loss", "best_epoch", "left", "stale", "stop", "usage"}
+_COMMIT_KEYS = {"epoch", "step", "best", "best_loss", "best_epoch", "left", "stale", "stop", "usage"}
 
 
 class _Damaged(CheckpointError):
@@ -64,6 +67,11 @@ class Checkpoints:
 
     def __init__(self, folder: Path, party: str, job: str, faults: Faults = no_faults) -> None:
         self.folder, self.party, self.job, self._faults = folder, party, job, faults
+
+    @classmethod
+    def of_run(cls, job: Job, folder: Path, party: str) -> Checkpoints:
+        """The checkpoints of a party in a run folder."""
+        return cls(folder / "checkpoint" / party, party, job.digest())
 
     def save(self, epoch: int, state: State, *, best: bool, step: int = 0) -> None:
         """Write this party's part, and remove all others but the one before it.
@@ -94,9 +102,9 @@ class Checkpoints:
         point = (epoch, step) if step else (epoch + 1, 0)
         before = [known for known in self.commits() if (known["epoch"], known["step"]) < point]
         at = {"epoch": point[0], "step": point[1]}
-        self._faults(At.COMMITTING, self.party, point)
+        self._faults(FaultPoint.COMMITTING, self.party, point)
         write_whole(self.folder / "committed.json", seal({"commits": [*before[-1:], {**at, **progress}]}))
-        self._faults(At.COMMITTED, self.party, point)
+        self._faults(FaultPoint.COMMITTED, self.party, point)
 
     def commits(self) -> list[dict[str, Any]]:
         """The last commits, at most two, oldest first; none before the first.
@@ -109,8 +117,8 @@ class Checkpoints:
             return []
         try:
             commits: list[dict[str, Any]] = unseal(path.read_bytes())["commits"]
-            if any(commit.keys() != _COMMITTED for commit in commits):
-                raise ValueError(f"expected {', '.join(sorted(_COMMITTED))}")
+            if any(commit.keys() != _COMMIT_KEYS for commit in commits):
+                raise ValueError(f"expected {', '.join(sorted(_COMMIT_KEYS))}")
         except (ValueError, KeyError, AttributeError, TypeError) as damage:
             raise CheckpointError(f"{path} is damaged ({damage}); remove the run folder and start again") from None
         return commits
@@ -123,13 +131,13 @@ class Checkpoints:
         """
         commits = {(int(commit["epoch"]), int(commit["step"])): commit for commit in self.commits()}
         # The part of the older one is removed before the next commit, so that only the newest must exist.
-        whole = self.whole({*commits} & {*self.points(), max(commits, default=START)})
+        whole = self.whole_points({*commits} & {*self.points(), max(commits, default=START_POINT)})
         if commits and not whole:
-            wanted = f"a whole checkpoint {' or '.join(map(described, sorted(commits)))} in {self.folder}"
+            wanted = f"a whole checkpoint {' or '.join(map(point_text, sorted(commits)))} in {self.folder}"
             raise CheckpointError.expected(wanted, "none", "restore the folder from a copy, or start again")
         return {point: commits[point] for point in whole}
 
-    def whole(self, points: Iterable[Point] | None = None) -> list[Point]:
+    def whole_points(self, points: Iterable[Point] | None = None) -> list[Point]:
         """Points at which this party can resume, ascending; a damaged part is skipped with a warning.
 
         Args:
@@ -179,11 +187,11 @@ class Checkpoints:
         """This party's part of the final epoch of a finished run: the best or the latest."""
         return self.load_best() if best else self.load(self.latest())
 
-    def keep(self, name: str, state: State) -> None:
-        """Write what is of no epoch, `RELEASED`, `PARTNERS`, `TABLE`, `DRAWN` or `SENT`."""
+    def write_state(self, name: str, state: State) -> None:
+        """Write a state that belongs to no epoch, under the name of one of the files above."""
         self._write(self.folder / name, "-1", state)
 
-    def kept(self, name: str) -> State | None:
+    def read_state(self, name: str) -> State | None:
         """The state that `keep` wrote, or `None` before."""
         path = self.folder / name
         return self._read(path) if path.exists() else None
@@ -212,9 +220,9 @@ class Checkpoints:
         make_folder(self.folder)
         tensors, plain = state
         header = {"party": self.party, "job": self.job, "epoch": label, "state": json.dumps(plain)}
-        self._faults(At.SAVING, self.party, path.name)
+        self._faults(FaultPoint.SAVING, self.party, path.name)
         write_tensors(path, tensors, header)
-        self._faults(At.SAVED, self.party, path.name)
+        self._faults(FaultPoint.SAVED, self.party, path.name)
 
     def _link(self, source: Path, target: Path) -> None:
         partial = target.with_suffix(".partial")
@@ -234,20 +242,20 @@ class Checkpoints:
             if not isinstance(plain, dict):
                 raise ValueError("its state is no object")
             if label is not None and header["epoch"] != label:
-                raise ValueError(f"it is of epoch {header['epoch']}")
+                raise ValueError(f"it is of epoch {header['epoch']:.40}")
         except (OSError, KeyError, ValueError, RecursionError) as damage:
             raise _Damaged(f"{path} is damaged or no checkpoint ({damage})") from None
         if (party, job) != (self.party, self.job):
             wanted = f"a checkpoint of {self.party} for job {self.job[:8]}"
-            got = f"one of {party} for job {job[:8]}"
+            got = f"one of {party:.64} for job {job:.8}"
             raise CheckpointError.expected(wanted, got, "resume with the job file the run was started with")
         return tensors, plain
 
 
-def described(point: Point) -> str:
+def point_text(point: Point) -> str:
     """A point in an error message.
 
-    >>> described((3, 0)), described((3, 20))
+    >>> point_text((3, 0)), point_text((3, 20))
     ('of epoch 2', 'of step 19 in epoch 3')
     """
     epoch, step = point

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from cutlayer.accounting.events import MAX_COUNT
 from cutlayer.config import FrozenModel
 from cutlayer.errors import ProtocolError
-from cutlayer.kernels.noise.score_bands import LEAST_EPSILON, lower_epsilons
+from cutlayer.kernels.noise.score_bands import MIN_EPSILON, lower_epsilons
 from cutlayer.plugins import is_plugin_name
 from cutlayer.protections import REGISTRY
 from cutlayer.protections.contract.base import Evidence, Side
@@ -23,7 +23,7 @@ from cutlayer.protections.grade_dp import GradeDP
 MAX_METRICS = 64
 MAX_NAME_LENGTH = 64
 MAX_STATEMENTS = 64
-COUNTED = ("releases", "row_steps")
+COUNTED_METRICS = ("releases", "row_steps")
 """Metrics from which the ledger states a cost, each with `_planned` and `_allowed`."""
 
 
@@ -79,7 +79,7 @@ def evidence_text(evidence: Iterable[Evidence]) -> str:
     return json.dumps(stated, allow_nan=False)
 
 
-def stated_evidence(text: str, party: str) -> list[Evidence]:
+def parse_evidence(text: str, party: str) -> list[Evidence]:
     """Parse a passive party's evidence, which is untrusted data.
 
     What passes here can be reported: the report is written after the whole training, too late to refuse anything.
@@ -111,15 +111,15 @@ def stated_evidence(text: str, party: str) -> list[Evidence]:
     return [Evidence(**{**dict(item), "party": party}) for item in stated]
 
 
-def stated(texts: Mapping[str, str]) -> list[Evidence]:
-    """The evidence of all passive parties, from what each stated, by name; see `stated_evidence`."""
-    return [item for party, text in texts.items() for item in stated_evidence(text, party)]
+def parse_all_evidence(texts: Mapping[str, str]) -> list[Evidence]:
+    """The evidence of all passive parties, from what each stated, by name; see `parse_evidence`."""
+    return [item for party, text in texts.items() for item in parse_evidence(text, party)]
 
 
 def _check_epsilon(item: _Statement, party: str) -> None:
     """Refuse an epsilon of grades that no party lowers its own to."""
     epsilon = item.metrics.get("epsilon")
-    public = lower_epsilons(math.inf, LEAST_EPSILON)
+    public = lower_epsilons(math.inf, MIN_EPSILON)
     if item.protection == GradeDP.name and epsilon is not None and epsilon not in public:
         wanted = f"evidence of {party} with an epsilon that grades are lowered to"
         raise ProtocolError.expected(f"{wanted}, {' or '.join(f'{each:g}' for each in public)}", f"{epsilon:g}")
@@ -127,7 +127,7 @@ def _check_epsilon(item: _Statement, party: str) -> None:
 
 def _check_counts(item: _Statement, party: str) -> None:
     """Refuse a count without its limits, or out of range: the ledger uses both."""
-    for name in COUNTED:
+    for name in COUNTED_METRICS:
         counts = [item.metrics.get(f"{name}{limit}") for limit in ("", "_planned", "_allowed")]
         if counts == [None] * 3:
             continue

@@ -26,12 +26,12 @@ from cutlayer.config.sampled_rows import sampled_rows
 from cutlayer.data.ids import Digests
 from cutlayer.data.party_data import PartyTable
 from cutlayer.kernels.noise.aes import Part, derive
-from cutlayer.kernels.rows.to_device import placed
+from cutlayer.kernels.rows.to_device import to_device
 from cutlayer.models import stated_width
 from cutlayer.parties.compute.device import CPU
 from cutlayer.parties.compute.readings import Readings
-from cutlayer.parties.compute.resident import Resident
-from cutlayer.parties.faults import At, Faults, no_faults
+from cutlayer.parties.compute.resident import ResidentRows
+from cutlayer.parties.faults import FaultPoint, Faults, no_faults
 from cutlayer.parties.grade_memory import GradeMemory
 from cutlayer.parties.session.checkpoint import Checkpoints
 from cutlayer.parties.session.plan import plan_of
@@ -39,7 +39,7 @@ from cutlayer.protections.contract.base import Context
 from cutlayer.protections.contract.chain import Chain
 from cutlayer.protections.contract.keyed_noise import Noise
 from cutlayer.protections.label_memory.memory import LabelMemory
-from cutlayer.storage.row_arrays import computed
+from cutlayer.storage.row_arrays import computed_rows
 
 EVALUATION_ROWS = 4096
 """Number of rows of a request for held-out rows."""
@@ -62,15 +62,15 @@ class RunCharge(Protocol):
     def charge_split(self, digests: Digests) -> None:
         """Count a split by a column that is sent before labels are drawn."""
 
-    def exceed(self, releases: int, steps: int) -> None:
+    def charge_beyond_plan(self, releases: int, steps: int) -> None:
         """Count releases and private steps beyond the plan, before the first of them."""
 
-    def grades_apart_from(self, known: Mapping[str, float | None]) -> int:
+    def count_other_grades(self, known: Mapping[str, float | None]) -> int:
         """Number of releases of drawn grades of the same rows but these, by name of the draws and epsilon."""
 
 
 @dataclass(frozen=True)
-class Local:
+class LocalSide:
     """The private side of a party in a job.
 
     Attributes:
@@ -126,10 +126,10 @@ class Local:
     fit: Mapping[str, Any] | None = None
     readings: Readings = field(default_factory=Readings, repr=False)
     faults: Faults = no_faults
-    resident: Resident = field(init=False, repr=False)
+    resident: ResidentRows = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "resident", Resident(self.device))
+        object.__setattr__(self, "resident", ResidentRows(self.device))
 
     def charge_run(self, digests: Digests, draws: Callable[[], str] = str) -> Callable[[], None] | None:
         """Return what counts this run in the ledger of all runs before each release; `None` without a ledger.
@@ -146,7 +146,7 @@ class Local:
             self.chain.before_release = self.readings.read
             return None
         all_runs.set_up(digests, draws)
-        self.chain.exceeding = all_runs.exceed
+        self.chain.exceeding = all_runs.charge_beyond_plan
 
         def before_release() -> None:
             self.readings.read()
@@ -189,7 +189,7 @@ class Local:
         if self.table.id_kind != "row":
             return digests
         labels_digest = np.frombuffer(self.table.labels_digest, dtype=np.uint8)
-        return computed(len(digests), np.uint8, lambda part: digests[part] ^ labels_digest, digests.shape[1:])
+        return computed_rows(len(digests), np.uint8, lambda part: digests[part] ^ labels_digest, digests.shape[1:])
 
     def draw_fingerprint(self, draws: tuple[str | None, ...], rows: bytes, truth: Tensor) -> str:
         """Hash of what a row's draws depend on besides the settings of a protection; see `ActiveOutcome.fingerprint`.
@@ -229,7 +229,7 @@ class Local:
 
     def placed(self, tensor: Tensor) -> Tensor:
         """A tensor on this party's device: columns, labels and messages arrive there by this."""
-        return placed(tensor, self.device)
+        return to_device(tensor, self.device)
 
     @property
     def transcript(self) -> Path:
@@ -273,10 +273,10 @@ def fingerprint_of_draws(secret: bytes, column: str, what: Part, draws: tuple[st
     return derive(secret, b"ledger", column.encode(), what, repr(draws).encode(), size=16).hex()
 
 
-def prepare_links(job: Job, local: Local, ports: Iterable[Port]) -> None:
+def prepare_links(job: Job, local: LocalSide, ports: Iterable[Port]) -> None:
     """Set how rows cross a party's links, if the job says how, and the point of the run before each message."""
     for port in ports:
-        port.sending = partial(local.faults, At.SENDING, local.name)
+        port.sending = partial(local.faults, FaultPoint.SENDING, local.name)
         port.compression = packing_of(job, port.peer if local.name == job.active else local.name, local.noise_key)
 
 

@@ -13,7 +13,7 @@ from cutlayer.config.guard import Alarm
 from cutlayer.data.split import Split
 from cutlayer.models.absence import Names
 from cutlayer.models.top_estimators.result import ColumnImportance, FitResult, PartnerPilot
-from cutlayer.parties.session.presence import Left
+from cutlayer.parties.session.presence import LostParty
 from cutlayer.problem.task import Task
 from cutlayer.protections.contract.base import Evidence
 
@@ -42,14 +42,14 @@ class ActiveOutcome:
         fingerprint: Hash of what a row's draws depend on besides the settings of a protection: secret, label column,
             common rows and their labels. It reveals none of them to a reader without the secret.
         positive_share: Share of positive training rows; `None` unless the task is binary.
-        left: Passive parties that were lost in training, which went on without them, by name.
-        without: Logits of the same rows and embeddings by the names of the absent parties; see `absent_sets`.
+        lost: Passive parties that were lost in training, which went on without them, by name.
+        logits_without: Logits of the same rows and embeddings by the names of the absent parties; see `absent_sets`.
         weights: Weights of all common rows in the loss, float32; `None` where all weigh the same.
         fit: How a top model that is fitted at once was chosen; `None` of one that is trained by steps.
         columns: Returns what a top model that is fitted at once loses without each column, on these rows.
-        held: Number of rows that each passive party has, in a run on all rows of the active party; else empty.
-        lacking: Number of rows of the active party's table that each passive party lacks; empty in a run on all of its
-            rows, and where the alignment is of an earlier start.
+        held_rows: Number of rows that each passive party has, in a run on all rows of the active party; else empty.
+        lacking_rows: Number of rows of the active party's table that each passive party lacks; empty in a run on all
+            of its rows, and where the alignment is of an earlier start.
         present: Which of the reported rows each passive party has, bool (n,), by party; empty where all have all.
         extra_heads: Number of parameters of each head that the top model has for absent parties.
         alarms: What its guard saw.
@@ -75,14 +75,14 @@ class ActiveOutcome:
     widths: Mapping[str, int]
     fingerprint: str
     positive_share: float | None = None
-    left: Mapping[str, Left] = field(default_factory=dict)
-    without: Mapping[Names, Tensor] = field(default_factory=dict)
+    lost: Mapping[str, LostParty] = field(default_factory=dict)
+    logits_without: Mapping[Names, Tensor] = field(default_factory=dict)
     extra_heads: tuple[int, ...] = ()
     weights: Tensor | None = None
     fit: FitResult | None = None
     columns: Callable[[], tuple[ColumnImportance, ...]] = tuple
-    held: Mapping[str, int] = field(default_factory=dict)
-    lacking: Mapping[str, int] = field(default_factory=dict)
+    held_rows: Mapping[str, int] = field(default_factory=dict)
+    lacking_rows: Mapping[str, int] = field(default_factory=dict)
     present: Mapping[str, Tensor] = field(default_factory=dict)
     alarms: tuple[Alarm, ...] = ()
     alignment: AlignmentRecord | None = None

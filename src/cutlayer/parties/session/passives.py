@@ -14,7 +14,7 @@ from cutlayer.config import Job
 from cutlayer.config.phases import Phase, grades_rows
 from cutlayer.kernels.rows.packed_rows import row_bytes
 from cutlayer.parties.messages import checked_embedding
-from cutlayer.parties.session.local import Local
+from cutlayer.parties.session.local import LocalSide
 from cutlayer.parties.session.presence import Presence
 from cutlayer.parties.session.usage import Usage
 from cutlayer.storage.row_tensors import filled_rows
@@ -43,7 +43,7 @@ class Passives:
         held: Which of the active party's rows each party has.
     """
 
-    def __init__(self, job: Job, local: Local, ports: Mapping[str, Port], on_loss: Callable[[], None]) -> None:
+    def __init__(self, job: Job, local: LocalSide, ports: Mapping[str, Port], on_loss: Callable[[], None]) -> None:
         self._job, self.local, self._on_loss = job, local, on_loss
         self.ports = ports
         self._streaming = [name for name in job.passives if Phase.RELEASE not in job.phases_of(name)]
@@ -70,7 +70,7 @@ class Passives:
         self.released = {name: filled_rows(rows, widths[name], 0, torch.float32) for name in released}
 
     @property
-    def graded(self) -> Collection[str]:
+    def graded_parties(self) -> Collection[str]:
         """Names of the parties that released a grade of each row."""
         return {name for name in self.released if grades_rows(self._job, name)}
 
@@ -103,7 +103,7 @@ class Passives:
             if name in self.released:
                 received[name] = self.local.resident.take(f"released by {name}", self.released[name], rows)
                 continue
-            if name not in self.presence.left:
+            if name not in self.presence.lost:
                 own, asked = (rows, digest) if part is None else (part.rows, part.digest)
                 embedding = yield from self.receive_of(name, kind, epoch, step, own, asked)
             if embedding is None:
@@ -125,9 +125,9 @@ class Passives:
         self._count(kind, embedding)
         return embedding
 
-    def present(self, parts: Mapping[str, PartOfBatch]) -> dict[str, Tensor]:
+    def presence_masks(self, parts: Mapping[str, PartOfBatch]) -> dict[str, Tensor]:
         """Which of some rows (n) each party has that lacks some, bool (n,), by name; none of a party that is lost."""
-        left = self.presence.left
+        left = self.presence.lost
         return {name: torch.zeros_like(part.mask) if name in left else part.mask for name, part in parts.items()}
 
     def send_gradients(
@@ -162,7 +162,7 @@ class Passives:
                 crossed = message.tensors["gradient"]
                 self._count(Kind.GRADIENT, crossed)
                 sent[name] = crossed if held is None else held.spread(crossed)
-        for name in self.presence.left:
+        for name in self.presence.lost:
             if name in self._learning:
                 sent[name] = torch.zeros(rows, self.widths[name], device=self.local.device)
         return sent

@@ -24,7 +24,7 @@ from cutlayer.parties.session.checkpoint import State
 from cutlayer.protections.contract.chain import Chain
 from cutlayer.protections.contract.coverage import HOOK_OF
 
-_RELEASES = frozenset({Kind.EMBEDDING, Kind.EVALUATION, Kind.RELEASE, Kind.GRADIENT, Kind.LABELS, Kind.EPOCH_END})
+_RELEASE_KINDS = frozenset({Kind.EMBEDDING, Kind.EVALUATION, Kind.RELEASE, Kind.GRADIENT, Kind.LABELS, Kind.EPOCH_END})
 """Messages that depend on the sender's rows or labels."""
 
 
@@ -78,7 +78,7 @@ class PartyState:
         It is the chain that the party was built with, whatever makes the values by now.
         """
         kind = message.kind
-        if kind in _RELEASES:
+        if kind in _RELEASE_KINDS:
             self.charge()
         if kind in HOOK_OF:
             chain.sending(kind, message.receiver, next(iter(message.tensors.values())))
@@ -101,7 +101,7 @@ class PartyState:
         tensors["random"], gpu = RandomState.current(self.device)
         if gpu is not None:
             tensors["random_gpu"] = gpu
-        chain = _pull(self.chain.state_dict(), "chain", tensors)
+        chain = _extract_tensors(self.chain.state_dict(), "chain", tensors)
         plain: dict[str, Any] = {"rows": self.rows, "sent": dict(self.sent), "chain": chain}
         return {name: tensor.cpu() for name, tensor in (tensors | self._optimizer_tensors()).items()}, plain
 
@@ -139,7 +139,7 @@ class PartyState:
     def _load_rest(self, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
         RandomState(tensors["random"], tensors.get("random_gpu")).restore(self.device)
         self.sent = Counter({name: int(count) for name, count in plain["sent"].items()})
-        self.chain.load_state_dict(_push(plain["chain"], tensors))
+        self.chain.load_state_dict(_insert_tensors(plain["chain"], tensors))
         if self.optimizer is not None:
             _load_optimizer(self.optimizer, tensors)
         if self.guard is not None:
@@ -161,7 +161,7 @@ def restore_chain(chain: Chain, state: State) -> None:
         CheckpointError: It is of other protections, or the release log has fewer lines than the checkpoint states.
     """
     try:
-        chain.load_state_dict(_push(state[1]["chain"], state[0]))
+        chain.load_state_dict(_insert_tensors(state[1]["chain"], state[0]))
     except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as mismatch:
         raise CheckpointError(f"the checkpoint does not fit the protections of {chain.party}: {mismatch!r}") from None
 
@@ -186,22 +186,22 @@ def _load_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tens
     optimizer.load_state_dict(whole)
 
 
-def _pull(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
+def _extract_tensors(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
     """Replace tensors in a nested mapping by their names, collecting them."""
     if isinstance(value, Tensor):
         tensors[path] = value
         return {"tensor": path}
     if isinstance(value, Mapping):
-        return {key: _pull(inner, f"{path}/{key}", tensors) for key, inner in value.items()}
+        return {key: _extract_tensors(inner, f"{path}/{key}", tensors) for key, inner in value.items()}
     return value
 
 
-def _push(value: Any, tensors: Mapping[str, Tensor]) -> Any:
-    """Invert `_pull`."""
+def _insert_tensors(value: Any, tensors: Mapping[str, Tensor]) -> Any:
+    """Invert `_extract_tensors`."""
     if isinstance(value, Mapping):
         if value.keys() == {"tensor"}:
             return tensors[value["tensor"]]
-        return {key: _push(inner, tensors) for key, inner in value.items()}
+        return {key: _insert_tensors(inner, tensors) for key, inner in value.items()}
     return value
 
 

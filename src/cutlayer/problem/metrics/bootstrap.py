@@ -8,7 +8,7 @@ import numpy.typing as npt
 from cutlayer.errors import ConfigError
 from cutlayer.lazy import Tensor
 from cutlayer.problem.metrics.roc import Groups, tie_groups
-from cutlayer.storage.row_arrays import chosen, computed, row_array
+from cutlayer.storage.row_arrays import chosen_rows, computed_rows, row_array
 
 MAX_GROUPS = 64
 """Maximum number of groups of neighbouring scores. Merging only drops the resampling noise *within* a group, where a
@@ -62,7 +62,7 @@ def _merged(groups: Groups) -> tuple[Groups, npt.NDArray[np.float64]]:
     count = len(groups.positives)
     if count <= MAX_GROUPS:
         return groups, np.full(count, 0.5)
-    sizes = computed(count, np.int64, lambda part: positives[part] + negatives[part])
+    sizes = computed_rows(count, np.int64, lambda part: positives[part] + negatives[part])
     upto = np.cumsum(sizes, out=row_array(count, np.int64))
     rows = upto[-1]
 
@@ -70,8 +70,8 @@ def _merged(groups: Groups) -> tuple[Groups, npt.NDArray[np.float64]]:
         middle = upto[part] - sizes[part] / 2
         return np.asarray(middle * (MAX_GROUPS / rows), np.float64).astype(np.int64)
 
-    group = computed(count, np.int64, group_of)
-    starts = chosen(count, np.int64, lambda part: part.start + np.flatnonzero(_changes(group, part)))
+    group = computed_rows(count, np.int64, group_of)
+    starts = chosen_rows(count, np.int64, lambda part: part.start + np.flatnonzero(_changes(group, part)))
     before = np.cumsum(negatives, out=row_array(count, np.int64))
     first = before[starts] - negatives[starts]  # negatives before each merged group
 
@@ -81,7 +81,7 @@ def _merged(groups: Groups) -> tuple[Groups, npt.NDArray[np.float64]]:
         won: npt.NDArray[np.float64] = positives[part] * (below + negatives[part] / 2)
         return won
 
-    won = np.add.reduceat(computed(count, np.float64, won_of), starts)
+    won = np.add.reduceat(computed_rows(count, np.float64, won_of), starts)
     positives = np.add.reduceat(positives, starts)
     negatives = np.add.reduceat(negatives, starts)
     pairs = positives * negatives

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cutlayer.storage import row_arrays
-from cutlayer.storage.row_arrays import chosen, joined_rows
+from cutlayer.storage.row_arrays import chosen_rows, joined_rows
 
 Counts = npt.NDArray[np.int64]
 Scores = npt.NDArray[Any]
@@ -32,8 +32,8 @@ def count_groups(scores: Scores, positive: npt.NDArray[np.bool_]) -> Counts:
     [[0, 1], [1, 1]]
     """
     rows = len(scores)
-    positives = chosen(rows, scores.dtype, lambda part: scores[part][positive[part]])
-    negatives = chosen(rows, scores.dtype, lambda part: scores[part][~positive[part]])
+    positives = chosen_rows(rows, scores.dtype, lambda part: scores[part][positive[part]])
+    negatives = chosen_rows(rows, scores.dtype, lambda part: scores[part][~positive[part]])
     positives.sort()
     negatives.sort()
     return joined_rows(_merged(positives, negatives))

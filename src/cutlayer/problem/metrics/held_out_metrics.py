@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cutlayer.problem.metrics.counted_groups import Counts, count_groups
-from cutlayer.storage.row_arrays import chunks_of, computed, row_array
+from cutlayer.storage.row_arrays import chunks_of, computed_rows, row_array
 
 Floats = npt.NDArray[np.float64]
 EPSILON = float(np.finfo(np.float64).eps)
@@ -55,7 +55,7 @@ class Ranking:
             terms: Floats = (before / total - hits / total) * (hits / (hits + self.negatives[index]))
             return terms
 
-        return max(0.0, -float(computed(groups, np.float64, piece).sum()))
+        return max(0.0, -float(computed_rows(groups, np.float64, piece).sum()))
 
 
 def log_loss(truth: npt.NDArray[np.int64], predicted: Floats) -> float:
@@ -70,7 +70,7 @@ def log_loss(truth: npt.NDArray[np.int64], predicted: Floats) -> float:
         chosen = predicted[part][np.arange(part.stop - part.start), truth[part]]
         return -np.log(np.clip(chosen, EPSILON, 1 - EPSILON))
 
-    return float(computed(len(truth), np.float64, piece).mean())
+    return float(computed_rows(len(truth), np.float64, piece).mean())
 
 
 def accuracy(truth: npt.NDArray[np.int64], predicted: Floats) -> float:
@@ -82,10 +82,10 @@ def accuracy(truth: npt.NDArray[np.int64], predicted: Floats) -> float:
 def r2_and_mae(truth: npt.NDArray[np.float32], predicted: Floats) -> tuple[float, float]:
     """Coefficient of determination, and mean absolute error, of rows that do not all have the same target."""
     rows = len(truth)
-    targets = computed(rows, np.float64, lambda part: truth[part])
+    targets = computed_rows(rows, np.float64, lambda part: truth[part])
     mean = targets.mean()
-    residual = computed(rows, np.float64, lambda part: (targets[part] - predicted[part]) ** 2).sum()
-    spread = computed(rows, np.float64, lambda part: (targets[part] - mean) ** 2).sum()
-    mae = computed(rows, np.float64, lambda part: np.abs(predicted[part] - targets[part])).mean()
+    residual = computed_rows(rows, np.float64, lambda part: (targets[part] - predicted[part]) ** 2).sum()
+    spread = computed_rows(rows, np.float64, lambda part: (targets[part] - mean) ** 2).sum()
+    mae = computed_rows(rows, np.float64, lambda part: np.abs(predicted[part] - targets[part])).mean()
     r2 = 1.0 - float(residual / spread) if spread else float(not residual)
     return r2, float(mae)

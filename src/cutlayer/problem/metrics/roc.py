@@ -14,7 +14,7 @@ from cutlayer.kernels.statistics.ranks import bounds_of_equals, mean_ranks
 from cutlayer.lazy import Tensor
 from cutlayer.problem.metrics.counted_groups import count_groups
 from cutlayer.storage import row_arrays
-from cutlayer.storage.row_arrays import chunks_of, computed, row_array
+from cutlayer.storage.row_arrays import chunks_of, computed_rows, row_array
 
 Counts = npt.NDArray[np.int64]
 
@@ -268,7 +268,7 @@ def _as_bool(truth: npt.NDArray[np.generic]) -> npt.NDArray[np.bool_]:
             raise DataError.expected("a truth of 0 and 1", f"values such as {strange[0]}")
         return positive
 
-    return computed(len(truth), np.bool_, piece, truth.shape[1:])
+    return computed_rows(len(truth), np.bool_, piece, truth.shape[1:])
 
 
 def check_scores(scores: Tensor, codes: Tensor) -> None:

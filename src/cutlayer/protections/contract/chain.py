@@ -48,7 +48,7 @@ class Chain:
         self._account = Account(party, (), ReleasePlan(training=1))  # nothing is counted before `setup`
         self._plan: ReleasePlan | None = None
         self.exceeding: Callable[[int, int], None] | None = None
-        self.redrawn: Callable[[str, int, int, int], None] | None = None
+        self.redrawn: Callable[[str, int, int, int, int], None] | None = None
         self.before_release: Callable[[], None] | None = None
         # By rank, whatever the order in the file: noise that is added before clipping would be clipped away, and what
         # is scaled after it would no longer have the noise that its cost was computed for.
@@ -141,7 +141,7 @@ class Chain:
 
     def labels(self, y: Tensor, ids: Tensor) -> Tensor:
         """Protect the training labels; counted in rows."""
-        for protection in self._with("labels"):
+        for protection in self._acting_at("labels"):
             drawn = protection.labels(y, ids)
             self._coverage.count(protection.name, "labels", len(y), number_differing(drawn, y))
             y = drawn
@@ -150,13 +150,13 @@ class Chain:
     @property
     def draws(self) -> tuple[str | None, ...]:
         """Names of the labels' draws, of each protection that draws labels; see `Protection.draws`."""
-        return tuple(protection.draws for protection in self._with("labels"))
+        return tuple(protection.draws for protection in self._acting_at("labels"))
 
     @property
     def transition(self) -> Tensor | None:
         """Transition matrix from the true labels to those that `labels` returns; see `Protection.transition`."""
         whole: Tensor | None = None
-        for step in (protection.transition for protection in self._with("labels")):
+        for step in (protection.transition for protection in self._acting_at("labels")):
             if step is not None:
                 whole = step if whole is None else whole @ step
         return whole
@@ -168,9 +168,9 @@ class Chain:
             BudgetExceeded: A row of it may not be released again.
         """
         if not e.shape[0]:
-            return self._of_no_row("embedding_out", "", e)
+            return self._empty_result("embedding_out", "", e)
         changed = dict[str, bool | Tensor]()
-        for protection in self._with("embedding_out"):
+        for protection in self._acting_at("embedding_out"):
             if (drawn := protection.row_draws(e, view)) is not None:
                 self.charge_draws(*drawn, named=not view.numbered)
             released = self._placement.call(protection, protection.embedding_out, e, view)
@@ -190,13 +190,19 @@ class Chain:
 
     def charge_unseen(self) -> None:
         """Count a release by batches of rows that are drawn by value; see `Account.charge_unseen`."""
-        for protection in self._with("embedding_out"):
+        for protection in self._acting_at("embedding_out"):
             if protection.draws is not None:
                 self._account.charge_unseen(protection.draws)
 
+    def charge_refusal(self) -> None:
+        """Count a refused prediction of rows that are drawn by value; see `Account.charge_refusal`."""
+        for protection in self._acting_at("embedding_out"):
+            if protection.draws is not None:
+                self._account.charge_refusal(protection.draws)
+
     def embeddings_in(self, es: Mapping[str, Tensor], view: ActiveView) -> Mapping[str, Tensor]:
         """Change the embeddings before the top model sees them; counted in steps."""
-        for protection in self._with("embeddings_in"):
+        for protection in self._acting_at("embeddings_in"):
             seen = self._placement.call(protection, protection.embeddings_in, es, view)
             changed = reduce(operator.or_, (_differs(seen[name], es[name]) for name in es), False)
             self._coverage.count(protection.name, "embeddings_in", 1, changed)
@@ -210,7 +216,7 @@ class Chain:
             NotApplied: A protection has a term for a party that is sent no gradient.
         """
         weight, added = 1.0, dict[str, list[Tensor]]()
-        for protection in self._with("cut_gradient"):
+        for protection in self._acting_at("cut_gradient"):
             share, terms = protection.cut_gradient(self._placement.given(protection, view))
             terms = self._placement.back(terms)
             weight *= share
@@ -236,26 +242,26 @@ class Chain:
             BudgetExceeded: A row of it may not be released again.
         """
         if not g.shape[0]:
-            return self._of_no_row("gradient_out", party, g)
+            return self._empty_result("gradient_out", party, g)
         # Coverage compares what leaves with what this method returns: a gradient without the terms of `cut_gradients`
         # would count as covered if it were not refused here.
-        if self._with("cut_gradient") and self._summed.get(party) is not g:
-            names = ", ".join(protection.name for protection in self._with("cut_gradient"))
+        if self._acting_at("cut_gradient") and self._summed.get(party) is not g:
+            names = ", ".join(protection.name for protection in self._acting_at("cut_gradient"))
             raise NotApplied(f"{self.party}: the gradient for {party} lacks the terms of {names}; it was not sent")
         changed = dict[str, bool | Tensor]()
-        for protection in self._with("gradient_out"):
+        for protection in self._acting_at("gradient_out"):
             sent = self._placement.call(protection, protection.gradient_out, g, party, view)
             changed[protection.name] = _differs(sent, g)
             g = sent
         self._charge("gradient", view, g, party)
-        if self._makes("gradient_out"):
+        if self._is_changed_at("gradient_out"):
             self._coverage.returned("gradient_out", party, g, changed)
         return g
 
-    def _of_no_row(self, hook: str, peer: str, tensor: Tensor) -> Tensor:
+    def _empty_result(self, hook: str, peer: str, tensor: Tensor) -> Tensor:
         """Result of a hook where no row is sent: there is nothing to protect, and nothing to charge."""
-        if self._makes(hook):
-            covered = {protection.name: False for protection in self._with(hook)}
+        if self._is_changed_at(hook):
+            covered = {protection.name: False for protection in self._acting_at(hook)}
             self._coverage.returned(hook, peer, tensor, covered)
         return tensor
 
@@ -272,15 +278,15 @@ class Chain:
         """
         # Called where messages leave, not where they are protected: a tensor that took a path around the chain is
         # unknown here, and the run stops before it is sent.
-        if kind in HOOK_OF and self._makes(HOOK_OF[kind]):
+        if kind in HOOK_OF and self._is_changed_at(HOOK_OF[kind]):
             hooks = ("cut_gradient", "gradient_out") if kind is Kind.GRADIENT else (HOOK_OF[kind],)
-            names = [protection.name for hook in hooks for protection in self._with(hook)]
+            names = [protection.name for hook in hooks for protection in self._acting_at(hook)]
             self._coverage.sending(kind, peer, tensor, names)
 
     def local_loss(self, view: PassiveView) -> Tensor | None:
         """Sum of the protections' own loss terms; counted in steps."""
         total: Tensor | None = None
-        for protection in self._with("local_loss"):
+        for protection in self._acting_at("local_loss"):
             term = self._placement.call(protection, protection.local_loss, view)
             self._coverage.count(protection.name, "local_loss", 1, int(term is not None))
             if term is not None:
@@ -289,16 +295,16 @@ class Chain:
 
     def acts_at(self, *hooks: str) -> bool:
         """Whether a protection acts at one of some hooks, and so needs the whole batch there."""
-        return any(self._with(hook) for hook in hooks)
+        return any(self._acting_at(hook) for hook in hooks)
 
     @property
     def updates(self) -> bool:
         """Whether a protection sets the bottom model's gradients itself."""
-        return bool(self._with("update"))
+        return bool(self._acting_at("update"))
 
     def update(self, update: Update, view: PassiveView) -> None:
         """Let a protection set the bottom model's gradients; counted in steps."""
-        for protection in self._with("update"):
+        for protection in self._acting_at("update"):
             protection.update(update, view)
             self._coverage.count(protection.name, "update", 1, 1)
         gradients = [parameter.grad for parameter in update.bottom.parameters() if parameter.grad is not None]
@@ -378,11 +384,11 @@ class Chain:
         if self._plan is not None:  # of a run that lowered an epsilon: later draws of its rows cost that much
             self._account.restate([protection.event(self._plan) for protection in self.protections])
 
-    def _makes(self, hook: str) -> bool:
+    def _is_changed_at(self, hook: str) -> bool:
         """Whether a protection changes the messages of a hook: by that hook, or by earlier terms."""
-        return bool(self._with(hook)) or (hook == "gradient_out" and bool(self._with("cut_gradient")))
+        return bool(self._acting_at(hook)) or (hook == "gradient_out" and bool(self._acting_at("cut_gradient")))
 
-    def _with(self, hook: str) -> list[Protection[Any]]:
+    def _acting_at(self, hook: str) -> list[Protection[Any]]:
         return [protection for protection in self.protections if protection.acts_at(hook)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from cutlayer.kernels.noise.aes import derive, fingerprint, standard_laplace, standard_normal
-from cutlayer.kernels.rows.to_device import placed
+from cutlayer.kernels.rows.to_device import to_device
 from cutlayer.lazy import Tensor
 
 
@@ -44,7 +44,7 @@ class Noise:
         They are drawn on the CPU, and returned on the device of the content.
         """
         key = self.key(hook=hook, peer=peer, step=step, content=content)
-        return placed(standard_normal(key, b"normal %r" % (shape,), shape), content.device)
+        return to_device(standard_normal(key, b"normal %r" % (shape,), shape), content.device)
 
     def laplace(self, shape: tuple[int, ...], *, hook: str, peer: str, step: int, content: Tensor) -> Tensor:
         """Laplace float32 numbers of scale 1, a function of the shape and of the arguments of `key`.
@@ -52,4 +52,4 @@ class Noise:
         They are drawn on the CPU, and returned on the device of the content.
         """
         key = self.key(hook=hook, peer=peer, step=step, content=content)
-        return placed(standard_laplace(key, b"laplace %r" % (shape,), shape), content.device)
+        return to_device(standard_laplace(key, b"laplace %r" % (shape,), shape), content.device)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from cutlayer.kernels.rows.to_device import placed
+from cutlayer.kernels.rows.to_device import to_device
 from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.contract.base import Protection
 from cutlayer.protections.contract.views import ActiveView, PassiveView
@@ -25,7 +25,7 @@ def moved(value: V, device: torch.device | str) -> V:
     """
     there: Any = value
     if isinstance(value, Tensor):
-        there = value.to(device) if value.requires_grad else placed(value, torch.device(device))
+        there = value.to(device) if value.requires_grad else to_device(value, torch.device(device))
     elif isinstance(value, Mapping):
         inner = {key: moved(item, device) for key, item in value.items()}
         there = value if all(inner[key] is value[key] for key in inner) else inner
@@ -82,11 +82,11 @@ def on_cpu(view: View) -> View:
         changed |= {name: moved(getattr(given, name), CPU) for name in ("labels", "own_labels")}
     else:
         changed = {name: moved(getattr(given, name), CPU) for name in ("embedding", "gradient")}
-        changed |= {name: _returning(getattr(given, name)) for name in ("embed", "inputs")}
+        changed |= {name: _with_result_on_cpu(getattr(given, name)) for name in ("embed", "inputs")}
     seen: View = replace(given, **changed)
     return seen
 
 
-def _returning(read: Callable[[Tensor], Tensor] | None) -> Callable[[Tensor], Tensor] | None:
+def _with_result_on_cpu(read: Callable[[Tensor], Tensor] | None) -> Callable[[Tensor], Tensor] | None:
     """The same function with its result on the CPU."""
     return None if read is None else lambda rows: read(rows).cpu()

@@ -21,13 +21,13 @@ from cutlayer.protections.label_memory.record import LabelRecord, damaged, renam
 from cutlayer.protections.label_memory.words import Words, changed_rows, find, first_words, sorted_pairs, unknown
 from cutlayer.storage.durable import locked, make_folder, replace_whole, write_whole
 from cutlayer.storage.json_values import parse_json
-from cutlayer.storage.row_arrays import chunks_of, computed, joined_rows
-from cutlayer.storage.row_tensors import copied
+from cutlayer.storage.row_arrays import chunks_of, computed_rows, joined_rows
+from cutlayer.storage.row_tensors import copied_rows
 
 Choice = Literal["refuse", "keep", "redraw"]
 """Action on labels that changed after a draw."""
-_MAX_WAIT, _PAUSE = 60.0, 0.05
-_BEGUN, _ENDED = "begun\n", "ended\n"
+_MAX_WAIT_SECONDS, _PAUSE_SECONDS = 60.0, 0.05
+_BEGUN_STATE, _ENDED_STATE = "begun\n", "ended\n"
 
 
 @dataclass(frozen=True)
@@ -216,12 +216,12 @@ class LabelMemory:
         """Record that something that depends on the draws is about to be sent; on disk when this returns."""
         path = self._state(recalled.which, recalled.generation)
         if not self.simulated and not path.exists():
-            write_whole(path, _BEGUN)
+            write_whole(path, _BEGUN_STATE)
 
     def end(self, recalled: Recalled) -> None:
         """Record that a run with these draws has ended, whose ledger states them."""
         if not self.simulated:
-            write_whole(self._state(recalled.which, recalled.generation), _ENDED)
+            write_whole(self._state(recalled.which, recalled.generation), _ENDED_STATE)
 
     def _state(self, which: str, generation: int) -> Path:
         return self.folder / f"{which}-{generation}.state"
@@ -229,7 +229,7 @@ class LabelMemory:
     def _unfinished(self, which: str, generation: int) -> int:
         """Number of other generations that were begun, with no run that ended."""
         others = {*self.folder.glob(f"{which}-*.state")} - {self._state(which, generation)}
-        return 0 if self.simulated else sum(path.read_bytes() != _ENDED.encode() for path in others)
+        return 0 if self.simulated else sum(path.read_bytes() != _ENDED_STATE.encode() for path in others)
 
     @staticmethod
     def _check(changed: int, rows: int, choice: Choice, drawn: Drawn, begun: bool) -> None:
@@ -256,7 +256,7 @@ class LabelMemory:
         known: Words,
     ) -> Tensor:
         """The codes, with changed rows as they were, by trying every class."""
-        old = copied(codes)
+        old = copied_rows(codes)
         for start, end in chunks_of(len(codes)):
             rows = start + np.flatnonzero(changed[start:end])
             stored, missing = known[where[rows]], np.ones(len(rows), dtype=bool)
@@ -278,7 +278,7 @@ class LabelMemory:
         if self._table:
             return np.zeros(1, np.uint64)
         key = derive(self._secret, b"label memory id", *drawn.purpose)
-        return computed(len(digests), np.uint64, lambda part: first_words(key, digests[part].numpy()))
+        return computed_rows(len(digests), np.uint64, lambda part: first_words(key, digests[part].numpy()))
 
     def _label_words(self, codes: Tensor, digests: Tensor, drawn: Drawn) -> Words:
         if self._table:
@@ -294,7 +294,7 @@ class LabelMemory:
                 enciphered[rows] = first_words(key, words[rows])
             return enciphered
 
-        return computed(len(codes), np.uint64, piece)
+        return computed_rows(len(codes), np.uint64, piece)
 
     def _which(self, drawn: Drawn) -> str:
         purpose = b"label memory of a table" if self._table else b"label memory"
@@ -363,7 +363,7 @@ class LabelMemory:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """Wait for another training that is comparing its labels, which takes less than a second."""
-        until = time.monotonic() + _MAX_WAIT
+        until = time.monotonic() + _MAX_WAIT_SECONDS
         with ExitStack() as stack:
             while True:
                 try:
@@ -372,7 +372,7 @@ class LabelMemory:
                 except RunFolderError:
                     if time.monotonic() > until:
                         raise
-                    time.sleep(_PAUSE)
+                    time.sleep(_PAUSE_SECONDS)
             yield
 
 

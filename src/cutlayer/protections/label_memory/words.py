@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from cutlayer.kernels.noise.aes import encrypt_blocks
 from cutlayer.storage import row_arrays
-from cutlayer.storage.row_arrays import chosen, chunks_of, computed, row_array
+from cutlayer.storage.row_arrays import chosen_rows, chunks_of, computed_rows, row_array
 
 Words = npt.NDArray[np.uint64]
 
@@ -28,8 +28,8 @@ def find(known: Words, wanted: Words) -> npt.NDArray[np.int64]:
         return np.where(known[where] == own, where, -1)
 
     if not len(known):
-        return computed(len(wanted), np.int64, lambda part: np.full(part.stop - part.start, -1))
-    return computed(len(wanted), np.int64, piece)
+        return computed_rows(len(wanted), np.int64, lambda part: np.full(part.stop - part.start, -1))
+    return computed_rows(len(wanted), np.int64, piece)
 
 
 def changed_rows(where: npt.NDArray[np.int64], known: Words, labels: Words) -> npt.NDArray[np.bool_]:
@@ -40,12 +40,12 @@ def changed_rows(where: npt.NDArray[np.int64], known: Words, labels: Words) -> n
         changed[changed] = known[where[part][changed]] != labels[part][changed]
         return changed
 
-    return computed(len(labels), np.bool_, piece)
+    return computed_rows(len(labels), np.bool_, piece)
 
 
 def unknown(words: Words, where: npt.NDArray[np.int64]) -> Words:
     """The words of rows that are not known yet."""
-    return chosen(len(words), np.uint64, lambda part: words[part][where[part] < 0])
+    return chosen_rows(len(words), np.uint64, lambda part: words[part][where[part] < 0])
 
 
 def sorted_pairs(ids: Words, labels: Words) -> tuple[Words, Words]:
@@ -53,7 +53,7 @@ def sorted_pairs(ids: Words, labels: Words) -> tuple[Words, Words]:
     if len(ids) <= row_arrays.CHUNK_ROWS:
         order = np.argsort(ids)
         return ids[order], labels[order]
-    ascending = computed(len(ids), np.uint64, lambda part: ids[part])
+    ascending = computed_rows(len(ids), np.uint64, lambda part: ids[part])
     ascending.sort()
     indices, ordered = find(ascending, ids), row_array(len(ids), np.uint64)
     for start, end in chunks_of(len(ids)):

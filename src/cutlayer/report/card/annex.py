@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from cutlayer.report.alignment import TITLE
-from cutlayer.report.card.facts import reached, shown
+from cutlayer.report.card.facts import reached_text, value_text
 from cutlayer.report.carried import carried_section
-from cutlayer.report.markdown import escaped, section_markdown
+from cutlayer.report.markdown import escape_markdown, section_markdown
 from cutlayer.report.page import render_page
 from cutlayer.report.rounding import bounds, count, date, metric
 from cutlayer.report.section import Block, Cell, Column, Items, Paragraph, Section, Table, number, table
@@ -17,7 +17,7 @@ from cutlayer.report.sections.words import TERMS
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.privacy_card import PrivacyCard
 
-BLANK = "for the controller"
+BLANK_ANSWER = "for the controller"
 NOT_SHOWN = "What this does not show"
 
 
@@ -47,10 +47,10 @@ def annex_html(card: PrivacyCard) -> str:
 
 def annex_markdown(card: PrivacyCard) -> str:
     """The annex as Markdown."""
-    title = f"# Privacy annex of {escaped(card.name)}\n"
-    run = f"Run {escaped(card.run)}, {escaped(date(card.created))}.\n"
-    verdict = [f"{escaped(card.verdict)}\n"] * bool(card.verdict)
-    top = [title, f"**{escaped(card.statement)}**\n", *verdict, run]
+    title = f"# Privacy annex of {escape_markdown(card.name)}\n"
+    run = f"Run {escape_markdown(card.run)}, {escape_markdown(date(card.created))}.\n"
+    verdict = [f"{escape_markdown(card.verdict)}\n"] * bool(card.verdict)
+    top = [title, f"**{escape_markdown(card.statement)}**\n", *verdict, run]
     return "\n".join([*top, *map(section_markdown, annex_sections(card))])
 
 
@@ -83,10 +83,13 @@ def _attacks(card: PrivacyCard) -> Iterator[Block]:
             results,
             ("Attacker and secret", lambda result: Cell(f"{result.attacker} on {result.owner}", (result.subject,))),
             (Column("Attack", "text"), lambda result: Cell(result.attack, result.knowledge)),
-            (number("Reached"), lambda result: Cell(reached(result), bounds(result.low, result.high))),
-            (number("Control"), lambda result: shown(result, result.control)),
-            (number("Naive"), lambda result: shown(result, result.naive)),
-            (number("Undefended"), lambda result: shown(result, result.undefended) if card.protected else "this run"),
+            (number("Reached"), lambda result: Cell(reached_text(result), bounds(result.low, result.high))),
+            (number("Control"), lambda result: value_text(result, result.control)),
+            (number("Naive"), lambda result: value_text(result, result.naive)),
+            (
+                number("Undefended"),
+                lambda result: value_text(result, result.undefended) if card.protected else "this run",
+            ),
             (number("Attacked rows"), lambda result: "" if result.rows is None else count(result.rows)),
             highlight=lambda result: result.strongest,
             layout="stack",
@@ -148,7 +151,7 @@ def _fields(card: PrivacyCard, framework: str) -> Iterator[Table]:
 
 
 def _answer(value: str | None) -> Cell:
-    return Cell(f"[ {BLANK} ]", tone="blank") if value is None else Cell(value)
+    return Cell(f"[ {BLANK_ANSWER} ]", tone="blank") if value is None else Cell(value)
 
 
 def _registry(card: PrivacyCard) -> Table:

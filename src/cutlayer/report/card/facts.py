@@ -10,16 +10,17 @@ from cutlayer.accounting import DPSGD, GaussianRelease, LabelFree, RandomizedGra
 from cutlayer.accounting.plan import PrivateFit
 from cutlayer.accounting.total import Total
 from cutlayer.config.party import LABEL_FREE
+from cutlayer.report.releases import release_words
 from cutlayer.report.rounding import amount, auc, count, date, metric, setting, size, times
-from cutlayer.report.sections.protections import REPRODUCIBLE, label_free_parties, without_total
+from cutlayer.report.sections.protections import REPRODUCIBLE_NOT_PRIVATE, label_free_parties, without_total
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.passive import PassiveReport
 from cutlayer.results.privacy_card import AttackEvidence, PartyColumns, SubgroupUtility, Threat
 from cutlayer.results.report import Report
 from cutlayer.results.run import PartyInfo, RunKind
 
-TRUST = "No party is trusted with the rows of another; parties are assumed to follow the protocol"
-DRAWN = "a drawn label of each training row, once,"
+TRUST_ASSUMPTIONS = "No party is trusted with the rows of another; parties are assumed to follow the protocol"
+DRAWN_LABELS = "a drawn label of each training row, once,"
 _NONE = "none: no theorem holds for any message of this run"
 
 
@@ -41,7 +42,7 @@ def card_facts(
     return SimpleNamespace(
         **account_facts(report, rows=report.data.train, reproducible=report.run.reproducible_noise),
         **attack_facts(evidence, not_run),
-        exposure=exposure(columns),
+        exposure=columns_used_text(columns),
         unprotected=_unprotected(report),
         bias=_bias(report.utility.metric, subgroups),
         **_run_facts(report),
@@ -67,7 +68,8 @@ def account_facts(report: Report | PassiveReport, *, rows: int, reproducible: bo
     compared = (f"{delta:g}, where 1/n is {1 / rows:.2g} and 1/n² {1 / rows**2:.2g}" for delta in deltas)
     gaussian = bool(_fits(report)) or any(isinstance(entry.event, GaussianRelease | DPSGD) for entry in entries)
     return {
-        "epsilon": _joined(map(_epsilon, formal), _NONE) + f". {REPRODUCIBLE}" * (reproducible and bool(formal)),
+        "epsilon": _joined(map(_epsilon, formal), _NONE)
+        + f". {REPRODUCIBLE_NOT_PRIVATE}" * (reproducible and bool(formal)),
         "accountants": _joined((f"{total.accountant}, {total.condition}" for total in formal), _NONE),
         "statements": "; ".join(entry.statement for entry in entries) or _NONE,
         "units": f"{_joined(units, '')}. The unit is a row" if units else _NONE,
@@ -92,14 +94,14 @@ def attack_facts(evidence: Sequence[AttackEvidence], not_run: int) -> dict[str, 
     strongest = [result for result in evidence if result.strongest]
     by_threat = {
         threat: "; ".join(
-            f"{result.attacker} on {result.owner}: {reached(result)} by {result.attack}, "
-            f"control {shown(result, result.control)}, naive baseline {shown(result, result.naive)}"
+            f"{result.attacker} on {result.owner}: {reached_text(result)} by {result.attack}, "
+            f"control {value_text(result, result.control)}, naive baseline {value_text(result, result.naive)}"
             for result in strongest
             if result.threat == threat
         )
         for threat in get_args(Threat)
     }
-    sentences = [f"{result.threat} by {result.attacker}: {reached(result)}" for result in strongest]
+    sentences = [f"{result.threat} by {result.attacker}: {reached_text(result)}" for result in strongest]
     left_out = times(not_run, "attack")
     return {
         "attacks_run": f"{names}, on the messages that were sent; not run or left out: {left_out}",
@@ -108,7 +110,7 @@ def attack_facts(evidence: Sequence[AttackEvidence], not_run: int) -> dict[str, 
     }
 
 
-def exposure(columns: Sequence[PartyColumns]) -> str:
+def columns_used_text(columns: Sequence[PartyColumns]) -> str:
     """Columns used of those available."""
     return "; ".join(
         f"{party.party}: {'not known here' if party.used is None else len(party.used)}"
@@ -180,7 +182,7 @@ def _fits(report: Report | PassiveReport) -> list[tuple[str, PrivateFit]]:
 def _run_facts(report: Report) -> dict[str, Any]:
     run, data, active = report.run, report.data, report.active.name
     passives = [party for party in report.parties if party.role == "passive"]
-    sees = [f"{active} receives the embeddings of {', '.join(report.passives)}, and has the labels"]
+    sees = [f"{active} receives the {release_words(report.carried, report.passives)}, and has the labels"]
     sees += [f"{party.name} receives {_received(party)}" for party in passives]
     ratios = [
         f"{party.name}: {count(data.train)} training rows to {count(party.parameters)} parameters"
@@ -198,7 +200,7 @@ def _run_facts(report: Report) -> dict[str, Any]:
         "software": f"Cutlayer {run.cutlayer}, PyTorch {run.torch}, Python {run.python}; account by Google's "
         "dp-accounting",
         "utility": _utility(report),
-        "trust": f"{'; '.join(sees)}. {TRUST}",
+        "trust": f"{'; '.join(sees)}. {TRUST_ASSUMPTIONS}",
         "tester": f"Cutlayer {run.cutlayer} in run {run.id} of {date(run.created)}; the person who ran it: for the "
         "controller",
         "rows_to_parameters": "; ".join(ratios) or "not known here",
@@ -259,7 +261,7 @@ def _received(party: PartyInfo) -> str:
         return "cut gradients of its embeddings"
     if _warmed_up(party):
         return "cut gradients in the warm-up epochs alone, since after them it releases each row once"
-    drawn = f"{DRAWN} and " if party.traffic.get("labels", (0, 0))[1] else ""
+    drawn = f"{DRAWN_LABELS} and " if party.traffic.get("labels", (0, 0))[1] else ""
     return f"{drawn}no cut gradients, since it releases each row once"
 
 
@@ -268,11 +270,11 @@ def _warmed_up(party: PartyInfo) -> bool:
     return party.traffic.get("gradient", (0, 0))[1] > 0
 
 
-def reached(result: AttackEvidence) -> str:
+def reached_text(result: AttackEvidence) -> str:
     """The metric of an attack and its value."""
-    return f"{name_of(result.metric)} {shown(result, result.value)}"
+    return f"{name_of(result.metric)} {value_text(result, result.value)}"
 
 
-def shown(result: AttackEvidence, value: float | None) -> str:
+def value_text(result: AttackEvidence, value: float | None) -> str:
     """A value of an attack's metric."""
     return auc(value) if result.metric == "leak" else metric(value)

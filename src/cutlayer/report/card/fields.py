@@ -11,7 +11,7 @@ from cutlayer.results.privacy_card import CardField, Origin
 
 _CONTENT: dict[str, Any] = read_yaml(Path(__file__).with_name("fields.yaml"))
 NOT_SHOWN = tuple(_CONTENT["not_shown"])
-FORGOT = (
+ROWS_FORGOTTEN = (
     "Rows of {party} were forgotten before this training. Decisions by earlier predictions, what others learned and "
     "copies are not undone; cutlayer ledger lists the receipts."
 )

@@ -18,7 +18,7 @@ Codes = npt.NDArray[np.int64]
 Matrix = npt.NDArray[np.float64]
 
 
-def shown_groups(columns: Sequence[Codes]) -> list[npt.NDArray[np.bool_]]:
+def groups_to_show(columns: Sequence[Codes]) -> list[npt.NDArray[np.bool_]]:
     """Which groups of some columns are shown.
 
     Sums over the rows of groups follow from their numbers of rows and mean metrics, and those of all rows are in the

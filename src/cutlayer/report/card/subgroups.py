@@ -18,7 +18,7 @@ from cutlayer.data.ids import canonical_ids, digests_of
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ConfigError
 from cutlayer.problem.task import Task
-from cutlayer.report.card.small_groups import shown_groups
+from cutlayer.report.card.small_groups import groups_to_show
 from cutlayer.results.privacy_card import SubgroupUtility
 from cutlayer.results.score_table import ID
 from cutlayer.results.scores import predicted_columns
@@ -47,14 +47,14 @@ def subgroups_of(job: Job, folder: RunFolder) -> tuple[SubgroupUtility, ...]:
         return ()
     run = Run(job, folder)
     task = stated.task
-    truth = run.truth[run.reported]
+    truth = run.truth[run.reported_rows]
     logits = _logits(folder, task)
     columns = [np.unique(_values(job, folder, *column), return_inverse=True) for column in named]
     for (party, column), (names, _) in zip(named, columns, strict=True):
         if len(names) > MAX_GROUPS:
             got = f"{len(names)} in {column} of {party}"
             raise ConfigError.expected(f"a column of at most {MAX_GROUPS} values in report.subgroups", got)
-    shown = shown_groups([codes.astype(np.int64) for _, codes in columns])
+    shown = groups_to_show([codes.astype(np.int64) for _, codes in columns])
     return tuple(
         SubgroupUtility(
             party=party, column=column, group=str(name), **_of_rows(task, logits, truth, codes == group, ok)

@@ -13,8 +13,8 @@ from cutlayer.report.carried import carried_of
 from cutlayer.results.audit import PassiveAudit
 from cutlayer.results.passive import PassiveReport, PassiveRun
 from cutlayer.results.privacy_card import PartyColumns
-from cutlayer.training.file_digests import compared
-from cutlayer.training.folder import OUTCOME, RunFolder
+from cutlayer.training.file_digests import compare_files
+from cutlayer.training.folder import OUTCOME_FILE, RunFolder
 
 
 def build_passive(path: Path) -> PassiveReport:
@@ -26,11 +26,11 @@ def build_passive(path: Path) -> PassiveReport:
     """
     folder = RunFolder.open(path)
     job = load_closed_job(path / "job.yaml")
-    run = PassiveRun.read(path / OUTCOME)
+    run = PassiveRun.read(path / OUTCOME_FILE)
     if run.party not in job.passives:
-        wanted = f"a passive party of the job ({', '.join(job.passives)}) in {path / OUTCOME}"
+        wanted = f"a passive party of the job ({', '.join(job.passives)}) in {path / OUTCOME_FILE}"
         raise RunFolderError.expected(wanted, ascii(run.party[:80]), PassiveRun.remedy)
-    files = compared(path)
+    files = compare_files(path)
     audit = PassiveAudit.read(path / "audit.json")
     encoder = folder.data(run.party) / "encoder.json"
     used = Encoder.from_json(encoder.read_bytes(), str(encoder)).names if encoder.exists() else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cutlayer.report.passive.reach import for_headline, reading, short
+from cutlayer.report.passive.reach import ability_phrase, headline_results, short_knowledge_phrase
 from cutlayer.report.rounding import amount, count
 from cutlayer.results.passive import PassiveReport
 
@@ -16,12 +16,12 @@ def _columns(report: PassiveReport) -> str:
     name, active = report.party, report.active
     if not report.features:
         return f"No attack on the columns of {name} was run: this page cannot say what {active} can read of them."
-    results = for_headline(report.features)
+    results = headline_results(report.features)
     if not results:
         return f"No attack that was run read more than a little of the columns of {name}."
     first, *further = results
-    more = "".join(f", and {short(result)} {reading(result)}" for result in further)
-    return f"{active} can {reading(first, name)} {short(first)}{more}."
+    more = "".join(f", and {short_knowledge_phrase(result)} {ability_phrase(result)}" for result in further)
+    return f"{active} can {ability_phrase(first, name)} {short_knowledge_phrase(first)}{more}."
 
 
 def _bound(report: PassiveReport) -> str:
@@ -29,7 +29,7 @@ def _bound(report: PassiveReport) -> str:
     revealed = ""
     if report.alignment is not None and report.alignment.disclosures:
         there = report.alignment.disclosures[0]
-        known = f"{'at least ' * there.at_least}{count(there.there)}"
+        known = f"{'at least ' * there.at_least}{count(there.present_ids)}"
         revealed = f", and {report.active} knows {known} ids of {report.party}"
     if report.reproducible_noise and formal:
         return f"The noise key was supplied: whoever has it can remove the noise{revealed}."

@@ -10,11 +10,11 @@ from rich.text import Text
 from cutlayer.report.alignment import alignment_line
 from cutlayer.report.card.annex import framework_tables
 from cutlayer.report.card.passive import passive_card
-from cutlayer.report.markdown import escaped, section_markdown
+from cutlayer.report.markdown import escape_markdown, section_markdown
 from cutlayer.report.page import render_page
 from cutlayer.report.passive.headline import passive_headline
 from cutlayer.report.passive.sections import passive_sections
-from cutlayer.report.rounding import date, plain
+from cutlayer.report.rounding import date, printable
 from cutlayer.report.section import Fold, Paragraph, Section
 from cutlayer.report.terminal import print_named, print_section
 from cutlayer.results.passive import PassiveReport
@@ -38,15 +38,15 @@ def passive_html(report: PassiveReport) -> str:
 
 def passive_markdown(report: PassiveReport) -> str:
     """The sections as Markdown; names that came from a user cannot break them."""
-    parts = [f"**{escaped(passive_headline(report))}**\n", *map(section_markdown, passive_sections(report))]
+    parts = [f"**{escape_markdown(passive_headline(report))}**\n", *map(section_markdown, passive_sections(report))]
     return "\n".join(part for part in parts if part)
 
 
 def print_passive(report: PassiveReport, console: Console) -> None:
     """Print what the person who signs reads first; the page has the rest."""
-    console.print(Text(plain(passive_headline(report)), "bold"))
+    console.print(Text(printable(passive_headline(report)), "bold"))
     if aligned := alignment_line(report.alignment):
-        console.print(Text(plain(aligned)))
+        console.print(Text(printable(aligned)))
     console.print()
     for section in passive_sections(report):
         print_section(section, console)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from cutlayer.accounting.wording import with_bound
 from cutlayer.channel.kinds import Kind, meaning_of
 from cutlayer.config.aggregate import UNDATED
 from cutlayer.report.alignment import alignment_section
 from cutlayer.report.carried import carried_section
-from cutlayer.report.passive.reach import figure, given, reading, weakest_first
-from cutlayer.report.rounding import bounds, closed, count, date, metric, share, size, times
+from cutlayer.report.passive.reach import ability_phrase, figure_text, knowledge_text, weakest_first
+from cutlayer.report.rounding import as_sentence, bounds, count, date, metric, share, size, times
 from cutlayer.report.section import (
     Answer,
     Block,
@@ -28,14 +29,13 @@ from cutlayer.report.section import (
 )
 from cutlayer.report.sections.columns import columns_table
 from cutlayer.report.sections.protections import (
-    REPRODUCIBLE,
+    REPRODUCIBLE_NOT_PRIVATE,
     evidence_table,
     formal_table,
-    guarantee_tests,
+    guarantee_tests_section,
     totals_table,
-    with_bound,
 )
-from cutlayer.report.sections.scope import glossary
+from cutlayer.report.sections.scope import attack_glossary
 from cutlayer.results.audit import UNMEASURED_BY_PASSIVE
 from cutlayer.results.features import FeatureResult
 from cutlayer.results.metric_names import name_of
@@ -61,7 +61,7 @@ def passive_sections(report: PassiveReport) -> tuple[Section, ...]:
         _learned(report),
         alignment_section(report.alignment),
         _guarantees(report),
-        guarantee_tests(report.guarantees),
+        guarantee_tests_section(report.guarantees),
         _findings(report),
         _unmeasured(report),
         _job(report),
@@ -165,7 +165,7 @@ def _attacks(report: PassiveReport) -> Section:
         brief.append(Items(skipped))
     if shown and _is_sent_labels(report):
         blocks.append(Paragraph(_ALONE.format(report.active)))
-    blocks += glossary(result.attack for result in report.features)
+    blocks += attack_glossary(result.attack for result in report.features)
     text = " ".join(_can(report, result) for result in shown[:3]) or _none(report)
     answer = Answer("Columns", text, "plain" if shown else "bad")
     title = f"What attacks on the columns of {report.party} reach"
@@ -174,7 +174,8 @@ def _attacks(report: PassiveReport) -> Section:
 
 def _can(report: PassiveReport, result: FeatureResult) -> str:
     """What the active party can read, with what it must know, as a sentence."""
-    return f"Knowing {given(result)}, {report.active} can {reading(result)} ({figure(result)}, {result.attack})."
+    figure = f"{figure_text(result)}, {result.attack}"
+    return f"Knowing {knowledge_text(result)}, {report.active} can {ability_phrase(result)} ({figure})."
 
 
 def _none(report: PassiveReport) -> str:
@@ -194,9 +195,9 @@ def _reached(results: Sequence[FeatureResult]) -> Table:
     return table(
         "What the attacker must know, and what it then reads",
         results,
-        (Column("The attacker knows", "text"), given),
-        (Column("It can", "text"), lambda result: Cell(reading(result), (result.release,))),
-        (number("Figure"), lambda result: Cell(figure(result), _bounds(result))),
+        (Column("The attacker knows", "text"), knowledge_text),
+        (Column("It can", "text"), lambda result: Cell(ability_phrase(result), (result.release,))),
+        (number("Figure"), lambda result: Cell(figure_text(result), _bounds(result))),
         (number("Without what was sent"), lambda result: _value(result, result.baseline)),
         (Column("Attack", "text"), lambda result: Cell(result.attack, (f"on {count(result.rows)} rows",))),
         layout="stack",
@@ -217,7 +218,7 @@ def _bounds(result: FeatureResult) -> tuple[str, ...]:
 def _by_column(result: FeatureResult) -> Table:
     exact = result.metric == "exact"
     return table(
-        f"{result.attack}, {result.release}, {given(result)}",
+        f"{result.attack}, {result.release}, {knowledge_text(result)}",
         result.columns,
         ("Column", lambda column: column.column),
         (number("Rows read exactly" if exact else name_of(result.metric)), lambda column: _value(result, column.value)),
@@ -263,7 +264,7 @@ def _is_sent_labels(report: PassiveReport) -> bool:
 def _guarantees(report: PassiveReport) -> Section:
     totals = report.ledger.totals
     proved = [total for total in totals if total.epsilon is not None]
-    stated = tuple(closed(total.statement) for total in totals)
+    stated = tuple(as_sentence(total.statement) for total in totals)
     none = f"None: nothing protects the columns of {report.party}, and all that it sent is as its model computed it."
     lead = "What is proved for the whole run, for any attacker, with the conditions. It is no measurement."
     blocks: list[Block] = [Paragraph(lead, "lead"), Items(stated or (none,))]
@@ -272,8 +273,8 @@ def _guarantees(report: PassiveReport) -> Section:
     if report.protections:
         blocks += [evidence_table(report.protections), formal_table(report.protections)]
     if report.reproducible_noise:
-        blocks.append(Paragraph(REPRODUCIBLE, "warn"))
-    text = " ".join(closed(with_bound(total)) for total in totals) or none
+        blocks.append(Paragraph(REPRODUCIBLE_NOT_PRIVATE, "warn"))
+    text = " ".join(as_sentence(with_bound(total)) for total in totals) or none
     return Section(
         "guarantees",
         "What is proved, and under which conditions",
@@ -290,7 +291,7 @@ def _unmeasured(report: PassiveReport) -> Section:
         for alarm in report.alarms
     )
     missing = (
-        closed(UNMEASURED_BY_PASSIVE),
+        as_sentence(UNMEASURED_BY_PASSIVE),
         "Other trainings on the same rows, and predictions, are releases of their own: `cutlayer ledger` adds them up.",
     )
     blocks: tuple[Block, ...] = (Items(missing),)

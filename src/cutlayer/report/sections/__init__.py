@@ -8,21 +8,26 @@ from cutlayer.report.carried import carried_section
 from cutlayer.report.matrix import matrix_of
 from cutlayer.report.rounding import auc, excess, times
 from cutlayer.report.section import Section
-from cutlayer.report.sections.completion import completion
-from cutlayer.report.sections.departures import departures
-from cutlayer.report.sections.features import features
-from cutlayer.report.sections.findings import findings
-from cutlayer.report.sections.layers import layers
-from cutlayer.report.sections.leaks import leaks
-from cutlayer.report.sections.malicious import malicious
-from cutlayer.report.sections.pilot import pilot
-from cutlayer.report.sections.protections import guarantee_tests, guarantees, label_free_parties, protections
-from cutlayer.report.sections.quality import quality
-from cutlayer.report.sections.run import job, parties
-from cutlayer.report.sections.training import training
-from cutlayer.report.sections.utility import against_undefended, further_labels, utility
-from cutlayer.report.sections.words import learns, terms
-from cutlayer.report.sections.worth import worth, worth_of_partners
+from cutlayer.report.sections.completion import completion_section
+from cutlayer.report.sections.departures import departures_section
+from cutlayer.report.sections.features import features_section
+from cutlayer.report.sections.findings import findings_section
+from cutlayer.report.sections.layers import layers_section
+from cutlayer.report.sections.leaks import leaks_section
+from cutlayer.report.sections.malicious import malicious_section
+from cutlayer.report.sections.pilot import pilot_section
+from cutlayer.report.sections.protections import (
+    guarantee_tests_section,
+    guarantees_section,
+    label_free_parties,
+    protections_section,
+)
+from cutlayer.report.sections.quality import quality_section
+from cutlayer.report.sections.run import job_section, parties_section
+from cutlayer.report.sections.training import training_section
+from cutlayer.report.sections.utility import against_undefended, further_labels_section, utility_section
+from cutlayer.report.sections.words import learns_section, terms_section
+from cutlayer.report.sections.worth import worth_of_partners, worth_section
 from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind
 
@@ -30,28 +35,28 @@ from cutlayer.results.run import RunKind
 def sections_of(report: Report) -> tuple[Section, ...]:
     """All sections of a report in the order of the page, without those that have nothing to show."""
     sections = (
-        learns(report),
-        findings(report),
-        pilot(report),
-        utility(report),
-        further_labels(report),
-        worth(report),
-        quality(report),
-        departures(report),
-        leaks(report),
-        completion(report),
-        features(report),
+        learns_section(report),
+        findings_section(report),
+        pilot_section(report),
+        utility_section(report),
+        further_labels_section(report),
+        worth_section(report),
+        quality_section(report),
+        departures_section(report),
+        leaks_section(report),
+        completion_section(report),
+        features_section(report),
         carried_section(report.carried),
-        malicious(report),
-        layers(report),
-        protections(report),
-        guarantees(report),
-        guarantee_tests(report.guarantees),
-        training(report),
-        parties(report),
+        malicious_section(report),
+        layers_section(report),
+        protections_section(report),
+        guarantees_section(report),
+        guarantee_tests_section(report.guarantees),
+        training_section(report),
+        parties_section(report),
         alignment_section(report.data.alignment),
-        job(report),
-        terms(report),
+        job_section(report),
+        terms_section(report),
     )
     return tuple(section for section in sections if section is not None)
 

@@ -41,7 +41,7 @@ def _bar(value: Value, base: float, domain: tuple[float, float]) -> Bar | None:
     bounds = (value.low, value.high) if value.low is not None and value.high is not None else None
     words = interval(*bounds) if bounds else ""
     label = f"{value.name}: {metric(value.value)}" + (f", 95 % interval {words}" if words else "")
-    svg = charts.bar(value.value, bounds, base, domain, int(not value.highlighted), label)
+    svg = charts.bar_strip(value.value, bounds, base, domain, int(not value.highlighted), label)
     return Bar(value.name, metric(value.value), words, svg)
 
 

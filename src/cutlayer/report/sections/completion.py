@@ -19,7 +19,7 @@ _SCRATCH = "from scratch: "
 _PICKED = "strongest variant, picked after the fact"
 
 
-def completion(report: Report) -> Section | None:
+def completion_section(report: Report) -> Section | None:
     """Utility of a departed party's completed model; `None` if no model was completed."""
     results = report.completions
     if not results:

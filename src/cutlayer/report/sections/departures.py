@@ -12,7 +12,7 @@ from cutlayer.results.report import Report
 TITLE = "If parties leave"
 
 
-def departures(report: Report) -> Section | None:
+def departures_section(report: Report) -> Section | None:
     """Utility without some passive parties; `None` where it was not measured."""
     rows, key = report.departures.rows, report.utility.metric
     if len(rows) < 2:
@@ -24,13 +24,15 @@ def departures(report: Report) -> Section | None:
         Value(name, row.metrics.get(key), row.low, row.high, not row.absent)
         for name, row in zip(names, drawn, strict=True)
     ]
-    lead = f"Utility on the {report.data.reported[1]} when some passive parties no longer answer. {cost(report)}"
+    lead = (
+        f"Utility on the {report.data.reported[1]} when some passive parties no longer answer. {heads_sentence(report)}"
+    )
     brief = (Paragraph(f"{name_of(key)} of this run and of references, by absent parties"), _table(report))
     blocks: list[Block] = [Paragraph(lead, "lead"), *bar_charts(report, {"": values}), _table(report)]
     return Section("departures", TITLE, blocks, brief, answers=_answers(report), folded=True)
 
 
-def cost(report: Report) -> str:
+def heads_sentence(report: Report) -> str:
     """Heads of the top model for absent parties."""
     result = report.departures
     if result.heads == 1:

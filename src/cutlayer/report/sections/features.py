@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from cutlayer.attacks.knowledge import in_words
-from cutlayer.report.columns_read import EXACT, column_strength, knowing, read_of_columns, reads_columns
+from cutlayer.report.columns_read import (
+    EXACT_NOTE,
+    column_strength,
+    columns_read_figure,
+    columns_read_phrase,
+    knowledge_phrase,
+)
 from cutlayer.report.png import png_uri
+from cutlayer.report.releases import release_words
 from cutlayer.report.rounding import count, interval, metric
 from cutlayer.report.section import (
     Answer,
@@ -25,7 +32,7 @@ from cutlayer.report.section import (
     number,
     table,
 )
-from cutlayer.report.sections.scope import glossary
+from cutlayer.report.sections.scope import attack_glossary
 from cutlayer.results.columns_read import by_knowledge, is_of_columns, weakest
 from cutlayer.results.features import FeatureResult, ImagePair
 from cutlayer.results.metric_names import name_of
@@ -37,7 +44,7 @@ _LEAD = "What the active party recovers from the embeddings that a passive party
 _HOW = (
     "Without embedding is the best constant answer; other columns is the same attack on the columns of all other "
     "parties in place of the embedding. R² is of encoded columns; of several columns the one "
-    f"recovered best is picked after the fact. {EXACT}."
+    f"recovered best is picked after the fact. {EXACT_NOTE}."
 )
 _IDEAL = (
     "Of grades the attacker has its own columns and labels too, and other columns is the attack on these without the "
@@ -48,7 +55,7 @@ _BRIEF = "by the active party, from what it received; without embedding: the bes
 _COLUMN_METRICS = ("baseline", "other_columns", "ideal", "mse", "baseline_mse", "accuracy", "majority")
 
 
-def features(report: Report) -> Section | None:
+def features_section(report: Report) -> Section | None:
     """Leaks of features; `None` if no attack on features was run."""
     results = report.features
     if not results:
@@ -63,7 +70,7 @@ def features(report: Report) -> Section | None:
     columns = {_title(result): _columns(result) for result in results if result.columns}
     if columns:
         blocks.append(Fold("Column by column", tuple(columns.values())))
-    blocks += glossary(result.attack for result in results)
+    blocks += attack_glossary(result.attack for result in results)
     brief: tuple[Block, ...] = (Paragraph(_BRIEF), *_reached(report), _table(report, _strongest(results)))
     return Section("features", TITLE, blocks, brief, "Feature leakage", _answers(report))
 
@@ -76,9 +83,9 @@ def _reached(report: Report) -> list[Table]:
         "The attack that reads most of a party's columns, by what the attacker knows of rows",
         sorted(results, key=lambda result: parties.index(result.party)),
         ("Columns of", lambda result: result.party),
-        ("Attacker", knowing),
+        ("Attacker", knowledge_phrase),
         ("Attack", lambda result: result.attack),
-        (number("Reads"), lambda result: Cell(read_of_columns(result), tone=f"h{column_strength(result)}")),
+        (number("Reads"), lambda result: Cell(columns_read_figure(result), tone=f"h{column_strength(result)}")),
         layout="stack",
     )
     return [reached] if results else []
@@ -166,24 +173,25 @@ def _answers(report: Report) -> tuple[Answer, ...]:
     """What is read of each party's columns, and the strongest attack on one of them or on membership."""
     results = [result for result in report.features if result.run == RunKind.THIS_RUN]
     sentences = [
-        f"{report.active.name}, {knowing(result)}, {reads_columns(result)}: {name_of(result.metric)} "
+        f"{report.active.name}, {knowledge_phrase(result)}, {columns_read_phrase(result)}: {name_of(result.metric)} "
         f"{metric(result.value)}, 95\u00a0% interval {interval(result.low, result.high)} ({result.attack}, "
         f"{result.release}); without an embedding {metric(result.baseline)}{_ideal(result)}."
         for result in weakest(results).values()
     ]
     others = [result for result in results if not is_of_columns(result) and result.value is not None]
     if others:
-        sentences.append(_farthest(others))
+        sentences.append(_farthest(others, report.carried))
     return (Answer("Feature leakage", " ".join(sentences)),) if sentences else ()
 
 
-def _farthest(results: Sequence[FeatureResult]) -> str:
+def _farthest(results: Sequence[FeatureResult], carried: Collection[str]) -> str:
     """The value that is farthest above its baseline."""
     result = max(results, key=lambda result: (result.value or 0) - (result.baseline or 0))
     column = f" of {result.column}" if result.column else ""
     text = (
-        f"{result.attack} on the embeddings of {result.party} ({result.release}) reaches {name_of(result.metric)} "
-        f"{metric(result.value)}{column}; without an embedding {metric(result.baseline)}{_ideal(result)}."
+        f"{result.attack} on the {release_words(carried, [result.party])} ({result.release}) reaches "
+        f"{name_of(result.metric)} {metric(result.value)}{column}; without an embedding "
+        f"{metric(result.baseline)}{_ideal(result)}."
     )
     if result.knowledge:
         text += f" The attacker knows {'; '.join(in_words(result.knowledge, result.known))}."

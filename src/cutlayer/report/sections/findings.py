@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cutlayer.report.rounding import apart, times
+from cutlayer.report.rounding import times, value_and_limit
 from cutlayer.report.section import Answer, Block, Cell, Findings, Paragraph, Section, number, table
 from cutlayer.results.finding import Gate
 from cutlayer.results.report import Report
@@ -10,7 +10,7 @@ from cutlayer.results.report import Report
 _SEVERITIES = ("error", "warning", "note")
 
 
-def findings(report: Report) -> Section:
+def findings_section(report: Report) -> Section:
     """Findings of the audit, and results of the gates."""
     listed = tuple(sorted(report.findings, key=lambda finding: _SEVERITIES.index(finding.severity)))
     gates = table(
@@ -37,7 +37,7 @@ def _result(gate: Gate) -> Cell:
 
 def _compared(gate: Gate) -> tuple[str, str]:
     """Worst value and limit, with as many digits as tell them apart."""
-    return apart(gate.worst, gate.limit)
+    return value_and_limit(gate.worst, gate.limit)
 
 
 def _gates_answer(report: Report) -> Answer:

@@ -17,7 +17,7 @@ _LEAD = (
 _NONE = "No layer was attacked: that needs all parties in one process, and a task the attack is defined for."
 
 
-def layers(report: Report) -> Section:
+def layers_section(report: Report) -> Section:
     """Leaks along the network, passive parties first, in the order of the data."""
     if not report.layers:
         return Section("layers", TITLE, (Paragraph(_NONE),), nav="Layers", folded=True)
@@ -28,8 +28,8 @@ def layers(report: Report) -> Section:
         party_leaks = [leak for leak in leaks if (leak.party, leak.side) == (party, side)]
         names = list(dict.fromkeys(leak.layer for leak in party_leaks))
         series = series_of(report, [(leak.run, names.index(leak.layer), leak.leak) for leak in party_leaks])
-        label = f"Leak per layer of {party}, {side} side. {charts.summary(series, 'worst', max, auc)}"
-        panels.append(Panel(party, f"{side} side", charts.profile(names, series, label, domain)))
+        label = f"Leak per layer of {party}, {side} side. {charts.series_in_words(series, 'worst', max, auc)}"
+        panels.append(Panel(party, f"{side} side", charts.layer_chart(names, series, label, domain)))
     drawn = Panels((("", panels),), legend(report, [leak.run for leak in leaks]))
     blocks = (Paragraph(_LEAD, "lead"), drawn, Fold("Every layer's leak", (_table(report),)))
     return Section("layers", TITLE, blocks, nav="Layers", folded=True)

@@ -9,8 +9,8 @@ from cutlayer.attacks.knowledge import condition, in_words
 from cutlayer.config.party import LABEL_FREE
 from cutlayer.report import charts, rounding
 from cutlayer.report.history import leak_domain, legend, series_of, shown_epochs, targets_of
-from cutlayer.report.matrix import LeakTarget, Matrix, covers_chance, matrix_of, strength, target_of
-from cutlayer.report.releases import ONLY, is_only_release, release_of
+from cutlayer.report.matrix import LeakTarget, Matrix, covers_chance, leak_step, matrix_of, target_of
+from cutlayer.report.releases import ONLY_RELEASE, is_only_release, release_of
 from cutlayer.report.rounding import auc, count, interval, times
 from cutlayer.report.section import (
     Answer,
@@ -27,7 +27,7 @@ from cutlayer.report.section import (
     number,
     table,
 )
-from cutlayer.report.sections.scope import glossary, unmeasured
+from cutlayer.report.sections.scope import attack_glossary, unmeasured_answer
 from cutlayer.results.decimals import NOT_AVAILABLE
 from cutlayer.results.leaks import LabelCurve, LeakResult
 from cutlayer.results.report import Report
@@ -51,11 +51,11 @@ _IDEAL = (
 _CLASSES = "max(AUC, 1\u00a0−\u00a0AUC) of its scores against the true labels"
 _VALUES = "max(c, 1\u00a0−\u00a0c) of the share c of pairs of rows that its scores order as the true values do"
 
-SHOWN = 6
+MAX_FURTHER_SCORES = 6
 """Number of further scores of an attack that the page shows; report.json has all."""
 
 
-def leaks(report: Report) -> Section:
+def leaks_section(report: Report) -> Section:
     """Leaks of the labels through embeddings and cut gradients."""
     matrix = matrix_of(report)
     blocks: list[Block] = [Paragraph("No attack was run on this job's messages.")]
@@ -67,7 +67,7 @@ def leaks(report: Report) -> Section:
             Fold("How leaks are measured", tuple(_measured(report, matrix))),
             Fold("Every attack and run", (_matrix(report, matrix), *_curves(report), *_panels(report))),
             Fold("Every value of the matrix", values),
-            *glossary(target.attack for target in matrix.targets),
+            *attack_glossary(target.attack for target in matrix.targets),
         ]
         brief = [
             Paragraph("Strongest attack on each kind of message, 95 % interval below: 0.5 is chance, 1 every label"),
@@ -85,7 +85,9 @@ def leaks(report: Report) -> Section:
         what = f"What was not measured, and why: {times(len(report.limits), 'attack')}"
         blocks.append(Fold(what, (Items(report.limits),)))
     answer = Answer("Worst leak", _answer(report, matrix))
-    return Section("leaks", "Leaks at the cut layer", tuple(blocks), brief, "Leaks", (answer, unmeasured(report)))
+    return Section(
+        "leaks", "Leaks at the cut layer", tuple(blocks), brief, "Leaks", (answer, unmeasured_answer(report))
+    )
 
 
 def _measured(report: Report, matrix: Matrix) -> Iterator[Paragraph]:
@@ -160,7 +162,7 @@ def _absent(matrix: Matrix, run: str, message: str) -> Cell:
 
 
 def _cell(leak: LeakResult, *notes: str) -> Cell:
-    return Cell(auc(leak.leak), (interval(leak.low, leak.high), *notes), tone=f"h{strength(leak.leak)}")
+    return Cell(auc(leak.leak), (interval(leak.low, leak.high), *notes), tone=f"h{leak_step(leak.leak)}")
 
 
 def _matrix(report: Report, matrix: Matrix) -> Table:
@@ -215,7 +217,7 @@ def _curves(report: Report) -> list[Table]:
         if point is None:
             return Cell(NOT_AVAILABLE)
         columns = "" if point.own_columns is None else f"columns {auc(point.own_columns)}"
-        return Cell(auc(point.leak), (columns,) if columns else (), tone=f"h{strength(point.leak)}")
+        return Cell(auc(point.leak), (columns,) if columns else (), tone=f"h{leak_step(point.leak)}")
 
     columns = [(number(str(labels)), lambda curve, labels=labels: at(curve, labels)) for labels in counts]
     message = ("Message", lambda curve: Cell(f"{curve.message}s", (curve.attacker, curve.attack)))
@@ -234,9 +236,9 @@ def _panels(report: Report) -> list[Panels]:
     for target in targets_of(report):
         series = series_of(report, [(epoch.run, epoch.epoch, epoch.leak.get(target.key)) for epoch in history])
         if series:
-            worst = charts.summary(series, "worst", max, auc)
+            worst = charts.series_in_words(series, "worst", max, auc)
             label = f"Leak per epoch, {target.attack} on the {target.message}s of {target.party}. {worst}"
-            svg = charts.lines(series, label, domain, reference=0.5, write=auc)
+            svg = charts.line_chart(series, label, domain, reference=0.5, write=auc)
             groups.setdefault(target.party, []).append(Panel(target.attack, f"on {target.message}s", svg))
     drawn = legend(report, [epoch.run for epoch in report.history if epoch.leak])
     titled = tuple((party, tuple(panels)) for party, panels in groups.items())
@@ -245,10 +247,10 @@ def _panels(report: Report) -> list[Panels]:
 
 def _values(report: Report, matrix: Matrix, run: str) -> Table:
     def epoch(leak: LeakResult) -> str:
-        return ONLY if is_only_release(report, leak) else str(leak.epoch)
+        return ONLY_RELEASE if is_only_release(report, leak) else str(leak.epoch)
 
     def other_aucs(leak: LeakResult) -> Cell:
-        shown, more = [*leak.other_aucs.items()][:SHOWN], len(leak.other_aucs) - SHOWN
+        shown, more = [*leak.other_aucs.items()][:MAX_FURTHER_SCORES], len(leak.other_aucs) - MAX_FURTHER_SCORES
         notes = (", ".join(name for name, _ in shown), *([f"and {more} more in report.json"] if more > 0 else ()))
         return Cell(", ".join(auc(value) for _, value in shown) or NOT_AVAILABLE, notes if shown else ())
 
@@ -290,7 +292,7 @@ def _answer(report: Report, matrix: Matrix) -> str:
         return f"Nothing was measured: {report.limits[0] if report.limits else 'no attack was run.'}"
     epochs = times(worst.epochs_seen, "epoch")
     when = f"over {epochs}" if worst.whole_run else f"at the worst of {epochs} (epoch {worst.epoch})"
-    when = ONLY if is_only_release(report, worst) else when
+    when = ONLY_RELEASE if is_only_release(report, worst) else when
     text = (
         f"{worst.attack} on the {_sent(worst.message, worst.attacker)}, {when}: "
         f"{auc(worst.leak)}, 95\u00a0% interval {interval(worst.low, worst.high)}; 0.5 is chance."

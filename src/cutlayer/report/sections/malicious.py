@@ -17,18 +17,18 @@ _LEAD = (
 )
 
 
-def malicious(report: Report) -> Section | None:
+def malicious_section(report: Report) -> Section | None:
     """The gain of malicious parties over curious ones; `None` where no such training was asked for."""
     if not report.malicious:
         return None
     lead = Paragraph(_LEAD, "lead")
     note = Paragraph("one more training for each attack, in which the attacker does not follow the protocol")
-    answer = Answer("Malicious parties", " ".join(sentences(report)))
+    answer = Answer("Malicious parties", " ".join(malicious_sentences(report)))
     blocks, brief = (lead, _table(report)), (note, _table(report))
     return Section("malicious", "Malicious parties", blocks, brief, "Malicious", (answer,))
 
 
-def sentences(report: Report) -> tuple[str, ...]:
+def malicious_sentences(report: Report) -> tuple[str, ...]:
     """Gain of each malicious training, as sentences."""
     return tuple(_sentence(result) for result in report.malicious)
 

@@ -32,7 +32,7 @@ def _sentence(report: Report, found: PartnerPilot) -> str:
     return f"Pilot: {says}; {released}"
 
 
-def pilot(report: Report) -> Section | None:
+def pilot_section(report: Report) -> Section | None:
     """The estimate of each partner with its interval, and what fewer grades would keep; `None` of a full run."""
     if not report.pilot:
         return None

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from cutlayer.accounting import LabelFree
 from cutlayer.accounting.total import Total
-from cutlayer.accounting.wording import given, of_bound
+from cutlayer.accounting.wording import conditions_text, with_bound
 from cutlayer.report.rounding import amount, count, metric, setting, share, times
 from cutlayer.report.section import Answer, Block, Cell, Column, Fold, Items, Paragraph, Section, Table, number, table
 from cutlayer.results.guarantee import GuaranteeTest
@@ -16,7 +16,7 @@ from cutlayer.results.report import Report
 
 _TESTED = "A lower bound from canaries, at the ledger's delta; one above the ledger's epsilon is a fault"
 _NONE = "None: everything crossed the cut layer as it was."
-REPRODUCIBLE = (
+REPRODUCIBLE_NOT_PRIVATE = (
     "Reproducible, not private: the noise key was supplied, so no statement about noise holds against a party that has "
     "the key."
 )
@@ -31,10 +31,10 @@ def label_free_parties(report: Report) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for _, names in _label_free(report) for name in names))
 
 
-def given_of_labels(report: Report) -> str:
+def label_conditions(report: Report) -> str:
     """Conditions of the ledger's statements on those parties, after a comma; empty without conditions."""
     conditions = {condition for event, _ in _label_free(report) for condition in event.given}
-    return f", {given(sorted(conditions))}" if conditions else ""
+    return f", {conditions_text(sorted(conditions))}" if conditions else ""
 
 
 def _label_free(report: Report) -> list[tuple[LabelFree, tuple[str, ...]]]:
@@ -47,8 +47,8 @@ def _without_protection(report: Report) -> str:
     if names := label_free_parties(report):
         send = "sends" if len(names) == 1 else "send"
         return (
-            f"No message to {', '.join(names)} depends on a label{given_of_labels(report)}. No protection changes what "
-            f"{_joined(names)} {send}."
+            f"No message to {', '.join(names)} depends on a label{label_conditions(report)}. No protection changes "
+            f"what {_joined(names)} {send}."
         )
     return _NONE
 
@@ -63,7 +63,7 @@ def _joined(names: Sequence[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def protections(report: Report) -> Section:
+def protections_section(report: Report) -> Section:
     """Coverage of each protection, and its changes to the messages."""
     evidence = evidence_table(report.protections)
     lead = Paragraph("Counted during the run: what the protection was applied to, and what it changed.", "lead")
@@ -76,7 +76,7 @@ def protections(report: Report) -> Section:
     )
 
 
-def guarantees(report: Report) -> Section:
+def guarantees_section(report: Report) -> Section:
     """Formal guarantees of each protection, and of all releases together."""
     blocks: list[Block] = [Paragraph("None: no protection was configured.")]
     totals = report.ledger.totals
@@ -104,7 +104,7 @@ def guarantees(report: Report) -> Section:
     sentences += [f"Alternative {text}." for text in alternatives]
     answers: tuple[Answer, ...] = (Answer("Formal guarantees", " ".join(filter(None, sentences))),)
     if report.run.reproducible_noise:
-        blocks.append(Paragraph(REPRODUCIBLE, "warn"))
+        blocks.append(Paragraph(REPRODUCIBLE_NOT_PRIVATE, "warn"))
         text = "The noise key was supplied: this run is reproducible, not private. A party with the key can remove it."
         answers = (*answers, Answer("Noise", text, "bad"))
     stated = Items(tuple(total.statement for total in totals))
@@ -112,12 +112,6 @@ def guarantees(report: Report) -> Section:
     if alternatives:
         brief += [Paragraph("The same of its alternatives"), Items(tuple(alternatives))]
     return Section("guarantees", "Formal guarantees", blocks, brief, "Guarantees", answers)
-
-
-def with_bound(total: Total) -> str:
-    """The statement of a total, and what it bounds of one row; that of other accountants than `pure` has the bound."""
-    bound = of_bound(total) if total.accountant == "pure" else ""
-    return f"{total.statement}; {bound}" if bound else total.statement
 
 
 def without_total(report: Report, totals: Iterable[Total]) -> tuple[list[str], list[str]]:
@@ -141,7 +135,7 @@ def _unproved(report: Report) -> str:
     return unproved.strip()
 
 
-def guarantee_tests(tests: Sequence[GuaranteeTest]) -> Section | None:
+def guarantee_tests_section(tests: Sequence[GuaranteeTest]) -> Section | None:
     """Tests of the ledger's guarantees on canaries; `None` if none was tested."""
 
     def tone(test: GuaranteeTest) -> str:

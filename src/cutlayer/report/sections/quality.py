@@ -19,7 +19,7 @@ from cutlayer.report.section import (
     number,
     table,
 )
-from cutlayer.report.svg import padded
+from cutlayer.report.svg import padded_domain
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.quality import CalibrationBin, Confusion, OperatingPoint, at_rate
 from cutlayer.results.report import Report
@@ -41,7 +41,7 @@ _WHAT = {
 }
 
 
-def quality(report: Report) -> Section | None:
+def quality_section(report: Report) -> Section | None:
     """Metrics that practitioners ask for, the calibration curve and the confusion matrix, where they were measured."""
     measured = report.quality
     if not measured.metrics and not measured.bins:
@@ -102,7 +102,7 @@ def _ranking(report: Report) -> Iterator[Block]:
         ]
         tenth = [point for point in measured.curve if getattr(point, across) <= 0.1][-1:]
         label = f"{title}: {what[1]} over {what[0]}" + "".join(f"; {metric(point.recall)} at 0.1" for point in tenth)
-        panels.append(Panel(title, "dotted: chance", charts.curves(series, what, f"{label}.")))
+        panels.append(Panel(title, "dotted: chance", charts.curve_chart(series, what, f"{label}.")))
     legend = tuple(LegendEntry(line.name, "", charts.swatch(line.style)) for line in series)
     yield Panels((("", panels),), legend if len(legend) > 1 else (), "Ranking")
     if measured.thresholds:
@@ -129,12 +129,16 @@ def _calibration(report: Report) -> list[Block]:
     if report.task.target == "survival":
         what = ("expected events up to the last time", "events")
     ends = [end for b in bins for end in (b.predicted, b.observed)]
-    domain = padded(ends) if kind == "regression" else (0.0, next(end for end in _ENDS if end >= max(ends) or end == 1))
+    domain = (
+        padded_domain(ends)
+        if kind == "regression"
+        else (0.0, next(end for end in _ENDS if end >= max(ends) or end == 1))
+    )
     points = [(group.predicted, group.observed, _tip(group)) for group in bins]
     label = (
         f"Calibration: {what[1]} over {what[0]} in {len(bins)} groups of rows. {'; '.join(tip for *_, tip in points)}."
     )
-    chart = charts.calibration(points, what, label, domain)
+    chart = charts.calibration_chart(points, what, label, domain)
     panel = Panel("", "points on the diagonal are right on average", chart)
     panels = Panels((("", [panel]),), (), "Calibration")
     columns: tuple[tuple[Column, Callable[[CalibrationBin], str]], ...] = (

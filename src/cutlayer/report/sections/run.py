@@ -22,7 +22,7 @@ _OF_ROWS = ("labels", "gradient", "split", "embedding", "evaluation", "release")
 """Kinds of messages that are computed from labels or columns, which a reviewer asks for first."""
 
 
-def parties(report: Report) -> Section:
+def parties_section(report: Report) -> Section:
     """The rows, and each party's table, part of the model, and traffic."""
     data = report.data
     lead = (
@@ -131,7 +131,7 @@ def trained_on(run: RunInfo) -> str:
     return f"{devices or 'device unknown'}, {run.precision}"
 
 
-def job(report: Report) -> Section:
+def job_section(report: Report) -> Section:
     """Identification of the run, and its job file."""
     run = report.run
     noise = "supplied key: reproducible, not private" if run.reproducible_noise else "key from the operating system"

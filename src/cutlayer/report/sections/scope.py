@@ -12,7 +12,7 @@ from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind
 
 
-def glossary(names: Iterable[str]) -> tuple[Fold, ...]:
+def attack_glossary(names: Iterable[str]) -> tuple[Fold, ...]:
     """Table of each attack's method and knowledge, folded; empty if none of them is known here.
 
     Args:
@@ -36,7 +36,7 @@ def glossary(names: Iterable[str]) -> tuple[Fold, ...]:
     return (Fold("What each attack does", (rows,)),)
 
 
-def untried(report: Report) -> list[str]:
+def untried_threats(report: Report) -> list[str]:
     """The threats that no attack of this run's audit was for."""
     attacked = {result.party for result in report.features if result.run == RunKind.THIS_RUN}
     missing = [name for name in report.passives if name not in attacked]
@@ -63,9 +63,9 @@ def _collusion(report: Report) -> Iterator[str]:
         yield f"inference of the columns of {', '.join(alone)} by parties that collude"
 
 
-def unmeasured(report: Report) -> Answer:
+def unmeasured_answer(report: Report) -> Answer:
     """Attacks that the audit of this run did not try, so that their absence is not read as safety."""
-    parts = untried(report)
+    parts = untried_threats(report)
     if report.left_out:
         parts.append(f"{times(len(report.left_out), 'attack')} of the default catalogue")
     if report.limits:

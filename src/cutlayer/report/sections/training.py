@@ -21,7 +21,7 @@ from cutlayer.report.section import (
     number,
     table,
 )
-from cutlayer.report.svg import padded
+from cutlayer.report.svg import padded_domain
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.report import Report
 from cutlayer.results.run import EpochResult
@@ -29,7 +29,7 @@ from cutlayer.results.run import EpochResult
 _THINNED = "About 100 evenly spaced epochs of each run, with the first, last, best and worst ones; report.json has all."
 
 
-def training(report: Report) -> Section:
+def training_section(report: Report) -> Section:
     """Speed, charts of loss and metrics, and every epoch's values."""
     run = report.run
     history = shown_epochs(report)
@@ -50,10 +50,12 @@ def training(report: Report) -> Section:
     for name, points in values.items():
         series = series_of(report, points)
         if series:
-            domain = padded([value for line in series for _, value in line.points if value is not None])
-            label = f"{name_of(name)} per epoch. {charts.summary(series, 'last', lambda known: known[-1], metric)}"
+            domain = padded_domain([value for line in series for _, value in line.points if value is not None])
+            label = (
+                f"{name_of(name)} per epoch. {charts.series_in_words(series, 'last', lambda known: known[-1], metric)}"
+            )
             note = "training rows" if name == "loss" else "held-out rows"
-            panels.append(Panel(name_of(name), note, charts.lines(series, label, domain)))
+            panels.append(Panel(name_of(name), note, charts.line_chart(series, label, domain)))
     if panels:
         blocks.append(Panels((("", panels),), legend(report, [epoch.run for epoch in report.history])))
     if history:

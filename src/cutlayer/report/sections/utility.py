@@ -21,7 +21,7 @@ from cutlayer.report.section import (
     table,
 )
 from cutlayer.report.sections.bars import Value, bar_charts
-from cutlayer.report.sections.worth import added
+from cutlayer.report.sections.worth import gain_text
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind
@@ -31,7 +31,7 @@ TERMINAL_METRICS = 3
 """Number of metrics that fit a terminal."""
 
 
-def utility(report: Report) -> Section:
+def utility_section(report: Report) -> Section:
     """This run and its references by all metrics on the held-out rows."""
     key, (size, rows) = report.utility.metric, report.data.reported
     models = report.utility.rows
@@ -53,7 +53,7 @@ def utility(report: Report) -> Section:
     return Section("utility", "Utility against references", blocks, brief, "Utility", (_answer(report),))
 
 
-def further_labels(report: Report) -> Section | None:
+def further_labels_section(report: Report) -> Section | None:
     """The models of further labels on the same releases; `None` where there are none."""
     if not report.further_labels:
         return None
@@ -64,7 +64,7 @@ def further_labels(report: Report) -> Section | None:
         ("Label", lambda each: each.label),
         (number(name), lambda each: metric(each.value)),
         (number("95\u00a0% interval"), lambda each: interval(each.low, each.high)),
-        (number("Partners add"), lambda each: added(each.gain)),
+        (number("Partners add"), lambda each: gain_text(each.gain)),
         (number("Worst leak"), lambda each: metric(each.leak)),
         ("Gates", lambda each: "failed" if each.failed else ""),
         (Column("Report", page_only=True), lambda each: f"labels/{each.label}/report.html"),
@@ -133,7 +133,7 @@ def _table(report: Report) -> Table:
     )
 
 
-def compared(ahead: Difference | None, utility: UtilityResult) -> Literal["as well", "worse", "unknown"]:
+def utility_verdict(ahead: Difference | None, utility: UtilityResult) -> Literal["as well", "worse", "unknown"]:
     """Whether this run's model predicts as well as another one, by the interval of the difference.
 
     Args:
@@ -160,7 +160,7 @@ def against_undefended(report: Report) -> str:
         "excluded)",
         "worse": "The model predicts worse than without protection",
         "unknown": f"Whether the model predicts as well as without protection is not decided by {count(size)} {rows}",
-    }[compared(other.ahead, report.utility)]
+    }[utility_verdict(other.ahead, report.utility)]
     low, high = _bounds(other.ahead)
     gap = f", difference {difference(value - undefended)} ({interval(low, high)})" if low is not None else ""
     return f"{words}: test {name_of(key)} {metric(value)}, undefended {metric(undefended)}{gap}"

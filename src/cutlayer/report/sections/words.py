@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cutlayer.report.evidence import evidence_of, learns_of
+from cutlayer.report.evidence import evidence_of, learned_sentences
 from cutlayer.report.section import Items, Paragraph, Section
 from cutlayer.report.sections.protections import label_free_parties
 from cutlayer.results.report import Report
@@ -24,16 +24,16 @@ TERMS = (
 )
 
 
-def learns(report: Report) -> Section | None:
+def learns_section(report: Report) -> Section | None:
     """The strongest attack of each threat as a sentence; nothing where no attack was run."""
-    sentences = learns_of(evidence_of(report), report.task.kind, label_free_parties(report))
+    sentences = learned_sentences(evidence_of(report), report.task.kind, label_free_parties(report))
     if not sentences:
         return None
     lead = Paragraph("By the strongest attack of each threat that was run. What no attack tried is not here.", "lead")
     return Section("learns", "Who could learn what", (lead, Items(sentences)), nav="Who learns")
 
 
-def terms(report: Report) -> Section:
+def terms_section(report: Report) -> Section:
     """The words that the other sections use."""
     del report
     return Section("terms", "Terms", (Items(TERMS),), folded=True)

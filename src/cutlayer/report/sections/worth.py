@@ -39,7 +39,7 @@ def worth_of_partners(report: Report) -> str:
     return f"Whether {names} {add} anything to {what} is not decided by {count(size)} {rows} ({bounds})"
 
 
-def added(gain: Gain | None) -> str:
+def gain_text(gain: Gain | None) -> str:
     """What partners add; empty where that was not measured."""
     return "" if gain is None or gain.value is None else difference(gain.value)
 
@@ -48,7 +48,7 @@ def _bounds(gain: Gain | None) -> str:
     return "" if gain is None else interval(gain.low, gain.high)
 
 
-def worth(report: Report) -> Section | None:
+def worth_section(report: Report) -> Section | None:
     """Gain over own columns, and the parts of parties and columns in it; `None` where none was measured."""
     measured = report.utility
     name = name_of(report.utility.metric)
@@ -71,7 +71,7 @@ def worth(report: Report) -> Section | None:
                 "(Shapley value)",
                 measured.contributions,
                 ("Party", lambda gain: ", ".join(gain.parties)),
-                (number("Adds"), added),
+                (number("Adds"), gain_text),
                 (number("95\u00a0% interval"), _bounds),
             )
         )
@@ -83,7 +83,7 @@ def worth(report: Report) -> Section | None:
                 ("Partners", lambda pattern: ", ".join(pattern.parties) or "none"),
                 (number("Rows"), lambda pattern: count(pattern.rows)),
                 (number(name), lambda pattern: metric(pattern.value)),
-                (number("Adds"), lambda pattern: added(pattern.gain)),
+                (number("Adds"), lambda pattern: gain_text(pattern.gain)),
                 (number("95\u00a0% interval"), lambda pattern: _bounds(pattern.gain)),
             )
         )

@@ -14,10 +14,10 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from cutlayer.errors import ConfigError
-from cutlayer.report.rounding import plain
-from cutlayer.report.svg import Scale, element, padded, tick_texts, ticks
+from cutlayer.report.rounding import printable
+from cutlayer.report.svg import Scale, element, padded_domain, tick_texts, ticks
 from cutlayer.storage.durable import write_whole
-from cutlayer_sweep.seed_mean import Mean
+from cutlayer_sweep.seed_mean import SeedMean
 
 _PANEL, _GAP, _ROW, _TOP, _BOTTOM, _SIZE = 190.0, 26.0, 24.0, 16.0, 46.0, 11.0
 _LETTER = 5.8
@@ -39,7 +39,7 @@ class Panel(NamedTuple):
     """
 
     title: str
-    means: tuple[Mean | None, ...]
+    means: tuple[SeedMean | None, ...]
     reference: float | None = None
 
 
@@ -76,7 +76,9 @@ class Figure:
             start = self._left + index * (_PANEL + _GAP)
             known = [mean for mean in panel.means if mean is not None]
             ends = [mean.value + side * (mean.half_width or 0) for mean in known for side in (-1, 1)]
-            scale = Scale(*padded(ends + ([] if panel.reference is None else [panel.reference])), start, start + _PANEL)
+            scale = Scale(
+                *padded_domain(ends + ([] if panel.reference is None else [panel.reference])), start, start + _PANEL
+            )
             values = ticks(scale.low, scale.high, 3)
             for value, text in zip(values, tick_texts(values), strict=True):
                 yield _line(scale(value), _TOP, scale(value), bottom, height, _GREY)
@@ -157,4 +159,4 @@ def _text(x: float, y: float, height: float, text: str, anchor: str) -> _Drawn:
 
 
 def _pdf_text(text: str) -> str:
-    return plain(text).replace("\u2212", "-").replace("\\", r"\\").replace("(", r"\(").replace(")", r"\)")
+    return printable(text).replace("\u2212", "-").replace("\\", r"\\").replace("(", r"\(").replace(")", r"\)")
