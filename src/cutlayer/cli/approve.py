@@ -113,12 +113,10 @@ def _problem(approvals: Approvals) -> str:
     return ""
 
 
-def _lines(
-    page: ApprovalPage | None, records: list[SignedApproval], written: Path | None, problem: str
-) -> Iterator[str]:
+def _lines(page: ApprovalPage | None, records: list[SignedApproval], out: Path | None, problem: str) -> Iterator[str]:
     yield from (record.approval.summary for record in records)
     if page is not None and not records:
         yield f"nothing was signed; to approve this page: --sign {page.reference}"
-    if written is not None:
-        yield f"{written}: for the other parties, which read it with cutlayer approve --accept"
+    if out is not None:
+        yield f"{out}: for the other parties, which read it with cutlayer approve --accept"
     yield f"not complete: {problem}" if problem else "all parties have approved"

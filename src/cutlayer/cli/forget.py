@@ -74,7 +74,7 @@ def _forget_together(
 
     job, base, keys = load_whole_job(path), run or path.parent / "runs" / path.stem, keys_for(path.parent, key)
     deleting = JobDeletion(job, tuple(job.parties), base, None, keys)
-    mark = deleting.forget(*_request(job, tuple(job.parties), rows, party))
+    mark = deleting.forget(*_scope(job, tuple(job.parties), rows, party))
     left = job if rows is not None or party is None else _job_without(path, party)
     if left is not None:
         train(left, base, Options(keys, resume=(base / "job.yaml").exists()), quiet=quiet or as_json)
@@ -114,7 +114,7 @@ def _forget_at_one(
     abouts = {_read_receipt(setup, name, path).add_to(store).parent.name for path in accept}
     own: list[Receipt] = []
     if not accept:
-        own = [_sign_receipt(setup, name, deleting, store, *_request(setup.job, (name,), rows, party))]
+        own = [_sign_receipt(setup, name, deleting, store, *_scope(setup.job, (name,), rows, party))]
         abouts = {own[0].approval.about}
     for about in sorted(abouts):
         known = receipts_in(store, about)[about]
@@ -135,9 +135,7 @@ def _forget_at_one(
     return EXIT_WAITING if missing else 0
 
 
-def _request(
-    job: Job, names: tuple[str, ...], rows: Path | None, party: str | None
-) -> tuple[str, dict[str, PartyTable]]:
+def _scope(job: Job, names: tuple[str, ...], rows: Path | None, party: str | None) -> tuple[str, dict[str, PartyTable]]:
     """What is to be forgotten, in words, and the ids of the rows by the party that forgets them.
 
     Raises:

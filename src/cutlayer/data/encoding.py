@@ -270,7 +270,7 @@ def _category_codes(
     else:
         codes = category.apply(category_text(column, category.name, where))
     if category.missing == "error" and (codes == MISSING_CODE).any():
-        raise _missing_error(category.name, codes == MISSING_CODE, where, rows, "categories.missing: code")
+        raise _no_value(category.name, codes == MISSING_CODE, where, rows, "categories.missing: code")
     return codes
 
 
@@ -282,7 +282,7 @@ def _scaled_numbers(
         arrivals.add_numbers(number, values)
     absent = np.isnan(values)
     if number.missing == "error" and absent.any():
-        raise _missing_error(number.name, absent, where, rows, "numbers.missing: mean")
+        raise _no_value(number.name, absent, where, rows, "numbers.missing: mean")
     scaled = number.apply(values)
     if not np.isfinite(scaled).all():
         raise fault(where, f"numbers of column {number.name!r} within float32 after scaling", "larger ones")
@@ -306,9 +306,7 @@ def finite_numbers(
     return values
 
 
-def _missing_error(
-    name: str, absent: npt.NDArray[np.bool_], where: str, rows: RowNumbers | None, remedy: str
-) -> DataError:
+def _no_value(name: str, absent: npt.NDArray[np.bool_], where: str, rows: RowNumbers | None, remedy: str) -> DataError:
     got = f"none in {int(absent.sum())} rows, the first is {_first_row(absent, rows)}"
     return fault(where, f"a value in every row of column {name!r}", got, f"fill it, or set {remedy}")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -56,9 +56,7 @@ class QuantileEncoder(FrozenModel):
         return cls(name=name, edges=ends, infinite=infinite)
 
     @classmethod
-    def from_range(
-        cls, name: str, span: tuple[float, float], count: int, infinite: Infinite = "error"
-    ) -> QuantileEncoder:
+    def from_range(cls, name: str, span: tuple[float, float], count: int, infinite: Infinite = "error") -> Self:
         """Intervals of equal width over a public range, without a look at the rows.
 
         Args:

@@ -387,9 +387,8 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         job, models = self.job_, self.models_
         widths = {name: models.widths[name] for name in job.passives if name in stores}
         with self._consent():
-            return embed(
-                models, stores, prediction_releases(job, self.folder_, widths, self._supplied) if protected else {}
-            )
+            releases = prediction_releases(job, self.folder_, widths, self._supplied) if protected else {}
+            return embed(models, stores, releases)
 
     def _further(self, X: Any, absent: Collection[str]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         """Predictions of one release, and their intervals or sets of classes.

@@ -242,7 +242,7 @@ class Exchange:
                 self._pause(end, self._folder, next(iter(self.ports)))
         # The key goes, the record stays: another start would answer the same files under new scalars.
         self._state.key, self._state.ended, self._state.result = "", True, result
-        self._save()
+        self._state.write(self._private)
 
     def _load_or_begin(self, peers: tuple[str, ...], inputs: str) -> RoundRecord:
         try:
@@ -290,9 +290,6 @@ class Exchange:
         state.write(self._private)
         return state
 
-    def _save(self) -> None:
-        self._state.write(self._private)
-
     def _recorder(self, trail: Trail) -> Callable[[Message], None]:
         """Records a message that has not been sent in an earlier start."""
 
@@ -329,7 +326,7 @@ class Exchange:
             self._state.sent[peer] += map(content_digest, messages)
             self._repeated[peer] += len(messages)
             self._state.parcels[peer] += 1
-            self._save()
+            self._state.write(self._private)
             messages.clear()
             self._publish(made)
 
@@ -377,7 +374,7 @@ class Exchange:
                 raise ProtocolError.expected(f"{path}: number {number} of {peer}, run {wanted[1]}", got, remedy)
             if number == len(known):
                 known.append(parcel.digest.hex())
-                self._save()
+                self._state.write(self._private)
             elif known[number] != parcel.digest.hex():
                 raise ProtocolError.expected(f"{path} as it was when it came", "another file", "restore it")
             yield from parcel.messages()

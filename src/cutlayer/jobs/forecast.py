@@ -232,7 +232,7 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
             owner.check_training_labels(known.labels.values[train], weights)
         copies = _label_copies(prepared, held, job.active)
         _check_fits(job, prepared, parts)
-        model, seconds = _time_steps(job, prepared, schedule, held)
+        model, seconds = _timing(job, prepared, schedule, held)
         columns = dict.fromkeys(job.parties, 0) if job.fits_top else _layer_columns(job, model)
         outputs, products = (0, 0) if job.fits_top else _layer_outputs(model)
     operations = 6.0 * products * schedule.batch_size  # two for each product, and twice as many backwards
@@ -321,9 +321,7 @@ def _check_fits(job: Job, prepared: Mapping[str, Prepared], parts: Mapping[str, 
             check_columns(job.parties[name].fit, columns, f"parties.{name}.fit")
 
 
-def _time_steps(
-    job: Job, prepared: Mapping[str, Prepared], schedule: Schedule, held: HeldRows
-) -> tuple[JointModel, float]:
+def _timing(job: Job, prepared: Mapping[str, Prepared], schedule: Schedule, held: HeldRows) -> tuple[JointModel, float]:
     """The joint model, and seconds per training step."""
     from cutlayer.models.precision import PreciseModel
     from cutlayer.training.joint import JointModel, train_module

@@ -215,14 +215,12 @@ def summary_of(table: pa.Table, path: Path) -> TableSummary:
         {name: _count_frequent(column) for name, column in texts.items()},
         any(without_nan(column).null_count for name, column in columns.items() if name not in texts),
         left_out=left_out,
-        infinite=tuple(
-            name for name, each in columns.items() if pa.types.is_floating(each.type) and _has_infinite(each)
-        ),
+        infinite=tuple(name for name, each in columns.items() if _has_infinite(each)),
     )
 
 
 def _has_infinite(column: pa.ChunkedArray) -> bool:
-    return bool(pc.any(pc.is_inf(column)).as_py())
+    return pa.types.is_floating(column.type) and bool(pc.any(pc.is_inf(column)).as_py())
 
 
 def _unusable_reason(name: str, column: pa.ChunkedArray) -> str | None:

@@ -155,11 +155,7 @@ def new_rows(
             if tables[name].id_kind != "row"
         },
         tuple(note for name in answering for note in tables[name].arrivals),
-        {
-            name: table.left_out[FORGOTTEN_REASON]
-            for name, table in tables.items()
-            if FORGOTTEN_REASON in table.left_out
-        },
+        {name: each.left_out[FORGOTTEN_REASON] for name, each in tables.items() if FORGOTTEN_REASON in each.left_out},
     )
 
 
