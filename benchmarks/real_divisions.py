@@ -31,7 +31,7 @@ from benchmarks.utility.datasets import DataSet, load
 from benchmarks.utility.sides import LABEL, quiet, references, write_tables
 from cutlayer.cli.init import init
 from cutlayer.errors import CutlayerError
-from cutlayer_sweep.seed_mean import mean_of
+from cutlayer_sweep.seed_mean import seed_mean_of
 
 RESULTS = Path(__file__).parent / "results" / "real_divisions.jsonl"
 ROWS = 4_000
@@ -225,7 +225,7 @@ def table(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _interval(values: Sequence[float]) -> str:
-    mean = mean_of(values)
+    mean = seed_mean_of(values)
     if mean is None:
         return "–"
     return f"{mean.value:+.3f}" + ("" if mean.half_width is None else f" ± {mean.half_width:.3f}")

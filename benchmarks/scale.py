@@ -32,7 +32,7 @@ from cutlayer.report.build import build_report
 from cutlayer.report.html import render_html
 from cutlayer.training.keys import Keys
 from cutlayer.training.process import keep_freed_memory
-from cutlayer.training.tables import open_table
+from cutlayer.training.tables import open_tables
 
 SMALLEST = 100_000
 MEMORY = "64 MB"
@@ -240,7 +240,7 @@ def measure(folder: Path, rows: int, memory: str) -> Size:
     clock = _Clock(meter)
     run = folder / "run"
     patches = [
-        mock.patch.object(jobs, "open_table", meter.wrap("read", open_table)),
+        mock.patch.object(jobs, "open_tables", meter.wrap("read", open_tables)),
         mock.patch.object(common_rows, "intersect", meter.wrap("align", intersect)),
         mock.patch.object(PartyTable, "prepare", meter.wrap("encode", PartyTable.prepare)),
         mock.patch.object(ActiveEpochs, "steps", clock.stage("train", ActiveEpochs.steps)),

@@ -28,7 +28,7 @@ from benchmarks.rivals.reads import columns_read
 from benchmarks.utility.__main__ import lines_of
 from benchmarks.utility.datasets import load
 from cutlayer.problem.metrics.roc import roc_auc
-from cutlayer_sweep.seed_mean import mean_of
+from cutlayer_sweep.seed_mean import seed_mean_of
 
 RESULTS = Path(__file__).parent / "results" / "single_releases.jsonl"
 DATA = ("adult", "bank", "credit")
@@ -190,7 +190,7 @@ def table(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield "| release | " + " | ".join(f"{name}: AUC | R² (best column)" for name in names) + " |"
     yield "|---" * (1 + 2 * len(names)) + "|"
     owns = [[line["own"] for line in lines if line["data"] == name and "own" in line] for name in names]
-    yield "| nothing | " + " | ".join(f"{mean_of(own) or '–'} | –" for own in owns) + " |"
+    yield "| nothing | " + " | ".join(f"{seed_mean_of(own) or '–'} | –" for own in owns) + " |"
     for release in RELEASES:
         cells = []
         for name in names:
@@ -198,7 +198,7 @@ def table(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             reads = [line["columns"] for line in some]
             if some:
                 r2 = f"{fmean(each['r2'] for each in reads):.3f} ({fmean(each['best column'] for each in reads):.3f})"
-                cells += [str(mean_of(line["auc"] for line in some)), r2]
+                cells += [str(seed_mean_of(line["auc"] for line in some)), r2]
             else:
                 cells += ["–", "–"]
         yield f"| {release} | {' | '.join(cells)} |"

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from cutlayer.report.charts import swatch
 from cutlayer.report.svg import Axis, Scale, axes, element, marker, padded_domain
-from studies.results import Mean
+from studies.results import SeedMean
 
 WIDTH = 480
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 14, 12, 256
@@ -66,7 +66,7 @@ class Series:
 
 
 def series_of(
-    name: str, values: Iterable[tuple[float | Mean | None, float | Mean | None, str]], *, joined: bool = True
+    name: str, values: Iterable[tuple[float | SeedMean | None, float | SeedMean | None, str]], *, joined: bool = True
 ) -> Series:
     """A series of numbers or means; what is not known is left out.
 
@@ -79,7 +79,7 @@ def series_of(
     return Series(name, tuple(Point(x.value, y.value, x.half_width, y.half_width, tip) for x, y, tip in known), joined)
 
 
-def series_over(name: str, values: Iterable[Mean | None], names: Sequence[str], *, joined: bool = True) -> Series:
+def series_over(name: str, values: Iterable[SeedMean | None], names: Sequence[str], *, joined: bool = True) -> Series:
     """A series over a horizontal axis of names, each point at the index of its name."""
     triples = [(float(index), value, names[index]) for index, value in enumerate(values)]
     return series_of(name, triples, joined=joined)
@@ -123,8 +123,8 @@ class Chart:
         return svg_file(self.label, _STYLE, size, [frame, *drawn, *legend])
 
 
-def _mean(value: float | Mean) -> Mean:
-    return value if isinstance(value, Mean) else Mean(value, None)
+def _mean(value: float | SeedMean) -> SeedMean:
+    return value if isinstance(value, SeedMean) else SeedMean(value, None)
 
 
 def svg_file(label: str, style: str, size: tuple[int, int], parts: Sequence[Markup]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar
 
-from cutlayer_sweep.seed_mean import MAX_SEEDS, Mean
+from cutlayer_sweep.seed_mean import MAX_SEEDS, SeedMean
 
 LEVEL = 0.01
 """Largest difference from a limit, of an AUC, an accuracy, an R² or a share, that nobody would act on."""
@@ -114,7 +114,7 @@ class Claim:
         return not self.own and self.paper not in ("–", NOT_TRIED)
 
 
-def below(value: Mean | None, limit: float) -> Verdict:
+def below(value: SeedMean | None, limit: float) -> Verdict:
     """Whether a value is below a limit.
 
     >>> [str(below(Mean(value, 0.02, 3), 0.55)) for value in (0.52, 0.54, 0.6)]
@@ -128,7 +128,7 @@ def below(value: Mean | None, limit: float) -> Verdict:
     return Verdict.HOLDS if side < 0 else Verdict.FAILS
 
 
-def _undecided(value: Mean, limit: float) -> Verdict:
+def _undecided(value: SeedMean, limit: float) -> Verdict:
     """Verdict where the interval has the limit in it.
 
     >>> [str(_undecided(Mean(0.551, half, 5), 0.55)) for half in (0.008, 0.02)]
@@ -143,12 +143,12 @@ def _undecided(value: Mean, limit: float) -> Verdict:
     return Verdict(kind, value.seeds, value.seeds_to_settle(limit), distance, resolved)
 
 
-def above(value: Mean | None, limit: float) -> Verdict:
+def above(value: SeedMean | None, limit: float) -> Verdict:
     """Whether a value is above a limit."""
-    return below(None if value is None else Mean(-value.value, value.half_width, value.seeds), -limit)
+    return below(None if value is None else SeedMean(-value.value, value.half_width, value.seeds), -limit)
 
 
-def within(value: Mean | None, paper: float, tolerance: float) -> Verdict:
+def within(value: SeedMean | None, paper: float, tolerance: float) -> Verdict:
     """Whether a value equals the paper's number within a tolerance.
 
     >>> str(within(Mean(0.76, 0.01), 0.75, 0.03)), str(within(Mean(0.76, 0.03), 0.75, 0.03))

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Protocol, TypeVar
 
 from studies.claims import Claim, summary
-from studies.results import Mean, formatted
+from studies.results import SeedMean, formatted
 
 LINE = 120
 OPEN_ROWS = 12
@@ -65,7 +65,7 @@ class Table:
 def table(
     corner: str,
     rows: Mapping[str, Row],
-    columns: Mapping[str, Callable[[Row], Mean | str | None]],
+    columns: Mapping[str, Callable[[Row], SeedMean | str | None]],
     tail: Sequence[Sequence[str]] = (),
 ) -> Table:
     """A table of rows by columns; without rows it is empty, whatever its tail.

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from cutlayer_sweep.seed_mean import Mean as Mean
-from cutlayer_sweep.seed_mean import mean_of as mean_of
+from cutlayer_sweep.seed_mean import SeedMean as SeedMean
+from cutlayer_sweep.seed_mean import seed_mean_of as seed_mean_of
 
 UNDEFENDED = "undefended"
 
@@ -54,12 +54,12 @@ Condition = tuple[str, str]
 """Group and setting."""
 
 
-def formatted(value: Mean | str | None) -> str:
+def formatted(value: SeedMean | str | None) -> str:
     """A mean with its interval, a text as it is, or a dash for what is not known."""
     return "–" if value is None else str(value)
 
 
-def comma_separated(values: Iterable[Mean | float | None]) -> str:
+def comma_separated(values: Iterable[SeedMean | float | None]) -> str:
     """Values in their order; numbers as short as they are.
 
     >>> comma_separated([0.5, 2.0, Mean(0.7, None)])
@@ -99,11 +99,13 @@ class Results:
         """The trainings of one setting, one a seed."""
         return list(self._by_condition.get(condition, {}).values())
 
-    def mean(self, condition: Condition, value: Value) -> Mean | None:
+    def mean(self, condition: Condition, value: Value) -> SeedMean | None:
         """A value's mean over the seeds; `None` where there is none."""
-        return mean_of(value(result) for result in self.all(condition))
+        return seed_mean_of(value(result) for result in self.all(condition))
 
-    def difference(self, first: Condition, second: Condition, value: Value, other: Value | None = None) -> Mean | None:
+    def difference(
+        self, first: Condition, second: Condition, value: Value, other: Value | None = None
+    ) -> SeedMean | None:
         """Mean over the common seeds of a value at the first condition minus a value at the second.
 
         Args:
@@ -115,29 +117,29 @@ class Results:
         minuends, subtrahends = self._by_condition.get(first, {}), self._by_condition.get(second, {})
         common = minuends.keys() & subtrahends.keys()
         pairs = [(value(minuends[seed]), (other or value)(subtrahends[seed])) for seed in common]
-        return mean_of(a - b for a, b in pairs if a is not None and b is not None)
+        return seed_mean_of(a - b for a, b in pairs if a is not None and b is not None)
 
-    def loss(self, condition: Condition, base: str = UNDEFENDED) -> Mean | None:
+    def loss(self, condition: Condition, base: str = UNDEFENDED) -> SeedMean | None:
         """Loss of test metric of a setting, against the `base` of the same group."""
         return self.difference((condition[0], base), condition, metric)
 
-    def column(self, value: Value) -> Callable[[Condition], Mean | None]:
+    def column(self, value: Value) -> Callable[[Condition], SeedMean | None]:
         """Column of a table: the value's mean at the condition of each row."""
         return lambda condition: self.mean(condition, value)
 
-    def blank_column(self, value: Value) -> Callable[[Condition], Mean | str]:
+    def blank_column(self, value: Value) -> Callable[[Condition], SeedMean | str]:
         """Column of a table: as `column`, with a blank where the value is not known."""
         return lambda condition: self.mean(condition, value) or ""
 
-    def columns(self, values: Mapping[str, Value]) -> dict[str, Callable[[Condition], Mean | None]]:
+    def columns(self, values: Mapping[str, Value]) -> dict[str, Callable[[Condition], SeedMean | None]]:
         """Columns of a table by heading."""
         return {heading: self.column(value) for heading, value in values.items()}
 
-    def loss_column(self, base: str = UNDEFENDED, blank: str = "–") -> Callable[[Condition], Mean | str | None]:
+    def loss_column(self, base: str = UNDEFENDED, blank: str = "–") -> Callable[[Condition], SeedMean | str | None]:
         """Column of a table: the loss of test metric at the condition of each row, `blank` at the base itself."""
         return lambda condition: blank if condition[1] == base else self.loss(condition, base)
 
-    def at(self, condition: Condition) -> Callable[[Value], Mean | None]:
+    def at(self, condition: Condition) -> Callable[[Value], SeedMean | None]:
         """Column of a table whose rows are values: their means at this condition."""
         return partial(self.mean, condition)
 

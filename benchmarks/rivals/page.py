@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from cutlayer_sweep.seed_mean import mean_of
+from cutlayer_sweep.seed_mean import seed_mean_of
 from studies.page import Table, folded
 
 HEADS = (
@@ -30,7 +30,7 @@ def _rows(lines: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
     for system in dict.fromkeys(line["system"] for line in lines):
         some = [line for line in lines if line["system"] == system]
         cells = [
-            str(mean_of(line["auc"] for line in some)),
+            str(seed_mean_of(line["auc"] for line in some)),
             _less(some, of_both),
             *(f"{_mean(some, key):.1f}" for key in ("cpu", "wall")),
         ]
@@ -42,7 +42,7 @@ def _rows(lines: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
 def _less(lines: Sequence[Mapping[str, Any]], of_both: Mapping[int, float]) -> str:
     """Difference of the AUC to that of grades on the same rows, with the interval over seeds: test rows are shared."""
     found = [line["auc"] - of_both[line["seed"]] for line in lines if line["seed"] in of_both]
-    return "–" if not found or not any(found) else str(mean_of(found))
+    return "–" if not found or not any(found) else str(seed_mean_of(found))
 
 
 def _mean(lines: Sequence[Mapping[str, Any]], key: str) -> float:

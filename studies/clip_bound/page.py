@@ -10,7 +10,7 @@ from studies.clip_bound.settings import GROUPS, LARGE, SMALL, Group, Setup, sett
 from studies.feature_privacy.claims import NORMAL, PAPER
 from studies.feature_privacy.settings import ADJUST, FULL, RESCALE, UNPROTECTED, VANILLA
 from studies.page import Block, ClaimsTable, Page, Section, file_name, table
-from studies.results import Condition, Mean, Results, formatted, mean_of, measured
+from studies.results import Condition, Results, SeedMean, formatted, measured, seed_mean_of
 
 _ACCURACY = measured("accuracy")
 _COLUMNS = {
@@ -100,7 +100,7 @@ class _Judge:
         text = f"{self.name}: rescaling gains at {setup} too"
         return Claim(text, "not tried", formatted(gain), above(gain, 0.0))
 
-    def _gain(self, protection: str, base: str, setup: Setup) -> Mean | None:
+    def _gain(self, protection: str, base: str, setup: Setup) -> SeedMean | None:
         return self.results.difference(self._condition(protection, setup), self._condition(base, setup), _ACCURACY)
 
     def _condition(self, protection: str, setup: Setup) -> Condition:
@@ -139,10 +139,10 @@ def _curves(results: Results, name: str) -> tuple[Block, ...]:
     return (text, chart, table("epoch", shown, heads))
 
 
-def _at(curve: Sequence[Mean]) -> Callable[[int], Mean]:
+def _at(curve: Sequence[SeedMean]) -> Callable[[int], SeedMean]:
     return lambda epoch: curve[epoch]
 
 
-def _by_epoch(results: Results, condition: Condition) -> list[Mean]:
+def _by_epoch(results: Results, condition: Condition) -> list[SeedMean]:
     recorded = [own.measured["by_epoch"] for own in results.all(condition) if "by_epoch" in own.measured]
-    return [mean for values in zip(*recorded, strict=True) if (mean := mean_of(values))]
+    return [mean for values in zip(*recorded, strict=True) if (mean := seed_mean_of(values))]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cutlayer.results.run import RunId, RunKind
 from studies.claims import Claim, above, below
 from studies.image_halves import ACTIVE, PASSIVE
-from studies.results import Mean, Results, TrialResult, Value, formatted
+from studies.results import Results, SeedMean, TrialResult, Value, formatted
 
 RATES = (0.0, 0.05, 0.1, 0.3, 0.5)
 MULTI_HEAD = "multi-head"
@@ -110,7 +110,7 @@ def departure_claims(results: Results) -> tuple[Claim, ...]:
 
 def closed(
     results: Results, group: str, setting: str, departure: Departure, share: float = 0.0, metric: str = ACCURACY
-) -> Mean | None:
+) -> SeedMean | None:
     """Utility after the departure, minus what rate 0 would have with a share of its gap to the standalone model closed.
 
     Args:
@@ -130,7 +130,7 @@ def closed(
     return results.difference((group, setting), (group, NO_DROPOUT), after, target)
 
 
-def gap(results: Results, group: str, departure: Departure, metric: str = ACCURACY) -> Mean | None:
+def gap(results: Results, group: str, departure: Departure, metric: str = ACCURACY) -> SeedMean | None:
     """How far the model without party dropout is below the standalone one after the departure."""
     base = (group, NO_DROPOUT)
     return results.difference(base, base, departure.standalone(metric), departure.after(metric))

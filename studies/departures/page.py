@@ -23,7 +23,7 @@ from studies.departures.claims import (
     rate_setting,
 )
 from studies.page import ClaimsTable, Page, Section, Table, file_name, table
-from studies.results import Condition, Mean, Results, Value, formatted, measured, seconds
+from studies.results import Condition, Results, SeedMean, Value, formatted, measured, seconds
 
 _READING = (
     "Accuracy on test rows. *p*: the rate of party dropout. After a departure zeros stand for the embeddings of the "
@@ -52,7 +52,7 @@ def departures_page(results: Results) -> Page:
 def _paper_table(results: Results, group: str) -> Table:
     (departure,) = DEPARTURES[group]
     paper = PAPER[group]
-    columns: dict[str, Callable[[str], Mean | str | None]] = {
+    columns: dict[str, Callable[[str], SeedMean | str | None]] = {
         "paper, before": lambda setting: f"{paper[setting][0]:.4f}",
         "paper, after": lambda setting: f"{paper[setting][1]:.4f}",
         "here, before": lambda setting: results.mean((group, setting), before()),
@@ -66,7 +66,7 @@ def _paper_table(results: Results, group: str) -> Table:
 def _section(results: Results, group: str, departure: Departure) -> Section:
     conditions, base = results.conditions(group), (group, NO_DROPOUT)
     alone, largest = (formatted(results.mean(base, value)) for value in (departure.standalone(), majority))
-    columns: dict[str, Callable[[Condition], Mean | str | None]] = {
+    columns: dict[str, Callable[[Condition], SeedMean | str | None]] = {
         "before": results.column(before()),
         "lost (paired)": lambda own: "" if own == base else results.difference(base, own, before()),
         "after": results.column(departure.after()),
@@ -91,7 +91,7 @@ def _section(results: Results, group: str, departure: Departure) -> Section:
 def _auc_table(results: Results, group: str, departure: Departure) -> Table:
     """The settings whose trials have an AUC."""
     known = {name: own for name, own in results.conditions(group).items() if results.mean(own, before(AUC))}
-    columns: dict[str, Callable[[Condition], Mean | str | None]] = {
+    columns: dict[str, Callable[[Condition], SeedMean | str | None]] = {
         "before": results.column(before(AUC)),
         "after": results.column(departure.after(AUC)),
         "gap closed": lambda own: _share_closed(results, own, departure, AUC),
@@ -133,5 +133,5 @@ def _chart(results: Results, group: str, departure: Departure) -> Chart:
     return Chart(file_name("departures", group, words), label, ("rate of party dropout", "accuracy"), lines)
 
 
-def _whole(value: Mean | None) -> str:
+def _whole(value: SeedMean | None) -> str:
     return "–" if value is None else f"{value.value:.0f}"

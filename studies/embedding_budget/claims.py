@@ -8,7 +8,7 @@ from typing import Any
 
 from cutlayer.kernels.noise.gaussian_mechanism import best_auc, mu_of
 from studies.claims import Claim, above, all_hold, within
-from studies.results import Mean, Results, Value, comma_separated, formatted, mean_of, measured, metric
+from studies.results import Results, SeedMean, Value, comma_separated, formatted, measured, metric, seed_mean_of
 
 WIDTHS = (1, 4, 16, 64)
 TOTALS = (2.0, 8.0, 32.0, 128.0)
@@ -126,9 +126,9 @@ class BudgetClaims:
         """By data set."""
         return tuple(claim for group in GROUPS for claim in self._of(group))
 
-    def alone(self, group: str) -> Mean | None:
+    def alone(self, group: str) -> SeedMean | None:
         """Metric of the active party alone."""
-        return mean_of(self._alone(group).values())
+        return seed_mean_of(self._alone(group).values())
 
     def best_width(self, group: str) -> int | None:
         """The width with the best unprotected metric, by the mean over the seeds."""
@@ -136,32 +136,32 @@ class BudgetClaims:
         known = {width: mean.value for width, mean in means.items() if mean}
         return max(known, key=lambda width: known[width]) if known else None
 
-    def added(self, group: str) -> Mean | None:
+    def added(self, group: str) -> SeedMean | None:
         """Gain over the active party alone, unprotected at the best width."""
         return self.shares(group, self._best(group), lambda value, alone, _: value - alone)
 
-    def recovered(self, group: str, setting: str) -> Mean | None:
+    def recovered(self, group: str, setting: str) -> SeedMean | None:
         """Share of that gain that a setting reaches, paired by seed."""
         return self.shares(group, setting, lambda value, alone, top: (value - alone) / (top - alone))
 
-    def lost(self, group: str, better: str, worse: str) -> Mean | None:
+    def lost(self, group: str, better: str, worse: str) -> SeedMean | None:
         """Loss of one setting against another, as a share of what the passive parties add, paired by seed."""
         alone, top = self._alone(group), self._by_seed(group, self._best(group))
         upper, lower = self._by_seed(group, better), self._by_seed(group, worse)
         common = alone.keys() & top.keys() & upper.keys() & lower.keys()
-        return mean_of((upper[seed] - lower[seed]) / (top[seed] - alone[seed]) for seed in sorted(common))
+        return seed_mean_of((upper[seed] - lower[seed]) / (top[seed] - alone[seed]) for seed in sorted(common))
 
-    def noise_beyond_fit(self, group: str, silent: str, noisy: str) -> Mean | None:
+    def noise_beyond_fit(self, group: str, silent: str, noisy: str) -> SeedMean | None:
         """Cost of the noise of a single release minus that of its fit, in the test metric, paired by seed."""
         top, middle, own = (self._by_seed(group, setting) for setting in (self._best(group), silent, noisy))
         common = sorted(top.keys() & middle.keys() & own.keys())
-        return mean_of((middle[seed] - own[seed]) - (top[seed] - middle[seed]) for seed in common)
+        return seed_mean_of((middle[seed] - own[seed]) - (top[seed] - middle[seed]) for seed in common)
 
-    def shares(self, group: str, setting: str, of: Callable[[float, float, float], float]) -> Mean | None:
+    def shares(self, group: str, setting: str, of: Callable[[float, float, float], float]) -> SeedMean | None:
         """Mean over the seeds of a function of a setting's metric, the active party's alone, and the best one."""
         alone, top, own = self._alone(group), self._by_seed(group, self._best(group)), self._by_seed(group, setting)
         common = sorted(alone.keys() & top.keys() & own.keys())
-        return mean_of(of(own[seed], alone[seed], top[seed]) for seed in common)
+        return seed_mean_of(of(own[seed], alone[seed], top[seed]) for seed in common)
 
     def _of(self, group: str) -> list[Claim]:
         claims = []
@@ -232,7 +232,7 @@ def _described(method: str) -> str:
     return {PER_EPOCH: "a release per epoch", PAPER_FORM: "the paper's form"}.get(method, f"`{method}`")
 
 
-def _range(values: Iterable[Mean | None]) -> str:
+def _range(values: Iterable[SeedMean | None]) -> str:
     known = [mean.value for mean in values if mean]
     if not known:
         return "–"

@@ -26,7 +26,7 @@ from studies.embedding_budget.claims import (
     widths,
 )
 from studies.page import ClaimsTable, Page, Section, Table, file_name
-from studies.results import Mean, Results, formatted, metric
+from studies.results import Results, SeedMean, formatted, metric
 
 UNPROTECTED = "unprotected"
 _JUDGED = (
@@ -76,7 +76,7 @@ def _recovered_table(results: Results, claims: BudgetClaims) -> Table:
     return Table((*head, "recovered once", "lost by the fit", "lost by the noise"), tuple(rows))
 
 
-def _parts(claims: BudgetClaims, group: str, fit: OnceFit) -> tuple[Mean | None, Mean | None, Mean | None]:
+def _parts(claims: BudgetClaims, group: str, fit: OnceFit) -> tuple[SeedMean | None, SeedMean | None, SeedMean | None]:
     """Shares of what the passive parties add: recovered, lost by the fit, lost by the noise; their sum is 1."""
     width = GROUPS[group].width
     best = unprotected(claims.best_width(group) or WIDTHS[0])
@@ -119,7 +119,7 @@ def _group(results: Results, claims: BudgetClaims, group: str) -> Section:
 
 
 def _table(
-    group: str, value: Callable[[str], Mean | None], spent: Callable[[str], tuple[str, ...]] | None = None
+    group: str, value: Callable[[str], SeedMean | None], spent: Callable[[str], tuple[str, ...]] | None = None
 ) -> Table:
     """A row for each total and method, a column for each width, and what the ledger says of the row."""
 
@@ -156,7 +156,7 @@ def _spent(results: Results, group: str, setting: str) -> tuple[str, ...]:
 def _chart(results: Results, claims: BudgetClaims, group: str) -> Chart:
     about, names = GROUPS[group], [f"{total:g}" for total in TOTALS]
 
-    def level(name: str, value: Mean | None) -> Series:
+    def level(name: str, value: SeedMean | None) -> Series:
         return series_of(name, [(index, value, name) for index in (0, len(TOTALS) - 1)])
 
     lines = (

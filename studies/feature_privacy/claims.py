@@ -20,7 +20,7 @@ from studies.feature_privacy.settings import (
     UNPROTECTED,
     VANILLA,
 )
-from studies.results import Mean, Results, TrialResult, Value, formatted, measured
+from studies.results import Results, SeedMean, TrialResult, Value, formatted, measured
 
 LAST, MEAN, ONLY = "last release", "mean of all releases", "only release"
 FIRST, TOGETHER = "first release", "several releases"
@@ -69,7 +69,7 @@ def diagnostic(key: str) -> Value:
     return lambda result: _mean_over_parties(result.measured["diagnostics"], key)
 
 
-def overhead(results: Results, group: str, setting: str) -> Mean | None:
+def overhead(results: Results, group: str, setting: str) -> SeedMean | None:
     """Processor time that a setting adds to the median epoch, as a share of the unprotected epoch, paired by seed.
 
     Noise is compared with the unprotected run, rescaling and adjusting with noise.
@@ -202,7 +202,7 @@ class _Judge:
             Claim(f"{text} is more accurate than `{VANILLA}`", "not tried", formatted(base), above(base, 0.0)),
         ]
 
-    def _difference(self, first: str, second: str, value: Value, other: Value | None = None) -> Mean | None:
+    def _difference(self, first: str, second: str, value: Value, other: Value | None = None) -> SeedMean | None:
         return self.results.difference((self.group, first), (self.group, second), value, other)
 
     def _paper(self, setting: str, base: str) -> str:

@@ -36,7 +36,7 @@ from studies.feature_privacy.settings import (
 )
 from studies.gallery import Gallery, Pictures
 from studies.page import ClaimsTable, Page, Section, Table, file_name, table
-from studies.results import Condition, Mean, Results, formatted, metric, seconds
+from studies.results import Condition, Results, SeedMean, formatted, metric, seconds
 
 _CENTRALISED, _MAJORITY = "all columns in one place", "chance"
 _TRAINED = (*SETTINGS, *LARGE, STOPPED)
@@ -127,7 +127,7 @@ def _sections(results: Results, data_set: DataSet) -> list[Section]:
 
 def _utility(results: Results, data_set: DataSet) -> Table:
     group, base = data_set.group, (data_set.group, UNPROTECTED)
-    columns: dict[str, Callable[[Condition], Mean | str | None]] = {
+    columns: dict[str, Callable[[Condition], SeedMean | str | None]] = {
         "accuracy": results.column(accuracy),
         "lost": lambda own: "" if own == base else results.difference(base, own, accuracy),
         "the paper": lambda own: f"{PAPER[group][own[1]]:.4f}" if own[1] in PAPER.get(group, {}) else "",
@@ -156,7 +156,7 @@ def _ledger(results: Results, condition: Condition) -> tuple[str, str]:
 
 
 def _inversion(results: Results, group: str) -> Table:
-    columns: dict[str, Callable[[Condition], Mean | str | None]] = {
+    columns: dict[str, Callable[[Condition], SeedMean | str | None]] = {
         "R², one": results.column(inversion(LAST)),
         "R², mean": lambda own: "the same" if own[1] == ONCE else results.mean(own, inversion(MEAN)),
         "R² without embedding": results.blank_column(inversion(LAST, "baseline")),
@@ -226,5 +226,5 @@ def _rebuilt(results: Results, group: str) -> tuple[tuple[str, Pictures], ...]:
     return tuple(rows)
 
 
-def _whole(value: Mean | None) -> str:
+def _whole(value: SeedMean | None) -> str:
     return "–" if value is None else f"{value.value:.0f}"

@@ -22,7 +22,7 @@ from studies.forward_leakage.claims import (
     family,
 )
 from studies.page import ClaimsTable, Page, Section, file_name, table
-from studies.results import UNDEFENDED, Condition, Mean, Results, layer_leak, leak, metric
+from studies.results import UNDEFENDED, Condition, Results, SeedMean, layer_leak, leak, metric
 
 _LAST = leak("embedding/spectral", "last")
 _TOP_LAYERS = {"Criteo, 1 top layer": "1 layer", "Criteo": "3 layers"}
@@ -153,7 +153,7 @@ def _costs(results: Results, forms: Forms) -> Section:
     )
 
 
-def _cost_columns(results: Results, forms: Forms, group: str) -> dict[str, Callable[[float], Mean | str | None]]:
+def _cost_columns(results: Results, forms: Forms, group: str) -> dict[str, Callable[[float], SeedMean | str | None]]:
     """Columns of one depth of the top model, for rows that are weights of the term."""
     return {
         "paper": lambda alpha: f"{PAPER_COST[group][alpha]:.4f}",

@@ -12,7 +12,7 @@ from studies.charts import Chart, series_of
 from studies.claims import NOT_TRIED, Claim, Verdict, above, all_hold, within
 from studies.gradient_leakage.claims import PUBLISHED, short
 from studies.page import Block, Section, file_name, table
-from studies.results import UNDEFENDED, Mean, Results, TrialResult, formatted, mean_of
+from studies.results import UNDEFENDED, Results, SeedMean, TrialResult, formatted, seed_mean_of
 
 TEST = "test"
 _SHIFT = 0.08
@@ -49,11 +49,11 @@ class Days:
                     values[result.seed, day] = value
         return values
 
-    def of_day(self, setting: str, key: str, day: str) -> Mean | None:
+    def of_day(self, setting: str, key: str, day: str) -> SeedMean | None:
         """Mean over the seeds of one day."""
-        return mean_of(value for (_, own), value in self.values(setting, key).items() if own == day)
+        return seed_mean_of(value for (_, own), value in self.values(setting, key).items() if own == day)
 
-    def difference(self, first: str, second: str, key: str, by: str) -> Mean | None:
+    def difference(self, first: str, second: str, key: str, by: str) -> SeedMean | None:
         """Mean of `first` minus `second` on the same seed and day.
 
         Args:
@@ -66,7 +66,7 @@ class Days:
         groups: dict[int | str, list[float]] = {}
         for pair in minuends.keys() & subtrahends.keys():
             groups.setdefault(pair[by == "day"], []).append(minuends[pair] - subtrahends[pair])
-        return mean_of(statistics.fmean(groups[name]) for name in sorted(groups, key=str))
+        return seed_mean_of(statistics.fmean(groups[name]) for name in sorted(groups, key=str))
 
     def claims(self, order: Sequence[str], losses: Mapping[str, float]) -> list[Claim]:
         """Whether the order of the leaks and the losses hold over the days.
@@ -96,7 +96,7 @@ class Days:
         blocks: list[Block] = [self._chart("test", TEST, "test AUC")]
         blocks += [self._chart(a, f"gradient/{a}", f"leak AUC above 0.5, {a}") for a in self.attacks]
         lost = partial(self.difference, UNDEFENDED, key=TEST)
-        head: dict[str, Callable[[str], Mean | str | None]] = {
+        head: dict[str, Callable[[str], SeedMean | str | None]] = {
             "test AUC lost, interval over seeds": partial(lost, by="seed"),
             "interval over days": partial(lost, by="day"),
             "days on which it is resolved": self._resolved,
@@ -144,7 +144,7 @@ class Days:
         base, own = self.values(UNDEFENDED, TEST), self.values(setting, TEST)
         count = 0
         for day in self.days:
-            lost = mean_of(base[pair] - own[pair] for pair in base.keys() & own.keys() if pair[1] == day)
+            lost = seed_mean_of(base[pair] - own[pair] for pair in base.keys() & own.keys() if pair[1] == day)
             count += lost is not None and lost.half_width is not None and abs(lost.value) > lost.half_width
         return f"{count} of {len(self.days)}"
 
@@ -154,7 +154,7 @@ class Days:
         return [f"{a} and {b} ({formatted(gap)})" for a, b, gap in pairs if above(gap, 0.0) not in clear]
 
 
-def _of_both(means: Sequence[Mean | None]) -> str:
+def _of_both(means: Sequence[SeedMean | None]) -> str:
     """A difference with its interval over the days and that over the seeds."""
     days, seeds = map(formatted, means)
     return f"{days} over the days, {seeds} over the seeds"

@@ -10,14 +10,14 @@ from studies.claims import Claim, above, below, within
 from studies.results import (
     UNDEFENDED,
     Condition,
-    Mean,
     Results,
+    SeedMean,
     comma_separated,
     formatted,
     leak,
-    mean_of,
     measured,
     metric,
+    seed_mean_of,
 )
 
 GROUPS = {"Criteo": "test AUC", "handwritten": "test accuracy"}
@@ -165,12 +165,12 @@ def _stages(results: Results) -> list[Claim]:
     return claims
 
 
-def _cost_beyond_half(results: Results, plain: Condition, best: Condition) -> Mean | None:
+def _cost_beyond_half(results: Results, plain: Condition, best: Condition) -> SeedMean | None:
     """Mean over the seeds of the loss of test metric at `best` minus half of the loss at `plain`."""
     values = [{r.seed: r.metric for r in results.all(c)} for c in ((plain[0], UNDEFENDED), plain, best)]
     base, first, second = values
     seeds = base.keys() & first.keys() & second.keys()
-    return mean_of(base[seed] - second[seed] - (base[seed] - first[seed]) / 2 for seed in seeds)
+    return seed_mean_of(base[seed] - second[seed] - (base[seed] - first[seed]) / 2 for seed in seeds)
 
 
 def _gains(results: Results) -> list[Claim]:
@@ -183,5 +183,5 @@ def _gains(results: Results) -> list[Claim]:
     return claims
 
 
-def _gain(results: Results, group: str, eps: float) -> Mean | None:
+def _gain(results: Results, group: str, eps: float) -> SeedMean | None:
     return results.difference(redrawn(group, eps, EACH_EPOCH), redrawn(group, eps, ONCE), metric)

@@ -19,7 +19,7 @@ from studies.label_dp.claims import (
     redrawn,
 )
 from studies.page import ClaimsTable, Page, Section, Table, file_name, table
-from studies.results import UNDEFENDED, Condition, Mean, Results, Value, formatted, leak, measured, metric
+from studies.results import UNDEFENDED, Condition, Results, SeedMean, Value, formatted, leak, measured, metric
 from studies.trials import ASSIGNED
 
 _LEAKS = (
@@ -113,7 +113,7 @@ def _learning(results: Results, group: str) -> Table:
     return table(group, conditions, columns)
 
 
-def _loss_at_equal_decay(results: Results, condition: Condition) -> Mean | str | None:
+def _loss_at_equal_decay(results: Results, condition: Condition) -> SeedMean | str | None:
     """Loss of test metric against the undefended training with the same weight decay."""
     if condition[1].startswith(UNDEFENDED):
         return "–"

@@ -28,7 +28,7 @@ from studies.malicious.settings import (
     URVFL,
 )
 from studies.page import ClaimsTable, Page, Section, Table, table
-from studies.results import Condition, Mean, Results, TrialResult, formatted, mean_of, measured, metric
+from studies.results import Condition, Results, SeedMean, TrialResult, formatted, measured, metric, seed_mean_of
 
 GROUPS = (ADULT, *HALVES)
 HONEST, BLANK = "honest", "–"
@@ -267,7 +267,7 @@ def _below_half(result: TrialResult) -> bool:
     return reached is not None and bool(reached < result.measured["r2"] / 2)
 
 
-def _gain_at_alarm(results: Results, group: str, share: float = 0.0) -> Mean | None:
+def _gain_at_alarm(results: Results, group: str, share: float = 0.0) -> SeedMean | None:
     """What a hijack has gained until the alarm over an honest training at that step, less a share of its whole gain.
 
     A training without an alarm counts with its whole gain.
@@ -281,7 +281,7 @@ def _gain_at_alarm(results: Results, group: str, share: float = 0.0) -> Mean | N
             step, reached = hijack.measured["passive_alarm"], hijack.measured.get("r2_alarm")
             then = whole if reached is None else reached - _honest_at(own, step)
             gains.append(then - share * whole)
-    return mean_of(gains)
+    return seed_mean_of(gains)
 
 
 def _honest_at(result: TrialResult, step: int) -> float:

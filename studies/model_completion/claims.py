@@ -9,7 +9,7 @@ from cutlayer.results.run import RunId, RunKind
 from studies.claims import Claim, Verdict, above, all_hold, any_holds, below
 from studies.image_halves import ACTIVE
 from studies.model_completion.attacks import ALL, FEW, MORE
-from studies.results import UNDEFENDED, Condition, Mean, Results, TrialResult, Value, formatted, measured, metric
+from studies.results import UNDEFENDED, Condition, Results, SeedMean, TrialResult, Value, formatted, measured, metric
 
 LAMS = (0.0, 0.003, 0.01, 0.03, 0.05, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
 WITHOUT, DROPOUT = "without L_R", "with party dropout 0.05"
@@ -91,7 +91,7 @@ def alone(result: TrialResult) -> float | None:
     return None if value is None else float(value)
 
 
-def margin(results: Results, condition: Condition, share: float) -> Mean | None:
+def margin(results: Results, condition: Condition, share: float) -> SeedMean | None:
     """Accuracy of a defended model above the active party alone plus a share of what the passive party adds.
 
     Args:
@@ -248,7 +248,7 @@ class CompletionClaims:
         text = f"{group}: at lambda 0.5 party dropout 0.05 gives DIMIP a higher accuracy after the departure"
         return Claim(text, "about 0.05 more", f"{formatted(gain)} more", above(gain, 0.0))
 
-    def _attack(self, condition: Condition, run: str = "honest") -> Mean | None:
+    def _attack(self, condition: Condition, run: str = "honest") -> SeedMean | None:
         return self.results.mean(condition, completed(run, FEW, "frozen"))
 
     def _limit(self, group: str) -> float:
@@ -257,7 +257,7 @@ class CompletionClaims:
     def _hidden(self, condition: Condition, run: str = "honest") -> Verdict:
         return below(self._attack(condition, run), self._limit(condition[0]))
 
-    def _margin(self, condition: Condition, share: float) -> Mean | None:
+    def _margin(self, condition: Condition, share: float) -> SeedMean | None:
         return margin(self.results, condition, share)
 
     def _retains(self, condition: Condition) -> Verdict:

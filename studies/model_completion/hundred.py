@@ -11,7 +11,7 @@ from studies.model_completion.attacks import FEW
 from studies.model_completion.claims import alone, completed, dimip_setting, margin
 from studies.model_completion.weights import share_kept, some_weight_hides, weight_settings
 from studies.page import ClaimsTable, Section, table
-from studies.results import UNDEFENDED, Condition, Mean, Results, TrialResult, formatted, measured, metric
+from studies.results import UNDEFENDED, Condition, Results, SeedMean, TrialResult, formatted, measured, metric
 
 HUNDRED = ImageHalves(
     "CIFAR-100 halves, subset", "cifar100/cifar100_subset.npz", LENET, epochs=12, batch=32, rows=12_000
@@ -98,7 +98,7 @@ def _halved(results: Results, lam: float) -> Claim:
     return Claim(text, "–", ours, all_hold((below(beyond, 0.0), above(left, 0.0))))
 
 
-def _beyond_half(results: Results, own: Condition, base: Condition) -> Mean | None:
+def _beyond_half(results: Results, own: Condition, base: Condition) -> SeedMean | None:
     """Completion under a defence, above the middle between the undefended one and training from scratch."""
 
     def middle(undefended: TrialResult) -> float | None:

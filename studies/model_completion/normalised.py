@@ -12,7 +12,7 @@ from studies.model_completion.attacks import FEW
 from studies.model_completion.claims import alone, completed, dimip_setting
 from studies.model_completion.weights import share_kept, some_weight_hides, weight_settings
 from studies.page import ClaimsTable, Section, table
-from studies.results import UNDEFENDED, Mean, Results, TrialResult, formatted, measured, metric
+from studies.results import UNDEFENDED, Results, SeedMean, TrialResult, formatted, measured, metric
 
 BATCH_NORM = ImageHalves(
     "MNIST halves, batch norm",
@@ -137,7 +137,7 @@ def _chance(results: Results, group: str) -> Claim:
 
 def _bounded(results: Results, group: str, lam: float) -> Claim:
     own, base = (group, dimip_setting(lam)), (group, UNDEFENDED)
-    beyond: Mean | None = results.difference(own, base, measured("norm"), _largest)
+    beyond: SeedMean | None = results.difference(own, base, measured("norm"), _largest)
     text = f"{_short(group)}: at lambda {lam:g} the embedding's norm stays below {_RUNAWAY:g} times the undefended one"
     norms = " against ".join(formatted(results.mean(condition, measured("norm"))) for condition in (own, base))
     return Claim(text, "–", norms, below(beyond, 0.0))

@@ -29,7 +29,7 @@ from studies.model_completion.hundred import hundred_sections
 from studies.model_completion.normalised import normalised_sections
 from studies.model_completion.weights import share_kept
 from studies.page import Block, ClaimsTable, Page, Section, Table, file_name, table
-from studies.results import UNDEFENDED, Condition, Mean, Results, Value, formatted, measured, metric
+from studies.results import UNDEFENDED, Condition, Results, SeedMean, Value, formatted, measured, metric
 
 ATTACK: Value = completed("honest", FEW, "frozen")
 SIZE: Mapping[str, Value] = {"norm": measured("norm"), "spread": measured("spread")}
@@ -136,7 +136,7 @@ class _Group:
     def _settings(self, settings: Sequence[str], columns: Mapping[str, Value | None], base: str = UNDEFENDED) -> Table:
         """A row for each setting; the column without a value is the loss against `base`."""
         lost = self.results.loss_column(base, blank="")
-        cells: dict[str, Callable[[Condition], Mean | str | None]] = {
+        cells: dict[str, Callable[[Condition], SeedMean | str | None]] = {
             name: self.results.column(value) if value else lost for name, value in columns.items()
         }
         if base == UNDEFENDED:
@@ -168,7 +168,7 @@ class _Group:
             series_of(setting, [(epochs, self.results.mean(own, ATTACK), "") for epochs, own in ends.items()])
             for setting, ends in self.ends.items()
         ]
-        columns: dict[str, Callable[[int], Mean | None]] = {}
+        columns: dict[str, Callable[[int], SeedMean | None]] = {}
         for name, value in (("attack", ATTACK), ("model", metric)):
             columns |= {f"{name}, {setting}": self._at_epochs(ends, value) for setting, ends in self.ends.items()}
         label = f"Completion on the frozen extractor by epochs trained, {self.group}"
@@ -179,7 +179,7 @@ class _Group:
             table("epochs", {str(epochs): epochs for epochs in self.ends[UNDEFENDED]}, columns),
         )
 
-    def _at_epochs(self, ends: Mapping[int, Condition], value: Value) -> Callable[[int], Mean | None]:
+    def _at_epochs(self, ends: Mapping[int, Condition], value: Value) -> Callable[[int], SeedMean | None]:
         return lambda epochs: self.results.mean(ends[epochs], value)
 
     def _sgd(self) -> list[Section]:
@@ -218,7 +218,7 @@ class _Group:
         return [self._tradeoff("dimip", dimip), self._tradeoff("gradients", gradients)]
 
     def _tradeoff(self, which: str, families: Mapping[str, Sequence[str]]) -> Chart:
-        def point(setting: str) -> tuple[Mean | None, Mean | None, str]:
+        def point(setting: str) -> tuple[SeedMean | None, SeedMean | None, str]:
             own = (self.group, setting)
             return self.results.mean(own, metric), self.results.mean(own, ATTACK), setting
 

@@ -19,7 +19,7 @@ from pyarrow import parquet
 import cutlayer.alignment.buckets as buckets
 from cutlayer.alignment.common_rows import CommonRows
 from cutlayer.alignment.intersection import Alignment, row_key
-from cutlayer.alignment.key_rounds import _Left
+from cutlayer.alignment.key_rounds import _UnmatchedRows
 from cutlayer.alignment.local_tables import check_ids
 from cutlayer.alignment.points import AligningSide
 from cutlayer.channel import Kind, Message, link
@@ -336,7 +336,7 @@ def test_no_more_rows_are_matched_than_the_peer_stated() -> None:
     """Its buckets are filled up, so that together they hold more points than rows."""
     port = link(BANK, TELCO, "run")[0]
     side = AligningSide(BANK, keyed(BANK_ROWS), {TELCO: port}, {TELCO: 2}, LimitsConfig(), PSI)
-    left = _Left(side)
+    left = _UnmatchedRows(side)
     left.add(np.array([3]))
     with pytest.raises(ProtocolError, match="at most 1 rows of telco, as it stated, got 2 in common"):
         left.add(np.array([0, 1]))

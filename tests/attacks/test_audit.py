@@ -11,7 +11,7 @@ from sklearn.metrics import roc_auc_score
 from cutlayer import VerticalClassifier
 from cutlayer.attacks.catalogue import Probe, Spectral
 from cutlayer.attacks.knowledge import MAX_HINTS, MAX_KNOWN_PER_CLASS, Need
-from cutlayer.attacks.label import gradient_match
+from cutlayer.attacks.label import gradient_match, probe
 from cutlayer.attacks.label.base import Guess, LabelAttack, Scores, Target, step_by_step
 from cutlayer.audit.auditor import Auditor
 from cutlayer.audit.leak import leak_interval, leak_of
@@ -196,6 +196,7 @@ def test_a_run_on_several_classes_is_audited(several_classes):
 
 def test_a_recorded_run_is_probed_afterwards(several_classes, monkeypatch):
     monkeypatch.setattr(gradient_match, "ROUNDS", 60)  # how well it matches is no subject here
+    monkeypatch.setattr(probe, "FOLDS", 2)
     path, _ = several_classes
     audit_again(RunFolder.open(path), ("probe", "gradient_match", "direct"))
     report = build_report(path)

@@ -11,7 +11,7 @@ from cutlayer.attacks.knowledge import Simulation
 from cutlayer.errors import NotApplicable
 from cutlayer.problem.task import Task
 from cutlayer_published.attacks import sdar
-from cutlayer_published.attacks.sdar import Sdar, agreed, conditions_of, rounded
+from cutlayer_published.attacks.sdar import Sdar, conditions_of, round_embeddings, shrink_to_agreement
 from tests.conformance.feature_world import COLUMNS, KNOWN, ROWS, WIDTH, Stack, World, simulated
 
 
@@ -65,18 +65,22 @@ def test_what_simulators_do_not_share_is_left_out() -> None:
     features = torch.randn(50, 13)
     one, slices = features - features.mean(dim=0), encoded_slices(COLUMNS)
     centre = features.mean(dim=0)
-    assert torch.allclose(agreed(torch.stack([features, features]), features, slices), features, atol=1e-6)
-    assert torch.allclose(agreed(torch.stack([centre + one, centre - one]), features, slices), centre.expand(50, -1))
+    assert torch.allclose(shrink_to_agreement(torch.stack([features, features]), features, slices), features, atol=1e-6)
+    assert torch.allclose(
+        shrink_to_agreement(torch.stack([centre + one, centre - one]), features, slices), centre.expand(50, -1)
+    )
     half = torch.stack([features, torch.roll(features, 1, dims=0)])
-    assert agreed(half, features, slices).var(dim=0).sum() < 0.2 * features.var(dim=0).sum()
+    assert shrink_to_agreement(half, features, slices).var(dim=0).sum() < 0.2 * features.var(dim=0).sum()
 
 
 def test_rounding_hides_the_last_bit_and_little_else() -> None:
     torch.manual_seed(0)
     x = torch.randn(500, 4) * torch.tensor([1e-6, 1.0, 30.0, 0.0]) + torch.tensor([0.0, 0.0, 0.0, 7.0])
-    made = rounded(x)
-    moved = rounded(torch.nextafter(x, torch.full_like(x, torch.inf)))
+    made = round_embeddings(x)
+    moved = round_embeddings(torch.nextafter(x, torch.full_like(x, torch.inf)))
     assert (made != moved).float().mean() < 0.01
     border = torch.full((9, 1), 7.0 + 7e-3 / 128).nextafter(torch.where(torch.arange(9) % 2 == 0, 8.0, 6.0)[:, None])
-    assert len(rounded(border).unique()) == 1  # a constant column, whatever lies between two values of the grid
+    assert (
+        len(round_embeddings(border).unique()) == 1
+    )  # a constant column, whatever lies between two values of the grid
     assert ((made - x).abs() <= 0.012 * x.std(dim=0).clamp_min(1e-2)).all()

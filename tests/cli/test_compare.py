@@ -11,7 +11,7 @@ import pytest
 from cutlayer_sweep.compare import run
 from cutlayer_sweep.compare.figure import Figure, Panel
 from cutlayer_sweep.metrics import TrialMetrics
-from cutlayer_sweep.seed_mean import Mean
+from cutlayer_sweep.seed_mean import SeedMean
 
 FIGURES = {
     "": (0.90, 0.99),
@@ -198,7 +198,7 @@ def test_what_cannot_be_compared_is_named(place, trained, protect, fault):
 
 def test_a_pdf_is_one_that_readers_open():
     """Each object is where the table of the file says it is, and a name cannot end its text."""
-    figure = Figure("a (b", ("x) Tj", "é −"), (Panel("test AUC", (Mean(0.9, 0.01, 3), None)),))
+    figure = Figure("a (b", ("x) Tj", "é −"), (Panel("test AUC", (SeedMean(0.9, 0.01, 3), None)),))
     content = figure.pdf()
     start = int(re.search(rb"startxref\n(\d+)\n%%EOF\n$", content)[1])
     assert content[start : start + 4] == b"xref"

@@ -25,7 +25,7 @@ from cutlayer_sweep.changes import with_changes
 from cutlayer_sweep.metrics import TrialMetrics
 from cutlayer_sweep.recommend import candidates, halving
 from cutlayer_sweep.recommend.candidates import UNDEFENDED, Candidates
-from cutlayer_sweep.recommend.result import Limits, Measured, parse_guarantee
+from cutlayer_sweep.recommend.result import Limits, MeasuredCandidate, parse_guarantee
 from cutlayer_sweep.recommend.wording import recommended_diff
 
 SEED = 1
@@ -423,7 +423,7 @@ def test_a_real_search(place, monkeypatch, changes, candidate, metric):
 
 def figures_of(loss, leak):
     utility = 0.9 - loss
-    return Measured(utility, utility, None, None, leak, None, None, "", 1, 1.0, 0.7, leak - 0.7, loss=loss)
+    return MeasuredCandidate(utility, utility, None, None, leak, None, None, "", 1, 1.0, 0.7, leak - 0.7, loss=loss)
 
 
 def test_survivors_hold_the_front_and_the_nearest():
@@ -437,7 +437,7 @@ def test_survivors_hold_the_front_and_the_nearest():
         left = halving.survivors(measured, limits)
         assert UNDEFENDED in left
         assert min(measured, key=lambda name: measured[name].leak) in left
-        assert halving.by_nearness(measured, limits)[0] in left
+        assert halving.sorted_by_nearness(measured, limits)[0] in left
         for name in set(measured) - set(left):
             assert any(
                 measured[other].leak <= measured[name].leak and measured[other].loss <= measured[name].loss

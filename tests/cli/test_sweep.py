@@ -117,9 +117,12 @@ def test_the_columns_rebuilt_are_those_of_the_strongest_attack_on_all_columns():
         feature_result(0.95, metric="auc", attack="attribute"),
         feature_result(None, metric="exact", attack="quadratic"),
     ]
-    assert measure.most_read(tried).value == 0.4
-    assert measure.most_read([*tried, feature_result(0.7, metric="exact", attack="lattice")]).attack == "lattice"
-    assert measure.most_read(tried[1:]) is None
+    assert measure.strongest_on_columns(tried).value == 0.4
+    assert (
+        measure.strongest_on_columns([*tried, feature_result(0.7, metric="exact", attack="lattice")]).attack
+        == "lattice"
+    )
+    assert measure.strongest_on_columns(tried[1:]) is None
 
 
 def test_where_columns_are_attacked_the_front_has_three_objectives(place, folder):
@@ -375,5 +378,5 @@ def test_the_page_stands_alone_and_shows_every_trial(place, folder):
 )
 def test_a_place_is_changed_and_nothing_else(path, expected):
     raw = {"a": {"b": 0, "c": [1, 2]}, "x.y": {"z": 3}}
-    assert variants.changed(raw, path.split("."), 9) == expected
+    assert variants.with_value(raw, path.split("."), 9) == expected
     assert raw == {"a": {"b": 0, "c": [1, 2]}, "x.y": {"z": 3}}

@@ -21,7 +21,7 @@ from cutlayer.models.top_estimators.layout import present_sets
 from cutlayer.models.top_estimators.rows import OwnColumns
 from cutlayer.problem.task import Task
 from cutlayer.problem.training_loss import TrainingLoss
-from cutlayer_export.onnx_program import traced
+from cutlayer_export.onnx_program import trace_model
 from tests.models.estimator_rows import (
     BINARY,
     INPUTS,
@@ -120,7 +120,7 @@ def test_a_fresh_model_answers_from_the_state_of_another_as_it_does(fitted: dict
 @pytest.mark.parametrize("kind", TASKS)
 def test_it_has_a_program_for_any_number_of_rows(fitted: dict[str, Any], kind: str) -> None:
     model = fitted[kind][0]
-    program = traced("top", model, ({name: part[:3] for name, part in TEST.items()},))
+    program = trace_model("top", model, ({name: part[:3] for name, part in TEST.items()},))
     for rows in (1, 500):
         given = {name: part[:rows].clone() for name, part in TEST.items()}
         given["shop"][0] = torch.nan

@@ -224,9 +224,9 @@ def test_nvflare_accepts_the_job_folder(tmp_path: Path) -> None:
 def test_the_reason_of_a_failure_names_its_cause_first(nv: Any) -> None:
     lost = {"site-1": {"error": "lost telco: no answer"}, "site-2": {"error": "it ended with exit code 2"}}
     result = "site-2: it ended with exit code 2; site-1: lost telco: no answer"
-    assert nv.failure(lost, ["site-1", "site-2"]) == result
-    assert nv.failure({"site-1": {"error": ""}}, ["site-1", "site-2"]) == "site-2 did not answer"
-    assert nv.failure({"site-1": {"error": ""}}, ["site-1"]) == ""
+    assert nv.failure_reason(lost, ["site-1", "site-2"]) == result
+    assert nv.failure_reason({"site-1": {"error": ""}}, ["site-1", "site-2"]) == "site-2 did not answer"
+    assert nv.failure_reason({"site-1": {"error": ""}}, ["site-1"]) == ""
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from cutlayer.config.load import load_closed_job
 from cutlayer.errors import ConfigError
 from cutlayer_nvflare.export import export_job
 from cutlayer_nvflare.route import Route
-from cutlayer_nvflare.site import agreement
+from cutlayer_nvflare.site import agreed_job
 from tests.cli.jobs import JOB, changed
 
 SITES = {"bank": "site-1", "telco": "site-2"}
@@ -89,7 +89,7 @@ def local(tmp_path: Path) -> Path:
 
 def agreed(local: Path, submitted: Path, site: str = "site-2", name: str = ""):
     name = name or next((local / "cutlayer").iterdir()).name
-    return agreement(local, local / "startup", name, submitted / "app" / "config" / "job.yaml", site)
+    return agreed_job(local, local / "startup", name, submitted / "app" / "config" / "job.yaml", site)
 
 
 def test_a_site_runs_what_it_agreed_to(local: Path, tmp_path: Path) -> None:

@@ -196,7 +196,7 @@ def test_pieces_that_do_not_fit_are_refused() -> None:
 
 
 def test_a_party_that_reads_nothing_holds_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cutlayer_nvflare.tunnel.TAKEN_WITHIN", 1)
+    monkeypatch.setattr("cutlayer_nvflare.tunnel.TAKE_SECONDS", 1)
     with closing(socket.create_server(("127.0.0.1", 0))) as party, Tunnel(lambda site, piece: True) as site:
         site.lead_to(*party.getsockname())
         # More than the buffers of both sockets hold, which are some megabytes.

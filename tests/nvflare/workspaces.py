@@ -18,7 +18,7 @@ from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 from nvflare.apis.workspace import Workspace
 
-from cutlayer_nvflare.controller import CutlayerController, failure
+from cutlayer_nvflare.controller import CutlayerController, failure_reason
 from cutlayer_nvflare.executor import PAYLOAD, CutlayerExecutor
 
 __all__ = [
@@ -32,7 +32,7 @@ __all__ = [
     "Shareable",
     "Signal",
     "Site",
-    "failure",
+    "failure_reason",
 ]
 
 RUN = "01234567-89ab-cdef-0123-456789abcdef"

@@ -110,13 +110,21 @@ def test_labels_that_are_an_attribute_get_two_grades_at_an_epsilon_of_2(tmp_path
     assert epsilon == 2.0
 
 
-@pytest.mark.parametrize("limit", [0.93, 0.7, 0.55])
-def test_the_first_step_that_keeps_a_stated_limit_is_taken(tmp_path: Path, limit: float) -> None:
-    """Against jobs that state each epsilon themselves, and allow all."""
-    carried = {}
+@pytest.fixture(scope="module")
+def carried(tmp_path_factory: pytest.TempPathFactory) -> dict[float, float]:
+    """What grades carry of column a in jobs that state each epsilon themselves, and allow all."""
+    found = {}
     for epsilon in (8.0, 6.0, 4.0, 3.0, 2.0):
-        run(made({"other": 1.0}, epsilon=epsilon), GIVEN, tmp_path / f"{epsilon:g}")
-        carried[epsilon] = share(found_in(tmp_path / f"{epsilon:g}").attributes, "a")
+        folder = tmp_path_factory.mktemp("carried")
+        run(made({"other": 1.0}, epsilon=epsilon), GIVEN, folder)
+        found[epsilon] = share(found_in(folder).attributes, "a")
+    return found
+
+
+@pytest.mark.parametrize("limit", [0.93, 0.7, 0.55])
+def test_the_first_step_that_keeps_a_stated_limit_is_taken(
+    tmp_path: Path, carried: dict[float, float], limit: float
+) -> None:
     expected = next(epsilon for epsilon, found in carried.items() if found <= limit)
     assert expected < 8.0
     trained = run(made({"a": limit}), GIVEN, tmp_path / "run")
@@ -139,7 +147,10 @@ def test_grades_within_limits_stay_at_the_epsilon_of_the_settings(tmp_path: Path
 
 @pytest.mark.parametrize(
     ("least", "said"),
-    [(4.0, r"nor are they within all limits at 6, 4, leave"), (None, r"state fit\.least_epsilon or lower grade_")],
+    [
+        (4.0, r"nor are they within all limits at 6, 4 \(then 0\.\d\d of a = 0, 0\.\d+ at most\), leave"),
+        (None, r"state fit\.least_epsilon or lower grade_"),
+    ],
 )
 def test_below_the_least_epsilon_grades_are_refused_as_before(tmp_path: Path, least: float | None, said: str) -> None:
     """Nothing is drawn, and the refusal counts as the job's epsilon: the record is of the grades at this one."""
@@ -246,7 +257,9 @@ def test_draws_of_the_same_labels_in_several_jobs_do_not_add_up(tmp_path: Path) 
     """The attack: of a value at 2 each job tells an AUC of .87, and five of them one of .99."""
     world = World(tmp_path)
     world.run(made(seed=0), GIVEN)
-    with pytest.raises(ConfigError, match=r"nor are they within all limits at 6, 4, 3, 2"):
+    with pytest.raises(
+        ConfigError, match=r"at 6, 4, 3, 2 \(then .* at most with those of 1 other release of these rows\), leave"
+    ):
         world.run(made(seed=1), GIVEN, out="refused")
     assert len(noted(world, made(seed=0))) == 1
     read = []
@@ -296,6 +309,21 @@ def test_predictions_repeat_the_draws_at_the_epsilon_of_the_training(tmp_path: P
     assert {*noted(world, job).values()} == {2.0}
     assert world.total(TELCO) == 2.0
     assert again.tolist() == trained.tolist()
+
+
+@pytest.mark.parametrize("epsilon", [4.0, 16.0])
+def test_a_prediction_draws_no_row_anew_at_another_stated_epsilon(tmp_path: Path, epsilon: float) -> None:
+    """By the name of the first draws, which are counted already, it would be a second one that nothing counts."""
+    world, job = World(tmp_path), made({"other": 1.0})
+    folder = world.run(job, GIVEN)
+    first = predicted(job, folder)
+    other = job.with_parties({TELCO: {"privacy": {"grade_dp": {"epsilon": epsilon}}}})
+    if epsilon > 8.0:
+        assert predicted(other, folder).tolist() == first.tolist()
+    else:
+        with pytest.raises(CheckpointError, match="grade_dp at its epsilon of 4, or at a step below it, got 8"):
+            predicted(other, folder)
+    assert world.total(TELCO) == 8.0
 
 
 def test_other_values_are_drawn_noted_and_paid_for_at_the_epsilon_of_the_training(tmp_path: Path) -> None:

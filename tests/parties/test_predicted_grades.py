@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from cutlayer.parties.session.checkpoint import RELEASED_FILE, Checkpoints
 from cutlayer.serving.between import PredictionSide
 from cutlayer.serving.by_file import release_prediction, with_agreed_rows
 from cutlayer.serving.models import PartyModel
+from cutlayer.serving.predict import PredictionRequest, predict
 from cutlayer.serving.prediction_release import PredictionReleases
 from cutlayer.training.folder import RunFolder
 from cutlayer_serve.features import FeatureStore
@@ -104,12 +106,30 @@ def test_a_training_is_drawn_at_a_lower_epsilon_for_rows_that_were_only_predicte
     assert share(found.together, "a") <= 0.5 < found.lowered.share
 
 
+@pytest.fixture(scope="module")
+def begun_once(tmp_path_factory: pytest.TempPathFactory) -> tuple[World, Job, Path, Path]:
+    """Runs of which one has predicted rows, the job and the run of another label, and a copy of all of it."""
+    world = World(tmp_path_factory.mktemp("begun"))
+    with pytest.MonkeyPatch.context() as patched:
+        steps_that_find_a_xor_b(patched)
+        predicted(*trained(world, "one", FIRST), LATER)
+        job, run = trained(world, "other", SECOND)
+    return world, job, run, shutil.copytree(world.folder, tmp_path_factory.mktemp("kept") / "begun")
+
+
+@pytest.fixture
+def begun(begun_once: tuple[World, Job, Path, Path]) -> tuple[World, Job, Path]:
+    """The same for each test, in the same folder, since a run knows where its secrets lie."""
+    world, job, run, copy = begun_once
+    shutil.rmtree(world.folder)
+    shutil.copytree(copy, world.folder)
+    return world, job, run
+
+
 @pytest.mark.parametrize("count", [1000, 19, 1])
-def test_a_prediction_counts_rows_that_were_only_predicted(tmp_path: Path, count: int) -> None:
+def test_a_prediction_counts_rows_that_were_only_predicted(begun: tuple[World, Job, Path], count: int) -> None:
     """However few rows are asked for: of the whole table of the partner."""
-    world = World(tmp_path)
-    predicted(*trained(world, "one", FIRST), LATER)
-    job, run = trained(world, "other", SECOND)
+    _, job, run = begun
     with pytest.raises(ConfigError, match=r"of a at most with those of 1 other releases.*nothing was sent"):
         predicted(job, run, LATER[:count])
     apart = GIVEN[TELCO].slice(1000, 1000)
@@ -137,6 +157,10 @@ def test_each_refused_prediction_is_counted_and_stated(tmp_path: Path) -> None:
     assert refusals(world) == [2]
     (line,) = world.lines(TELCO)
     assert any("2 predictions were refused, each a bit of its rows" in each.statement for each in line.ledger.entries)
+    new = {TELCO: drifted, ACTIVE: GIVEN[ACTIVE].slice(0, 500)}
+    with pytest.raises(DriftExceeded):  # with all parties in one process
+        predict(job, RunFolder(run), tmp_path / "scores.csv", PredictionRequest(tables=new, max_drift=0.25))
+    assert refusals(world) == [3]
     predicted(job, run, LATER)
     job, run = trained(world, "other", SECOND)
     with pytest.raises(ConfigError, match="nothing was sent"):
@@ -207,11 +231,9 @@ def test_a_prediction_alone_is_within_limits(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("gone", ["grades", "secret", "release", "version"])
-def test_a_run_whose_grades_are_not_known_any_more_has_limits(tmp_path: Path, gone: str) -> None:
+def test_a_run_whose_grades_are_not_known_any_more_has_limits(begun: tuple[World, Job, Path], gone: str) -> None:
     """The grades were removed, as the error of a damaged file advises, or are elsewhere."""
-    world = World(tmp_path)
-    predicted(*trained(world, "one", FIRST), LATER)
-    job, run = trained(world, "other", SECOND)
+    world, job, run = begun
     memory = world.secrets / f"{TELCO}.key.grades"
     path = {
         "grades": max(memory.glob("*.safetensors")),

@@ -142,7 +142,10 @@ def test_the_ledger_names_refusals_where_there_may_be_one(fit: dict[str, Any], s
 
 def test_a_label_owner_is_told_what_holds_whatever_it_sends() -> None:
     assert readable_columns(private(), TELCO).endswith("whatever it knows and sends")
-    assert "sends; that fit.limits refuse grades" in readable_columns(private({"limits": {}}), TELCO)  # as init has it
+    said = readable_columns(private({"limits": {}}), TELCO)  # as init has it
+    assert "sends; whether fit.limits refuse grades tells one bit about all rows" in said
+    assert said.endswith(", which no epsilon covers")
+    assert "which it is tells 2.6 bits" in readable_columns(private({"limits": {}, "least_epsilon": 2.0}), TELCO)
     assert "without a bound" in readable_columns(validated(Job, raw(), ""), TELCO)
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cutlayer_published.gradients import ppdl as module
 from cutlayer_published.gradients.ppdl import _random_walks
-from cutlayer_published.gradients.sparse_vector import passing
+from cutlayer_published.gradients.sparse_vector import take_passing
 from tests.protections.setup import KEY, gradients, protection, view
 
 
@@ -25,11 +25,11 @@ def test_by_hand():
     scores = np.array([1.0, 3.0, 2.0, 5.0, 0.0, 4.0])
     thresholds = np.array([9.0, 2.5, 0.0, 4.5, 0.0, 0.0])
     # 3 >= 2; then 2 < 2.5 but 5 >= 2.5; then 0 and 4 are below 4.5.
-    assert passing(scores, thresholds, 2.0, 6).tolist() == [1, 3]
-    assert passing(scores, thresholds, 2.0, 1).tolist() == [1]
-    assert passing(scores, thresholds, 9.0, 6).tolist() == []
-    assert passing(scores, thresholds, 2.0, 0).tolist() == []
-    assert passing(scores[:0], thresholds[:0], 2.0, 3).tolist() == []
+    assert take_passing(scores, thresholds, 2.0, 6).tolist() == [1, 3]
+    assert take_passing(scores, thresholds, 2.0, 1).tolist() == [1]
+    assert take_passing(scores, thresholds, 9.0, 6).tolist() == []
+    assert take_passing(scores, thresholds, 2.0, 0).tolist() == []
+    assert take_passing(scores[:0], thresholds[:0], 2.0, 3).tolist() == []
 
 
 numbers = st.floats(-4, 4, width=16)
@@ -38,7 +38,7 @@ numbers = st.floats(-4, 4, width=16)
 @given(st.lists(st.tuples(numbers, numbers), max_size=70), numbers, st.integers(0, 80))
 def test_the_chain_is_the_walk(pairs, first, limit):
     scores, thresholds = np.array(pairs, dtype=float).reshape(-1, 2).T
-    assert passing(scores, thresholds, first, limit).tolist() == walked(scores, thresholds, first, limit)
+    assert take_passing(scores, thresholds, first, limit).tolist() == walked(scores, thresholds, first, limit)
 
 
 @given(st.integers(1, 3000), st.integers(1, 400), st.integers(0, 100))

@@ -18,7 +18,7 @@ from cutlayer.errors import ConfigError, Diverged
 from cutlayer.models import BottomModel, Inputs, build_bottom
 from cutlayer.models.bottom_fits import FITS, TrainingColumns, check_fit, fit_bottom
 from cutlayer_published.fits.autoencoder import reconstruction_loss
-from cutlayer_published.fits.contrastive import corrupted
+from cutlayer_published.fits.contrastive import corrupt_columns
 from tests.conformance.fit_suite import FIT_CHECKS
 from tests.conformance.table import FitCase
 from tests.models.fitted_columns import CODES, GROUP, INPUTS, NUMBERS, ROWS, TRAINING, bottom_of, columns
@@ -131,7 +131,7 @@ def test_corruption_replaces_its_share_from_the_same_column() -> None:
     n = 4000
     batch = (torch.zeros(n, 2, dtype=torch.int32), torch.zeros(n, 3))
     pool = (torch.tensor([[1, 2], [3, 4]], dtype=torch.int32), torch.tensor([[5.0, 6, 7], [8, 9, 10]]))
-    codes, numbers = corrupted(batch, pool, 0.6)
+    codes, numbers = corrupt_columns(batch, pool, 0.6)
     whole = torch.cat([codes.float(), numbers], dim=1)
     assert bool(((whole != 0).sum(1) == 3).all())
     for index in range(5):

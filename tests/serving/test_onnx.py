@@ -18,7 +18,7 @@ from cutlayer.errors import ConfigError
 from cutlayer.models import TOPS, Inputs, build_bottom, build_top
 from cutlayer.serving.models import PartyModel
 from cutlayer.training.folder import RunFolder
-from cutlayer_export.onnx_program import onnx_bytes, traced
+from cutlayer_export.onnx_program import onnx_bytes, trace_model
 from cutlayer_export.part import export_part
 from tests.conformance.table import MODELS
 from tests.models.estimator_rows import BINARY, columns, fit, fit_briefly, labels_of, top_of
@@ -95,7 +95,7 @@ def answers(content: bytes, feed: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
 
 
 def program(module: nn.Module, arguments: tuple[Any, ...]) -> torch.export.ExportedProgram:
-    return traced("bottom", module.eval(), arguments)
+    return trace_model("bottom", module.eval(), arguments)
 
 
 class Together(nn.Module):

@@ -26,7 +26,7 @@ from cutlayer.errors import PeerLost
 from cutlayer_serve.breaker import MAX_MISSES
 from cutlayer_serve.link import METHOD, SERVICE, message
 from cutlayer_serve.passive import LookupCounts, PassiveService
-from cutlayer_serve.process import active_service, listens_at
+from cutlayer_serve.process import active_service, listening_address
 from tests.serving.world import ACTIVE, PATIENCE, World, offline, own_table, passive, private, probabilities, world
 
 IDS = [3, 77, 12]
@@ -297,7 +297,7 @@ def test_the_address_of_the_service_goes_before_the_port_of_the_training() -> No
     trained = SimpleNamespace(job=job)
 
     def listens(**given: object) -> str:
-        return listens_at(trained, validated(PrivateFile, given, "party"))  # type: ignore[arg-type]
+        return listening_address(trained, validated(PrivateFile, given, "party"))  # type: ignore[arg-type]
 
     assert listens(listen="0.0.0.0:7070", serve={"address": "0.0.0.0:7071"}) == "0.0.0.0:7071"
     assert listens(listen="0.0.0.0:7070") == "0.0.0.0:7070"

@@ -20,8 +20,8 @@ from hypothesis.errors import Unsatisfiable
 from cutlayer.config import CallerConfig, validated
 from cutlayer.errors import ConfigError, DataError
 from cutlayer_serve.audit_log import read_log
-from cutlayer_serve.body import parsed
-from cutlayer_serve.callers import Caller, Refused
+from cutlayer_serve.body import parse_body
+from cutlayer_serve.callers import Caller, CallerRefused
 from cutlayer_serve.process import audit_path
 from cutlayer_serve.schema import PredictRequest, digests_of
 from cutlayer_serve.trained_party import TrainedParty
@@ -114,8 +114,8 @@ WORDS = {
 
 @pytest.mark.parametrize("body", WORDS, ids=lambda body: ascii(body[:20]))
 def test_a_bad_body_is_said_in_the_words_of_the_errors_of_files(body: bytes) -> None:
-    with pytest.raises(Refused) as refused:
-        parsed(PredictRequest, body)
+    with pytest.raises(CallerRefused) as refused:
+        parse_body(PredictRequest, body)
     assert refused.value.status == 422
     for words in WORDS[body]:
         assert words in str(refused.value)
@@ -273,7 +273,7 @@ def test_no_minute_has_more_rows_than_the_rate() -> None:
     caller = Caller(validated(CallerConfig, {**CALLER, "rows_per_minute": 600}, ""), clock=lambda: now)
     for step in range(2000):
         now, rows = step * 0.11, (600, 100, 37, 1)[step % 4]
-        with suppress(Refused):
+        with suppress(CallerRefused):
             caller.take(rows)
             asked.append((now, rows))
     most = max(sum(rows for at, rows in asked if begin <= at < begin + 60) for begin, _ in asked)
@@ -289,7 +289,7 @@ def test_a_caller_over_its_rate_learns_when_it_may_ask_again() -> None:
     caller.take(6)
     now = 30.0
     for rows, wait in ((4, 30.0), (5, 50.0)):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(CallerRefused) as refused:
             caller.take(rows)
         assert refused.value.wait == pytest.approx(wait)
     now = 60.0

@@ -20,7 +20,7 @@ from cutlayer.errors import RunFolderError
 from cutlayer.jobs.audit import with_attacks
 from cutlayer.training.folder import RunFolder
 from cutlayer_serve.sample import ServedSample, read_sample, sample_path
-from cutlayer_serve.served_audit import audit_served, too_few
+from cutlayer_serve.served_audit import audit_served, reason_too_few
 from cutlayer_serve.trained_party import TrainedParty
 from tests.serving.runs import unserved
 from tests.serving.world import ACTIVE, MISSING_AT_SHOP, world
@@ -203,5 +203,5 @@ def test_without_samples_there_is_an_error(run: Path) -> None:
 )
 def test_few_served_rows_have_no_leak(truth: torch.Tensor, words: str) -> None:
     """Of three rows, two of the attacks read every label by chance."""
-    found = too_few(truth)
+    found = reason_too_few(truth)
     assert (words in found) if words else not found

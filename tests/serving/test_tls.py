@@ -38,7 +38,7 @@ async def connected(active: object, count: int) -> None:
 def test_parties_connect_by_certificate_and_leave_when_it_is_revoked(
     plain: Path, federation: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link.until_invalid, "__defaults__", (0.05,))
+    monkeypatch.setattr(link.wait_until_invalid, "__defaults__", (0.05,))
 
     async def check() -> None:
         async with AsyncExitStack() as opened:

@@ -27,7 +27,7 @@ from cutlayer.training.keys import Keys
 from cutlayer_serve.audit_log import AuditLog
 from cutlayer_serve.features import FeatureStore
 from cutlayer_serve.passive import PassiveService
-from cutlayer_serve.process import Active, active_service, audit_path
+from cutlayer_serve.process import ActiveService, active_service, audit_path
 from cutlayer_serve.releases import OnlineReleases
 from cutlayer_serve.sample import ServedSample, sample_path
 from cutlayer_serve.trained_party import TrainedParty
@@ -105,7 +105,7 @@ class World:
     """
 
     client: httpx.AsyncClient
-    active: Active
+    active: ActiveService
     tasks: dict[str, asyncio.Task[None]]
     services: dict[str, PassiveService]
 

@@ -13,7 +13,7 @@ from studies.claims import Claim, Kind, Verdict, above, all_hold, any_holds, bel
 from studies.forward_leakage.claims import BOTH_ATTACKS, PAPER_PAIRS, Forms, ForwardClaims
 from studies.gradient_leakage.claims import ORDER, gradient_claims
 from studies.label_dp.claims import EPOCHS, label_dp_claims, majority_accuracy, one_draw_auc
-from studies.results import Mean, Results, TrialResult, leak, mean_of, metric
+from studies.results import Results, SeedMean, TrialResult, leak, metric, seed_mean_of
 from studies.trials import worst_leaks
 from tests.results.leaks import leak_result
 
@@ -50,32 +50,32 @@ def verdict(claims: list[Claim], *words: str) -> Verdict:
     [(0.5, 0.04, HOLDS), (0.5, 0.06, OPEN), (0.6, 0.06, OPEN), (0.6, 0.04, FAILS), (0.5, None, OPEN)],
 )
 def test_an_interval_decides(value: float, half: float | None, expected: Verdict) -> None:
-    assert below(Mean(value, half), 0.55) == expected
-    assert above(Mean(-value, half), -0.55) == expected
+    assert below(SeedMean(value, half), 0.55) == expected
+    assert above(SeedMean(-value, half), -0.55) == expected
 
 
 def test_an_open_verdict_says_how_many_seeds_would_settle_it() -> None:
     """Of normal values with the same mean and spread, so many seeds settle about half of the open claims, not fewer."""
-    value = mean_of([0.50, 0.54, 0.58])
+    value = seed_mean_of([0.50, 0.54, 0.58])
     assert value is not None
     open_at = below(value, 0.56)
     assert (open_at, open_at.seeds) == (OPEN, 3)
     assert open_at.enough is not None
     repeated = [0.54 + 0.04 * stats.norm.ppf((k + 0.5) / open_at.enough) for k in range(open_at.enough)]
     fewer = [0.54 + 0.04 * stats.norm.ppf((k + 0.5) / 8) for k in range(8)]
-    assert below(mean_of(repeated), 0.56) == HOLDS
-    assert below(mean_of(fewer), 0.56) == OPEN
-    assert str(all_hold([HOLDS, open_at, below(mean_of([0.5, 0.55, 0.56]), 0.57)])) == str(open_at)
+    assert below(seed_mean_of(repeated), 0.56) == HOLDS
+    assert below(seed_mean_of(fewer), 0.56) == OPEN
+    assert str(all_hold([HOLDS, open_at, below(seed_mean_of([0.5, 0.55, 0.56]), 0.57)])) == str(open_at)
 
 
 def test_what_more_seeds_would_not_settle_is_not_open() -> None:
     """An interval within 0.01 of the limit says that the difference is small, whichever way it points."""
-    assert below(Mean(0.553, 0.006, 5), 0.55).kind is below(Mean(0.547, 0.006, 5), 0.55).kind is Kind.LEVEL
-    assert below(Mean(0.555, 0.008, 5), 0.55) == OPEN  # 0.563 is more than 0.01 away
-    beyond = below(Mean(0.553, 0.03, 5), 0.55)
+    assert below(SeedMean(0.553, 0.006, 5), 0.55).kind is below(SeedMean(0.547, 0.006, 5), 0.55).kind is Kind.LEVEL
+    assert below(SeedMean(0.555, 0.008, 5), 0.55) == OPEN  # 0.563 is more than 0.01 away
+    beyond = below(SeedMean(0.553, 0.03, 5), 0.55)
     assert (beyond.kind, beyond.enough) == (Kind.BEYOND, None)
-    assert below(Mean(0.553, 0.03, 4), 0.55) == OPEN  # four values say too little of the spread
-    level = below(Mean(0.553, 0.006, 5), 0.55)
+    assert below(SeedMean(0.553, 0.03, 4), 0.55) == OPEN  # four values say too little of the spread
+    level = below(SeedMean(0.553, 0.006, 5), 0.55)
     assert [all_hold(parts).kind for parts in ([HOLDS, level], [level, OPEN], [level, beyond], [level, FAILS])] == [
         Kind.LEVEL, Kind.OPEN, Kind.BEYOND, Kind.FAILS
     ]  # fmt: skip
@@ -88,7 +88,7 @@ def test_what_more_seeds_would_not_settle_is_not_open() -> None:
 def test_a_difference_is_out_of_reach_by_what_twenty_seeds_would_resolve(distance: float, kind: Kind) -> None:
     values = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
     resolved = stats.t.ppf(0.975, 19) * statistics.stdev(values) / 20**0.5
-    unsettled = below(mean_of(values), 0.35 + distance * resolved)
+    unsettled = below(seed_mean_of(values), 0.35 + distance * resolved)
     assert (unsettled.kind, unsettled.seeds) == (kind, 6)
     assert unsettled.resolved == pytest.approx(resolved)
     assert unsettled.distance == pytest.approx(distance * resolved)
@@ -97,10 +97,10 @@ def test_a_difference_is_out_of_reach_by_what_twenty_seeds_would_resolve(distanc
 
 
 def test_a_number_is_the_papers_only_where_the_whole_interval_is_near() -> None:
-    assert within(Mean(0.75, 0.01), 0.76, 0.03) == HOLDS
-    assert within(Mean(0.75, 0.03), 0.76, 0.03) == OPEN
-    assert within(Mean(0.70, 0.01), 0.76, 0.03) == FAILS
-    assert within(Mean(0.82, 0.01), 0.76, 0.03) == FAILS
+    assert within(SeedMean(0.75, 0.01), 0.76, 0.03) == HOLDS
+    assert within(SeedMean(0.75, 0.03), 0.76, 0.03) == OPEN
+    assert within(SeedMean(0.70, 0.01), 0.76, 0.03) == FAILS
+    assert within(SeedMean(0.82, 0.01), 0.76, 0.03) == FAILS
     assert within(None, 0.76, 0.03) == NOT_RUN
 
 

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from studies.charts import Chart, Point, Series, series_of
-from studies.results import Mean
+from studies.results import SeedMean
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -73,5 +73,7 @@ def test_nothing_to_draw_is_an_empty_frame() -> None:
 
 
 def test_what_is_not_known_is_left_out_of_a_series() -> None:
-    line = series_of("a", [(1.0, Mean(0.5, 0.1), "first"), (2.0, None, "second"), (Mean(3.0, 0.2), 0.7, "third")])
+    line = series_of(
+        "a", [(1.0, SeedMean(0.5, 0.1), "first"), (2.0, None, "second"), (SeedMean(3.0, 0.2), 0.7, "third")]
+    )
     assert line.points == (Point(1.0, 0.5, None, 0.1, "first"), Point(3.0, 0.7, 0.2, None, "third"))

@@ -28,7 +28,7 @@ from studies.forward_leakage.study import ForwardLeakageStudy
 from studies.gradient_leakage.study import GradientLeakageStudy
 from studies.label_dp.study import LabelDPStudy
 from studies.record import Record
-from studies.results import Mean, TrialResult, mean_of
+from studies.results import SeedMean, TrialResult, seed_mean_of
 from studies.trials import Scope, Study, Trial, run_trials
 from studies.workers import run_in_workers
 from tests.parties.processes import forkserver
@@ -259,10 +259,10 @@ def test_an_unknown_study_and_absent_data_are_refused(tmp_path: Path) -> None:
 
 
 def test_an_interval_needs_two_seeds() -> None:
-    assert str(mean_of([0.7])) == "0.700"
-    assert mean_of([0.6, 0.8]).half_width == pytest.approx(12.706 * 0.1, rel=1e-3)
-    assert str(Mean(-0.0001, 0.01)) == "0.000 ± 0.010"
-    assert str(mean_of([-0.0001])) == "-0.0001"
+    assert str(seed_mean_of([0.7])) == "0.700"
+    assert seed_mean_of([0.6, 0.8]).half_width == pytest.approx(12.706 * 0.1, rel=1e-3)
+    assert str(SeedMean(-0.0001, 0.01)) == "0.000 ± 0.010"
+    assert str(seed_mean_of([-0.0001])) == "-0.0001"
 
 
 @pytest.mark.real_data

@@ -11,7 +11,7 @@ import pytest
 from cutlayer.errors import ConfigError
 from cutlayer_sweep import shared
 from cutlayer_sweep.metrics import TrialMetrics
-from cutlayer_sweep.shared import BEAT, REASON, SLOT, WORKER, SharedTrials
+from cutlayer_sweep.shared import HEARTBEAT_KEY, REASON_KEY, SLOT_KEY, WORKER_KEY, SharedTrials
 from cutlayer_sweep.space import EVEN_TRIALS, Choices, Range, space_of
 from cutlayer_sweep.storage import open_study, without_password
 
@@ -54,7 +54,7 @@ def test_two_views_share_a_grid(storage):
     assert other.claim() is None
     assert sorted(points) == [(a, b) for a in (1, 2, 3) for b in "xy"]
     assert [trial.values[0] for trial in other.trials()] == [0, 1, 2, 3, 4, 5]
-    assert {trial.user_attrs[WORKER] for trial in one.trials()} == {shared.worker_name()}
+    assert {trial.user_attrs[WORKER_KEY] for trial in one.trials()} == {shared.worker_name()}
 
 
 def test_threads_that_claim_at_once_get_different_slots(tmp_path):
@@ -66,7 +66,7 @@ def test_threads_that_claim_at_once_get_different_slots(tmp_path):
         gate.wait()
         while (trial := view.claim()) is not None:
             view.point(trial)
-            taken.append(trial.user_attrs[SLOT])
+            taken.append(trial.user_attrs[SLOT_KEY])
             view.finish(trial, MEASURED)
 
     threads = [threading.Thread(target=work, args=(view,)) for view in views]
@@ -89,7 +89,7 @@ def test_slots_added_twice_are_run_once(storage):
     assert len(one.study.get_trials()) == 12
     slots = []
     while (trial := other.claim()) is not None:
-        slots.append(trial.user_attrs[SLOT])
+        slots.append(trial.user_attrs[SLOT_KEY])
         other.finish(trial, MEASURED)
     assert sorted(slots) == list(range(6))
     assert len(one.trials()) == 6
@@ -117,11 +117,11 @@ def test_a_given_up_trial_is_run_again_and_a_failed_one_is_not(storage):
     view.release(first.number)
     view.fail(second, "no such luck")
     again = view.claim()
-    assert again.user_attrs[SLOT] == first.user_attrs[SLOT]
+    assert again.user_attrs[SLOT_KEY] == first.user_attrs[SLOT_KEY]
     assert view.point(again) == point
     view.finish(again, MEASURED)
     assert view.claim() is None
-    assert [trial.user_attrs.get(REASON) for trial in view.trials()] == [None, "no such luck"]
+    assert [trial.user_attrs.get(REASON_KEY) for trial in view.trials()] == [None, "no such luck"]
 
 
 def test_more_trials_go_on_where_fewer_ended(storage):
@@ -130,16 +130,16 @@ def test_more_trials_go_on_where_fewer_ended(storage):
         while (trial := view.claim()) is not None:
             view.point(trial)
             view.finish(trial, MEASURED)
-        assert [trial.user_attrs[SLOT] for trial in view.trials()] == list(range(total))
+        assert [trial.user_attrs[SLOT_KEY] for trial in view.trials()] == list(range(total))
 
 
 def test_fewer_trials_take_none_of_the_queue_for_more(storage):
     big, small = opened(storage, total=3), opened(storage, total=1)
     big.release(big.claim().number)
     big._fill()  # slot 0 now stands behind the others
-    assert small.claim().user_attrs[SLOT] == 0
+    assert small.claim().user_attrs[SLOT_KEY] == 0
     assert small.claim() is None
-    assert sorted(big.claim().user_attrs[SLOT] for _ in range(2)) == [1, 2]
+    assert sorted(big.claim().user_attrs[SLOT_KEY] for _ in range(2)) == [1, 2]
 
 
 def test_a_silent_process_is_given_up_and_a_living_one_is_not(storage, monkeypatch):
@@ -152,18 +152,18 @@ def test_a_silent_process_is_given_up_and_a_living_one_is_not(storage, monkeypat
         left = [living.number] if clock[0] >= 60 else [silent.number, living.number]
         assert sorted(trial.number for trial in other.running()) == left
         clock[0] += 10
-        living.set_user_attr(BEAT, clock[0])
+        living.set_user_attr(HEARTBEAT_KEY, clock[0])
     assert [trial.number for trial in other.running()] == [living.number]
     one.finish(silent, MEASURED)  # it was only asleep: too late, and no harm
     slots = []
     while (trial := other.claim()) is not None:
-        slots.append(trial.user_attrs[SLOT])
+        slots.append(trial.user_attrs[SLOT_KEY])
         other.finish(trial, MEASURED)
-    assert sorted(slots) == sorted({*range(6)} - {living.user_attrs[SLOT]})
+    assert sorted(slots) == sorted({*range(6)} - {living.user_attrs[SLOT_KEY]})
 
 
 def test_a_running_trial_gives_signs_of_life(storage, monkeypatch):
-    monkeypatch.setattr(shared, "BEAT_SECONDS", 0.001)
+    monkeypatch.setattr(shared, "HEARTBEAT_SECONDS", 0.001)
     view = opened(storage)
     trial = view.claim()
     beaten = threading.Event()
@@ -177,7 +177,7 @@ def test_a_running_trial_gives_signs_of_life(storage, monkeypatch):
     trial.set_user_attr = heard
     with view.heartbeat(trial):
         assert beaten.wait(30)
-    assert view.running()[0].user_attrs[BEAT] >= 2
+    assert view.running()[0].user_attrs[HEARTBEAT_KEY] >= 2
     assert not [t for t in threading.enumerate() if t.name == "cutlayer-sweep-beat"]
 
 
@@ -262,7 +262,7 @@ def test_processes_share_a_sweep_on_postgresql(postgres):
             view = opened(storage, LINE, 6)  # all create the tables, the study and the slots at once
             while (trial := view.claim()) is not None:
                 point = view.point(trial)
-                taken.append((trial.user_attrs[SLOT], point["a"]))
+                taken.append((trial.user_attrs[SLOT_KEY], point["a"]))
                 with view.heartbeat(trial):
                     view.finish(trial, MEASURED)
         except BaseException as failure:
@@ -279,11 +279,11 @@ def test_processes_share_a_sweep_on_postgresql(postgres):
     silent = more.claim()
     more.release(silent.number)
     rest = [more.claim(), more.claim()]
-    assert sorted(trial.user_attrs[SLOT] for trial in rest) == [6, 7], "an interrupted trial is run again"
+    assert sorted(trial.user_attrs[SLOT_KEY] for trial in rest) == [6, 7], "an interrupted trial is run again"
     more.fail(rest[0], "no such luck")
     trials = opened(storage, LINE, 8).trials()
     assert sum(trial.state == optuna.trial.TrialState.COMPLETE for trial in trials) == 6
     assert TrialMetrics(**trials[0].user_attrs["result"]) == MEASURED
-    assert [trial.user_attrs[REASON] for trial in trials if REASON in trial.user_attrs] == ["no such luck"]
+    assert [trial.user_attrs[REASON_KEY] for trial in trials if REASON_KEY in trial.user_attrs] == ["no such luck"]
     with pytest.raises(ConfigError, match="one with another job"):
         opened(storage, LINE, 8, identity={"job": "2"})

@@ -47,7 +47,7 @@ def test_no_dataclass_shows_a_key() -> None:
         if field.name in {"secret", "noise_key", "supplied", "key", "noise"}
         and ("bytes" in str(field.type) or "Noise" in str(field.type))
     }
-    assert {"Keys", "Local", "Context"} <= {found.__name__ for found, _ in holders}
+    assert {"Keys", "LocalSide", "Context"} <= {found.__name__ for found, _ in holders}
     shown = [f"{found.__name__}.{name}" for (found, name), field in holders.items() if field.repr]
     assert not shown
     assert "1234" not in repr(Keys(Path("x"), b"1234" * 8))

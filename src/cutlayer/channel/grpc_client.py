@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from cutlayer.channel.codec import DEFAULT_LIMITS, WIRE_VERSION, FrameLimits
-from cutlayer.channel.grpc_connection import Connection, Dialler, NotYetSuited, refusal_reason
+from cutlayer.channel.grpc_connection import Connection, Dialler, Unsuited, refusal_reason
 from cutlayer.channel.grpc_link import (
     CLOSING_SECONDS,
     FROM_KEY,
@@ -159,7 +159,7 @@ class ClientLink(Links):
 
         Args:
             timeout: Seconds to wait until the active party answers.
-            more: Further texts of the greeting, such as `ENDED`.
+            more: Further texts of the greeting, such as `ENDED_FIELD`.
 
         Raises:
             PeerLost: Nobody answers.
@@ -193,7 +193,7 @@ class ClientLink(Links):
         connection.start(self._stream, attachment)
 
     def _dial(self, deadline: float, what: str, timeout: float) -> Connection:
-        return self._retry(self.attempt, deadline, what, timeout, (PeerLost, TrustError, NotYetSuited))
+        return self._retry(self.attempt, deadline, what, timeout, (PeerLost, TrustError, Unsuited))
 
     def _retry(
         self,

@@ -21,7 +21,7 @@ from cutlayer.errors import CutlayerError, PeerLost, ProtocolError
 _REFUSALS = {grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.ALREADY_EXISTS}
 
 
-class NotYetSuited(ProtocolError):
+class Unsuited(ProtocolError):
     """The parties do not fit yet: another start of either of them, or the end of an old link, may change that."""
 
 
@@ -124,7 +124,7 @@ class Dialler:
         peer_contract, wire, answered = decode_contract(answer)
         problem = self._transport.contract.mismatch(peer_contract, (WIRE_VERSION, wire), self._peer)
         if problem or answered.get("problem"):
-            raise NotYetSuited(problem or f"{self._peer} says: {printable(answered['problem'])}")
+            raise Unsuited(problem or f"{self._peer} says: {printable(answered['problem'])}")
 
     def refusal(self, call: Any) -> CutlayerError:
         """Why the active party did not accept a call."""
@@ -141,7 +141,7 @@ class Dialler:
             return ProtocolError.expected(f"a cutlayer party at {self.address}", "another service")
         if error.code() is grpc.StatusCode.ALREADY_EXISTS:
             # This process replaces one that was killed, and the active party may not have noticed that yet.
-            return NotYetSuited(f"{self._peer} at {self.address} refused the link: {error_details(error)}")
+            return Unsuited(f"{self._peer} at {self.address} refused the link: {error_details(error)}")
         if error.code() in _REFUSALS:
             return ProtocolError(f"{self._peer} at {self.address} refused the link: {error_details(error)}")
         return PeerLost(error_text(error), peer=self._peer)

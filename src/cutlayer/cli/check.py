@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from cutlayer.accounting.wording import with_bound
 from cutlayer.cli.app import print_json
 from cutlayer.cli.run import keys_for
 from cutlayer.cli.verb import verb
@@ -88,6 +87,7 @@ def _check_own_part(job: Path, name: str | None, local: Path | None, device: str
 
 
 def _lines(result: Forecast, outside: Sequence[Reach]) -> Iterator[tuple[str, str]]:
+    from cutlayer.accounting.wording import with_bound
     from cutlayer.data.classes import class_listing
 
     held_out = f"{result.validation:,} validation, {result.test:,} test"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cutlayer.accounting import Ledger
+from cutlayer.accounting import Ledger, NoFormalGuarantee
 from cutlayer.config import Job
 from cutlayer.config.aggregate import UNDATED, undated
 from cutlayer.config.phases import Phase, grades_rows, reads_labels
@@ -22,12 +22,12 @@ from cutlayer.kernels.noise.informative_rows import (
     informative_rows,
 )
 from cutlayer.kernels.noise.score_bands import MIN_EPSILON
-from cutlayer.models.bottom_fits import label_epsilon_of, lower_epsilons_of, may_refuse, private_fit
+from cutlayer.models.bottom_fits import label_epsilon_of, lower_epsilons_of, private_fit
 from cutlayer.protections import REGISTRY
 from cutlayer.protections.contract.base import Asset
 from cutlayer.protections.grade_dp import epsilon_of
 from cutlayer.report.carried import CELLS
-from cutlayer.training.run_ledger import chain_of, ledger_of
+from cutlayer.training.run_ledger import REFUSAL_ENTRY, chain_of, ledger_of
 
 if TYPE_CHECKING:
     from cutlayer.alignment.held_rows import HeldRows
@@ -45,7 +45,6 @@ MIN_RARER_TEST_ROWS = 30
 CHANCE_DISTANCE, CATALOGUE_ERRORS = 0.02, 2.6
 """Distance from 0.5 that a catalogue should keep where labels are permuted, and the standard errors of a single AUC by
 which its largest leak lies above 0.5 there: on Adult 2.6, on Bank 2.6 (docs/results/adaptive-audit.md)."""
-REFUSAL_NOTE = "that fit.limits refuse grades, or do not, is a bit about all rows, which no epsilon covers"
 EXAMPLE_AUCS = (0.8, 0.6)
 """AUC of a partner's columns that say much of a label, and of such that say little: a loss is stated for both."""
 CHANCE_TOLERANCE = 0.005
@@ -95,7 +94,8 @@ def leak_notes(job: Job) -> tuple[str, ...]:
 
 def readable_columns(job: Job, name: str) -> str:
     """What the active party can read of a passive party's columns, with the least knowledge that this takes."""
-    totals = [total for total in ledger_of(job).totals if (total.party, total.protects) == (name, Asset.FEATURES)]
+    ledger = ledger_of(job)
+    totals = [total for total in ledger.totals if (total.party, total.protects) == (name, Asset.FEATURES)]
     if any(total.epsilon is not None for total in totals):
         private = private_fit(job.parties[name].fit) is not None
         if grades_rows(job, name) and reads_labels(job, name) and not private:
@@ -106,7 +106,9 @@ def readable_columns(job: Job, name: str) -> str:
             )
         cells = f"; {CELLS}" if grades_rows(job, name) and not private else ""
         sent = " and sends" * private
-        refused = f"; {REFUSAL_NOTE}" if private and may_refuse(job.parties[name].fit, f"parties.{name}.fit") else ""
+        mine = (entry.event for entry in ledger.entries if (entry.party, entry.protection) == (name, REFUSAL_ENTRY))
+        bits = [event.why for event in mine if private and isinstance(event, NoFormalGuarantee)]
+        refused = f"; {bits[0]}, which no epsilon covers" if bits else ""
         return f"{job.active} learns what the guarantee of {name} allows, whatever it knows{sent}{cells}{refused}"
     fit = job.parties[name].fit or {}
     if fit.get("kind") != "sketch":

@@ -77,7 +77,7 @@ def first_exceeded(found: Carried, limits: Mapping[str, float]) -> ExceededLimit
         (each, limit), by_default = over[0], any(limit is None for _, limit in over)
         most = default if limit is None else limit
         return ExceededLimit(each, each.share, most, found.attributes, by_default=by_default)
-    beside = f" with those of {found.former} other releases of these rows"
+    beside = f" with those of {found.former} other release{'s' * (found.former != 1)} of these rows"
     for each in found.together:
         limit = limits.get(each.column, limits.get("other"))
         # The default is of grades before they are drawn: what noise lets through depends on how they are joined.

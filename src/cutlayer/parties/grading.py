@@ -168,7 +168,7 @@ class Grading:
                 self._prepare_release(sent, memory)
                 return grades
             self._set_epsilon(tried[0])
-            raise self._refusal(*refused[0], tried)
+            raise self._refusal(*refused[0], refused[-1][1], tried)
 
     def _candidate_epsilons(self, memory: GradeMemory | None) -> list[float | None]:
         """Epsilons to try, descending; one alone where a row may have been released at it, which no other may be at."""
@@ -257,12 +257,17 @@ class Grading:
         if found is not None:
             write_whole(self._side.checkpoints.folder / CARRIED_FILE, found.model_dump_json(indent=1))
 
-    def _refusal(self, found: Carried, over: ExceededLimit, tried: Sequence[float | None]) -> ConfigError:
-        """The error of grades that exceed limits at all epsilons; the record is of those at the first."""
+    def _refusal(
+        self, found: Carried, over: ExceededLimit, last: ExceededLimit, tried: Sequence[float | None]
+    ) -> ConfigError:
+        """The error of grades that exceed limits at all epsilons, `last` at the lowest; the record is of the first."""
         self._write_found(found)
         lower = ", ".join(f"{epsilon:g}" for epsilon in tried[1:] if epsilon is not None)
         state = "state fit.least_epsilon or " if self.epsilon is not None and self.epsilon > MIN_EPSILON else ""
-        remedy = f"nor are they within all limits at {lower}" if lower else f"{state}lower grade_dp.epsilon or grades"
+        remedy = f"{state}lower grade_dp.epsilon or grades"
+        if lower:
+            then = f"then {last.share:.2f} of {last.attribute.attribute}, {last.limit:g} at most{last.joined_with}"
+            remedy = f"nor are they within all limits at {lower} ({then})"
         remedy += ", leave columns that tell it out of features, or raise fit.limits"
         return over.refusal(self._side.local.name, remedy)
 

@@ -95,9 +95,9 @@ class GradeDP(FeatureProtection[GradeDPConfig]):
         return name_of(self._key) if self._key else None
 
     def state_dict(self) -> dict[str, Any]:
-        """The key, and an epsilon that was lowered: later predictions repeat the draws."""
-        lowered = {"epsilon": self.settings.epsilon} if self.is_lowered else {}
-        return {"key": self._key.hex(), **lowered} if self._key else lowered
+        """The key, and the epsilon: later predictions repeat the draws, whatever the settings are by then."""
+        key = {"key": self._key.hex()} if self._key else {}
+        return {**key, "epsilon": self.settings.epsilon}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Draw by the key and the epsilon of a state, if it has them."""

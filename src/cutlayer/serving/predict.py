@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -37,7 +37,7 @@ from cutlayer.serving.models import RowEmbedder, TrainedModels, further_models
 from cutlayer.serving.new_rows import RowsToPredict, in_order_of_use, new_rows, new_table
 from cutlayer.serving.party_drift import DriftStatistic, PartyDrift, measured_drift
 from cutlayer.serving.predicted_grades import note_grades
-from cutlayer.serving.prediction_release import OpenPrediction, prediction_releases
+from cutlayer.serving.prediction_release import OpenPrediction, PredictionReleases, prediction_releases
 from cutlayer.serving.provenance import write_provenance
 from cutlayer.storage.row_arrays import gathered_rows
 from cutlayer.storage.row_tensors import empty_rows
@@ -136,17 +136,18 @@ def predict(job: Job, folder: RunFolder, out: Destination, request: PredictionRe
             del tables  # their rows are encoded
         else:
             rows = _test_rows(job, folder, needed)
-        drifts = _column_drifts(job, folder, rows.stores, request.max_drift)
-        received = drifts[job.active]
         widths = {name: models.widths[name] for name in rows.stores if name in job.passives}
         serving = prediction_releases(job, folder, widths, request.key)
+        drifts = _column_drifts(job, folder, rows.stores, request.max_drift, serving)
+        received = drifts[job.active]
         missing = math.nan if job.fits_top else 0.0
         embedders = {
             name: RowEmbedder(models.bottoms[name], store, rows.digests.get(name))
             for name, store in rows.stores.items()
         }
-        for name in serving:
-            note_grades(job, folder, name, models.encoders[name], embedders[name])
+        for name, party in serving.items():
+            with party.refusing():
+                note_grades(job, folder, name, models.encoders[name], embedders[name])
         with ExitStack() as opened:
             open_predictions = {name: opened.enter_context(party.prediction()) for name, party in serving.items()}
             embeddings = {
@@ -175,9 +176,15 @@ def predict(job: Job, folder: RunFolder, out: Destination, request: PredictionRe
 
 
 def _column_drifts(
-    job: Job, folder: RunFolder, stores: Mapping[str, Store], limit: float | None
+    job: Job,
+    folder: RunFolder,
+    stores: Mapping[str, Store],
+    limit: float | None,
+    serving: Mapping[str, PredictionReleases],
 ) -> dict[str, PartyDrift]:
     """Drift at each party, with its columns counted; that of what crosses is to be counted at the active party alone.
+
+    A refusal by the columns of a party that releases rows is counted there.
 
     Raises:
         DriftExceeded: The columns of a party have drifted beyond the limit.
@@ -185,7 +192,8 @@ def _column_drifts(
     drifts = {name: PartyDrift.of(job, folder, name) for name in {job.active: None, **stores}}
     for name, store in stores.items():
         drifts[name].add_store(store)
-        drifts[name].check_columns(limit)
+        with serving[name].refusing() if name in serving else nullcontext():
+            drifts[name].check_columns(limit)
     return drifts
 
 

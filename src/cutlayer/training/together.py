@@ -28,6 +28,7 @@ from cutlayer.parties.passive import PassiveParty
 from cutlayer.parties.session.local import LocalSide
 from cutlayer.parties.session.observer import Observer
 from cutlayer.parties.session.outcome import ActiveOutcome, PassiveOutcome
+from cutlayer.protections import build_chain
 from cutlayer.protections.label_memory.memory import LabelMemory
 from cutlayer.storage.row_arrays import give_back_memory
 from cutlayer.training.all_runs import all_runs_of
@@ -46,7 +47,6 @@ from cutlayer.training.keys import (
 from cutlayer.training.model_record import record_active, record_passive
 from cutlayer.training.process import repeatable_kernels
 from cutlayer.training.recorder import Recorder
-from cutlayer.training.run_ledger import chain_of
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def local_side(
     noise_key = keys.supplied or load_or_make(noise_key_path(folder.path, name))
     starting_noise = keys.supplied or load_or_make(noise_key_path(start, name))
     check_same_keys(party_folder / "keys.fingerprint", (secret, noise_key))
-    chain = chain_of(job, name)
+    chain = build_chain(name, party.role, party.privacy, f"parties.{name}.privacy")
     counted = not (keys.supplied or keys.simulated)
     if keys.supplied and not keys.simulated and chain.budget is not None and chain.budget.over == ALL_RUNS:
         wanted = f"{name}: expected the party's own keys with a budget over all_runs, which runs of a supplied key"

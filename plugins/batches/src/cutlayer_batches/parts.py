@@ -45,7 +45,7 @@ from cutlayer.training.run_ledger import chain_of
 
 ID = "id"
 RELEASE_ID = "release_id"
-BLOCK = EVALUATION_ROWS
+BLOCK_ROWS = EVALUATION_ROWS
 """Rows that a model is always run on, where few are left repeated ones: last bits may depend on their number.
 
 It is the batch of `cutlayer release` and `cutlayer predict`.
@@ -376,7 +376,7 @@ def release_fields(job: Job, party: str, width: int) -> tuple[pa.Field, ...]:
 
 
 def blocks_of(groups: Tensor) -> Iterator[tuple[Tensor, int]]:
-    """Row numbers in blocks of `BLOCK` rows of one group, and the number of different rows in each.
+    """Row numbers in blocks of `BLOCK_ROWS` rows of one group, and the number of different rows in each.
 
     Args:
         groups: Group of each row, int64 (n,).
@@ -389,8 +389,11 @@ def blocks_of(groups: Tensor) -> Iterator[tuple[Tensor, int]]:
     """
     for group in torch.unique(groups):
         rows = torch.nonzero(groups == group)[:, 0]
-        for start in range(0, len(rows), BLOCK):
-            yield rows[torch.arange(start, start + BLOCK).clamp_max(len(rows) - 1)], min(BLOCK, len(rows) - start)
+        for start in range(0, len(rows), BLOCK_ROWS):
+            yield (
+                rows[torch.arange(start, start + BLOCK_ROWS).clamp_max(len(rows) - 1)],
+                min(BLOCK_ROWS, len(rows) - start),
+            )
 
 
 @contextmanager

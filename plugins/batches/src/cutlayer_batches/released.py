@@ -34,14 +34,14 @@ from cutlayer_batches.parts import ID, OwnPart, ReleasingPart, part_at, release_
 
 MANIFEST = "_cutlayer.release"
 """Name of the file that says what a folder of a release holds; readers of Parquet folders leave out names with `_`."""
-_MEMORY = "1GB"
-_ROWS = 8_000_000
+_MEMORY_LIMIT = "1GB"
+_ROWS_AT_A_TIME = 8_000_000
 """Rows whose ids are compared at a time, within that memory."""
 _MAX_SHARES = 256
 """Maximum number of such comparisons, each of which reads the files: a file may state any number of rows.
 
 Of more rows, a comparison takes room on the disk."""
-_CHUNK = 1 << 20
+_CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ def _commit(
     _check_ids(files, rows, part, agreed)
     _check_remaining(files, part, ForgottenRows.for_trail(folder))
     made = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
-    done = CommittedRelease(part.record.training, party, rows, len(files), *_measured(opened.out, files), made)
+    done = CommittedRelease(part.record.training, party, rows, len(files), *_size_and_digest(opened.out, files), made)
     facts = {name: value for name, value in asdict(done).items() if name != "bytes"}
     trail = open_trail(job, party, folder, security, Path(opened.function.run))
     with ExitStack() as ending:
@@ -219,7 +219,7 @@ def check_release(
         got = f"one of {ascii(stated.training)[:64]}"
         raise ProtocolError.expected(f"{folder}: a release of training {wanted}", got, "name the folders of one run")
     files = _files(folder)
-    if (len(files), *_measured(folder, files)) != (stated.files, stated.bytes, stated.digest):
+    if (len(files), *_size_and_digest(folder, files)) != (stated.files, stated.bytes, stated.digest):
         raise ProtocolError.expected(f"{folder}: the files that {sender} released", "others", "have it sent again")
     # A signature says who wrote the files, not that they are what a release is: a second row of an id would be a second
     # row of this party in the join.
@@ -259,13 +259,13 @@ def _is_marker(path: Path) -> bool:
     )
 
 
-def _measured(folder: Path, files: Sequence[Path]) -> tuple[int, str]:
+def _size_and_digest(folder: Path, files: Sequence[Path]) -> tuple[int, str]:
     """Size of files, and SHA-256 of their names, sizes and contents."""
     whole, size = hashlib.sha256(), 0
     for path in files:
         hasher = hashlib.sha256()
         with path.open("rb") as file:
-            while piece := file.read(_CHUNK):
+            while piece := file.read(_CHUNK_BYTES):
                 hasher.update(piece)
         size += path.stat().st_size
         whole.update(f"{path.relative_to(folder)}\n{path.stat().st_size}\n{hasher.hexdigest()}\n".encode())
@@ -300,14 +300,14 @@ def _check_ids(files: Sequence[Path], rows: int, part: OwnPart | None = None, ag
         agreed: The file of the common rows; `None` for any.
     """
     with tempfile.TemporaryDirectory(prefix=".cutlayer-") as place, duckdb.connect() as database:
-        for name, value in (("memory_limit", _MEMORY), ("temp_directory", place), ("threads", "1")):
+        for name, value in (("memory_limit", _MEMORY_LIMIT), ("temp_directory", place), ("threads", "1")):
             database.execute(f"SET {name} = '{value}'")
         names = [pattern_of(path) for path in files]  # the engine would take some names for those of other files
         # The ids of a share of the hashes at a time: those of all rows may be more than memory.
-        count = min(max(1, -(-rows // _ROWS)), _MAX_SHARES)
+        count = min(max(1, -(-rows // _ROWS_AT_A_TIME)), _MAX_SHARES)
         shares = [f"(FROM read_parquet(?) WHERE hash({ID}) % {count} = {share})" for share in range(count)]
         repeated = (f"SELECT {ID} FROM {share} GROUP BY {ID} HAVING count(*) > 1 LIMIT 1" for share in shares)  # noqa: S608 - constants
-        if (found := _first(database, repeated, [names])) is not None:
+        if (found := _first_id(database, repeated, [names])) is not None:
             remedy = "one row per id: a second row of an id would be a second draw"
             raise DataError.expected("every id once in a release", f"{found!r:.80} in two rows", remedy)
         if part is None or agreed is None:
@@ -315,7 +315,7 @@ def _check_ids(files: Sequence[Path], rows: int, part: OwnPart | None = None, ag
         common = Path(place) / "agreed.parquet"
         _write_agreed(agreed, part, common)
         others = (f"SELECT r.{ID} FROM {share} r ANTI JOIN {share} a ON r.{ID} = a.{ID} LIMIT 1" for share in shares)  # noqa: S608 - as above
-        if (found := _first(database, others, [names, str(common)])) is not None:
+        if (found := _first_id(database, others, [names, str(common)])) is not None:
             remedy = "join the table with this file before: an id that is not common would become known"
             raise DataError.expected(f"rows of {agreed} alone", f"id {found!r:.80}", remedy)
 
@@ -332,7 +332,7 @@ def _check_remaining(files: Sequence[Path], part: OwnPart, forgotten: ForgottenR
                 raise DataError.expected(f"{path}: no rows {FORGOTTEN_REASON}", f"{gone:,}", "release the others again")
 
 
-def _first(database: Any, queries: Iterable[str], values: Sequence[object]) -> str | None:
+def _first_id(database: Any, queries: Iterable[str], values: Sequence[object]) -> str | None:
     """The first id that one of some queries finds; `None` where none does."""
     try:
         rows = (database.execute(query, values).fetchone() for query in queries)

@@ -16,7 +16,7 @@ from cutlayer.errors import ConfigError
 ROWS = "rows"
 
 
-def traced(model: str, module: nn.Module, arguments: tuple[Any, ...]) -> torch.export.ExportedProgram:
+def trace_model(model: str, module: nn.Module, arguments: tuple[Any, ...]) -> torch.export.ExportedProgram:
     """The program of a model by `torch.export`, for any number of rows.
 
     Args:
@@ -34,7 +34,7 @@ def traced(model: str, module: nn.Module, arguments: tuple[Any, ...]) -> torch.e
             warnings.simplefilter("ignore")
             program = torch.export.export(module, arguments, dynamic_shapes=shapes)
     except Exception as failure:  # of a user's model, anything
-        raise refused(model, f"torch.export cannot trace it ({_reason(failure)})") from None
+        raise no_onnx_error(model, f"torch.export cannot trace it ({_reason(failure)})") from None
     for node in program.graph.nodes:
         node.meta.pop("stack_trace", None)  # paths and source lines of this machine
     return program
@@ -73,10 +73,10 @@ def onnx_bytes(program: torch.export.ExportedProgram, model: str, inputs: Sequen
             onnx.checker.check_model(proto, full_check=True)
             return bytes(proto.SerializeToString(deterministic=True))
     except Exception as failure:  # of a user's model, anything
-        raise refused(model, _reason(failure)) from None
+        raise no_onnx_error(model, _reason(failure)) from None
 
 
-def refused(model: str, why: str) -> ConfigError:
+def no_onnx_error(model: str, why: str) -> ConfigError:
     """The error for a model that has no ONNX form."""
     return ConfigError.expected(f"a {model} model that ONNX can express", why, "leave out --onnx")
 

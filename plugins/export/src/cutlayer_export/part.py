@@ -29,7 +29,7 @@ from cutlayer.storage.durable import check_new, make_folder, write_whole
 from cutlayer.storage.tensor_file import read_tensors, write_tensors
 from cutlayer.training.model_record import TrainedTask
 from cutlayer.training.trained import with_weights
-from cutlayer_export.onnx_program import onnx_bytes, traced
+from cutlayer_export.onnx_program import onnx_bytes, trace_model
 
 WEIGHTS = "weights.safetensors"
 ENCODER = "encoder.json"
@@ -275,7 +275,7 @@ def _arguments(architecture: Architecture, name: str) -> tuple[Any, ...]:
 def _converted(architecture: Architecture, name: str, module: nn.Module) -> bytes:
     """A model as ONNX; its tensors have the same names in all parts of a training."""
     check_extra("onnx")
-    program = traced(name, module, _arguments(architecture, name))
+    program = trace_model(name, module, _arguments(architecture, name))
     if name == TOP and architecture.top is not None:
         return onnx_bytes(program, name, [f"embedding/{party}" for party in architecture.top.widths], "logits")
     return onnx_bytes(program, name, ("codes", "numbers"), f"embedding/{architecture.party}")

@@ -26,7 +26,7 @@ from cutlayer_loggers.tensorboard_log import TensorBoardLog
 
 RECORD = "log-{}.json"
 """File of the run folder for each log: what a resumed run continues in."""
-STOPPED_SHARE = 0.1
+STOPPED_WAIT_SHARE = 0.1
 """Share of the waiting time where a run did not end well: nobody waits for its last curves."""
 
 
@@ -94,7 +94,7 @@ class LoggedRun(Relay, Progress):
             for kind, log in self.logs.items():
                 if self.begun:
                     self.threads[kind].call(partial(log.end, state))
-                self.threads[kind].close(seconds if state == "FINISHED" else seconds * STOPPED_SHARE)
+                self.threads[kind].close(seconds if state == "FINISHED" else seconds * STOPPED_WAIT_SHARE)
 
     def _log_results(self, scratch: Path) -> None:
         report = build_report(self.folder.path)

@@ -20,13 +20,13 @@ from cutlayer_nvflare.export import CHECK, PAYLOAD, START, TRAIN
 
 REPORT = "cutlayer.json"
 """The final report, in the server's folder of the job, which `nvflare job download` returns."""
-_SOON = 60
+_CHECK_SECONDS = 60
 """Seconds for a check."""
-_STARTED = 180
+_START_SECONDS = 180
 """Seconds for the active party to read its table and to listen."""
-_MORE = 5.0
+_FURTHER_REPORT_SECONDS = 5.0
 """Seconds for further sites to report after one failed: the first that notices is not always the first to say why."""
-_POLL = 0.2
+_POLL_SECONDS = 0.2
 _MAX_ERROR = 600
 """Characters of a site's error that are passed on."""
 _MAX_FINGERPRINT = 100
@@ -74,12 +74,12 @@ class CutlayerController(Controller):  # type: ignore[misc]
 
     def _flow(self, abort_signal: Signal, fl_ctx: FLContext) -> str:
         everyone = [self._active, *self._passives]
-        checked = self._ask(CHECK, everyone, {}, _SOON, abort_signal, fl_ctx)
-        if reason := failure(checked, everyone):
+        checked = self._ask(CHECK, everyone, {}, _CHECK_SECONDS, abort_signal, fl_ctx)
+        if reason := failure_reason(checked, everyone):
             return reason
         self._report["sites"] = {site: dict(checked[site]) for site in everyone}
-        started = self._ask(START, [self._active], {}, _STARTED, abort_signal, fl_ctx)
-        if reason := failure(started, [self._active]):
+        started = self._ask(START, [self._active], {}, _START_SECONDS, abort_signal, fl_ctx)
+        if reason := failure_reason(started, [self._active]):
             return reason
         # A site may answer anything; a passive one compares this with the certificate that it is shown.
         request = {"fingerprint": str(checked[self._active].get("fingerprint", ""))[:_MAX_FINGERPRINT]}
@@ -87,8 +87,8 @@ class CutlayerController(Controller):  # type: ignore[misc]
         for site, answer in ended.items():
             self._report["sites"][site].update(answer)
         if ended.get(self._active, {}).get("error") == "":
-            return failure(ended, [site for site in everyone if site not in self._may_leave])
-        return failure(ended, everyone)
+            return failure_reason(ended, [site for site in everyone if site not in self._may_leave])
+        return failure_reason(ended, everyone)
 
     def _ask(
         self,
@@ -107,10 +107,10 @@ class CutlayerController(Controller):  # type: ignore[misc]
         self.broadcast(task=task, fl_ctx=fl_ctx, targets=list(sites), min_responses=len(sites))
         deadline = None
         while task.completion_status is None and len(answers) < len(sites) and not abort_signal.triggered:
-            time.sleep(_POLL)
+            time.sleep(_POLL_SECONDS)
             failed = any(answer["error"] for site, answer in answers.items() if site not in self._may_leave)
             if failed and deadline is None:
-                deadline = time.monotonic() + _MORE
+                deadline = time.monotonic() + _FURTHER_REPORT_SECONDS
             if deadline is not None and time.monotonic() > deadline:
                 break
         if task.completion_status is None:
@@ -132,7 +132,7 @@ class CutlayerController(Controller):  # type: ignore[misc]
         self.log_info(fl_ctx, f"cutlayer: {site}: {answer['error'] or 'good'}")
 
 
-def failure(answers: Mapping[str, Mapping[str, Any]], needed: Sequence[str]) -> str:
+def failure_reason(answers: Mapping[str, Mapping[str, Any]], needed: Sequence[str]) -> str:
     """Why a task failed; empty if it did not.
 
     Args:

@@ -23,16 +23,16 @@ from cutlayer.version import __version__
 from cutlayer_nvflare.export import CHECK, PAYLOAD, SHARED_JOB, START, TRAIN, valid_run
 from cutlayer_nvflare.process import PartyProcess
 from cutlayer_nvflare.route import Route
-from cutlayer_nvflare.site import AgreedJob, agreement
+from cutlayer_nvflare.site import AgreedJob, agreed_job
 from cutlayer_nvflare.tunnel import Segment, Tunnel
 
 TOPIC = "cutlayer.tunnel"
-RECONNECT = 10.0
+RECONNECT_SECONDS = 10.0
 """Seconds within which a broken connection may be replaced: a killed site ends the job soon after."""
-_LISTEN = 120.0
-_PROBE = 5.0
-_ANSWER = 6.0
-_POLL = 0.2
+_LISTEN_SECONDS = 120.0
+_PROBE_SECONDS = 5.0
+_ANSWER_SECONDS = 6.0
+_POLL_SECONDS = 0.2
 
 
 class CutlayerExecutor(Executor):  # type: ignore[misc]
@@ -83,7 +83,7 @@ class CutlayerExecutor(Executor):  # type: ignore[misc]
 
     def _check(self, request: Any, fl_ctx: FLContext, abort_signal: Signal) -> dict[str, Any]:
         workspace, run = fl_ctx.get_workspace(), fl_ctx.get_job_id()
-        self._agreement = agreed = agreement(
+        self._agreement = agreed = agreed_job(
             Path(workspace.get_site_config_dir()),
             Path(workspace.get_startup_kit_dir()),
             self._name,
@@ -98,11 +98,11 @@ class CutlayerExecutor(Executor):  # type: ignore[misc]
         if not agreed.is_active:  # the tunnel of a passive site leads nowhere, whatever the server asks for
             return {"error": "only the active party is started before the others"}
         process = self._launch(agreed, fl_ctx, None)
-        for _ in range(int(_LISTEN / _POLL)):
-            if process.wait_until_listening(_POLL) or process.ended or abort_signal.triggered:
+        for _ in range(int(_LISTEN_SECONDS / _POLL_SECONDS)):
+            if process.wait_until_listening(_POLL_SECONDS) or process.ended or abort_signal.triggered:
                 break
         if not process.address:
-            return {"error": process.problem() if process.ended else f"it does not listen after {_LISTEN:g} s"}
+            return {"error": process.problem() if process.ended else f"it does not listen after {_LISTEN_SECONDS:g} s"}
         host, port = split_address(process.address)
         # A wildcard address is for listening; this machine's own party is at the loopback then.
         self._opened_tunnel().lead_to({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)  # noqa: S104
@@ -120,7 +120,7 @@ class CutlayerExecutor(Executor):  # type: ignore[misc]
             self._check_first_start()  # before a way is opened, of which a hub could ask for any number
             route, address = self._way(agreed, str(request.get("fingerprint", "")), fl_ctx)
             process = self._launch(agreed, fl_ctx, address)
-        while not process.wait(_POLL) and not abort_signal.triggered:
+        while not process.wait(_POLL_SECONDS) and not abort_signal.triggered:
             pass
         if abort_signal.triggered:
             return {"error": "aborted"}
@@ -137,7 +137,7 @@ class CutlayerExecutor(Executor):  # type: ignore[misc]
         identity = agreed.job.identities[agreed.job.active]
         if self._route is not Route.HUB and address is not None:
             try:
-                actual = fingerprint(probe(*split_address(address), agreed.credentials(), identity, _PROBE))
+                actual = fingerprint(probe(*split_address(address), agreed.credentials(), identity, _PROBE_SECONDS))
                 if actual != wanted:
                     raise TrustError.expected(f"the certificate {wanted} at {address}", actual)
                 return Route.DIRECT, address
@@ -151,7 +151,7 @@ class CutlayerExecutor(Executor):  # type: ignore[misc]
     def _launch(self, agreed: AgreedJob, fl_ctx: FLContext, address: str | None) -> PartyProcess:
         self._check_first_start()
         folder = agreed.run_folder(self._run(fl_ctx))
-        arguments = agreed.arguments(folder, resume=bool(self._resume), address=address, reconnect=RECONNECT)
+        arguments = agreed.arguments(folder, resume=bool(self._resume), address=address, reconnect=RECONNECT_SECONDS)
         # Not `log_info`: its context is of this task, and lines come from another thread.
         self._process = PartyProcess(arguments, folder.with_name(f"{folder.name}.log"), self.logger.info)
         return self._process
@@ -180,7 +180,7 @@ class CutlayerExecutor(Executor):  # type: ignore[misc]
         request["number"] = piece.number
         request["content"] = piece.content
         with self._engine.new_context() as fl_ctx:
-            replies = self._engine.send_aux_request([site], TOPIC, request, _ANSWER, fl_ctx, optional=True)
+            replies = self._engine.send_aux_request([site], TOPIC, request, _ANSWER_SECONDS, fl_ctx, optional=True)
         reply = replies.get(site)
         if reply is None or reply.get_return_code() != ReturnCode.OK:
             raise OSError(f"{site} did not answer")

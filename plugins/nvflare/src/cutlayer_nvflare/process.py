@@ -20,9 +20,9 @@ PEER_LOST = 3
 """Exit code whose message names no more than parties, steps and seconds: the hub may read it."""
 # -P: a folder that the hub filled must not provide modules.
 _COMMAND = (sys.executable, "-P", "-m", "cutlayer")
-_LISTENS = re.compile(r"waiting for \S+, which connects to (?:\S+; this party listens at )?(\S+)")
+_LISTENING = re.compile(r"waiting for \S+, which connects to (?:\S+; this party listens at )?(\S+)")
 _SET_DEATH_SIGNAL = 1
-_GRACE = 10.0
+_GRACE_SECONDS = 10.0
 """Seconds that an aborted party has to close its files before it is killed."""
 _libc = ctypes.CDLL(None)
 
@@ -76,9 +76,9 @@ class PartyProcess:
         if self._process is None or self.ended:
             return
         self._process.terminate()
-        if not self.wait(_GRACE):
+        if not self.wait(_GRACE_SECONDS):
             self._process.kill()
-            self.wait(_GRACE)
+            self.wait(_GRACE_SECONDS)
 
     def problem(self) -> str:
         """Why the process failed, in words that may leave the site; empty if it did not.
@@ -133,7 +133,7 @@ class PartyProcess:
         if not re.fullmatch(r"\d\d:\d\d:\d\d", time):
             return
         # The whole line: others quote what a peer says, which must not choose where the tunnel leads.
-        if (matched := _LISTENS.fullmatch(text)) and not self.address:
+        if (matched := _LISTENING.fullmatch(text)) and not self.address:
             self.address = matched[1]
             self._listening.set()
         self._notify(text)

@@ -86,7 +86,7 @@ class AgreedJob:
         return ["party", str(self.folder / SHARED_JOB), *words, "--json", *(["--resume"] if resume else [])]
 
 
-def agreement(local: Path, kit: Path, name: str, submitted: Path, site: str) -> AgreedJob:
+def agreed_job(local: Path, kit: Path, name: str, submitted: Path, site: str) -> AgreedJob:
     """The job that a site has agreed to, if the submitted one is the same.
 
     Args:

@@ -26,12 +26,12 @@ PIECE_BYTES = 2**18
 """Maximum number of bytes in a piece."""
 MAX_CONNECTIONS = 16
 """Maximum number of open connections with a site: a hub must not make a party open sockets without bound."""
-ATTEMPTS = 2
+MAX_ATTEMPTS = 2
 """Number of times that a piece is sent before its connection is closed."""
 _logger = logging.getLogger(__name__)
 _CONNECT = 5.0
 """Seconds for a connection to this site's own party."""
-TAKEN_WITHIN = 120
+TAKE_SECONDS = 120
 """Seconds within which this site's party takes what arrives; else its connection is closed, and the link connects anew.
 
 Without a limit a party that has stopped reading would hold a thread of the engine for each connection."""
@@ -142,7 +142,7 @@ class Tunnel:
     def _start(self, near: socket.socket, site: str, connection: str) -> _Pipe | None:
         near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # Of sending alone: nothing may come from the party for as long as it computes.
-        near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", TAKEN_WITHIN, 0))
+        near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", TAKE_SECONDS, 0))
         with self._changing:
             known = self._pipes.get((site, connection))
             full = sum(pipe_site == site for pipe_site, _ in self._pipes) >= MAX_CONNECTIONS
@@ -217,7 +217,7 @@ class _Pipe:
         self._close_if_done()
 
     def _sent(self, piece: Segment) -> bool:
-        for _ in range(ATTEMPTS):
+        for _ in range(MAX_ATTEMPTS):
             with suppress(OSError):
                 return self._send(piece)
         return False

@@ -10,15 +10,15 @@ from pydantic import ValidationError
 
 from cutlayer.config import FrozenModel
 from cutlayer.config.wording import sentences
-from cutlayer_serve.callers import Refused
+from cutlayer_serve.callers import CallerRefused
 
 R = TypeVar("R", bound=FrozenModel)
-_SHOWN = 3
+_MAX_SHOWN_FAULTS = 3
 _MAX_LENGTH = 1000
 _NOT_JSON = "json_invalid"
 
 
-def parsed(kind: type[R], body: bytes) -> R:
+def parse_body(kind: type[R], body: bytes) -> R:
     """Read a body.
 
     Args:
@@ -32,8 +32,8 @@ def parsed(kind: type[R], body: bytes) -> R:
         return kind.model_validate_json(body)
     except ValidationError as failure:
         faults = _faults(kind, body, failure.errors(include_url=False, include_input=False))
-        more = f"; and {len(faults) - _SHOWN} more" if len(faults) > _SHOWN else ""
-        raise Refused(422, repr("; ".join(faults[:_SHOWN]))[1:-1][:_MAX_LENGTH] + more) from None
+        more = f"; and {len(faults) - _MAX_SHOWN_FAULTS} more" if len(faults) > _MAX_SHOWN_FAULTS else ""
+        raise CallerRefused(422, repr("; ".join(faults[:_MAX_SHOWN_FAULTS]))[1:-1][:_MAX_LENGTH] + more) from None
 
 
 def _faults(kind: type[FrozenModel], body: bytes, errors: Sequence[Any]) -> list[str]:

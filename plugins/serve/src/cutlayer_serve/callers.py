@@ -13,15 +13,15 @@ from itertools import accumulate
 
 from cutlayer.config import CallerConfig
 
-ANYONE = CallerConfig(name="local", sha256="0" * 64, rows_per_minute=2**31, admin=True)
+LOCAL_CALLER = CallerConfig(name="local", sha256="0" * 64, rows_per_minute=2**31, admin=True)
 """The caller where no keys are configured, which the configuration allows on the loopback alone."""
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 _MINUTE = 60.0
 _SLOT = 0.5
 """Seconds of requests that are counted as one, so that the counts of a minute are few."""
 
 
-class Refused(Exception):
+class CallerRefused(Exception):
     """A caller is refused.
 
     Attributes:
@@ -70,16 +70,20 @@ class Caller:
         now = self.clock()
         if config.max_rows is not None and self.rows + rows > config.max_rows:
             left = max(0, config.max_rows - self.rows)
-            raise Refused(403, f"{config.name} may ask for {config.max_rows:,} rows in all, of which {left:,} are left")
+            raise CallerRefused(
+                403, f"{config.name} may ask for {config.max_rows:,} rows in all, of which {left:,} are left"
+            )
         if rows > config.rows_per_minute:
-            raise Refused(413, f"{config.name} may ask for {config.rows_per_minute:,} rows a minute, got {rows:,}")
+            raise CallerRefused(
+                413, f"{config.name} may ask for {config.rows_per_minute:,} rows a minute, got {rows:,}"
+            )
         while self._slots and now - self._slots[0].last >= _MINUTE:
             self._recent -= self._slots.popleft().rows
         if (over := self._recent + rows - config.rows_per_minute) > 0:
             ended = accumulate(slot.rows for slot in self._slots)
             slot = next(slot for slot, gone in zip(self._slots, ended, strict=True) if gone >= over)
             wait = slot.last + _MINUTE - now
-            raise Refused(429, f"{config.name} may ask for {config.rows_per_minute:,} rows a minute", wait)
+            raise CallerRefused(429, f"{config.name} may ask for {config.rows_per_minute:,} rows a minute", wait)
         if not self._slots or now - self._slots[-1].first >= _SLOT:
             self._slots.append(_Slot(now))
         self._slots[-1].last = now
@@ -99,7 +103,7 @@ class Callers:
     def __init__(self, configs: tuple[CallerConfig, ...], rows: Mapping[str, int] | None = None) -> None:
         counts = rows or {}
         self.open = not configs
-        self._callers = [Caller(config, counts.get(config.name, 0)) for config in configs or (ANYONE,)]
+        self._callers = [Caller(config, counts.get(config.name, 0)) for config in configs or (LOCAL_CALLER,)]
 
     def admit(self, headers: Mapping[str, str], *, predicts: bool) -> Caller:
         """The caller of a request.
@@ -114,7 +118,7 @@ class Callers:
         self.check_local(headers.get("host", ""), headers.get("origin"))
         caller = self.find(headers.get("authorization"), headers.get("x-api-key"))
         if predicts and caller.config.may == "metrics":
-            raise Refused(403, f"{caller.config.name} may read /metrics and /v1/status; others need may: predict")
+            raise CallerRefused(403, f"{caller.config.name} may read /metrics and /v1/status; others need may: predict")
         return caller
 
     def check_local(self, host: str, origin: str | None) -> None:
@@ -132,10 +136,12 @@ class Callers:
         if not self.open:
             return
         name = host.rpartition(":")[0] if re.fullmatch(r".*:\d+", host) else host
-        if name not in LOOPBACK:
-            raise Refused(403, f"expected a request to {', '.join(LOOPBACK)} where no callers are configured")
+        if name not in LOOPBACK_HOSTS:
+            raise CallerRefused(
+                403, f"expected a request to {', '.join(LOOPBACK_HOSTS)} where no callers are configured"
+            )
         if origin is not None and origin.partition("://")[2] != host:
-            raise Refused(403, "expected no page of another origin where no callers are configured")
+            raise CallerRefused(403, "expected no page of another origin where no callers are configured")
 
     def find(self, authorization: str | None, key: str | None) -> Caller:
         """The caller of a request.
@@ -152,14 +158,14 @@ class Callers:
         scheme, _, token = (authorization or "").partition(" ")
         key_text = token.strip() if scheme.lower() == "bearer" else (key or "")
         if not key_text:
-            raise Refused(401, "expected a key in the header Authorization: Bearer KEY, got none")
+            raise CallerRefused(401, "expected a key in the header Authorization: Bearer KEY, got none")
         hashed = sha256(key_text.encode(errors="replace")).hexdigest()
         match = None
         for caller in self._callers:  # all of them, whichever matches
             if hmac.compare_digest(hashed, caller.config.sha256):
                 match = caller
         if match is None:
-            raise Refused(
+            raise CallerRefused(
                 401, "expected the key of a caller in serve.http.callers, got another one; `cutlayer api-key` draws one"
             )
         return match
@@ -168,5 +174,5 @@ class Callers:
         """The caller of a request that is answered without a key too, with less."""
         try:
             return self.admit(headers, predicts=False)
-        except Refused:
+        except CallerRefused:
             return None

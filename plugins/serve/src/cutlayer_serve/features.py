@@ -22,10 +22,10 @@ from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError, DataError, ProtocolError
 from cutlayer_serve.number_index import NumberIndex
 
-Gone = Callable[[Digests], npt.NDArray[np.bool_]]
+IsForgotten = Callable[[Digests], npt.NDArray[np.bool_]]
 
 
-def _none_is(ids: Digests) -> npt.NDArray[np.bool_]:
+def _none_forgotten(ids: Digests) -> npt.NDArray[np.bool_]:
     return np.zeros(len(ids), dtype=np.bool_)
 
 
@@ -46,7 +46,7 @@ class FeatureStore:
         index: IdIndex,
         store: Store,
         numbers: NumberIndex | None = None,
-        gone: Gone = _none_is,
+        gone: IsForgotten = _none_forgotten,
         graded: Digests | None = None,
         values: ValuesOf = lambda _: None,
     ) -> None:
@@ -95,7 +95,7 @@ class FeatureStore:
             wanted = f"{rows.where}: an id column, since the grade of a row is drawn by its id"
             raise DataError.expected(wanted, "row numbers", "name it in id, and train with it")
         numbers = _numbers(rows) if by_number else None
-        gone = gone_by(job, party, forgotten)
+        gone = is_forgotten_by(job, party, forgotten)
         index, store = IdIndex(rows.digests), rows.encode_all()
         if not grades_rows(job, party):
             return cls(index, store, numbers, gone)
@@ -106,11 +106,11 @@ class FeatureStore:
         return self.store.gather(torch.from_numpy(rows))
 
 
-def gone_by(job: Job, party: str, forgotten: ForgottenRows | None) -> Gone:
+def is_forgotten_by(job: Job, party: str, forgotten: ForgottenRows | None) -> IsForgotten:
     """Whether a party of a job has forgotten each of some ids, uint8 (m, 16), at the time of the call: bool (m,)."""
     ids = job.parties[party].id
     if forgotten is None or ids is None:
-        return _none_is
+        return _none_forgotten
     return lambda digests: forgotten.contains(digests, ids.rule)
 
 

@@ -18,12 +18,12 @@ from starlette.types import Receive, Scope, Send
 
 from cutlayer.errors import CutlayerError
 from cutlayer.version import __version__
-from cutlayer_serve.callers import Caller, Callers, Refused
+from cutlayer_serve.callers import Caller, CallerRefused, Callers
 from cutlayer_serve.peers import Peers
 from cutlayer_serve.rollover import LoadRequest, Rollover, SwitchRequest
 from cutlayer_serve.schema import PredictAnswer, PredictRequest, Problem
 from cutlayer_serve.service import PredictionService
-from cutlayer_serve.state import described_for, missing_of, schema_of, state_of
+from cutlayer_serve.state import missing_parties, openapi_of, schema_of, state_of
 
 if TYPE_CHECKING:
     from cutlayer_serve.telemetry import Telemetry
@@ -35,7 +35,7 @@ _POLICY = (
 )
 _DIGITS = 18
 """More digits of a length than any body has, and fewer than Python refuses to read as a number."""
-_MAX_ASKED = 200
+_MAX_REPEATED_LENGTH = 200
 """Most characters of a request that an error repeats."""
 BODY_SECONDS = 10.0
 """Seconds within which the body of a request must arrive."""
@@ -83,7 +83,7 @@ def build_app(service: PredictionService, peers: Peers, callers: Callers) -> Fas
         return _json(200, {"status": "ok"})
 
     async def ready(request: Request) -> Response:
-        missing = missing_of(versions.current.model, peers)
+        missing = missing_parties(versions.current.model, peers)
         answer: dict[str, Any] = {"status": "not ready" if missing else "ready"}
         named = callers.known(request.headers) is not None  # a probe without a key learns no names
         return _json(503 if missing else 200, {**answer, "missing": missing} if named else answer)
@@ -93,7 +93,7 @@ def build_app(service: PredictionService, peers: Peers, callers: Callers) -> Fas
         general = app.openapi()
         if caller is None or caller.config.may == "metrics":  # names of columns are for those who may ask
             return _json(200, general)
-        return _json(200, described_for(versions.current.model, general))
+        return _json(200, openapi_of(versions.current.model, general))
 
     app = _Application(predict)
     app.add_exception_handler(Exception, _fault)
@@ -215,7 +215,7 @@ class _Guard:
         try:
             caller = self._callers.admit(request.headers, predicts=predicts)
             response = await handle(request, caller)
-        except Refused as refused:
+        except CallerRefused as refused:
             response = _problem(refused.status, str(refused))
             if refused.wait:
                 response.headers["Retry-After"] = str(int(refused.wait) + 1)
@@ -239,7 +239,7 @@ async def _body(request: Request, max_bytes: int) -> bytes:
         Refused: The body is larger, or does not come.
     """
     stated = request.headers.get("content-length", "")
-    too_large = Refused(413, f"expected a body of at most {max_bytes:,} bytes, got more")
+    too_large = CallerRefused(413, f"expected a body of at most {max_bytes:,} bytes, got more")
     if stated.isdecimal() and (len(stated) > _DIGITS or int(stated) > max_bytes):
         raise too_large
     body = bytearray()
@@ -250,9 +250,9 @@ async def _body(request: Request, max_bytes: int) -> bytes:
                 if len(body) > max_bytes:
                     raise too_large
     except ClientDisconnect:
-        raise Refused(400, "the caller left before the end of the body") from None
+        raise CallerRefused(400, "the caller left before the end of the body") from None
     except TimeoutError:
-        raise Refused(408, f"expected the body within {BODY_SECONDS:g} seconds") from None
+        raise CallerRefused(408, f"expected the body within {BODY_SECONDS:g} seconds") from None
     return bytes(body)
 
 
@@ -286,12 +286,14 @@ async def _fault(_request: Request, failure: Exception) -> Response:
 
 
 async def _http_error(request: Request, failure: Any) -> Response:
-    requested = f"{request.method} {request.url.path}"[:_MAX_ASKED]
+    requested = f"{request.method} {request.url.path}"[:_MAX_REPEATED_LENGTH]
     if failure.status_code == 404:
         return _problem(404, f"expected a path of this service, got {requested}; /openapi.json lists them")
     if failure.status_code == 405:
         allowed = (failure.headers or {}).get("Allow", "another method")
-        response = _problem(405, f"expected {allowed} {request.url.path}"[:_MAX_ASKED] + f", got {request.method}")
+        response = _problem(
+            405, f"expected {allowed} {request.url.path}"[:_MAX_REPEATED_LENGTH] + f", got {request.method}"
+        )
         response.headers["Allow"] = allowed
         return response
     return _problem(failure.status_code, str(failure.detail))

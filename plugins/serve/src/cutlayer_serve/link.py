@@ -18,7 +18,7 @@ from cutlayer.channel.security import Security
 from cutlayer.errors import PeerLost, TrustError
 
 SERVICE, METHOD = "cutlayer.Serving", "Link"
-ACCEPTED = (("cutlayer-accepted", "1"),)
+ACCEPTED_METADATA = (("cutlayer-accepted", "1"),)
 """Metadata by which the active party says that a run is loaded to which a stream's part belongs, before any message."""
 LIMITS = FrameLimits(frame_bytes=16 * 2**20, envelope_bytes=64 * 2**10)
 KEEPALIVE = (
@@ -57,7 +57,7 @@ def message(
     return Message(kind, sender, receiver, version, -1, -1, number, b"", tensors or {}, fields or {}).checked()
 
 
-async def until_invalid(security: Security, certificate: x509.Certificate, seconds: float = CHECK_SECONDS) -> None:
+async def wait_until_invalid(security: Security, certificate: x509.Certificate, seconds: float = CHECK_SECONDS) -> None:
     """Return once a certificate that was accepted is revoked or out of date.
 
     Args:

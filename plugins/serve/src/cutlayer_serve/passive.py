@@ -26,8 +26,17 @@ from cutlayer.models.grade import GradeBottom
 from cutlayer.serving.drift import ColumnDrift
 from cutlayer_serve.audit_log import AuditLog, ids_digest
 from cutlayer_serve.features import checked_ids
-from cutlayer_serve.link import ACCEPTED, KEEPALIVE, LIMITS, METHOD, SERVICE, connect, message, until_invalid
-from cutlayer_serve.releases import OnlineReleases, Released
+from cutlayer_serve.link import (
+    ACCEPTED_METADATA,
+    KEEPALIVE,
+    LIMITS,
+    METHOD,
+    SERVICE,
+    connect,
+    message,
+    wait_until_invalid,
+)
+from cutlayer_serve.releases import LookupAnswer, OnlineReleases
 from cutlayer_serve.sample import ServedSample
 from cutlayer_serve.status import Status
 
@@ -37,7 +46,7 @@ MAX_ROWS = 65_536
 """Maximum number of rows of a lookup."""
 _BACKOFF = (0.05, 1.0)
 """Seconds before the first attempt to connect again, and the maximum; each waits twice as long as the one before."""
-_FATAL = {grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.INVALID_ARGUMENT}
+_FATAL_CODES = {grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.INVALID_ARGUMENT}
 
 
 @dataclass
@@ -142,7 +151,7 @@ class PassiveService:
         if self.security is None or certificate is None:
             await asyncio.Event().wait()
         else:
-            await until_invalid(self.security, certificate)
+            await wait_until_invalid(self.security, certificate)
 
     async def _converse(self, channel: Any, watch: asyncio.Task[None]) -> None:
         """Offer the part, and answer until the stream ends or the other certificate no longer holds.
@@ -156,7 +165,7 @@ class PassiveService:
         call = channel.stream_stream(f"/{SERVICE}/{METHOD}")(metadata=metadata)
         watch.add_done_callback(lambda _: call.cancel())
         try:
-            if ACCEPTED[0] in tuple(await call.initial_metadata() or ()):
+            if ACCEPTED_METADATA[0] in tuple(await call.initial_metadata() or ()):
                 offer = {"version": self.tag, "width": self.releases.bottom.width}
                 await call.write(self._leaving(self._message(Kind.OFFER, 0, fields=offer)))
                 self._accepted()
@@ -201,12 +210,12 @@ class PassiveService:
             released = self.releases.release(ids)
         except (OSError, DataError, Diverged) as fault:
             logger.warning("%s: a lookup failed: %s", self.party, fault)
-            released = Released.nothing(len(ids), self.releases.bottom.width, Status.FAILED)
+            released = LookupAnswer.nothing(len(ids), self.releases.bottom.width, Status.FAILED)
         try:
             self._record(ids, released)
         except OSError as fault:  # what has no line does not leave
             logger.error("%s: a lookup was not answered: %s", self.party, fault)
-            released = Released.nothing(len(ids), self.releases.bottom.width, Status.FAILED)
+            released = LookupAnswer.nothing(len(ids), self.releases.bottom.width, Status.FAILED)
         self.answered.lookups += 1
         self.answered.seconds += time.perf_counter() - began
         embedding = released.embedding
@@ -215,7 +224,7 @@ class PassiveService:
         tensors = {"embedding": embedding.contiguous(), "status": torch.from_numpy(released.status)}
         return self._message(Kind.LOOKED_UP, request.sequence, tensors)
 
-    def _record(self, ids: Any, released: Released) -> None:
+    def _record(self, ids: Any, released: LookupAnswer) -> None:
         """Write the audit line before the answer leaves."""
         counts = {Status(code): int(count) for code, count in enumerate(np.bincount(released.status)) if count}
         self.audit.write(
@@ -251,6 +260,6 @@ class PassiveService:
 
     def _check_end(self, code: grpc.StatusCode, why: str) -> None:
         """Raise where another attempt would be refused too."""
-        if code in _FATAL:
+        if code in _FATAL_CODES:
             reason = "".join(filter(str.isprintable, why or code.name))[:200]
             raise ProtocolError(f"{self.active} at {self.address} refused the stream: {reason}")

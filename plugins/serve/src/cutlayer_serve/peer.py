@@ -23,10 +23,10 @@ from cutlayer_serve.breaker import Breaker
 from cutlayer_serve.link import message
 from cutlayer_serve.status import WIRE, Status
 
-RECENT = 512
+MAX_RECENT_LOOKUPS = 512
 """Number of lookups whose time is held for the page."""
 
-GRACE = 0.005
+GRACE_SECONDS = 0.005
 """Seconds after a deadline in which this party reads what has arrived."""
 
 
@@ -65,7 +65,7 @@ class Peer:
     ) -> None:
         self.me, self.name, self.version, self.width, self.limit = me, name, version, width, limit
         self.breaker = Breaker()
-        self.seconds: deque[float] = deque(maxlen=RECENT)
+        self.seconds: deque[float] = deque(maxlen=MAX_RECENT_LOOKUPS)
         self.connected = True
         self.ended = asyncio.Event()
         self._send = send
@@ -99,7 +99,7 @@ class Peer:
             await asyncio.wait({future}, timeout=max(0.0, deadline - began))
             if not future.done():
                 # Where this process itself was late, an answer in time may have arrived and wait to be read.
-                await asyncio.wait({future}, timeout=GRACE)
+                await asyncio.wait({future}, timeout=GRACE_SECONDS)
             if not future.done():
                 if blame:
                     self._missed()

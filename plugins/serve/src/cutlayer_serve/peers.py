@@ -27,7 +27,7 @@ from cutlayer.channel.grpc_link import (
 from cutlayer.channel.security import Security, certificate_of
 from cutlayer.channel.trail import Trail
 from cutlayer.errors import NotApproved, ProtocolError, TrustError
-from cutlayer_serve.link import ACCEPTED, KEEPALIVE, LIMITS, METHOD, SERVICE, until_invalid
+from cutlayer_serve.link import ACCEPTED_METADATA, KEEPALIVE, LIMITS, METHOD, SERVICE, wait_until_invalid
 from cutlayer_serve.peer import Peer
 
 logger = logging.getLogger(__name__)
@@ -137,7 +137,7 @@ class Peers:
         if width is None:
             # Not for good: the run may be loaded here later.
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"no run loaded here has version {version[:40]!r}")
-        await context.send_initial_metadata(ACCEPTED)
+        await context.send_initial_metadata(ACCEPTED_METADATA)
         try:
             async with asyncio.timeout(_FIRST_SECONDS):
                 offer = decode(await context.read(), LIMITS)
@@ -178,7 +178,7 @@ class Peers:
             loop.create_task(peer.ended.wait()),
         }
         if self._security is not None:
-            tasks.add(loop.create_task(until_invalid(self._security, certificate_of(context))))
+            tasks.add(loop.create_task(wait_until_invalid(self._security, certificate_of(context))))
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:

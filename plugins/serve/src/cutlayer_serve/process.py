@@ -36,7 +36,7 @@ from cutlayer_serve.versions import Versions
 
 logger = logging.getLogger(__name__)
 
-Started = Callable[[Mapping[str, str]], None]
+OnStarted = Callable[[Mapping[str, str]], None]
 """Called once everything is loaded, with the addresses."""
 
 _SYNC_SECONDS = 1.0
@@ -67,7 +67,7 @@ def address_of(trained: TrainedParty, config: ServeConfig) -> str:
     return address
 
 
-def listens_at(trained: TrainedParty, private: PrivateFile) -> str:
+def listening_address(trained: TrainedParty, private: PrivateFile) -> str:
     """Where this active party listens: `serve.address`, else `listen` in place of its address in the job.
 
     Raises:
@@ -82,7 +82,7 @@ async def serve_passive(
     trained: TrainedParty,
     private: PrivateFile,
     key: bytes | None,
-    started: Started,
+    started: OnStarted,
     security: Security | None = None,
     trail: Trail | None = None,
 ) -> None:
@@ -143,7 +143,7 @@ async def serve_active(
     paths: tuple[Path, ...],
     party: str,
     private: PrivateFile,
-    started: Started,
+    started: OnStarted,
     security: Security | None = None,
     trail: Trail | None = None,
 ) -> None:
@@ -180,7 +180,7 @@ async def serve_active(
 
 
 @dataclass(frozen=True)
-class Active:
+class ActiveService:
     """The active party's service without its HTTP server.
 
     Attributes:
@@ -221,7 +221,7 @@ async def active_service(
         versions = Versions(config, party, audit, peers, _forgotten(first, trail))
         for path in paths:
             versions.load(path)
-        await peers.listen(listens_at(first, private))
+        await peers.listen(listening_address(first, private))
         if trail is not None:
             opened.callback(trail.close)
         opened.push_async_callback(peers.close)
@@ -230,7 +230,7 @@ async def active_service(
         )
         service = PredictionService(versions, config, Metrics())
         app = build_app(service, peers, Callers(config.http.callers, before))
-        yield Active(app, peers, versions)
+        yield ActiveService(app, peers, versions)
 
 
 def _rows_before(paths: tuple[Path, ...], party: str, config: ServeConfig) -> Counter[str]:

@@ -35,7 +35,7 @@ Statuses = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True, eq=False)
-class Released:
+class LookupAnswer:
     """Answer to a lookup.
 
     Attributes:
@@ -49,7 +49,7 @@ class Released:
     rows: RowNumbers
 
     @classmethod
-    def nothing(cls, count: int, width: int, why: Status) -> Released:
+    def nothing(cls, count: int, width: int, why: Status) -> LookupAnswer:
         """No row is present, for one reason."""
         return cls(np.full(count, why, np.uint8), torch.zeros(count, width), np.full(count, ABSENT, np.int64))
 
@@ -144,7 +144,7 @@ class OnlineReleases:
             self.chain.close_account()
         self._held.close()
 
-    def release(self, ids: Digests) -> Released:
+    def release(self, ids: Digests) -> LookupAnswer:
         """Embeddings of the ids asked for; what has to be counted is on disk by then.
 
         Args:
@@ -157,7 +157,7 @@ class OnlineReleases:
         rows = self.features.find(ids)
         if not self.protected and self.max_ids is None and (rows != ABSENT).all():
             with torch.inference_mode():
-                return Released(np.zeros(len(rows), dtype=np.uint8), self._embed(torch.from_numpy(rows)), rows)
+                return LookupAnswer(np.zeros(len(rows), dtype=np.uint8), self._embed(torch.from_numpy(rows)), rows)
         status = np.where(rows == ABSENT, Status.UNKNOWN, Status.PRESENT).astype(np.uint8)
         embedding = torch.zeros(len(ids), self.bottom.width)
         allowed = self._within_limit(ids, status)
@@ -168,7 +168,7 @@ class OnlineReleases:
                     self._release_once(ids, rows, known, status, embedding)
                 else:
                     embedding[torch.from_numpy(known)] = self._embed(torch.from_numpy(rows[known]))
-        return Released(status, embedding, rows)
+        return LookupAnswer(status, embedding, rows)
 
     def _within_limit(self, ids: Digests, status: Statuses) -> RowNumbers:
         """The rows that the limit of ids leaves; the rest is marked as capped.

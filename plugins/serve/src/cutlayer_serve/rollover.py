@@ -9,8 +9,8 @@ from pydantic import Field
 
 from cutlayer.config import FrozenModel
 from cutlayer.errors import CutlayerError
-from cutlayer_serve.body import parsed
-from cutlayer_serve.callers import Caller, Refused
+from cutlayer_serve.body import parse_body
+from cutlayer_serve.callers import Caller, CallerRefused
 from cutlayer_serve.peers import Peers
 from cutlayer_serve.served_model import ServedModel
 from cutlayer_serve.versions import Versions
@@ -64,16 +64,16 @@ class Rollover:
         request = _checked(LoadRequest, body, caller)
         folder = self._versions.config.runs
         if folder is None:
-            raise Refused(403, "expected serve.runs in the private file, got none; no run can be loaded")
+            raise CallerRefused(403, "expected serve.runs in the private file, got none; no run can be loaded")
         path = (folder / request.run).resolve()
         if path.parent != folder.resolve():
-            raise Refused(403, "expected a folder in serve.runs, got one elsewhere")
+            raise CallerRefused(403, "expected a folder in serve.runs, got one elsewhere")
         async with self._loading:
             try:
                 model = await asyncio.to_thread(self._versions.read, path)
                 self._versions.add(model)
             except CutlayerError as failure:
-                raise Refused(422, str(failure)[:1000]) from None
+                raise CallerRefused(422, str(failure)[:1000]) from None
         return {"version": model.version, "run": request.run, "current": self._versions.current.model.version}
 
     async def switch(self, body: bytes, caller: Caller) -> dict[str, Any]:
@@ -85,12 +85,12 @@ class Rollover:
         request = _checked(SwitchRequest, body, caller)
         new = next((b.model for b in self._versions.loaded if b.model.version == request.version), None)
         if new is None:
-            raise Refused(404, "expected a loaded version; GET /v1/status lists them")
+            raise CallerRefused(404, "expected a loaded version; GET /v1/status lists them")
         now = self._versions.current.model
         missing = [n for n in now.passives if self._is_connected(now, n) and not self._is_connected(new, n)]
         if missing and not request.force:
             names = ", ".join(missing)
-            raise Refused(409, f"expected {names} to be connected for version {new.version}; wait, or set force")
+            raise CallerRefused(409, f"expected {names} to be connected for version {new.version}; wait, or set force")
         self._versions.switch(new.version)
         return {"version": new.version, "before": now.version}
 
@@ -104,7 +104,7 @@ class Rollover:
         try:
             self._versions.unload(request.version)
         except CutlayerError as failure:
-            raise Refused(409, str(failure)) from None
+            raise CallerRefused(409, str(failure)) from None
         # Requests under way keep their version, and its streams, until they are answered.
         grace = _GRACE + 2 * self._versions.config.deadline_ms / 1000
         asyncio.get_running_loop().call_later(grace, self._peers.end_unloaded)
@@ -116,5 +116,5 @@ class Rollover:
 
 def _checked(kind: type[R], body: bytes, caller: Caller) -> R:
     if not caller.config.admin:
-        raise Refused(403, f"{caller.config.name} is not an admin")
-    return parsed(kind, body)
+        raise CallerRefused(403, f"{caller.config.name} is not an admin")
+    return parse_body(kind, body)

@@ -25,11 +25,11 @@ from cutlayer.storage.tensor_file import read_tensors, write_tensors
 
 MAX_BYTES = 64 * 2**20
 """Maximum size of a sample; wide rows, such as images, are fewer."""
-_LAST = 2**64 - 1
+_MAX_HASH = 2**64 - 1
 
 
 @dataclass(frozen=True, eq=False)
-class Served:
+class ServedRows:
     """A sample as it was read.
 
     Attributes:
@@ -97,7 +97,7 @@ class ServedSample:
         # The sample in the order of its hashes, then rows that wait; replaced as a whole, as another thread reads it.
         self._parts: tuple[_RecordedRows, ...] = ()
         self._waiting = 0
-        self._bound = _LAST
+        self._bound = _MAX_HASH
         self._changed = False
         self._continue()
 
@@ -196,7 +196,7 @@ def _merged(parts: Sequence[_RecordedRows], max_rows: int) -> _RecordedRows:
     return _RecordedRows(hashes[:max_rows], tensors)
 
 
-def read_sample(path: Path) -> Served:
+def read_sample(path: Path) -> ServedRows:
     """Read a sample.
 
     Raises:
@@ -210,6 +210,6 @@ def read_sample(path: Path) -> Served:
             "codes": torch.zeros(len(ids), 0, dtype=torch.int32),
             "numbers": torch.zeros(len(ids), 0),
         }
-        return Served(ids, embeddings, *({**empty, **tensors}[name] for name in ("codes", "numbers")))
+        return ServedRows(ids, embeddings, *({**empty, **tensors}[name] for name in ("codes", "numbers")))
     except (OSError, ValueError, KeyError) as damage:
         raise DataError(f"{path} is no readable sample of served rows ({damage}); remove it") from None

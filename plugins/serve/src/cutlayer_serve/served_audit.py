@@ -38,11 +38,11 @@ from cutlayer.results.run import RunKind
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.malicious_runs import auxiliary_indices
 from cutlayer.training.trained import Run
-from cutlayer_serve.sample import Served, read_sample, sample_path
+from cutlayer_serve.sample import ServedRows, read_sample, sample_path
 from cutlayer_serve.served_result import ServedAudit
 from cutlayer_serve.trained_party import TrainedParty
 
-LABEL = "served"
+RESULTS_LABEL = "served"
 """Label of the results, as that of a run."""
 MIN_ROWS, MIN_OF_CLASS = 20, 5
 """Rows below which an attack's ranking of the labels is by chance."""
@@ -86,7 +86,9 @@ def audit_served(folder: RunFolder, job: Job) -> ServedAudit:
     )
 
 
-def _audit_features(job: Job, folder: RunFolder, party: str, sample: Served, audit: AttackAudit[FeatureResult]) -> None:
+def _audit_features(
+    job: Job, folder: RunFolder, party: str, sample: ServedRows, audit: AttackAudit[FeatureResult]
+) -> None:
     """Attack a passive party's features, with the rows of the sample that each attack knows."""
     trained = TrainedParty.open(folder.path, party)
     encoder, bottom = trained.model.encoder, trained.model.bottom
@@ -99,13 +101,13 @@ def _audit_features(job: Job, folder: RunFolder, party: str, sample: Served, aud
         if attack.needs not in _CASES:
             audit.skip(party, [attack], "it reads a training, and not served embeddings")
             continue
-        about = {"run": LABEL, "party": party, "attack": attack.name, "knowledge": sorted(attack.needs)}
+        about = {"run": RESULTS_LABEL, "party": party, "attack": attack.name, "knowledge": sorted(attack.needs)}
         with audit.skipping(party, [attack]):
             case = _CASES[attack.needs](party, sample, encoder, job)
             audit.results.extend(measure_feature_attack(attack(case.view, case.knowledge, seed), case, about))
 
 
-def _known_rows(party: str, sample: Served, encoder: Encoder, job: Job) -> FeatureCase:
+def _known_rows(party: str, sample: ServedRows, encoder: Encoder, job: Job) -> FeatureCase:
     """Some of the rows are known to the attacker, all others are attacked."""
     rows = torch.arange(len(sample.ids))
     known = auxiliary_indices(len(rows), job.train.seed)
@@ -114,18 +116,22 @@ def _known_rows(party: str, sample: Served, encoder: Encoder, job: Job) -> Featu
     view = FeatureView(party, rows, sample.embeddings)
     knowledge = Knowledge(auxiliary_rows=auxiliary)
     return FeatureCase(
-        LABEL, view, knowledge, (sample.codes[unknown], sample.numbers[unknown]), job.parties[party].audit.attribute
+        RESULTS_LABEL,
+        view,
+        knowledge,
+        (sample.codes[unknown], sample.numbers[unknown]),
+        job.parties[party].audit.attribute,
     )
 
 
-def _no_row(party: str, sample: Served, encoder: Encoder, job: Job) -> FeatureCase:
+def _no_row(party: str, sample: ServedRows, encoder: Encoder, job: Job) -> FeatureCase:
     """No row is known, and all are attacked."""
     del job
     view = FeatureView(party, torch.arange(len(sample.ids)), sample.embeddings)
-    return case_of_all(LABEL, view, Knowledge(), (sample.codes, sample.numbers), encoder)
+    return case_of_all(RESULTS_LABEL, view, Knowledge(), (sample.codes, sample.numbers), encoder)
 
 
-def _other_rows(party: str, sample: Served, encoder: Encoder, job: Job) -> FeatureCase:
+def _other_rows(party: str, sample: ServedRows, encoder: Encoder, job: Job) -> FeatureCase:
     """Some rows are left out of what is attacked: the attacker knows them as other rows of the population."""
     left_out = auxiliary_indices(len(sample.ids), job.train.seed)
     none = torch.zeros(0, dtype=torch.int64)
@@ -134,7 +140,9 @@ def _other_rows(party: str, sample: Served, encoder: Encoder, job: Job) -> Featu
     rows[left_out] = False
     rest = rows.nonzero().flatten()
     view = FeatureView(party, rest, sample.embeddings[rest])
-    return case_of_all(LABEL, view, Knowledge(other_rows=known), (sample.codes[rest], sample.numbers[rest]), encoder)
+    return case_of_all(
+        RESULTS_LABEL, view, Knowledge(other_rows=known), (sample.codes[rest], sample.numbers[rest]), encoder
+    )
 
 
 _CASES = {
@@ -145,7 +153,7 @@ _CASES = {
 """The case of a sample by what an attack must know."""
 
 
-def _audit_labels(job: Job, folder: RunFolder, party: str, sample: Served) -> RunAudit:
+def _audit_labels(job: Job, folder: RunFolder, party: str, sample: ServedRows) -> RunAudit:
     """Attack the labels of those rows whose labels the active party has."""
     trained = TrainedParty.open(folder.path, job.active)
     attacks = resolve(job.parties[job.active].audit.catalogue, job.attacked_kind)
@@ -156,14 +164,14 @@ def _audit_labels(job: Job, folder: RunFolder, party: str, sample: Served) -> Ru
         return _skipped(party, _NO_TABLE.format(reason))
     rows = torch.arange(len(truth))
     embeddings = sample.embeddings[torch.from_numpy(known)]
-    if too_few_rows := too_few(truth):
+    if too_few_rows := reason_too_few(truth):
         return _skipped(party, too_few_rows)
     run = _ServedRun(job, folder, trained.model.task, truth)
     auditor = Auditor(run.task, truth, rows, attacks.labels, job.active, job.train.seed)
     auditor.take(0, {job.active: [Step(0, 0, rows, embeddings={party: embeddings})]})
-    single = auditor.results(LABEL, protections)
+    single = auditor.results(RESULTS_LABEL, protections)
     epoch = FollowedEpoch(0, rows, torch.zeros_like(rows), {party: embeddings})
-    whole = audit_messages(run, LABEL, HistoryView(party, run.task, [epoch]), protections, attacks.histories)
+    whole = audit_messages(run, RESULTS_LABEL, HistoryView(party, run.task, [epoch]), protections, attacks.histories)
     return RunAudit(
         leaks=(*single.leaks, *whole.leaks),
         undefined=(*single.undefined, *whole.undefined),
@@ -172,7 +180,7 @@ def _audit_labels(job: Job, folder: RunFolder, party: str, sample: Served) -> Ru
     )
 
 
-def too_few(truth: Tensor) -> str:
+def reason_too_few(truth: Tensor) -> str:
     """Why these labels are too few to measure a leak, which chance alone could make 1; empty if they are enough."""
     wanted = f"expected {MIN_ROWS} served rows or more with a known label"
     if truth.is_floating_point():
@@ -189,7 +197,7 @@ def _skipped(party: str, reason: str) -> RunAudit:
     return RunAudit(skipped=(SkippedAttack(party=party, message="embedding", reason=reason),))
 
 
-def _labels(trained: TrainedParty, sample: Served) -> tuple[npt.NDArray[np.int64], Tensor]:
+def _labels(trained: TrainedParty, sample: ServedRows) -> tuple[npt.NDArray[np.int64], Tensor]:
     """Indices of the rows whose labels are known, and these labels.
 
     Raises:

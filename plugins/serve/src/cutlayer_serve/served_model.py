@@ -24,7 +24,7 @@ from cutlayer.models.multi_head import MultiHeadTop
 from cutlayer.results.departure import AbsenceUtility
 from cutlayer.serving.given_columns import request_table
 from cutlayer.serving.party_drift import PartyDrift
-from cutlayer_serve.features import FeatureStore, gone_by
+from cutlayer_serve.features import FeatureStore, is_forgotten_by
 from cutlayer_serve.trained_party import TrainedParty
 
 Columns = tuple[Tensor, Tensor]
@@ -81,7 +81,7 @@ class ServedModel:
             self.features = FeatureStore.read(
                 trained.job, self.active, config.table, encoder, forgotten, by_number=True
             )
-        self._gone = gone_by(trained.job, self.active, forgotten)
+        self._gone = is_forgotten_by(trained.job, self.active, forgotten)
         self.drift = PartyDrift.of(trained.job, trained.folder, trained.party)
         self.described: dict[bytes, Mapping[str, Any]] = {}
         recorded = {name: trained.sample(name, config.sample_rows) for name in self.passives}

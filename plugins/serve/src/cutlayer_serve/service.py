@@ -15,8 +15,8 @@ from cutlayer.data.id_index import ABSENT
 from cutlayer.errors import DataError, RunFolderError
 from cutlayer.kernels.rows.patterns import distinct_rows
 from cutlayer_serve.answering import Outcome, Query, log_answers
-from cutlayer_serve.body import parsed
-from cutlayer_serve.callers import Caller, Refused
+from cutlayer_serve.body import parse_body
+from cutlayer_serve.callers import Caller, CallerRefused
 from cutlayer_serve.metrics import Metrics
 from cutlayer_serve.schema import PredictRequest, checked_columns, digests_of
 from cutlayer_serve.served_model import ServedModel
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 _MAX_DESCRIBED = 256
 """Combinations of statuses whose description a version keeps."""
 _FIELDS = {"regression": "value", "binary": "probability"}
-Predicted = npt.NDArray[np.float64]
+Predictions = npt.NDArray[np.float64]
 
 
 class PredictionService:
@@ -59,9 +59,9 @@ class PredictionService:
         began = time.perf_counter()
         batcher = self.versions.current  # read once: a switch of versions meanwhile does not affect this request
         model = batcher.model
-        request = parsed(PredictRequest, body)
+        request = parse_body(PredictRequest, body)
         if len(request.ids) > self.config.http.max_rows:
-            raise Refused(
+            raise CallerRefused(
                 413, f"expected at most {self.config.http.max_rows:,} ids in a request, got {len(request.ids):,}"
             )
         required = _required(request, model)
@@ -73,16 +73,16 @@ class PredictionService:
             outcome = await batcher.ask(query, patience) if len(query) else Outcome.empty(model)
         except OSError as fault:
             logger.error("a request was not answered: %s", fault)
-            raise Refused(503, "what was released cannot be recorded; nothing is answered until it can") from None
+            raise CallerRefused(503, "what was released cannot be recorded; nothing is answered until it can") from None
         except RunFolderError as fault:
             logger.error("a request was not answered: %s", fault)
             why = "the run was forgotten, or which rows were forgotten cannot be read"
-            raise Refused(503, f"{why}; nothing is answered") from None
+            raise CallerRefused(503, f"{why}; nothing is answered") from None
         if not outcome.whole:
             ids = request.ids if places is None else [request.ids[place] for place in places]
             _check(ids, model, outcome, required)
         if not np.isfinite(outcome.predicted).all():
-            raise Refused(422, "expected numbers that the model can compute with, got ones that overflow")
+            raise CallerRefused(422, "expected numbers that the model can compute with, got ones that overflow")
         if places is not None:
             outcome = outcome.among(places, gone, model)
         self.metrics.answered(model, outcome, time.perf_counter() - began)
@@ -100,7 +100,7 @@ class PredictionService:
             request_columns = checked_columns(request)
             columns = None if request_columns is None else model.encoded(request_columns)
         except DataError as fault:
-            raise Refused(422, str(fault)[:1000]) from None
+            raise CallerRefused(422, str(fault)[:1000]) from None
         query = Query(caller, ids, model.find(ids), columns)
         gone = unknown = model.gone(ids)
         if model.features is not None and columns is None:
@@ -117,7 +117,7 @@ class PredictionService:
 def _required(request: PredictRequest, model: ServedModel) -> frozenset[str]:
     unknown = [name for name in request.required if name not in model.passives]
     if unknown:
-        raise Refused(422, f"required: expected some of {', '.join(model.passives)}, got {unknown[0]!r}")
+        raise CallerRefused(422, f"required: expected some of {', '.join(model.passives)}, got {unknown[0]!r}")
     return model.required | {*request.required}
 
 
@@ -131,7 +131,7 @@ def _check(ids: Sequence[str | int], model: ServedModel, outcome: Outcome, requi
     for index, name in enumerate(model.parties):
         status = outcome.status[:, index]
         if (status == Status.CAPPED).any():
-            raise Refused(403, f"{name}: {Status.CAPPED.reason}; nothing more of it is released for this version")
+            raise CallerRefused(403, f"{name}: {Status.CAPPED.reason}; nothing more of it is released for this version")
         if name in required and (status != Status.PRESENT).any():
             row = int(np.flatnonzero(status != Status.PRESENT)[0])
             why = Status(int(status[row]))
@@ -144,7 +144,7 @@ def _check(ids: Sequence[str | int], model: ServedModel, outcome: Outcome, requi
 
 
 def _refuse_row(what: str, why: Status, id_: str | int) -> None:
-    raise Refused(404 if why is Status.UNKNOWN else 503, f"{what} for id {str(id_)[:40]!r}: {why.reason}")
+    raise CallerRefused(404 if why is Status.UNKNOWN else 503, f"{what} for id {str(id_)[:40]!r}: {why.reason}")
 
 
 def _answered(request: PredictRequest, model: ServedModel, outcome: Outcome) -> dict[str, Any]:
@@ -174,7 +174,7 @@ def _answered(request: PredictRequest, model: ServedModel, outcome: Outcome) -> 
 def _rows(
     ids: Sequence[str | int],
     model: ServedModel,
-    predicted: Predicted,
+    predicted: Predictions,
     indices: list[int],
     missing: list[int],
     subsets: Sequence[Mapping[str, Any]],
@@ -196,7 +196,7 @@ def _rows(
     return answers
 
 
-def _columns(model: ServedModel, predicted: Predicted, indices: list[int], missing: list[int]) -> dict[str, Any]:
+def _columns(model: ServedModel, predicted: Predictions, indices: list[int], missing: list[int]) -> dict[str, Any]:
     """An array for each field, in the order of the ids."""
     if model.task.kind in _FIELDS:
         field, values = _single(model, predicted)
@@ -213,7 +213,7 @@ def _columns(model: ServedModel, predicted: Predicted, indices: list[int], missi
     return {**fields, "subset": indices}
 
 
-def _single(model: ServedModel, predicted: Predicted) -> tuple[str, list[Any]]:
+def _single(model: ServedModel, predicted: Predictions) -> tuple[str, list[Any]]:
     """Name and values of the one number that a task predicts for a row."""
     values: list[Any] = (predicted[:, model.task.positive] if model.task.kind == "binary" else predicted).tolist()
     return _FIELDS[model.task.kind], values

@@ -43,7 +43,7 @@ def state_of(versions: Versions, peers: Peers) -> dict[str, Any]:
     }
 
 
-def missing_of(model: ServedModel, peers: Peers) -> list[str]:
+def missing_parties(model: ServedModel, peers: Peers) -> list[str]:
     """Parties whose absence keeps a version from answering: required ones, or all of them."""
     away = [name for name in model.passives if not is_asked(peers.get(name, model.tags[name]))]
     required = [name for name in away if name in model.required]
@@ -84,7 +84,7 @@ def _party(model: ServedModel, name: str, peers: Peers) -> dict[str, Any]:
     }
 
 
-def described_for(model: ServedModel, general: Mapping[str, Any]) -> dict[str, Any]:
+def openapi_of(model: ServedModel, general: Mapping[str, Any]) -> dict[str, Any]:
     """The OpenAPI document with the columns of a version, and a request that can be sent as it is.
 
     Args:

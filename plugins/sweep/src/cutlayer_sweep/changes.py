@@ -174,11 +174,11 @@ class JobChanges:
 def with_changes(raw: Any, changes: Sequence[Change]) -> Any:
     """A copy of nested mappings with some keys written or removed, in order."""
     for path, value in changes:
-        raw = changed(raw, path, value)
+        raw = with_value(raw, path, value)
     return raw
 
 
-def changed(raw: Any, parts: Sequence[str], value: Any) -> Any:
+def with_value(raw: Any, parts: Sequence[str], value: Any) -> Any:
     """A copy of plain values with one of them replaced; missing mappings are created.
 
     A key may contain dots, as the name of a party may: the longest existing key counts. `REMOVED` as the value deletes
@@ -196,14 +196,14 @@ def changed(raw: Any, parts: Sequence[str], value: Any) -> Any:
         if not (parts[0].isdecimal() and int(parts[0]) < len(raw)):
             raise ConfigError.expected(f"an index of the list, 0 to {len(raw) - 1}", parts[0])
         at = int(parts[0])
-        return [changed(item, parts[1:], value) if index == at else item for index, item in enumerate(raw)]
+        return [with_value(item, parts[1:], value) if index == at else item for index, item in enumerate(raw)]
     if raw is not None and not isinstance(raw, Mapping):
         raise ConfigError.expected(f"keys above {'.'.join(parts)}", repr(raw), "the path is too long")
     known: Mapping[str, Any] = raw or {}
     lengths = (n for n in range(len(parts), 0, -1) if ".".join(parts[:n]) in known)
     length = next(lengths, 1)
     key = ".".join(parts[:length])
-    inner = changed(known.get(key), parts[length:], value)
+    inner = with_value(known.get(key), parts[length:], value)
     if value is REMOVED and (key not in known or inner is REMOVED or (known[key] and not inner)):
         return {name: other for name, other in known.items() if name != key} if key in known else raw
     if key == "parties" and isinstance(inner, Mapping) and isinstance(known.get(key), Mapping):
@@ -212,7 +212,7 @@ def changed(raw: Any, parts: Sequence[str], value: Any) -> Any:
     return {**known, key: inner}
 
 
-def value_of(word: str) -> Value:
+def parse_value(word: str) -> Value:
     """A value as a word of the command line: true or false, a number, or the word itself."""
     if word in ("true", "false"):
         return word == "true"

@@ -63,7 +63,7 @@ def _compared(job: Path, protect: list[str], seeds: int, folder: Path, leak: Lea
 def _show(result: Comparison, folder: Path, console: Console) -> None:
     from cutlayer.report.terminal import print_named, rich_table
     from cutlayer_sweep.compare.result import RULES
-    from cutlayer_sweep.metrics import UNCOUNTED
+    from cutlayer_sweep.metrics import CHOICE_IS_NOT_COUNTED
 
     for sentence in result.verdicts:
         console.print(Text(f"{printable(sentence)}.", "bold"))
@@ -71,5 +71,5 @@ def _show(result: Comparison, folder: Path, console: Console) -> None:
         console.print(rich_table(each))
     for name, reason in result.failed.items():
         console.print(Text(f"{printable(name)} failed: {printable(reason)}", "yellow"))
-    console.print(Text(f"{RULES} {UNCOUNTED}", "dim"))
+    console.print(Text(f"{RULES} {CHOICE_IS_NOT_COUNTED}", "dim"))
     print_named(console, ("files", f"{folder / 'compare'}.md, .csv, .tex, .svg, .pdf, .json"))

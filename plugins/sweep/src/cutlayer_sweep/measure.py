@@ -40,7 +40,7 @@ def measure(job: Job, folder: Path, options: Options, leak: LeakKind, progress: 
         raise DataError(f"{metric} is not defined on the held-out rows; hold out more rows")
     worst = _worst(audit, leak)
     baseline, excesses = audit.baseline(worst.party), audit.excesses()
-    read = most_read(ran.audit.features)
+    read = strongest_on_columns(ran.audit.features)
     chosen_leaks = [result.label for result in audit.leaks if result.message in leak.messages]
     # Checkpoints, transcript and encoded data of hundreds of trials would fill a disk.
     for child in folder.iterdir():
@@ -68,7 +68,7 @@ REBUILT_METRICS = ("r2", "exact")
 """Metrics of attacks on all columns of a party: R², or the share of the values that is read exactly."""
 
 
-def most_read(features: Iterable[FeatureResult]) -> FeatureResult | None:
+def strongest_on_columns(features: Iterable[FeatureResult]) -> FeatureResult | None:
     """The attack that reads most of a party's columns in this run; `None` where none is defined."""
     this_run = (result for result in features if result.run == RunKind.THIS_RUN and result.value is not None)
     results = (result for result in this_run if result.metric in REBUILT_METRICS)
@@ -84,7 +84,7 @@ def _worst(audit: RunAudit, leak: LeakKind) -> LeakResult:
     return max(leaks, key=lambda result: result.leak)
 
 
-class Renamed(Relay, Progress):
+class RenamedProgress(Relay, Progress):
     """Progress of one trial, under the name of the trial.
 
     Args:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-UNCOUNTED = (
+CHOICE_IS_NOT_COUNTED = (
     "The trials ran on private data, and choosing among them depends on it: no ledger counts the trials together, or "
     "the choice (Papernot and Steinke 2022)."
 )

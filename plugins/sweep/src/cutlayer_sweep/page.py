@@ -12,7 +12,7 @@ from cutlayer.report.rounding import auc, interval, metric, times
 from cutlayer.report.section import Cell, Column, Table, number, table
 from cutlayer.report.svg import Axis, Scale, axes, element, marker, padded_domain
 from cutlayer.results.metric_names import name_of
-from cutlayer_sweep.metrics import UNCOUNTED, TrialMetrics
+from cutlayer_sweep.metrics import CHOICE_IS_NOT_COUNTED, TrialMetrics
 from cutlayer_sweep.result import SweepResult
 from cutlayer_sweep.space import format_value
 
@@ -36,7 +36,7 @@ def render_page(result: SweepResult) -> str:
             charts=[front_chart(result, harm) for harm in _HARMS if harm == "leak" or result.attacks_columns],
             trials=trial_table(result),
             style=Markup(asset("report.css")),  # noqa: S704 (the package's own file)
-            uncounted=UNCOUNTED,
+            uncounted=CHOICE_IS_NOT_COUNTED,
         )
     )
 

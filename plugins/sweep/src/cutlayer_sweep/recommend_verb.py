@@ -73,9 +73,9 @@ def recommend(
 
 def _show(result: Recommendation, diff: str, folder: Path, console: Console) -> None:
     from cutlayer.report.terminal import print_named, rich_table
-    from cutlayer_sweep.metrics import UNCOUNTED
+    from cutlayer_sweep.metrics import CHOICE_IS_NOT_COUNTED
     from cutlayer_sweep.recommend import check_table, front_table, verdict
-    from cutlayer_sweep.recommend.result import by_reason
+    from cutlayer_sweep.recommend.result import names_by_reason
     from cutlayer_sweep.recommend.wording import lowest_columns
 
     console.print(Text(f"{printable(verdict(result))}.", "bold"))
@@ -87,10 +87,10 @@ def _show(result: Recommendation, diff: str, folder: Path, console: Console) -> 
     console.print(rich_table(check_table(result)))
     for statement in result.statements.get(result.best or "", ()):
         console.print(Text(f"{printable(statement)}"))
-    if left_out := by_reason(result.left_out):
+    if left_out := names_by_reason(result.left_out):
         console.print(Text(f"Not tried: {printable(left_out)}", "dim"))
     price = f"{count(result.trainings)} trainings of {count(result.epochs)} epochs in all, {seconds(result.seconds)}"
-    console.print(Text(f"Price of this search: {price}. {UNCOUNTED}", "dim"))
+    console.print(Text(f"Price of this search: {price}. {CHOICE_IS_NOT_COUNTED}", "dim"))
     if diff:
         nearest = "" if result.chosen is not None else " of the nearest protection, which is not within the limits"
         console.print(Text(f"\nChanges{nearest}:"))

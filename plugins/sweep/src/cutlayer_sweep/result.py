@@ -12,7 +12,7 @@ from typing import Any, Literal
 from cutlayer.storage.durable import write_whole
 from cutlayer.version import __version__
 from cutlayer_sweep.changes import Value
-from cutlayer_sweep.metrics import UNCOUNTED, TrialMetrics
+from cutlayer_sweep.metrics import CHOICE_IS_NOT_COUNTED, TrialMetrics
 from cutlayer_sweep.pareto import knee, pareto_front
 from cutlayer_sweep.space import describe_point
 
@@ -100,7 +100,7 @@ class SweepResult:
         """The content of `sweep.json`."""
         fields = asdict(self)
         del fields["names"]
-        more = {"front": list(self.front), "knee": self.knee, "uncounted": UNCOUNTED}
+        more = {"front": list(self.front), "knee": self.knee, "uncounted": CHOICE_IS_NOT_COUNTED}
         return {"cutlayer": __version__, **fields, **more, "vary": list(self.vary), "trials": list(fields["trials"])}
 
     def write(self, path: Path) -> None:

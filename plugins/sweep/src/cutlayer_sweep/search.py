@@ -22,7 +22,7 @@ from cutlayer_sweep.storage import open_study, without_password
 from cutlayer_sweep.variants import Variants
 from cutlayer_sweep.worker import Worker
 
-TRIALS = 20
+DEFAULT_TRIALS = 20
 _OWN = ("sweep.", "trials")
 """Beginnings of the names that a sweep's folder may hold."""
 
@@ -77,7 +77,7 @@ def run_sweep(
 
 def _total(space: Space, trials: int | None) -> int:
     if space.points is None:
-        return TRIALS if trials is None else trials
+        return DEFAULT_TRIALS if trials is None else trials
     return space.points if trials is None else min(trials, space.points)
 
 

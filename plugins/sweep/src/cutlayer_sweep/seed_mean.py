@@ -17,7 +17,7 @@ CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
-class Mean:
+class SeedMean:
     """A mean over seeds with its 95 % interval (Student's t).
 
     Attributes:
@@ -67,10 +67,10 @@ class Mean:
         """
         if self.half_width is None or self.seeds < MIN_SEEDS:
             return None
-        return self.half_width * math.sqrt(self.seeds / seeds) * quantile_of(seeds) / quantile_of(self.seeds)
+        return self.half_width * math.sqrt(self.seeds / seeds) * t_quantile(seeds) / t_quantile(self.seeds)
 
 
-def mean_of(values: Iterable[float | None]) -> Mean | None:
+def seed_mean_of(values: Iterable[float | None]) -> SeedMean | None:
     """Mean and half-width of the 95 % t interval of the known values; `None` without any.
 
     >>> str(mean_of([0.7, 0.72, None, 0.71]))
@@ -84,12 +84,12 @@ def mean_of(values: Iterable[float | None]) -> Mean | None:
     if not known:
         return None
     if len(known) < MIN_SEEDS:
-        return Mean(known[0], None, len(known))
-    half_width = quantile_of(len(known)) * statistics.stdev(known) / len(known) ** 0.5
-    return Mean(statistics.fmean(known), half_width, len(known))
+        return SeedMean(known[0], None, len(known))
+    half_width = t_quantile(len(known)) * statistics.stdev(known) / len(known) ** 0.5
+    return SeedMean(statistics.fmean(known), half_width, len(known))
 
 
-def quantile_of(seeds: int) -> float:
+def t_quantile(seeds: int) -> float:
     """Student's t that makes the half-width of the 95 % interval of a mean of so many values, 2 or more."""
     from scipy.special import stdtrit  # `scipy.stats`, which calls it, takes half a second to import
 

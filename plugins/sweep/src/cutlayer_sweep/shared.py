@@ -24,12 +24,12 @@ from optuna.trial import FrozenTrial, TrialState
 from cutlayer_sweep.metrics import TrialMetrics
 from cutlayer_sweep.space import EVEN_TRIALS, Point, Space
 
-SLOT = "slot"
-REASON = "reason"
-RESULT = "result"
-BEAT = "beat"
-WORKER = "worker"
-BEAT_SECONDS = 10.0
+SLOT_KEY = "slot"
+REASON_KEY = "reason"
+RESULT_KEY = "result"
+HEARTBEAT_KEY = "beat"
+WORKER_KEY = "worker"
+HEARTBEAT_SECONDS = 10.0
 STALE_SECONDS = 60.0
 """A process without a heartbeat for so long, by the clock of the one that waits, counts as dead."""
 
@@ -58,8 +58,8 @@ class SharedTrials:
         """The trial that counts for every slot, by slot, including slots beyond the total."""
         counting: dict[int, FrozenTrial] = {}
         for trial in self.study.get_trials(deepcopy=False):
-            slot = trial.user_attrs.get(SLOT)
-            released = trial.state == TrialState.FAIL and REASON not in trial.user_attrs
+            slot = trial.user_attrs.get(SLOT_KEY)
+            released = trial.state == TrialState.FAIL and REASON_KEY not in trial.user_attrs
             if slot is not None and not released:
                 counting.setdefault(slot, trial)
         return [counting[slot] for slot in sorted(counting)]
@@ -71,30 +71,30 @@ class SharedTrials:
             if not self._in_state(TrialState.WAITING):
                 return None
             trial = self.study.ask()
-            slot = trial.user_attrs.get(SLOT, self.total)
+            slot = trial.user_attrs.get(SLOT_KEY, self.total)
             if slot < self.total and any(t.number == trial.number for t in self.trials()):
-                trial.set_user_attr(WORKER, worker_name())
+                trial.set_user_attr(WORKER_KEY, worker_name())
                 return trial
             self.release(trial.number)  # another process had added the same slot, or had taken the last one
 
     def point(self, trial: optuna.Trial) -> Point:
         """The values of a claimed trial: its own, or those that the sampler chooses from the results so far."""
         # The same seed in every process would repeat the same points.
-        seed = (self.space.seed + trial.user_attrs[SLOT]) % 2**32
+        seed = (self.space.seed + trial.user_attrs[SLOT_KEY]) % 2**32
         self.study.sampler = TPESampler(seed=seed, n_startup_trials=EVEN_TRIALS)
         return self.space.suggested(trial)
 
     def finish(self, trial: optuna.Trial, metrics: TrialMetrics) -> None:
         """Store the result of a trial."""
         with suppress(UpdateFinishedTrialError):  # it counted as dead, and another process has its slot
-            trial.set_user_attr(RESULT, asdict(metrics))
+            trial.set_user_attr(RESULT_KEY, asdict(metrics))
             objectives = [metrics.utility, metrics.leak, metrics.columns_read]
             self.study.tell(trial, objectives, skip_if_finished=True)
 
     def fail(self, trial: optuna.Trial, reason: str) -> None:
         """Store why a trial failed; it is not tried again."""
         with suppress(UpdateFinishedTrialError):
-            trial.set_user_attr(REASON, reason)
+            trial.set_user_attr(REASON_KEY, reason)
             self.release(trial.number)
 
     def release(self, number: int) -> None:
@@ -109,7 +109,7 @@ class SharedTrials:
         """Free the slots of processes without a heartbeat for `STALE_SECONDS` since this process first looked."""
         now = time.monotonic()
         for trial in self.running():
-            beat = trial.user_attrs.get(BEAT)
+            beat = trial.user_attrs.get(HEARTBEAT_KEY)
             last, since = self._beats.get(trial.number, (None, -1.0))
             if since < 0 or last != beat:
                 self._beats[trial.number] = (beat, now)
@@ -123,10 +123,10 @@ class SharedTrials:
 
         def beat() -> None:
             count = 0
-            while not over.wait(BEAT_SECONDS):
+            while not over.wait(HEARTBEAT_SECONDS):
                 count += 1
                 with suppress(Exception):  # the storage is away for a moment; the next heartbeat comes soon
-                    trial.set_user_attr(BEAT, count)
+                    trial.set_user_attr(HEARTBEAT_KEY, count)
 
         thread = threading.Thread(target=beat, name="cutlayer-sweep-beat", daemon=True)
         thread.start()
@@ -137,11 +137,11 @@ class SharedTrials:
             thread.join()
 
     def _in_state(self, state: TrialState) -> list[FrozenTrial]:
-        return [trial for trial in self.trials() if trial.state == state and trial.user_attrs[SLOT] < self.total]
+        return [trial for trial in self.trials() if trial.state == state and trial.user_attrs[SLOT_KEY] < self.total]
 
     def _fill(self) -> None:
         """Queue every slot that has no trial."""
-        claimed = {trial.user_attrs[SLOT] for trial in self.trials()}
+        claimed = {trial.user_attrs[SLOT_KEY] for trial in self.trials()}
         for slot in range(self.total):
             if slot not in claimed:
-                self.study.enqueue_trial(dict(self.space.fixed(slot)), user_attrs={SLOT: slot})
+                self.study.enqueue_trial(dict(self.space.fixed(slot)), user_attrs={SLOT_KEY: slot})

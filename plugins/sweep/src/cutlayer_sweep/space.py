@@ -11,7 +11,7 @@ import numpy as np
 import optuna
 
 from cutlayer.errors import ConfigError
-from cutlayer_sweep.changes import Value, value_of
+from cutlayer_sweep.changes import Value, parse_value
 
 Point = Mapping[str, Value]
 
@@ -107,7 +107,7 @@ def parse_varied(text: str) -> Varied:
         raise ConfigError.expected(f"--vary {_SYNTAX}", repr(text))
     if ".." in values:
         return _range(text, path, values)
-    choices = tuple(value_of(word.strip()) for word in values.split(","))
+    choices = tuple(parse_value(word.strip()) for word in values.split(","))
     if "" in choices:
         raise ConfigError.expected(f"--vary {_SYNTAX}", repr(text), "a value is empty")
     for index, value in enumerate(choices):
@@ -120,7 +120,7 @@ def parse_varied(text: str) -> Varied:
 
 def _range(text: str, path: str, values: str) -> Range:
     ends, colon, scale = values.partition(":")
-    low, high = (value_of(end.strip()) for end in ends.split("..", 1))
+    low, high = (parse_value(end.strip()) for end in ends.split("..", 1))
     numbers = [end for end in (low, high) if isinstance(end, int | float) and not isinstance(end, bool)]
     if len(numbers) < 2 or not all(map(math.isfinite, numbers)) or (colon and scale != "log"):
         raise ConfigError.expected("--vary PATH=LOW..HIGH or PATH=LOW..HIGH:log with two numbers", repr(text))

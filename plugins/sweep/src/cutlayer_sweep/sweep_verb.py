@@ -67,12 +67,12 @@ def _swept(
 
 def _show(result: SweepResult, folder: Path, console: Console) -> None:
     from cutlayer.report.terminal import print_named, rich_table
-    from cutlayer_sweep.metrics import UNCOUNTED
+    from cutlayer_sweep.metrics import CHOICE_IS_NOT_COUNTED
     from cutlayer_sweep.page import trial_table, verdict
 
     console.print(Text(f"{printable(verdict(result))}.", "bold"))
     console.print(rich_table(trial_table(result)))
     if result.failed:
         console.print(Text(f"{times(len(result.failed), 'trial')} failed; the page says why.", "yellow"))
-    console.print(Text(UNCOUNTED, "dim"))
+    console.print(Text(CHOICE_IS_NOT_COUNTED, "dim"))
     print_named(console, ("page", folder / "sweep.html"))

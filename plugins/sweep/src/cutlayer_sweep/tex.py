@@ -23,15 +23,15 @@ def table_tex(table: Table) -> str:
     """A `tabular` in a `table`, without the columns that are for the page alone; texts of users cannot break it."""
     table = table.brief
     kinds = "".join("r" if column.kind == "number" else "l" for column in table.columns)
-    head = " & ".join(escaped(column.name) for column in table.columns)
+    head = " & ".join(escape_tex(column.name) for column in table.columns)
     rows = [" & ".join(map(_cell, row.cells)) + r" \\" for row in table.rows]
-    caption = rf"\caption{{{escaped(table.caption)}}}"
+    caption = rf"\caption{{{escape_tex(table.caption)}}}"
     lines = [r"\begin{table}", r"\centering", caption, rf"\begin{{tabular}}{{{kinds}}}"]
     lines += [r"\hline", rf"{head} \\", r"\hline", *rows, r"\hline", r"\end{tabular}", r"\end{table}"]
     return "\n".join(lines) + "\n"
 
 
-def escaped(text: str) -> str:
+def escape_tex(text: str) -> str:
     r"""Text as LaTeX prints it.
 
     >>> escaped("noisy_sign & 0.5 ± 0.1")
@@ -41,4 +41,4 @@ def escaped(text: str) -> str:
 
 
 def _cell(cell: Cell) -> str:
-    return escaped(" ".join((cell.text, *cell.lines)))
+    return escape_tex(" ".join((cell.text, *cell.lines)))

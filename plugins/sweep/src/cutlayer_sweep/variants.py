@@ -10,7 +10,7 @@ from cutlayer.config.load import job_from_values, load_job, read_yaml
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.further_labels import first_label_job
-from cutlayer_sweep.changes import changed
+from cutlayer_sweep.changes import with_value
 from cutlayer_sweep.space import Point, Range, Space, Varied, format_value
 
 
@@ -42,7 +42,7 @@ class Variants:
         try:
             raw = self._raw
             for path, value in point.items():
-                raw = changed(raw, path.split("."), value)
+                raw = with_value(raw, path.split("."), value)
             job = first_label_job(job_from_values(raw, self._folder)).uncompared()
             check_job(job)
         except ConfigError as error:

@@ -19,11 +19,11 @@ from cutlayer.problem.task import Task
 from cutlayer.storage.durable import locked, write_whole
 from cutlayer.training.keys import Keys
 from cutlayer_sweep.leak_kind import LeakKind
-from cutlayer_sweep.measure import Renamed, measure
+from cutlayer_sweep.measure import RenamedProgress, measure
 from cutlayer_sweep.metrics import TrialMetrics
 from cutlayer_sweep.page import render_page
 from cutlayer_sweep.result import State, SweepResult, TrialResult
-from cutlayer_sweep.shared import REASON, RESULT, SLOT, WORKER, SharedTrials
+from cutlayer_sweep.shared import REASON_KEY, RESULT_KEY, SLOT_KEY, WORKER_KEY, SharedTrials
 from cutlayer_sweep.space import Point, describe_point, short_names
 
 POLL_SECONDS = 2.0
@@ -101,8 +101,8 @@ class Worker:
         folder = self._folder(trial.number)
         try:
             point = self.shared.point(trial)
-            name = f"{trial.user_attrs[SLOT] + 1}/{self.shared.total} {describe_point(point, self.names)}"
-            progress = Renamed(self.progress, name)
+            name = f"{trial.user_attrs[SLOT_KEY] + 1}/{self.shared.total} {describe_point(point, self.names)}"
+            progress = RenamedProgress(self.progress, name)
             with self.shared.heartbeat(trial):
                 metrics = measure(self.job(point), folder, self.options, self.leak, progress)
         except CutlayerError as error:
@@ -146,13 +146,13 @@ class Worker:
     def _result(self, trial: FrozenTrial) -> TrialResult:
         attributes = trial.user_attrs
         folder = self._folder(trial.number)
-        metrics = attributes.get(RESULT) if trial.state.name == "COMPLETE" else None
+        metrics = attributes.get(RESULT_KEY) if trial.state.name == "COMPLETE" else None
         return TrialResult(
             number=trial.number,
             values=dict(trial.params),
             state=_STATES.get(trial.state.name, "failed"),
             measured=TrialMetrics(**metrics) if metrics else None,
-            reason=attributes.get(REASON, ""),
-            worker=attributes.get(WORKER, ""),
+            reason=attributes.get(REASON_KEY, ""),
+            worker=attributes.get(WORKER_KEY, ""),
             folder=str(folder) if (folder / "summary.json").exists() else None,
         )

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 BATCH, PASSES = 128, 128
 """Rows of each step, and how often every auxiliary row comes: a step for every auxiliary row."""
 SIMULATORS = 2
-GRID = 64
+STEPS_PER_DEVIATION = 64
 """Steps per deviation that embeddings are rounded to: adversaries multiply the error of a last bit."""
-CONSTANT = 1e-6
+MIN_DEVIATION = 1e-6
 """Deviation over the largest value of a column, up to which it is rounding."""
 HIDDEN = 128
 LR = 2e-3
@@ -78,34 +78,36 @@ class Sdar(FeatureAttack[Reconstruction]):
         attacked = knowledge.auxiliary.unknown(len(view.rows))
         features = encoded_matrix(known.columns, known.codes, known.numbers)
         conditions = conditions_of(knowledge.simulation, view)
-        embeddings = rounded(view.embeddings[attacked])
+        embeddings = round_embeddings(view.embeddings[attacked])
         standard = Standardised(embeddings)
         width = embeddings.shape[1]
         real = torch.cat([standard(embeddings), conditions[attacked]], dim=1)
         made = []
         for _ in range(SIMULATORS):
             networks = Networks.sized(width, conditions.shape[1], features.shape[1], knowledge.simulation)
-            game = Game(
+            game = AdversarialTraining(
                 networks, known, features, conditions[known.indices], real, standard, knowledge.simulation, view
             )
             game.play()
             made.append(game.decoded())
-        return Reconstruction(view.rows[attacked], agreed(torch.stack(made), features, encoded_slices(known.columns)))
+        return Reconstruction(
+            view.rows[attacked], shrink_to_agreement(torch.stack(made), features, encoded_slices(known.columns))
+        )
 
 
-def rounded(embeddings: Tensor) -> Tensor:
+def round_embeddings(embeddings: Tensor) -> Tensor:
     """Embeddings (n, width) rounded to a power of two near a 64th of the deviation of each column.
 
     A column that varies by rounding alone is constant: its values may lie on either side of a grid's border.
     """
     spread, largest = embeddings.std(dim=0, correction=0), embeddings.abs().amax(dim=0)
-    unit = torch.maximum(spread, 1e-3 * largest).clamp_min(1e-30) / GRID
+    unit = torch.maximum(spread, 1e-3 * largest).clamp_min(1e-30) / STEPS_PER_DEVIATION
     unit = torch.exp2(unit.log2().round())
     on_grid = (embeddings / unit).round() * unit
-    return torch.where(spread > CONSTANT * largest, on_grid, on_grid[:1])
+    return torch.where(spread > MIN_DEVIATION * largest, on_grid, on_grid[:1])
 
 
-def agreed(made: Tensor, features: Tensor, slices: dict[str, slice]) -> Tensor:
+def shrink_to_agreement(made: Tensor, features: Tensor, slices: dict[str, slice]) -> Tensor:
     """Mean of several reconstructions (k, n, entries), each column shrunk to its mean by what they have in common.
 
     Args:
@@ -186,7 +188,7 @@ class _Dropout(nn.Module):
 
 
 @dataclass(frozen=True, eq=False)
-class Game:
+class AdversarialTraining:
     """The training of the networks.
 
     Attributes:

@@ -51,14 +51,14 @@ def fit_contrastive(settings: ContrastiveFit, bottom: BottomModel, columns: Trai
     def loss_of(rows: Tensor) -> Tensor:
         batch = columns.gather(rows)
         drawn = columns.rows[torch.randint(len(columns.rows), (len(batch[1]),))]
-        copy = corrupted(batch, columns.gather(drawn), settings.corruption)
+        copy = corrupt_columns(batch, columns.gather(drawn), settings.corruption)
         first, second = (functional.normalize(head(bottom(*view))) for view in (batch, copy))
         return functional.cross_entropy(first @ second.T / settings.temperature, torch.arange(len(first)))
 
     return descend([bottom, head], columns, settings, loss_of, "fit contrastive")
 
 
-def corrupted(batch: Batch, pool: Batch, share: float) -> Batch:
+def corrupt_columns(batch: Batch, pool: Batch, share: float) -> Batch:
     """The batch with a share of each row's columns (rounded down, one at least) replaced by values out of `pool`."""
     codes, numbers = batch
     count = codes.shape[1] + numbers.shape[1]

@@ -13,7 +13,7 @@ from cutlayer.kernels.noise.aes import keystream, standard_laplace
 from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.contract.base import LabelProtection
 from cutlayer.protections.contract.views import ActiveView
-from cutlayer_published.gradients.sparse_vector import passing
+from cutlayer_published.gradients.sparse_vector import take_passing
 
 _THRESHOLD_SHARE, _VALUE_SHARE = 8 / 9, 2 / 9
 _MAX_WALK = 1 << 16
@@ -90,7 +90,7 @@ class PPDL(LabelProtection[PPDLConfig]):
             own = entries[walk].astype(np.float64)
             noise = standard_laplace(key, b"walk %d" % number, (3, len(walk))).double().numpy()
             scores = np.minimum(np.abs(own), settings.gamma) + 2.0 * s1 * noise[0] - settings.tau
-            taken = passing(scores, s1 * noise[1], threshold, left)
+            taken = take_passing(scores, s1 * noise[1], threshold, left)
             sent[walk[taken]] = np.clip(own[taken] + s2 * noise[2][taken], -settings.gamma, settings.gamma)
             left -= len(taken)
             self.count(entries_released=len(taken), entries_walked=len(walk) if left else int(taken[-1]) + 1)

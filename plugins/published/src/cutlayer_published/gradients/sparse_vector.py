@@ -9,7 +9,7 @@ Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
 
-def passing(scores: Floats, thresholds: Floats, first: float, limit: int) -> Indices:
+def take_passing(scores: Floats, thresholds: Floats, first: float, limit: int) -> Indices:
     """Walk the scores in order and take each that reaches the current threshold, which is then replaced.
 
     The walk is a chain: behind a taken entry i, the next one is the first k > i with `scores[k] >= thresholds[i]`. All

@@ -17,7 +17,7 @@ from cutlayer.errors import ConfigError
 from cutlayer.report.rounding import printable
 from cutlayer.report.svg import Scale, element, padded_domain, tick_texts, ticks
 from cutlayer.storage.durable import write_whole
-from cutlayer_sweep.seed_mean import Mean
+from cutlayer_sweep.seed_mean import SeedMean
 
 _PANEL, _GAP, _ROW, _TOP, _BOTTOM, _SIZE = 190.0, 26.0, 24.0, 16.0, 46.0, 11.0
 _LETTER = 5.8
@@ -39,7 +39,7 @@ class Panel(NamedTuple):
     """
 
     title: str
-    means: tuple[Mean | None, ...]
+    means: tuple[SeedMean | None, ...]
     reference: float | None = None
 
 

@@ -18,8 +18,8 @@ from cutlayer.results.metric_names import name_of
 from cutlayer.storage.durable import write_whole
 from cutlayer.version import __version__
 from cutlayer_sweep.compare.figure import Figure, Panel
-from cutlayer_sweep.metrics import UNCOUNTED, TrialMetrics
-from cutlayer_sweep.seed_mean import Mean, mean_of
+from cutlayer_sweep.metrics import CHOICE_IS_NOT_COUNTED, TrialMetrics
+from cutlayer_sweep.seed_mean import SeedMean, seed_mean_of
 from cutlayer_sweep.tex import table_tex
 
 RULES = (
@@ -76,15 +76,15 @@ class Comparison:
             *([rebuilt] if attacked else []),
         )
 
-    def mean(self, setting: str, quantity: Quantity) -> Mean | None:
+    def mean(self, setting: str, quantity: Quantity) -> SeedMean | None:
         """Mean of a setting over its seeds; `None` without any."""
-        return mean_of(map(quantity.of, self.trials[setting].values()))
+        return seed_mean_of(map(quantity.of, self.trials[setting].values()))
 
-    def difference(self, setting: str, other: str, quantity: Quantity) -> Mean | None:
+    def difference(self, setting: str, other: str, quantity: Quantity) -> SeedMean | None:
         """Mean of a setting minus another over the seeds of both, paired; `None` without a pair."""
         first, second = self.trials[setting], self.trials[other]
         pairs = [(quantity.of(first[seed]), quantity.of(second[seed])) for seed in first if seed in second]
-        return mean_of(a - b for a, b in pairs if a is not None and b is not None)
+        return seed_mean_of(a - b for a, b in pairs if a is not None and b is not None)
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
@@ -111,7 +111,7 @@ class Comparison:
     def differences_table(self) -> Table:
         """Paired differences of each pair, a row for each quantity, and what they settle."""
 
-        def read(record: tuple[str, str, Quantity]) -> Mean | None:
+        def read(record: tuple[str, str, Quantity]) -> SeedMean | None:
             return self.difference(*record)
 
         return table(
@@ -169,7 +169,7 @@ class Comparison:
             for q in self.quantities
         ]
         content = {**asdict(self), "means": means, "differences": differences}
-        return {"cutlayer": __version__, **content, "rules": RULES, "uncounted": UNCOUNTED}
+        return {"cutlayer": __version__, **content, "rules": RULES, "uncounted": CHOICE_IS_NOT_COUNTED}
 
     def write(self, folder: Path) -> None:
         """Write the files of the comparison, each whole or not at all."""
@@ -177,7 +177,7 @@ class Comparison:
         notes = [f"{name}: {'; '.join(each) or 'no formal guarantee'}" for name, each in self.guarantees.items()]
         notes += [f"{name} failed: {reason}" for name, reason in self.failed.items()]
         listed = "\n".join(f"- {escape_markdown(note)}" for note in notes)
-        parts = [*map(table_markdown, tables), listed, RULES, UNCOUNTED]
+        parts = [*map(table_markdown, tables), listed, RULES, CHOICE_IS_NOT_COUNTED]
         rows = self._records()
         text = io.StringIO()
         writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
@@ -203,7 +203,7 @@ class Comparison:
         return Cell(", ".join(attacks))
 
 
-def verdict(mean: Mean | None) -> str:
+def verdict(mean: SeedMean | None) -> str:
     """What a paired difference settles.
 
     >>> verdict(Mean(-0.1, 0.02, 5)), verdict(Mean(0.01, 0.02, 5)), verdict(Mean(0.0, 0.0, 5))
@@ -222,10 +222,10 @@ def verdict(mean: Mean | None) -> str:
     return f"{text}, about {enough} would settle it"
 
 
-def _text(mean: Mean | None) -> str:
+def _text(mean: SeedMean | None) -> str:
     return "not available" if mean is None else str(mean)
 
 
-def _plain(mean: Mean | None) -> dict[str, Any]:
+def _plain(mean: SeedMean | None) -> dict[str, Any]:
     known = asdict(mean) if mean else {"value": None, "half_width": None, "seeds": 0}
     return {**known, "verdict": verdict(mean)}

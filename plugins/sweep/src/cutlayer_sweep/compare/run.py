@@ -22,7 +22,7 @@ from cutlayer_sweep.changes import JobChanges
 from cutlayer_sweep.compare.result import Comparison
 from cutlayer_sweep.compare.settings import jobs_of
 from cutlayer_sweep.leak_kind import LeakKind
-from cutlayer_sweep.measure import Renamed, check_folder, check_measured, measure
+from cutlayer_sweep.measure import RenamedProgress, check_folder, check_measured, measure
 from cutlayer_sweep.metrics import TrialMetrics
 
 
@@ -74,7 +74,7 @@ def compare(
             for name, job in jobs.items():
                 trial = job.uncompared(train=job.train.model_copy(update={"seed": seed}))
                 try:
-                    shown = Renamed(progress, f"seed {seed} {name}")
+                    shown = RenamedProgress(progress, f"seed {seed} {name}")
                     found[name][seed] = _trained(trial, folder / "trials", options, leak, shown)
                 except KeyboardInterrupt:
                     raise Interrupted(f"interrupted; the same command continues from {folder}") from None

@@ -13,7 +13,7 @@ from cutlayer.jobs.check import check_job
 from cutlayer.protections import REGISTRY
 from cutlayer.protections.grade_dp import GradeDP
 from cutlayer.training.comparisons import alternative_job, undefended_job
-from cutlayer_sweep.changes import JobChanges, value_of
+from cutlayer_sweep.changes import JobChanges, parse_value
 
 NONE, CONFIGURED = "none", "as configured"
 _WANTED = "expected none, a protection, what init --protect names, or an alternative of the job"
@@ -77,4 +77,4 @@ def _protection(part: str, base: Job) -> tuple[str, Mapping[str, Any]]:
     pairs = [setting.partition("=") for setting in settings]
     if wrong := [setting for setting, (name, equals, _) in zip(settings, pairs, strict=True) if not (name and equals)]:
         raise ConfigError.expected("settings as NAME=VALUE after the name", repr(wrong[0]), "such as label_dp eps=1")
-    return key, {name: value_of(value) for name, _, value in pairs}
+    return key, {name: parse_value(value) for name, _, value in pairs}

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from cutlayer_sweep.pareto import pareto_front
 from cutlayer_sweep.recommend.candidates import UNDEFENDED
-from cutlayer_sweep.recommend.result import Limits, Measured
+from cutlayer_sweep.recommend.result import Limits, MeasuredCandidate
 
 ETA = 3
 """Factor of the epochs from one rung to the next, and share of the candidates that is left."""
@@ -25,13 +25,13 @@ def rungs(epochs: int) -> list[int]:
     return lengths
 
 
-def by_nearness(measured: Mapping[str, Measured], limits: Limits) -> list[str]:
+def sorted_by_nearness(measured: Mapping[str, MeasuredCandidate], limits: Limits) -> list[str]:
     """Names of the defended candidates: those within the limits by what is read, then the others by their excess."""
     defended = [name for name in measured if name != UNDEFENDED]
     return sorted(defended, key=lambda name: (limits.nearness(measured[name]), name))
 
 
-def front(measured: Mapping[str, Measured], limits: Limits) -> list[str]:
+def front_of(measured: Mapping[str, MeasuredCandidate], limits: Limits) -> list[str]:
     """Names of the candidates that no other beats in leak, loss and columns rebuilt; the undefended counts."""
     names = sorted(measured)
     losses = [measured[name].loss for name in names]
@@ -40,8 +40,8 @@ def front(measured: Mapping[str, Measured], limits: Limits) -> list[str]:
     return [names[index] for index in pareto_front([-loss for loss in losses], leaks, read)]
 
 
-def survivors(measured: Mapping[str, Measured], limits: Limits) -> Sequence[str]:
+def survivors(measured: Mapping[str, MeasuredCandidate], limits: Limits) -> Sequence[str]:
     """Names for the next rung: the undefended, and of the others the nearest third and the front."""
-    nearest = by_nearness(measured, limits)
-    chosen = {UNDEFENDED, *nearest[: -(-len(nearest) // ETA)], *front(measured, limits)}
+    nearest = sorted_by_nearness(measured, limits)
+    chosen = {UNDEFENDED, *nearest[: -(-len(nearest) // ETA)], *front_of(measured, limits)}
     return [name for name in measured if name in chosen]

@@ -11,13 +11,13 @@ from typing import Any, Literal
 from cutlayer.errors import ConfigError
 from cutlayer.storage.durable import write_whole
 from cutlayer.version import __version__
-from cutlayer_sweep.changes import value_of
-from cutlayer_sweep.metrics import UNCOUNTED, TrialMetrics
-from cutlayer_sweep.seed_mean import Mean
+from cutlayer_sweep.changes import parse_value
+from cutlayer_sweep.metrics import CHOICE_IS_NOT_COUNTED, TrialMetrics
+from cutlayer_sweep.seed_mean import SeedMean
 
 
 @dataclass(frozen=True)
-class Measured(TrialMetrics):
+class MeasuredCandidate(TrialMetrics):
     """One candidate as measured; its `utility` is on the rows that are asked for.
 
     Attributes:
@@ -68,7 +68,7 @@ class Limits:
         """Name of the limited quantity of the labels."""
         return "leak" if self.max_excess is None else "excess"
 
-    def leak(self, measured: Measured) -> float:
+    def leak(self, measured: MeasuredCandidate) -> float:
         """The quantity that is limited: the leak, or its excess where own columns could be measured."""
         return measured.leak if self.max_excess is None or measured.excess is None else measured.excess
 
@@ -83,13 +83,13 @@ class Limits:
         pairs = zip((leak, loss, read), self._most, strict=True)
         return sum(max(0.0, value - most) for value, most in pairs)
 
-    def nearness(self, measured: Measured) -> tuple[float, float, float]:
+    def nearness(self, measured: MeasuredCandidate) -> tuple[float, float, float]:
         """Sorts candidates, the best first: by `exceeded`, then by what is read of labels and columns."""
         leak = self.leak(measured)
         read = measured.columns_read
         return self.exceeded(leak, measured.loss, read), leak if self._limits_labels else read, read
 
-    def settled(self, candidate: Checked) -> bool:
+    def settled(self, candidate: CheckedCandidate) -> bool:
         """Whether the 95 % intervals of a candidate end within all limits, and not the means alone."""
         means = (candidate.leak, candidate.loss, candidate.rebuilt)
         ends = (mean.value + (mean.half_width or 0.0) for mean in means)
@@ -112,7 +112,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedCandidate:
     """One candidate, trained again with fresh seeds, as means over these.
 
     Attributes:
@@ -128,11 +128,11 @@ class Checked:
 
     name: str
     seeds: tuple[int, ...]
-    leak: Mean
-    leak_auc: Mean
-    loss: Mean
-    utility: Mean
-    rebuilt: Mean
+    leak: SeedMean
+    leak_auc: SeedMean
+    loss: SeedMean
+    utility: SeedMean
+    rebuilt: SeedMean
     reached: bool
 
 
@@ -159,10 +159,10 @@ class Recommendation:
     job: str
     metric: str
     limits: Limits
-    last: Mapping[str, Measured]
+    last: Mapping[str, MeasuredCandidate]
     front: tuple[str, ...]
     nearest: tuple[str, ...]
-    checked: tuple[Checked, ...]
+    checked: tuple[CheckedCandidate, ...]
     chosen: str | None
     statements: Mapping[str, tuple[str, ...]]
     left_out: Mapping[str, str]
@@ -183,7 +183,7 @@ class Recommendation:
 
     def to_json(self) -> dict[str, Any]:
         """The content of `recommend.json`."""
-        return {"cutlayer": __version__, **asdict(self), "best": self.best, "uncounted": UNCOUNTED}
+        return {"cutlayer": __version__, **asdict(self), "best": self.best, "uncounted": CHOICE_IS_NOT_COUNTED}
 
     def write(self, path: Path) -> None:
         """Write `recommend.json` whole or not at all."""
@@ -202,13 +202,13 @@ def parse_guarantee(text: str | None) -> float | None:
     if text is None:
         return None
     name, _, value = text.partition("=")
-    eps = value_of(value.strip())
+    eps = parse_value(value.strip())
     if name.strip() not in ("eps", "epsilon") or isinstance(eps, bool | str) or not 0 < eps < float("inf"):
         raise ConfigError.expected("--guarantee eps=NUMBER with a number above 0, such as eps=2", repr(text))
     return float(eps)
 
 
-def by_reason(left_out: Mapping[str, str]) -> str:
+def names_by_reason(left_out: Mapping[str, str]) -> str:
     """Candidates that were left out, those with the same reason together.
 
     >>> by_reason({"marvell 1": "no theorem", "label_dp 1": "refused", "max_norm": "no theorem"})

@@ -20,18 +20,18 @@ from cutlayer_sweep.leak_kind import LeakKind
 from cutlayer_sweep.measure import check_folder
 from cutlayer_sweep.metrics import TrialMetrics
 from cutlayer_sweep.recommend.candidates import UNDEFENDED, Candidates
-from cutlayer_sweep.recommend.halving import by_nearness, front, rungs, survivors
-from cutlayer_sweep.recommend.result import Checked, Limits, Measured, Recommendation, by_reason
+from cutlayer_sweep.recommend.halving import front_of, rungs, sorted_by_nearness, survivors
+from cutlayer_sweep.recommend.result import CheckedCandidate, Limits, MeasuredCandidate, Recommendation, names_by_reason
 from cutlayer_sweep.result import SweepResult
 from cutlayer_sweep.search import identity_of
-from cutlayer_sweep.seed_mean import Mean, mean_of
+from cutlayer_sweep.seed_mean import SeedMean, seed_mean_of
 from cutlayer_sweep.space import Choices, Point, space_of
 from cutlayer_sweep.storage import open_study, without_password
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-FIRST_FOLLOWED = 2048
+MAX_FOLLOWED_EARLY = 2048
 """Rows that the audit follows before the last rung, which ranks candidates only."""
 MAX_CHECKED = 3
 """Candidates that are trained with fresh seeds before the search gives up."""
@@ -82,7 +82,7 @@ def recommend(request: SearchRequest, keys: Keys, progress: Progress) -> Recomme
     candidates = Candidates(request.file, request.limits)
     names = list(candidates.by_name)
     if names == [UNDEFENDED]:
-        raise LimitsNotMet(f"no protection fits the job and the guarantee: {by_reason(candidates.left_out)}")
+        raise LimitsNotMet(f"no protection fits the job and the guarantee: {names_by_reason(candidates.left_out)}")
     forecast(candidates.job({"protection": UNDEFENDED}))
     make_folder(request.out)
     return _Search(request, candidates, keys, progress).run(names)
@@ -101,7 +101,7 @@ class _Search:
 
     def run(self, names: Sequence[str]) -> Recommendation:
         limits, base = self.request.limits, self.candidates.base
-        measured: Mapping[str, Measured] = {}
+        measured: Mapping[str, MeasuredCandidate] = {}
         for number, epochs in enumerate(rungs(base.train.step_epochs)):
             if measured:
                 names = survivors(measured, limits)
@@ -109,14 +109,14 @@ class _Search:
             measured = self._single(result)
             if UNDEFENDED not in measured:
                 raise ConfigError(f"the undefended job failed: {result.failed[0].reason}")
-        nearest = by_nearness(measured, limits)
+        nearest = sorted_by_nearness(measured, limits)
         checked = list(self._checks(nearest))
         recommendation = Recommendation(
             job=base.name,
             metric=Task.of(base).metric,
             limits=limits,
             last=measured,
-            front=tuple(front(measured, limits)),
+            front=tuple(front_of(measured, limits)),
             nearest=tuple(nearest),
             checked=tuple(checked),
             chosen=next((candidate.name for candidate in checked if candidate.reached), None),
@@ -129,7 +129,7 @@ class _Search:
         recommendation.write(self.request.out / "recommend.json")
         return recommendation
 
-    def _checks(self, nearest: Sequence[str]) -> Iterator[Checked]:
+    def _checks(self, nearest: Sequence[str]) -> Iterator[CheckedCandidate]:
         """Train the nearest with fresh seeds, then the next, until one holds; give up at the first out of reach."""
         base, limits = self.candidates.base.train, self.request.limits
         seeds = tuple((base.seed + step) % 2**63 for step in range(1, self.request.seeds + 1))
@@ -165,7 +165,7 @@ class _Search:
         identity = {**identity_of(base, space, LeakKind.ALL), "--epochs": str(epochs)}
         study = open_study(self.storage, f"cutlayer recommend: {base.name}: {folder}", identity)
         shared = SharedTrials(study, space, space.points or 0)
-        followed = FIRST_FOLLOWED if epochs < base.train.step_epochs else None
+        followed = MAX_FOLLOWED_EARLY if epochs < base.train.step_epochs else None
 
         def job(point: Point) -> Job:
             return self.candidates.job({**point, "train.epochs": epochs}, followed)
@@ -174,19 +174,23 @@ class _Search:
         self.done.append((epochs, result))
         return result
 
-    def _single(self, result: SweepResult) -> dict[str, Measured]:
+    def _single(self, result: SweepResult) -> dict[str, MeasuredCandidate]:
         """Each candidate of a rung, on the rows that the search chooses by."""
         metrics = {str(trial.values["protection"]): metrics for trial, metrics in result.complete}
         baseline = metrics.get(UNDEFENDED)
         return {name: self._measured(name, value, baseline, _UTILITY) for name, value in metrics.items()}
 
-    def _measured(self, name: str, metrics: TrialMetrics, baseline: TrialMetrics | None, rows: str) -> Measured:
+    def _measured(
+        self, name: str, metrics: TrialMetrics, baseline: TrialMetrics | None, rows: str
+    ) -> MeasuredCandidate:
         utility = float(getattr(metrics, rows))
         undefended = utility if baseline is None else float(getattr(baseline, rows))
         excess = 0.0 if self.candidates.by_name[name].adds_nothing else metrics.excess
-        return Measured(**asdict(metrics) | {"utility": utility, "excess": excess}, loss=undefended - utility)
+        return MeasuredCandidate(**asdict(metrics) | {"utility": utility, "excess": excess}, loss=undefended - utility)
 
-    def _check(self, name: str, seeds: tuple[int, ...], defended: SweepResult, undefended: SweepResult) -> Checked:
+    def _check(
+        self, name: str, seeds: tuple[int, ...], defended: SweepResult, undefended: SweepResult
+    ) -> CheckedCandidate:
         baselines = {trial.values["train.seed"]: metrics for trial, metrics in undefended.complete}
         seeded = ((metrics, baselines.get(trial.values["train.seed"])) for trial, metrics in defended.complete)
         pairs = [self._measured(name, metrics, baseline, _TEST) for metrics, baseline in seeded if baseline]
@@ -195,12 +199,12 @@ class _Search:
             reason = failed[0].reason if failed else "no result"
             raise ConfigError(f"{name} cannot be checked with fresh seeds: {reason}")
 
-        def mean(read: Callable[[Measured], float]) -> Mean:
-            return mean_of(map(read, pairs)) or Mean(0.0, 0.0)
+        def mean(read: Callable[[MeasuredCandidate], float]) -> SeedMean:
+            return seed_mean_of(map(read, pairs)) or SeedMean(0.0, 0.0)
 
         limits = self.request.limits
         leak, loss = mean(limits.leak), mean(lambda pair: pair.loss)
         rebuilt = mean(lambda pair: pair.columns_read)
         reached = limits.exceeded(leak.value, loss.value, rebuilt.value) == 0
         auc, utility = mean(lambda pair: pair.leak), mean(lambda pair: pair.utility)
-        return Checked(name, seeds, leak, auc, loss, utility, rebuilt, reached)
+        return CheckedCandidate(name, seeds, leak, auc, loss, utility, rebuilt, reached)

@@ -17,8 +17,8 @@ from cutlayer.results.metric_names import name_of
 from cutlayer.storage.durable import write_whole
 from cutlayer_sweep.changes import with_changes
 from cutlayer_sweep.recommend.candidates import Candidates
-from cutlayer_sweep.recommend.result import Checked, Recommendation
-from cutlayer_sweep.seed_mean import Mean
+from cutlayer_sweep.recommend.result import CheckedCandidate, Recommendation
+from cutlayer_sweep.seed_mean import SeedMean
 
 
 def verdict(result: Recommendation) -> str:
@@ -33,7 +33,7 @@ def verdict(result: Recommendation) -> str:
     return f"Nothing reaches {result.limits}; the nearest is {best.name}, with {measured}"
 
 
-def _leak_and_loss(result: Recommendation, best: Checked) -> str:
+def _leak_and_loss(result: Recommendation, best: CheckedCandidate) -> str:
     read = f"{result.limits.of} {best.leak}"
     if result.limits.max_rebuilt is not None:
         read += f", columns rebuilt {best.rebuilt}"
@@ -76,7 +76,7 @@ def _excess(value: float | None) -> str:
 def check_table(result: Recommendation) -> Table:
     """The candidates that were trained again with fresh seeds, each mean with half its 95 % interval."""
 
-    def cell(mean: Mean) -> Cell:
+    def cell(mean: SeedMean) -> Cell:
         return Cell(metric(mean.value), (f"± {metric(mean.half_width)}",))
 
     rebuilt = number("rebuilt"), lambda candidate: cell(candidate.rebuilt)
@@ -93,7 +93,7 @@ def check_table(result: Recommendation) -> Table:
     )
 
 
-def _within(result: Recommendation, candidate: Checked) -> str:
+def _within(result: Recommendation, candidate: CheckedCandidate) -> str:
     if not candidate.reached:
         return "no"
     return "yes" if result.limits.settled(candidate) else "the means are"
