@@ -367,7 +367,7 @@ def test_two_labels_of_one_job_that_tell_an_attribute_together_are_refused(
     csv.write_csv(pa.table({"id": ids, "a": a, "b": b, "c": draw.normal(size=2000)}), place.folder / "telco.csv")
     place.write(graded("upgraded", limits={"b": 1.0}))
     refused = place.call("run", "job.yaml")
-    assert "of an attribute of a at most with those of 1 other releases" in refused.err
+    assert "of an attribute of a at most with those of 1 other release" in refused.err
     sent = place.folder / "runs" / "job" / "labels" / "upgraded" / "checkpoint" / "telco" / "released.safetensors"
     assert not sent.exists()
     allowed = graded("upgraded")

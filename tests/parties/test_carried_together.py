@@ -119,9 +119,7 @@ def test_two_jobs_that_tell_together_what_neither_does_are_refused(
     first = tmp_path / "run-1"
     assert share(found_in(first).attributes, "a") < 0.02
     assert not found_in(first).together
-    with pytest.raises(
-        ConfigError, match=r"an attribute of a at most with those of 1 other releases.* got [01]\.[890]"
-    ):
+    with pytest.raises(ConfigError, match=r"an attribute of a at most with those of 1 other release.* got [01]\.[890]"):
         world.run(made("other", epsilon=epsilon), GIVEN, out="refused")
     refused = tmp_path / "refused"
     assert share(found_in(refused).attributes, "a") < 0.02
@@ -181,7 +179,7 @@ def test_rows_without_an_earlier_grade_hide_nothing_of_those_that_have_it(tmp_pa
     world = World(tmp_path)
     some = np.sort(np.random.default_rng(1).permutation(ROWS)[: ROWS // 4])
     world.run(made("one"), {TELCO: GIVEN[TELCO], ACTIVE: GIVEN[ACTIVE].take(some)})
-    with pytest.raises(ConfigError, match="with those of 1 other releases"):
+    with pytest.raises(ConfigError, match="with those of 1 other release"):
         world.run(made("other"), GIVEN)
     apart = np.setdiff1d(np.arange(ROWS), some)
     assert found_in(world.run(made("other"), {TELCO: GIVEN[TELCO], ACTIVE: GIVEN[ACTIVE].take(apart)})).former == 0
@@ -190,7 +188,7 @@ def test_rows_without_an_earlier_grade_hide_nothing_of_those_that_have_it(tmp_pa
 def test_a_pilot_of_the_same_draws_forgets_nothing(begun: Callable[..., World]) -> None:
     world = begun("other")
     world.run(made("one", {"other": 1.0}), GIVEN, out="pilot", pilot=100)
-    with pytest.raises(ConfigError, match=r"carry 0\.15 of an attribute of a at most with those of 1 other releases"):
+    with pytest.raises(ConfigError, match=r"carry 0\.15 of an attribute of a at most with those of 1 other release"):
         world.run(made("other", {"a": 0.15, "other": 1.0}), GIVEN)
 
 

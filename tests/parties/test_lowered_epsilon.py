@@ -155,8 +155,11 @@ def test_grades_within_limits_stay_at_the_epsilon_of_the_settings(tmp_path: Path
 def test_below_the_least_epsilon_grades_are_refused_as_before(tmp_path: Path, least: float | None, said: str) -> None:
     """Nothing is drawn, and the refusal counts as the job's epsilon: the record is of the grades at this one."""
     world = World(tmp_path)
-    with pytest.raises(ConfigError, match=rf"0\.92 of an attribute of a at most, got 0\.9\d of a = 0; .*{said}"):
+    with pytest.raises(
+        ConfigError, match=rf"0\.92 of an attribute of a at most, got 0\.9\d of a = 0; .*{said}"
+    ) as refused:
         world.run(made(least_epsilon=least), GIVEN, out="refused")
+    assert "the ledger counts this run all the same" in refused.value.__notes__[0]
     assert not (tmp_path / "refused" / "checkpoint" / TELCO / "released.safetensors").exists()
     assert found_in(tmp_path / "refused").epsilon == 8.0
     assert [entry.protection for entry in world.lines(TELCO)[0].ledger.entries] == ["grade_dp", REFUSAL_ENTRY]

@@ -40,7 +40,7 @@ def test_jobs_by_two_columns_are_refused_together(tmp_path: Path) -> None:
     """The attack: b by customers, a xor b by telephone numbers."""
     world = World(tmp_path)
     world.run(by("id", "one"), BOTH)
-    with pytest.raises(ConfigError, match="of a at most with those of 1 other releases"):
+    with pytest.raises(ConfigError, match="of a at most with those of 1 other release"):
         world.run(by("phone", "other"), BOTH)
     allowed = found_in(world.run(by("phone", "other", {"other": 1.0}), BOTH))
     assert (allowed.former, share(allowed.together, "a") > 0.8) == (1, True)
@@ -52,7 +52,7 @@ def test_a_table_that_lacks_the_first_ids_and_has_more_columns(tmp_path: Path) -
     order = draw.permutation(ROWS)
     other = BOTH[TELCO].take(order).drop_columns(["id"]).append_column("new", pa.array(draw.normal(size=ROWS)))
     job = by("phone", "other").with_parties({TELCO: {"features": made("other").parties[TELCO].features}})
-    with pytest.raises(ConfigError, match="with those of 1 other releases"):
+    with pytest.raises(ConfigError, match="with those of 1 other release"):
         world.run(job, {**BOTH, TELCO: other})
 
 
@@ -67,7 +67,7 @@ def test_a_job_with_fewer_columns_knows_the_rows_by_those_that_it_does_not_use(t
     if source == "file":
         csv.write_csv(BOTH[TELCO], path := tmp_path / "telco.csv")
         given[TELCO] = TableConfig(path=path)
-    with pytest.raises(ConfigError, match="of a at most with those of 1 other releases"):
+    with pytest.raises(ConfigError, match="of a at most with those of 1 other release"):
         world.run(job.with_parties({TELCO: {"features": features}}), given)
 
 

@@ -22,7 +22,7 @@ from cutlayer.parties.session.checkpoint import RELEASED_FILE, Checkpoints
 from cutlayer.serving.between import PredictionSide
 from cutlayer.serving.by_file import release_prediction, with_agreed_rows
 from cutlayer.serving.models import PartyModel
-from cutlayer.serving.predict import PredictionRequest, predict
+from cutlayer.serving.predict import Request, predict
 from cutlayer.serving.prediction_release import PredictionReleases
 from cutlayer.training.folder import RunFolder
 from cutlayer_serve.features import FeatureStore
@@ -86,7 +86,7 @@ def test_both_only_predicted_tell_a_column(tmp_path: Path) -> None:
 def test_a_training_counts_rows_that_were_only_predicted(tmp_path: Path) -> None:
     world = World(tmp_path)
     predicted(*trained(world, "one", FIRST), LATER)
-    with pytest.raises(ConfigError, match="of a at most with those of 1 other releases"):
+    with pytest.raises(ConfigError, match="of a at most with those of 1 other release of"):
         trained(world, "other", LATER, STRICT)
     _, apart = trained(world, "other", SECOND)
     assert found_in(apart).former == 0
@@ -130,7 +130,7 @@ def begun(begun_once: tuple[World, Job, Path, Path]) -> tuple[World, Job, Path]:
 def test_a_prediction_counts_rows_that_were_only_predicted(begun: tuple[World, Job, Path], count: int) -> None:
     """However few rows are asked for: of the whole table of the partner."""
     _, job, run = begun
-    with pytest.raises(ConfigError, match=r"of a at most with those of 1 other releases.*nothing was sent"):
+    with pytest.raises(ConfigError, match=r"of a at most with those of 1 other release.*nothing was sent"):
         predicted(job, run, LATER[:count])
     apart = GIVEN[TELCO].slice(1000, 1000)
     assert len(predicted(job, run, np.arange(1000), apart)) == 1000
@@ -159,7 +159,7 @@ def test_each_refused_prediction_is_counted_and_stated(tmp_path: Path) -> None:
     assert any("2 predictions were refused, each a bit of its rows" in each.statement for each in line.ledger.entries)
     new = {TELCO: drifted, ACTIVE: GIVEN[ACTIVE].slice(0, 500)}
     with pytest.raises(DriftExceeded):  # with all parties in one process
-        predict(job, RunFolder(run), tmp_path / "scores.csv", PredictionRequest(tables=new, max_drift=0.25))
+        predict(job, RunFolder(run), tmp_path / "scores.csv", Request(tables=new, max_drift=0.25))
     assert refusals(world) == [3]
     predicted(job, run, LATER)
     job, run = trained(world, "other", SECOND)
@@ -177,12 +177,12 @@ def served(job: Job, run: Path, table: pa.Table = GIVEN[TELCO]) -> OnlineRelease
 def test_what_can_be_asked_of_a_service_counts(tmp_path: Path) -> None:
     """Before any row is: afterwards no other job could know of it."""
     world = World(tmp_path)
-    with served(*trained(world, "one", FIRST)), pytest.raises(ConfigError, match="with those of 1 other releases"):
+    with served(*trained(world, "one", FIRST)), pytest.raises(ConfigError, match="with those of 1 other release of"):
         trained(world, "other", LATER, STRICT)
     other = World(tmp_path / "other")
     other.folder.mkdir()
     predicted(*trained(other, "one", FIRST), LATER)
-    with pytest.raises(ConfigError, match="with those of 1 other releases"), served(*trained(other, "other", SECOND)):
+    with pytest.raises(ConfigError, match="with those of 1 other release of"), served(*trained(other, "other", SECOND)):
         pass
 
 
@@ -194,7 +194,7 @@ def test_what_was_released_can_be_released_again(tmp_path: Path) -> None:
     trained(world, "other", LATER, OPEN)
     carried_before = (run / "checkpoint" / TELCO / "carried.json").read_bytes()
     assert (predicted(job, run, LATER) == drawn).all()
-    with pytest.raises(ConfigError, match="with those of 1 other releases"):
+    with pytest.raises(ConfigError, match="with those of 1 other release of"):
         predicted(job, run, SECOND)
     given = {TELCO: GIVEN[TELCO], ACTIVE: GIVEN[ACTIVE].take(FIRST)}
     trained(world, "other", FIRST, OPEN)
@@ -208,7 +208,7 @@ def test_predicted_rows_stay_with_those_of_the_training(tmp_path: Path) -> None:
     for part in np.split(LATER, 4):
         predicted(job, run, part)
     (memory,) = (world.secrets / f"{TELCO}.key.grades").glob("*.safetensors")
-    with pytest.raises(ConfigError, match="with those of 1 other releases"):
+    with pytest.raises(ConfigError, match="with those of 1 other release of"):
         trained(world, "other", FIRST, STRICT)
     assert memory.stat().st_size > 9 * 2000
 

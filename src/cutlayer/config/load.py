@@ -171,7 +171,7 @@ def read_yaml(path: Path) -> Any:
         raise ConfigError.expected("a value of the type in its tag", str(fault)[:80], "leave the tag out") from None
     if not isinstance(raw, dict):
         got = "nothing" if raw is None else "a list" if isinstance(raw, list) else f"{str(raw)[:40]!r}"
-        raise ConfigError.expected("keys and values, such as parties:", got, "see cutlayer demo --copy for an example")
+        raise ConfigError.expected("keys and values, such as parties:", got, "cutlayer init writes one")
     return raw
 
 
