@@ -66,7 +66,10 @@ def test_a_process_of_several_threads_or_with_a_gpu_is_not_forked(
 def test_runs_of_long_and_of_wide_tables_are_trained_beside(monkeypatch, rows, columns, forks):
     monkeypatch.setattr(runs, "can_fork", lambda threads: threads == 1)
     execution = SimpleNamespace(options=SimpleNamespace(forks=True), threads=1)
-    tables = {"bank": SimpleNamespace(rows=9, available=9), "telco": SimpleNamespace(rows=rows, available=columns)}
+    tables = {
+        "bank": SimpleNamespace(rows=9, candidate_columns=9),
+        "telco": SimpleNamespace(rows=rows, candidate_columns=columns),
+    }
     assert runs.Execution._may_fork(execution, tables) is forks
 
 
