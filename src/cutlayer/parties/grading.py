@@ -266,7 +266,7 @@ class Grading:
         state = "state fit.least_epsilon or " if self.epsilon is not None and self.epsilon > MIN_EPSILON else ""
         remedy = f"{state}lower grade_dp.epsilon or grades"
         if lower:
-            then = f"then {last.share:.2f} of {last.attribute.attribute}, {last.limit:g} at most{last.beside}"
+            then = f"then {last.share:.2f} of {last.attribute.attribute}, {last.limit:g} at most{last.joined_with}"
             remedy = f"nor are they within all limits at {lower} ({then})"
         remedy += ", leave columns that tell it out of features, or raise fit.limits"
         return over.refusal(self._side.local.name, remedy)
