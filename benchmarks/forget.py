@@ -24,7 +24,7 @@ from pyarrow import csv, parquet
 from ruamel.yaml import YAML
 
 from cutlayer.cli.app import _run
-from cutlayer.jobs.forget import Deleting
+from cutlayer.jobs.forget import JobDeletion
 from cutlayer.problem.metrics.roc import roc_auc
 
 COLUMNS = 3
@@ -71,7 +71,7 @@ def forgetting(rows: int) -> Iterator[str]:
         write_job(folder, rows, 0, "linear")
         trained = timed("run", folder / "job.yaml")
         csv.write_csv(pa.table({"id": np.arange(0, rows, 100)}), folder / "rows.csv")
-        deleting, seconds = Deleting.run, []
+        deleting, seconds = JobDeletion.forget, []
 
         def measured(*given: Any) -> Any:
             began = time.process_time()
@@ -79,7 +79,7 @@ def forgetting(rows: int) -> Iterator[str]:
             seconds.append(time.process_time() - began)
             return mark
 
-        with patch.object(Deleting, "run", measured):
+        with patch.object(JobDeletion, "forget", measured):
             whole = timed("forget", folder / "job.yaml", "--rows", folder / "rows.csv")
         yield f"{rows:,} rows: trained in {trained:.1f} s; forgot {rows // 100:,} in {whole:.1f} s"
         yield f"of which {seconds[0]:.1f} s to delete, the rest to read the rows, train again and report"

@@ -20,7 +20,7 @@ from benchmarks.utility.datasets import DataSet, load
 from cutlayer.config import FeaturesConfig
 from cutlayer.data.encoding import Encoder, chosen_kind
 from cutlayer.data.packed import packed
-from cutlayer.jobs.cautions import AUCS
+from cutlayer.jobs.cautions import EXAMPLE_AUCS
 from cutlayer.kernels.noise.informative_rows import MIN_USEFUL_ROWS, RARE_CATEGORY_COST, expected_loss, informative_rows
 from cutlayer.kernels.noise.randomized_response import drawn_rate, flip_probability
 from cutlayer.models import build_bottom
@@ -216,7 +216,9 @@ def cases_of(line: Mapping[str, Any]) -> Iterator[Case]:
     for case in line["cases"]:
         if case["m"] >= MIN_USEFUL_ROWS * (RARE_CATEGORY_COST if line["rare"] else 1):
             true = true_worth(line["rows"], case["m"], case["epsilon"])
-            expected, *stated = (expected_loss(case["m"], true, auc, rare=line["rare"]) for auc in (line["auc"], *AUCS))
+            expected, *stated = (
+                expected_loss(case["m"], true, auc, rare=line["rare"]) for auc in (line["auc"], *EXAMPLE_AUCS)
+            )
             yield Case(case["loss"], expected, (*stated,))
 
 

@@ -28,7 +28,7 @@ from cutlayer.config import validated
 from cutlayer.config.job import Job
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
-from cutlayer.serving.predict import Request, predict
+from cutlayer.serving.predict import PredictionRequest, predict
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.held_out_predictions import predictions_path
 from cutlayer.training.keys import Keys
@@ -81,7 +81,12 @@ def measured(table: pd.DataFrame, seed: int, share: float = SHARE, *, by_steps: 
         scores = {rows: _scores(predictions_path(run)) for rows, run in runs.items()}
         # The best model of own columns is that of a run which fits the top model to all of the bank's rows at once.
         fitted = _run(folder, "all", seed, by_steps=False) if by_steps else runs["all"]
-        predict(_job(folder, "all", seed, by_steps=False), fitted, folder / "alone.parquet", Request(absent=PARTNERS))
+        predict(
+            _job(folder, "all", seed, by_steps=False),
+            fitted,
+            folder / "alone.parquet",
+            PredictionRequest(absent=PARTNERS),
+        )
         scores["alone"] = _scores(folder / "alone.parquet")
     truth = table.set_index(ID)[LABEL].loc[scores["all"].index]
     positive = (truth == sorted(truth.unique())[-1]).to_numpy()

@@ -26,8 +26,8 @@ from cutlayer.data.batches import evaluation_batches
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.parties.session.local import EVALUATION_ROWS
-from cutlayer.serving.models import Models
-from cutlayer.serving.predict import Request, predict
+from cutlayer.serving.models import TrainedModels
+from cutlayer.serving.predict import PredictionRequest, predict
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 
@@ -132,8 +132,8 @@ def forward_speed(folder: Path, rows: int) -> float:
     return rows / (time.perf_counter() - began)
 
 
-def _models(folder: Path) -> Models:
-    return Models.load(load_closed_job(folder / "run" / "job.yaml"), RunFolder(folder / "run"))
+def _models(folder: Path) -> TrainedModels:
+    return TrainedModels.load(load_closed_job(folder / "run" / "job.yaml"), RunFolder(folder / "run"))
 
 
 def _tables(folder: Path, rows: int) -> dict[str, Path]:
@@ -192,5 +192,8 @@ def _predict(folder: Path, given: dict[str, Path]) -> int:
     run = RunFolder(folder / "run")
     tables = {name: TableConfig(path=path) for name, path in given.items()}
     return predict(
-        load_closed_job(run.path / "job.yaml"), run, folder / "scores.parquet", Request(tables, overwrite=True)
+        load_closed_job(run.path / "job.yaml"),
+        run,
+        folder / "scores.parquet",
+        PredictionRequest(tables, overwrite=True),
     ).rows

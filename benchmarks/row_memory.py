@@ -19,7 +19,7 @@ from benchmarks.scale import apart, memory_mb
 from cutlayer.accounting import Ledger
 from cutlayer.accounting.run_store import RunLine, RunStore, row_words, rows_digest
 from cutlayer.data.labels import encode_labels
-from cutlayer.data.stored import stored, taken
+from cutlayer.data.stored import contiguous, take_pieces
 from cutlayer.kernels.noise.randomized_response import randomized_response
 from cutlayer.problem.task import Task
 from cutlayer.protections.label_memory.memory import Drawn, LabelMemory
@@ -113,7 +113,7 @@ def _interval(rows: int, _: Path) -> Callable[[], object]:
 
 def _labels(rows: int, _: Path) -> Callable[[], object]:
     draw = np.random.default_rng(2)
-    column = stored(pa.chunked_array([draw.integers(0, 2, end - start)]) for start, end in chunks_of(rows))
+    column = contiguous(pa.chunked_array([draw.integers(0, 2, end - start)]) for start, end in chunks_of(rows))
     order = computed_rows(rows, np.int64, lambda part: np.arange(part.start, part.stop))
     return lambda: encode_labels(column, "binary", "labels", order)
 
@@ -152,7 +152,7 @@ def _ids(rows: int, _: Path) -> Callable[[], object]:
     def pieces() -> Iterator[pa.ChunkedArray]:
         return (pa.chunked_array([np.arange(start, end)]) for start, end in chunks_of(rows))
 
-    return lambda: stored(taken(stored(pieces()), wanted))
+    return lambda: contiguous(take_pieces(contiguous(pieces()), wanted))
 
 
 PARTS: Mapping[str, Callable[[int, Path], Any]] = {

@@ -248,7 +248,7 @@ def measure(folder: Path, rows: int, memory: str) -> Size:
         mock.patch.object(watch.Watcher, "leaks", meter.wrap("audit", watch.Watcher.leaks)),
         mock.patch.object(watch.Watcher, "followed", meter.wrap("audit", watch.Watcher.followed)),
         mock.patch.object(runs.Execution, "describe", meter.wrap("audit", runs.Execution.describe)),
-        mock.patch.object(runs, "conclude", meter.wrap("audit", runs.conclude)),
+        mock.patch.object(runs, "write_conclusions", meter.wrap("audit", runs.write_conclusions)),
     ]
     with meter.running():
         for patch in patches:

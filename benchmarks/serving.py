@@ -19,7 +19,7 @@ from cutlayer.config.load import load_closed_job
 from cutlayer.data.encoded import ColumnSpec, Encoded
 from cutlayer.data.id_index import IdIndex
 from cutlayer.data.store import Store
-from cutlayer.serving.models import Models, RowEmbedder
+from cutlayer.serving.models import RowEmbedder, TrainedModels
 from cutlayer.training.folder import RunFolder
 from cutlayer_serve.features import FeatureStore
 
@@ -172,7 +172,7 @@ def _load(url: str, connections: int, rows: int, seconds: float) -> Load:
 def forward_speed(run: Path, rows: int, seconds: float, held: int = 40_000) -> float:
     """Rows a second of a forward pass of all models in this process: gather, bottom models, top model, one thread."""
     folder = RunFolder.open(run)
-    models = Models.load(load_closed_job(run / "job.yaml"), folder)
+    models = TrainedModels.load(load_closed_job(run / "job.yaml"), folder)
     embeds = {name: RowEmbedder(bottom, Store.open(folder.data(name))) for name, bottom in models.bottoms.items()}
     threads, draw = torch.get_num_threads(), np.random.default_rng(1)
     batches = [torch.from_numpy(draw.integers(0, held, rows)) for _ in range(64)]

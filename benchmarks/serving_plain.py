@@ -23,7 +23,7 @@ from benchmarks.serving_load import IDS
 from benchmarks.serving_parties import ACTIVE, PATIENCE, context, start_parties, train_adult
 from cutlayer.config.load import load_closed_job
 from cutlayer.data.store import Store
-from cutlayer.serving.models import Models, RowEmbedder
+from cutlayer.serving.models import RowEmbedder, TrainedModels
 from cutlayer.training.folder import RunFolder
 
 CONNECTIONS = 8
@@ -66,7 +66,7 @@ def plain_app(run: Path) -> Any:
     from pydantic import BaseModel
 
     folder = RunFolder.open(run)
-    models = Models.load(load_closed_job(run / "job.yaml"), folder)
+    models = TrainedModels.load(load_closed_job(run / "job.yaml"), folder)
     embeds = {name: RowEmbedder(bottom, Store.open(folder.data(name))) for name, bottom in models.bottoms.items()}
     places = dict(zip(IDS, range(len(IDS)), strict=True))
     app = FastAPI()

@@ -159,7 +159,7 @@ def _cutlayer(folder: Path, work: Path, kind: str, meter: Meter) -> int:
         none = FeaturesConfig(include="none")
         shop = PartyTable("shop", TableConfig(path=folder / "shop.parquet"), "id", features=none, memory=MEMORY)
     with meter.stage("profile"):
-        bank.profiles("bank", rare_are_odd=True)
+        bank.profiles("bank", note_rare=True)
     with meter.stage("join"):
         common = intersect({"bank": bank.digests, "shop": shop.digests})["bank"]
     with meter.stage("split"):

@@ -174,15 +174,15 @@ class _Sender:
     """Sends what happens in a process to the one that reports it."""
 
     def __init__(self, config: pytest.Config, sent: Connection) -> None:
-        self._config, self._sent = config, sent
+        self._config, self._keep_message = config, sent
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Name the test that starts, in case that the process dies."""
-        self._sent.send(nodeid)
+        self._keep_message.send(nodeid)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Send a report; of a setup that passed nothing but its duration is ever shown."""
         if report.when == "setup" and report.passed and self._config.option.durations is None:
             return
         hook = self._config.hook
-        self._sent.send(hook.pytest_report_to_serializable(config=self._config, report=report))
+        self._keep_message.send(hook.pytest_report_to_serializable(config=self._config, report=report))

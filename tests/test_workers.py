@@ -35,8 +35,8 @@ if __name__ == "__main__":
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "WORTH", 10)
-    monkeypatch.setattr(workers, "SHARE", 8)
+    monkeypatch.setattr(workers, "MIN_DIVIDED_ROWS", 10)
+    monkeypatch.setattr(workers, "TASK_ROWS", 8)
 
 
 def ended(rows: ByteRows, argument: bytes) -> ByteRows:
@@ -98,22 +98,22 @@ def test_threads_are_bounded_by_the_environment_and_by_a_job(
     if stated is not None:
         monkeypatch.setenv("OMP_NUM_THREADS", stated)
     monkeypatch.setattr(workers, "usable_cores", lambda: 5)
-    with workers.at_most(most):
-        assert workers.equal_threads() == threads
-    assert workers.equal_threads() == (int(stated[0]) if stated in ("4,2", "3") else 5)
+    with workers.thread_limit(most):
+        assert workers.work_threads() == threads
+    assert workers.work_threads() == (int(stated[0]) if stated in ("4,2", "3") else 5)
 
 
 def test_threads_give_results_in_order_and_the_first_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "equal_threads", lambda: 2)
+    monkeypatch.setattr(workers, "work_threads", lambda: 2)
     both = threading.Barrier(2, timeout=20)  # neither part ends before the other one has begun
 
     def work(part: int) -> int:
         both.wait()
         return 10 // part
 
-    assert workers.in_threads(work, [5, 2]) == [2, 5]
+    assert workers.map_in_threads(work, [5, 2]) == [2, 5]
     with pytest.raises(ZeroDivisionError):
-        workers.in_threads(work, [0, 1])
+        workers.map_in_threads(work, [0, 1])
 
 
 def test_a_bound_is_of_the_thread_that_sets_it_and_of_those_that_work_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,12 +123,12 @@ def test_a_bound_is_of_the_thread_that_sets_it_and_of_those_that_work_for_it(mon
 
     def work(_: int) -> int:
         both.wait()
-        return workers.equal_threads()
+        return workers.work_threads()
 
     found: list[int] = []
-    with workers.at_most(2):
-        assert workers.in_threads(work, [0, 1]) == [2, 2]
-        other = threading.Thread(target=lambda: found.append(workers.equal_threads()))
+    with workers.thread_limit(2):
+        assert workers.map_in_threads(work, [0, 1]) == [2, 2]
+        other = threading.Thread(target=lambda: found.append(workers.work_threads()))
         other.start()
         other.join()
     assert found == [5]
@@ -137,15 +137,15 @@ def test_a_bound_is_of_the_thread_that_sets_it_and_of_those_that_work_for_it(mon
 def test_threads_of_libraries_are_bounded_for_a_while_also_of_those_that_are_loaded_later() -> None:
     code = (
         "from threadpoolctl import threadpool_info\n"
-        "from cutlayer.workers import library_threads\n"
+        "from cutlayer.workers import limit_library_threads\n"
         "def threads(kind):\n"
         "    return [library['num_threads'] for library in threadpool_info() if library['user_api'] == kind]\n"
-        "with library_threads(1):\n"
+        "with limit_library_threads(1):\n"
         "    assert set(threads('blas')) == {1}, threads('blas')\n"
         "import scipy.linalg, torch\n"
-        "with library_threads(1, 'openmp'):\n"
+        "with limit_library_threads(1, 'openmp'):\n"
         "    assert (set(threads('openmp')), set(threads('blas'))) == ({1}, {2})\n"
-        "with library_threads(1):\n"
+        "with limit_library_threads(1):\n"
         "    assert set(threads('blas')) == {1} and len(threads('blas')) > 1, threads('blas')\n"
         "assert set(threads('blas')) == {2} and 2 in threads('openmp')\n"
     )

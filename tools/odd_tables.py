@@ -96,7 +96,7 @@ def outcome(case: OddTable, folder: Path) -> tuple[bool, str]:
         table = source.read(source.names)
         if table.num_rows and "id" in source.names:
             party = PartyTable("telco", config, "id")
-            party.profiles("telco", rare_are_odd=False)
+            party.profiles("telco", note_rare=False)
     except CutlayerError as failure:
         text = str(failure).replace(str(path), case.file).replace("party telco: ", "")
         return case.read is None and case.refused in text, text

@@ -104,7 +104,7 @@ def is_allowed(module: str) -> bool:
     return any(module == name or module.startswith(f"{name}.") for name in _ALLOWED.get().modules)
 
 
-def is_open(reach: Reach, folder: Path | None) -> bool:
+def is_permitted(reach: Reach, folder: Path | None) -> bool:
     """Whether a file may reach it.
 
     Args:
@@ -134,7 +134,7 @@ def check_open(reaches: Sequence[Reach], folder: Path | None = None) -> None:
     Raises:
         ConfigError: With a line for each thing that is refused.
     """
-    refused = [_refusal(reach) for reach in reaches if not is_open(reach, folder)]
+    refused = [_refusal(reach) for reach in reaches if not is_permitted(reach, folder)]
     if problems := refused or [problem for reach in reaches if (problem := _misdirected(reach))]:
         raise ConfigError("\n".join(problems))
 

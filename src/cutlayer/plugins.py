@@ -95,7 +95,7 @@ class Registry(dict[str, K]):
         plugin = self._plugin(name)
         return "" if plugin is None else plugin.package or plugin.path
 
-    def known(self, name: str, where: str, unknown: str) -> K:
+    def look_up(self, name: str, where: str, unknown: str) -> K:
         """What a file names.
 
         Args:
@@ -122,7 +122,7 @@ class Registry(dict[str, K]):
     def __missing__(self, name: str) -> K:
         if name not in self:
             raise KeyError(name)
-        return self.known(name, name, "")
+        return self.look_up(name, name, "")
 
     def __contains__(self, name: object) -> bool:
         if self._is_own(name):
@@ -151,9 +151,9 @@ class Registry(dict[str, K]):
         return Plugin(name, name, "") if re.fullmatch(_PATH, name) else _installed(self.group).get(name)
 
     def _load(self, plugin: Plugin, where: str) -> K:
-        found: Any = imported(plugin.path, where)
+        found: Any = import_object(plugin.path, where)
         if not isinstance(found, self._needs):
-            found = resolved(plugin.path, where, needs=self._needs)
+            found = import_class(plugin.path, where, needs=self._needs)
         stated = getattr(found, "name", None) or getattr(found, "kind", None)
         parts = [key for key in vars(self._needs)["__annotations__"] if not hasattr(found, key)]
         parts += sorted(getattr(found, "__abstractmethods__", ()))
@@ -190,7 +190,7 @@ def is_plugin_name(name: str) -> bool:
     return len(name) <= 200 and re.fullmatch(f"{PLUGIN_NAME}|{_PATH}", name) is not None
 
 
-def imported(path: str, where: str) -> object:
+def import_object(path: str, where: str) -> object:
     """Import what a path names.
 
     Args:
@@ -210,7 +210,7 @@ def imported(path: str, where: str) -> object:
         raise ConfigError.expected(f"an importable {path}", f"{type(failure).__name__}: {failure}") from failure
 
 
-def resolved(path: str, where: str = "model", *, needs: type = object) -> type:
+def import_class(path: str, where: str = "model", *, needs: type = object) -> type:
     """Import the class that a path names, without calling it.
 
     Args:
@@ -222,7 +222,7 @@ def resolved(path: str, where: str = "model", *, needs: type = object) -> type:
         ConfigError: No consent; nothing of that name; no class, or no subclass of `needs`; or a class of a module that
             was not allowed, which the allowed one merely imports.
     """
-    found = imported(path, where)
+    found = import_object(path, where)
     if not (isinstance(found, type) and issubclass(found, needs)):
         got = f"the class {found.__name__}" if isinstance(found, type) else type(found).__name__
         wanted = "a class" if needs is object else f"a subclass of {'nn.' * (needs is nn.Module)}{needs.__name__}"

@@ -29,9 +29,9 @@ Part = TypeVar("Part")
 Result = TypeVar("Result")
 ByteRows = npt.NDArray[np.uint8]
 
-SHARE = 4096
+TASK_ROWS = 4096
 """Rows of a task of a worker: about half a second, so that all workers end together."""
-WORTH = 4 * SHARE
+MIN_DIVIDED_ROWS = 4 * TASK_ROWS
 """Minimum number of rows that are divided among processes, which take about half a second to start."""
 
 
@@ -71,10 +71,10 @@ class Workers:
         Raises:
             CutlayerError: `work` raised it, or a process was ended from outside.
         """
-        if self.processes < 2 or len(rows) < WORTH:
+        if self.processes < 2 or len(rows) < MIN_DIVIDED_ROWS:
             return work(rows, argument)
         tasks: list[Future[ByteRows]] = []
-        shares = (rows[start : start + SHARE] for start in range(0, len(rows), SHARE))
+        shares = (rows[start : start + TASK_ROWS] for start in range(0, len(rows), TASK_ROWS))
         try:
             tasks += [self._workers().submit(work, share, argument) for share in shares]
             return np.concatenate([task.result() for task in tasks])
@@ -114,8 +114,8 @@ _BOUND = threading.local()
 
 
 @contextmanager
-def at_most(threads: int | None) -> Iterator[None]:
-    """Bound `equal_threads` of this thread, and of those of its `in_threads`, for a while; `None` does not."""
+def thread_limit(threads: int | None) -> Iterator[None]:
+    """Bound `work_threads` of this thread, and of those of its `map_in_threads`, for a while; `None` does not."""
     before = _bound()
     _bind(threads)
     try:
@@ -132,10 +132,10 @@ def _bind(threads: int | None) -> None:
     _BOUND.most = threads
 
 
-def equal_threads() -> int:
+def work_threads() -> int:
     """Threads of work whose result does not depend on their number: a core each, or as many as were bounded.
 
-    `OMP_NUM_THREADS` bounds them, and `train.threads` of a job, within `at_most`.
+    `OMP_NUM_THREADS` bounds them, and `train.threads` of a job, within `thread_limit`.
     """
     stated = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # "4,2" is one for each nested level
     cores = int(stated) if stated.isdecimal() else usable_cores()
@@ -143,7 +143,7 @@ def equal_threads() -> int:
     return max(1, cores if most is None else min(cores, most))
 
 
-def in_threads(work: Callable[[Part], Result], parts: Sequence[Part], most: int | None = None) -> list[Result]:
+def map_in_threads(work: Callable[[Part], Result], parts: Sequence[Part], most: int | None = None) -> list[Result]:
     """The results of a function, in order, of parts that do not depend on each other: of work outside of Python.
 
     Args:
@@ -154,14 +154,14 @@ def in_threads(work: Callable[[Part], Result], parts: Sequence[Part], most: int 
     Raises:
         Exception: What the first part that failed raised.
     """
-    threads = min(equal_threads(), len(parts), most or len(parts))
+    threads = min(work_threads(), len(parts), most or len(parts))
     if threads < 2:
         return [*map(work, parts)]
     with ThreadPoolExecutor(threads, "cutlayer-part", _bind, (_bound(),)) as pool:
         return [*pool.map(work, parts)]
 
 
-def library_threads(most: int, interface: Literal["blas", "openmp"] | None = None) -> AbstractContextManager[Any]:
+def limit_library_threads(most: int, interface: Literal["blas", "openmp"] | None = None) -> AbstractContextManager[Any]:
     """Bound the threads of the libraries that are loaded by now, for a while.
 
     Args:

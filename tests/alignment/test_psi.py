@@ -60,8 +60,8 @@ def test_three_parties_in_any_number_of_buckets(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_worker_processes_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cutlayer.workers.WORTH", 100)
-    monkeypatch.setattr("cutlayer.workers.SHARE", 64)
+    monkeypatch.setattr("cutlayer.workers.MIN_DIVIDED_ROWS", 100)
+    monkeypatch.setattr("cutlayer.workers.TASK_ROWS", 64)
     bank, telco = list(range(0, 400)), list(range(200, 500))
     result = aligned(table(bank), {TELCO: table(telco)}, Alignment("psi", processes=2))
     assert len(result[BANK].positions) == 200  # type: ignore[arg-type]

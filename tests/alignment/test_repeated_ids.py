@@ -26,7 +26,7 @@ from cutlayer.models.top_estimators.choice import choose_candidates
 from cutlayer.models.top_estimators.linear import fit_linear
 from cutlayer.models.top_estimators.rows import FitRows
 from cutlayer.problem.task import Task
-from cutlayer.serving.predict import Request, predict
+from cutlayer.serving.predict import PredictionRequest, predict
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.run_ledger import ledger_after
@@ -131,12 +131,12 @@ def test_the_model_is_that_of_the_joined_table(tmp_path: Path) -> None:
 
 def test_a_padding_to_the_number_of_rows_is_what_is_stated() -> None:
     """Although as many rows have fewer different ids."""
-    assert table([7, 8, 7, 9, 7, 8], duplicates="keep", pad_to=6).identified.stated_rows == 6
+    assert table([7, 8, 7, 9, 7, 8], duplicates="keep", pad_to=6).id_table.stated_rows == 6
 
 
 def test_how_often_an_id_repeats_is_stated_to_nobody() -> None:
     bank = table([7, 8, 7, 9, 7, 8], duplicates="keep")
-    identified = bank.identified
+    identified = bank.id_table
     assert isinstance(identified, DistinctIds)
     assert (identified.rows, identified.stated_rows) == (3, 3)
     found = aligned(identified, {TELCO: table([8, 7, 1], TELCO)}, Alignment("psi", processes=1), all_rows=True)
@@ -149,7 +149,7 @@ def test_how_often_an_id_repeats_is_stated_to_nobody() -> None:
         assert number < 0 or (digests[row] == theirs[number]).all()
     assert sorted((numbers >= 0).tolist()) == [False] + [True] * 5
     assert (held.digests(TELCO, digests) == theirs).all()
-    assert table([1, 2], duplicates="keep").identified.rows == 2
+    assert table([1, 2], duplicates="keep").id_table.rows == 2
 
 
 def test_folds_divide_no_group() -> None:
@@ -174,7 +174,9 @@ def test_folds_divide_no_group() -> None:
 def test_predictions_of_repeated_ids_have_a_row_each(tmp_path: Path) -> None:
     given = loans()
     execute(JOB, tmp_path / "run", Options(Keys(tmp_path / "keys", KEY), tables=given), Progress())
-    done = predict(JOB, RunFolder(tmp_path / "run"), tmp_path / "scores.parquet", Request(tables=given, key=KEY))
+    done = predict(
+        JOB, RunFolder(tmp_path / "run"), tmp_path / "scores.parquet", PredictionRequest(tables=given, key=KEY)
+    )
     scores = parquet.read_table(tmp_path / "scores.parquet")
     assert scores["id"].to_pylist() == given[ACTIVE]["id"].to_pylist()
     assert done.rows == len(given[ACTIVE])

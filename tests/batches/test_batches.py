@@ -32,7 +32,7 @@ from cutlayer.errors import (
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.protections.contract.chain import Chain
-from cutlayer.serving.predict import Request, predict
+from cutlayer.serving.predict import PredictionRequest, predict
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.run_ledger import chain_of
@@ -136,7 +136,7 @@ def test_predictions_are_those_of_predict(run: Path, tmp_path: Path) -> None:
     from cutlayer_serve.trained_party import TrainedParty
 
     given = {name: table(run, name) for name in (ACTIVE, TELCO, SHOP)}
-    predict(TrainedParty.open(run, ACTIVE).job, RunFolder(run), tmp_path / "scores.csv", Request(given))
+    predict(TrainedParty.open(run, ACTIVE).job, RunFolder(run), tmp_path / "scores.csv", PredictionRequest(given))
     wanted = {line["id"]: line for line in csv.read_csv(tmp_path / "scores.csv").to_pylist()}
     assert scores.column_names == ["id", "probability", "contributed"]
     for line in scores.to_pylist():

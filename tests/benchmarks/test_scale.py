@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pyarrow import parquet
 
-from benchmarks import scale_page
-from benchmarks.scale import Meter, Size, Stage, counts_to, summary
+from benchmarks import scale, scale_page
+from benchmarks.scale import STAGES, Meter, Size, Stage, apart, counts_to, summary
 from benchmarks.scale_alignment import measure
 from benchmarks.scale_partial import scale_partial
 from benchmarks.scale_tables import make_tables, scale_job
@@ -50,6 +50,12 @@ def test_memory_between_stages_is_measured_too() -> None:
             pass
     assert meter.between_mb > 1
     assert not meter.stages
+
+
+def test_every_stage_of_a_run_is_measured(tmp_path: Path) -> None:
+    make_tables(tmp_path, 20_000)
+    size = apart(scale.measure, tmp_path, 20_000, "1 GB")
+    assert {name for name, stage in size.stages.items() if stage.seconds > 0} == {*STAGES}
 
 
 def test_slopes_are_those_of_the_times() -> None:

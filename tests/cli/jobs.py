@@ -158,7 +158,7 @@ def share_engine(monkeypatch: pytest.MonkeyPatch) -> None:
 
     It may read any file; that one of a job reads its own file alone is tested with the sources of `data`.
     """
-    monkeypatch.setattr("cutlayer.data.sources.csv.connected", lambda *_: _database(os.getpid()).cursor())
+    monkeypatch.setattr("cutlayer.data.sources.csv.connect", lambda *_: _database(os.getpid()).cursor())
 
 
 @cache

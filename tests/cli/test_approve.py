@@ -17,7 +17,7 @@ from cutlayer.channel.approvals import Approval, SignedApproval
 from cutlayer.channel.kinds import Kind
 from cutlayer.channel.port import link
 from cutlayer.cli.exchange_steps import courier_of
-from cutlayer.cli.organisation import Organisation, organisation
+from cutlayer.cli.organisation import Organisation, load_party
 from cutlayer.errors import NotApproved
 from cutlayer.jobs.links import open_trail
 from tests.channel.certificates import Federation
@@ -80,7 +80,7 @@ class World:
 
     def opened(self, party: str) -> Organisation:
         local = self.file(party, f"{party}.yaml")
-        return organisation(
+        return load_party(
             self.file(party, "job.yaml"), party, local, plaintext=False, timeout=0, deadline=0, reconnect=None
         )
 
@@ -159,7 +159,7 @@ def test_limits_of_the_online_service_are_signed_and_hold_where_it_serves(apart:
 def test_a_withdrawal_stops_the_courier_of_files(apart: World) -> None:
     """What was written before it, and has not been brought, stays here."""
     apart.all_sign()
-    setup = organisation(
+    setup = load_party(
         apart.file("telco", "job.yaml"),
         "telco",
         apart.file("telco", "telco.yaml"),

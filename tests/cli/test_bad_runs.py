@@ -11,7 +11,7 @@ import pytest
 
 from cutlayer.cli.app import _run
 from cutlayer.config.load import dump_job, load_job
-from cutlayer.jobs.forecast import FEW_ROWS
+from cutlayer.jobs.forecast import SHORT_STEP_ROWS
 from tests.cli.jobs import BOTH, JOB, Place, as_yaml, changed, write_tables
 
 PROTECTED = {"parties.bank.privacy": {"label_dp": {"eps": 2.0}, "max_norm": None}, "parties.bank.audit": BOTH}
@@ -316,7 +316,7 @@ def test_a_users_module_that_fails(place, monkeypatch, path, arguments, message)
     (modules / "cli_user_models.py").write_text(MODULES)
     (modules / "cli_user_broken.py").write_text("def :\n")
     place.change({"model.bottom": {"kind": "python", "path": path, "args": arguments}})
-    for verb, rows in (("check", FEW_ROWS), ("run", 64)):
+    for verb, rows in (("check", SHORT_STEP_ROWS), ("run", 64)):
         text = message.replace("ROWS", str(rows))
         place.refused(text, verbs=(verb,), options=("--allow-model", path.partition(":")[0]))
 

@@ -313,7 +313,7 @@ def test_a_forgetting_that_is_killed_leaves_no_run_and_goes_on(
         raise KeyboardInterrupt
 
     places = {
-        "mark": (forgetting.Deleting, "_forget_rows", killed),
+        "mark": (forgetting.JobDeletion, "_forget_rows", killed),
         "folders": (forgetting.shutil, "rmtree", killed),
         "trained": ("cutlayer.cli.run", "train", killed),
         "receipt": (Receipt, "add_to", killed),
@@ -462,12 +462,12 @@ def test_the_grades_of_a_job_are_forgotten_by_the_wish_of_their_owner_alone(
 
 def test_predictions_are_left_where_nothing_says_that_they_are_of_the_job(tmp_path: Path) -> None:
     job = validated(Job, job_of("bank", "telco"), "")
-    deleting = forgetting.Deleting(job, ("bank",), tmp_path / "job", None, Keys(tmp_path))
+    deleting = forgetting.JobDeletion(job, ("bank",), tmp_path / "job", None, Keys(tmp_path))
     deleting._remove_predictions(tmp_path / "gone.csv")
-    assert deleting.others == []
+    assert deleting.not_deleted == []
     (tmp_path / "june.csv").touch()
     deleting._remove_predictions(tmp_path / "june.csv")
-    assert deleting.others == ["predictions in june.csv"]
+    assert deleting.not_deleted == ["predictions in june.csv"]
     assert (tmp_path / "june.csv").exists()
 
 

@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 
 from cutlayer.cli.questions import one_row_an_id
 from cutlayer.errors import DataError
-from cutlayer.jobs.column_guesses import repeated_ids
+from cutlayer.jobs.column_guesses import repeated_ids_note
 from cutlayer.jobs.found_tables import read_table
 from tests.cli.jobs import Place
 
@@ -209,7 +209,7 @@ def test_many_rows_of_an_id_are_refused_where_none_may_be_made_of_them(
     monkeypatch.setattr("typer.confirm", lambda *_, **__: False)
     table = one_row_an_id(read_table(folder / "telco.csv"), "id", asking=True)
     with pytest.raises(DataError, match="got 60 rows of 20 ids; make one row of them"):
-        repeated_ids(table, "id")
+        repeated_ids_note(table, "id")
 
 
 def test_labels_whose_case_differs_are_refused_with_the_way_out(place: Place, folder: Path) -> None:

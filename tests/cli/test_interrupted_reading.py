@@ -12,7 +12,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from cutlayer.data.engine import Reading, check_stopped
+from cutlayer.data.engine import Reading, raise_if_stopped
 from cutlayer.data.sources.base import Source
 from cutlayer.errors import Interrupted
 from tests.cli.jobs import Place
@@ -28,7 +28,7 @@ def read_slowly(folder: Path, arguments: list[str]) -> None:
         for piece in chunks(self, *arguments, **named):
             for _ in range(6000):
                 (folder / "reading").touch()
-                check_stopped()
+                raise_if_stopped()
                 time.sleep(0.01)
             yield piece
 
@@ -65,12 +65,12 @@ def test_a_query_of_another_thread_is_interrupted():
 
     def endless() -> None:
         with duckdb.connect() as engine:
-            check_stopped(engine)
+            raise_if_stopped(engine)
             began.set()
             try:
                 engine.sql("SELECT count(*) FROM range(1000000000000) t(i) WHERE i * i % 7 = 3").fetchall()
             except duckdb.Error:
-                check_stopped()
+                raise_if_stopped()
                 raise
 
     failures: list[BaseException] = []
@@ -89,5 +89,5 @@ def test_a_query_of_another_thread_is_interrupted():
         thread.join(0.05)
     assert [type(failure) for failure in failures] == [Interrupted]
     with pytest.raises(Interrupted):
-        reading.run(check_stopped)
-    check_stopped()
+        reading.run(raise_if_stopped)
+    raise_if_stopped()

@@ -15,7 +15,7 @@ from pyarrow import csv, parquet
 from cutlayer.config.load import load_job
 from cutlayer.errors import RunFolderError
 from cutlayer.jobs.approval import page_of
-from cutlayer.serving.predict import Request, predict
+from cutlayer.serving.predict import PredictionRequest, predict
 from cutlayer.training.folder import RunFolder
 from tests.cli.jobs import Place, as_yaml
 from tests.parties.stars import LAND, LOANS, NAMES, TELCO, held_by, keys_of, raw_graded_star, raw_star, star
@@ -235,14 +235,14 @@ def test_forgotten_rows_of_the_label_owner_and_of_a_partner(place: Place) -> Non
     assert summary.data.held[TELCO] == sum(held[row] and keys[row] != phone for row in left)
     job = load_job(place.file)
     with pytest.raises(RunFolderError, match="a run of which no row was forgotten"):
-        predict(job, RunFolder(before), place.folder / "old.parquet", Request())
+        predict(job, RunFolder(before), place.folder / "old.parquet", PredictionRequest())
     for note in before.glob("checkpoint/*/secret.path"):  # without it, by the secrets where they usually are
         note.unlink()
     back = before.rename(place.run_folder.with_name("back"))
     with pytest.raises(RunFolderError, match="a run of which no row was forgotten"):
-        predict(job, RunFolder(back), place.folder / "old.parquet", Request())
+        predict(job, RunFolder(back), place.folder / "old.parquet", PredictionRequest())
     tables = {name: given[name].drop_columns(["label"]) if name == "bank" else given[name] for name in NAMES}
-    done = predict(job, RunFolder(place.run_folder), place.folder / "new.parquet", Request(tables))
+    done = predict(job, RunFolder(place.run_folder), place.folder / "new.parquet", PredictionRequest(tables))
     assert (done.rows, done.forgotten) == (LOANS - 1, {"bank": 1, TELCO: 1})
     assert done.contributed[TELCO] == summary.data.held[TELCO]
 

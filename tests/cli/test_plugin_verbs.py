@@ -64,8 +64,8 @@ def test_another_package_gives_no_verb_and_no_part_of_the_packages_of_cutlayer(p
         },
     )
     assert "Run folders" in place.call("serve", "--help").out
-    assert extras.part("serve", "audit", "it").__module__ == "cutlayer_serve.audit"
-    assert extras.part("mlflow", "logged", "it").__module__ == "cutlayer_loggers.logged_run"
+    assert extras.load_extra_part("serve", "audit", "it").__module__ == "cutlayer_serve.audit"
+    assert extras.load_extra_part("mlflow", "logged", "it").__module__ == "cutlayer_loggers.logged_run"
 
 
 @pytest.mark.usefixtures("core_alone")
@@ -88,7 +88,7 @@ def test_without_its_package_a_part_is_refused_with_what_to_install(place: Place
         "expected the extra `serve` for --served, got no cutlayer_serve; pip install 'cutlayer[serve]'" in refused.error
     )
     with pytest.raises(ConfigError, match="expected the extra `mlflow` for --registry, got no cutlayer_loggers"):
-        extras.part("mlflow", "register", "--registry")
+        extras.load_extra_part("mlflow", "register", "--registry")
     place.change({"parties.bank.log": {"tensorboard": "curves"}})
     place.refused("expected the extra `tensorboard` for parties.bank.log.tensorboard, got no cutlayer_loggers")
 
@@ -100,4 +100,4 @@ def test_a_package_of_another_version_is_named(place: Place, install: Install) -
     assert refused.code == 2
     assert refused.error.endswith("'cutlayer_serve.gone'; install its package in the version of cutlayer\n")
     with pytest.raises(ConfigError, match=r"cutlayer_serve:gone for it, got .* in the version of cutlayer"):
-        extras.part("serve", "audit", "it")
+        extras.load_extra_part("serve", "audit", "it")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from pyarrow import csv, parquet
 
-from cutlayer.serving.models import Models
+from cutlayer.serving.models import TrainedModels
 from tests.cli.jobs import Place
 
 
@@ -87,7 +87,7 @@ def test_no_file_is_replaced_unless_the_user_says_so(
     finished: Path, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before any model is loaded; and the tables and the run not even then."""
-    monkeypatch.setattr(Models, "load", lambda *_: pytest.fail("the prediction has begun"))
+    monkeypatch.setattr(TrainedModels, "load", lambda *_: pytest.fail("the prediction has begun"))
     job = finished / "job.yaml"
     job.write_text(re.sub(r"path: .*/(bank|telco).csv", rf"path: {place.folder}/\1.csv", job.read_text()))
     (place.folder / "june").mkdir()

@@ -21,7 +21,11 @@ def write(place: Place, group: str = "session") -> None:
     """Offers of sessions, whose grades follow a number of each party and a level that is the session's."""
     draw = np.random.default_rng(3)
     rows = SESSIONS * OFFERS
-    own, other, level = draw.normal(size=rows), draw.normal(size=rows), np.repeat(draw.normal(size=SESSIONS), OFFERS)
+    own, other, level = (
+        draw.normal(size=rows),
+        draw.normal(size=rows),
+        np.repeat(draw.normal(size=SESSIONS), OFFERS),
+    )
     grades = np.clip(np.round(1 + 0.4 * own + 0.9 * other + level + draw.normal(size=rows)), 0, 3).astype(int)
     sessions = np.repeat(np.arange(SESSIONS) + 100, OFFERS)
     names = [f"s{number}" for number in sessions] if group == "text" else sessions

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cutlayer.data.align import check_id_kinds, checked_positions, intersect, order_digest
 from cutlayer.data.digest_shares import has_duplicates
-from cutlayer.data.ids import canonical_ids, kind_of, row_digests
+from cutlayer.data.ids import canonical_ids, id_kind, row_digests
 from cutlayer.errors import AlignmentError, DataError
 
 id_sets = st.lists(st.sets(st.integers(0, 40), min_size=1), min_size=2, max_size=4)
@@ -26,10 +26,10 @@ def test_the_digest_is_blake2b_of_the_canonical_text() -> None:
 
 
 def test_kinds_of_ids() -> None:
-    assert kind_of(canonical_ids(pa.array([1, 2], pa.uint16()), "ids")) == "integer"
-    assert kind_of(canonical_ids(pa.array(["0", "-5", "12345678901234567890123"]), "ids")) == "integer"
-    assert kind_of(canonical_ids(pa.array(["1", "a"]), "ids")) == "text"
-    assert kind_of(canonical_ids(pa.array(["01"]), "ids")) == "text"
+    assert id_kind(canonical_ids(pa.array([1, 2], pa.uint16()), "ids")) == "integer"
+    assert id_kind(canonical_ids(pa.array(["0", "-5", "12345678901234567890123"]), "ids")) == "integer"
+    assert id_kind(canonical_ids(pa.array(["1", "a"]), "ids")) == "text"
+    assert id_kind(canonical_ids(pa.array(["01"]), "ids")) == "text"
 
 
 @pytest.mark.parametrize(

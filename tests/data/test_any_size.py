@@ -437,7 +437,7 @@ def test_words_of_the_values_of_common_rows_are_those_of_the_table(tmp_path: Pat
     result = table.prepare(positions, TRAINING, by_values=True)
     assert result.encoder is not None
     assert result.words is not None
-    wanted = table.values_of(result.digests)(result.encoder.valued[::-1])
+    wanted = table.value_reader(result.digests)(result.encoder.value_columns[::-1])
     assert result.words.tolist() == (wanted.tolist() if wanted is not None else None)
     assert len({*result.words.tolist()}) > 0.9 * len(COMMON)
     assert table.prepare(positions, TRAINING).words is None

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutlayer.config.formats import ColumnFormat, NumberLayout
-from cutlayer.data.classes import reversed_words
+from cutlayer.data.classes import reversed_classes_note
 from cutlayer.data.column_formats import _WORDS, detected_formats
 
 LAYOUTS = (
@@ -156,6 +156,6 @@ def test_a_format_is_one_that_a_job_may_state() -> None:
 @pytest.mark.parametrize(("yes", "no"), _WORDS)
 def test_every_word_for_yes_is_the_positive_class_of_a_label(yes: str, no: str) -> None:
     """J sorts before N, and Ja before Nej: the greater one would be the wrong one, and quietly so."""
-    assert reversed_words([yes.upper(), no.upper()])
-    assert reversed_words([yes, no])
-    assert not reversed_words([no, yes])
+    assert reversed_classes_note([yes.upper(), no.upper()])
+    assert reversed_classes_note([yes, no])
+    assert not reversed_classes_note([no, yes])

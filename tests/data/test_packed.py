@@ -15,7 +15,7 @@ from pyarrow import parquet
 from cutlayer.config import CategoriesConfig, FeaturesConfig, TableConfig
 from cutlayer.data.categories import CategoryEncoder
 from cutlayer.data.encoding import Encoder
-from cutlayer.data.feature_columns import ColumnKind, category_text, decoded, number_values
+from cutlayer.data.feature_columns import ColumnKind, category_text, number_values, without_dictionary
 from cutlayer.data.packed import Column, PackedCategories, PackedText, packed
 from cutlayer.data.sources import open_source
 from cutlayer.errors import DataError
@@ -55,7 +55,7 @@ def coded_batches(step: int) -> Callable[[Sequence[str], Collection[str]], Itera
 
 def pieces(column: Column, step: int = 90) -> pa.ChunkedArray:
     parts = [column.piece(slice(start, min(start + step, ROWS))) for start in range(0, ROWS, step)]
-    return pa.chunked_array([decoded(pa.chunked_array([part])).combine_chunks() for part in parts])
+    return pa.chunked_array([without_dictionary(pa.chunked_array([part])).combine_chunks() for part in parts])
 
 
 @pytest.mark.parametrize("in_files", [False, True])
@@ -90,7 +90,7 @@ def test_a_dictionary_may_repeat_values_and_hold_a_missing_one() -> None:
     coded = pa.table({"c": pa.DictionaryArray.from_arrays(pa.array([3, 1, 0, None, 2]), dictionary)})
     column = packed(lambda _names, _coded: iter([coded]), {"c": "category"}, "t", 10, 1000)["c"]
     assert isinstance(column, PackedCategories)
-    assert decoded(pa.chunked_array([column.piece(slice(0, 5))])).to_pylist() == ["a", None, "a", None, "b"]
+    assert without_dictionary(pa.chunked_array([column.piece(slice(0, 5))])).to_pylist() == ["a", None, "a", None, "b"]
     assert column.values.to_pylist() == ["a", "b"]
 
 

@@ -203,7 +203,7 @@ def test_what_only_shows_when_preparing() -> None:
     table = PartyTable("bank", frame.assign(default=np.arange(40) // 30), "customer", "default")
     labels = table.prepare(np.arange(40), np.arange(30)).labels.values
     with pytest.raises(DataError, match="label 'default': expected different labels in the training rows"):
-        table.check_training(labels[:30], None)
+        table.check_training_labels(labels[:30], None)
     infinite = frame.assign(age=frame["age"].where(frame.index != 7, np.inf))
     table = PartyTable("bank", infinite, "customer", "default")
     with pytest.raises(DataError, match="column 'age', got infinity in row 7"):

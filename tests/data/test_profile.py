@@ -26,7 +26,7 @@ def profiled(
 ) -> ColumnProfile:
     columns = {name: pa.array(column), "y": pa.array(label if label is not None else [0, 1] * (ROWS // 2))}
     table = PartyTable("bank", pa.table(columns), label="y", features=features)
-    return next(profile for profile in table.profiles("bank", rare_are_odd=rare_are_odd) if profile.name == name)
+    return next(profile for profile in table.profiles("bank", note_rare=rare_are_odd) if profile.name == name)
 
 
 def numbers() -> list[float]:

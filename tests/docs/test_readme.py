@@ -17,8 +17,8 @@ from cutlayer.attacks import REGISTRY as ATTACKS
 from cutlayer.attacks import FeatureAttack
 from cutlayer.channel.address import check_loopback
 from cutlayer.cli import app
-from cutlayer.cli.align import WAITING
-from cutlayer.cli.app import INTERNAL, INTERRUPTED, all_verbs
+from cutlayer.cli.app import EXIT_INTERNAL, EXIT_INTERRUPTED, all_verbs
+from cutlayer.cli.exchange import EXIT_WAITING
 from cutlayer.protections import REGISTRY as PROTECTIONS
 from cutlayer.protections.contract.base import Asset
 from tests.cli.jobs import audit_briefly
@@ -88,7 +88,7 @@ def test_completion_can_be_installed() -> None:
 
 def test_every_exit_code_is_in_the_table() -> None:
     codes = {kind.exit_code for kind in vars(errors).values() if hasattr(kind, "exit_code")}
-    codes |= {0, INTERNAL, INTERRUPTED, WAITING}
+    codes |= {0, EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_WAITING}
     assert {int(row[0]) for row in table_rows(VERBS) if row[0].isdigit()} == codes
 
 

@@ -24,7 +24,7 @@ from cutlayer.parties.session.plan import plan_of
 from cutlayer.protections import REGISTRY
 from cutlayer.protections.dp_embedding import DPEmbeddingConfig
 from cutlayer.protections.nopeek import NoPeekConfig
-from cutlayer.serving import Serving
+from cutlayer.serving import PredictionReleases
 from cutlayer_published.embedding.protection import AdaptiveConfig
 from cutlayer_published.gradients.noisy_gradient import NoisyGradientConfig
 from tests.estimator.tables import classifier, regressor, tables
@@ -39,10 +39,10 @@ def noisy(predictions: int, config: FrozenModel = NOISY, **changes: Any) -> Any:
     return classifier(protections=[config], predictions=predictions, **changes).fit(X, Y)
 
 
-def serving_of(model: Any) -> Serving:
+def serving_of(model: Any) -> PredictionReleases:
     """What the shop releases predictions through."""
     width = model.models_.widths["shop"]
-    return Serving(model.job_, model.folder_, "shop", width, model.key)
+    return PredictionReleases(model.job_, model.folder_, "shop", width, model.key)
 
 
 # `grade_dp` needs a bottom model that grades rows.

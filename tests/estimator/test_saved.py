@@ -12,7 +12,7 @@ import pytest
 from cutlayer import CutlayerError, VerticalClassifier, VerticalRegressor
 from cutlayer.errors import BudgetExceeded, CheckpointError
 from cutlayer.protections.dp_embedding import DPEmbeddingConfig
-from cutlayer.serving.predict import Request, predict
+from cutlayer.serving.predict import PredictionRequest, predict
 from tests.estimator.tables import SMALL, classifier, regressor, tables
 
 X, Y = tables()
@@ -35,7 +35,7 @@ def test_a_saved_model_predicts_when_the_estimator_is_gone(tmp_path: Path) -> No
     assert not [*(tmp_path / "model").glob("**/*.npy")]
     assert not (tmp_path / "model" / "transcript").exists()
     out = tmp_path / "s.parquet"
-    assert predict(loaded.job_, loaded.folder_, out, Request({**X}, key=KEY)).rows == len(Y)
+    assert predict(loaded.job_, loaded.folder_, out, PredictionRequest({**X}, key=KEY)).rows == len(Y)
 
 
 @pytest.mark.parametrize("labels", [np.array(["no", "yes"])[Y], Y.astype(bool), np.array([1.5, 2.5])[Y], Y + 7])

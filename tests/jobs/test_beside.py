@@ -20,9 +20,9 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from cutlayer.config import Job, validated
 from cutlayer.errors import ConfigError
-from cutlayer.jobs import beside, runs
-from cutlayer.jobs.beside import Beside
+from cutlayer.jobs import forked_work, runs
 from cutlayer.jobs.execute import execute
+from cutlayer.jobs.forked_work import ForkedWork
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.training.keys import Keys
 from tests.cli.jobs import Place
@@ -34,17 +34,17 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothi
 
 @pytest.fixture(autouse=True)
 def cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(beside, "equal_threads", lambda: 2)
+    monkeypatch.setattr(forked_work, "work_threads", lambda: 2)
 
 
 def test_work_is_done_elsewhere_and_what_it_returns_comes_back():
-    with Beside(forks=True) as started:
-        result = started.begin(os.getpid)
-        assert started.begin(os.getpid)() == os.getpid(), "no core is left for a second one"
+    with ForkedWork(forks=True) as started:
+        result = started.start(os.getpid)
+        assert started.start(os.getpid)() == os.getpid(), "no core is left for a second one"
         assert result() == result() != os.getpid()
-        assert started.begin(os.getpid)() != os.getpid(), "the first has ended"
-    with Beside(forks=False) as started:
-        assert started.begin(os.getpid)() == os.getpid()
+        assert started.start(os.getpid)() != os.getpid(), "the first has ended"
+    with ForkedWork(forks=False) as started:
+        assert started.start(os.getpid)() == os.getpid()
 
 
 @pytest.mark.parametrize(
@@ -55,9 +55,9 @@ def test_a_process_of_several_threads_or_with_a_gpu_is_not_forked(
     monkeypatch: pytest.MonkeyPatch, threads: int, cores: int, gpu: bool, forks: bool
 ) -> None:
     """A fork has one of the threads: a lock that another one holds would never be free in it."""
-    monkeypatch.setattr(beside, "equal_threads", lambda: cores)
+    monkeypatch.setattr(forked_work, "work_threads", lambda: cores)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
-    assert beside.can_fork(threads) is forks
+    assert forked_work.can_fork(threads) is forks
 
 
 @pytest.mark.parametrize(
@@ -71,8 +71,8 @@ def test_runs_of_long_and_of_wide_tables_are_trained_beside(monkeypatch, rows, c
 
 
 def test_tensors_come_back_after_the_process_that_made_them_has_ended():
-    with Beside(forks=True) as started:
-        result = started.begin(lambda: (os.getpid(), torch.arange(100)))
+    with ForkedWork(forks=True) as started:
+        result = started.start(lambda: (os.getpid(), torch.arange(100)))
         (process,) = started._processes
         process.join(30)
         assert process.exitcode == 0
@@ -92,10 +92,10 @@ def test_work_that_fails_or_is_killed_is_done_again_here():
             os.kill(os.getpid(), signal.SIGKILL)
         return 3
 
-    with Beside(forks=True) as started:
+    with ForkedWork(forks=True) as started:
         with pytest.raises(ConfigError, match="a bad job"):
-            started.begin(failing)()
-        assert started.begin(killed)() == 3
+            started.start(failing)()
+        assert started.start(killed)() == 3
 
 
 def test_work_is_done_here_where_its_process_was_ended_amid_a_message(monkeypatch):
@@ -106,8 +106,8 @@ def test_work_is_done_here_where_its_process_was_ended_amid_a_message(monkeypatc
         os.kill(os.getpid(), signal.SIGKILL)
 
     monkeypatch.setattr(Connection, "send_bytes", cut)
-    with Beside(forks=True) as started:
-        assert started.begin(os.getpid)() == os.getpid()
+    with ForkedWork(forks=True) as started:
+        assert started.start(os.getpid)() == os.getpid()
 
 
 def test_work_is_done_here_where_no_further_process_can_be_started(monkeypatch):
@@ -115,8 +115,8 @@ def test_work_is_done_here_where_no_further_process_can_be_started(monkeypatch):
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
     monkeypatch.setattr(os, "fork", refused)
-    with Beside(forks=True) as started:
-        assert started.begin(os.getpid)() == os.getpid()
+    with ForkedWork(forks=True) as started:
+        assert started.start(os.getpid)() == os.getpid()
         assert started.share([os.getpid])() == [os.getpid()]
 
 
@@ -126,8 +126,8 @@ def test_libraries_have_one_thread_in_a_fork_whatever_they_have_here():
     def threads() -> set[int]:
         return {library["num_threads"] for library in threadpool_info()}
 
-    with threadpool_limits(2), Beside(forks=True) as started:
-        here, there = os.getpid(), started.begin(lambda: (os.getpid(), threads()))()
+    with threadpool_limits(2), ForkedWork(forks=True) as started:
+        here, there = os.getpid(), started.start(lambda: (os.getpid(), threads()))()
         assert threads() == {2}
     assert there[0] != here
     assert there[1] == {1}
@@ -145,7 +145,7 @@ def test_works_are_shared_with_the_process_that_begins_them(tmp_path):
         assert (tmp_path / other).exists()
         return os.getpid()
 
-    with Beside(forks=True) as started:
+    with ForkedWork(forks=True) as started:
         done = started.share([partial(meeting, "a", "b"), partial(meeting, "b", "a"), os.getpid])
         places = done()
         assert done() == places
@@ -159,7 +159,7 @@ def test_shared_works_have_their_results_in_order_and_are_each_done_once(tmp_pat
         (tmp_path / f"{at}").open("x").close()
         return at
 
-    with Beside(forks=forks) as started:
+    with ForkedWork(forks=forks) as started:
         assert started.share([partial(work, at) for at in range(300)])() == [*range(300)]
 
 
@@ -172,7 +172,7 @@ def test_works_of_a_process_that_was_killed_are_done_here(tmp_path):
             os.kill(os.getpid(), signal.SIGKILL)
         return at
 
-    with Beside(forks=True) as started:
+    with ForkedWork(forks=True) as started:
         done = started.share([partial(killed, at) for at in range(3)])
         while not (tmp_path / "begun").exists():
             time.sleep(0.01)
@@ -185,8 +185,8 @@ def test_a_failure_of_this_process_ends_the_work(tmp_path):
         time.sleep(60)
 
     def interrupted() -> None:
-        with Beside(forks=True) as started:
-            started.begin(slow)
+        with ForkedWork(forks=True) as started:
+            started.start(slow)
             while not (tmp_path / "begun").exists():
                 time.sleep(0.01)
             processes.extend(started._processes)
@@ -217,14 +217,14 @@ def test_a_run_with_forks_equals_one_without(tmp_path, capsys, monkeypatch):
     key.write_bytes(bytes(32))
     key.chmod(0o600)
     forked: list[object] = []
-    begin = Beside.begin
+    start = ForkedWork.start
 
     def counted(self, work):
-        result = begin(self, work)
+        result = start(self, work)
         forked.extend(self._processes)
         return result
 
-    monkeypatch.setattr(Beside, "begin", counted)
+    monkeypatch.setattr(ForkedWork, "start", counted)
     results = []
     for name, least in ("plain", runs.MANY_ROWS), ("forks", 0):
         monkeypatch.setattr(runs, "MANY_ROWS", least)
@@ -245,13 +245,13 @@ def test_runs_are_compared_while_a_partner_draws_grades(tmp_path, monkeypatch):
     made["parties"]["bank"]["audit"] = {"attacks": []}
     job, given = validated(Job, made, ""), tables(rows=1500)
     there: list[list[str]] = []
-    begin = Beside.begin
+    start = ForkedWork.start
 
     def noted(self, work):
         there.append([path.name for path in (tmp_path / "forks" / "checkpoint").glob("*/*.safetensors")])
-        return begin(self, work)
+        return start(self, work)
 
-    monkeypatch.setattr(Beside, "begin", noted)
+    monkeypatch.setattr(ForkedWork, "start", noted)
     results = []
     for name, least in ("plain", runs.MANY_ROWS), ("forks", 0):
         monkeypatch.setattr(runs, "MANY_ROWS", least)

@@ -11,7 +11,7 @@ import pytest
 
 from cutlayer.config import Job
 from cutlayer.data.profile import ColumnProfile
-from cutlayer.jobs.cautions import beyond_range, cautions_of, of_columns, worth_of_labels
+from cutlayer.jobs.cautions import column_cautions, drawn_labels_worth, job_cautions, label_range_cautions
 from cutlayer.jobs.forecast import forecast
 from cutlayer.jobs.preflight import check_own_part
 from cutlayer.training.run_ledger import ledger_of
@@ -34,8 +34,8 @@ def cautions(
 ) -> list[str]:
     rows = {ACTIVE: 6000, PASSIVES[0]: 4200}
     columns = (label(distinct, positives),)
-    drawn = worth_of_labels(job, dict.fromkeys(job.parties, training), [*columns[0].classes.values()], columns)
-    return list(cautions_of(job, rows, common, training, tested, columns, ledger_of(job), drawn))
+    drawn = drawn_labels_worth(job, dict.fromkeys(job.parties, training), [*columns[0].classes.values()], columns)
+    return list(job_cautions(job, rows, common, training, tested, columns, ledger_of(job), drawn))
 
 
 def followed(rows: int, every: str = "epoch") -> Job:
@@ -115,7 +115,7 @@ def test_labels_beyond_the_range_in_which_they_are_drawn(ends: tuple[float, floa
     privacy = {"label_dp": {"eps": 2.0, **({} if span is None else {"range": span})}}
     parties = {**job.parties, ACTIVE: job.parties[ACTIVE].model_copy(update={"privacy": privacy})}
     of_label = label(900).model_copy(update={"ends": ends})
-    found = [*beyond_range(job.model_copy(update={"parties": parties}), (of_label,))]
+    found = [*label_range_cautions(job.model_copy(update={"parties": parties}), (of_label,))]
     assert len(found) == bool(said)
     assert not said or said in found[0]
 
@@ -210,17 +210,17 @@ def test_few_columns_may_be_a_grade_of_one(names: list[str], fit: Any, epsilon: 
         ColumnProfile(party=passive, name=name, role="feature", kind="number", type="double", distinct=9, missing=0)
         for name in names
     )
-    found = [line for line in of_columns(Job.model_validate(raw), columns) if "fit.limits" in line]
+    found = [line for line in column_cautions(Job.model_validate(raw), columns) if "fit.limits" in line]
     assert [said in line for line in found] == [True] * bool(said)
 
 
 def test_drawn_labels_are_worth_what_the_rows_of_a_partner_are() -> None:
     """A partner is sent the labels of its own rows: with few of them the run is refused, whatever the others have."""
     rows = {ACTIVE: 60_000, PASSIVES[0]: 60_000, PASSIVES[1]: 3200}
-    sentence, few = worth_of_labels(graded(2), rows, [3000, 3000], ())
+    sentence, few = drawn_labels_worth(graded(2), rows, [3000, 3000], ())
     assert f"are worth 192 rows to {PASSIVES[1]}, and more to the others, which costs" in sentence
     assert few
-    sentence, few = worth_of_labels(graded(2), dict.fromkeys(rows, 60_000), [3000, 3000], ())
+    sentence, few = drawn_labels_worth(graded(2), dict.fromkeys(rows, 60_000), [3000, 3000], ())
     assert f"rows to {PASSIVES[0]}, {PASSIVES[1]}, which costs" in sentence
     assert not few
 

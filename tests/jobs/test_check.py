@@ -10,7 +10,7 @@ import pytest
 
 from cutlayer.config import FrozenModel, Job, validated
 from cutlayer.errors import ConfigError
-from cutlayer.jobs.cautions import notes_of
+from cutlayer.jobs.cautions import leak_notes
 from cutlayer.jobs.check import check_job
 from cutlayer.lazy import Tensor
 from cutlayer.protections import REGISTRY
@@ -68,11 +68,11 @@ def guarded(name: str) -> Job:
 def test_rules_ask_what_a_protection_declares(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r"parties\.telco\.guard\.protected: true beside dithered, got none"):
         check_job(guarded("telco"))
-    assert any("bank.weight" in note for note in notes_of(guarded("telco")))
+    assert any("bank.weight" in note for note in leak_notes(guarded("telco")))
     monkeypatch.setattr(Dithered, "keeps_directions", True)
     monkeypatch.setattr(Dithered, "hides_lengths", True)
     check_job(guarded("telco"))
-    assert not any("bank.weight" in note for note in notes_of(guarded("telco")))
+    assert not any("bank.weight" in note for note in leak_notes(guarded("telco")))
 
 
 def test_a_check_builds_each_chain_once(monkeypatch: pytest.MonkeyPatch) -> None:

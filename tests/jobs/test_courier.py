@@ -51,8 +51,8 @@ from cutlayer.errors import (
 )
 from cutlayer.jobs import align as aligning
 from cutlayer.jobs.audit import audit_again, audit_passive_again
-from cutlayer.jobs.courier import check_by_courier, open_releases
-from cutlayer.jobs.exchange import Waiting
+from cutlayer.jobs.courier import check_release_by_file, open_releases
+from cutlayer.jobs.exchange import WaitingForFile
 from cutlayer.jobs.links import LinkOptions
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.jobs.party import run_party
@@ -64,10 +64,10 @@ from cutlayer.report.passive.page import passive_html, passive_markdown
 from cutlayer.report.sections.run import job_section as job_section
 from cutlayer.results.report import Report
 from cutlayer.results.run_files import RunFiles, files_statement
-from cutlayer.serving.between import PredictionSide, ask
+from cutlayer.serving.between import PredictionSide, request_predictions
 from cutlayer.serving.by_file import release_prediction, with_agreed_rows
 from cutlayer.serving.models import PartyModel
-from cutlayer.serving.prediction_release import Serving
+from cutlayer.serving.prediction_release import PredictionReleases
 from cutlayer.storage.durable import locked
 from cutlayer.training import file_digests
 from cutlayer.training.file_digests import DIGESTS_FILE, FileDigests, compare_files, warn_of_changes, write_digests
@@ -346,9 +346,9 @@ def test_messages_out_of_order_or_repeated_are_refused(released: Path, federatio
 
 def test_jobs_that_need_a_connection_are_refused() -> None:
     with pytest.raises(ConfigError, match="a job whose partners release each row once and do no more"):
-        check_by_courier(validated(Job, raw_job(passives=2), ""))
+        check_release_by_file(validated(Job, raw_job(passives=2), ""))
     with pytest.raises(ConfigError, match="a split that each party computes, to release by file, got one by day"):
-        check_by_courier(validated(Job, raw(split={"by": "day"}), ""))
+        check_release_by_file(validated(Job, raw(split={"by": "day"}), ""))
 
 
 def test_common_rows_of_another_table_are_refused(tmp_path: Path) -> None:
@@ -372,14 +372,14 @@ def test_new_rows_by_files_get_the_predictions_of_one_process(
     for name in (TELCO, SHOP):
         folder = RunFolder(released / name)
         side = PredictionSide.open(JOB, folder, name, GIVEN[name], JOB.parties[name].limits)
-        serving = Serving(JOB, folder, name, side.width, KEY)
+        serving = PredictionReleases(JOB, folder, name, side.width, KEY)
         files.append(tmp_path / f"{name}.rows")
         side = with_agreed_rows(side, rows[name])
         assert release_prediction(side, serving, files[-1], federation.security(name), None) == 225
     active = PredictionSide.open(JOB, RunFolder(led), ACTIVE, GIVEN[ACTIVE], JOB.parties[ACTIVE].limits)
     active = with_agreed_rows(active, rows[ACTIVE])
     with open_releases(JOB, JOB.passives, files, federation.security(ACTIVE)) as links:
-        answered = drive_over_links(ask(active, links.ports), links, 1.0)
+        answered = drive_over_links(request_predictions(active, links.ports), links, 1.0)
     assert [*answered.present] == [*NAMES]
     assert all(mask.all() for mask in answered.present.values())
     logits = dict(zip(answered.ids.to_pylist(), answered.logits.tolist(), strict=True))
@@ -402,14 +402,16 @@ def test_files_of_two_trainings_do_not_fit(released: Path, led: Path, federation
         PredictionSide.open(JOB, folder, TELCO, GIVEN[TELCO], JOB.parties[TELCO].limits), rows[TELCO]
     )
     path = tmp_path / "telco.rows"
-    release_prediction(side, Serving(JOB, folder, TELCO, side.width, KEY), path, federation.security(TELCO), None)
+    release_prediction(
+        side, PredictionReleases(JOB, folder, TELCO, side.width, KEY), path, federation.security(TELCO), None
+    )
     active = PredictionSide.open(JOB, RunFolder(led), ACTIVE, GIVEN[ACTIVE], JOB.parties[ACTIVE].limits)
     active = with_agreed_rows(active, rows[ACTIVE])
     with (
         open_releases(JOB, [TELCO], [path], federation.security(ACTIVE)) as links_,
         pytest.raises(ProtocolError, match=r"a part of training .* at telco, as here, got one of"),
     ):
-        drive_over_links(ask(active, links_.ports, [SHOP]), links_, 1.0)
+        drive_over_links(request_predictions(active, links_.ports, [SHOP]), links_, 1.0)
 
 
 class Courier:
@@ -419,7 +421,7 @@ class Courier:
         self.base, self.federation, self.purpose = base, federation, purpose
         self.tables = dict(GIVEN)
 
-    def step(self, name: str) -> aligning.Aligned | Waiting:
+    def step(self, name: str) -> aligning.AlignmentResult | WaitingForFile:
         path = self.base / f"{name}.csv"
         if not path.exists():
             csv.write_csv(self.tables[name], path)
@@ -430,14 +432,14 @@ class Courier:
             return aligning.align_party(
                 job, name, self.base / f"{name}-aligned.csv", self.purpose, Progress(), links, self.base / "exchange"
             )
-        except Waiting as waiting:
+        except WaitingForFile as waiting:
             return waiting
 
-    def all(self) -> Mapping[str, aligning.Aligned]:
-        done: dict[str, aligning.Aligned] = {}
+    def all(self) -> Mapping[str, aligning.AlignmentResult]:
+        done: dict[str, aligning.AlignmentResult] = {}
         for _ in range(7):
             for name in NAMES:
-                if name not in done and isinstance(result := self.step(name), aligning.Aligned):
+                if name not in done and isinstance(result := self.step(name), aligning.AlignmentResult):
                     done[name] = result
         return done
 
@@ -673,7 +675,7 @@ def test_two_processes_do_not_work_on_one_exchange(tmp_path: Path, federation: F
     private.mkdir()
     with locked(private / "exchange.lock", "another start"), pytest.raises(LockHeld, match="another start"):
         courier.step(TELCO)
-    assert isinstance(courier.step(TELCO), Waiting)
+    assert isinstance(courier.step(TELCO), WaitingForFile)
 
 
 @pytest.mark.parametrize("purpose", [Purpose.ALIGN_ACTIVE, Purpose.SIZE])
@@ -707,7 +709,7 @@ def test_an_alignment_that_was_killed_before_its_end_writes_the_rows_again(
     rows = tmp_path / f"{TELCO}-aligned.csv"
     written = rows.read_bytes()
     rows.write_text("row,id\n")
-    assert isinstance(courier.step(TELCO), aligning.Aligned)
+    assert isinstance(courier.step(TELCO), aligning.AlignmentResult)
     assert rows.read_bytes() == written
     rows.unlink()
     with pytest.raises(RunFolderError, match="one that has ended"):  # nothing answers twice, whatever was deleted

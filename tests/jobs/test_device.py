@@ -117,7 +117,7 @@ def test_a_forecast_of_long_steps_computes_a_few_rows_in_single_precision(monkey
     job, given = make_job(precision="bf16"), tables()
     opened = {name: open_table(job, name, given) for name in job.parties}
     found = forecast_module._forecast(job, opened, 1, None)
-    assert max(sizes) == forecast_module.FEW_ROWS < job.train.batch_size
+    assert max(sizes) == forecast_module.SHORT_STEP_ROWS < job.train.batch_size
     assert not any(mixed)
     assert found.seconds_per_epoch > 0
     assert found.precision == "bf16"

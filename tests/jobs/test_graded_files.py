@@ -27,9 +27,9 @@ from cutlayer.jobs.party import run_party
 from cutlayer.jobs.release_file import release_labels, release_training
 from cutlayer.kernels.rows.grade_columns import grades_of_columns
 from cutlayer.parties.drive.by_links import drive_over_links
-from cutlayer.serving.between import PredictionSide, ask
+from cutlayer.serving.between import PredictionSide, request_predictions
 from cutlayer.serving.by_file import release_prediction, with_agreed_rows
-from cutlayer.serving.prediction_release import Serving
+from cutlayer.serving.prediction_release import PredictionReleases
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.held_out_predictions import predictions_path
 from cutlayer.training.keys import Keys
@@ -150,7 +150,10 @@ def test_new_rows_are_one_file_without_labels(filed: Path, federation: Federatio
     side = with_agreed_rows(side, filed / f"{TELCO}-rows.csv")
     path = tmp_path / "new.release"
     security = federation.security(TELCO)
-    assert release_prediction(side, Serving(COMMON, folder, TELCO, side.width, KEY), path, security, None) == 250
+    assert (
+        release_prediction(side, PredictionReleases(COMMON, folder, TELCO, side.width, KEY), path, security, None)
+        == 250
+    )
     sent = [each for each in Parcel(path, ACTIVE, None).messages() if each.kind is Kind.EVALUATION]
     assert sum(each.nbytes for each in sent) == 250
     active = PredictionSide.open(
@@ -158,7 +161,7 @@ def test_new_rows_are_one_file_without_labels(filed: Path, federation: Federatio
     )
     active = with_agreed_rows(active, filed / f"{ACTIVE}-rows.csv")
     with open_releases(COMMON, [TELCO], [path], federation.security(ACTIVE)) as links:
-        answered = drive_over_links(ask(active, links.ports), links, 1.0)
+        answered = drive_over_links(request_predictions(active, links.ports), links, 1.0)
     scores = dict(zip(answered.ids.to_pylist(), answered.logits.sigmoid().flatten().tolist(), strict=True))
     tested = parquet.read_table(predictions_path(RunFolder(filed / ACTIVE)))
     assert tested.num_rows > 50

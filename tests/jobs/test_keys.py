@@ -17,7 +17,7 @@ from cutlayer.config import IdConfig, Job, TableConfig, validated
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import AlignmentError, ConfigError, DataError
 from cutlayer.jobs import align as aligning
-from cutlayer.jobs.exchange import Waiting
+from cutlayer.jobs.exchange import WaitingForFile
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.forecast import forecast
 from cutlayer.jobs.links import LinkOptions
@@ -28,9 +28,9 @@ from cutlayer.parties.drive.drive import drive_together
 from cutlayer.parties.session.local import LocalSide
 from cutlayer.report.passive.build import build_passive
 from cutlayer.report.passive.page import passive_html
-from cutlayer.serving.between import PredictionSide, answer, ask
-from cutlayer.serving.predict import Request, predict
-from cutlayer.serving.prediction_release import Serving
+from cutlayer.serving.between import PredictionSide, request_predictions, serve_requests
+from cutlayer.serving.predict import PredictionRequest, predict
+from cutlayer.serving.prediction_release import PredictionReleases
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.held_out_predictions import predictions_path
 from cutlayer.training.keys import Keys
@@ -88,12 +88,12 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TrainedRun]:
     return folder, run(JOB, GIVEN, folder)
 
 
-def align_by_files(job: Job, folder: Path) -> dict[str, aligning.Aligned]:
+def align_by_files(job: Job, folder: Path) -> dict[str, aligning.AlignmentResult]:
     """Align by files, under the secret of the runs."""
     key = folder / "secret.key"
     key.write_bytes(KEY)
     key.chmod(0o600)
-    done: dict[str, aligning.Aligned] = {}
+    done: dict[str, aligning.AlignmentResult] = {}
     for _ in range(12):
         for name in NAMES:
             if name in done:
@@ -107,13 +107,13 @@ def align_by_files(job: Job, folder: Path) -> dict[str, aligning.Aligned]:
                 done[name] = aligning.align_party(
                     own, name, out, Purpose.ALIGN, Progress(), LinkOptions(), files, secret=key
                 )
-            except Waiting:
+            except WaitingForFile:
                 continue
     return done
 
 
 @pytest.fixture(scope="module")
-def by_file(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, aligning.Aligned]]:
+def by_file(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, aligning.AlignmentResult]]:
     """The run of the label owner, who reads the partners' files; rows were matched by files too."""
     folder = tmp_path_factory.mktemp("files")
     done = align_by_files(JOB, folder)
@@ -136,7 +136,7 @@ def same_halves(job: Job, folders: Mapping[str, Path], whole: Path) -> None:
 
 
 def test_a_run_by_files_is_that_of_one_process(
-    by_file: tuple[Path, dict[str, aligning.Aligned]], whole: tuple[Path, TrainedRun]
+    by_file: tuple[Path, dict[str, aligning.AlignmentResult]], whole: tuple[Path, TrainedRun]
 ) -> None:
     folder, done = by_file
     same_halves(JOB, {name: folder / name for name in NAMES}, whole[0])
@@ -147,7 +147,7 @@ def test_a_run_by_files_is_that_of_one_process(
 
 
 def test_a_partner_is_shown_its_rows_that_took_no_part(
-    by_file: tuple[Path, dict[str, aligning.Aligned]],
+    by_file: tuple[Path, dict[str, aligning.AlignmentResult]],
 ) -> None:
     said, own = (
         passive_html(build_passive(by_file[0] / TELCO)),
@@ -186,7 +186,7 @@ def test_new_rows_are_predicted_as_in_the_run(tmp_path: Path) -> None:
     execute(JOB, tmp_path / "run", Options(Keys(tmp_path / "keys", KEY), tables=GIVEN), Progress())
     folder = RunFolder(tmp_path / "run")
     tested = parquet.read_table(predictions_path(folder))
-    done = predict(JOB, folder, tmp_path / "all.parquet", Request(tables=GIVEN, key=KEY))
+    done = predict(JOB, folder, tmp_path / "all.parquet", PredictionRequest(tables=GIVEN, key=KEY))
     assert done.rows == 240 - 12  # of the others no key names the row
     assert done.lacking == {name: 228 - len(matched(name)) for name in (TELCO, SHOP)}
     assert {name: done.contributed[name] for name in (TELCO, SHOP)} == {
@@ -199,17 +199,19 @@ def test_new_rows_are_predicted_as_in_the_run(tmp_path: Path) -> None:
 
 
 def test_parties_predict_over_private_set_intersection(
-    by_file: tuple[Path, dict[str, aligning.Aligned]],
+    by_file: tuple[Path, dict[str, aligning.AlignmentResult]],
 ) -> None:
     sides, servings = {}, {}
     for name in NAMES:
         folder = RunFolder(by_file[0] / name)
         sides[name] = PredictionSide.open(JOB, folder, name, GIVEN[name], JOB.parties[name].limits)
         if name != ACTIVE:
-            servings[name] = Serving(JOB, folder, name, sides[name].width, KEY)
+            servings[name] = PredictionReleases(JOB, folder, name, sides[name].width, KEY)
     ends = {name: link(ACTIVE, name, "predict") for name in (TELCO, SHOP)}
-    parties: dict[str, Any] = {ACTIVE: ask(sides[ACTIVE], {name: pair[0] for name, pair in ends.items()})}
-    parties |= {name: answer(sides[name], servings[name], ends[name][1]) for name in (TELCO, SHOP)}
+    parties: dict[str, Any] = {
+        ACTIVE: request_predictions(sides[ACTIVE], {name: pair[0] for name, pair in ends.items()})
+    }
+    parties |= {name: serve_requests(sides[name], servings[name], ends[name][1]) for name in (TELCO, SHOP)}
     done = drive_together(parties)[ACTIVE]
     tested = parquet.read_table(predictions_path(RunFolder(by_file[0] / ACTIVE)))
     logits = dict(zip(done.ids.to_pylist(), done.logits.sigmoid().flatten().tolist(), strict=True))
@@ -217,7 +219,7 @@ def test_parties_predict_over_private_set_intersection(
         assert logits[row] == pytest.approx(score, abs=1e-6)
 
 
-def test_serving_needs_an_id_of_one_column(by_file: tuple[Path, dict[str, aligning.Aligned]]) -> None:
+def test_serving_needs_an_id_of_one_column(by_file: tuple[Path, dict[str, aligning.AlignmentResult]]) -> None:
     folder = RunFolder(by_file[0] / TELCO)
     encoder = PredictionSide.open(JOB, folder, TELCO, GIVEN[TELCO], JOB.parties[TELCO].limits).model.encoder
     assert encoder is not None

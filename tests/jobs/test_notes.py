@@ -5,7 +5,7 @@ import pytest
 from cutlayer.config import Job, validated
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.approval import _partner_sends
-from cutlayer.jobs.cautions import notes_of, readable_columns
+from cutlayer.jobs.cautions import leak_notes, readable_columns
 from cutlayer.jobs.check import check_job
 from tests.parties.runs import make_job, raw_job
 
@@ -13,7 +13,7 @@ from tests.parties.runs import make_job, raw_job
 def notes(privacy, epochs=6):
     job = make_job(privacy=privacy, epochs=epochs)
     check_job(job)
-    return notes_of(job)
+    return leak_notes(job)
 
 
 def test_the_leak_of_a_divergence_is_that_of_all_epochs():
@@ -41,7 +41,7 @@ def test_weights_that_gradients_show_are_noted(hiding):
         raw["parties"]["bank"]["weight"] = "amount"
         job = validated(Job, raw, "")
         check_job(job)
-        return [line for line in notes_of(job) if "weight" in line]
+        return [line for line in leak_notes(job) if "weight" in line]
 
     (line,) = noted({})
     assert line.startswith("bank.weight: a row's weight multiplies its cut gradient")
@@ -54,14 +54,14 @@ def test_weights_that_gradients_show_are_noted(hiding):
 def test_plain_alignment_is_noted():
     job = make_job().model_copy(update={"alignment": "plain"})
     check_job(job)
-    (line,) = notes_of(job)
+    (line,) = leak_notes(job)
     assert line.startswith("alignment: plain shows bank a digest of every id")
 
 
 def test_rows_without_a_label_are_noted():
     raw = raw_job()
     raw["parties"]["bank"]["unlabelled"] = "drop"
-    (line,) = notes_of(validated(Job, raw, ""))
+    (line,) = leak_notes(validated(Job, raw, ""))
     assert line == "bank.unlabelled: drop shows passive parties which of their rows have a label"
 
 
@@ -89,7 +89,7 @@ def graded(**bottom):
 def test_labels_of_any_rates_are_noted_where_the_job_lets_them_pass(label_epsilon, noted):
     """The label owner writes the shared job: a partner that signs has to see what it agrees on."""
     job = graded(label_epsilon=label_epsilon)
-    lines = [line for line in notes_of(job) if line.startswith("model.bottom.telco.label_epsilon: 50 lets bank send")]
+    lines = [line for line in leak_notes(job) if line.startswith("model.bottom.telco.label_epsilon: 50 lets bank send")]
     assert len(lines) == noted
     assert f"labels that bank draws, at epsilon {label_epsilon:g} at most" in "".join(_partner_sends(job, "telco"))
 

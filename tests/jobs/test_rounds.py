@@ -33,10 +33,10 @@ from cutlayer.errors import (
     ProtocolError,
     RunFolderError,
 )
-from cutlayer.jobs.exchange import RECORD, Exchange, RoundRecord, Waiting, result_of
-from cutlayer.jobs.expiry import check_kept, delete_expired
+from cutlayer.jobs.exchange import RECORD_FILE, Exchange, RoundRecord, WaitingForFile, exchange_result
+from cutlayer.jobs.expiry import check_not_expired, delete_expired
 from cutlayer.jobs.links import LinkOptions, open_trail, trail_of
-from cutlayer.jobs.rounds import PIECE, Round, receive_file, send_file
+from cutlayer.jobs.rounds import PIECE_BYTES, Round, receive_file, send_file
 from cutlayer.parties.agreement.handshake import SavedPoints, agree_active, agree_passive
 from cutlayer.parties.drive.drive import drive_together
 from cutlayer.parties.session.checkpoint import DRAWN_LABELS_FILE, RELEASED_FILE
@@ -75,7 +75,7 @@ class Rounds:
     def step(self, name: str) -> bool:
         """One start of a party; whether it has ended."""
         side = self.side(name)
-        if result_of(side.private) is not None:
+        if exchange_result(side.private) is not None:
             return True
         try:
             with side.open(self.links(name), 0.0) as files:
@@ -84,7 +84,7 @@ class Rounds:
                 else:
                     side.follow(files, lambda _: side.release_of(name).write_bytes(CONTENT) and None)
                 files.end({})
-        except Waiting:
+        except WaitingForFile:
             return False
         return True
 
@@ -186,7 +186,7 @@ def test_a_file_arrives_as_it_was_and_no_piece_can_move(tmp_path: Path, key: byt
     there.send(Kind.FILE, step=0, tensors=dict(short.tensors), fields=dict(short.fields))
     if key is None:  # the signature of the whole file, and the parcel in it, show that it was cut
         drive_together({ACTIVE: reads()})
-        assert len((tmp_path / "came").read_bytes()) == PIECE
+        assert len((tmp_path / "came").read_bytes()) == PIECE_BYTES
     else:
         with pytest.raises(ProtocolError, match="sealed for this round"):
             drive_together({ACTIVE: reads()})
@@ -333,17 +333,17 @@ def test_a_release_is_refused_that_its_sender_made_before_it_forgot(
     deletion = Deletion(**stated, what="rows of telco", rows="0" * 64, deleted=(), remains=())
     Receipt.of(deletion, None).add_to(tmp_path)
     with pytest.raises(ProtocolError, match="a release since telco forgot") if is_older else nullcontext():
-        check_kept(JOB, made, "june.release", "telco", tmp_path)
+        check_not_expired(JOB, made, "june.release", "telco", tmp_path)
 
 
 def test_what_a_job_does_not_keep_is_refused_and_deleted(tmp_path: Path, federation: Federation) -> None:
     job = JOB.model_copy(update={"keep": "400 days"})
     assert job.digest() != JOB.digest()
-    check_kept(job, "2099-01-01 00:00:00", "june.release")
+    check_not_expired(job, "2099-01-01 00:00:00", "june.release")
     with pytest.raises(ProtocolError, match=r"june\.release: a release of the last 400 days.*got one of 2025-01-01"):
-        check_kept(job, "2025-01-01 00:00:00", "june.release")
+        check_not_expired(job, "2025-01-01 00:00:00", "june.release")
     with pytest.raises(ProtocolError, match="the day on which it was made"):
-        check_kept(job, "soon", "june.release")
+        check_not_expired(job, "soon", "june.release")
     with pytest.raises(ConfigError, match="keep"):
         validated(Job, {**raw_job(), "keep": "for ever"}, "")
     old, new = Rounds(tmp_path, federation, "predict-1-may"), Rounds(tmp_path, federation)
@@ -376,7 +376,7 @@ def test_what_a_job_does_not_keep_is_refused_and_deleted(tmp_path: Path, federat
     assert not further.exists(), "the model of a further label has the same release"
     assert not any((tmp_path / "shared" / rounds.place).exists() for rounds in (old, endless))
     assert new.side(ACTIVE).release_of(TELCO).exists()
-    assert result_of(tmp_path / ACTIVE / old.place) is not None, "the round stays known as ended"
+    assert exchange_result(tmp_path / ACTIVE / old.place) is not None, "the round stays known as ended"
     noted = verify_trail(tmp_path / f"{ACTIVE}.trail")
     assert not noted.problems
     assert noted.files[-1].sent[(ACTIVE, "expired")] == (2, 0)
@@ -486,7 +486,7 @@ def test_a_clock_that_goes_back_makes_no_release_young(tmp_path: Path, federatio
 
 def test_a_record_names_the_parties_whose_end_is_waited_for(tmp_path: Path) -> None:
     for content, peers in (({"parcels": {"telco": 0, "shop": 2}}, ("telco", "shop")), ({"ended": True}, ())):
-        (tmp_path / RECORD).write_text(json.dumps(content))
+        (tmp_path / RECORD_FILE).write_text(json.dumps(content))
         assert tuple(RoundRecord.read(tmp_path).parcels) == peers
 
 
@@ -546,13 +546,13 @@ def test_a_round_by_tls_is_settled_in_any_later_start(
         leading.result()
         monkeypatch.setattr(Exchange, "_save", save)
     private = {name: rounds.side(name).private for name in NAMES}
-    assert [result_of(private[name]) for name in NAMES] == [{"name": ACTIVE}, None]
+    assert [exchange_result(private[name]) for name in NAMES] == [{"name": ACTIVE}, None]
     assert rounds.side(ACTIVE).release_of(TELCO).read_bytes() == CONTENT
     sent = {path.name: path.read_bytes() for path in folders[ACTIVE].rglob("*.cutlayer")}
     with server() as later, client(later) as telco:
         start(TELCO, telco)
         telco.finish(folders[TELCO] / rounds.place, (ACTIVE,), 0)
         later.finish(folders[ACTIVE] / rounds.place, (TELCO,), 60)
-    assert result_of(private[TELCO]) == {"name": TELCO}
+    assert exchange_result(private[TELCO]) == {"name": TELCO}
     assert {path.name: path.read_bytes() for path in folders[ACTIVE].rglob("*.cutlayer")} == sent
     assert {path.name: path.read_bytes() for path in folders[TELCO].rglob("*.cutlayer")} == sent

@@ -12,7 +12,7 @@ from torch import nn
 from cutlayer.consent import allowed, host_of, is_allowed
 from cutlayer.errors import ConfigError
 from cutlayer.models import Inputs, build_bottom, build_top, modules_of
-from cutlayer.plugins import resolved
+from cutlayer.plugins import import_class
 
 INPUTS = Inputs((), 2)
 MODELS = """
@@ -64,8 +64,8 @@ def test_without_consent_nothing_is_imported(package: str, modules: tuple[str, .
 
 def test_consent_is_for_a_module_and_all_below_it(package: str) -> None:
     with allowed(package):
-        assert resolved(f"{package}:Tower").__name__ == "Tower"
-        assert resolved(f"{package}.deep:Tower").__module__ == f"{package}.deep"
+        assert import_class(f"{package}:Tower").__name__ == "Tower"
+        assert import_class(f"{package}.deep:Tower").__module__ == f"{package}.deep"
         assert not is_allowed(f"{package}_2")
     assert not is_allowed(package)
 
@@ -112,9 +112,9 @@ def test_what_is_no_module_of_torch_is_never_called(package: str, name: str, got
 def test_a_class_that_an_allowed_module_merely_imports_is_refused(package: str) -> None:
     result = f"expected {package}:Linear to be defined in {package}, got a class of torch.nn.modules.linear"
     with allowed(package), pytest.raises(ConfigError, match=result):
-        resolved(f"{package}:Linear")
+        import_class(f"{package}:Linear")
     with allowed("torch.nn"):
-        assert resolved("torch.nn:Linear") is nn.Linear
+        assert import_class("torch.nn:Linear") is nn.Linear
 
 
 def test_consent_to_a_module_of_the_system_runs_no_program(tmp_path: Path) -> None:

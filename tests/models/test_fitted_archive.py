@@ -32,7 +32,7 @@ from cutlayer.consent import allowed
 from cutlayer.errors import CutlayerError
 from cutlayer.models.top_estimators.archive import check_archive
 from cutlayer.models.top_estimators.estimator import fit_estimator
-from cutlayer.serving.models import Models
+from cutlayer.serving.models import TrainedModels
 from cutlayer.storage.tensor_file import read_tensors, write_tensors
 from cutlayer.training.folder import RunFolder
 from tests.models.estimator_rows import rows_of
@@ -76,7 +76,7 @@ def commanded(command: str) -> Any:
 
 
 def predict(job: Job, folder: Path) -> None:
-    models = Models.load(job, RunFolder(folder))
+    models = TrainedModels.load(job, RunFolder(folder))
     models.top({name: torch.zeros(3, width) for name, width in models.widths.items()})
 
 

@@ -104,7 +104,7 @@ def test_a_fit_knows_the_grades_of_its_rows(labels: str) -> None:
 def test_fits_in_threads_are_the_same_to_the_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
     for threads in (1, 3):
-        monkeypatch.setattr("cutlayer.workers.equal_threads", lambda count=threads: count)
+        monkeypatch.setattr("cutlayer.workers.work_threads", lambda count=threads: count)
         made.append(fitted(DRAWN["two classes"]).state_dict())
     assert made[0].keys() == made[1].keys()
     assert all(made[0][name].equal(made[1][name]) for name in made[0])

@@ -323,7 +323,7 @@ def test_threads_predict_the_same_to_the_bit(
     plain = model._logits
     monkeypatch.setattr(model, "_logits", lambda predicted: (used.add(threading.get_ident()), plain(predicted))[1])
     for threads in (1, 3):
-        monkeypatch.setattr("cutlayer.workers.equal_threads", lambda count=threads: count)
+        monkeypatch.setattr("cutlayer.workers.work_threads", lambda count=threads: count)
         answers.append(model(TEST))
     assert answers[0].equal(answers[1])
     assert len(used) > 1

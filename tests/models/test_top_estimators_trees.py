@@ -100,7 +100,7 @@ def test_a_fit_by_several_threads_is_the_same_to_the_bit(monkeypatch: pytest.Mon
     labels = np.digitize(value, np.quantile(value, np.arange(1, classes) / classes)) if classes else value
     rows, made = FitRows(codes, numbers, CARDS, labels, classes), []
     for threads in (1, 3):
-        monkeypatch.setattr("cutlayer.models.top_estimators.boosting.equal_threads", lambda count=threads: count)
+        monkeypatch.setattr("cutlayer.models.top_estimators.boosting.work_threads", lambda count=threads: count)
         monkeypatch.setattr("cutlayer.models.top_estimators.boosting.MANY_ROWS", 0)
         made.append(list(fit_boosting(rows, 0, {"max_iter": 4}).buffers()))
     assert all(one.equal(three) for one, three in zip(*made, strict=True))

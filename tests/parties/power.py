@@ -33,7 +33,7 @@ class Disk:
         self.images: dict[Image, str] = {}
         self._content: dict[int, bytes] = {}
         self._names: dict[int, dict[str, int]] = {}
-        self._held: list[int] = []  # an open file keeps its number, so that no later file can take it over
+        self._resources: list[int] = []  # an open file keeps its number, so that no later file can take it over
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -47,7 +47,7 @@ class Disk:
             try:
                 yield
             finally:
-                for descriptor in self._held:
+                for descriptor in self._resources:
                     os.close(descriptor)
 
     def synced(self) -> Image:
@@ -63,7 +63,7 @@ class Disk:
             path = Path(f"/proc/self/fd/{descriptor}").readlink()
             if not path.is_relative_to(self.root):
                 return
-            self._held.append(os.open(path, os.O_RDONLY))
+            self._resources.append(os.open(path, os.O_RDONLY))
             found = os.fstat(descriptor)
             if stat.S_ISDIR(found.st_mode):
                 self._names[found.st_ino] = {entry.name: entry.inode() for entry in os.scandir(path)}
@@ -101,7 +101,7 @@ class Disk:
     def _committed(self, path: Path) -> None:
         if not path.is_relative_to(self.root):
             return
-        self._held.append(os.open(path, os.O_RDONLY))
+        self._resources.append(os.open(path, os.O_RDONLY))
         self._content[path.stat().st_ino] = path.read_bytes()
         self._names[path.parent.stat().st_ino] = _listed(path.parent)
         self._take(f"commit {path.name}")

@@ -18,7 +18,7 @@ from cutlayer.channel import Kind, Message
 from cutlayer.config import Job, SplitConfig, validated
 from cutlayer.data.align import intersect
 from cutlayer.data.party_data import PartyTable
-from cutlayer.data.split import check_filled, rows_by_id
+from cutlayer.data.split import check_no_empty_part, split_by_id
 from cutlayer.errors import AlignmentError, ConfigError, DataError
 from cutlayer.jobs.courier import open_releases
 from cutlayer.jobs.execute import execute
@@ -29,10 +29,10 @@ from cutlayer.jobs.release_file import release_training
 from cutlayer.parties.agreement.partners import Partners
 from cutlayer.parties.drive.by_links import drive_over_links
 from cutlayer.parties.session.checkpoint import RELEASED_FILE, Checkpoints
-from cutlayer.serving.between import PredictionSide, ask
+from cutlayer.serving.between import PredictionSide, request_predictions
 from cutlayer.serving.by_file import release_prediction, with_agreed_rows
-from cutlayer.serving.predict import Request, predict
-from cutlayer.serving.prediction_release import Serving
+from cutlayer.serving.predict import PredictionRequest, predict
+from cutlayer.serving.prediction_release import PredictionReleases
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.held_out_predictions import predictions_path
 from cutlayer.training.keys import Keys
@@ -296,12 +296,12 @@ def test_new_rows_are_predicted_by_whoever_has_them(
     files = []
     for name in (TELCO, SHOP):
         side = PredictionSide.open(JOB, RunFolder(folder / name), name, GIVEN[name], JOB.parties[name].limits)
-        serving = Serving(JOB, RunFolder(folder / name), name, side.width, KEY)
+        serving = PredictionReleases(JOB, RunFolder(folder / name), name, side.width, KEY)
         files.append(tmp_path / f"{name}.rows")
         release_prediction(with_agreed_rows(side, rows[name]), serving, files[-1], federation.security(name), None)
     side = PredictionSide.open(JOB, RunFolder(folder / ACTIVE), ACTIVE, GIVEN[ACTIVE], JOB.parties[ACTIVE].limits)
     with open_releases(JOB, JOB.passives, files, federation.security(ACTIVE)) as links:
-        done = drive_over_links(ask(with_agreed_rows(side, rows[ACTIVE]), links.ports), links, 1.0)
+        done = drive_over_links(request_predictions(with_agreed_rows(side, rows[ACTIVE]), links.ports), links, 1.0)
     assert done.ids.to_pylist() == GIVEN[ACTIVE]["id"].to_pylist()
     for name in (TELCO, SHOP):
         assert done.present[name].tolist() == [row in ids_of(GIVEN, name) for row in done.ids.to_pylist()]
@@ -316,11 +316,11 @@ def test_predict_takes_every_row_and_names_who_contributed(tmp_path: Path) -> No
     folder = RunFolder(tmp_path / "run")
     job = JOB
     tested = parquet.read_table(predictions_path(folder))
-    predict(job, folder, tmp_path / "test.parquet", Request(key=KEY))
+    predict(job, folder, tmp_path / "test.parquet", PredictionRequest(key=KEY))
     assert parquet.read_table(tmp_path / "test.parquet").equals(tested)
     for row, names in zip(tested["id"].to_pylist(), tested["contributed"].to_pylist(), strict=True):
         assert names == [name for name in NAMES if row in ids_of(GIVEN, name)]
-    done = predict(job, folder, tmp_path / "all.parquet", Request(tables=GIVEN, key=KEY))
+    done = predict(job, folder, tmp_path / "all.parquet", PredictionRequest(tables=GIVEN, key=KEY))
     assert done.rows == 400
     assert done.contributed == {name: len(ids_of(GIVEN, name) & ids_of(GIVEN, ACTIVE)) for name in NAMES}
     again = dict(
@@ -346,16 +346,16 @@ def test_other_tasks_and_a_split_that_is_sent(tmp_path: Path, task: str) -> None
 def test_the_part_of_a_row_depends_on_its_id_and_the_seed_alone() -> None:
     digests = PartyTable(ACTIVE, GIVEN[ACTIVE], "id").digests
     split = SplitConfig(test=0.2, validation=0.1, by_id=True)
-    codes = rows_by_id(digests, split, 3).codes
+    codes = split_by_id(digests, split, 3).codes
     some = np.random.default_rng(0).permutation(len(digests))[:150]
-    assert torch.equal(rows_by_id(digests[some], split, 3).codes, codes[some])
-    assert not torch.equal(rows_by_id(digests, split, 4).codes, codes)
+    assert torch.equal(split_by_id(digests[some], split, 3).codes, codes[some])
+    assert not torch.equal(split_by_id(digests, split, 4).codes, codes)
     many = np.random.default_rng(0).integers(256, size=(40_000, 16), dtype=np.uint8)
-    counts = np.bincount(rows_by_id(many, split, 3).codes.numpy())
+    counts = np.bincount(split_by_id(many, split, 3).codes.numpy())
     # Within 4 standard deviations of the shares; those of another share are 20 away.
     assert np.abs(counts - [28_000, 4_000, 8_000]).max() < 4 * (40_000 * 0.7 * 0.3) ** 0.5
     with pytest.raises(DataError, match="a row in each part of the split, got none in validation"):
-        check_filled(rows_by_id(digests[:2], SplitConfig(test=0.2, validation=0.01), 3), split)
+        check_no_empty_part(split_by_id(digests[:2], SplitConfig(test=0.2, validation=0.01), 3), split)
 
 
 def test_jobs_that_need_the_common_rows_are_refused() -> None:

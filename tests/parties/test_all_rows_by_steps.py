@@ -42,9 +42,9 @@ from cutlayer.problem.training_loss import TrainingLoss
 from cutlayer.protections.contract.chain import Chain
 from cutlayer.protections.contract.views import ActiveView
 from cutlayer.serving.answers import PredictedRows
-from cutlayer.serving.between import PredictionSide, answer, ask
-from cutlayer.serving.predict import Request, predict
-from cutlayer.serving.prediction_release import Serving
+from cutlayer.serving.between import PredictionSide, request_predictions, serve_requests
+from cutlayer.serving.predict import PredictionRequest, predict
+from cutlayer.serving.prediction_release import PredictionReleases
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.held_out_predictions import predictions_path
 from cutlayer.training.joint import JointModel
@@ -350,7 +350,7 @@ def test_predictions_are_those_of_the_run_for_whoever_has_a_row(tmp_path: Path, 
     job = job_of(top=top, epochs=1)
     folder = execute(job, tmp_path / "run", Options(Keys(tmp_path / "keys", KEY), tables=GIVEN), Progress())
     tested = parquet.read_table(predictions_path(folder))
-    predict(job, folder, tmp_path / "all.parquet", Request(tables=GIVEN, key=KEY))
+    predict(job, folder, tmp_path / "all.parquet", PredictionRequest(tables=GIVEN, key=KEY))
     table = parquet.read_table(tmp_path / "all.parquet")
     again = {row: (score, names) for row, score, names in zip(*(c.to_pylist() for c in table.columns), strict=True)}
     assert len(again) == 400
@@ -371,7 +371,9 @@ def test_parties_that_are_linked_predict_the_same(whole: tuple[Path, TrainedRun]
     absent = {name: done.present[name].tolist() for name in PARTNERS}
     assert absent[TELCO] == [False] * 400
     assert absent[SHOP] == [row in ids_of(GIVEN, SHOP) for row in done.ids.to_pylist()]
-    predict(JOB, folder, tmp_path / "file.parquet", Request(tables=GIVEN_WITHOUT_TELCO, absent=(TELCO,), key=KEY))
+    predict(
+        JOB, folder, tmp_path / "file.parquet", PredictionRequest(tables=GIVEN_WITHOUT_TELCO, absent=(TELCO,), key=KEY)
+    )
     wanted = parquet.read_table(tmp_path / "file.parquet")
     assert wanted["id"].to_pylist() == done.ids.to_pylist()
     assert wanted.column(1).to_pylist() == pytest.approx(done.logits.sigmoid().flatten().tolist(), abs=1e-6)
@@ -383,8 +385,11 @@ GIVEN_WITHOUT_TELCO = {name: table for name, table in GIVEN.items() if name != T
 def linked_prediction(job: Job, folder: RunFolder, sides: dict[str, PredictionSide], base: Path) -> PredictedRows:
     """The predictions of linked parties in one process, without the telco."""
     here, there = link(ACTIVE, SHOP, "run")
-    serving = Serving(job, folder, SHOP, sides[SHOP].width, KEY)
-    parties = {ACTIVE: ask(sides[ACTIVE], {SHOP: here}, (TELCO,)), SHOP: answer(sides[SHOP], serving, there)}
+    serving = PredictionReleases(job, folder, SHOP, sides[SHOP].width, KEY)
+    parties = {
+        ACTIVE: request_predictions(sides[ACTIVE], {SHOP: here}, (TELCO,)),
+        SHOP: serve_requests(sides[SHOP], serving, there),
+    }
     result: PredictedRows = drive_together(parties)[ACTIVE]
     return result
 
@@ -410,8 +415,8 @@ def test_a_partners_row_serves_the_rows_of_its_id_and_gets_the_sum_of_their_grad
 def trained_ids(given: dict[str, pa.Table], outcome: ActiveOutcome) -> list[int]:
     """Ids of the training rows, where ids repeat."""
     table = PartyTable(ACTIVE, given[ACTIVE], IdConfig(column="id", duplicates="keep"))
-    order = intersect({ACTIVE: table.identified.digests})[ACTIVE]
-    rows, _ = HeldRows().in_table(table.identified, order)
+    order = intersect({ACTIVE: table.id_table.digests})[ACTIVE]
+    rows, _ = HeldRows().in_table(table.id_table, order)
     ids: list[int] = table.ids(rows[outcome.split.train]).to_pylist()
     return ids
 
@@ -446,7 +451,7 @@ def test_a_row_teaches_a_model_that_reads_presence_by_the_parties_that_have_it(t
             subsets = [set(names) for size in range(4) for names in combinations(there, size) if ACTIVE in names]
             subsets = [{*there}] if top is INDICATOR else subsets
             each = {
-                frozenset(names): weighted.of_rows(torch.tensor([row]))(
+                frozenset(names): weighted.for_rows(torch.tensor([row]))(
                     model.answer({name: e[row : row + 1] for name, e in given.items()}, names), labels[row : row + 1]
                 )
                 for names in subsets

@@ -18,7 +18,7 @@ from sklearn.metrics import adjusted_mutual_info_score, roc_auc_score
 
 from cutlayer.config import CategoriesConfig, Job, NumbersConfig, validated
 from cutlayer.data.carried import Carried
-from cutlayer.data.categories import FIRST, CategoryEncoder
+from cutlayer.data.categories import FIRST_VALUE_CODE, CategoryEncoder
 from cutlayer.data.encoded import Encoded
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.ids import row_digests
@@ -141,7 +141,9 @@ def test_the_table_is_right_of_what_two_grades_tell(begun: Callable[..., World],
     for nth, folder in enumerate((tmp_path / "run-1", second)):
         drawn = grades_of_columns(kept(folder, "released")["released"]).numpy()
         ids = kept(folder, "released")["ids"].numpy()
-        before, _ = GradeMemory(world.secrets / f"{TELCO}.key.grades").other_releases("", JoinKeys(table.graded(ids)))
+        before, _ = GradeMemory(world.secrets / f"{TELCO}.key.grades").other_releases(
+            "", JoinKeys(table.grade_digests(ids))
+        )
         others += int((drawn != before[nth].grades).sum())
         order = np.argsort([digest.tobytes() for digest in ids])
         scores.append(drawn[order])
@@ -360,8 +362,8 @@ def test_a_set_of_rare_values_is_told_by_two_grades_together() -> None:
     rng, rows = np.random.default_rng(0), 9000
     codes = rng.integers(400, size=rows)
     inside, b = codes % 7 < 3, rng.integers(2, size=rows)
-    category = CategoryEncoder.stated("icd", [f"C{code}" for code in range(400)], CategoriesConfig())
-    encoded = Encoded((codes[:, None] + FIRST).astype(np.int32), np.zeros((rows, 0), np.float32), None)
+    category = CategoryEncoder.from_vocabulary("icd", [f"C{code}" for code in range(400)], CategoriesConfig())
+    encoded = Encoded((codes[:, None] + FIRST_VALUE_CODE).astype(np.int32), np.zeros((rows, 0), np.float32), None)
     encoder = Encoder(encoders=(category,))
     store = Store(encoded, encoder.columns)
     releases = [GradedRows(8 * each + rng.integers(8, size=rows), 16, 8.0) for each in (inside ^ b, b)]

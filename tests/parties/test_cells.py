@@ -15,7 +15,7 @@ from cutlayer.config import Job, validated
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.cautions import readable_columns
 from cutlayer.jobs.check import check_job
-from cutlayer.jobs.courier import asked_by_file
+from cutlayer.jobs.courier import label_recipients
 from cutlayer.kernels.rows.grade_columns import grades_of_columns
 from cutlayer.models.bottom_fits import fit_bottom
 from cutlayer.models.grade import GradeBottom
@@ -71,9 +71,9 @@ def test_the_account_is_one_draw_of_a_cell_and_what_it_reveals_is_said() -> None
 
 
 def test_by_courier_a_partner_with_cells_needs_no_file_of_labels() -> None:
-    assert asked_by_file(validated(Job, raw(), "")) == []
+    assert label_recipients(validated(Job, raw(), "")) == []
     graded = validated(Job, raw({"kind": "grade"}, {"kind": "grade"}, {"label_dp": {"eps": 1.0}}), "")
-    assert asked_by_file(graded) == [TELCO]
+    assert label_recipients(graded) == [TELCO]
 
 
 def test_limits_refuse_cells_before_they_are_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from cutlayer.channel import Kind, Message
 from cutlayer.channel.compression import GradeBytes
 from cutlayer.channel.parcel import ParcelWriter
 from cutlayer.config import CategoriesConfig, Job, LimitsConfig, NumbersConfig, validated
-from cutlayer.data.categories import FIRST, CategoryEncoder
+from cutlayer.data.categories import FIRST_VALUE_CODE, CategoryEncoder
 from cutlayer.data.encoded import Encoded
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.numbers import NumberEncoder
@@ -41,10 +41,10 @@ from cutlayer.parties.carried import grade_information
 from cutlayer.parties.carried_limits import check_limits
 from cutlayer.parties.faults import FaultPoint
 from cutlayer.results.leaks import LeakResult
-from cutlayer.serving import Serving
+from cutlayer.serving import PredictionReleases
 from cutlayer.serving.between import PredictionSide
 from cutlayer.serving.by_file import release_prediction, with_agreed_rows
-from cutlayer.serving.predict import Request, predict
+from cutlayer.serving.predict import PredictionRequest, predict
 from cutlayer.training.comparisons import compared_jobs, undefended_job
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
@@ -362,7 +362,7 @@ def test_a_prediction_repeats_the_draws_of_the_training(tmp_path: Path) -> None:
     answers = []
     for number, rows in enumerate((None, given, {name: table.slice(0, 400) for name, table in given.items()})):
         out = tmp_path / f"{number}.csv"
-        predict(job, folder, out, Request(rows or {}, key=KEY))
+        predict(job, folder, out, PredictionRequest(rows or {}, key=KEY))
         lines = (line.split(",") for line in out.read_text().splitlines()[1:])
         answers.append({line[0]: float(line[1]) for line in lines})
     tested, every, some = answers
@@ -383,7 +383,7 @@ def test_rows_without_ids_are_drawn_once_for_each_table(tmp_path: Path) -> None:
     other = {name: pa.concat_tables([table.slice(0, 589), table.slice(0, 1)]) for name, table in given.items()}
     answers = []
     for number, rows in enumerate((given, given, other)):
-        predict(job, folder, tmp_path / f"{number}.csv", Request(rows, key=KEY))
+        predict(job, folder, tmp_path / f"{number}.csv", PredictionRequest(rows, key=KEY))
         answers.append((tmp_path / f"{number}.csv").read_text().splitlines()[1:590])
     first, again, changed = answers
     assert first == again
@@ -398,7 +398,7 @@ def test_a_prediction_by_file_has_the_draws_of_the_training(tmp_path: Path, monk
     shared = np.intersect1d(given[ACTIVE]["id"], given[TELCO]["id"])
     common = given[TELCO].filter(pc.is_in(given[TELCO]["id"], pa.array(shared)))
     side = PredictionSide.open(job, RunFolder(tmp_path), TELCO, common, LimitsConfig())
-    serving = Serving(job, RunFolder(tmp_path), TELCO, side.width, KEY)
+    serving = PredictionReleases(job, RunFolder(tmp_path), TELCO, side.width, KEY)
     rows = release_prediction(with_agreed_rows(side, None), serving, tmp_path / "release", None, None)
     sent = torch.cat([each.tensors["embedding"][:, 0] for each in messages if each.kind is Kind.EVALUATION])
     trained = grades_of_columns(kept(tmp_path, "released")["released"])
@@ -595,8 +595,8 @@ def test_a_set_of_rare_values_is_an_attribute_and_chance_tells_none() -> None:
     """Labels by a set of codes of which each is rare: no value alone has the rows of an attribute."""
     draw = np.random.default_rng(0)
     codes = draw.integers(400, size=4000)
-    category = CategoryEncoder.stated("icd", [f"C{code}" for code in range(400)], CategoriesConfig())
-    encoded = Encoded((codes[:, None] + FIRST).astype(np.int32), np.zeros((len(codes), 0), np.float32), None)
+    category = CategoryEncoder.from_vocabulary("icd", [f"C{code}" for code in range(400)], CategoriesConfig())
+    encoded = Encoded((codes[:, None] + FIRST_VALUE_CODE).astype(np.int32), np.zeros((len(codes), 0), np.float32), None)
     encoder = Encoder(encoders=(category,))
     store = Store(encoded, encoder.columns)
     grades = np.where(codes < 60, 15, draw.integers(15, size=len(codes)))
@@ -620,8 +620,10 @@ def test_a_value_of_few_rows_is_an_attribute_and_chance_tells_none(rows: int) ->
     """A grade that only the rows of a rare value have, and thousands of rare values by whose rows nothing is told."""
     draw = np.random.default_rng(0)
     codes = np.r_[np.zeros(rows, np.int64), 1 + np.arange(6000 - rows) // 6]
-    category = CategoryEncoder.stated("icd", [f"C{code}" for code in range(1 + int(codes.max()))], CategoriesConfig())
-    encoded = Encoded((codes[:, None] + FIRST).astype(np.int32), np.zeros((len(codes), 0), np.float32), None)
+    category = CategoryEncoder.from_vocabulary(
+        "icd", [f"C{code}" for code in range(1 + int(codes.max()))], CategoriesConfig()
+    )
+    encoded = Encoded((codes[:, None] + FIRST_VALUE_CODE).astype(np.int32), np.zeros((len(codes), 0), np.float32), None)
     encoder = Encoder(encoders=(category,))
     store = Store(encoded, encoder.columns)
     grades = np.where(codes == 0, 15, draw.integers(15, size=len(codes)))
@@ -635,8 +637,10 @@ def test_what_is_carried_grows_with_no_leap_where_chance_is_taken_off() -> None:
 
     def carried_of(rows: int) -> float:
         codes = np.r_[np.zeros(rows, np.int64), 1 + np.arange(4000 - rows) // 800]
-        category = CategoryEncoder.stated("icd", [f"C{code}" for code in range(7)], CategoriesConfig())
-        encoded = Encoded((codes[:, None] + FIRST).astype(np.int32), np.zeros((len(codes), 0), np.float32), None)
+        category = CategoryEncoder.from_vocabulary("icd", [f"C{code}" for code in range(7)], CategoriesConfig())
+        encoded = Encoded(
+            (codes[:, None] + FIRST_VALUE_CODE).astype(np.int32), np.zeros((len(codes), 0), np.float32), None
+        )
         grades = np.random.default_rng(0).integers(15, size=4000)
         grades[:rows] = np.where(np.arange(rows) % 10 < 8, 15, grades[:rows])
         encoder = Encoder(encoders=(category,))

@@ -21,7 +21,7 @@ from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.kernels.rows.grade_columns import grades_of_columns
-from cutlayer.serving.predict import Request, predict
+from cutlayer.serving.predict import PredictionRequest, predict
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.tables import open_table
@@ -199,7 +199,7 @@ def test_a_prediction_has_the_grade_of_its_id_in_each_row(tmp_path: Path) -> Non
     execute(job, folder.path, Options(Keys(tmp_path, KEY), tables=given), Progress())
     outs = []
     for number, rows in enumerate(({}, given)):
-        predict(job, folder, tmp_path / f"{number}.csv", Request(rows, key=KEY))
+        predict(job, folder, tmp_path / f"{number}.csv", PredictionRequest(rows, key=KEY))
         lines = (line.split(",") for line in (tmp_path / f"{number}.csv").read_text().splitlines()[1:])
         outs.append(sorted((line[0], float(line[1])) for line in lines))
     tested, every = outs

@@ -69,7 +69,7 @@ def released(folder: Path) -> Tensor:
 
 def before_the_draw(world: World, folder: Path) -> np.ndarray:
     """Grades of the rows of a release before they were drawn, in its order, as the memory has them."""
-    ids = PartyTable(TELCO, GIVEN[TELCO], "id").graded(kept(folder, "released")["ids"].numpy())
+    ids = PartyTable(TELCO, GIVEN[TELCO], "id").grade_digests(kept(folder, "released")["ids"].numpy())
     found, _ = memory_of(world).other_releases("", JoinKeys(ids))
     return found[-1].grades
 
@@ -269,8 +269,8 @@ def test_draws_of_the_same_labels_in_several_jobs_do_not_add_up(tmp_path: Path) 
     for seed in (2, 3, 4, 5):  # by a party that allows all
         folder = world.run(made({"other": 1.0}, epsilon=2.0, seed=seed), GIVEN)
         ids = PartyTable(TELCO, GIVEN[TELCO], "id")
-        rows = {bytes(each): at for at, each in enumerate(ids.graded(ids.digests))}
-        at = [rows[bytes(each)] for each in ids.graded(kept(folder, "released")["ids"].numpy())]
+        rows = {bytes(each): at for at, each in enumerate(ids.grade_digests(ids.digests))}
+        at = [rows[bytes(each)] for each in ids.grade_digests(kept(folder, "released")["ids"].numpy())]
         grades = released(folder).numpy()
         read.append(grades if roc_auc_score(A[at], grades) > 0.5 else 1 - grades)
         read[-1] = read[-1][np.argsort(at)]

@@ -20,7 +20,7 @@ from cutlayer.config import IdConfig, Job, LimitsConfig, validated
 from cutlayer.config.serve import ServeConfig
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import AlignmentError, ConfigError, DataError
-from cutlayer.jobs.align import found_rows
+from cutlayer.jobs.align import alignment_result
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.forecast import forecast
@@ -33,10 +33,10 @@ from cutlayer.parties.agreement.partners import Partners
 from cutlayer.parties.drive.drive import drive_together
 from cutlayer.parties.session.checkpoint import RELEASED_FILE, Checkpoints
 from cutlayer.report.alignment import alignment_sentences
-from cutlayer.serving.between import PredictionSide, answer, ask
+from cutlayer.serving.between import PredictionSide, request_predictions, serve_requests
 from cutlayer.serving.new_rows import new_table
-from cutlayer.serving.predict import Request, predict
-from cutlayer.serving.prediction_release import Serving
+from cutlayer.serving.predict import PredictionRequest, predict
+from cutlayer.serving.prediction_release import PredictionReleases
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.held_out_predictions import predictions_path
 from cutlayer.training.keys import Keys
@@ -186,11 +186,11 @@ def test_the_model_is_that_of_the_joined_table(tmp_path: Path, whole: tuple[Path
 
 
 def test_columns_that_refer_to_partners_are_features_only_where_they_are_named() -> None:
-    assert open_table(JOB, ACTIVE, GIVEN).profiles(ACTIVE, rare_are_odd=False)[0].name == "amount"
+    assert open_table(JOB, ACTIVE, GIVEN).profiles(ACTIVE, note_rare=False)[0].name == "amount"
     made = raw_star()
     made["parties"][ACTIVE]["features"] = {"include": ["amount", "district"]}
     named = open_table(validated(Job, made, ""), ACTIVE, GIVEN)
-    found = {each.name: each.kind for each in named.profiles(ACTIVE, rare_are_odd=False)}
+    found = {each.name: each.kind for each in named.profiles(ACTIVE, note_rare=False)}
     assert found == {"amount": "number", "district": "category", "label": found["label"]}
 
 
@@ -228,7 +228,7 @@ def test_new_rows_with_keys_that_no_partner_has_are_answered_without_it(tmp_path
     folder = RunFolder(tmp_path / "run")
     execute(JOB, folder.path, Options(Keys(tmp_path / "keys", KEY), tables=GIVEN), Progress())
     tested = parquet.read_table(predictions_path(folder))
-    predict(JOB, folder, tmp_path / "test.parquet", Request(key=KEY))
+    predict(JOB, folder, tmp_path / "test.parquet", PredictionRequest(key=KEY))
     assert parquet.read_table(tmp_path / "test.parquet").equals(tested)
     new = star(1)
     bank = new[ACTIVE].set_column(0, "id", pa.array(np.arange(LOANS)))
@@ -236,7 +236,7 @@ def test_new_rows_with_keys_that_no_partner_has_are_answered_without_it(tmp_path
         [None if key is None else key + 5000 * (row % 2) for row, key in enumerate(bank["phone"].to_pylist())]
     )
     bank = bank.set_column(1, "phone", strange)
-    done = predict(JOB, folder, tmp_path / "new.parquet", Request(tables={**new, ACTIVE: bank}, key=KEY))
+    done = predict(JOB, folder, tmp_path / "new.parquet", PredictionRequest(tables={**new, ACTIVE: bank}, key=KEY))
     given = {**new, ACTIVE: bank}
     assert done.rows == LOANS
     assert done.contributed == {ACTIVE: LOANS, **{name: sum(held_by(given, name)) for name in (TELCO, LAND)}}
@@ -245,7 +245,10 @@ def test_new_rows_with_keys_that_no_partner_has_are_answered_without_it(tmp_path
     for row, names in enumerate(scores["contributed"].to_pylist()):
         assert (TELCO in names, LAND in names) == (held_by(given, TELCO)[row], held_by(given, LAND)[row])
     without = predict(
-        JOB, folder, tmp_path / "less.parquet", Request(tables={ACTIVE: bank, LAND: new[LAND]}, absent=[TELCO], key=KEY)
+        JOB,
+        folder,
+        tmp_path / "less.parquet",
+        PredictionRequest(tables={ACTIVE: bank, LAND: new[LAND]}, absent=[TELCO], key=KEY),
     )
     assert (without.rows, without.absent) == (LOANS, (TELCO,))
 
@@ -259,7 +262,7 @@ def test_partners_alone_predict_nothing_since_their_ids_are_of_other_things(tmp_
     execute(job, folder.path, Options(Keys(tmp_path / "keys", KEY), tables=GIVEN), Progress())
     alone = {TELCO: GIVEN[TELCO], LAND: GIVEN[LAND].set_column(1, "parcel", pa.array(np.arange(71) + 100))}
     with pytest.raises(DataError, match="a table of bank, telco, shop, got none of bank"):
-        predict(job, folder, tmp_path / "alone.parquet", Request(tables=alone, key=KEY))
+        predict(job, folder, tmp_path / "alone.parquet", PredictionRequest(tables=alone, key=KEY))
 
 
 def test_new_rows_may_have_more_ids_than_the_training_stated() -> None:
@@ -407,7 +410,7 @@ def by_file(whole: tuple[Path, TrainedRun], tmp_path_factory: pytest.TempPathFac
     federation = Federation(folder / "keys", TELCO, LAND)
     opened, found, _ = agreed(GIVEN, "psi")
     for name, table in opened.items():
-        found_rows(name, table, found[name], folder / f"{name}.csv")
+        alignment_result(name, table, found[name], folder / f"{name}.csv")
     options = Options(Keys(folder, KEY), tables=GIVEN)
     releases = tuple(folder / f"{name}.release" for name in (TELCO, LAND))
     for name, release in zip((TELCO, LAND), releases, strict=True):
@@ -454,16 +457,18 @@ def test_new_rows_are_predicted_between_organisations_as_by_one(ended: RunFolder
     for name in NAMES:
         sides[name] = PredictionSide.open(JOB, ended, name, new[name], limits)
     ends = {name: link(ACTIVE, name, "new rows") for name in JOB.passives}
-    parties: dict[str, Any] = {ACTIVE: ask(sides[ACTIVE], {name: pair[0] for name, pair in ends.items()})}
+    parties: dict[str, Any] = {
+        ACTIVE: request_predictions(sides[ACTIVE], {name: pair[0] for name, pair in ends.items()})
+    }
     for name, (_, there) in ends.items():
-        parties[name] = answer(sides[name], Serving(JOB, ended, name, sides[name].width, KEY), there)
+        parties[name] = serve_requests(sides[name], PredictionReleases(JOB, ended, name, sides[name].width, KEY), there)
     done = drive_together(parties)
     predicted = done[ACTIVE]
     assert predicted.ids.to_pylist() == new[ACTIVE]["id"].to_pylist()
     for name in (TELCO, LAND):
         assert predicted.present[name].tolist() == held_by(new, name)
         assert done[name] == len({*keys_of(new, name)} & {*keys_of(new, name, of=name)}), "each row is released once"
-    predict(JOB, ended, tmp_path / "here.parquet", Request(tables=new, key=KEY))
+    predict(JOB, ended, tmp_path / "here.parquet", PredictionRequest(tables=new, key=KEY))
     here = parquet.read_table(tmp_path / "here.parquet")
     assert here["id"].to_pylist() == predicted.ids.to_pylist()
     chance = predicted.logits.flatten().double().sigmoid()

@@ -23,7 +23,7 @@ from cutlayer.serving.between import PredictionSide
 from cutlayer.serving.by_file import release_prediction, with_agreed_rows
 from cutlayer.serving.models import PartyModel
 from cutlayer.serving.predict import Request, predict
-from cutlayer.serving.prediction_release import Serving
+from cutlayer.serving.prediction_release import PredictionReleases
 from cutlayer.training.folder import RunFolder
 from cutlayer_serve.features import FeatureStore
 from cutlayer_serve.releases import OnlineReleases
@@ -66,7 +66,7 @@ def predicted(
         at = intersect({TELCO: side.table.digests[rows]})[TELCO]
         side = with_agreed_rows(side, None, alone=True)
         object.__setattr__(side.alignment, "agreed_positions", rows[at])
-        serving = Serving(job, RunFolder(run), TELCO, side.width, None)
+        serving = PredictionReleases(job, RunFolder(run), TELCO, side.width, None)
         release_prediction(side, serving, run / f"release {len(list(run.iterdir()))}", None, None)
     grades = np.zeros(len(rows))
     grades[at] = torch.cat([each.tensors["embedding"][:, 0] for each in sent if each.kind is Kind.EVALUATION]).numpy()

@@ -19,14 +19,14 @@ from cutlayer.accounting.run_store import RunLine
 from cutlayer.config import BudgetConfig, Job, validated
 from cutlayer.data.profile import ColumnProfile
 from cutlayer.errors import BudgetExceeded, ConfigError
-from cutlayer.jobs.cautions import noisy_private_fits, readable_columns
+from cutlayer.jobs.cautions import private_fit_cautions, readable_columns
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.kernels.noise import gaussian_mechanism
 from cutlayer.models.grade import GradeBottom
 from cutlayer.serving.models import PartyModel
-from cutlayer.serving.predict import Request, predict
+from cutlayer.serving.predict import PredictionRequest, predict
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.run_ledger import REFUSAL_ENTRY, ledger_of
@@ -163,10 +163,10 @@ def test_a_fit_whose_noise_drowns_the_labels_is_known_before_any_is_drawn(
     counts = {f"{at}": rows // classes for at in range(min(classes, 10))}
     label = ColumnProfile(party=ACTIVE, name="y", role="label", distinct=classes, classes=counts, **about)
     held = dict.fromkeys(job.parties, rows)
-    found = [*noisy_private_fits(job, held, [*features, label])]
+    found = [*private_fit_cautions(job, held, [*features, label])]
     assert [f"rows to {rows:,} of {columns} columns" in line for line in found] == [True] * warned
     assert all(f"labels of {classes} classes" in line for line in found)
-    assert not [*noisy_private_fits(validated(Job, raw(), ""), held, [*features, label])]
+    assert not [*private_fit_cautions(validated(Job, raw(), ""), held, [*features, label])]
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_predictions_and_an_exported_part_have_the_same_grades(tmp_path: Path) -
     execute(job, folder.path, Options(Keys(tmp_path, KEY), tables=given), Progress())
     answers = []
     for number, rows in enumerate(({}, given)):
-        predict(job, folder, tmp_path / f"{number}.csv", Request(rows, key=KEY))
+        predict(job, folder, tmp_path / f"{number}.csv", PredictionRequest(rows, key=KEY))
         lines = (line.split(",") for line in (tmp_path / f"{number}.csv").read_text().splitlines()[1:])
         answers.append({line[0]: float(line[1]) for line in lines})
     assert {row: answers[1][row] for row in answers[0]} == pytest.approx(answers[0], rel=1e-9)

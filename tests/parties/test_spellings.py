@@ -18,7 +18,7 @@ from cutlayer.errors import DataError
 from cutlayer.kernels.noise.randomized_response import flip_probability
 from cutlayer.serving.between import PredictionSide
 from cutlayer.serving.by_file import release_prediction, with_agreed_rows
-from cutlayer.serving.prediction_release import Serving
+from cutlayer.serving.prediction_release import PredictionReleases
 from cutlayer.training.folder import RunFolder
 from tests.parties.runs import ACTIVE
 from tests.parties.test_grades import TELCO, graded, tables
@@ -48,7 +48,7 @@ def test_a_row_under_many_spellings_is_one_draw(tmp_path: Path, monkeypatch: pyt
     for month in range(MONTHS):
         ids = pa.array([written(int(row), month) for row in rows["id"].to_pylist()])
         side = PredictionSide.open(job, folder, TELCO, rows.set_column(0, "id", ids), LimitsConfig())
-        serving, out = Serving(job, folder, TELCO, side.width, None), tmp_path / f"{month}"
+        serving, out = PredictionReleases(job, folder, TELCO, side.width, None), tmp_path / f"{month}"
         sent.clear()
         release_prediction(with_agreed_rows(side, None, alone=True), serving, out, None, None)
         order = intersect({TELCO: side.table.digests})[TELCO]
@@ -82,14 +82,14 @@ def test_ids_are_graded_by_what_they_are(first: Any, second: Any, rule: Any) -> 
         PartyTable(TELCO, pa.table({**each, "a": [1, 2]}), IdConfig(column=columns, normalise=rule))
         for each in (first, second)
     ]
-    assert (ids[0].graded(ids[0].digests) == ids[1].graded(ids[1].digests)).all()
-    assert (ids[0].graded(ids[0].digests[::-1]) == ids[1].graded(ids[1].digests)[::-1]).all()
+    assert (ids[0].grade_digests(ids[0].digests) == ids[1].grade_digests(ids[1].digests)).all()
+    assert (ids[0].grade_digests(ids[0].digests[::-1]) == ids[1].grade_digests(ids[1].digests)[::-1]).all()
 
 
 def test_values_of_two_keys_are_no_one_id() -> None:
     keys = IdConfig(column=(("one",), ("two",)))
     table = PartyTable(TELCO, pa.table({"one": ["7", None], "two": ["x", "7"], "a": [1, 2]}), keys)
-    ids = table.graded(table.digests)
+    ids = table.grade_digests(table.digests)
     assert not (ids[0] == ids[1]).all()
 
 
@@ -97,7 +97,7 @@ def test_numbers_of_several_parts_are_no_telephone_numbers() -> None:
     """House numbers, invoices and days without zeros: by their digits alone they would be taken for one row."""
     ids = ["1-12", "11-2", "2024-1-12", "2024-11-2", "10.1", "101", "a b", "ab", "(1) 1", "1/1"]
     table = PartyTable(TELCO, pa.table({"id": ids, "a": range(len(ids))}), "id")
-    assert len(np.unique(table.graded(table.digests), axis=0)) == len(ids)
+    assert len(np.unique(table.grade_digests(table.digests), axis=0)) == len(ids)
 
 
 def test_ids_that_differ_in_spelling_alone_are_refused() -> None:
@@ -105,8 +105,8 @@ def test_ids_that_differ_in_spelling_alone_are_refused() -> None:
     rows = pa.table({"id": ["12", "007", "7.0", "7"], "a": [1, 2, 3, 4]})
     table = PartyTable(TELCO, rows, "id")
     with pytest.raises(DataError, match=r"in more than spelling, got '007' and '7\.0' and '7'; set id.normal"):
-        table.graded(table.digests[:1])
+        table.grade_digests(table.digests[:1])
     exact = PartyTable(TELCO, rows, IdConfig(column="id", normalise="none"))
-    ids = exact.graded(exact.digests)
+    ids = exact.grade_digests(exact.digests)
     assert (ids[:, :8] == exact.digests[:, :8]).all()  # by which they are drawn and counted
     assert len(np.unique(ids[1:, 8:], axis=0)) == 1  # by which jobs are joined

@@ -16,7 +16,7 @@ from torch import Tensor
 from cutlayer.channel import Kind
 from cutlayer.config import Job, SplitConfig, validated
 from cutlayer.data.shuffling import permutation
-from cutlayer.data.split import Split, stratified_rows
+from cutlayer.data.split import Split, split_stratified
 from cutlayer.data.streams import RandomStream
 from cutlayer.errors import CheckpointError, ConfigError, DataError, Interrupted, ProtocolError
 from cutlayer.jobs.check import check_job
@@ -154,7 +154,7 @@ def test_a_draw_from_the_seed_of_the_job_would_reveal_labels_and_the_secret_one_
     job, labels = job_of(STRATIFIED), np.zeros(2000, dtype=np.int64)
     labels[np.random.default_rng(1).permutation(2000)[:600]] = 1
     config = SplitConfig(**STRATIFIED)
-    public = stratified_rows(labels, config, permutation(2000, job.train.seed, RandomStream.SPLIT))
+    public = split_stratified(labels, config, permutation(2000, job.train.seed, RandomStream.SPLIT))
     table = pa.table({"id": np.arange(2000), "label": labels, "x": np.zeros(2000)})
     opened = open_table(job, ACTIVE, {ACTIVE: table})
     secret = draw_split(job, opened, np.arange(2000), KEY)
@@ -184,7 +184,7 @@ def test_a_draw_from_the_seed_of_the_job_would_reveal_labels_and_the_secret_one_
 def test_who_knows_all_labels_of_a_part_but_one_knows_the_last() -> None:
     """Why a stratified split voids a formal guarantee: one of both values of a label is impossible."""
     labels = np.repeat([0, 1], [700, 300])
-    split = stratified_rows(labels, SplitConfig(**STRATIFIED), np.random.default_rng(2).permutation(1000))
+    split = split_stratified(labels, SplitConfig(**STRATIFIED), np.random.default_rng(2).permutation(1000))
     known = labels[split.test][1:]
     assert 0.3 * len(split.test) - known.sum() == labels[split.test][0]
 

@@ -24,10 +24,10 @@ from cutlayer.data.arrivals import ArrivalWarning
 from cutlayer.errors import AlignmentError, BudgetExceeded, CutlayerError, DataError, DriftExceeded, ProtocolError
 from cutlayer.parties.drive.by_links import drive_over_links
 from cutlayer.parties.drive.drive import drive_together
-from cutlayer.serving import Serving
+from cutlayer.serving import PredictionReleases
 from cutlayer.serving.answers import PredictedRows
-from cutlayer.serving.between import PART, PredictionSide, answer, ask
-from cutlayer.serving.predict import Request, predict
+from cutlayer.serving.between import REQUEST_PART, PredictionSide, request_predictions, serve_requests
+from cutlayer.serving.predict import PredictionRequest, predict
 from cutlayer.training.folder import RunFolder
 from tests.channel.links import connect
 from tests.serving.runs import KEY, NOISY, tables, trained
@@ -63,8 +63,8 @@ def side(
     return replace(opened, alignment=Alignment(method, Purpose.PREDICT, processes=1))
 
 
-def serving(run: Trained, name: str) -> Serving:
-    return Serving(*run, name, 4, KEY)
+def serving(run: Trained, name: str) -> PredictionReleases:
+    return PredictionReleases(*run, name, 4, KEY)
 
 
 def together(
@@ -73,10 +73,12 @@ def together(
     """All sides in this thread."""
     present = [name for name in PASSIVES if name not in absent]
     ends = {name: link("bank", name, "r") for name in present}
-    bank = ask(side(run, "bank", given["bank"], method), {name: here for name, (here, _) in ends.items()}, absent)
+    bank = request_predictions(
+        side(run, "bank", given["bank"], method), {name: here for name, (here, _) in ends.items()}, absent
+    )
     parties = {"bank": bank}
     for name in present:
-        parties[name] = answer(side(run, name, given[name], method), serving(run, name), ends[name][1])
+        parties[name] = serve_requests(side(run, name, given[name], method), serving(run, name), ends[name][1])
     done = drive_together(parties)
     return done["bank"], done
 
@@ -85,7 +87,7 @@ def offline(run: Trained, tmp_path: Path, given: Mapping[str, pa.Table], absent:
     """The same prediction with all parties in one process, on a copy of the run."""
     copied = run[0], RunFolder(Path(shutil.copytree(run[1].path, tmp_path / "offline", dirs_exist_ok=True)))
     chosen = {name: table for name, table in given.items() if name not in absent}
-    predict(*copied, tmp_path / "offline.parquet", Request(chosen, absent, key=KEY))
+    predict(*copied, tmp_path / "offline.parquet", PredictionRequest(chosen, absent, key=KEY))
     return parquet.read_table(tmp_path / "offline.parquet")
 
 
@@ -125,7 +127,7 @@ def test_the_noise_is_that_of_an_offline_prediction_of_rows_in_one_order(noisy: 
     copied = noisy[0], RunFolder(Path(shutil.copytree(noisy[1].path, tmp_path / "copied")))
     shutil.rmtree(copied[1].path / "checkpoint" / "telco" / "releases")
     shutil.copytree(_releases_before(noisy, tmp_path), copied[1].path / "checkpoint" / "telco" / "releases")
-    predict(*copied, tmp_path / "offline.parquet", Request(arranged, key=KEY))
+    predict(*copied, tmp_path / "offline.parquet", PredictionRequest(arranged, key=KEY))
     wanted = parquet.read_table(tmp_path / "offline.parquet").sort_by("id")["probability"].to_numpy()
     order_of_ids = np.argsort(found.ids.to_numpy())
     np.testing.assert_allclose(torch.sigmoid(found.logits[:, 0]).numpy()[order_of_ids], wanted, atol=1e-6)
@@ -151,8 +153,10 @@ def test_each_party_says_what_is_hardly_the_same_in_its_own_rows(noisy: Trained)
     given["telco"] = given["telco"].set_column(2, "plan", pa.array(["PLUS"] * 300))
     opened = {name: side(noisy, name, given[name]) for name in ("bank", *PASSIVES)}
     links = {name: link("bank", name, "r") for name in PASSIVES}
-    parties: dict[str, Any] = {"bank": ask(opened["bank"], {name: ends[0] for name, ends in links.items()})}
-    parties |= {name: answer(opened[name], serving(noisy, name), links[name][1]) for name in PASSIVES}
+    parties: dict[str, Any] = {
+        "bank": request_predictions(opened["bank"], {name: ends[0] for name, ends in links.items()})
+    }
+    parties |= {name: serve_requests(opened[name], serving(noisy, name), links[name][1]) for name in PASSIVES}
     with pytest.warns(ArrivalWarning, match="telco.*: column 'plan': 300 of 300 values were not seen in training"):
         drive_together(parties)
     assert {name: len(opened[name].table.arrivals) for name in opened} == {"bank": 0, "telco": 1, "shop": 0}
@@ -167,12 +171,14 @@ def test_over_the_transport(noisy: Trained) -> None:
         def follow() -> None:
             with connect(links.address, "shop", "bank", timeout=30) as link:
                 shop = side(noisy, "shop", given["shop"])
-                rows.append(drive_over_links(answer(shop, serving(noisy, "shop"), link.port), link, 30))
+                rows.append(drive_over_links(serve_requests(shop, serving(noisy, "shop"), link.port), link, 30))
 
         thread = threading.Thread(target=follow)
         thread.start()
         links.wait_for_peers()
-        found = drive_over_links(ask(side(noisy, "bank", given["bank"]), links.ports, ["telco"]), links, 30)
+        found = drive_over_links(
+            request_predictions(side(noisy, "bank", given["bank"]), links.ports, ["telco"]), links, 30
+        )
         thread.join(30)
     assert rows == [290]
     assert found.ids.equals(wanted.ids)
@@ -199,11 +205,11 @@ def hostile(run: Trained, requests: Callable[[Port, int, Any], None], rounds: in
             requests(here, number, len(aligned.positions))
             yield here
 
-    telco = answer(side(run, "telco", given["telco"]), serving(run, "telco"), there)
+    telco = serve_requests(side(run, "telco", given["telco"]), serving(run, "telco"), there)
     drive_together({"bank": bank(), "telco": telco})
 
 
-def _asks(port: Port, rows: Sequence[int], step: int = 0, part: str = PART, batch: int | None = None) -> None:
+def _asks(port: Port, rows: Sequence[int], step: int = 0, part: str = REQUEST_PART, batch: int | None = None) -> None:
     digest = rows_digest(torch.tensor(rows))
     port.send(Kind.REQUEST, step=step, rows=digest, fields={"part": part, "batch": step if batch is None else batch})
 
@@ -255,7 +261,10 @@ def test_parts_of_different_trainings_are_refused_before_a_release(noisy: Traine
     bank, telco = side(noisy, "bank", given["bank"]), side(noisy, "telco", given["telco"])
     other = telco.model.record.model_copy(update={"training": "another"})
     telco = replace(telco, model=replace(telco.model, record=other))
-    sides = {"bank": ask(bank, {"telco": ends[0]}, ["shop"]), "telco": answer(telco, serving(noisy, "telco"), ends[1])}
+    sides = {
+        "bank": request_predictions(bank, {"telco": ends[0]}, ["shop"]),
+        "telco": serve_requests(telco, serving(noisy, "telco"), ends[1]),
+    }
     with pytest.raises(ProtocolError, match=r"a part of training .*, got one of"):
         drive_together(sides)
     assert serving(noisy, "telco").predictions_made == 0
@@ -265,9 +274,9 @@ def test_embeddings_beyond_the_limit_are_refused(noisy: Trained) -> None:
     given = new_rows()
     ends = link("bank", "shop", "r")
     bank = side(noisy, "bank", given["bank"], limits=LimitsConfig(embedding_norm=1e-6))
-    shop = answer(side(noisy, "shop", given["shop"]), serving(noisy, "shop"), ends[1])
+    shop = serve_requests(side(noisy, "shop", given["shop"]), serving(noisy, "shop"), ends[1])
     with pytest.raises(ProtocolError, match=r"limits\.embedding_norm"):
-        drive_together({"bank": ask(bank, {"shop": ends[0]}, ["telco"]), "shop": shop})
+        drive_together({"bank": request_predictions(bank, {"shop": ends[0]}, ["telco"]), "shop": shop})
 
 
 def test_a_prediction_leaves_gradients_as_they_were(noisy: Trained) -> None:
@@ -287,8 +296,8 @@ def test_a_drifted_party_releases_nothing_and_each_side_sees_its_own_columns_alo
     def run(limits: Mapping[str, float]) -> dict[str, PredictionSide]:
         made = {name: sides(limits.get(name))[name] for name in given}
         ends = {name: link("bank", name, "r") for name in PASSIVES}
-        parties = {"bank": ask(made["bank"], {name: here for name, (here, _) in ends.items()})}
-        parties |= {name: answer(made[name], serving(noisy, name), ends[name][1]) for name in PASSIVES}
+        parties = {"bank": request_predictions(made["bank"], {name: here for name, (here, _) in ends.items()})}
+        parties |= {name: serve_requests(made[name], serving(noisy, name), ends[name][1]) for name in PASSIVES}
         drive_together(parties)
         return made
 

@@ -16,7 +16,7 @@ from cutlayer.consent import allowed
 from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError, CutlayerError
 from cutlayer.results.finding import Finding
-from cutlayer.serving.models import Models, PartyModel, RowEmbedder
+from cutlayer.serving.models import PartyModel, RowEmbedder, TrainedModels
 from cutlayer.training.folder import RunFolder
 from cutlayer_export.model_card import model_card, write_card
 from cutlayer_export.part import ARCHITECTURE, Architecture, ExportResult, export_part, load_part
@@ -47,14 +47,14 @@ def exports(run: Trained, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
 
 
 def encoded(run: Trained, name: str) -> Store:
-    model = Models.load(*run)
+    model = TrainedModels.load(*run)
     table = tables(90, seed=8)[name].sort_by("id")
     return Store(model.encoders[name].transform(table, name), model.encoders[name].columns)
 
 
 @pytest.mark.parametrize("name", PARTIES)
 def test_weights_and_architecture_rebuild_the_part(run: Trained, exports: dict[str, ExportResult], name: str) -> None:
-    model, part, store = Models.load(*run), load_part(exports[name].folder), encoded(run, name)
+    model, part, store = TrainedModels.load(*run), load_part(exports[name].folder), encoded(run, name)
     assert part.encoder == model.encoders[name]
     assert part.bottom is not None
     rows = torch.arange(store.rows)

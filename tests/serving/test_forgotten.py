@@ -18,12 +18,12 @@ import cutlayer_batches as batches
 from cutlayer.accounting import log_of_run
 from cutlayer.config import IdConfig, TableConfig
 from cutlayer.config.load import load_closed_job
-from cutlayer.data.forgotten import FORGOTTEN, ROW_FORGOTTEN, ForgottenRows
-from cutlayer.data.ids import spellings
+from cutlayer.data.forgotten import FORGOTTEN_REASON, ROW_FORGOTTEN_REASON, ForgottenRows
+from cutlayer.data.ids import digests_by_rule
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import DataError, RunFolderError
-from cutlayer.jobs.forget import Deleting
-from cutlayer.serving.predict import Request, predict
+from cutlayer.jobs.forget import JobDeletion
+from cutlayer.serving.predict import PredictionRequest, predict
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.forgetting import ForgottenRuns
 from cutlayer.training.held_out_predictions import reported_ids
@@ -51,7 +51,7 @@ def kept(run: Path, plain: Path) -> Path:
 def forget(run: Path, party: str, *ids: object) -> None:
     forgotten = forgotten_rows(run, party)
     assert forgotten is not None
-    forgotten.add(spellings(pa.array(ids)).items())
+    forgotten.add(digests_by_rule(pa.array(ids)).items())
 
 
 def table(run: Path, party: str) -> pa.Table:
@@ -59,7 +59,9 @@ def table(run: Path, party: str) -> pa.Table:
 
 
 def predicted(run: Path, out: Path, **given: Any) -> tuple[set[int], Any]:
-    done = predict(load_closed_job(run / "job.yaml"), RunFolder.open(run), out, Request(**given, overwrite=True))
+    done = predict(
+        load_closed_job(run / "job.yaml"), RunFolder.open(run), out, PredictionRequest(**given, overwrite=True)
+    )
     return {*csv.read_csv(out)["id"].to_pylist()}, done
 
 
@@ -94,18 +96,18 @@ def test_batches_leave_forgotten_rows_out_and_a_release_of_one_is_refused(kept: 
     whole = table(kept, TELCO)
     early = batches.releaser(kept, TELCO)(whole)
     forget(kept, TELCO, *GONE)
-    with pytest.warns(UserWarning, match=f"2 rows {FORGOTTEN} are left out"):
+    with pytest.warns(UserWarning, match=f"2 rows {FORGOTTEN_REASON} are left out"):
         done = release(tmp_path / "good", lambda function: function(whole))
     assert (done.rows, whole.num_rows) == (158, 160)
     for written in (early, early.set_column(0, early.schema.field(0), pa.array([f" {each}" for each in range(160)]))):
-        with pytest.raises(DataError, match=f"no rows {FORGOTTEN}, got 2"):
+        with pytest.raises(DataError, match=f"no rows {FORGOTTEN_REASON}, got 2"):
             release(tmp_path / f"bad {written['id'][0]}", lambda _, given=written: given)
     own = batches.identifier(kept, ACTIVE)(table(kept, ACTIVE))
     for name in PASSIVES:
         released = early if name == TELCO else batches.releaser(kept, name)(table(kept, name))
         own = own.join(released, "release_id", "id", join_type="left outer")
     forget(kept, ACTIVE, 30)
-    with pytest.warns(UserWarning, match=f"1 rows {FORGOTTEN}"):
+    with pytest.warns(UserWarning, match=f"1 rows {FORGOTTEN_REASON}"):
         scores = batches.predictor(kept, ACTIVE)(own)
     assert {*range(160)} - {*scores["id"].to_pylist()} == {30}
 
@@ -124,7 +126,7 @@ def test_a_service_that_was_loaded_before_has_no_answer(kept: Path) -> None:
             for request in asked:
                 answer = await served.predict(**request)
                 row = answer["predictions"][-1]
-                assert (row["probability"], row["reason"]) == (None, ROW_FORGOTTEN), request
+                assert (row["probability"], row["reason"]) == (None, ROW_FORGOTTEN_REASON), request
                 assert answer["subsets"][row["subset"]]["contributed"] == []
             assert answer["predictions"][0]["probability"] is not None
             assert (await served.predict([7], answer="columns"))["predictions"]["probability"] == [None]
@@ -137,7 +139,7 @@ def test_a_service_that_was_loaded_before_has_no_answer(kept: Path) -> None:
 def test_a_partner_that_was_loaded_before_releases_nothing(kept: Path) -> None:
     trained, forgotten = TrainedParty.open(kept, TELCO), forgotten_rows(kept, TELCO)
     assert trained.model.encoder is not None
-    job, digests = trained.job, dict(spellings(pa.array([7, 8])))["strip"]
+    job, digests = trained.job, dict(digests_by_rule(pa.array([7, 8])))["strip"]
     features = FeatureStore.read(job, TELCO, TableConfig(path=own_table(kept, TELCO)), trained.model.encoder, forgotten)
     with OnlineReleases(trained, features) as releases:
         assert releases.release(digests).status.tolist() == [Status.PRESENT, Status.PRESENT]
@@ -167,7 +169,7 @@ def test_a_service_of_a_run_that_was_forgotten_refuses(kept: Path, how: str) -> 
 
     trained = TrainedParty.open(kept, TELCO)
     assert trained.model.encoder is not None
-    digests = dict(spellings(pa.array([7, 8])))["strip"]
+    digests = dict(digests_by_rule(pa.array([7, 8])))["strip"]
     features = FeatureStore.read(job, TELCO, TableConfig(path=own_table(kept, TELCO)), trained.model.encoder)
     copied = Path(shutil.copytree(kept, kept.parent / "copy"))
     asyncio.run(check())
@@ -199,7 +201,7 @@ def test_the_process_reads_the_list_of_its_own_secret(kept: Path) -> None:
 
     async def gone() -> list[bool]:
         async with active_service((kept,), ACTIVE, private(table=str(own_table(kept, ACTIVE)))) as active:
-            return list(active.versions.current.model.gone(dict(spellings(pa.array([7, 8])))["strip"]))
+            return list(active.versions.current.model.gone(dict(digests_by_rule(pa.array([7, 8])))["strip"]))
 
     assert asyncio.run(gone()) == [True, False]
 
@@ -221,7 +223,7 @@ def test_another_spelling_of_an_id_is_forgotten_too(
     (tmp_path / "bank.key").write_bytes(bytes(32))
     known = ForgottenRows(tmp_path / "bank.key")
     listed = PartyTable("bank", pa.table({"id": forgotten, "x": [0] * len(forgotten)}), "id")
-    known.add(listed.by_rule(np.arange(listed.rows)))
+    known.add(listed.digests_by_rule(np.arange(listed.rows)))
     rule = IdConfig(column="id", normalise=normalise)
     opened = PartyTable("bank", pa.table({"id": ids, "x": [0] * len(ids)}), rule, forgotten=known)
     assert opened.ids(np.arange(opened.rows)).to_pylist() == left
@@ -239,7 +241,7 @@ def test_a_row_of_several_keys_is_forgotten_by_each(tmp_path: Path) -> None:
     keys, known = IdConfig(column=(("mail",), ("phone",))), ForgottenRows(tmp_path / "bank.key")
     columns: dict[str, list[Any]] = {"mail": ["a@x", None, "c@x"], "phone": ["1", "2", "3"], "x": [1, 2, 3]}
     listed = PartyTable("bank", pa.table(columns), keys)
-    known.add(listed.by_rule(np.array([0])))
+    known.add(listed.digests_by_rule(np.array([0])))
     later = PartyTable("bank", pa.table({**columns, "mail": [None, "b@x", "c@x"]}), keys, forgotten=known)
     assert later.rows == 2
 
@@ -247,8 +249,8 @@ def test_a_row_of_several_keys_is_forgotten_by_each(tmp_path: Path) -> None:
 def test_what_was_served_and_counted_is_deleted(noisy: Path) -> None:
     served = log_of_run(noisy / "checkpoint" / TELCO).with_suffix(".served")
     served.write_bytes(b"rows")
-    deleting = Deleting(load_closed_job(noisy / "job.yaml"), (TELCO,), noisy, None, Keys(noisy.parent / "keys"))
-    mark = deleting.run("all of telco", {})
+    deleting = JobDeletion(load_closed_job(noisy / "job.yaml"), (TELCO,), noisy, None, Keys(noisy.parent / "keys"))
+    mark = deleting.forget("all of telco", {})
     assert (served.exists(), noisy.exists(), mark.deleted) == (False, False, ("run", "served rows"))
 
 
@@ -265,4 +267,4 @@ def test_a_run_folder_of_somebody_else_names_no_file_that_is_no_secret(tmp_path:
     assert found is not None
     os.mkfifo(found.path)
     with pytest.raises(RunFolderError, match=r"the forgotten rows in .*, got no file; remove it"):
-        found.among(np.zeros((1, 16), np.uint8), "")
+        found.contains(np.zeros((1, 16), np.uint8), "")

@@ -28,8 +28,8 @@ from cutlayer.kernels.rows.grade_columns import grades_of_columns
 from cutlayer.protections.grade_dp import GradeDPConfig
 from cutlayer.protections.label_dp import LabelDPConfig
 from cutlayer.serving import drift, party_drift
-from cutlayer.serving.models import Models, PartyModel, RowEmbedder
-from cutlayer.serving.predict import Request, predict
+from cutlayer.serving.models import PartyModel, RowEmbedder, TrainedModels
+from cutlayer.serving.predict import PredictionRequest, predict
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.run_sums import lines_of_party, summed_ledger
@@ -82,7 +82,7 @@ def job_of(served: Path) -> tuple[Job, RunFolder]:
 def predicted(served: Path, ids: list[int], out: Path) -> dict[int, float]:
     job, folder = job_of(served)
     given = {name: pa.parquet.read_table(own_table(served, name)) for name in (ACTIVE, TELCO, "shop")}
-    predict(job, folder, out, Request(given))
+    predict(job, folder, out, PredictionRequest(given))
     lines = (line.split(",") for line in out.read_text().splitlines()[1:])
     every = {int(row): float(score) for row, score, *_ in lines}
     return {row: every[row] for row in ids}
@@ -135,7 +135,7 @@ def test_releases_that_drift_show_at_the_party_that_receives_them(
         moved = moved.set_column(moved.column_names.index(name), name, pa.array(np.full(moved.num_rows, 4.0)))
 
     def measured(table: pa.Table, out: str) -> dict[str, Any]:
-        done = predict(job, folder, tmp_path / out, Request({**given, TELCO: table}))
+        done = predict(job, folder, tmp_path / out, PredictionRequest({**given, TELCO: table}))
         return {row.of: row for row in done.drift if row.party == ACTIVE}
 
     same, other = measured(given[TELCO], "same.csv"), measured(moved, "other.csv")
@@ -162,7 +162,7 @@ def test_a_served_grade_that_the_job_does_not_have_ends_the_stream(served: Path)
 
 def test_an_exported_part_gives_the_same_grades(served: Path, tmp_path: Path) -> None:
     job, folder = job_of(served)
-    models = Models.load(job, folder)
+    models = TrainedModels.load(job, folder)
     parts = {}
     for name in (ACTIVE, TELCO):
         exported = export_part(job, PartyModel.load(job, folder, name), tmp_path / name)
@@ -196,7 +196,7 @@ def test_a_partner_that_has_left_is_predicted_without(served: Path, tmp_path: Pa
     """Its rows are then as those that it lacks; without it the model is that of the others."""
     job, folder = job_of(served)
     given = {name: pa.parquet.read_table(own_table(served, name)) for name in (ACTIVE, "shop")}
-    done = predict(job, folder, tmp_path / "scores.csv", Request(given, absent=(TELCO,)))
+    done = predict(job, folder, tmp_path / "scores.csv", PredictionRequest(given, absent=(TELCO,)))
     assert done.rows == 150
     assert done.contributed[TELCO] == 0
     with_all = predicted(served, IDS, tmp_path / "all.csv")
@@ -280,11 +280,11 @@ def test_a_registered_model_predicts_from_columns_and_releases(
     )
     given = {name: pa.parquet.read_table(own_table(served, name)) for name in (ACTIVE, TELCO, "shop")}
     out = tmp_path / "scores.parquet"
-    predict(job, folder, out, Request(given))
+    predict(job, folder, out, PredictionRequest(given))
     released = {name: torch.cat(parts) for name, parts in sent.items()}
     scores = pa.parquet.read_table(out).to_pandas().set_index("id")
     alone = tmp_path / "alone.parquet"
-    predict(job, folder, alone, Request({name: given[name] for name in (ACTIVE, "shop")}, [TELCO]))
+    predict(job, folder, alone, PredictionRequest({name: given[name] for name in (ACTIVE, "shop")}, [TELCO]))
     without = pa.parquet.read_table(alone).to_pandas().set_index("id").loc[scores.index]
     frame = given[ACTIVE].to_pandas().set_index("id").loc[scores.index]
     frame[f"grade of {TELCO}"] = grades_of_columns(released[TELCO]).numpy()
@@ -345,13 +345,13 @@ def test_changed_rows_are_counted_in_the_ledger_and_refused_beyond_the_budget(
     party = job.parties[TELCO]
     bound = party.model_copy(update={"privacy": {**party.privacy, "budget": {"epsilon": 1.5}}})
     limited = job.model_copy(update={"parties": {**job.parties, TELCO: bound}})
-    predict(limited, folder, tmp_path / "same.csv", Request(given))
+    predict(limited, folder, tmp_path / "same.csv", PredictionRequest(given))
     assert draws_counted(counted) == (1, 0)
     with pytest.raises(BudgetExceeded, match=r"drawn 2 times, 2 in all; it was not sent"):
-        predict(limited, folder, tmp_path / "refused.csv", Request(other))
+        predict(limited, folder, tmp_path / "refused.csv", PredictionRequest(other))
     assert draws_counted(counted) == (1, 0)
     for at, tables in enumerate((other, given, other)):  # that alternate: two draws
-        predict(job, folder, tmp_path / f"{at}.csv", Request(tables))
+        predict(job, folder, tmp_path / f"{at}.csv", PredictionRequest(tables))
     most, again = draws_counted(counted)
     assert most == 2
     assert 0 < again <= 60

@@ -27,9 +27,9 @@ from cutlayer.errors import (
 )
 from cutlayer.estimator.prediction import embed, encode
 from cutlayer.results.scores import scores_of
-from cutlayer.serving import Serving, new_rows, servings
-from cutlayer.serving.models import Models
-from cutlayer.serving.predict import Predicted, Request, predict
+from cutlayer.serving import PredictionReleases, new_rows, prediction_releases
+from cutlayer.serving.models import TrainedModels
+from cutlayer.serving.predict import PredictionRequest, PredictionResult, predict
 from cutlayer.training.folder import RunFolder
 from tests.serving.runs import KEY, NOISY, fixed, tables, trained, written
 
@@ -56,16 +56,16 @@ def noisy(noisy_once: Trained, tmp_path: Path) -> Trained:
     return job, RunFolder(Path(shutil.copytree(folder.path, tmp_path / "noisy")))
 
 
-def asked(run: Trained, out: Path, given: Mapping[str, pa.Table] | None = None, **more: Any) -> Predicted:
-    return predict(*run, out, Request(given or {}, key=KEY, **more))
+def asked(run: Trained, out: Path, given: Mapping[str, pa.Table] | None = None, **more: Any) -> PredictionResult:
+    return predict(*run, out, PredictionRequest(given or {}, key=KEY, **more))
 
 
 def expected(run: Trained, given: Mapping[str, pa.Table], absent: Collection[str] = (), **parties: Any) -> np.ndarray:
     """Scores in one process, of tables that are sorted by id here."""
-    models = Models.load(*run)
+    models = TrainedModels.load(*run)
     ordered = {name: table.sort_by("id") for name, table in given.items()}
     made = embed(models, encode(models, ordered, absent), parties)
-    return scores_of(models.task, models.answer(made, models.absent(absent)))[:, 0]
+    return scores_of(models.task, models.answer(made, models.absent_parties(absent)))[:, 0]
 
 
 def read(path: Path) -> pa.Table:
@@ -109,7 +109,7 @@ def test_small_windows_change_nothing(plain: Trained, tmp_path: Path, monkeypatc
     given = tables(700, seed=8)
     given["telco"] = given["telco"].slice(0, 450)
     asked(plain, tmp_path / "whole.parquet", given, partial=True)
-    monkeypatch.setattr(new_rows, "MEMORY", 0)
+    monkeypatch.setattr(new_rows, "NEW_TABLE_MEMORY", 0)
     asked(plain, tmp_path / "s.parquet", given, partial=True)
     whole, pieces = read(tmp_path / "whole.parquet"), read(tmp_path / "s.parquet")
     assert whole.select(["id", "contributed"]).equals(pieces.select(["id", "contributed"]))
@@ -122,7 +122,7 @@ def test_releases_pass_the_protections_with_the_noise_of_a_prediction_in_one_pro
     """With the same key and number: one prediction, in the same batches, whatever the order of the tables."""
     given = tables(6000, seed=8)
     copied = noisy[0], RunFolder(Path(shutil.copytree(noisy[1].path, tmp_path / "copied")))
-    parties = servings(*copied, {"telco": 4}, KEY)
+    parties = prediction_releases(*copied, {"telco": 4}, KEY)
     wanted = expected(copied, given, **parties)
     done = asked(noisy, tmp_path / "s.parquet", given)
     assert done.predictions == {"telco": (1, 2)}
@@ -139,7 +139,7 @@ def test_predictions_are_counted_until_none_is_left(noisy: Trained, tmp_path: Pa
     assert not (tmp_path / "3.parquet").exists()
     del given["telco"]
     assert asked(noisy, tmp_path / "4.parquet", given, absent=["telco"]).rows == 100
-    assert Serving(*noisy, "telco", 4, KEY).predictions_made == 2
+    assert PredictionReleases(*noisy, "telco", 4, KEY).predictions_made == 2
 
 
 def test_predictions_of_a_run_on_all_rows_by_steps_are_counted(tmp_path: Path) -> None:
@@ -156,13 +156,13 @@ def test_predictions_of_a_run_on_all_rows_by_steps_are_counted(tmp_path: Path) -
 def test_another_key_is_refused_before_anything_is_released(noisy: Trained, tmp_path: Path) -> None:
     for key, error in ((bytes(32), "the keys the run was begun with"), (None, "name the --key of the run")):
         with pytest.raises(CutlayerError, match=error):
-            predict(*noisy, tmp_path / "s.parquet", Request(key=key))
-    assert Serving(*noisy, "telco", 4, KEY).predictions_made == 0
+            predict(*noisy, tmp_path / "s.parquet", PredictionRequest(key=key))
+    assert PredictionReleases(*noisy, "telco", 4, KEY).predictions_made == 0
 
 
 def test_a_row_is_released_once_in_a_prediction(noisy: Trained) -> None:
     """Else a caller could average the noise of one count."""
-    serving, zeros = Serving(*noisy, "telco", 4, KEY), torch.zeros(30, 4)
+    serving, zeros = PredictionReleases(*noisy, "telco", 4, KEY), torch.zeros(30, 4)
     with serving.prediction() as prediction:
         prediction.release(fixed(zeros), torch.arange(10))
         for rows in ([3], [9, 10], [12, 11], [15, 15]):
@@ -196,7 +196,7 @@ def test_predictions_count_where_any_of_several_protections_is_counted(monkeypat
         chain = SimpleNamespace(protections=chosen)
         monkeypatch.setattr("cutlayer.serving.prediction_release.chain_of", lambda *_, chain=chain: chain)
         nothing: Any = None
-        assert Serving(nothing, nothing, "telco", 4, KEY).counted == opened.pop() == counted
+        assert PredictionReleases(nothing, nothing, "telco", 4, KEY).counted == opened.pop() == counted
 
 
 def test_absent_parties_are_named_and_need_no_table(plain: Trained, tmp_path: Path) -> None:
@@ -277,12 +277,12 @@ def test_bad_tables_are_refused_with_a_reason_and_release_nothing(
     change, message = BAD[name]
     given = tables(100, seed=8)
     given["telco"] = change(given["telco"])
-    monkeypatch.setattr(new_rows, "MEMORY", 0)
+    monkeypatch.setattr(new_rows, "NEW_TABLE_MEMORY", 0)
     (tmp_path / "out").mkdir()
     with pytest.raises((DataError, AlignmentError), match=message):
         asked(noisy, tmp_path / "out" / "s.parquet", given)
     assert not [*(tmp_path / "out").iterdir()]
-    assert Serving(*noisy, "telco", 4, KEY).predictions_made == 0
+    assert PredictionReleases(*noisy, "telco", 4, KEY).predictions_made == 0
 
 
 def test_bad_requests_are_refused(plain: Trained, tmp_path: Path) -> None:
@@ -322,10 +322,10 @@ def test_parts_of_two_trainings_are_refused(plain: Trained, noisy: Trained, tmp_
     mixed = RunFolder(Path(shutil.copytree(folder.path, tmp_path / "mixed")))
     shutil.rmtree(mixed.path / "checkpoint" / "telco")
     with pytest.raises(CutlayerError, match="telco's part of a finished run"):
-        Models.load(job, mixed)
+        TrainedModels.load(job, mixed)
     shutil.copytree(noisy[1].path / "checkpoint" / "telco", mixed.path / "checkpoint" / "telco")
     with pytest.warns(UserWarning, match="telco.*CL124"), pytest.raises(CutlayerError, match="parts of one training"):
-        Models.load(job, mixed)
+        TrainedModels.load(job, mixed)
 
 
 def test_many_classes_have_a_column_each_and_a_regression_has_values(tmp_path: Path) -> None:
@@ -335,7 +335,7 @@ def test_many_classes_have_a_column_each_and_a_regression_has_values(tmp_path: P
     asked(run, tmp_path / "many.parquet", given)
     shares = np.column_stack([values(tmp_path / "many.parquet", f"probability_g{code}") for code in range(3)])
     np.testing.assert_allclose(shares.sum(axis=1), 1, atol=1e-6)
-    models = Models.load(*run)
+    models = TrainedModels.load(*run)
     ordered = {name: table.sort_by("id") for name, table in given.items()}
     wanted = scores_of(models.task, models.answer(embed(models, encode(models, ordered, ()), {}), ()))
     np.testing.assert_allclose(shares, wanted, atol=1e-6)

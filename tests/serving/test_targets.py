@@ -16,7 +16,7 @@ from cutlayer.config import Job, validated
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.serving.models import PartyModel
-from cutlayer.serving.predict import Request, predict
+from cutlayer.serving.predict import PredictionRequest, predict
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer_export.part import export_part
@@ -100,7 +100,7 @@ def test_every_way_has_the_same_predictions(trained: tuple[Job, Path], tmp_path:
     given = {name: parquet.read_table(own_table(run, name)) for name in (ACTIVE, TELCO)}
     wanted = {}
     for name in ("run", "whole"):
-        predict(job, RunFolder(run.with_name(name)), tmp_path / f"{name}.csv", Request(given))
+        predict(job, RunFolder(run.with_name(name)), tmp_path / f"{name}.csv", PredictionRequest(given))
         wanted[name] = csv.read_csv(tmp_path / f"{name}.csv")
     assert wanted["run"].equals(wanted["whole"]), "a resumed run is one that was not killed"
     scores = wanted["run"].drop_columns(["contributed"]).to_pandas()

@@ -21,7 +21,7 @@ from cutlayer.config.reaches import named_path
 from cutlayer.estimator.prediction import embed, encode
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
-from cutlayer.serving.models import Models
+from cutlayer.serving.models import TrainedModels
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer_serve.audit_log import AuditLog
@@ -191,14 +191,14 @@ def offline(run: Path, ids: list[int], absent: tuple[str, ...] = ()) -> np.ndarr
     """Probabilities of the second class by the offline prediction, without protections."""
     folder = RunFolder.open(run)
     trained = TrainedParty.open(run, ACTIVE)
-    models = Models.load(trained.job, folder)
+    models = TrainedModels.load(trained.job, folder)
     tables = {}
     for name in models.encoders:
         if name not in absent:
             table = pa.parquet.read_table(own_table(run, name))
             place = {key: row for row, key in enumerate(table.column("id").to_pylist())}
             tables[name] = table.take([place[key] for key in ids])
-    gone = models.absent(absent)
+    gone = models.absent_parties(absent)
     logits = models.answer(embed(models, encode(models, tables, gone), {}), gone)
     return trained.model.task.predict(logits.double())[:, 1].numpy()
 

@@ -19,7 +19,7 @@ from cutlayer.data.digest_shares import has_duplicates
 from cutlayer.data.ids import row_digests
 from cutlayer.data.shuffling import permutation
 from cutlayer.data.split import split_rows
-from cutlayer.data.stored import stored, taken
+from cutlayer.data.stored import contiguous, take_pieces
 from cutlayer.storage import row_arrays
 from cutlayer.storage.row_arrays import GrowingRows, chosen_rows, computed_rows, gathered_rows, joined_rows, row_array
 
@@ -131,9 +131,9 @@ def test_a_column_is_stored_and_put_into_another_order() -> None:
     def pieces() -> Iterator[pa.ChunkedArray]:
         return (pa.chunked_array([values.slice(start, 30)]) for start in range(0, 400, 30))
 
-    column = stored(pieces())
+    column = contiguous(pieces())
     assert column.to_pylist() == values.to_pylist()
-    assert stored(taken(column, rows)).to_pylist() == [f"id {row}" for row in rows.tolist()]
+    assert contiguous(take_pieces(column, rows)).to_pylist() == [f"id {row}" for row in rows.tolist()]
 
 
 @pytest.mark.parametrize("missing", [False, True])
@@ -176,12 +176,12 @@ def test_columns_of_every_type_are_stored_as_they_are(
     for in_files in (False, True):
         if in_files:
             request.getfixturevalue("in_files")
-        result = stored(pa.chunked_array([piece]) for piece in pieces)
+        result = contiguous(pa.chunked_array([piece]) for piece in pieces)
         assert result.type == (pa.large_string() if plain in (pa.string(), pa.string_view()) else plain)
         assert result.to_pylist() == column.to_pylist()
         assert result.null_count == column.null_count
     with pytest.raises(ValueError, match="without a piece"):
-        stored(iter(()))
+        contiguous(iter(()))
 
 
 @pytest.mark.usefixtures("in_files")

@@ -164,7 +164,7 @@ def test_ids_that_some_rule_takes_for_one_have_a_form_in_common(one: str, other:
         names = tuple("ab"[:columns])
         ids = IdConfig(column=names, normalise=(rules, *["strip"] * (columns - 1)))
         table = PartyTable("bank", pa.table({"a": [text], "b": ["Ann"], "x": [1.0]}), ids)
-        forms.append({row.tobytes() for row in table.spelled(table.digests)})
+        forms.append({row.tobytes() for row in table.all_spellings(table.digests)})
     assert forms[0] & forms[1]
 
 

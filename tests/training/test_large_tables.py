@@ -83,9 +83,9 @@ def test_losses_and_predictions_are_the_same_to_the_last_bit(
     monkeypatch.setattr(shuffling, "BLOCK_ROWS", 10)
     monkeypatch.setattr(shuffling, "WINDOW_BLOCKS", 8)
     whole = trained(tables, tmp_path / "whole", shuffle)
-    monkeypatch.setattr(typed_table, "SHARE", 2**40)  # every table takes too much memory
+    monkeypatch.setattr(typed_table, "MEMORY_FACTOR", 2**40)  # every table takes too much memory
     monkeypatch.setattr(typed_table, "CHUNK_ROWS", 100)
-    monkeypatch.setattr(party_data, "SHARE", 2**22)  # and 512 bytes of a store are mapped at a time
+    monkeypatch.setattr(party_data, "MEMORY_FACTOR", 2**22)  # and 512 bytes of a store are mapped at a time
     batched = trained(tables, tmp_path / "batched", shuffle)
     assert batched.active.step_losses == whole.active.step_losses
     assert torch.equal(batched.active.logits, whole.active.logits)
@@ -114,7 +114,7 @@ def test_a_run_whose_rows_lie_in_files_leaves_the_same_results(
     job, keys = large_job(tables, train, **active), tmp_path / "keys"
     keys.mkdir()
     whole = execute(job, tmp_path / "whole", Options(Keys(keys, bytes(32))), Progress())
-    monkeypatch.setattr(typed_table, "SHARE", 2**40)
+    monkeypatch.setattr(typed_table, "MEMORY_FACTOR", 2**40)
     monkeypatch.setattr(typed_table, "CHUNK_ROWS", 100)
     monkeypatch.setattr(row_arrays, "LARGE_BYTES", 1)
     monkeypatch.setattr(row_arrays, "CHUNK_ROWS", 50)

@@ -93,7 +93,7 @@ def test_survival_is_calibrated_where_its_hazards_are_right() -> None:
     assert len(found.bins) == CALIBRATION_BINS, "groups by the hazard, which no outcome is in"
     assert all(group.predicted == pytest.approx(group.observed, abs=0.08) for group in found.bins)
     times = np.array(task.hazard.quartiles)
-    alive, assumed = (each.further(each.predicted(logits)).mean(axis=0) for each in (task, before))
+    alive, assumed = (each.further_values(each.predicted(logits)).mean(axis=0) for each in (task, before))
     truth = np.exp(-np.outer(np.exp(log_hazard), times)).mean(axis=0)
     assert alive == pytest.approx(truth, abs=0.01)
     assert np.abs(assumed - truth).max() > 0.05
@@ -105,7 +105,7 @@ def test_the_positive_class_is_the_one_that_the_job_names() -> None:
     """The same model and rows, measured as a model of the other class."""
     logits = torch.tensor([-3.0, -2.0, 0.5, -1.0, 1.0])[:, None]
     labels = torch.tensor([0, 0, 0, 1, 1])
-    named = quality(BINARY.calling("no", "bank"), logits, labels, positive_share=0.6)
+    named = quality(BINARY.with_positive("no", "bank"), logits, labels, positive_share=0.6)
     other = quality(BINARY, -logits, 1 - labels, positive_share=0.6)
     assert named.metrics == pytest.approx(dict(other.metrics))
     for group, same in zip(named.bins, other.bins, strict=True):

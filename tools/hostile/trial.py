@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cutlayer.data.typed_table import MEMORY
+from cutlayer.data.typed_table import TABLE_MEMORY
 from tools.hostile.variants import Variant, copy_base, variants
 from tools.hostile.verbs import verb_of
 from tools.hostile.watch import Seen, Watched, call, preload
@@ -63,7 +63,7 @@ class Trials:
             seen = self._called(verb, variant.base, trial)
         self._lay_bait()
         # The rows of a query may take what their party allows to a table.
-        most = MEMORY if variant.name.startswith("query:") else MAX_ADDED_BYTES
+        most = TABLE_MEMORY if variant.name.startswith("query:") else MAX_ADDED_BYTES
         return list(_wrong(seen, honest, size, most, is_private=variant.is_private))
 
     def _honest_of(self, base: str, verb: str) -> Seen:

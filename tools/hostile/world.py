@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv
 
-from cutlayer.cli.exchange import WAITING
+from cutlayer.cli.exchange import EXIT_WAITING
 from tools.organisations.sites import issue_certificates
 from tools.ports import free_port
 
@@ -151,5 +151,5 @@ def _cutlayer(folder: Path, *arguments: str, may_wait: bool = False) -> None:
         capture_output=True,
         text=True,
     )
-    if done.returncode not in ((0, WAITING) if may_wait else (0, 1)):
+    if done.returncode not in ((0, EXIT_WAITING) if may_wait else (0, 1)):
         raise SystemExit(f"{' '.join(arguments)} failed in {folder}:\n{done.stdout}\n{done.stderr}")

@@ -78,7 +78,7 @@ def _held(table: PartyTable, positions: Positions, has: Mapping[str, npt.NDArray
         ids = {peer: table.ids_for(peer) for peer in has}
         common = {}
         for peer, there in has.items():
-            named = np.unique(ids[peer].of_rows[positions[there]])
+            named = np.unique(ids[peer].id_numbers[positions[there]])
             named = named[named >= 0]
             common[peer] = named[intersect({peer: ids[peer].digests[named]})[peer]]
         return HeldRows.of_ids(ids, common, positions)

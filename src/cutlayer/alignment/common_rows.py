@@ -24,7 +24,14 @@ from cutlayer.alignment.points import AligningSide, points_active, points_passiv
 from cutlayer.alignment.row_proof import SealingProof, prove_rows
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.receiving import receive, receive_chunks, send_in_chunks
-from cutlayer.data.align import Positions, checked_positions, intersect, intersect_each, nothing_in_common, order_digest
+from cutlayer.data.align import (
+    Positions,
+    checked_positions,
+    intersect,
+    intersect_each,
+    no_common_row_error,
+    order_digest,
+)
 from cutlayer.data.ids import DIGEST_BYTES, Digests
 from cutlayer.data.row_keys import drawn_ids, has_key
 from cutlayer.errors import AlignmentError, ProtocolError
@@ -152,7 +159,7 @@ def _ids_active(side: AligningSide, each: Mapping[str, MatchedRows]) -> CommonRo
     own = np.arange(table.rows) if all_rows else reduce(np.intersect1d, [matched.mine for matched in each.values()])
     empty = [peer for peer, matched in each.items() if not len(matched.mine)] if all_rows else [*each] * (not len(own))
     if empty:
-        raise nothing_in_common({side.name: table.rows, **{peer: side.rows[peer] for peer in empty}})
+        raise no_common_row_error({side.name: table.rows, **{peer: side.rows[peer] for peer in empty}})
     ids = drawn_ids(alignment.row_key or alignment.random(KEY_BYTES), gathered_rows(table.digests, own))
     order = intersect({side.name: ids})[side.name]
     own, ids = own[order], ids[order]
@@ -221,7 +228,7 @@ def _psi_active(side: AligningSide) -> Generator[Port, Message, CommonRows]:
         ranks, own = common_ranks(group)
         # Elsewhere a failure would tell the passive parties, which are to learn nothing.
         if not len(ranks) and alignment.purpose.reveals_to_passive:
-            raise nothing_in_common({side.name: table.rows, **{peer: side.rows[peer] for peer in group}})
+            raise no_common_row_error({side.name: table.rows, **{peer: side.rows[peer] for peer in group}})
         held |= dict.fromkeys(group, ranks)
         indices |= own
         if alignment.purpose.reveals_to_passive:

@@ -17,9 +17,9 @@ from torch import Tensor
 from cutlayer.channel import rows_digest
 from cutlayer.config import Job, TrainConfig
 from cutlayer.data.align import Positions
-from cutlayer.data.distinct_ids import DistinctIds, Identified
+from cutlayer.data.distinct_ids import DistinctIds, IdTable
 from cutlayer.data.ids import Digests
-from cutlayer.data.split import Split, rows_by_id
+from cutlayer.data.split import Split, split_by_id
 from cutlayer.data.store import Store
 from cutlayer.storage.durable import make_folder
 from cutlayer.storage.row_arrays import chosen_rows, chunks_of, gathered_rows, row_array
@@ -135,7 +135,7 @@ class HeldRows:
         for name, of_party in ids.items():
             number = np.full(of_party.rows + 1, -1)  # the last is of rows without an id
             number[common[name]] = np.arange(len(common[name]))
-            by_party[name] = number[of_party.of_rows[rows]]
+            by_party[name] = number[of_party.id_numbers[rows]]
         return cls(by_party, ids={name: of_party.digests[common[name]] for name, of_party in ids.items()})
 
     def numbered(self, stores: Mapping[str, Store]) -> dict[str, Store]:
@@ -151,7 +151,7 @@ class HeldRows:
         """
         return HeldRows({name: gathered_rows(numbers, ids) for name, numbers in self.by_party.items()})
 
-    def in_table(self, identified: Identified, order: Positions) -> tuple[Positions, HeldRows]:
+    def in_table(self, identified: IdTable, order: Positions) -> tuple[Positions, HeldRows]:
         """From an order of the active party's ids to its rows, where an id may have several.
 
         Args:
@@ -205,7 +205,7 @@ class HeldRows:
         Rows of several parts can have one row of a party, whose part is then drawn from its own id.
         """
         if name in self.ids:
-            return rows_by_id(self.ids[name], train.split, train.seed)
+            return split_by_id(self.ids[name], train.split, train.seed)
         if name not in self.by_party:
             return split
         return Split.from_codes(torch.from_numpy(gathered_rows(split.codes.numpy(), self.places(name))))

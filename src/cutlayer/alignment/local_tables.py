@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from cutlayer.data.align import Positions, check_id_kinds, check_id_rules, intersect, intersect_each
-from cutlayer.data.distinct_ids import Identified
+from cutlayer.data.distinct_ids import IdTable
 from cutlayer.data.ids import Digests
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.row_keys import KeyMatches, joined_ids, match_keys
@@ -22,7 +22,7 @@ def check_ids(tables: Mapping[str, PartyTable]) -> None:
         AlignmentError: Kinds or rules differ, or row numbers are used on tables of different lengths.
     """
     owner = next((name for name, table in tables.items() if table.partner_ids), None)
-    pairs: list[dict[str, Identified]] = [{**tables}]
+    pairs: list[dict[str, IdTable]] = [{**tables}]
     if owner is not None:
         pairs = [{owner: tables[owner].ids_for(name), name: tables[name]} for name in tables if name != owner]
     for each in pairs:
@@ -44,7 +44,7 @@ def matched_ids(first: str, tables: Mapping[str, PartyTable]) -> tuple[dict[str,
     Returns:
         Digests by party, uint8 (n, 16), and with several keys what they match with each other party.
     """
-    ids = {name: table.identified.digests for name, table in tables.items()}
+    ids = {name: table.id_table.digests for name, table in tables.items()}
     own = tables[first].keys
     matches = {name: match_keys(own, table.keys) for name, table in tables.items() if own and name != first}
     for name, found in matches.items():
@@ -79,7 +79,7 @@ def all_positions(
             found = intersect({first: of_partner.digests, name: tables[name].digests})
             common[name], positions[name] = found[first], found[name]
         return positions, HeldRows.of_ids(by_partner, common, positions[first])
-    identified = owner.identified
+    identified = owner.id_table
     positions, places = intersect_each(first, ids)
     held = HeldRows.of_places(places, identified.rows)
     positions[first], held = held.in_table(identified, positions[first])

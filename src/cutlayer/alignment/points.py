@@ -26,7 +26,7 @@ from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.receiving import receive
 from cutlayer.config import LimitsConfig
 from cutlayer.data.align import Positions
-from cutlayer.data.distinct_ids import Identified
+from cutlayer.data.distinct_ids import IdTable
 from cutlayer.data.ids import Digests
 from cutlayer.errors import ProtocolError
 from cutlayer.storage.row_arrays import joined_rows
@@ -52,7 +52,7 @@ class AligningSide:
     """
 
     name: str
-    table: Identified
+    table: IdTable
     ports: Mapping[str, Port]
     rows: Mapping[str, int]
     limits: LimitsConfig

@@ -151,7 +151,7 @@ def _attacks_named(names: Sequence[str], task_kind: str, secret: str) -> list[ty
         raise ConfigError.expected("audit.attacks: auto, full or a list of names", repr(names), f"write [{names}]")
     for index, name in enumerate(names):
         unknown = f"audit.attacks: unknown attack {name!r}{near_miss(name, list(REGISTRY))}"
-        REGISTRY.known(name, "audit.attacks", unknown)
+        REGISTRY.look_up(name, "audit.attacks", unknown)
         if name in names[:index]:
             raise ConfigError(f"audit.attacks: {name} is named twice; keep one")
         REGISTRY[name].check_task(task_kind)

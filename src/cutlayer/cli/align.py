@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from cutlayer.cli.app import answer
-from cutlayer.cli.exchange import WAITING, say_waiting
-from cutlayer.cli.organisation import organisation
+from cutlayer.cli.app import print_result
+from cutlayer.cli.exchange import EXIT_WAITING, print_waiting
+from cutlayer.cli.organisation import load_party
 from cutlayer.cli.run import keys_for
 from cutlayer.cli.verb import verb
 from cutlayer.errors import ConfigError
 
 if TYPE_CHECKING:
     from cutlayer.alignment.intersection import Purpose
-    from cutlayer.jobs.align import Aligned
+    from cutlayer.jobs.align import AlignmentResult
 
 
 class Reveal(StrEnum):
@@ -57,10 +57,10 @@ def align(
 
     Example: cutlayer align job.yaml --as telco --local telco.yaml --dry-run
     """
-    setup = organisation(job, name, local, plaintext=plaintext, timeout=timeout, deadline=deadline, reconnect=reconnect)
+    setup = load_party(job, name, local, plaintext=plaintext, timeout=timeout, deadline=deadline, reconnect=reconnect)
     from cutlayer.cli.progress import progress_for
     from cutlayer.jobs.align import align_party
-    from cutlayer.jobs.exchange import Waiting
+    from cutlayer.jobs.exchange import WaitingForFile
 
     file = out or local.parent / "runs" / f"{job.stem}-{name}-aligned.csv"
     purpose = purpose_of(dry_run, reveal)
@@ -68,10 +68,11 @@ def align(
     with progress_for(quiet=json) as progress:
         try:
             result = align_party(setup.job, name, file, purpose, progress, setup.links, exchange, wait, secret)
-        except Waiting as waiting:
-            say_waiting(waiting, as_json=json)
-            raise typer.Exit(WAITING) from None
-    answer(json, {**asdict(result), "out": str(result.out) if result.out else None, "next": None}, *_lines(result))
+        except WaitingForFile as waiting:
+            print_waiting(waiting, as_json=json)
+            raise typer.Exit(EXIT_WAITING) from None
+    document = {**asdict(result), "out": str(result.out) if result.out else None, "next": None}
+    print_result(json, document, *_lines(result))
 
 
 def purpose_of(dry_run: bool, reveal: Reveal | None) -> Purpose:
@@ -89,7 +90,7 @@ def purpose_of(dry_run: bool, reveal: Reveal | None) -> Purpose:
     return Purpose.ALIGN_ACTIVE if reveal is Reveal.ACTIVE else Purpose.ALIGN
 
 
-def _lines(result: Aligned) -> Iterator[str]:
+def _lines(result: AlignmentResult) -> Iterator[str]:
     for reason, count in result.left_out.items():
         yield f"{count:,} rows of the file of {result.party} are left out, {reason}"
     for number, count in enumerate(result.repeated, 1):

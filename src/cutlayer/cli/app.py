@@ -26,25 +26,25 @@ from cutlayer.cli.signals import Received, stopped_by_signals
 from cutlayer.errors import ConfigError, CutlayerError, Interrupted
 from cutlayer.report.rounding import printable
 
-BAD_INPUT = 2
-INTERRUPTED = 130
-INTERNAL = 70
+EXIT_BAD_INPUT = 2
+EXIT_INTERRUPTED = 130
+EXIT_INTERNAL = 70
 MAX_MESSAGE = 20_000
 """Maximum length of an error, in characters."""
-FREE_SPACE = (
+FREE_SPACE_REMEDY = (
     "free space there, for example the transcript and compare folders of runs that you have reported, or give another "
     "--out; then repeat the command; run and party with --resume if the run folder holds a committed epoch"
 )
 
-WRITABLE = (
+WRITABLE_REMEDY = (
     "this command writes there: use a copy in a folder that can be written to; .cutlayer is next to the job unless "
     "`secret` of a party names another place"
 )
 
 _REMEDIES = {
-    errno.ENOSPC: FREE_SPACE,
-    errno.EDQUOT: FREE_SPACE,
-    errno.EROFS: WRITABLE,
+    errno.ENOSPC: FREE_SPACE_REMEDY,
+    errno.EDQUOT: FREE_SPACE_REMEDY,
+    errno.EROFS: WRITABLE_REMEDY,
     errno.EACCES: "look at the permissions of the file and of its folder",
     errno.ELOOP: "it is a symbolic link, through which nothing is written; remove it",
 }
@@ -71,7 +71,7 @@ app = typer.Typer(
     cls=Verbs, name="cutlayer", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich"
 )
 
-errors = Console(stderr=True)
+error_console = Console(stderr=True)
 
 
 def _print_version(wanted: bool) -> None:
@@ -92,24 +92,24 @@ def frame(
     del version  # its callback has printed it
 
 
-def emit(value: Any) -> None:
+def print_json(value: Any) -> None:
     """Print one JSON document on standard output."""
     sys.stdout.write(json.dumps(value, indent=1) + "\n")
 
 
-def say(*lines: str) -> None:
+def print_lines(*lines: str) -> None:
     """Print lines on standard output, each on one line however narrow the terminal is."""
     console = Console()
     for line in lines:
         console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
 
 
-def answer(as_json: bool, value: Any, *lines: str) -> None:
+def print_result(as_json: bool, value: Any, *lines: str) -> None:
     """Print the result of a verb: one JSON document, or lines."""
     if as_json:
-        emit(value)
+        print_json(value)
     else:
-        say(*lines)
+        print_lines(*lines)
 
 
 def main() -> None:
@@ -153,11 +153,11 @@ def _add_verbs(arguments: list[str]) -> None:
     from importlib.metadata import entry_points
 
     from cutlayer.cli.verb import verb
-    from cutlayer.config.extras import SAME, VERBS, is_of, without
+    from cutlayer.config.extras import SAME_VERSION_REMEDY, VERBS, belongs_to, missing_extra_error
 
     for point in entry_points(group="cutlayer.verbs"):
         extra = VERBS.get(point.name)
-        if point.name in known or (name and point.name != name) or (extra and not is_of(point, extra)):
+        if point.name in known or (name and point.name != name) or (extra and not belongs_to(point, extra)):
             continue
         try:
             alone = typer.Typer(add_completion=False)
@@ -166,9 +166,9 @@ def _add_verbs(arguments: list[str]) -> None:
         except Exception as failure:
             if name:
                 wanted = f"an importable {point.value} for the verb {name}"
-                raise ConfigError.expected(wanted, failure, SAME if extra else "") from None
+                raise ConfigError.expected(wanted, failure, SAME_VERSION_REMEDY if extra else "") from None
     if name in VERBS and name not in known:
-        raise without(VERBS[name], f"the verb {name}")
+        raise missing_extra_error(VERBS[name], f"the verb {name}")
 
 
 def all_verbs() -> dict[str, Any]:
@@ -181,18 +181,18 @@ def all_verbs() -> dict[str, Any]:
 def _guarded(arguments: list[str], received: Received) -> int:
     as_json = "--json" in arguments
     try:
-        with _shown_warnings():
+        with _printing_warnings():
             _add_verbs(arguments)
             code = int(_command()(arguments, prog_name="cutlayer", standalone_mode=False) or 0)
-        return code if code != INTERRUPTED else _report("interrupted", received.exit_code(INTERRUPTED), as_json)
+        return _report("interrupted", received.exit_code(code), as_json) if code == EXIT_INTERRUPTED else code
     except Misuse as misuse:
         return _misused(misuse, as_json, arguments)
     except Interrupted as interrupted:
-        return _report(str(interrupted), received.exit_code(INTERRUPTED), as_json)
+        return _report(str(interrupted), received.exit_code(EXIT_INTERRUPTED), as_json)
     except CutlayerError as failure:
-        return _report(_noted(str(failure), failure), failure.exit_code, as_json)
+        return _report(_with_notes(str(failure), failure), failure.exit_code, as_json)
     except (KeyboardInterrupt, typer.Abort):
-        return _report("interrupted", received.exit_code(INTERRUPTED), as_json)
+        return _report("interrupted", received.exit_code(EXIT_INTERRUPTED), as_json)
     except SystemExit:
         raise
     except BaseException as fault:  # the last line of defence, also of a panic in Rust: no traceback reaches a user
@@ -209,9 +209,9 @@ def _misused(misuse: Any, as_json: bool, arguments: list[str]) -> int:
         wanted = "a whole number" if number[2] == "integer" else "a number, such as 0.25,"
         message = f"expected {wanted} for {number[1]}, got {_given(number[1], arguments)!r}"
     if not message:  # without a verb the help was shown
-        return BAD_INPUT
+        return EXIT_BAD_INPUT
     command = misuse.ctx.command_path if misuse.ctx else "cutlayer"
-    return _report(message, BAD_INPUT, as_json, hint=f"see {command} --help")
+    return _report(message, EXIT_BAD_INPUT, as_json, hint=f"see {command} --help")
 
 
 def _given(option: str, arguments: list[str]) -> str:
@@ -229,16 +229,16 @@ def _fault(fault: BaseException, as_json: bool) -> int:
     if isinstance(fault, OSError):
         message = ": ".join(filter(None, (str(fault.filename or ""), fault.strerror or str(fault))))
         remedy = _REMEDIES.get(fault.errno or 0)
-        return _report(_noted(f"{message}; {remedy}" if remedy else message, fault), BAD_INPUT, as_json)
+        return _report(_with_notes(f"{message}; {remedy}" if remedy else message, fault), EXIT_BAD_INPUT, as_json)
     if isinstance(fault, MemoryError) or "allocate memory" in str(fault):
-        message = _noted("the machine has too little memory for this job", fault)
+        message = _with_notes("the machine has too little memory for this job", fault)
         hint = "lower train.batch_size or the widths under model; try check first"
-        return _report(message, BAD_INPUT, as_json, hint)
-    message = _noted(f"a fault of cutlayer itself: {type(fault).__name__}: {fault}", fault)
-    return _report(message, INTERNAL, as_json, hint="set CUTLAYER_DEBUG=1 for the traceback, and please report it")
+        return _report(message, EXIT_BAD_INPUT, as_json, hint)
+    message = _with_notes(f"a fault of cutlayer itself: {type(fault).__name__}: {fault}", fault)
+    return _report(message, EXIT_INTERNAL, as_json, hint="set CUTLAYER_DEBUG=1 for the traceback, and please report it")
 
 
-def _noted(message: str, failure: BaseException) -> str:
+def _with_notes(message: str, failure: BaseException) -> str:
     """A message with the notes of its exception, such as what a failed run has left to resume."""
     return "; ".join((message, *getattr(failure, "__notes__", ())))
 
@@ -251,7 +251,7 @@ def shortened(message: str) -> str:
 def _report(message: str, code: int, as_json: bool, hint: str = "") -> int:
     message = shortened(message)
     if as_json:
-        emit({"error": message, "exit_code": code})
+        print_json({"error": message, "exit_code": code})
     else:
         _print("error", "bold red", f"{message}\n{hint}" if hint else message)
     return code
@@ -260,21 +260,21 @@ def _report(message: str, code: int, as_json: bool, hint: str = "") -> int:
 def _print(word: str, style: str, message: str) -> None:
     """Print a message on standard error: wrapped on a terminal, each sentence on one line elsewhere."""
     text = "\n".join(printable(line) for line in message.splitlines())
-    errors.print(Text.assemble((f"{word} ", style), text), soft_wrap=not errors.is_terminal)
+    error_console.print(Text.assemble((f"{word} ", style), text), soft_wrap=not error_console.is_terminal)
 
 
-def complain(text: str) -> None:
+def print_error(text: str) -> None:
     """Print what is wrong with an answer, before the question is asked again."""
     _print("error", "bold red", text)
 
 
-def notify(text: str) -> None:
+def print_notice(text: str) -> None:
     """Print what happens to the connections of a party on standard error, with the time."""
     _print(f"{datetime.now():%H:%M:%S}", "cyan", text)
 
 
 @contextmanager
-def _shown_warnings() -> Iterator[None]:
+def _printing_warnings() -> Iterator[None]:
     """Show each warning once, as a sentence, where Python would name a line of this program."""
     printed: set[str] = set()
 

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cutlayer.cli.app import answer
-from cutlayer.cli.organisation import organisation
+from cutlayer.cli.app import print_result
+from cutlayer.cli.organisation import load_party
 from cutlayer.cli.verb import verb
 from cutlayer.errors import ConfigError, NotApproved
 
 if TYPE_CHECKING:
     from cutlayer.channel.approvals import Approvals, SignedApproval
-    from cutlayer.jobs.approval import Page
+    from cutlayer.jobs.approval import ApprovalPage
 
 
 @verb(consent=("model",))
@@ -43,7 +43,7 @@ def approve(
     """
     if sum((sign is not None, bool(accept), withdraw)) > 1:
         raise ConfigError.expected("one of --sign, --accept and --withdraw", "several", "one after the other")
-    setup = organisation(job, name, local, plaintext=False, timeout=0, deadline=0, reconnect=None, kit=kit)
+    setup = load_party(job, name, local, plaintext=False, timeout=0, deadline=0, reconnect=None, kit=kit)
     from cutlayer.channel.approvals import is_record
     from cutlayer.consent import allowed
     from cutlayer.jobs import approval
@@ -55,7 +55,7 @@ def approve(
     written = out or local.parent / "approvals" / f"{job.stem}-{name}.json"
     check_output(written, own=is_record)
     records: list[SignedApproval] = []
-    page: Page | None = None
+    page: ApprovalPage | None = None
     if accept:
         records = [_accepted(approvals, path, name) for path in accept]
     elif withdraw:
@@ -76,14 +76,14 @@ def approve(
         sys.stdout.write(approval.page_markdown(page) + "\n")
     document: dict[str, Any] = {
         "party": name,
-        "required": approval.required(setup.job, name),
+        "required": approval.requires_approval(setup.job, name),
         "page": None if page is None else {**page.model_dump(mode="json"), "reference": page.reference},
         "records": [record.approval.model_dump(mode="json") for record in records],
         "out": str(written) if signed else None,
         "complete": not problem,
         "missing": problem,
     }
-    answer(json, document, *_lines(page, records, written if signed else None, problem))
+    print_result(json, document, *_lines(page, records, written if signed else None, problem))
 
 
 def _accepted(approvals: Approvals, path: Path, name: str) -> SignedApproval:
@@ -96,7 +96,7 @@ def _accepted(approvals: Approvals, path: Path, name: str) -> SignedApproval:
     return signed
 
 
-def _checked(page: Page, reference: str) -> Page:
+def _checked(page: ApprovalPage, reference: str) -> ApprovalPage:
     """The page, where its reference is the one that was asked to be signed."""
     if reference != page.reference:
         wanted = f"--sign {page.reference}, the page of now"
@@ -113,10 +113,10 @@ def _problem(approvals: Approvals) -> str:
     return ""
 
 
-def _lines(page: Page | None, records: list[SignedApproval], written: Path | None, problem: str) -> Iterator[str]:
+def _lines(page: ApprovalPage | None, records: list[SignedApproval], out: Path | None, problem: str) -> Iterator[str]:
     yield from (record.approval.summary for record in records)
     if page is not None and not records:
         yield f"nothing was signed; to approve this page: --sign {page.reference}"
-    if written is not None:
-        yield f"{written}: for the other parties, which read it with cutlayer approve --accept"
+    if out is not None:
+        yield f"{out}: for the other parties, which read it with cutlayer approve --accept"
     yield f"not complete: {problem}" if problem else "all parties have approved"

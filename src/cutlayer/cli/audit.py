@@ -37,9 +37,9 @@ def audit(
 
     folder = RunFolder.open(path)
     if served:
-        from cutlayer.config.extras import part
+        from cutlayer.config.extras import load_extra_part
 
-        audit_of_served = part("serve", "audit", "--served")
+        audit_of_served = load_extra_part("serve", "audit", "--served")
         raise typer.Exit(audit_of_served(folder, tuple(attack or ()), fail_above, as_json=json))
     from cutlayer.audit.guarantees import CANARIES, check_guarantees
     from cutlayer.jobs.audit import audit_again, audit_passive_again

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from cutlayer.cli.app import emit
+from cutlayer.cli.app import print_json
 from cutlayer.cli.run import keys_for
 from cutlayer.cli.verb import verb
 from cutlayer.report.rounding import printable, size, times
@@ -41,7 +41,7 @@ def check(
     """
     if name is not None or local is not None:
         raise typer.Exit(_check_own_part(job, name, local, device, as_json=json))
-    from cutlayer.config.lines import located
+    from cutlayer.config.lines import locating_errors
     from cutlayer.config.load import load_whole_job, with_device
     from cutlayer.config.reaches import reaches
     from cutlayer.consent import is_in
@@ -49,11 +49,11 @@ def check(
     loaded = with_device(load_whole_job(job), device)
     from cutlayer.jobs.forecast import forecast
 
-    with located(job):
+    with locating_errors(job):
         result = forecast(loaded, keys_for(job.parent, None).folder)
     outside = [reach for reach in reaches(loaded) if not is_in(job.parent, reach)]
     if json:
-        emit(result.model_dump(mode="json") | {"outside": [f"{reach.where} {reach.act}" for reach in outside]})
+        print_json(result.model_dump(mode="json") | {"outside": [f"{reach.where} {reach.act}" for reach in outside]})
         return
     console = Console()
     grid = Table.grid(padding=(0, 2, 0, 0))
@@ -88,7 +88,7 @@ def _check_own_part(job: Path, name: str | None, local: Path | None, device: str
 
 def _lines(result: Forecast, outside: Sequence[Reach]) -> Iterator[tuple[str, str]]:
     from cutlayer.accounting.wording import with_bound
-    from cutlayer.data.classes import listed_classes
+    from cutlayer.data.classes import class_listing
 
     held_out = f"{result.validation:,} validation, {result.test:,} test"
     active = next(party for party in result.parties if party.role == "active")
@@ -114,7 +114,7 @@ def _lines(result: Forecast, outside: Sequence[Reach]) -> Iterator[tuple[str, st
         yield "outside", f"{reach.where} {reach.act}"
     for column in result.columns:
         if column.classes and column.distinct is not None:
-            title, classes = listed_classes(column.classes, column.distinct, column.positive)
+            title, classes = class_listing(column.classes, column.distinct, column.positive)
             yield title, escape(classes)
     seconds = f"{result.seconds_per_epoch:,.{0 if result.seconds_per_epoch >= 10 else 2}f} s an epoch"
     if result.fits_top:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from cutlayer.cli.app import answer
+from cutlayer.cli.app import print_result
 from cutlayer.cli.report import finish
 from cutlayer.cli.run import keys_for, train
 from cutlayer.cli.verb import verb
@@ -28,7 +28,7 @@ def demo(*, out: Path | None = None, copy: Path | None = None, quiet: bool = Fal
 
     if copy is not None:
         copy_files(copy)
-        answer(json, {"job": str(copy / "job.yaml")}, f"now: cutlayer run {copy / 'job.yaml'}")
+        print_result(json, {"job": str(copy / "job.yaml")}, f"now: cutlayer run {copy / 'job.yaml'}")
         return
     folder = out or _unused(Path("runs"))
     ran = train(demo_job(), folder, Options(keys_for(folder.parent, None)), quiet=quiet or json)

@@ -16,7 +16,7 @@ import typer
 from cutlayer.cli.verb import verb
 from cutlayer.config.extras import EXTRAS, missing_of, remedy_of
 from cutlayer.errors import ConfigError
-from cutlayer.jobs.one_check import PreflightCheck, checked
+from cutlayer.jobs.one_check import PreflightCheck, run_check
 from cutlayer.report.rounding import times
 
 
@@ -30,7 +30,7 @@ def doctor(*, json: bool = False) -> None:
 
     checks = [*_installation(), *_machine()]
     if not any(check.problem for check in checks):
-        checks += [checked("device", _device), checked("self-test", _self_test)]
+        checks += [run_check("device", _device), run_check("self-test", _self_test)]
     raise typer.Exit(show_checks(checks, as_json=json))
 
 

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from cutlayer.cli.app import complain
+from cutlayer.cli.app import print_error
 from cutlayer.errors import ConfigError, DriftExceeded
 
 if TYPE_CHECKING:
-    from cutlayer.serving.party_drift import DriftOf
+    from cutlayer.serving.party_drift import DriftStatistic
 
-SHOWN = 5
+MAX_DRIFT_LINES = 5
 """Statistics that are printed; `--json` has all."""
 
 
-def checked_limit(limit: float | None) -> float | None:
+def checked_max_drift(limit: float | None) -> float | None:
     """The limit of `--max-drift`.
 
     Raises:
@@ -29,19 +29,19 @@ def checked_limit(limit: float | None) -> float | None:
     return limit
 
 
-def drift_lines(rows: Sequence[DriftOf]) -> Iterator[str]:
+def drift_lines(rows: Sequence[DriftStatistic]) -> Iterator[str]:
     """Lines on the greatest statistics."""
     known = [(row, row.psi) for row in rows if row.psi is not None]
     if not known:
         yield "  drift against training: not measured, of too few rows"
         return
     yield "  drift against training (PSI; by convention 0.25 is a shift):"
-    yield from (f"    {psi:6.3f}  {row.of} at {row.party}" for row, psi in known[:SHOWN])
-    if len(known) > SHOWN:
-        yield f"    and {len(known) - SHOWN} more, which are lower"
+    yield from (f"    {psi:6.3f}  {row.of} at {row.party}" for row, psi in known[:MAX_DRIFT_LINES])
+    if len(known) > MAX_DRIFT_LINES:
+        yield f"    and {len(known) - MAX_DRIFT_LINES} more, which are lower"
 
 
-def exit_if_drifted(rows: Sequence[DriftOf], limit: float | None, consequence: str) -> None:
+def exit_if_drifted(rows: Sequence[DriftStatistic], limit: float | None, consequence: str) -> None:
     """End the command with the exit code of drift where a statistic is above the limit, after its result is printed."""
     from cutlayer.serving.party_drift import check_drift
 
@@ -50,5 +50,5 @@ def exit_if_drifted(rows: Sequence[DriftOf], limit: float | None, consequence: s
     try:
         check_drift(rows, limit, consequence)
     except DriftExceeded as failure:
-        complain(str(failure))
+        print_error(str(failure))
         raise typer.Exit(failure.exit_code) from None

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from cutlayer.cli.app import answer
-from cutlayer.cli.drift import checked_limit, exit_if_drifted
-from cutlayer.cli.organisation import check_scores_options, organisation
-from cutlayer.cli.report import GATE_FAILED
+from cutlayer.cli.app import print_result
+from cutlayer.cli.drift import checked_max_drift, exit_if_drifted
+from cutlayer.cli.organisation import check_scores_options, load_party
+from cutlayer.cli.report import EXIT_GATE_FAILED
 from cutlayer.cli.verb import verb
 from cutlayer.config.remote import is_address, remote_path
 from cutlayer.config.wording import did_you_mean
@@ -22,15 +22,15 @@ from cutlayer.errors import ConfigError
 from cutlayer.report.rounding import printable
 
 if TYPE_CHECKING:
-    from cutlayer.jobs.exchange import Waiting
+    from cutlayer.jobs.exchange import WaitingForFile
 
-WAITING = 5
+EXIT_WAITING = 5
 """Exit code of a command that goes on once a file of another party is there."""
-PATIENCE = 300.0
+CONNECT_SECONDS = 300.0
 """Seconds that parties which connect wait for each other, by default."""
 _PARCEL = re.compile(r"[^~]+~[^~]+~\d+\.cutlayer")
 """Names of files that a party writes for another one."""
-_ALIKE = 0.8
+_MIN_LIKENESS = 0.8
 """Likeness of names, from 0 to 1: `telco~bank~0 (1).cutlayer` has 0.91 to the name without (1)."""
 
 
@@ -68,14 +68,14 @@ def exchange(
 
     Example: cutlayer exchange job.yaml --as telco --local telco.yaml --folder shared --round june --data june.parquet
     """
-    setup = organisation(job, name, local, plaintext=plaintext, timeout=0, deadline=0, reconnect=None)
+    setup = load_party(job, name, local, plaintext=plaintext, timeout=0, deadline=0, reconnect=None)
     from cutlayer.cli.exchange_steps import Steps, courier_of
     from cutlayer.cli.run import keys_for
     from cutlayer.consent import allowed
-    from cutlayer.jobs.exchange import Waiting
-    from cutlayer.serving.party_drift import DriftOf
+    from cutlayer.jobs.exchange import WaitingForFile
+    from cutlayer.serving.party_drift import DriftStatistic
 
-    limit = checked_limit(max_drift)
+    limit = checked_max_drift(max_drift)
     if round_ is not None:
         check_scores_options(setup.job.active, name, out, absent)
     elif out is not None or absent or data is not None or limit is not None:
@@ -86,30 +86,30 @@ def exchange(
     store = _address(folder, plaintext=plaintext) if folder is not None and is_address(folder) else None
     files = base.with_name(f"{base.name}.files") if folder is None or store is not None else Path(folder)
     with courier_of(setup, name, files, store) if connects or store else nullcontext() as courier:
-        wait = wait if wait is not None else PATIENCE * connects
+        wait = wait if wait is not None else CONNECT_SECONDS * connects
         steps = Steps(setup, name, base, files, keys, wait, courier, limit)
-        expired = steps.expired()
+        expired = steps.delete_expired()
         with allowed(*setup.private.allow_models):
             try:
-                document, lines = steps.trained(version, done, asked=round_ is None)
+                document, lines = steps.train(version, done, is_goal=round_ is None)
                 stopped = document["failed"]
                 if round_ is not None and not stopped:
-                    document, lines = steps.predicted(
+                    document, lines = steps.predict(
                         document, round_, done, data=data, out=out, overwrite=overwrite, absent=absent or (), key=key
                     )
-            except Waiting as waiting:
-                say_waiting(waiting, as_json=json, party=name, done=done)
-                raise typer.Exit(WAITING) from None
+            except WaitingForFile as waiting:
+                print_waiting(waiting, as_json=json, party=name, done=done)
+                raise typer.Exit(EXIT_WAITING) from None
     if stopped and round_ is not None:
         lines.append(f"{name}: nothing is predicted; cutlayer audit {document['run']} --fail-above sets another limit")
-    lines = [*brought(steps.written), *lines]
+    lines = [*bring_lines(steps.written), *lines]
     lines = [*(f"deleted of {old}: what others sent, older than {setup.job.keep}" for old in expired), *lines]
     whole = {"state": "failed" if stopped else "done", "party": name, "done": done, "expired": expired, **document}
     whole |= {"written": [*map(str, steps.written)], "waiting_for": None, "next": "decide" if stopped else None}
-    answer(json, whole, *lines)
+    print_result(json, whole, *lines)
     if stopped:
-        raise typer.Exit(GATE_FAILED)
-    exit_if_drifted([DriftOf(**row) for row in document.get("drift", ())], max_drift, "the round has ended")
+        raise typer.Exit(EXIT_GATE_FAILED)
+    exit_if_drifted([DriftStatistic(**row) for row in document.get("drift", ())], max_drift, "the round has ended")
 
 
 def _address(folder: str, *, plaintext: bool) -> str:
@@ -137,18 +137,18 @@ def _misplaced(path: Path) -> Path | None:
     if above.is_file():
         return above
     files = [each for each in path.parent.glob("*cutlayer*") if not _PARCEL.fullmatch(each.name) and each.is_file()]
-    near = get_close_matches(path.name, [each.name for each in files], n=1, cutoff=_ALIKE)
+    near = get_close_matches(path.name, [each.name for each in files], n=1, cutoff=_MIN_LIKENESS)
     return path.parent / near[0] if near else None
 
 
-def brought(written: Iterable[Path]) -> list[str]:
+def bring_lines(written: Iterable[Path]) -> list[str]:
     """A line for each file that is to be brought to another party."""
     return [f"written, to be brought to the folder of its receiver: {path}" for path in written]
 
 
-def say_waiting(waiting: Waiting, *, as_json: bool, **more: Any) -> None:
+def print_waiting(waiting: WaitingForFile, *, as_json: bool, **more: Any) -> None:
     """Print the files to bring to each receiver, and those to wait for."""
-    lines = brought(waiting.written)
+    lines = bring_lines(waiting.written)
     lines.append(f"waiting for {waiting.path}, of {waiting.sender}; run the same command when it is there")
     if not waiting.why and not (shared := waiting.path.parent.parent).exists():
         beside = [each.name for each in shared.absolute().parent.glob("*") if each.is_dir()]
@@ -166,4 +166,4 @@ def say_waiting(waiting: Waiting, *, as_json: bool, **more: Any) -> None:
         "why": waiting.why,
         "next": "repeat" if waiting.why else "bring, then repeat",
     }
-    answer(as_json, document, *lines)
+    print_result(as_json, document, *lines)

@@ -17,14 +17,14 @@ from cutlayer.cli.organisation import Organisation
 from cutlayer.cli.party_predict import lead_prediction, new_rows, trained_job
 from cutlayer.cli.release import release_rows
 from cutlayer.cli.report import has_failed
-from cutlayer.config.reaches import place_of
+from cutlayer.config.reaches import source_path
 from cutlayer.errors import ConfigError
-from cutlayer.jobs.approval import approvals_of, required
+from cutlayer.jobs.approval import approvals_of, requires_approval
 from cutlayer.jobs.check import check_job
-from cutlayer.jobs.courier import asked_by_file, check_by_courier
-from cutlayer.jobs.exchange import Exchange, RoundRecord, close_without, result_of
+from cutlayer.jobs.courier import check_release_by_file, label_recipients
+from cutlayer.jobs.exchange import Exchange, RoundRecord, end_alone, exchange_result
 from cutlayer.jobs.expiry import delete_expired
-from cutlayer.jobs.forget import GONE
+from cutlayer.jobs.forget import FORGOTTEN_RESULT
 from cutlayer.jobs.links import LinkOptions, address_of, contract_of, notes_trail
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.jobs.party import run_party
@@ -32,7 +32,7 @@ from cutlayer.jobs.release_file import release_labels, release_training
 from cutlayer.jobs.rounds import Round
 from cutlayer.results.scores import Destination, check_scores_output, destination
 from cutlayer.serving.between import PredictionSide
-from cutlayer.serving.party_drift import DriftOf, measured
+from cutlayer.serving.party_drift import DriftStatistic, measured_drift
 from cutlayer.storage.durable import make_folder, write_whole
 from cutlayer.training.finetuning import checked_absent
 from cutlayer.training.folder import RunFolder
@@ -71,28 +71,28 @@ class Steps:
     max_drift: float | None = None
     written: list[Path] = field(default_factory=list)
 
-    def expired(self) -> list[str]:
+    def delete_expired(self) -> list[str]:
         """Delete what the job does not keep any longer; returns the names of its rounds."""
         links = self.setup.links
         trail = None if links.trail is None else notes_trail(self.setup.job, self.name, links.trail, links.security)
         with nullcontext() if trail is None else closing(trail):
             return delete_expired(self.setup.job, self.name, rounds_of(self.base), self.folder, trail)
 
-    def trained(self, version: str | None, done: list[str], *, asked: bool) -> Result:
+    def train(self, version: str | None, done: list[str], *, is_goal: bool) -> Result:
         """The training of a version, unless it has ended.
 
         Args:
             version: Its name; `None` for the latest that has ended, or the first.
             done: Names of the steps of this start, to which this one is added.
-            asked: Whether the training is what the command is for.
+            is_goal: Whether the training is what the command is for.
         """
         run = self._run(version)
-        if not self._ended(run):
+        if not self._has_ended(run):
             self._train(run)
             done.append("train")
-        if run != self.base and (latest_run(self.base) is None or asked):
+        if run != self.base and (latest_run(self.base) is None or is_goal):
             set_latest(self.base, run)
-        if asked:
+        if is_goal:
             self._finish(f"train-{version_of(self.base, run)}")
         again = "" if done else ", before"
         lines = [f"{self.name}: the training of {run.name} has ended{again}; its report is {run}/report.html"]
@@ -101,7 +101,7 @@ class Steps:
             lines.append(f"{self.name}: a gate of {run.name} failed, or a guarantee that was tested: {run}/report.html")
         return {"run": str(run), "version": version_of(self.base, run), "failed": failed}, lines
 
-    def predicted(
+    def predict(
         self,
         trained: dict[str, Any],
         round_: str,
@@ -116,9 +116,9 @@ class Steps:
         """A round of predictions, unless it has ended.
 
         Args:
-            trained: Result of `trained`.
+            trained: Result of `train`.
             round_: Name of the round.
-            done: As in `trained`.
+            done: As in `train`.
             data: Table of new rows; `None` for that of the private file.
             out: At the label owner, where the predictions go.
             overwrite: Whether a file there may be replaced.
@@ -129,7 +129,7 @@ class Steps:
         # A character that no name has: else version 1-a with round b were version 1 with round a-b.
         place = f"predict-{trained['version'] or ''}~{checked_name(round_)}"
         private = self._private(place)
-        if (result := result_of(private)) is not None:
+        if (result := exchange_result(private)) is not None:
             self._finish(place)
             return {**trained, **result}, [f"{self.name}: round {round_} has ended, before"]
         job = trained_job(run, self.setup.job, self.name)
@@ -139,8 +139,9 @@ class Steps:
             side = PredictionSide.open(job, run, self.name, table, limits, self.max_drift, forgotten)
             if self.name == job.active:
                 written = destination(str(out), overwrite=overwrite)
-                own = [run.path, private, *(place_of(each.path) for each in (table, self.setup.private.table) if each)]
-                begun = _begun(private, str(out))
+                tables = (each for each in (table, self.setup.private.table) if each)
+                own = [run.path, private, *(source_path(each.path) for each in tables)]
+                begun = _has_begun(private, str(out))
                 check_scores_output(written, own, overwrite=overwrite or begun)
                 result, lines = self._lead(side, run, place, written, str(out), absent, round_)
             else:
@@ -164,16 +165,16 @@ class Steps:
     def _run(self, version: str | None) -> Path:
         if version is not None:
             return run_of(self.base, version)
-        if self._ended(self.base):  # trained by another command
+        if self._has_ended(self.base):  # trained by another command
             return self.base
         return latest_run(self.base) or run_of(self.base, "1")
 
-    def _ended(self, run: Path) -> bool:
+    def _has_ended(self, run: Path) -> bool:
         """Whether this party's part of a training has ended, and its release was sent."""
         round_ = self._private(f"train-{version_of(self.base, run)}")
         if (round_ / "exchange.json").exists():
-            result = result_of(round_)
-            if result == GONE:
+            result = exchange_result(round_)
+            if result == FORGOTTEN_RESULT:
                 wanted = f"a version of {self.base.name} that was not forgotten"
                 raise ConfigError.expected(wanted, version_of(self.base, run), "name a new one with --version")
             return result is not None
@@ -190,13 +191,13 @@ class Steps:
     def _train(self, run: Path) -> None:
         job, name = self.setup.job, self.name
         check_job(job, name)
-        check_by_courier(job)
+        check_release_by_file(job)
         table = open_table(job, name, {}, self.keys)
         round_ = self._round(f"train-{version_of(self.base, run)}", table, Purpose.ALIGN, job.peers_of(name))
         links = replace(self.setup.links, rows=round_.rows)
         with round_.open(links, self.wait) as files:
             if name == job.active:
-                asked = asked_by_file(job)
+                asked = label_recipients(job)
                 round_.lead(files, self._labels(round_, run, links, asked) if asked else None)
                 if not RunFolder(run).has_ended:
                     links = replace(links, releases=tuple(round_.release_of(peer) for peer in job.passives))
@@ -254,7 +255,7 @@ class Steps:
         if not peers:
             _begin(private, named)
             result, lines = predict(links)
-            close_without(private, result)
+            end_alone(private, result)
             return result, lines
         round_ = self._round(place, side.table, Purpose.PREDICT, peers, run.path)
         with round_.open(links, self.wait) as files:
@@ -284,7 +285,7 @@ class Steps:
                 partial.unlink(missing_ok=True)
                 release_rows(side, self.setup.job, run, partial, links, key, number)
                 # Before the release has its name: a start that goes on with it does not measure again.
-                write_whole(drifted, json.dumps([asdict(row) for row in measured([side.drift])]))
+                write_whole(drifted, json.dumps([asdict(row) for row in measured_drift([side.drift])]))
                 partial.replace(out)
 
         with round_.open(links, self.wait) as files:
@@ -292,7 +293,7 @@ class Steps:
             drift = json.loads(drifted.read_text())
             result = {"rows": found.common, "warnings": list(side.table.arrivals), "drift": drift}
             self._end(files, result)
-        lines = drift_lines([DriftOf(**row) for row in drift])
+        lines = drift_lines([DriftStatistic(**row) for row in drift])
         return result, [f"{name}: released {found.common or 0:,} rows to {job.active}", *lines]
 
 
@@ -312,7 +313,7 @@ def courier_of(setup: Organisation, name: str, folder: Path, store: str | None =
     """
     job, links = setup.job, setup.links
     before = _nothing
-    if links.trail is not None and required(job, name):
+    if links.trail is not None and requires_approval(job, name):
         before = approvals_of(job, name, links.trail, links.security).check_still_hold
     options = {"security": links.security, "contract": contract_of(job), "notify": links.notify}
     if store is not None:
@@ -338,7 +339,7 @@ def _begin(private: Path, out: str) -> None:
     write_whole(private / "out", out)
 
 
-def _begun(private: Path, out: str) -> bool:
+def _has_begun(private: Path, out: str) -> bool:
     """Whether the predictions of a round went there already, in a start that was killed before its end."""
     path = private / "out"
     return path.exists() and path.read_text() == out

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from cutlayer.cli.app import answer
-from cutlayer.cli.exchange import WAITING
-from cutlayer.cli.organisation import Organisation, organisation
+from cutlayer.cli.app import print_result
+from cutlayer.cli.exchange import EXIT_WAITING
+from cutlayer.cli.organisation import Organisation, load_party
 from cutlayer.cli.verb import verb
 from cutlayer.errors import ConfigError
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cutlayer.channel.receipts import Receipt
     from cutlayer.config import Job
     from cutlayer.data.party_data import PartyTable
-    from cutlayer.jobs.forget import Deleting
+    from cutlayer.jobs.forget import JobDeletion
 
 
 @verb(consent=("host", "model", "path"))
@@ -53,14 +53,14 @@ def forget(
     if bool(accept) == (rows is not None or party is not None):
         raise ConfigError.expected("--rows, --party or both, or --accept alone", "another combination")
     if name is not None and local is not None:
-        setup = organisation(job, name, local, plaintext=False, timeout=0, deadline=0, reconnect=None)
-        raise typer.Exit(_between(setup, name, job, local, rows, party, accept or [], folder, run, as_json=json))
+        setup = load_party(job, name, local, plaintext=False, timeout=0, deadline=0, reconnect=None)
+        raise typer.Exit(_forget_at_one(setup, name, job, local, rows, party, accept or [], folder, run, as_json=json))
     if accept or folder is not None:
         raise ConfigError.expected("--accept and --folder between organisations", "no --as", "leave it out")
-    _together(job, rows, party, run, key, quiet=quiet, as_json=json)
+    _forget_together(job, rows, party, run, key, quiet=quiet, as_json=json)
 
 
-def _together(
+def _forget_together(
     path: Path, rows: Path | None, party: str | None, run: Path | None, key: Path | None, *, quiet: bool, as_json: bool
 ) -> None:
     """Forget with all parties in this process, and train again."""
@@ -69,13 +69,13 @@ def _together(
     from cutlayer.cli.report import write_report
     from cutlayer.cli.run import keys_for, train
     from cutlayer.config.load import load_whole_job
-    from cutlayer.jobs.forget import Deleting
+    from cutlayer.jobs.forget import JobDeletion
     from cutlayer.jobs.options import Options
 
     job, base, keys = load_whole_job(path), run or path.parent / "runs" / path.stem, keys_for(path.parent, key)
-    deleting = Deleting(job, tuple(job.parties), base, None, keys)
-    mark = deleting.run(*_asked(job, tuple(job.parties), rows, party))
-    left = job if rows is not None or party is None else _without(path, party)
+    deleting = JobDeletion(job, tuple(job.parties), base, None, keys)
+    mark = deleting.forget(*_scope(job, tuple(job.parties), rows, party))
+    left = job if rows is not None or party is None else _job_without(path, party)
     if left is not None:
         train(left, base, Options(keys, resume=(base / "job.yaml").exists()), quiet=quiet or as_json)
     receipt = Receipt.of(deleting.statement(job.active, mark), None)
@@ -87,7 +87,7 @@ def _together(
     _show([receipt], deleting, [written], [], trained, as_json=as_json)
 
 
-def _between(
+def _forget_at_one(
     setup: Organisation,
     name: str,
     job: Path,
@@ -104,17 +104,17 @@ def _between(
     from cutlayer.accounting.run_store import RECEIPTS_FOLDER
     from cutlayer.channel.receipts import receipts_in
     from cutlayer.cli.run import keys_for
-    from cutlayer.jobs.forget import Deleting
+    from cutlayer.jobs.forget import JobDeletion
     from cutlayer.storage.durable import make_folder, write_whole
 
     keys = keys_for(local.parent, None)
     base = run or local.parent / "runs" / f"{job.stem}-{name}"
-    deleting = Deleting(setup.job, (name,), base, folder, keys)
+    deleting = JobDeletion(setup.job, (name,), base, folder, keys)
     store = keys.secret_of(name, setup.private).parent / RECEIPTS_FOLDER
-    abouts = {_accepted(setup, name, path).add_to(store).parent.name for path in accept}
+    abouts = {_read_receipt(setup, name, path).add_to(store).parent.name for path in accept}
     own: list[Receipt] = []
     if not accept:
-        own = [_signed(setup, name, deleting, store, *_asked(setup.job, (name,), rows, party))]
+        own = [_sign_receipt(setup, name, deleting, store, *_scope(setup.job, (name,), rows, party))]
         abouts = {own[0].approval.about}
     for about in sorted(abouts):
         known = receipts_in(store, about)[about]
@@ -122,7 +122,7 @@ def _between(
         if request is None:
             raise ConfigError.expected("the request before the receipts that answer it", "none", "accept it first")
         if name not in known:
-            own.append(_signed(setup, name, deleting, store, request.what, {}, request.about))
+            own.append(_sign_receipt(setup, name, deleting, store, request.what, {}, request.about))
     written = []
     for receipt in own:
         written.append(local.parent / RECEIPTS_FOLDER / f"{job.stem}-{name}-{receipt.approval.about[:8]}.json")
@@ -132,10 +132,10 @@ def _between(
     missing = sorted({party for known in receipts for party in setup.job.parties if party not in known})
     shown = [receipt for known in receipts for receipt in known.values()]
     _show(shown, deleting, written, missing, as_json=as_json, following=_next(base))
-    return WAITING if missing else 0
+    return EXIT_WAITING if missing else 0
 
 
-def _asked(job: Job, names: tuple[str, ...], rows: Path | None, party: str | None) -> tuple[str, dict[str, PartyTable]]:
+def _scope(job: Job, names: tuple[str, ...], rows: Path | None, party: str | None) -> tuple[str, dict[str, PartyTable]]:
     """What is to be forgotten, in words, and the ids of the rows by the party that forgets them.
 
     Raises:
@@ -145,13 +145,13 @@ def _asked(job: Job, names: tuple[str, ...], rows: Path | None, party: str | Non
     from cutlayer.cli.predict import table_like
     from cutlayer.config import FeaturesConfig
     from cutlayer.data.party_data import PartyTable
-    from cutlayer.jobs.forget import ALL_OF, check_forgets
+    from cutlayer.jobs.forget import ALL_ROWS_OF, check_forgets
 
     if party is not None and party not in (job.parties if rows is None else names):
         wanted = ", ".join(job.parties if rows is None else names)
         raise ConfigError.expected(f"--party of {wanted}", party, "each party forgets rows of its own")
     if rows is None:
-        return ALL_OF.format(party), {}
+        return ALL_ROWS_OF.format(party), {}
     forgotten = {}
     for name in names if party is None else (party,):
         check_forgets(job, name)
@@ -161,23 +161,23 @@ def _asked(job: Job, names: tuple[str, ...], rows: Path | None, party: str | Non
     return f"rows of {', '.join(forgotten)}", forgotten
 
 
-def _without(path: Path, party: str) -> Job | None:
+def _job_without(path: Path, party: str) -> Job | None:
     """The job without a party; `None` where nobody is left to train with.
 
     Raises:
         ConfigError: The job names the party elsewhere, too.
     """
-    from cutlayer.config.load import opened, read_yaml
+    from cutlayer.config.load import job_from_values, read_yaml
 
     raw = read_yaml(path)
     role = raw["parties"].pop(party)["role"]
     bottom = raw.get("model", {}).get("bottom")
     if isinstance(bottom, dict):
         bottom.pop(party, None)
-    return None if role == "active" or len(raw["parties"]) < 2 else opened(raw, path.parent)
+    return None if role == "active" or len(raw["parties"]) < 2 else job_from_values(raw, path.parent)
 
 
-def _accepted(setup: Organisation, name: str, path: Path) -> Receipt:
+def _read_receipt(setup: Organisation, name: str, path: Path) -> Receipt:
     """The receipt of another party.
 
     Raises:
@@ -193,10 +193,10 @@ def _accepted(setup: Organisation, name: str, path: Path) -> Receipt:
     return receipt
 
 
-def _signed(
+def _sign_receipt(
     setup: Organisation,
     name: str,
-    deleting: Deleting,
+    deleting: JobDeletion,
     store: Path,
     what: str,
     forgotten: dict[str, PartyTable],
@@ -206,7 +206,7 @@ def _signed(
     from cutlayer.channel.receipts import Receipt, receipts_in
     from cutlayer.jobs.links import notes_trail
 
-    mark = deleting.run(what, forgotten, asked=bool(request))
+    mark = deleting.forget(what, forgotten, asked=bool(request))
     known = (each[name] for each in receipts_in(store).values() if name in each)
     asked = mark.rows, request
     receipt = next((each for each in known if (each.approval.rows, each.approval.request) == asked), None)
@@ -233,7 +233,7 @@ def _next(base: Path) -> str:
 
 def _show(
     receipts: list[Receipt],
-    deleting: Deleting,
+    deleting: JobDeletion,
     written: list[Path],
     missing: list[str],
     *more: str,
@@ -247,7 +247,7 @@ def _show(
         "state": "waiting" if missing else "done",
         "receipts": [each.model_dump(mode="json") for each in deletions],
         "left_out": deleting.left_out,
-        "not_deleted": deleting.others,
+        "not_deleted": deleting.not_deleted,
         "written": [str(path) for path in written],
         "missing": missing,
     }
@@ -255,9 +255,9 @@ def _show(
     lines += [f"{rows:,} rows of {name} are left out from now on" for name, rows in deleting.left_out.items()]
     if deleting.left_out and not any(deleting.left_out.values()):
         lines.append("none of these ids is in a table here now: are they written as they are there?")
-    lines += [f"not deleted: {other}" for other in deleting.others]
+    lines += [f"not deleted: {other}" for other in deleting.not_deleted]
     lines += [f"cannot be undone: {remains}" for remains in NOT_DELETED]
     bring = "" if more else ", for the other parties, which read it with --accept"
     lines += [f"receipt: {path}{bring}" for path in written]
     lines += [f"missing: the receipt of {party}, to be read with --accept" for party in missing]
-    answer(as_json, document, *lines, *more, *filter(None, [following]))
+    print_result(as_json, document, *lines, *more, *filter(None, [following]))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cutlayer.cli.app import answer
+from cutlayer.cli.app import print_result
 from cutlayer.cli.first_files import columns_read
 from cutlayer.cli.verb import verb
 from cutlayer.errors import ConfigError, DataError
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cutlayer.data.profile import ColumnProfile
     from cutlayer.jobs.first_job import FirstJob, Overlap
 
-PARTS = 3
+MIN_ROWS = 3
 """Parts of the rows of a run, of which each has a row at least."""
 KEYS = "keys"
 """Folder of the certificates of a party, beside its table."""
@@ -77,8 +77,8 @@ def init(
     """
     from cutlayer.cli.first_files import write_first, write_partner
     from cutlayer.cli.questions import first_answers, partner_names, second_column, task_kind
-    from cutlayer.config.names import AUTO, BY_GRADES
-    from cutlayer.jobs.first_job import check_further_labels, grades_of
+    from cutlayer.config.names import AUTO, GRADE_CHOICES
+    from cutlayer.jobs.first_job import check_further_labels, grades_choice
     from cutlayer.jobs.found_tables import find_tables
     from cutlayer.jobs.private_part import model_columns
     from cutlayer.results.provenance import is_predictions
@@ -90,10 +90,10 @@ def init(
     partners = partner or []
     if name is not None:
         document, lines = write_partner(folder, name, partners, id or [], protect, overwrite=overwrite, asking=asking)
-        answer(json, document, *lines)
+        print_result(json, document, *lines)
         return
     named = [owner, *partners] if owner and (partners or partner_name) else []
-    tables = find_tables(folder, named, least=1 if partner_name or asking else 2)
+    tables = find_tables(folder, named, min_tables=1 if partner_name or asking else 2)
     elsewhere = partner_names(tables, partner_name, width or [], asking=asking)
     apart = apart or bool(elsewhere) or None
     job = first_answers(
@@ -103,12 +103,12 @@ def init(
     job = replace(job, task=task_kind(job, task, asking=asking))
     job = replace(job, second=second_column(job, event, exposure, group, asking=asking))
     split_by = split_by or (job.second if job.task == "ranking" else None)
-    job, lines = completed(job, split_by, positive, rows, asking=asking)
+    job, lines = complete_job(job, split_by, positive, rows, asking=asking)
     predictions = sorted(path.name for path in folder.iterdir() if path.name not in named and is_predictions(path))
     lines += [f"left out: {file}, which holds predictions of a run" for file in predictions]
     check_further_labels(job, None if task is None else job.task)
-    if job.protect in (AUTO, *BY_GRADES):
-        grades = grades_of(job)
+    if job.protect in (AUTO, *GRADE_CHOICES):
+        grades = grades_choice(job)
         job = replace(job, protect=grades.protect)
         several = "; each label by draws and grades of its own, whose costs add up" * bool(job.further_labels)
         lines.append(f"protected: {grades.sentence}{several * (grades.epsilon is not None)}")
@@ -118,7 +118,7 @@ def init(
             if grades.epsilon is not None and len(model_columns(table, {job.ids[table.path.name]})) == 1
         ]
     document, written = write_first(job, folder, overwrite=overwrite)
-    answer(json, document, *written, *lines, "next:", *(f"  {command}" for command in document["next"]))
+    print_result(json, document, *written, *lines, "next:", *(f"  {command}" for command in document["next"]))
 
 
 def _identified(job: FirstJob, folder: Path) -> FirstJob:
@@ -135,10 +135,10 @@ def _identified(job: FirstJob, folder: Path) -> FirstJob:
     # An identity of another form is not of this program's keys: the user writes it into the job.
     if not federation or "/" in federation:
         return job
-    return replace(job, owner=replace(job.owner, named=name), federation=federation)
+    return replace(job, owner=replace(job.owner, owner_name=name), federation=federation)
 
 
-def completed(
+def complete_job(
     job: FirstJob, split_by: str | None, positive: str | None, rows: str | None, *, asking: bool
 ) -> tuple[FirstJob, list[str]]:
     """The job with what follows from its tables, and the lines that say so.
@@ -147,38 +147,38 @@ def completed(
         CutlayerError: An option that does not fit, or ids of a partner of which many have several rows.
     """
     from cutlayer.cli.questions import one_row_an_id, positive_class, rows_of
-    from cutlayer.jobs.column_guesses import repeated_ids
-    from cutlayer.jobs.first_job import have_class, label_of, matched
+    from cutlayer.jobs.column_guesses import repeated_ids_note
+    from cutlayer.jobs.first_job import all_have_class, label_of, with_matching_ids
 
     profile = label_of(job)
     chosen_class = positive_class(profile.classes or {}, positive, asking=asking)
-    if positive is None and not asking and not have_class(job, chosen_class):
+    if positive is None and not asking and not all_have_class(job, chosen_class):
         chosen_class = None  # a job has one for all of its labels
     job = replace(job, unlabelled=profile.missing, split_by=split_by, positive=chosen_class)
     profile = profile if chosen_class is None else label_of(job)
     partners = tuple(one_row_an_id(table, job.ids[table.path.name], asking=asking) for table in job.partners)
     job = replace(job, partners=partners)
-    repeated = {table.path.name: repeated_ids(table, job.ids[table.path.name]) for table in job.partners}
+    repeated = {table.path.name: repeated_ids_note(table, job.ids[table.path.name]) for table in job.partners}
     job = replace(job, first_rows=frozenset(file for file, sentence in repeated.items() if sentence))
-    job, overlap = matched(job)
+    job, overlap = with_matching_ids(job)
     which = rows_of(job, overlap, rows)
     usable = overlap.rows if which == "all" else overlap.common
-    if usable < PARTS:
+    if usable < MIN_ROWS:
         raise DataError.expected("three rows or more, to train, choose and test a model on", usable)
     job = replace(job, rows=which, repeats=which == "all" and overlap.repeats, overlap=overlap)
     if overlap.repeats and which == "common":
         file = job.owner.path.name
-        repeated[file] = repeated_ids(job.owner, job.ids[file])
+        repeated[file] = repeated_ids_note(job.owner, job.ids[file])
         job = replace(job, first_rows=job.first_rows | {file}, overlap=None)  # each id counts once now
     return job, [*_facts(job, overlap, profile), *(f"warning {each}" for each in repeated.values() if each)]
 
 
 def _task_note(job: FirstJob) -> str:
     """What a label has besides: a second column; and of counts, why they are taken for some."""
-    from cutlayer.config.target import SECONDS
+    from cutlayer.config.target import SECOND_COLUMNS
     from cutlayer.jobs.first_job import count_zeros
 
-    note = "" if job.second is None else f", with {job.second} as {SECONDS[job.task or '']}"
+    note = "" if job.second is None else f", with {job.second} as {SECOND_COLUMNS[job.task or '']}"
     if job.task == "count" and (zeros := count_zeros(job)) is not None:
         note += f": whole numbers, {zeros:.0%} of them 0; --task regression takes them for plain values"
     return note
@@ -186,7 +186,7 @@ def _task_note(job: FirstJob) -> str:
 
 def _facts(job: FirstJob, overlap: Overlap, label: ColumnProfile) -> Iterator[str]:
     """What was found in the tables, a line each."""
-    from cutlayer.data.classes import listed_classes
+    from cutlayer.data.classes import class_listing
     from cutlayer.jobs.guessed_aggregate import aggregate_lines
 
     labels = " and ".join((job.label, *job.further_labels))
@@ -195,17 +195,17 @@ def _facts(job: FirstJob, overlap: Overlap, label: ColumnProfile) -> Iterator[st
         yield f"ids: {column} of {job.owner.path.name} refers to {job.ids[file]} of {file}"
     if job.referring:
         yield f"ids: {job.ids[job.owner.path.name]} names the rows of {job.owner.path.name}"
-    elif job.elsewhere or len({*job.ids.values()}) > 1:
+    elif job.remote_partners or len({*job.ids.values()}) > 1:
         yield "ids: " + ", ".join(f"{column} of {file}" for file, column in job.ids.items())
     which = f"all {overlap.rows:,} of {job.owner.party}" if job.rows == "all" else "those that all parties have"
     met = f"{overlap.common:,} of {overlap.rows:,} are with every party"
-    yield f"rows: {which}; {'how many a partner has is not known yet' if job.elsewhere else met}"
+    yield f"rows: {which}; {'how many a partner has is not known yet' if job.remote_partners else met}"
     if job.whole_ids:
         yield "ids: compared as whole numbers, since no row has the same one as it is written"
     if job.repeats:
         yield "several rows have one id: a partner's row serves each of them"
     if label.classes and label.distinct is not None:
-        yield ": ".join(listed_classes(label.classes, label.distinct, job.positive or label.positive))
+        yield ": ".join(class_listing(label.classes, label.distinct, job.positive or label.positive))
     if job.unlabelled:
         yield f"left out: {job.unlabelled:,} of {job.owner.rows:,} rows, which have no label"
     if job.split_by is not None:

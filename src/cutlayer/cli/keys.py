@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from cutlayer.cli import verb as verbs
-from cutlayer.cli.app import answer, app
+from cutlayer.cli.app import app, print_result
 from cutlayer.errors import ConfigError, TrustError
 from cutlayer.report.rounding import printable
 from cutlayer.storage.durable import check_output, make_folder, write_whole
@@ -49,7 +49,7 @@ def init(name: str, *, federation: str = "cutlayer", folder: Path = KEYS, json: 
     from cutlayer.config.identities import federation_name, identity
 
     authority = Authority.create(folder, _checked(federation_name, federation), _checked_party(name))
-    answer(
+    print_result(
         json,
         {"identity": identity(federation, name), "folder": str(folder), "authority": authority.fingerprint},
         f"authority of {federation} and certificate of {name} in {folder}",
@@ -86,7 +86,7 @@ def invite(name: str, *, address: str, out: Path | None = None, folder: Path = K
     }
     write_whole(path, as_yaml(entries), PUBLIC_MODE)
     line = f"send {path} to {name}, and read the fingerprint out to them:"
-    answer(json, {"file": str(path), "authority": authority.fingerprint}, line, authority.fingerprint)
+    print_result(json, {"file": str(path), "authority": authority.fingerprint}, line, authority.fingerprint)
 
 
 @verb()
@@ -112,7 +112,7 @@ def request(invitation: Path, *, seen: str = "", folder: Path = KEYS, json: bool
     path, signing_request = make_request(folder, federation, party)
     write_whole(known, pem_of(authority), PUBLIC_MODE)
     key = key_fingerprint(signing_request.public_key())
-    answer(
+    print_result(
         json,
         {"file": str(path), "key": key, "authority": fingerprint(authority), "party": party, "address": address},
         _heard(seen, f"authority {fingerprint(authority)}"),
@@ -149,7 +149,7 @@ def sign(
     path = authority.sign(signing_request, _checked_days(days), out)
     revoke = f"; if it differs, revoke {path.stem} at once"
     heard = _heard(seen, f"key {key}", revoke)
-    answer(json, {"file": str(path), "key": key}, heard, f"send {path} back; it is no secret")
+    print_result(json, {"file": str(path), "key": key}, heard, f"send {path} back; it is no secret")
 
 
 @verb()
@@ -167,7 +167,7 @@ def renew(
     lines = [f"wrote {path}; the old certificate of {name} stays valid until it expires"]
     if path.parent != folder:
         lines.append(f"send it to {name}, for the folder {KEYS} there; a running party takes it up without a restart")
-    answer(json, {"file": str(path)}, *lines)
+    print_result(json, {"file": str(path)}, *lines)
 
 
 @verb()
@@ -182,7 +182,7 @@ def revoke(name: str, *, folder: Path = KEYS, json: bool = False) -> None:
     from cutlayer.channel.tls.authority import Authority
 
     serials = Authority(folder).revoke(name)
-    answer(
+    print_result(
         json,
         {"revoked": serials, "file": str(folder / "crl.pem")},
         f"revoked {', '.join(serials)}; a running party here takes it up without a restart",
@@ -202,7 +202,7 @@ def list_(*, folder: Path = KEYS, json: bool = False) -> None:
     shown = ("party", "serial", "until", "revoked")
     issued = [{key: entry[key] for key in shown} for entry in Authority(folder).certificates]
     lines = [f"{e['party']}: until {e['until']}, serial {e['serial']}{_state(e)}" for e in issued]
-    answer(json, {"certificates": issued}, *lines)
+    print_result(json, {"certificates": issued}, *lines)
 
 
 def _state(entry: Mapping[str, Any]) -> str:

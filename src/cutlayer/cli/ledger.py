@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cutlayer.cli.app import emit, say
+from cutlayer.cli.app import print_json, print_lines
 from cutlayer.cli.verb import verb
 from cutlayer.errors import ConfigError
 
@@ -37,14 +37,14 @@ def ledger(folder: Path = Path(".cutlayer"), *, json: bool = False) -> None:
     forgotten = list(_forgotten(folder / RECEIPTS_FOLDER))
     sums = [(line, store.sharing(line, lines)) for line in lines]
     if json:
-        emit(
+        print_json(
             {
-                "runs": [_plain(line, runs) for line, runs in sums],
+                "runs": [_as_json(line, runs) for line, runs in sums],
                 "forgotten": [each.model_dump(mode="json") for each in forgotten],
             }
         )
     else:
-        say(*_page(sums), *(f"{each.summary}; what was spent stays spent" for each in forgotten))
+        print_lines(*_page(sums), *(f"{each.summary}; what was spent stays spent" for each in forgotten))
 
 
 def _forgotten(receipts: Path) -> Iterator[Deletion]:
@@ -66,7 +66,7 @@ def _page(sums: Sequence[tuple[RunLine, Sequence[RunLine]]]) -> Iterator[str]:
             if line.party == party:
                 yield f"  {line.time}  job {line.job}, run {line.run}, {line.count:,} rows {line.rows[:8]}"
                 yield from (f"    {total.statement}" for total in line.ledger.totals)
-                if again := _again(line):
+                if again := _redrawn_rows(line):
                     yield f"    {again:,} {'row was' if again == 1 else 'rows were'} drawn more than once"
         # The sum of a run's rows is that of every run that shares one of them, so that runs of the same rows have one.
         for rows, sharing in {line.rows: runs for line, runs in sums if line.party == party}.items():
@@ -79,7 +79,7 @@ def _page(sums: Sequence[tuple[RunLine, Sequence[RunLine]]]) -> Iterator[str]:
                 yield f"    {RENAMED_NOTE.format(names=', '.join(names), party=party)}"
 
 
-def _again(line: RunLine) -> int:
+def _redrawn_rows(line: RunLine) -> int:
     """Rows of a run whose grade was drawn more than once, because their columns changed."""
     from cutlayer.accounting import RandomizedGrade
 
@@ -93,7 +93,7 @@ def _names(party: str, sharing: Sequence[RunLine]) -> list[str]:
     return sorted({line.party for line in renamed_lines(party, sharing)})
 
 
-def _plain(line: RunLine, sharing: Sequence[RunLine]) -> dict[str, Any]:
+def _as_json(line: RunLine, sharing: Sequence[RunLine]) -> dict[str, Any]:
     from cutlayer.training.run_sums import lines_of_party, summed_ledger
 
     runs = lines_of_party(line.party, sharing)
@@ -105,7 +105,7 @@ def _plain(line: RunLine, sharing: Sequence[RunLine]) -> dict[str, Any]:
         "rows": line.rows,
         "count": line.count,
         "totals": [total.model_dump(mode="json") for total in line.ledger.totals],
-        "drawn_more_than_once": _again(line),
+        "drawn_more_than_once": _redrawn_rows(line),
         "runs_on_these_rows": len({line.run for line in runs}),
         "other_names": _names(line.party, sharing),
         "all_runs": [total.model_dump(mode="json") for total in summed_ledger(runs).totals],

@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from cutlayer.cli.app import emit
+from cutlayer.cli.app import print_json
 from cutlayer.cli.verb import verb
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def list_(what: Catalogue, *, json: bool = False) -> None:
     """
     found = list(entries(what))
     if json:
-        emit(found)
+        print_json(found)
         return
     console = Console()
     for entry in found:

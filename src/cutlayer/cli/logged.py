@@ -29,9 +29,9 @@ def logged(job: Job, name: str, folder: Path, progress: Progress) -> AbstractCon
     config = job.parties[name].log
     if config is None or name != job.active:
         return nullcontext(progress)
-    from cutlayer.config.extras import part
+    from cutlayer.config.extras import load_extra_part
 
     extra = "tensorboard" if config.mlflow is None else "mlflow"
-    logged_run = part(extra, "logged", f"parties.{name}.log.{extra}")
+    logged_run = load_extra_part(extra, "logged", f"parties.{name}.log.{extra}")
     context: AbstractContextManager[Progress] = logged_run(job, folder, progress, config)
     return context

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from cutlayer.cli.app import notify
+from cutlayer.cli.app import print_notice
 from cutlayer.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -64,10 +64,10 @@ class Organisation(NamedTuple):
         """The rows that this party has forgotten."""
         from cutlayer.data.forgotten import ForgottenRows
 
-        return None if self.links.trail is None else ForgottenRows.beside(self.links.trail)
+        return None if self.links.trail is None else ForgottenRows.for_trail(self.links.trail)
 
 
-def organisation(
+def load_party(
     job: Path,
     name: str,
     local: Path,
@@ -89,9 +89,9 @@ def organisation(
 
     private = load_private_part(local)
     read = with_private_part(load_closed_job(job), name, private)
-    from cutlayer.jobs.links import LinkOptions, at_address, security_of, trail_folder  # with gRPC and PyTorch
+    from cutlayer.jobs.links import LinkOptions, security_of, trail_folder, with_address  # with gRPC and PyTorch
 
-    whole = at_address(read, address)
+    whole = with_address(read, address)
     listen = private.listen
     if kit is not None:
         tls = TlsConfig(ca=kit / "rootCA.pem", cert=kit / "client.crt", key=kit / "client.key")
@@ -99,11 +99,11 @@ def organisation(
         listen = listen or (None if whole.parties[whole.active].address else LOOPBACK)
     links = LinkOptions(
         trail=trail_folder(private, name, local.parent),
-        security=None if plaintext else security_of(whole, name, private, local.parent, notify),
+        security=None if plaintext else security_of(whole, name, private, local.parent, print_notice),
         listen=listen,
         timeout=timeout,
         deadline=deadline,
         reconnect=reconnect,
-        notify=notify,
+        notify=print_notice,
     )
     return Organisation(whole, private, links)

@@ -11,9 +11,9 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from cutlayer.cli.app import BAD_INPUT, emit, shortened
-from cutlayer.cli.organisation import checked_releases, organisation
-from cutlayer.cli.report import finish, say_trail
+from cutlayer.cli.app import EXIT_BAD_INPUT, print_json, shortened
+from cutlayer.cli.organisation import checked_releases, load_party
+from cutlayer.cli.report import finish, print_trail
 from cutlayer.cli.run import checked_forget, interruptible, keys_for
 from cutlayer.cli.verb import verb
 from cutlayer.report.rounding import printable
@@ -56,7 +56,7 @@ def party(
 
     Example: cutlayer party job.yaml --as telco --local telco.yaml --preflight
     """
-    setup = organisation(
+    setup = load_party(
         job,
         name,
         local,
@@ -69,7 +69,7 @@ def party(
     )
     from cutlayer.cli.logged import logged
     from cutlayer.cli.progress import progress_for
-    from cutlayer.config.lines import located
+    from cutlayer.config.lines import locating_errors
     from cutlayer.config.load import with_device
     from cutlayer.consent import allowed
     from cutlayer.jobs.options import Options
@@ -81,7 +81,7 @@ def party(
     links = replace(setup.links, releases=checked_releases(setup.job, name, release, rows), rows=rows)
     forgets = checked_forget(forget, resume)
     options = Options(keys_for(local.parent, key), resume, forget_peer_progress=forgets, pilot=pilot)
-    lines = located(job, local)
+    lines = locating_errors(job, local)
     models = allowed(*setup.private.allow_models)
     if preflight:
         with models:
@@ -96,7 +96,7 @@ def party(
         ran = run_party(chosen, name, folder, options, watched, links)
     code = finish(ran, as_json=json)
     if name != setup.job.active and not json:
-        say_trail(setup.links.trail)
+        print_trail(setup.links.trail)
     raise typer.Exit(code)
 
 
@@ -104,7 +104,7 @@ def show_checks(checks: Sequence[PreflightCheck], *, as_json: bool) -> int:
     """Show the checks of a preflight; returns the exit code."""
     ready = all(not check.problem for check in checks)
     if as_json:
-        emit({"ready": ready, "checks": [asdict(check) for check in checks]})
+        print_json({"ready": ready, "checks": [asdict(check) for check in checks]})
     else:
         console = Console()
         for check in checks:
@@ -112,4 +112,4 @@ def show_checks(checks: Sequence[PreflightCheck], *, as_json: bool) -> int:
             if check.caution:
                 mark = "[yellow]warning[/]"
             console.print(mark, escape(f"{check.name}: {printable(shortened(text))}"), highlight=False, soft_wrap=True)
-    return 0 if ready else BAD_INPUT
+    return 0 if ready else EXIT_BAD_INPUT

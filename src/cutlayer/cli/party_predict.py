@@ -7,9 +7,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cutlayer.cli.app import answer
-from cutlayer.cli.drift import checked_limit, drift_lines, exit_if_drifted
-from cutlayer.cli.organisation import check_scores_options, checked_releases, organisation
+from cutlayer.cli.app import print_result
+from cutlayer.cli.drift import checked_max_drift, drift_lines, exit_if_drifted
+from cutlayer.cli.organisation import check_scores_options, checked_releases, load_party
 from cutlayer.cli.predict import table_like
 from cutlayer.cli.verb import verb
 from cutlayer.errors import ConfigError
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from cutlayer.jobs.links import LinkOptions
     from cutlayer.results.scores import Destination
     from cutlayer.serving.between import PredictionSide
-    from cutlayer.serving.party_drift import DriftOf
-    from cutlayer.serving.prediction_release import Serving
+    from cutlayer.serving.party_drift import DriftStatistic
+    from cutlayer.serving.prediction_release import PredictionReleases
     from cutlayer.training.folder import RunFolder
 
 
@@ -54,15 +54,15 @@ def party_predict(
 
     Example: cutlayer party predict job.yaml --as bank --local bank.yaml --data new.csv --out scores.parquet
     """
-    setup = organisation(job, name, local, plaintext=plaintext, timeout=timeout, deadline=deadline, reconnect=reconnect)
+    setup = load_party(job, name, local, plaintext=plaintext, timeout=timeout, deadline=deadline, reconnect=reconnect)
     checked_job, private, links = setup
     from cutlayer.channel.address import check_loopback
-    from cutlayer.config.reaches import place_of
+    from cutlayer.config.reaches import source_path
     from cutlayer.consent import allowed
-    from cutlayer.jobs.links import address_of, declining
+    from cutlayer.jobs.links import address_of, reporting_failure
     from cutlayer.results.scores import check_scores_output, destination
     from cutlayer.serving.between import PredictionSide
-    from cutlayer.serving.prediction_release import Serving
+    from cutlayer.serving.prediction_release import PredictionReleases
     from cutlayer.training.folder import RunFolder
     from cutlayer.training.keys import read_key
     from cutlayer.training.process import run_threads
@@ -77,19 +77,20 @@ def party_predict(
     written = destination(out, overwrite=overwrite) if out is not None else None
     if written is not None:
         tables = (each.path for each in (table, private.table) if each)
-        kept = [folder.path, *map(place_of, tables), *([rows] if rows else [])]
+        kept = [folder.path, *map(source_path, tables), *([rows] if rows else [])]
         check_scores_output(written, kept, overwrite=overwrite)
     supplied = read_key(key) if key else None
     with allowed(*private.allow_models), run_threads(trained.train.threads, 1, processes=len(trained.parties)):
-        limit = checked_limit(max_drift)
-        with declining(checked_job, name, links):
+        limit = checked_max_drift(max_drift)
+        with reporting_failure(checked_job, name, links):
             side = PredictionSide.open(trained, folder, name, table, private.limits, limit, setup.forgotten)
         if name == trained.active and written is not None:
             document, lines, drift = lead_prediction(side, folder, checked_job, links, written, absent or ())
-            answer(json, document, *lines)
+            print_result(json, document, *lines)
             exit_if_drifted(drift, side.max_drift, f"{written} is written")
         else:
-            _follow(side, Serving(trained, folder, name, side.width, supplied), checked_job, links, as_json=json)
+            releases = PredictionReleases(trained, folder, name, side.width, supplied)
+            _follow(side, releases, checked_job, links, as_json=json)
 
 
 def trained_job(folder: RunFolder, job: Job, name: str) -> Job:
@@ -136,7 +137,7 @@ def lead_prediction(
     *,
     alone: bool = False,
     round_: str = "",
-) -> tuple[dict[str, Any], list[str], tuple[DriftOf, ...]]:
+) -> tuple[dict[str, Any], list[str], tuple[DriftStatistic, ...]]:
     """The active party's part of a prediction, once its side is open; returns the result as JSON and lines, and drift.
 
     Args:
@@ -152,9 +153,9 @@ def lead_prediction(
     from cutlayer.jobs.courier import open_releases
     from cutlayer.jobs.links import open_server
     from cutlayer.parties.drive.by_links import drive_over_links
-    from cutlayer.serving.between import ask
+    from cutlayer.serving.between import request_predictions
     from cutlayer.serving.by_file import with_agreed_rows
-    from cutlayer.serving.party_drift import measured
+    from cutlayer.serving.party_drift import measured_drift
     from cutlayer.serving.provenance import write_provenance
     from cutlayer.training.finetuning import checked_absent
 
@@ -163,11 +164,11 @@ def lead_prediction(
     if link_options.releases or (alone and not peers):
         side = with_agreed_rows(side, link_options.rows, alone=not peers)
         with open_releases(job, peers, link_options.releases, link_options.security, link_options.notify) as files:
-            done = drive_over_links(ask(side, files.ports, absent), files, link_options.deadline)
+            done = drive_over_links(request_predictions(side, files.ports, absent), files, link_options.deadline)
     elif peers:
         with open_server(job, link_options, peers=peers) as links:
             links.wait_for_peers()
-            done = drive_over_links(ask(side, links.ports, absent), links, link_options.deadline)
+            done = drive_over_links(request_predictions(side, links.ports, absent), links, link_options.deadline)
     else:
         raise ConfigError.expected("a passive party that is not absent", "none", "use cutlayer predict")
     task, warnings = side.model.task, side.table.arrivals
@@ -181,27 +182,27 @@ def lead_prediction(
     if own > rows:
         lines.append(f"  {own - rows:,} of the {own:,} ids of {side.name} are not with {', '.join(peers)}: left out")
     document = {"party": side.name, "out": str(out), "rows": rows, "contributed": contributed}
-    drift = measured([side.drift])
+    drift = measured_drift([side.drift])
     extra = {"warnings": warnings, "drift": [asdict(row) for row in drift]}
     return {**document, **extra, "model": made.model_dump(mode="json")}, [*lines, *drift_lines(drift)], drift
 
 
-def _follow(side: PredictionSide, serving: Serving, job: Job, link_options: LinkOptions, *, as_json: bool) -> None:
-    from cutlayer.jobs.links import declining, make_client
+def _follow(side: PredictionSide, serving: PredictionReleases, job: Job, links: LinkOptions, *, as_json: bool) -> None:
+    from cutlayer.jobs.links import make_client, reporting_failure
     from cutlayer.parties.drive.by_links import drive_over_links
     from cutlayer.serving import between
-    from cutlayer.serving.party_drift import measured
+    from cutlayer.serving.party_drift import measured_drift
 
-    with declining(job, side.name, link_options):
+    with reporting_failure(job, side.name, links):
         serving.check()  # before the active party waits for an alignment
-    with make_client(job, side.name, link_options) as link:
-        link.open(link_options.timeout)
-        rows = drive_over_links(between.answer(side, serving, link.port), link, link_options.deadline)
+    with make_client(job, side.name, links) as link:
+        link.open(links.timeout)
+        rows = drive_over_links(between.serve_requests(side, serving, link.port), link, links.deadline)
     made, planned = (serving.predictions_made, serving.plan.serving) if serving.counted else (None, None)
     prediction = f"; prediction {made} of {planned} planned" if serving.counted else ""
     document = {"party": side.name, "rows": rows, "predictions": made, "planned": planned}
-    drift = measured([side.drift])
+    drift = measured_drift([side.drift])
     document |= {"warnings": side.table.arrivals, "drift": [asdict(row) for row in drift]}
     line = f"{side.name}: released {rows:,} rows to {job.active}{prediction}"
-    answer(as_json, document, line, *drift_lines(drift))
+    print_result(as_json, document, line, *drift_lines(drift))
     exit_if_drifted(drift, side.max_drift, "the rows are released")

@@ -6,7 +6,7 @@ import codecs
 import io
 from typing import TextIO
 
-SPELLED = "cutlayer.spelled"
+ERROR_HANDLER = "cutlayer.spelled"
 """Name of the error handler that writes other characters in place of missing ones."""
 _OTHERS = {"²": "2", "−": "-", "–": "-", "±": "+-", "≈": "~", "…": "...", "✓": "+", "✕": "x", "\u00a0": " "}
 
@@ -18,7 +18,7 @@ def spell_out(stream: TextIO) -> None:
         stream: Standard output or error; a stream that holds text alone stays as it is.
     """
     if isinstance(stream, io.TextIOWrapper):
-        stream.reconfigure(errors=SPELLED)
+        stream.reconfigure(errors=ERROR_HANDLER)
 
 
 def _spelled(error: UnicodeError) -> tuple[str, int]:
@@ -27,4 +27,4 @@ def _spelled(error: UnicodeError) -> tuple[str, int]:
     return "".join(_OTHERS.get(character, "?") for character in error.object[error.start : error.end]), error.end
 
 
-codecs.register_error(SPELLED, _spelled)
+codecs.register_error(ERROR_HANDLER, _spelled)

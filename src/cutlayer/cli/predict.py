@@ -7,14 +7,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cutlayer.cli.app import answer
-from cutlayer.cli.drift import checked_limit, drift_lines, exit_if_drifted
+from cutlayer.cli.app import print_result
+from cutlayer.cli.drift import checked_max_drift, drift_lines, exit_if_drifted
 from cutlayer.cli.verb import verb
 from cutlayer.errors import ConfigError
 
 if TYPE_CHECKING:
     from cutlayer.config import Job, PrivatePart, TableConfig
-    from cutlayer.serving.predict import Predicted
+    from cutlayer.serving.predict import PredictionResult
 
 
 @verb(consent=("host", "model"))
@@ -48,14 +48,14 @@ def predict(
     tables = tables_of(job, data or ())
     supplied = read_key(key) if key else None
     from cutlayer.results.scores import destination
-    from cutlayer.serving.predict import Request
+    from cutlayer.serving.predict import PredictionRequest
     from cutlayer.serving.predict import predict as predict_rows
     from cutlayer.training.process import run_threads
 
-    request = Request(tables, absent or (), partial, supplied, overwrite, checked_limit(max_drift))
+    request = PredictionRequest(tables, absent or (), partial, supplied, overwrite, checked_max_drift(max_drift))
     with run_threads(job.train.threads, 1):
         predicted = predict_rows(job, folder, destination(out, overwrite=overwrite), request)
-    answer(json, {**asdict(predicted), "out": str(predicted.out)}, *_lines(predicted))
+    print_result(json, {**asdict(predicted), "out": str(predicted.out)}, *_lines(predicted))
     exit_if_drifted(predicted.drift, max_drift, f"{out} is written")
 
 
@@ -99,9 +99,9 @@ def table_like(part: PrivatePart | None, path: Path) -> TableConfig:
     return validated(TableConfig, {**settings, "path": str(path)}, "--data")
 
 
-def _lines(predicted: Predicted) -> Iterator[str]:
+def _lines(predicted: PredictionResult) -> Iterator[str]:
     """Lines on the result of a prediction."""
-    from cutlayer.data.forgotten import FORGOTTEN
+    from cutlayer.data.forgotten import FORGOTTEN_REASON
 
     yield f"{predicted.out}: {predicted.rows:,} rows"
     for name, rows in predicted.contributed.items():
@@ -110,7 +110,7 @@ def _lines(predicted: Predicted) -> Iterator[str]:
     for name, rows in predicted.lacking.items():
         yield f"  {name} does not have {rows:,} of the ids"
     for name, rows in predicted.forgotten.items():
-        yield f"  {name}: {rows:,} rows {FORGOTTEN} are left out"
+        yield f"  {name}: {rows:,} rows {FORGOTTEN_REASON} are left out"
     for name, (made, planned) in predicted.predictions.items():
         yield f"  {name}: prediction {made} of {planned} planned"
     yield from drift_lines(predicted.drift)

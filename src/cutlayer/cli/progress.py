@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 REFRESH_ROWS = 16_384
 STEPS_PER_LINE = 100
 """Steps between two lines of a log."""
-WIDE = 110
+WIDE_COLUMNS = 110
 """Columns of a terminal that shows everything."""
 
 _SHORT = {"accuracy": "acc"}
@@ -47,13 +47,13 @@ class TerminalProgress(Stages):
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        self.wide = console.width >= WIDE or not console.is_terminal
+        self.is_wide = console.width >= WIDE_COLUMNS or not console.is_terminal
         columns = (
-            TextColumn("[bold]{task.description:<24}" if self.wide else "[bold]{task.description:<16}"),
-            BarColumn(bar_width=18 if self.wide else 8),
+            TextColumn("[bold]{task.description:<24}" if self.is_wide else "[bold]{task.description:<16}"),
+            BarColumn(bar_width=18 if self.is_wide else 8),
             TextColumn("{task.fields[text]}"),
             TimeElapsedColumn(),
-            *((TextColumn("[dim]left"), TimeRemainingColumn(compact=True)) if self.wide else ()),
+            *((TextColumn("[dim]left"), TimeRemainingColumn(compact=True)) if self.is_wide else ()),
         )
         self.bars = Progress(*columns, console=console, disable=not console.is_terminal)
         self.bar: TaskID | None = None
@@ -77,7 +77,7 @@ class TerminalProgress(Stages):
         self._rows = self._rows_shown = 0
         self._epoch, self._step = -1, 0
         self._text = ""
-        self.bar = self.bars.add_task(name if self.wide or len(name) <= 16 else f"{name[:15]}…", total=None, text="")
+        self.bar = self.bars.add_task(name if self.is_wide or len(name) <= 16 else f"{name[:15]}…", total=None, text="")
 
     def aligned(self, buckets: int, total: int) -> None:
         """Show how much of a large alignment is done."""
@@ -130,13 +130,14 @@ class TerminalProgress(Stages):
         rows = record.rows_per_second
         speed = f"{rows / 1000:.0f}k" if rows >= 1000 else f"{rows:.0f}"
         parts = [f"{speed} rows/s", f"loss {decimals(record.loss)}"]
-        parts.append(f"{metric if self.wide else _SHORT.get(metric, metric)} {rounding.metric(record.metrics[metric])}")
+        title = metric if self.is_wide else _SHORT.get(metric, metric)
+        parts.append(f"{title} {rounding.metric(record.metrics[metric])}")
         if record.part == "cross-validation":  # not what the run is measured on, which rows of fewer parties may be in
-            parts[-1] += " by cross-validation on rows of all parties" if self.wide else " (cv)"
+            parts[-1] += " by cross-validation on rows of all parties" if self.is_wide else " (cv)"
         worst = max(record.leak.items(), key=lambda item: item[1], default=None)
         if worst:
-            parts.append(f"leak {worst[1]:.3f}" + (f" ({worst[0].split('/')[-1]})" if self.wide else ""))
-        return ("  " if self.wide else " ").join(parts)
+            parts.append(f"leak {worst[1]:.3f}" + (f" ({worst[0].split('/')[-1]})" if self.is_wide else ""))
+        return ("  " if self.is_wide else " ").join(parts)
 
     def _finish(self) -> None:
         if self.bar is not None:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import typer
 
-from cutlayer.cli.app import complain
-from cutlayer.config.names import AUTO, PROTECTED
+from cutlayer.cli.app import print_error
+from cutlayer.config.names import AUTO, PROTECT_CHOICES
 from cutlayer.errors import ConfigError, CutlayerError, DataError
 
 if TYPE_CHECKING:
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 EVENT_NAMES = re.compile(r"(^|_)(event|death|dead|died|status|churn(ed)?|observed|failure|failed)($|_)", re.I)
 """Names of columns that state whether an event happened."""
-TEXT = "text"
+TEXT_ANSWER = "text"
 _A = TypeVar("_A")
 
 
-def choice(question: str, known: Sequence[str], option: str | None, default: str, *, asking: bool) -> str:
+def ask_choice(question: str, known: Sequence[str], option: str | None, default: str, *, asking: bool) -> str:
     """One of the known words: the given one, the answer to a question, or the default.
 
     Raises:
@@ -34,10 +34,10 @@ def choice(question: str, known: Sequence[str], option: str | None, default: str
     """
     if option is not None or not asking:
         return _one_of(known, default if option is None else option)
-    return asked(f"{question} ({', '.join(known)})", default, lambda word: _one_of(known, word))
+    return ask_until_valid(f"{question} ({', '.join(known)})", default, lambda word: _one_of(known, word))
 
 
-def asked(question: str, default: str, read: Callable[[str], _A]) -> _A:
+def ask_until_valid(question: str, default: str, read: Callable[[str], _A]) -> _A:
     """What the answer to a question means; after a wrong one it is asked again.
 
     Args:
@@ -49,7 +49,7 @@ def asked(question: str, default: str, read: Callable[[str], _A]) -> _A:
         try:
             return read(typer.prompt(question, default=default))
         except CutlayerError as wrong:
-            complain(str(wrong))
+            print_error(str(wrong))
 
 
 def _one_of(known: Sequence[str], word: str) -> str:
@@ -68,39 +68,40 @@ def first_answers(
     keys: Sequence[str],
     protect: str | None,
     apart: bool | None,
-    elsewhere: Mapping[str, int],
+    remote_partners: Mapping[str, int],
     further_labels: Sequence[str] = (),
     *,
     asking: bool,
 ) -> FirstJob:
     """The job, from the options, then from the questions on a terminal, then from guesses."""
-    from cutlayer.jobs.column_guesses import candidates, guess
+    from cutlayer.jobs.column_guesses import guess_label, label_candidates
     from cutlayer.jobs.first_job import FirstJob
-    from cutlayer.jobs.guessed_star import Identified, identified
+    from cutlayer.jobs.guessed_star import RowIds, guess_row_ids
 
     names = {table.path.name: table for table in tables}
     known = owner or (_owner_of(names, label) if label else None)
-    unknown = Identified({name: names[name].columns[0] for name in names})
-    ids, referring = _guessed(lambda: identified(tables, keys, known, label), unknown, asking=asking)
+    unknown = RowIds({name: names[name].columns[0] for name in names})
+    ids, referring = _guess_or(lambda: guess_row_ids(tables, keys, known, label), unknown, asking=asking)
     first = _owner_of(names, label)
     if not (owner or label):
-        first = _guessed(lambda: guess(tables, ids)[0].path.name, first, asking=asking)
-    chosen = names[choice("Which table has the labels?", list(names), owner, first, asking=asking and len(names) > 1)]
+        first = _guess_or(lambda: guess_label(tables, ids)[0].path.name, first, asking=asking)
+    several = asking and len(names) > 1
+    chosen = names[ask_choice("Which table has the labels?", list(names), owner, first, asking=several)]
     if chosen.path.name in referring:  # the answer was another table than the guess
-        ids, referring = _guessed(lambda: identified(tables, keys, chosen.path.name, label), unknown, asking=asking)
-    ids = _asked_ids(tables, ids) if asking and not keys and not referring else ids
-    likely = [name for name in candidates(chosen, ids[chosen.path.name]) if name not in referring.values()]
+        ids, referring = _guess_or(lambda: guess_row_ids(tables, keys, chosen.path.name, label), unknown, asking=asking)
+    ids = _ask_ids(tables, ids) if asking and not keys and not referring else ids
+    likely = [name for name in label_candidates(chosen, ids[chosen.path.name]) if name not in referring.values()]
     if label in chosen.columns and chosen.distinct[label] < 2:
         from cutlayer.data.labels import MISSING_LABELS
 
         wanted = f"two or more different labels in {label} of {chosen.path.name}"
         raise ConfigError.expected(wanted, "one", MISSING_LABELS)
-    label = choice("Which column is the label?", likely, label, (likely or [""])[0], asking=asking)
+    label = ask_choice("Which column is the label?", likely, label, (likely or [""])[0], asking=asking)
     others = [name for name in names if name != chosen.path.name]
-    listed = [_one_of(others, name) for name in partners] or ([] if elsewhere else others)
+    listed = [_one_of(others, name) for name in partners] or ([] if remote_partners else others)
     if asking and not partners and len(listed) > 1:
-        listed = asked("Whose tables take part?", ", ".join(others), lambda words: _listed(words, others))
-    protect = choice("What has to stay private?", (AUTO, *PROTECTED), protect, AUTO, asking=asking)
+        listed = ask_until_valid("Whose tables take part?", ", ".join(others), lambda words: _listed(words, others))
+    protect = ask_choice("What has to stay private?", (AUTO, *PROTECT_CHOICES), protect, AUTO, asking=asking)
     if apart is None:
         apart = asking and typer.confirm("Does each organisation run its own part?", default=False)
     columns = {ids[chosen.path.name], *referring.values()}
@@ -108,8 +109,9 @@ def first_answers(
     chosen = with_formats(chosen, as_they_are, asking=asking)
     taking_part = tuple(with_formats(names[name], {ids[name]}, asking=asking) for name in listed)
     ids = {table.path.name: ids[table.path.name] for table in (chosen, *taking_part)}
-    job = FirstJob(chosen, taking_part, label, ids, protect, apart, elsewhere, further_labels=tuple(further_labels))  # type: ignore[arg-type]
-    return replace(job, referring={name: referring[name] for name in listed if name in referring})
+    job = FirstJob(chosen, taking_part, label, ids, protect, apart, remote_partners)  # type: ignore[arg-type]
+    referring = {name: referring[name] for name in listed if name in referring}
+    return replace(job, referring=referring, further_labels=tuple(further_labels))
 
 
 def with_formats(table: TableSummary, as_they_are: set[str], *, asking: bool) -> TableSummary:
@@ -124,20 +126,21 @@ def with_formats(table: TableSummary, as_they_are: set[str], *, asking: bool) ->
     for name, formats in table.ambiguous.items() if asking else ():
         words = {str(each.date or each.number): each for each in formats}
         question = f"How is {name} of {table.path.name} written?"
-        table = table.with_format(name, words.get(choice(question, [*words, TEXT], None, TEXT, asking=True)))
+        answer = ask_choice(question, [*words, TEXT_ANSWER], None, TEXT_ANSWER, asking=True)
+        table = table.with_format(name, words.get(answer))
     return table
 
 
 def one_row_an_id(table: TableSummary, key: str, *, asking: bool) -> TableSummary:
     """A partner's table with one row of each id, made of the many that it has, unless the answer is no."""
-    from cutlayer.jobs.column_guesses import has_many_rows
-    from cutlayer.jobs.guessed_aggregate import aggregated
+    from cutlayer.jobs.column_guesses import has_rows_sharing_ids
+    from cutlayer.jobs.guessed_aggregate import with_aggregate
 
-    if not has_many_rows(table, key):
+    if not has_rows_sharing_ids(table, key):
         return table
     rows, ids = f"{table.rows:,} rows", f"{table.distinct[key]:,} ids {key}"
     question = f"{table.path.name} has {rows} of {ids}. Make one row of each id?"
-    return aggregated(table, key) if not asking or typer.confirm(question, default=True) else table
+    return with_aggregate(table, key) if not asking or typer.confirm(question, default=True) else table
 
 
 def partner_names(
@@ -153,7 +156,7 @@ def partner_names(
     names = _party_names(option) if option else []
     if not names and asking and len(tables) == 1:
         question = "Which organisations have the other columns? (names, with commas between)"
-        names = asked(question, "partner", lambda words: _party_names(words.split(",")))
+        names = ask_until_valid(question, "partner", lambda words: _party_names(words.split(",")))
     stated = {name: _width(name, number) for name, _, number in (each.partition("=") for each in widths)}
     if unknown := stated.keys() - {*names}:
         remedy = "name them with --partner-name"
@@ -161,7 +164,7 @@ def partner_names(
     for name in names if asking else ():
         if name not in stated:
             question = f"How many columns does {name} release, after encoding, at most?"
-            stated[name] = asked(question, str(DEFAULT_WIDTH), partial(_width, name))
+            stated[name] = ask_until_valid(question, str(DEFAULT_WIDTH), partial(_width, name))
     return {name: stated.get(name, DEFAULT_WIDTH) for name in names}
 
 
@@ -196,7 +199,7 @@ def task_kind(job: FirstJob, option: str | None, *, asking: bool) -> TaskKind | 
     guessed = task_of(job)
     asking = asking and job.owner.distinct[job.label] > MAX_CLASSES and has_whole_labels(job)
     question = f"What are the {job.owner.distinct[job.label]:,} whole numbers of {job.label}?"
-    word = choice(question, TASKS[1:] if asking and option is None else TASKS, option, guessed, asking=asking)
+    word = ask_choice(question, TASKS[1:] if asking and option is None else TASKS, option, guessed, asking=asking)
     job = replace(job, task=word)  # type: ignore[arg-type] # one of the words
     check_task(job)
     return task_of(job)
@@ -221,13 +224,13 @@ def second_column(
         guess = next((name for name in two if EVENT_NAMES.search(name)), two[0] if len(two) == 1 else None)
         if guess is None and event is None and not asking:
             raise ConfigError.expected("--event with --task survival", "none", "name the column of events, 1 or 0")
-        return choice(
+        return ask_choice(
             "Which column is 1 of an event, and 0 of a censored row?", columns, event, guess or "", asking=asking
         )
     if job.task == "ranking":
         if group is None and not asking:
             raise ConfigError.expected("--group with --task ranking", "none", "name the column of groups")
-        return choice("Which column has the groups that are ranked?", columns, group, "", asking=asking)
+        return ask_choice("Which column has the groups that are ranked?", columns, group, "", asking=asking)
     if job.task in wanted["exposure"]:
         named = next((name for name in columns if name.lower() == "exposure"), None)
         return named if exposure is None else _one_of(columns, exposure)
@@ -248,7 +251,7 @@ def rows_of(job: FirstJob, overlap: Overlap, option: str | None) -> Literal["com
             remedy = f"leave it out: {', '.join(job.referring.values())} refer to partners, who release each row once"
             raise ConfigError.expected("--rows all and --protect labels or both", got, remedy)
         return "all"
-    partial = bool(job.elsewhere) or overlap.common < overlap.rows or overlap.repeats
+    partial = bool(job.remote_partners) or overlap.common < overlap.rows or overlap.repeats
     if option is None:
         return "all" if partial and (job.has_features or releases_once(job)) else "common"
     if option not in ("common", "all"):
@@ -268,15 +271,15 @@ def positive_class(classes: Mapping[str, int], option: str | None, *, asking: bo
                 "--positive with two different labels", f"{len(classes) or 'many'}", "leave it out"
             )
         return None
-    from cutlayer.data.classes import reversed_words
+    from cutlayer.data.classes import reversed_classes_note
 
     lesser, greater = classes
-    default = lesser if reversed_words([*classes]) else greater
-    word = choice("Which label is the positive one?", [*classes], option, default, asking=asking)
+    default = lesser if reversed_classes_note([*classes]) else greater
+    word = ask_choice("Which label is the positive one?", [*classes], option, default, asking=asking)
     return None if word == greater else word
 
 
-def _asked_ids(tables: Sequence[TableSummary], guessed: dict[str, str]) -> dict[str, str]:
+def _ask_ids(tables: Sequence[TableSummary], guessed: dict[str, str]) -> dict[str, str]:
     """The id column of each table, by the answer to a question; names that differ have commas between them."""
     from cutlayer.jobs.column_guesses import id_columns
 
@@ -286,10 +289,10 @@ def _asked_ids(tables: Sequence[TableSummary], guessed: dict[str, str]) -> dict[
     def read(word: str) -> dict[str, str]:
         return id_columns(tables, [word] if word in common else [name.strip() for name in word.split(",")])
 
-    return asked(f"Which column identifies a row? ({', '.join(common) or default})", default, read)
+    return ask_until_valid(f"Which column identifies a row? ({', '.join(common) or default})", default, read)
 
 
-def _guessed(guess: Callable[[], _A], other: _A, *, asking: bool) -> _A:
+def _guess_or(guess: Callable[[], _A], other: _A, *, asking: bool) -> _A:
     """A guess; where there is none the user is asked, with another default.
 
     Raises:

@@ -7,9 +7,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cutlayer.cli.app import answer, say
-from cutlayer.cli.drift import checked_limit, drift_lines, exit_if_drifted
-from cutlayer.cli.organisation import Organisation, organisation
+from cutlayer.cli.app import print_lines, print_result
+from cutlayer.cli.drift import checked_max_drift, drift_lines, exit_if_drifted
+from cutlayer.cli.organisation import Organisation, load_party
 from cutlayer.cli.run import keys_for
 from cutlayer.cli.verb import verb
 from cutlayer.errors import ConfigError
@@ -53,10 +53,10 @@ def release(
 
     Example: cutlayer release job.yaml --as telco --local telco.yaml --out telco.release
     """
-    for option, value in (("--data", data), ("--max-drift", checked_limit(max_drift))):
+    for option, value in (("--data", data), ("--max-drift", checked_max_drift(max_drift))):
         if value is not None and run is None:
             raise ConfigError.expected(f"{option} with --run", f"{option} alone", "name the run, or leave it out")
-    setup = organisation(job, name, local, plaintext=plaintext, timeout=0, deadline=0, reconnect=None)
+    setup = load_party(job, name, local, plaintext=plaintext, timeout=0, deadline=0, reconnect=None)
     from cutlayer.consent import allowed
 
     links = replace(setup.links, rows=rows)
@@ -65,7 +65,7 @@ def release(
         if run is not None:
             _release_new_rows(setup, links, name, out, run, data, key, max_drift, as_json=json)
             return
-        from cutlayer.cli.report import finish, say_trail
+        from cutlayer.cli.report import finish, print_trail
         from cutlayer.config.load import with_device
         from cutlayer.jobs.options import Options
         from cutlayer.jobs.release_file import release_labels, release_training
@@ -75,13 +75,13 @@ def release(
         if name == placed.active and labels is None:
             written = release_labels(placed, out, place, options, links)
             lines = (f"{path}: drawn labels for {peer}, which reads it with --labels" for peer, path in written.items())
-            answer(json, {"party": name, "out": {peer: str(path) for peer, path in written.items()}}, *lines)
+            print_result(json, {"party": name, "out": {peer: str(path) for peer, path in written.items()}}, *lines)
             return
         ran = release_training(placed, name, out, place, options, links, labels)
     finish(ran, as_json=json)
     if not json:
-        say_trail(links.trail)
-        say(f"{out}: for {setup.job.active}, which reads it with cutlayer party --release; it is not encrypted")
+        print_trail(links.trail)
+        print_lines(f"{out}: for {setup.job.active}, which reads it with cutlayer party --release; it is not encrypted")
 
 
 def _release_new_rows(
@@ -98,7 +98,7 @@ def _release_new_rows(
 ) -> None:
     from cutlayer.cli.party_predict import new_rows, trained_job
     from cutlayer.serving.between import PredictionSide
-    from cutlayer.serving.party_drift import measured
+    from cutlayer.serving.party_drift import measured_drift
     from cutlayer.training.folder import RunFolder
     from cutlayer.training.process import run_threads
 
@@ -111,9 +111,9 @@ def _release_new_rows(
         side = PredictionSide.open(trained, folder, name, table, setup.private.limits, max_drift, setup.forgotten)
         released = release_rows(side, setup.job, folder, out, links, key)
     text = f"{out}: {released:,} rows for {trained.active}, which reads it with cutlayer party predict --release"
-    drift = measured([side.drift])
+    drift = measured_drift([side.drift])
     document = {"party": name, "out": str(out), "rows": released, "warnings": side.table.arrivals}
-    answer(as_json, {**document, "drift": [asdict(row) for row in drift]}, text, *drift_lines(drift))
+    print_result(as_json, {**document, "drift": [asdict(row) for row in drift]}, text, *drift_lines(drift))
     exit_if_drifted(drift, max_drift, f"{out} is written")
 
 
@@ -139,11 +139,11 @@ def release_rows(
     """
     from cutlayer.jobs.links import trail_of
     from cutlayer.serving.by_file import release_prediction, with_agreed_rows
-    from cutlayer.serving.prediction_release import Serving
+    from cutlayer.serving.prediction_release import PredictionReleases
     from cutlayer.training.keys import read_key
 
-    serving = Serving(side.job, folder, side.name, side.width, read_key(key) if key else None)
+    serving = PredictionReleases(side.job, folder, side.name, side.width, read_key(key) if key else None)
     if serving.counted:
-        serving.repeat(counted(serving.predictions_made))
+        serving.repeat_prediction(counted(serving.predictions_made))
     trail = trail_of(job, side.name, links, folder.path)
     return release_prediction(with_agreed_rows(side, links.rows), serving, out, links.security, trail)

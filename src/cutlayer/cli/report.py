@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import typer
 from rich.console import Console
 
-from cutlayer.cli.app import emit, say
+from cutlayer.cli.app import print_json, print_lines
 from cutlayer.cli.verb import verb
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cutlayer.results.report import Report
     from cutlayer.training.folder import RunFolder
 
-GATE_FAILED = 1
+EXIT_GATE_FAILED = 1
 
 
 class Purpose(StrEnum):
@@ -56,7 +56,7 @@ def _card(folder: RunFolder, *, as_json: bool, as_markdown: bool) -> None:
         card = build_card(folder.path)
         paths = write_card(card, folder.path)
     if as_json:
-        emit(card.model_dump(mode="json"))
+        print_json(card.model_dump(mode="json"))
         return
     if as_markdown:
         sys.stdout.write(annex_markdown(card))
@@ -65,7 +65,7 @@ def _card(folder: RunFolder, *, as_json: bool, as_markdown: bool) -> None:
     for sentence in (card.statement, *card.learns):
         console.print(printable(sentence), highlight=False, markup=False)
     blanks = sum(field.value is None for field in card.fields)
-    say(f"{blanks} fields are blank: for the controller", *(f"{kind:<9}{path}" for kind, path in paths.items()))
+    print_lines(f"{blanks} fields are blank: for the controller", *(f"{kind:<9}{path}" for kind, path in paths.items()))
 
 
 def finish(
@@ -94,12 +94,12 @@ def finish(
     with folder.locked("a report"):
         result = write_report(folder.path)
     if as_json:
-        emit(result.model_dump(mode="json"))
+        print_json(result.model_dump(mode="json"))
     elif as_markdown:
         sys.stdout.write(render_markdown(result))
     else:
         (show or print_report)(result, Console())
-    return GATE_FAILED if result.any_failed else 0
+    return EXIT_GATE_FAILED if result.any_failed else 0
 
 
 def _finish_passive(folder: RunFolder, *, as_json: bool, as_markdown: bool) -> int:
@@ -109,12 +109,12 @@ def _finish_passive(folder: RunFolder, *, as_json: bool, as_markdown: bool) -> i
     with folder.locked("a report"):
         result = _write_passive(folder.path)
     if as_json:
-        emit(result.model_dump(mode="json"))
+        print_json(result.model_dump(mode="json"))
     elif as_markdown:
         sys.stdout.write(passive_markdown(result))
     else:
         print_passive(result, Console())
-    return GATE_FAILED if result.failed else 0
+    return EXIT_GATE_FAILED if result.failed else 0
 
 
 def _write_passive(path: Path) -> PassiveReport:
@@ -141,10 +141,10 @@ def has_failed(folder: RunFolder) -> bool:
         return (Report.read(stored) if is_there else write_report(path)).any_failed
 
 
-def say_trail(trail: Path | None) -> None:
+def print_trail(trail: Path | None) -> None:
     """Say where every message that left a passive party is recorded."""
     if trail is not None:
-        say(f"every message that left: cutlayer trail show {trail}")
+        print_lines(f"every message that left: cutlayer trail show {trail}")
 
 
 def write_report(path: Path) -> Report:

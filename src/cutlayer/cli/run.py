@@ -58,13 +58,13 @@ def train_file(
         as_json: As the option `--json`.
         options: Fields of `Options`.
     """
-    from cutlayer.config.lines import located
+    from cutlayer.config.lines import locating_errors
     from cutlayer.config.load import load_whole_job, with_device
 
     job = with_device(load_whole_job(path), device)
     from cutlayer.jobs.options import Options
 
-    with located(path):
+    with locating_errors(path):
         settings = Options(keys_for(path.parent, key), forks=True, **options)
         ran = train(job, folder, settings, quiet=quiet or as_json)
         raise typer.Exit(finish(ran, as_json=as_json))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
-from cutlayer.cli.app import emit
+from cutlayer.cli.app import print_json
 from cutlayer.cli.verb import entries_of, verb
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -32,7 +32,7 @@ def schema(of: Subject = Subject.JOB, *, json: bool = False) -> None:
     Example: cutlayer schema report
     """
     del json  # the schema is JSON either way
-    emit({"$schema": DIALECT, **described(job_schema() if of is Subject.JOB else result_schema(of))})
+    print_json({"$schema": DIALECT, **described(job_schema() if of is Subject.JOB else result_schema(of))})
 
 
 def result_schema(of: Subject) -> dict[str, Any]:

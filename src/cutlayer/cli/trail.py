@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from cutlayer.channel.kinds import meaning_of
-from cutlayer.cli.app import BAD_INPUT, answer, app
+from cutlayer.cli.app import EXIT_BAD_INPUT, app, print_result
 from cutlayer.cli.verb import verb
 from cutlayer.report.rounding import printable, size
 
@@ -33,8 +33,8 @@ def verify_(folder: Path, *, json: bool = False) -> None:
     record = _verified(folder)
     problems = list(record.problems)
     document = {"intact": not problems, "lines": record.lines, "hash": record.hash, "problems": problems}
-    answer(json, document, *_shown(_verdict(record)))
-    raise typer.Exit(BAD_INPUT if record.problems else 0)
+    print_result(json, document, *_shown(_verdict(record)))
+    raise typer.Exit(EXIT_BAD_INPUT if record.problems else 0)
 
 
 @verb(of=trail)
@@ -48,9 +48,9 @@ def show(folder: Path, *, json: bool = False) -> None:
     """
     record = _verified(folder)
     problems = list(record.problems)
-    document = {"intact": not problems, "problems": problems, "starts": [_plain(file) for file in record.files]}
-    answer(json, document, *_shown([*_pages(record.files), *_verdict(record)]))
-    raise typer.Exit(BAD_INPUT if record.problems else 0)
+    document = {"intact": not problems, "problems": problems, "starts": [_as_json(file) for file in record.files]}
+    print_result(json, document, *_shown([*_pages(record.files), *_verdict(record)]))
+    raise typer.Exit(EXIT_BAD_INPUT if record.problems else 0)
 
 
 def _verified(folder: Path) -> VerifiedTrail:
@@ -106,7 +106,7 @@ def _verdict(record: VerifiedTrail) -> Iterator[str]:
     yield f"the record {state}: {record.lines:,} lines of {len(record.files):,} {starts}, last hash {record.hash}"
 
 
-def _plain(file: TrailFile) -> dict[str, object]:
+def _as_json(file: TrailFile) -> dict[str, object]:
     sent = [
         {"to": receiver, "kind": kind, "messages": count, "bytes": octets}
         for (receiver, kind), (count, octets) in file.sent.items()

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from cutlayer.config.job import Job
 
 
-class Declared(Protocol):
+class DeclaredProtection(Protocol):
     """Declarations of a protection; see `cutlayer.protections.contract.base.Protection`."""
 
     name: ClassVar[str]
@@ -31,18 +31,18 @@ class Case:
     Attributes:
         job: The job.
         protections: From the name of a party to its protections.
-        only: Only party whose private part is here; `None` where all are.
+        local_party: Only party whose private part is here; `None` where all are.
     """
 
     job: Job
-    protections: Callable[[str], Sequence[Declared]] = lambda _party: ()
-    only: str | None = None
+    protections: Callable[[str], Sequence[DeclaredProtection]] = lambda _party: ()
+    local_party: str | None = None
 
     def knows(self, party: str) -> bool:
         """Whether the private part of a party is here."""
-        return self.only in (None, party)
+        return self.local_party in (None, party)
 
-    def acting(self, party: str, *hooks: str) -> list[str]:
+    def acting_protections(self, party: str, *hooks: str) -> list[str]:
         """Names of the protections of a party that act at one of some hooks."""
         return [each.name for each in self.protections(party) if each.acts_at(*hooks)]
 

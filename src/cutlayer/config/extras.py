@@ -32,7 +32,7 @@ VERBS: Mapping[str, str] = {
     "recommend": "sweep",
 }
 """Extra that brings each verb of a package of this repository. No other package can give a verb of this name."""
-SAME = "install its package in the version of cutlayer"
+SAME_VERSION_REMEDY = "install its package in the version of cutlayer"
 
 
 def missing_of(extra: str) -> list[str]:
@@ -67,16 +67,16 @@ def check_extra(extra: str, purpose: str = "") -> None:
         ConfigError: A module of it is missing.
     """
     if missing_of(extra):
-        raise without(extra, purpose)
+        raise missing_extra_error(extra, purpose)
 
 
-def without(extra: str, purpose: str) -> ConfigError:
+def missing_extra_error(extra: str, purpose: str) -> ConfigError:
     """The error for what an extra brings, which is not installed."""
     wanted = f"the extra `{extra}`{f' for {purpose}' if purpose else ''}"
     return ConfigError.expected(wanted, f"no {', '.join(missing_of(extra)) or 'entry point'}", remedy_of(extra))
 
 
-def part(extra: str, name: str, purpose: str) -> Any:
+def load_extra_part(extra: str, name: str, purpose: str) -> Any:
     """What a package of this repository, which an extra brings, adds to a verb of this one.
 
     Args:
@@ -88,14 +88,15 @@ def part(extra: str, name: str, purpose: str) -> Any:
         ConfigError: The package is not installed, or does not fit this one.
     """
     for point in entry_points(group="cutlayer.parts", name=name):
-        if is_of(point, extra):
+        if belongs_to(point, extra):
             try:
                 return point.load()
             except (ImportError, AttributeError) as failure:
-                raise ConfigError.expected(f"an importable {point.value} for {purpose}", failure, SAME) from None
-    raise without(extra, purpose)
+                wanted = f"an importable {point.value} for {purpose}"
+                raise ConfigError.expected(wanted, failure, SAME_VERSION_REMEDY) from None
+    raise missing_extra_error(extra, purpose)
 
 
-def is_of(point: EntryPoint, extra: str) -> bool:
+def belongs_to(point: EntryPoint, extra: str) -> bool:
     """Whether an entry point is of the package that an extra brings, and not of another with the same names."""
     return point.dist is not None and point.dist.name == EXTRAS[extra][0].replace("_", "-")

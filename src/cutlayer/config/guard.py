@@ -11,7 +11,7 @@ from cutlayer.config.base import FrozenModel
 from cutlayer.config.phases import Phase
 
 if TYPE_CHECKING:
-    from cutlayer.config.case import Case, Declared
+    from cutlayer.config.case import Case, DeclaredProtection
 
 
 class GuardConfig(FrozenModel):
@@ -66,7 +66,7 @@ def guard_faults(case: Case) -> Iterator[str]:
         if all(Phase.RELEASE in job.phases_of(partner) for partner in partners):
             remedy = "leave it out: no gradient comes back, and nothing depends on one"
             yield f"expected no {where} where rows are released once, got one; {remedy}"
-        changing = case.acting(name, "embedding_out")
+        changing = case.acting_protections(name, "embedding_out")
         if changing and name != job.active:
             # Honest gradients then follow from the noise that was sent, which was an alarm in honest trainings.
             remedy = "leave one of both out; noise on embeddings bounds what a hijack can rebuild"
@@ -79,7 +79,7 @@ def guard_faults(case: Case) -> Iterator[str]:
             yield f"expected {where}.classes in a multi-class task, got none; state the number of classes"
 
 
-def _bends(protection: Declared) -> bool:
+def _bends(protection: DeclaredProtection) -> bool:
     """Whether a protection changes an embedding, how it is learned, or a row's gradient beyond sign and length."""
     acts = protection.acts_at("embedding_out", "local_loss", "gradient_out", "cut_gradient")
     return acts and not protection.keeps_directions

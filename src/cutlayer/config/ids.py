@@ -178,6 +178,7 @@ def repeated_ids_faults(case: Case) -> Iterator[str]:
     if repeated and "label_dp" in job.parties[job.active].protections and Phase.LABELS not in job.phases:
         wanted = f"expected no parties.{job.active}.privacy.label_dp with id.duplicates: keep, but for grades"
         yield f"{wanted}, for which one label of each id is drawn, got it; leave it out, or let a partner grade rows"
-    for acting in case.acting(job.active, "cut_gradient", "gradient_out") if repeated and job.draws_batches else ():
+    is_checked = repeated and job.draws_batches
+    for acting in case.acting_protections(job.active, "cut_gradient", "gradient_out") if is_checked else ():
         wanted = f"expected no parties.{job.active}.privacy.{acting} with id.duplicates: keep, where one gradient has"
         yield f"{wanted} several rows' labels, got one; write train.release: once, or duplicates: first"

@@ -195,7 +195,7 @@ class Job(FrozenModel):
         A top model that is fitted at once has no epochs, and those that are stated are of the baselines. A split of all
         rows is by their ids.
         """
-        train = self.train.of_steps(taken=False) if self.fits_top else self.train
+        train = self.train.with_steps(taken=False) if self.fits_top else self.train
         if self.rows == "all" and not (train.split.is_sent or train.split.by_id):
             train = train.model_copy(update={"split": train.split.model_copy(update={"by_id": True})})
         object.__setattr__(self, "train", train)

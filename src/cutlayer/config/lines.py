@@ -24,7 +24,7 @@ _OF_A_PARTY = re.compile(r"parties\.[\w-]+\.")
 
 
 @contextmanager
-def located(job: Path, private: Path | None = None) -> Iterator[None]:
+def locating_errors(job: Path, private: Path | None = None) -> Iterator[None]:
     """Add the lines to a `ConfigError`, as `with_lines` does.
 
     Args:

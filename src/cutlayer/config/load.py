@@ -31,7 +31,7 @@ MAX_VALUES = 1_000_000
 """Maximum number of values in a file, with aliases and ranges of names written out."""
 _MAX_DIGITS = 1_000
 """Maximum length of a whole number in a file: Python writes out no number of more than 4,300 digits."""
-_KEPT = ("runs", "runs/*", ".cutlayer", ".cutlayer/*", ".cutlayer/*/*")
+_RUN_PATHS = ("runs", "runs/*", ".cutlayer", ".cutlayer/*", ".cutlayer/*/*")
 """Where runs and long-lived secrets are written next to a job."""
 _INT = "tag:yaml.org,2002:int"
 
@@ -44,8 +44,8 @@ def load_job(path: Path) -> Job:
             outside of its folder, without consent.
     """
     with _prefix_errors(path):
-        job = opened(read_yaml(path), path.parent)
-        check_links(path.parent, *_KEPT)
+        job = job_from_values(read_yaml(path), path.parent)
+        check_links(path.parent, *_RUN_PATHS)
         return job
 
 
@@ -63,7 +63,7 @@ def load_whole_job(path: Path) -> Job:
     return job
 
 
-def opened(raw: object, folder: Path) -> Job:
+def job_from_values(raw: object, folder: Path) -> Job:
     """A job from the values of its file, to be run.
 
     Args:

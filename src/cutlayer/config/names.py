@@ -14,9 +14,9 @@ from cutlayer.config.identities import federation_name, valid_identity
 from cutlayer.config.remote import RemotePath
 from cutlayer.consent import DOTTED_NAME
 
-PROTECTED = ("labels", "columns", "both", "proof", "nothing")
+PROTECT_CHOICES = ("labels", "columns", "both", "proof", "nothing")
 """What `init` and `compare` protect, in one word."""
-BY_GRADES = ("both", "proof")
+GRADE_CHOICES = ("both", "proof")
 """Those of which partners release grades where the rows suffice, and protect their columns by noise where not."""
 AUTO = "auto"
 """In place of such a word, and the default: labels and columns by grades where the rows suffice, else labels alone."""

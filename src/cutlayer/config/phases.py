@@ -12,7 +12,7 @@ FITTED_TOPS = frozenset({"auto", "boosting", "linear", "sklearn"})
 """Kinds of top models that are fitted at once, to all rows, where the active party trains alone."""
 
 
-GRADE = "grade"
+GRADE_KIND = "grade"
 """Kind of the bottom model of a party that releases a grade of each row."""
 
 
@@ -43,7 +43,7 @@ class Phase(StrEnum):
 
 def grades_rows(job: Job, party: str) -> bool:
     """Whether a passive party releases a grade of each row."""
-    return job.model.bottom_of(party).get("kind") == GRADE
+    return job.model.bottom_of(party).get("kind") == GRADE_KIND
 
 
 def reads_labels(job: Job, party: str) -> bool:

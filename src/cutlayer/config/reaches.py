@@ -18,7 +18,7 @@ from cutlayer.config.addresses import address, local_path
 from cutlayer.config.job import Job
 from cutlayer.config.names import file_path
 from cutlayer.config.remote import RemotePath
-from cutlayer.consent import Kind, Reach, host_of, is_open
+from cutlayer.consent import Kind, Reach, host_of, is_permitted
 
 _CLOSED = Path(os.devnull)
 """Folder of files that must not be opened: nothing can be in it."""
@@ -30,7 +30,7 @@ _ADDRESSES = {
     "mlflow": ("sends curves and report to", "MLFLOW_TRACKING_URI", _MLFLOW),
 }
 """By key of an address: the action there, and the variables of the environment with its credentials."""
-_WRITTEN = ("secret", "tensorboard")
+_WRITTEN_KEYS = ("secret", "tensorboard")
 """Keys of paths that are written to."""
 
 
@@ -47,7 +47,7 @@ def reaches(section: BaseModel, where: str = "") -> Iterator[Reach]:
         if isinstance(value, RemotePath):
             yield Reach(key, Kind.HOST, host_of(str(value)), f"reads {value}")
         elif value is not None and file_path in forms:
-            act = "writes" if name in _WRITTEN else "reads"
+            act = "writes" if name in _WRITTEN_KEYS else "reads"
             yield Reach(key, Kind.PATH, str(value.resolve()), f"{act} {value.resolve()}")
         if value is not None and address in forms:
             yield _of_address(key, value, *_ADDRESSES[name])
@@ -70,7 +70,7 @@ def closed(job: Job, folder: Path) -> Job:
     for name, party in job.parties.items():
         kept = {"secret": None, "log": None, "table": party.table}
         if party.table is not None:
-            shut = {reach.where for reach in reaches(party.table, "table") if not is_open(reach, folder)}
+            shut = {reach.where for reach in reaches(party.table, "table") if not is_permitted(reach, folder)}
             path = {"path": _closed_path(party.table.path)} if "table.path" in shut else {}
             url = {"url": None} if "table.url" in shut else {}
             kept["table"] = party.table.model_copy(update={**path, **url})
@@ -102,10 +102,10 @@ def _closed_path(path: Path) -> Path:
     return _CLOSED / path.relative_to("/")
 
 
-def place_of(path: Path) -> Path:
+def source_path(path: Path) -> Path:
     """The file or folder that a table is read from, also where the job is closed; of a pattern the folder of its files.
 
-    >>> place_of(Path("/data/june/part-*.csv"))
+    >>> source_path(Path("/data/june/part-*.csv"))
     PosixPath('/data/june')
     """
     named = named_path(path)

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 from cutlayer.config.job import Job
 
-SHARE = 0.1
+ATTACK_SHARE = 0.1
 """Share of an epoch's work that the attacks on its sampled steps may take."""
 MIN_STEPS = 4
 """Steps that are recorded whatever their attacks cost: the mean AUC of fewer is a rough one."""
 
 # Seconds of a step and of each of its rows, on one core of the machine of docs/results/speed.md: of the training, and
 # of the attacks on one link.
-_TRAINED = 0.7e-3, 5e-6
-_ATTACKED = 1e-3, 1.5e-6
-_SEVERAL = 4
+_TRAINING_COST = 0.7e-3, 5e-6
+_ATTACK_COST = 1e-3, 1.5e-6
+_MULTICLASS_FACTOR = 4
 """Attacks on several classes take so many times as long as on two."""
 
 
 def sampled_rows(job: Job, name: str, steps: int, batch_size: int) -> int:
-    """Rows that a party records in an epoch: a fixed number as it is, else what `SHARE` affords.
+    """Rows that a party records in an epoch: a fixed number as it is, else what `ATTACK_SHARE` affords.
 
     Args:
         job: The job.
@@ -34,8 +34,9 @@ def sampled_rows(job: Job, name: str, steps: int, batch_size: int) -> int:
     audit = job.parties[name].audit
     if audit.rows is not None or job.fits_top or (name != job.active and audit.attacks != "auto"):
         return audit.most_rows  # attacks come once, after the training
-    links = len(job.passives) * (_SEVERAL if job.task == "multiclass" else 1)
-    affordable = int(SHARE * steps * _seconds(_TRAINED, batch_size) / (links * _seconds(_ATTACKED, batch_size)))
+    links = len(job.passives) * (_MULTICLASS_FACTOR if job.task == "multiclass" else 1)
+    trained, attacked = _seconds(_TRAINING_COST, batch_size), _seconds(_ATTACK_COST, batch_size)
+    affordable = int(ATTACK_SHARE * steps * trained / (links * attacked))
     return min(audit.most_rows, max(MIN_STEPS, affordable) * batch_size)
 
 

@@ -14,7 +14,7 @@ TARGETS: tuple[Target, ...] = get_args(Target)[1:]
 """Tasks of numbers that are no plain values: `task: count` stands for a regression with this target."""
 NUMBERS = ("regression", *TARGETS)
 """Tasks whose labels are numbers."""
-SECONDS: Mapping[str, str] = {"count": "exposure", "amount": "exposure", "survival": "event", "ranking": "group"}
+SECOND_COLUMNS: Mapping[str, str] = {"count": "exposure", "amount": "exposure", "survival": "event", "ranking": "group"}
 """Key of the second column of the label, by target."""
 _TOPS = ("auto", "linear", "boosting")
 _REFERENCES = ("alone", "boosting")
@@ -38,8 +38,8 @@ def further_label_faults(case: Case) -> Iterator[str]:
         remedy = "write train.release: once and model.top: {kind: auto}"
         yield f"expected a top model that is fitted at once with {where}, got one that is trained in steps; {remedy}"
     if Phase.LABELS in job.phases:
-        if case.only is not None:
-            yield f"expected all parties in one process with {where} and grades, got {case.only} alone; {own}"
+        if case.local_party is not None:
+            yield f"expected all parties in one process with {where} and grades, got {case.local_party} alone; {own}"
         for name, party in job.parties.items():
             budget = party.privacy.get(BUDGET)
             if budget is not None and budget.get("over") != ALL_RUNS:
@@ -91,5 +91,5 @@ def target_faults(case: Case) -> Iterator[str]:
         wanted = f"train.split.validation and train.split.test above 0 with {where}.coverage"
         yield f"expected {wanted}, got 0; intervals are made on the one and tested on the other"
     if "label_dp" in owner.protections and owner.second:
-        key = next(name for name in SECONDS.values() if getattr(owner, name))
+        key = next(name for name in SECOND_COLUMNS.values() if getattr(owner, name))
         yield f"expected no {where}.privacy.label_dp with {where}.{key}, got both; a drawn label is a single number"

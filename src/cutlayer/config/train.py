@@ -158,7 +158,7 @@ class TrainConfig(FrozenModel):
     _takes_steps: bool = PrivateAttr(default=True)
     _max_rows: int | None = PrivateAttr(default=None)
 
-    def of_steps(self, *, taken: bool) -> Self:
+    def with_steps(self, *, taken: bool) -> Self:
         """The schedule where steps of an optimiser train the top model, or where it is fitted at once in one epoch."""
         schedule = self.model_copy()
         schedule._takes_steps = taken
@@ -170,7 +170,7 @@ class TrainConfig(FrozenModel):
         It takes some of the training rows where there are very many, and where the job states no epochs it ends once an
         epoch gains little: a reference does not take longer than what it is a reference for.
         """
-        schedule = self.of_steps(taken=True)
+        schedule = self.with_steps(taken=True)
         schedule._max_rows = COMPARED_ROWS
         if schedule.epochs == "auto" and schedule.early_stop is None and schedule.split.validation:
             schedule = schedule.model_copy(update={"early_stop": COMPARED_STOP})
@@ -296,7 +296,7 @@ def weight_faults(case: Case) -> Iterator[str]:
     if by_class is not None and job.task == "regression":
         yield f"expected train.class_weight with classes alone, got {by_class} with task regression; leave it out"
     for where, got in (("train.class_weight", by_class), (f"parties.{job.active}.weight", column)):
-        for drawn in case.acting(job.active, "labels") if got is not None else ():
+        for drawn in case.acting_protections(job.active, "labels") if got is not None else ():
             wanted = f"expected no {where} with {drawn}, whose loss is corrected for the draws"
             yield f"{wanted}, got {got}; leave one of them out"
 

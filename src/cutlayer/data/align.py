@@ -18,12 +18,12 @@ from cutlayer.storage.row_arrays import chunks_of, gathered_rows, row_array
 Positions = npt.NDArray[np.int64]
 
 
-def intersect(digests: Mapping[str, Digests], *, may_be_none: bool = False) -> dict[str, Positions]:
+def intersect(digests: Mapping[str, Digests], *, allow_none: bool = False) -> dict[str, Positions]:
     """Find the rows that all parties have.
 
     Args:
         digests: Digests by party, uint8 (n_k, 16), each row once. They are checked: a peer may have sent them.
-        may_be_none: Whether it is no error that there is none.
+        allow_none: Whether it is no error that there is none.
 
     Returns:
         By party, row numbers in that party's table of the common rows, int64 (m,). The i-th entries of all parties are
@@ -33,7 +33,7 @@ def intersect(digests: Mapping[str, Digests], *, may_be_none: bool = False) -> d
         AlignmentError: There is no common row, or a party's digests are malformed or repeat.
     """
     counts = {party: len(_checked(party, rows)) for party, rows in digests.items()}
-    if may_be_none and not min(counts.values()):
+    if allow_none and not min(counts.values()):
         return {party: np.zeros(0, dtype=np.int64) for party in counts}
     bits = share_bits(sum(counts.values()))
     shares = {party: DigestShares(rows, bits) for party, rows in digests.items()}
@@ -51,8 +51,8 @@ def intersect(digests: Mapping[str, Digests], *, may_be_none: bool = False) -> d
     for party, count in repeated.items():
         if count:
             raise AlignmentError.expected(f"party {party}: every id once", f"{count} repeated")
-    if not rows and not may_be_none:
-        raise nothing_in_common(counts)
+    if not rows and not allow_none:
+        raise no_common_row_error(counts)
     return {party: positions[:rows] for party, positions in common.items()}
 
 
@@ -105,7 +105,7 @@ def check_id_kinds(
     Raises:
         AlignmentError: Kinds differ, or row numbers are used on tables of different lengths.
     """
-    if _differ(kinds.values()):
+    if _kinds_differ(kinds.values()):
         numbered = "row" in kinds.values()
         shown = {} if numbered else {party: f" (such as {text!r})" for party, text in (examples or {}).items()}
         got = ", ".join(f"{party} {kind}{shown.get(party, '')}" for party, kind in kinds.items())
@@ -137,7 +137,7 @@ def check_id_rules(rules: Mapping[str, str]) -> None:
         raise AlignmentError.expected("ids of one normal form at all parties", got, "agree on id.normalise")
 
 
-def _differ(kinds: Iterable[str]) -> bool:
+def _kinds_differ(kinds: Iterable[str]) -> bool:
     """Whether a key is of different kinds; one that no row of a party has is of any kind."""
     kinds = [*kinds]
     if len({kind.count(BETWEEN_KEYS) for kind in kinds}) > 1:
@@ -217,7 +217,7 @@ def _order(words: npt.NDArray[np.uint64]) -> Positions:
     return order
 
 
-def nothing_in_common(counts: Mapping[str, int]) -> NothingInCommon:
+def no_common_row_error(counts: Mapping[str, int]) -> NothingInCommon:
     """The error of tables without a common row, by the number of rows of each party."""
     got = "none of " + ", ".join(f"{count:,} at {party}" for party, count in counts.items())
     remedy = (

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cutlayer.data.categories import MISSING, UNKNOWN, CategoryEncoder
+from cutlayer.data.categories import MISSING_CODE, UNKNOWN_CODE, CategoryEncoder
 from cutlayer.data.numbers import NumberEncoder
 from cutlayer.data.quantiles import QuantileEncoder
 
@@ -29,10 +29,10 @@ class ArrivalWarning(UserWarning):
     """Columns of rows to predict that are hardly those of the training."""
 
 
-def written_as(kind: pa.DataType) -> str:
+def type_word(kind: pa.DataType) -> str:
     """What a column of this type holds, in a word; empty of a column without a value and of images.
 
-    >>> written_as(pa.date32()), written_as(pa.int64()), written_as(pa.dictionary(pa.int8(), pa.string()))
+    >>> type_word(pa.date32()), type_word(pa.int64()), type_word(pa.dictionary(pa.int8(), pa.string()))
     ('date', 'number', 'text')
     """
     types = pa.types
@@ -79,8 +79,8 @@ class Arrivals:
         if isinstance(encoder, CategoryEncoder):
             column = self._columns[encoder.name]
             column.rows += len(codes)
-            column.present += int((codes != MISSING).sum())
-            column.unseen += 0 if encoder.hashed else int((codes == UNKNOWN).sum())
+            column.present += int((codes != MISSING_CODE).sum())
+            column.unseen += 0 if encoder.hashed else int((codes == UNKNOWN_CODE).sum())
 
     def add_numbers(self, encoder: NumberEncoder, values: npt.NDArray[np.float64]) -> None:
         """Count numbers (n,), NaN where missing."""
@@ -91,7 +91,7 @@ class Arrivals:
         if present:
             column.low, column.high = min(column.low, np.nanmin(values)), max(column.high, np.nanmax(values))
 
-    def warned(self) -> tuple[str, ...]:
+    def warn(self) -> tuple[str, ...]:
         """What is to be said of the rows so far; a warning says each."""
         notes = tuple(f"{self._where}: {note}" for note in self._notes())
         for note in notes:
@@ -103,15 +103,15 @@ class Arrivals:
             if not isinstance(encoder, CategoryEncoder | NumberEncoder):
                 continue
             column, was = self._columns[encoder.name], self._encoder.types.get(encoder.name, "")
-            now = written_as(self._schema.field(encoder.name).type)
+            now = type_word(self._schema.field(encoder.name).type)
             if not column.present:
                 note = f"no value in {column.rows:,} rows, and values in training" if _had_values(encoder) else ""
             elif isinstance(encoder, CategoryEncoder):
-                note = _unseen(encoder, column, was, now)
+                note = _unseen_note(encoder, column, was, now)
             elif was != now and {was, now} <= {*_NUMBERS}:
                 note = f"{_a(now)} in these rows, and {_a(was)} in training; a date is taken for days since 1970-01-01"
             else:
-                note = _far(encoder, column)
+                note = _out_of_range_note(encoder, column)
             if note and column.rows:
                 yield f"column {encoder.name!r}: {note}"
 
@@ -126,7 +126,7 @@ def _had_values(encoder: CategoryEncoder | NumberEncoder) -> bool:
     return encoder.seen is not None or encoder.low is not None
 
 
-def _unseen(encoder: CategoryEncoder, column: _Column, was: str, now: str) -> str:
+def _unseen_note(encoder: CategoryEncoder, column: _Column, was: str, now: str) -> str:
     """What is to be said of values that have no code of their own; empty where they are few."""
     every = column.unseen == column.present >= _FEW
     rare = encoder.min_count > 1  # then some of the training's own values have no code
@@ -143,7 +143,7 @@ def _unseen(encoder: CategoryEncoder, column: _Column, was: str, now: str) -> st
     return f"{column.unseen:,} of {column.present:,} values {reason}{types}"
 
 
-def _far(encoder: NumberEncoder, column: _Column) -> str:
+def _out_of_range_note(encoder: NumberEncoder, column: _Column) -> str:
     """What is to be said of numbers that are all further from the range of the training than that is wide."""
     span = encoder.seen if encoder.low is None or encoder.high is None else (encoder.low, encoder.high)
     if span is None or column.present < _FEW:

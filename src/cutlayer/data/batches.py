@@ -147,38 +147,38 @@ class IdSchedule(Schedule):
             yield torch.from_numpy(np.concatenate([rows[:0], *batch]))
 
 
-def schedule_of(job: Job, rows: npt.NDArray[np.int64], digests: Callable[[], Digests], stated: int) -> Schedule:
+def schedule_of(job: Job, rows: npt.NDArray[np.int64], digests: Callable[[], Digests], stated_rows: int) -> Schedule:
     """The batches of a party's training rows.
 
     Args:
         job: The job.
         rows: int64 (n,), ascending row numbers in the party's order.
         digests: Digests of their ids, uint8 (n, 16), where batches are drawn by ids.
-        stated: Number of rows that the active party stated.
+        stated_rows: Number of rows that the active party stated.
 
     Raises:
         DataError: There are fewer training rows than a batch has.
     """
     train = job.train
     if job.draws_batches:
-        return IdSchedule(rows, digests(), steps_of_ids(train, stated), train.seed)
+        return IdSchedule(rows, digests(), steps_of_ids(train, stated_rows), train.seed)
     size = train.rows_per_step(len(rows))
     if job.rows == "all" or Phase.FIT in job.phases:
         size = min(size, max(len(rows), 1))  # no step is taken
     return Schedule(rows, size, train.seed, train.shuffle)
 
 
-def steps_of_ids(train: TrainConfig, stated: int) -> int:
+def steps_of_ids(train: TrainConfig, stated_rows: int) -> int:
     """Number of batches of an epoch by ids, from what every party knows.
 
     Args:
         train: Schedule of the job.
-        stated: Number of rows that the active party stated.
+        stated_rows: Number of rows that the active party stated.
 
     Raises:
         DataError: A batch has more rows than there are training rows, on average.
     """
-    training = max(1, round(stated * (1 - train.split.test - train.split.validation)))
+    training = max(1, round(stated_rows * (1 - train.split.test - train.split.validation)))
     size = train.rows_per_step(training)
     if size > training:
         wanted = f"train.batch_size from 1 to the {training:,} training rows"

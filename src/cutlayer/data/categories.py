@@ -14,21 +14,21 @@ from pydantic import Field
 
 from cutlayer.config import CategoriesConfig, FrozenModel
 
-MISSING = 0
-UNKNOWN = 1
-FIRST = 2
-_MANY = 100
+MISSING_CODE = 0
+UNKNOWN_CODE = 1
+FIRST_VALUE_CODE = 2
+_MIN_MANY_CATEGORIES = 100
 """Number of categories up to which each may have few rows."""
-_RARE = 10
+_MIN_MEAN_ROWS = 10
 """Rows of a category, on average, below which most categories are too rare to learn from."""
 
 _FNV_OFFSET = np.uint64(0xCBF29CE484222325)
 _FNV_PRIME = np.uint64(0x100000001B3)
 
 
-def are_rare(categories: int, rows: int) -> bool:
+def are_categories_rare(categories: int, rows: int) -> bool:
     """Whether most of so many categories are too rare to learn from, given so many rows."""
-    return categories > _MANY and rows < _RARE * categories
+    return categories > _MIN_MANY_CATEGORIES and rows < _MIN_MEAN_ROWS * categories
 
 
 class CategoryEncoder(FrozenModel):
@@ -46,14 +46,14 @@ class CategoryEncoder(FrozenModel):
 
     kind: Literal["category"] = "category"
     name: str
-    cardinality: int = Field(ge=FIRST)
+    cardinality: int = Field(ge=FIRST_VALUE_CODE)
     values: tuple[str, ...] = ()
     hashed: bool = False
     missing: Literal["code", "error"] = "code"
     min_count: int = 1
 
     @classmethod
-    def fitted(cls, name: str, values: pa.Array | None, config: CategoriesConfig) -> CategoryEncoder:
+    def from_training(cls, name: str, values: pa.Array | None, config: CategoriesConfig) -> CategoryEncoder:
         """Codes of values seen in training, or of hashes of all values.
 
         Args:
@@ -64,10 +64,10 @@ class CategoryEncoder(FrozenModel):
         """
         if values is None:
             return cls(name=name, cardinality=config.max_codes, hashed=True, missing=config.missing)
-        return cls.stated(name, values.to_pylist(), config, min_count=config.min_count)
+        return cls.from_vocabulary(name, values.to_pylist(), config, min_count=config.min_count)
 
     @classmethod
-    def stated(
+    def from_vocabulary(
         cls, name: str, values: Sequence[str], config: CategoriesConfig, *, min_count: int = 0
     ) -> CategoryEncoder:
         """Codes of a public vocabulary, without a look at the rows.
@@ -79,8 +79,8 @@ class CategoryEncoder(FrozenModel):
             min_count: As the attribute.
         """
         ordered = tuple(sorted(values))
-        missing = config.missing
-        return cls(name=name, cardinality=FIRST + len(values), values=ordered, missing=missing, min_count=min_count)
+        count = FIRST_VALUE_CODE + len(values)
+        return cls(name=name, cardinality=count, values=ordered, missing=config.missing, min_count=min_count)
 
     @property
     def title(self) -> str:
@@ -98,17 +98,17 @@ class CategoryEncoder(FrozenModel):
         """
         if self.hashed:
             return self._hashed(text)
-        indices = pc.fill_null(pc.index_in(text, value_set=self._lookup), UNKNOWN - FIRST)
-        codes: npt.NDArray[np.int32] = indices.to_numpy() + np.int32(FIRST)
+        indices = pc.fill_null(pc.index_in(text, value_set=self._lookup), UNKNOWN_CODE - FIRST_VALUE_CODE)
+        codes: npt.NDArray[np.int32] = indices.to_numpy() + np.int32(FIRST_VALUE_CODE)
         if text.null_count:
-            codes[pc.is_null(text).to_numpy()] = MISSING
+            codes[pc.is_null(text).to_numpy()] = MISSING_CODE
         return codes
 
     def apply_coded(self, text: pa.ChunkedArray) -> npt.NDArray[np.int32]:
         """Codes of dictionary-coded text (n,), as `apply`."""
         parts = []
         for chunk in text.chunks:
-            codes = np.append(self.apply(pa.chunked_array([chunk.dictionary.cast(pa.large_string())])), MISSING)
+            codes = np.append(self.apply(pa.chunked_array([chunk.dictionary.cast(pa.large_string())])), MISSING_CODE)
             parts.append(codes[pc.fill_null(chunk.indices.cast(pa.int64()), len(chunk.dictionary)).to_numpy()])
         return np.concatenate([np.empty(0, np.int32), *parts], dtype=np.int32)
 
@@ -120,10 +120,10 @@ class CategoryEncoder(FrozenModel):
         codes = np.empty(len(text), dtype=np.int32)
         done = 0
         for chunk in text.chunks:
-            buckets = fnv1a(chunk) % np.uint64(self.cardinality - FIRST)
+            buckets = fnv1a(chunk) % np.uint64(self.cardinality - FIRST_VALUE_CODE)
             part = codes[done : done + len(chunk)]
-            part[:] = buckets.astype(np.int32) + FIRST
-            part[chunk.is_null().to_numpy(zero_copy_only=False)] = MISSING
+            part[:] = buckets.astype(np.int32) + FIRST_VALUE_CODE
+            part[chunk.is_null().to_numpy(zero_copy_only=False)] = MISSING_CODE
             done += len(chunk)
         return codes
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cutlayer.config.formats import ColumnFormat, NumberLayout
-from cutlayer.data.engine import connected
+from cutlayer.data.engine import connect
 from cutlayer.data.formatted import FormattedColumn
 from cutlayer.errors import DataError
 
@@ -27,28 +27,28 @@ if TYPE_CHECKING:
 _FIRST = 1000
 _HEAD = 64
 """Values that a format must read before it is tried on all of them."""
-_ENOUGH = 5
+_MIN_SHORT_DATES = 5
 """Different values from which on three numbers of two digits are a date: fewer may be codes, such as `12-05-56`."""
 _PAIRS = (
     "yes/no y/n true/false t/f on/off ja/nein j/n wahr/falsch oui/non o/n vrai/faux sí/no si/no sim/não tak/nie ja/nee "
     "ja/nej"
 )
 _WORDS = [(first, second) for first, _, second in (pair.partition("/") for pair in _PAIRS.split())]
-_COUNTED = (
+_UNIT_WORDS = (
     "$ € £ ¥ ₹ ₩ ₽ ₺ ₫ ฿ US$ A$ C$ R$ S$ HK$ NZ$ kr kr. zł Kč Ft lei EUR USD GBP JPY CHF SEK NOK DKK PLN CZK HUF RON "
     "AUD CAD NZD INR CNY BRL MXN ZAR TRY KRW SGD HKD % ‰ bps °C °F kg mg µg lb lbs oz km cm mm mi ft ml cl MB GB TB kB "
     "KB kWh MWh Wh kW MW ms sec min hrs day days weeks month months year years yrs Tage Monate Jahre"
 )
-_UNITS = frozenset(_COUNTED.split())
+_UNITS = frozenset(_UNIT_WORDS.split())
 """Texts before or after a number that say in what it is counted; a single letter may be part of a code."""
 _NUMBER = (
     r"^(?P<minus>[+\-]?)\s*(?P<before>[^\d.,+\-]*)(?P<sign>[+\-]?)"
     r"(?P<digits>\d(?:[\d.,' \x{a0}\x{202f}]*\d)?)(?P<after>[^\d.,+\-][^\d]*)?$"
 )
-_AROUND = ("before", "after")
+_UNIT_PLACES = ("before", "after")
 _GROUPS = ("", ",", ".", " ", "'", "\u00a0", "\u202f")
 _SEPARATORS = tuple((thousands, decimal) for decimal, thousands in product(".,", _GROUPS) if thousands != decimal)
-_PARTS = {
+_DATE_PARTS = {
     "Y": r"(?P<Y>[12]\d{3}|9999)",
     "y": r"(?P<y>\d{2})",
     "m": r"(?P<m>\d{1,2})",
@@ -63,14 +63,14 @@ _PARTS = {
     "p": r"(?:[AaPp][Mm])",
     "z": r"[+\-](?:0\d|1[0-4]):?[0-5]\d",
 }
-_ORDERS = ("%d{0}%m{0}%Y", "%m{0}%d{0}%Y", "%Y{0}%m{0}%d", "%d{0}%m{0}%y", "%m{0}%d{0}%y", "%y{0}%m{0}%d")
-_NAMED = (
+_DIGIT_DATES = ("%d{0}%m{0}%Y", "%m{0}%d{0}%Y", "%Y{0}%m{0}%d", "%d{0}%m{0}%y", "%m{0}%d{0}%y", "%y{0}%m{0}%d")
+_MONTH_NAME_DATES = (
     *("%d %{0} %Y", "%d. %{0} %Y", "%d-%{0}-%Y", "%d/%{0}/%Y", "%d%{0}%Y", "%{0} %d, %Y", "%{0} %d %Y", "%Y-%{0}-%d"),
     *("%Y %{0} %d", "%{0}-%d-%Y", "%d %{0} %y", "%d-%{0}-%y", "%{0} %d, %y"),
 )
 _DATES = (
-    *(order.format(between) for between in "./-" for order in _ORDERS),
-    *(named.format(month) for named in _NAMED for month in "bB"),
+    *(order.format(between) for between in "./-" for order in _DIGIT_DATES),
+    *(named.format(month) for named in _MONTH_NAME_DATES for month in "bB"),
 )
 _TIMES = (
     "",
@@ -114,7 +114,7 @@ def detected_formats(values: pa.ChunkedArray, this_year: int) -> tuple[ColumnFor
 def _may_have_format(head: pa.Array) -> bool:
     """Whether the first values do not rule every format out already: most columns of text have none."""
     words = pc.unique(pc.utf8_lower(head))
-    return len(words) <= 2 or _split(head) is not None or next(_layouts(head), None) is not None
+    return len(words) <= 2 or _unit_and_digits(head) is not None or next(_layouts(head), None) is not None
 
 
 def _booleans(texts: pa.Array) -> Iterator[ColumnFormat]:
@@ -126,16 +126,16 @@ def _booleans(texts: pa.Array) -> Iterator[ColumnFormat]:
 def _dates(texts: pa.Array, this_year: int) -> tuple[ColumnFormat, ...]:
     head = texts.slice(0, _HEAD)
     layouts = [layout for layout in _layouts(head) if _has_pattern(texts, layout)]
-    connection = connected() if layouts else None  # takes longer to start than to read a column
+    connection = connect() if layouts else None  # takes longer to start than to read a column
     years = {layout: _latest_year(texts, layout, connection) for layout in layouts}
     fitting = {layout: latest for layout, latest in years.items() if latest is not None}
-    if len(texts) < _ENOUGH:
-        fitting = {layout: latest for layout, latest in fitting.items() if not _is_all_digits_short(layout)}
+    if len(texts) < _MIN_SHORT_DATES:
+        fitting = {layout: latest for layout, latest in fitting.items() if not _has_short_year(layout)}
     unclear = [layout for layout, latest in fitting.items() if "%y" in layout and latest > this_year]
     return () if len(unclear) == len(fitting) else tuple(ColumnFormat(date=layout) for layout in fitting)
 
 
-def _is_all_digits_short(layout: str) -> bool:
+def _has_short_year(layout: str) -> bool:
     return "%y" in layout and "%m" in layout
 
 
@@ -153,8 +153,8 @@ def _layouts(head: pa.Array) -> Iterator[str]:
 
 def _pattern(layout: str) -> str:
     """The regular expression of a layout of `strptime`."""
-    parts = dict(_PARTS)
-    if _is_all_digits_short(layout) and "/" not in layout:  # 1.12.23 and 4-5-67 may be versions and numbers
+    parts = dict(_DATE_PARTS)
+    if _has_short_year(layout) and "/" not in layout:  # 1.12.23 and 4-5-67 may be versions and numbers
         parts |= {"d": r"(?P<d>\d{2})", "m": r"(?P<m>\d{2})"}
     pieces = re.split(r"%(.)", layout)
     return "".join(parts[piece] if index % 2 else re.escape(piece) for index, piece in enumerate(pieces))
@@ -174,15 +174,15 @@ def _latest_year(texts: pa.Array, layout: str, connection: DuckDBPyConnection | 
     return int(pc.max(pc.year(dates)).as_py())
 
 
-def _split(texts: pa.Array) -> tuple[dict[str, str], pa.Array, pa.Array] | None:
+def _unit_and_digits(texts: pa.Array) -> tuple[dict[str, str], pa.Array, pa.Array] | None:
     """The text around the numbers, which is one for all of them, their signs, and their digits with separators."""
     parts = pc.extract_regex(texts, _NUMBER)
     if parts.null_count:
         return None
-    around = [pc.unique(pc.utf8_trim_whitespace(pc.struct_field(parts, name))).to_pylist() for name in _AROUND]
+    around = [pc.unique(pc.utf8_trim_whitespace(pc.struct_field(parts, name))).to_pylist() for name in _UNIT_PLACES]
     if any(len(found) > 1 or found[0] not in {*_UNITS, ""} for found in around):
         return None
-    unit = {name: found[0] for name, found in zip(_AROUND, around, strict=True)}
+    unit = {name: found[0] for name, found in zip(_UNIT_PLACES, around, strict=True)}
     first, second = (pc.struct_field(parts, name) for name in ("minus", "sign"))
     signs = pc.binary_join_element_wise(first, second, pa.scalar("", pa.large_string()))
     if pc.max(pc.binary_length(signs)).as_py() > 1:
@@ -191,7 +191,7 @@ def _split(texts: pa.Array) -> tuple[dict[str, str], pa.Array, pa.Array] | None:
 
 
 def _numbers(texts: pa.Array) -> tuple[ColumnFormat, ...]:
-    split = _split(texts)
+    split = _unit_and_digits(texts)
     if split is None:
         return ()
     unit, signs, digits = split

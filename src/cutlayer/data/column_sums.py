@@ -26,7 +26,7 @@ class ColumnSums:
         self._names += [("the images", "image")] if columns.image is not None else []
         self._sums = [0] * len(self._names)
 
-    def over(self, chunks: Iterable[Encoded]) -> Iterator[Encoded]:
+    def tracked(self, chunks: Iterable[Encoded]) -> Iterator[Encoded]:
         """The same chunks, each summed up as it passes."""
         for chunk in chunks:
             columns = [*np.ascontiguousarray(chunk.codes.T), *np.ascontiguousarray(chunk.numbers.T)]
@@ -34,6 +34,6 @@ class ColumnSums:
             self._sums = [crc32(column, value) for column, value in zip(columns, self._sums, strict=True)]
             yield chunk
 
-    def texts(self) -> dict[str, str]:
+    def checksums(self) -> dict[str, str]:
         """Kind and checksum of the rows so far, by the name of the column."""
         return {name: f"{kind} {value:08x}" for (name, kind), value in zip(self._names, self._sums, strict=True)}

@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from cutlayer.data.faults import fault
-from cutlayer.data.ids import Digests, as_values
+from cutlayer.data.ids import Digests, as_sortable
 
 Positions = npt.NDArray[np.int64]
 
 
-class Identified(Protocol):
+class IdTable(Protocol):
     """Table as an alignment reads it."""
 
     where: str
@@ -39,7 +39,7 @@ class DistinctIds:
         id_kind: As in `PartyTable`.
         id_rule: As in `PartyTable`.
         stated_rows: Number of ids that is stated to other parties: how often they repeat is not in it.
-        of_rows: Number of the id of each row of the table, int64 (n,); -1 of a row without one.
+        id_numbers: Number of the id of each row of the table, int64 (n,); -1 of a row without one.
         keys: Always empty: with several keys no id repeats.
     """
 
@@ -48,11 +48,11 @@ class DistinctIds:
     id_kind: str
     id_rule: str
     stated_rows: int
-    of_rows: Positions
+    id_numbers: Positions
     keys: tuple[Digests, ...] = ()
 
     @classmethod
-    def of(cls, where: str, digests: Digests, kind: str, rule: str, stated: int | None = None) -> DistinctIds:
+    def of(cls, where: str, digests: Digests, kind: str, rule: str, stated_rows: int | None = None) -> DistinctIds:
         """The different ids of the rows of a table.
 
         Args:
@@ -60,7 +60,7 @@ class DistinctIds:
             digests: Digests of the rows' ids, uint8 (n, 16); zeros of a row without one.
             kind: Kind of the ids.
             rule: Normal form of the ids.
-            stated: Number of ids to state, where one was chosen.
+            stated_rows: Number of ids to state, where one was chosen.
 
         Raises:
             DataError: No row has an id, or more are different than are to be stated.
@@ -68,10 +68,10 @@ class DistinctIds:
         there = np.flatnonzero(digests.any(axis=1))
         if not len(there):
             raise fault(where, "an id in some row", "none", "name another column")
-        _, first, numbers = np.unique(as_values(digests[there]), return_index=True, return_inverse=True)
+        _, first, numbers = np.unique(as_sortable(digests[there]), return_index=True, return_inverse=True)
         of_rows = np.full(len(digests), -1, dtype=np.int64)
         of_rows[there] = numbers
-        return cls(where, digests[there[first]], kind, rule, checked_stated(where, stated, len(first)), of_rows)
+        return cls(where, digests[there[first]], kind, rule, rows_to_state(where, stated_rows, len(first)), of_rows)
 
     @property
     def rows(self) -> int:
@@ -89,18 +89,18 @@ class DistinctIds:
         """
         place = np.empty(len(order), dtype=np.int64)
         place[order] = np.arange(len(order))
-        places = place[self.of_rows]
+        places = place[self.id_numbers]
         rows = np.argsort(places, kind="stable")
         return rows, places[rows]
 
 
-def checked_stated(where: str, stated: int | None, rows: int) -> int:
+def rows_to_state(where: str, stated_rows: int | None, rows: int) -> int:
     """The number of rows to state: `id.pad_to`, or that of a table.
 
     Raises:
         DataError: It is smaller than the table.
     """
-    if stated is not None and stated < rows:
+    if stated_rows is not None and stated_rows < rows:
         wanted = f"id.pad_to of at least the {rows:,} rows of the table"
-        raise fault(where, wanted, f"{stated:,}", "a number of rows to state can only be larger")
-    return rows if stated is None else stated
+        raise fault(where, wanted, f"{stated_rows:,}", "a number of rows to state can only be larger")
+    return rows if stated_rows is None else stated_rows

@@ -68,7 +68,7 @@ class Encoded:
         return Encoded(self.codes[rows], self.numbers[rows], None if self.images is None else self.images[rows])
 
 
-def collected(chunks: Iterable[Encoded], columns: ColumnSpec, rows: int) -> Encoded:
+def collect_chunks(chunks: Iterable[Encoded], columns: ColumnSpec, rows: int) -> Encoded:
     """Encoded rows of several chunks, one after the other; large matrices are mapped from files.
 
     Args:

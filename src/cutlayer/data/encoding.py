@@ -12,11 +12,11 @@ from pydantic import Field, ValidationError
 
 from cutlayer.config import FeaturesConfig, FrozenModel
 from cutlayer.config.table import Infinite
-from cutlayer.data.arrivals import Arrivals, written_as
-from cutlayer.data.categories import FIRST, MISSING, CategoryEncoder, are_rare
+from cutlayer.data.arrivals import Arrivals, type_word
+from cutlayer.data.categories import FIRST_VALUE_CODE, MISSING_CODE, CategoryEncoder, are_categories_rare
 from cutlayer.data.encoded import CHUNK_ROWS, ColumnSpec, Encoded, check_codes
 from cutlayer.data.faults import fault
-from cutlayer.data.feature_columns import ColumnKind, category_text, is_coded_text, kind_of, number_values
+from cutlayer.data.feature_columns import ColumnKind, category_text, column_kind, is_coded_text, number_values
 from cutlayer.data.images import ImageEncoder, images_of
 from cutlayer.data.numbers import NumberEncoder
 from cutlayer.data.packed import Column, PackedCategories, PackedImages, PackedNumbers, PackedText
@@ -34,7 +34,7 @@ class Encoder(FrozenModel):
     Attributes:
         encoders: One for each column of the matrices that they make.
         has_rare_categories: Whether most categories of some column are too rare to learn from.
-        types: What each column held, as `written_as`, by name; empty where no schema was given.
+        types: What each column held, as `type_word`, by name; empty where no schema was given.
     """
 
     format: Literal["cutlayer-encoder-1"] = "cutlayer-encoder-1"
@@ -74,14 +74,14 @@ class Encoder(FrozenModel):
         fitted = tuple(
             encoder
             for name in kinds
-            for encoder in _fitted(columns[name], name, kinds[name], features, where, training, shown)
+            for encoder in _fit_column(columns[name], name, kinds[name], features, where, training, shown)
         )
         images = [encoder.name for encoder in fitted if isinstance(encoder, ImageEncoder)]
         if len(images) > 1:
             raise fault(where, "one image column", ", ".join(images), "leave the rest out with features.exclude")
-        counts = (encoder.cardinality - FIRST for encoder in fitted if isinstance(encoder, CategoryEncoder))
-        types = {name: written_as(schema.field(name).type) for name in kinds} if schema is not None else {}
-        rare = any(are_rare(count, len(training)) for count in counts)
+        counts = (encoder.cardinality - FIRST_VALUE_CODE for encoder in fitted if isinstance(encoder, CategoryEncoder))
+        types = {name: type_word(schema.field(name).type) for name in kinds} if schema is not None else {}
+        rare = any(are_categories_rare(count, len(training)) for count in counts)
         return cls(encoders=fitted, has_rare_categories=rare, types=types)
 
     @property
@@ -122,7 +122,7 @@ class Encoder(FrozenModel):
         return tuple(encoder for encoder in self.encoders if isinstance(encoder, NumberEncoder))
 
     @property
-    def valued(self) -> tuple[str, ...]:
+    def value_columns(self) -> tuple[str, ...]:
         """Columns whose values rows are joined by: all but images."""
         return tuple(dict.fromkeys(each.name for each in (*self.categories, *self.numbers)))
 
@@ -164,11 +164,11 @@ class Encoder(FrozenModel):
         codes = np.empty((table.num_rows, len(self.categories)), dtype=np.int32)
         numbers = np.empty((table.num_rows, len(self.numbers)), dtype=np.float32)
         for index, category in enumerate(self.categories):
-            codes[:, index] = _coded(category, table.column(category.name), where, rows)
+            codes[:, index] = _category_codes(category, table.column(category.name), where, rows)
             if arrivals is not None:
                 arrivals.add_codes(category, codes[:, index])
         for index, number in enumerate(self.numbers):
-            numbers[:, index] = _scaled(number, table.column(number.name), where, rows, arrivals)
+            numbers[:, index] = _scaled_numbers(number, table.column(number.name), where, rows, arrivals)
         images = None
         if self.image:
             images = self.image.apply(images_of(table.column(self.image.name), self.image.name, where), where)
@@ -193,7 +193,7 @@ class Encoder(FrozenModel):
             yield self.transform(table, where, rows[part], arrivals)
 
 
-def _fitted(
+def _fit_column(
     column: Column,
     name: str,
     kind: ColumnKind,
@@ -203,7 +203,7 @@ def _fitted(
     shown: RowNumbers,
 ) -> Iterator[FittedColumn]:
     """The encoders of a column: two for a number with quantiles, else one."""
-    known = stated(name, kind, features, where)
+    known = public_encoders(name, kind, features, where)
     if known is not None:
         yield from known
     elif isinstance(column, PackedNumbers):
@@ -213,7 +213,7 @@ def _fitted(
             return computed_rows(
                 len(training),
                 np.float64,
-                lambda part: finite(column.values[training[part]], name, where, shown[part], config.infinite),
+                lambda part: finite_numbers(column.values[training[part]], name, where, shown[part], config.infinite),
             )
 
         yield NumberEncoder.fit(name, values(), config, where)
@@ -223,72 +223,74 @@ def _fitted(
         yield ImageEncoder.fit(name, column.pixels, training)
     elif isinstance(column, PackedCategories | PackedText):
         categories = features.categories
-        frequent = column.frequent(training, categories.min_count, categories.max_codes - FIRST)
-        yield CategoryEncoder.fitted(name, frequent, categories)
+        frequent = column.frequent_values(training, categories.min_count, categories.max_codes - FIRST_VALUE_CODE)
+        yield CategoryEncoder.from_training(name, frequent, categories)
 
 
 def chosen_kind(name: str, kind: pa.DataType, features: FeaturesConfig, where: str) -> ColumnKind:
-    """The kind of a column of this type: a category if the user says so, else as `kind_of`.
+    """The kind of a column of this type: a category if the user says so, else as `column_kind`.
 
     Raises:
-        DataError: An error of `kind_of`.
+        DataError: An error of `column_kind`.
     """
     if name in features.categorical or name in features.vocabulary:
         return "category"
-    return kind_of(name, kind, where)
+    return column_kind(name, kind, where)
 
 
-def stated(name: str, kind: ColumnKind, features: FeaturesConfig, where: str) -> tuple[FittedColumn, ...] | None:
+def public_encoders(
+    name: str, kind: ColumnKind, features: FeaturesConfig, where: str
+) -> tuple[FittedColumn, ...] | None:
     """The encoders of a column with a public range or vocabulary; `None` if it has to be fitted.
 
     Raises:
         DataError: A range for a column that is not numeric.
     """
     if name in features.vocabulary:
-        return (CategoryEncoder.stated(name, features.vocabulary[name], features.categories),)
+        return (CategoryEncoder.from_vocabulary(name, features.vocabulary[name], features.categories),)
     if name not in features.ranges:
         return None
     if kind != "number":
         raise fault(where, f"a range for numbers, in column {name!r}", kind, "state a vocabulary, or neither")
-    number = NumberEncoder.stated(name, features.ranges[name], features.numbers)
+    number = NumberEncoder.from_range(name, features.ranges[name], features.numbers)
     if not features.numbers.quantiles:
         return (number,)
     numbers = features.numbers
-    return number, QuantileEncoder.stated(name, features.ranges[name], numbers.quantiles, numbers.infinite)
+    return number, QuantileEncoder.from_range(name, features.ranges[name], numbers.quantiles, numbers.infinite)
 
 
-def _coded(
+def _category_codes(
     category: CategoryEncoder | QuantileEncoder, column: pa.ChunkedArray, where: str, rows: RowNumbers | None
 ) -> npt.NDArray[np.int32]:
     if isinstance(category, QuantileEncoder):
         values = number_values(column, category.name, where)
-        return category.apply(finite(values, category.name, where, rows, category.infinite))
+        return category.apply(finite_numbers(values, category.name, where, rows, category.infinite))
     if is_coded_text(column.type):
         codes = category.apply_coded(column)
     else:
         codes = category.apply(category_text(column, category.name, where))
-    if category.missing == "error" and (codes == MISSING).any():
-        raise _missing(category.name, codes == MISSING, where, rows, "categories.missing: code")
+    if category.missing == "error" and (codes == MISSING_CODE).any():
+        raise _no_value(category.name, codes == MISSING_CODE, where, rows, "categories.missing: code")
     return codes
 
 
-def _scaled(
+def _scaled_numbers(
     number: NumberEncoder, column: pa.ChunkedArray, where: str, rows: RowNumbers | None, arrivals: Arrivals | None
 ) -> npt.NDArray[np.float32]:
-    values = finite(number_values(column, number.name, where), number.name, where, rows, number.infinite)
+    values = finite_numbers(number_values(column, number.name, where), number.name, where, rows, number.infinite)
     if arrivals is not None:
         arrivals.add_numbers(number, values)
     absent = np.isnan(values)
     if number.missing == "error" and absent.any():
-        raise _missing(number.name, absent, where, rows, "numbers.missing: mean")
+        raise _no_value(number.name, absent, where, rows, "numbers.missing: mean")
     scaled = number.apply(values)
     if not np.isfinite(scaled).all():
         raise fault(where, f"numbers of column {number.name!r} within float32 after scaling", "larger ones")
     return scaled
 
 
-def finite(
-    values: npt.NDArray[np.float64], name: str, where: str, rows: RowNumbers | None, infinite_are: Infinite = "error"
+def finite_numbers(
+    values: npt.NDArray[np.float64], name: str, where: str, rows: RowNumbers | None, infinite_policy: Infinite = "error"
 ) -> npt.NDArray[np.float64]:
     """The numbers of a column, infinite ones as missing where that is asked for.
 
@@ -296,19 +298,19 @@ def finite(
         DataError: One is infinite, and may not be.
     """
     infinite = np.isinf(values)
-    if infinite_are == "missing":
+    if infinite_policy == "missing":
         return np.where(infinite, np.nan, values)
     if infinite.any():
         remedy = "replace it, set numbers.infinite: missing, or name the column in features.categorical if it has codes"
-        raise fault(where, f"finite numbers in column {name!r}", f"infinity in {_first(infinite, rows)}", remedy)
+        raise fault(where, f"finite numbers in column {name!r}", f"infinity in {_first_row(infinite, rows)}", remedy)
     return values
 
 
-def _missing(name: str, absent: npt.NDArray[np.bool_], where: str, rows: RowNumbers | None, remedy: str) -> DataError:
-    got = f"none in {int(absent.sum())} rows, the first is {_first(absent, rows)}"
+def _no_value(name: str, absent: npt.NDArray[np.bool_], where: str, rows: RowNumbers | None, remedy: str) -> DataError:
+    got = f"none in {int(absent.sum())} rows, the first is {_first_row(absent, rows)}"
     return fault(where, f"a value in every row of column {name!r}", got, f"fill it, or set {remedy}")
 
 
-def _first(mask: npt.NDArray[np.bool_], rows: RowNumbers | None) -> str:
+def _first_row(mask: npt.NDArray[np.bool_], rows: RowNumbers | None) -> str:
     found = np.flatnonzero(mask)
     return f"row {int(found[0] if rows is None else rows[found].min())} (counted from 0)"

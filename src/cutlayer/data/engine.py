@@ -66,7 +66,7 @@ class Reading:
 _READING: ContextVar[Reading | None] = ContextVar("reading", default=None)
 
 
-def check_stopped(connection: Any = None) -> None:
+def raise_if_stopped(connection: Any = None) -> None:
     """Called between batches of rows.
 
     Args:
@@ -82,7 +82,7 @@ def check_stopped(connection: Any = None) -> None:
         reading.check()
 
 
-def connected(
+def connect(
     files: Iterable[Path] = (), columns: int = 0, *, memory: int = _MEMORY, scratch: str = "", threads: int = _THREADS
 ) -> DuckDBPyConnection:
     """A connection that can read the stated files and write none.

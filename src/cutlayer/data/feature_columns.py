@@ -21,7 +21,7 @@ _INDEX = re.compile(r"__index_level_\d+__|")
 _MICROSECONDS_PER_DAY = 86_400e6
 
 
-def owned(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def with_own_memory(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """A column with text in memory of its own: a text of an engine's batch holds all columns of the batch in memory."""
     if not pa.types.is_string(column.type):
         return column
@@ -33,7 +33,7 @@ def owned(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pa.chunked_array(chunks, column.type)
 
 
-def decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def without_dictionary(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """The column with dictionary codes replaced by their values."""
     if not pa.types.is_dictionary(column.type):
         return column
@@ -92,7 +92,7 @@ def feature_names(
     return tuple(name for name in known if name in chosen)
 
 
-def kind_of(name: str, kind: pa.DataType, where: str) -> ColumnKind:
+def column_kind(name: str, kind: pa.DataType, where: str) -> ColumnKind:
     """Whether a column of this Arrow type is a category, a number or an image.
 
     Text, booleans and dictionaries are categories. Integers, floats and decimals are numbers; so are dates and
@@ -123,7 +123,7 @@ def category_text(column: pa.ChunkedArray, name: str, where: str) -> pa.ChunkedA
     Raises:
         DataError: Lists, structs and other types that have no text.
     """
-    column = without_nan(decoded(column))
+    column = without_nan(without_dictionary(column))
     try:
         return column.cast(pa.large_string())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -144,7 +144,7 @@ def number_values(column: pa.ChunkedArray, name: str, where: str) -> npt.NDArray
     Raises:
         DataError: Text that is no number, in a column that was numeric when its encoder was fitted.
     """
-    column = decoded(column)
+    column = without_dictionary(column)
     kind = column.type
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
         column = _days(column.cast(pa.timestamp("us"), safe=False))

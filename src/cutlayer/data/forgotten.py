@@ -15,9 +15,9 @@ from cutlayer.errors import RunFolderError
 from cutlayer.kernels.noise.aes import derive, encrypt_blocks
 from cutlayer.storage.durable import make_folder, write_whole
 
-FORGOTTEN = "that were forgotten"
+FORGOTTEN_REASON = "that were forgotten"
 """Reason for which forgotten rows are left out of a table."""
-ROW_FORGOTTEN = "the row was forgotten"
+ROW_FORGOTTEN_REASON = "the row was forgotten"
 """Reason for which a row that somebody asks for has no answer."""
 _SIZE = 16
 
@@ -36,11 +36,11 @@ class ForgottenRows:
         self._known: tuple[tuple[int, ...], IdIndex] | None = None
 
     @classmethod
-    def beside(cls, trail: Path) -> ForgottenRows:
+    def for_trail(cls, trail: Path) -> ForgottenRows:
         """The list of the party that has an egress trail in this folder, which is next to its secret."""
         return cls(trail.with_name(trail.name.rpartition(".trail")[0]))
 
-    def among(self, digests: Digests, rule: str) -> npt.NDArray[np.bool_]:
+    def contains(self, digests: Digests, rule: str) -> npt.NDArray[np.bool_]:
         """Whether each row was forgotten, (n,).
 
         Args:
@@ -53,7 +53,7 @@ class ForgottenRows:
         index = self._index()
         if index is None or not len(digests):
             return np.zeros(len(digests), dtype=np.bool_)
-        return np.asarray(index.find(self._hashes(digests, rule)) != ABSENT)
+        return np.asarray(index.find(self._enciphered(digests, rule)) != ABSENT)
 
     def add(self, digests: Iterable[tuple[str, Digests]]) -> None:
         """Forget rows, by the digests of their ids, uint8 (n, 16), and the rule of each; on disk when this returns.
@@ -62,7 +62,7 @@ class ForgottenRows:
             RunFolderError: The list is damaged, or of another secret.
         """
         known = self._read() if self.path.exists() else np.zeros((0, _SIZE), np.uint8)
-        new = [self._hashes(each, rule) for rule, each in digests if len(each)]
+        new = [self._enciphered(each, rule) for rule, each in digests if len(each)]
         content = np.unique(np.concatenate([known, *new]), axis=0).tobytes()
         make_folder(self.path.parent)
         write_whole(self.path, self._tag(content) + content)
@@ -79,7 +79,7 @@ class ForgottenRows:
             self._known = stamp, IdIndex(self._read())
         return self._known[1]
 
-    def _hashes(self, digests: Digests, rule: str) -> Digests:
+    def _enciphered(self, digests: Digests, rule: str) -> Digests:
         return encrypt_blocks(derive(self._secret.read_bytes(), b"forgotten rows", rule.encode()), digests)
 
     def _tag(self, content: bytes) -> bytes:

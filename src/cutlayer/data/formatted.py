@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cutlayer.config.formats import ColumnFormat, NumberLayout
-from cutlayer.data.engine import connected, literal
+from cutlayer.data.engine import connect, literal
 from cutlayer.data.faults import fault
-from cutlayer.data.feature_columns import decoded, is_text
+from cutlayer.data.feature_columns import is_text, without_dictionary
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -66,7 +66,7 @@ class FormattedColumn:
         Raises:
             DataError: A value does not fit the format, or the column is of another type.
         """
-        column = decoded(column)
+        column = without_dictionary(column)
         if pa.types.is_null(column.type):
             return column.cast(self.type)
         if not is_text(column.type):
@@ -120,7 +120,7 @@ class FormattedColumn:
         time = f"try_strptime(text, {literal(layout.replace('%T', '%H:%M:%S'))})"
         if self._stated.zone is not None and _UTC_OFFSET not in layout and "%Z" not in layout:
             time = f"timezone({literal(self._stated.zone)}, {time})"
-        self._connection = self._connection or connected()
+        self._connection = self._connection or connect()
         with self._connection.cursor() as cursor:
             cursor.register("rows_of_text", pa.table({"text": text}))
             found = cursor.sql(f"SELECT epoch_us({time}) AS time FROM rows_of_text")  # noqa: S608 (literals)

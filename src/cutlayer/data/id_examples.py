@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cutlayer.data.ids import spaced
+from cutlayer.data.ids import with_spaces
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import NothingInCommon
 
@@ -22,7 +22,7 @@ def with_examples(failure: NothingInCommon, tables: Mapping[str, PartyTable]) ->
         tables: Tables of all parties; between organisations nobody has them.
     """
     texts = {name: table.id_texts() for name, table in tables.items()}
-    heads = {name: spaced(text.slice(0, _SHOWN)).to_pylist() for name, text in texts.items()}
+    heads = {name: with_spaces(text.slice(0, _SHOWN)).to_pylist() for name, text in texts.items()}
     shown = ", ".join(f"{' and '.join(head)} at {name}" for name, head in heads.items())
     matched = _matched([_simpler(text) for text in texts.values()])
     hint = f"; without leading zeros and '.0' {matched:,} match" if matched else ""

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from cutlayer.config.ids import IdConfig, Rule
 from cutlayer.data.digest_shares import has_duplicates
 from cutlayer.data.faults import fault
-from cutlayer.data.feature_columns import decoded, is_text, without_nan
+from cutlayer.data.feature_columns import is_text, without_dictionary, without_nan
 from cutlayer.errors import DataError
 from cutlayer.storage.row_arrays import computed_rows, row_array
 
@@ -25,7 +25,7 @@ IdKind = Literal["integer", "text", "row"]
 Digests = npt.NDArray[np.uint8]
 
 DIGEST_BYTES = 16
-OTHER_RULE = ", or set id.normalise to strip"
+STRIP_REMEDY = ", or set id.normalise to strip"
 """End of an error, which a caller of `cutlayer serve` can do nothing with."""
 WHOLE_NUMBER = r"^(0|-?[1-9][0-9]*)$"
 SEPARATOR = "\x1f"
@@ -39,7 +39,7 @@ _HASHES = 1 << 12
 """Hashes at a time, which fit into a core's cache."""
 _HASHED_ROWS = 1 << 16
 """Ids that are Python objects at a time, which take ten times the memory of their text."""
-_EXACT = 2**53
+_MAX_EXACT_INTEGER = 2**53
 
 
 def row_digests(column: pa.ChunkedArray | pa.Array, where: str = "ids") -> Digests:
@@ -65,7 +65,7 @@ def row_digests(column: pa.ChunkedArray | pa.Array, where: str = "ids") -> Diges
     text = canonical_ids(column, where)
     digests = digests_of(text)
     if has_duplicates(digests):
-        raise duplicates(text, where)
+        raise duplicates_error(text, where)
     return digests
 
 
@@ -97,10 +97,10 @@ def digests_of(text: pa.ChunkedArray) -> Digests:
     return digests
 
 
-def kind_of(text: pa.ChunkedArray) -> IdKind:
+def id_kind(text: pa.ChunkedArray) -> IdKind:
     """`integer` if all canonical texts (n,) are decimal integers without leading zeros, else `text`.
 
-    >>> [kind_of(canonical_ids(pa.array(ids), "ids")) for ids in (["1", "20"], ["1", "020"])]
+    >>> [id_kind(canonical_ids(pa.array(ids), "ids")) for ids in (["1", "20"], ["1", "020"])]
     ['integer', 'text']
     """
     whole = pc.all(pc.match_substring_regex(text, WHOLE_NUMBER)).as_py()
@@ -108,7 +108,7 @@ def kind_of(text: pa.ChunkedArray) -> IdKind:
 
 
 def canonical_ids(
-    column: pa.ChunkedArray | pa.Array, where: str, rule: Rule = "strip", *, may_miss: bool = False
+    column: pa.ChunkedArray | pa.Array, where: str, rule: Rule = "strip", *, allow_missing: bool = False
 ) -> pa.ChunkedArray:
     """The canonical text of every id, `large_string` (n,).
 
@@ -116,7 +116,7 @@ def canonical_ids(
         column: (n,) integers, text or dates; floats only if all are whole.
         where: Name of the data, for error messages.
         rule: Normal form of the texts; see `IdConfig.normalise`.
-        may_miss: Whether a row may have no id, whose text is then missing.
+        allow_missing: Whether a row may have no id, whose text is then missing.
 
     Raises:
         DataError: An id is missing, of another type, or no telephone or whole number where the rule wants one.
@@ -126,13 +126,13 @@ def canonical_ids(
     """
     if isinstance(column, pa.Array):
         column = pa.chunked_array([column])
-    column = without_nan(decoded(column))
-    text = column.cast(pa.large_string()) if is_text(column.type) else _whole(column, where).cast(pa.large_string())
+    column = without_nan(without_dictionary(column))
+    text = (column if is_text(column.type) else _whole_or_date(column, where)).cast(pa.large_string())
     if rule != "none":
         text = pc.utf8_trim_whitespace(text)
         text = pc.utf8_normalize(pc.utf8_lower(text) if rule == "lower" else text, form="NFC")
     absent = pc.fill_null(pc.equal(text, ""), True)
-    if may_miss:
+    if allow_missing:
         text = pc.if_else(absent, pa.scalar(None, text.type), text)
     elif pc.any(absent).as_py():
         row = pc.index(absent, True).as_py()
@@ -143,21 +143,22 @@ def canonical_ids(
     return _telephone(text, where) if rule == "e164" else text
 
 
-def id_texts(table: pa.Table, ids: IdConfig, where: str, *, may_miss: bool = False) -> pa.ChunkedArray:
+def id_texts(table: pa.Table, ids: IdConfig, where: str, *, allow_missing: bool = False) -> pa.ChunkedArray:
     """The canonical text of every row's id, `large_string` (n,); an id of several columns as one text.
 
     Args:
         table: Holds the id columns.
         ids: Names and normal forms of the id columns, of a single key.
         where: Name of the data, for error messages.
-        may_miss: Whether a row may lack a column, so that its text is missing.
+        allow_missing: Whether a row may lack a column, so that its text is missing.
 
     Raises:
         DataError: An error of `canonical_ids`, or a text of several columns holds the character that separates them.
     """
     named = zip(ids.columns, ids.rules, strict=True)
     texts = [
-        canonical_ids(table.column(name), f"{where}: id {name!r}", rule, may_miss=may_miss) for name, rule in named
+        canonical_ids(table.column(name), f"{where}: id {name!r}", rule, allow_missing=allow_missing)
+        for name, rule in named
     ]
     if len(texts) == 1:
         return texts[0]
@@ -170,7 +171,7 @@ def id_texts(table: pa.Table, ids: IdConfig, where: str, *, may_miss: bool = Fal
     return pc.binary_join_element_wise(*texts, between)
 
 
-def spaced(text: pa.ChunkedArray) -> pa.ChunkedArray:
+def with_spaces(text: pa.ChunkedArray) -> pa.ChunkedArray:
     """Texts of ids of several columns (n,), for people: with spaces between the columns."""
     return pc.replace_substring(text, SEPARATOR, " ")
 
@@ -188,7 +189,7 @@ def latest_rows(digests: Digests, values: npt.NDArray[np.float64]) -> npt.NDArra
     return np.sort(order[last]).astype(np.int64)
 
 
-def as_values(digests: Digests) -> npt.NDArray[np.void]:
+def as_sortable(digests: Digests) -> npt.NDArray[np.void]:
     """Digests (n, 16) as single values that NumPy sorts and compares, (n,)."""
     return np.ascontiguousarray(digests).view(f"V{DIGEST_BYTES}")[:, 0]
 
@@ -216,27 +217,27 @@ def keyed_hashes(digests: Digests, key: bytes, size: int) -> npt.NDArray[np.uint
     return computed_rows(len(digests), np.uint8, hashed, (size,))
 
 
-def first_rows(digests: Digests, *, drop: bool) -> npt.NDArray[np.int64]:
+def first_rows(digests: Digests, *, drop_repeated: bool) -> npt.NDArray[np.int64]:
     """The rows that are left of a table with repeated ids, ascending.
 
     Args:
         digests: uint8 (n, 16).
-        drop: Whether to leave out all rows of a repeated id, instead of all but the first.
+        drop_repeated: Whether to leave out all rows of a repeated id, instead of all but the first.
     """
-    _, rows, counts = np.unique(as_values(digests), return_index=True, return_counts=True)
-    return np.sort(rows[counts == 1] if drop else rows).astype(np.int64)
+    _, rows, counts = np.unique(as_sortable(digests), return_index=True, return_counts=True)
+    return np.sort(rows[counts == 1] if drop_repeated else rows).astype(np.int64)
 
 
-def spellings(column: pa.ChunkedArray | pa.Array) -> dict[Rule, Digests]:
+def digests_by_rule(column: pa.ChunkedArray | pa.Array) -> dict[Rule, Digests]:
     """Digests of ids (n,) as each rule has them, uint8 (m, 16), by the rule; an id that does not fit a rule has none.
 
-    >>> {rule: len(digests) for rule, digests in spellings(pa.array(["07", "x"])).items()}
+    >>> {rule: len(digests) for rule, digests in digests_by_rule(pa.array(["07", "x"])).items()}
     {'strip': 2, 'lower': 2, 'e164': 0, 'integer': 1, 'none': 2}
     """
     found: dict[Rule, Digests] = {}
     for rule in get_args(Rule):
         bare = {"e164": (_bare_telephone, TELEPHONE), "integer": (_bare_integer, WHOLE_NUMBER)}.get(rule)
-        text = canonical_ids(column, "ids", "strip" if bare else rule, may_miss=True).drop_null()
+        text = canonical_ids(column, "ids", "strip" if bare else rule, allow_missing=True).drop_null()
         if bare is not None:
             plain = bare[0](text)
             text = plain.filter(pc.match_substring_regex(plain, bare[1]))
@@ -244,16 +245,16 @@ def spellings(column: pa.ChunkedArray | pa.Array) -> dict[Rule, Digests]:
     return found
 
 
-def plain_digests(*columns: pa.ChunkedArray | pa.Array) -> Digests:
+def rule_free_digests(*columns: pa.ChunkedArray | pa.Array) -> Digests:
     """Digests of ids in a form that they have whatever the rules that a job compares them by, uint8 (n, 16).
 
     Args:
         columns: The columns of the ids, (n,) each.
 
-    >>> (plain_digests(pa.array(["007", "Ab "])) == plain_digests(pa.array(["+7", "ab"]))).all()
+    >>> (rule_free_digests(pa.array(["007", "Ab "])) == rule_free_digests(pa.array(["+7", "ab"]))).all()
     np.True_
     """
-    each = (_bare_integer(_visible(canonical_ids(column, "ids", "lower", may_miss=True))) for column in columns)
+    each = (_bare_integer(_visible(canonical_ids(column, "ids", "lower", allow_missing=True))) for column in columns)
     # Whole numbers first: 7.0 is no telephone number, of which 70 would be made.
     plain = [_bare_integer(_bare_if_telephone(text)) for text in each]
     return digests_of(pc.binary_join_element_wise(*plain, pa.scalar(SEPARATOR, pa.large_string())).drop_null())
@@ -291,7 +292,7 @@ def _telephone(text: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
 def _integers(text: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
     plain = _bare_integer(text)
     wanted = "whole numbers, such as 7, 7.0 or 007"
-    _check_all(pc.match_substring_regex(plain, WHOLE_NUMBER), where, wanted, f"fix them{OTHER_RULE}")
+    _check_all(pc.match_substring_regex(plain, WHOLE_NUMBER), where, wanted, f"fix them{STRIP_REMEDY}")
     return plain
 
 
@@ -303,21 +304,21 @@ def _check_all(valid: pa.ChunkedArray, where: str, wanted: str, remedy: str) -> 
         raise fault(where, wanted, got, remedy)
 
 
-def _whole(column: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
+def _whole_or_date(column: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
     kind = column.type
     if pa.types.is_integer(kind) or pa.types.is_date(kind):
         return column
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         with suppress(pa.ArrowInvalid):
             whole = column.cast(pa.int64())
-            if not pc.any(pc.greater(pc.abs(whole), _EXACT)).as_py():
+            if not pc.any(pc.greater(pc.abs(whole), _MAX_EXACT_INTEGER)).as_py():
                 return whole
     raise fault(
         where, "ids that are whole numbers or text", f"{kind}", "turn the column into text, the same at all parties"
     )
 
 
-def duplicates(text: pa.ChunkedArray, where: str, columns: Sequence[str] = (), advice: str = "") -> DataError:
+def duplicates_error(text: pa.ChunkedArray, where: str, columns: Sequence[str] = (), advice: str = "") -> DataError:
     """The error of a table with repeated ids, which names some; and the rule for them, unless there is other advice."""
     repeated = [(key, count) for key, count in Counter(text.to_pylist()).items() if count > 1]
     examples = ", ".join(f"{key!r} {count} times" for key, count in repeated[:_SHOWN])

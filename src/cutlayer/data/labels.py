@@ -13,18 +13,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cutlayer.config.job import TaskKind
-from cutlayer.config.target import SECONDS, Target
-from cutlayer.data.classes import folded, spelt_differently
+from cutlayer.config.target import SECOND_COLUMNS, Target
+from cutlayer.data.classes import folded_names, spelling_note
 from cutlayer.data.faults import fault
-from cutlayer.data.feature_columns import category_text, decoded, is_text, number_values, without_nan
-from cutlayer.data.stored import stored
+from cutlayer.data.feature_columns import category_text, is_text, number_values, without_dictionary, without_nan
+from cutlayer.data.stored import contiguous
 from cutlayer.lazy import Tensor, torch
 from cutlayer.storage.row_arrays import chunks_of, computed_rows, gathered_rows
 from cutlayer.storage.row_tensors import first_column
 
 MISSING_LABELS = "in a CSV file NA, NaN, nan, null and ? are no labels, unless its table.missing says otherwise"
 LabelKind = Literal["text", "integer", "number", "boolean"]
-_MEASURED = 100
+_MAX_UNMEASURED = 100
 _MAX_GROUPS = 1 << 24
 _KINDS = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
 
@@ -80,10 +80,10 @@ def encode_labels(
     >>> labels.values.tolist(), labels.classes
     ([1, 0, 0], ('no', 'yes'))
     """
-    whole = stored([column]) if isinstance(column, pa.ChunkedArray) else column
+    whole = contiguous([column]) if isinstance(column, pa.ChunkedArray) else column
     rows = np.arange(len(whole)) if rows is None else rows
     pieces = [*chunks_of(len(whole))] or [(0, 0)]
-    values = stored(without_nan(pa.chunked_array([whole.slice(start, end - start)])) for start, end in pieces)
+    values = contiguous(without_nan(pa.chunked_array([whole.slice(start, end - start)])) for start, end in pieces)
     if values.null_count:
         got = f"none in {values.null_count} rows, the first is {_row(pc.index(values.is_null(), True).as_py())}"
         remedy = f"drop the rows without one, or set unlabelled: drop{_words(values)}"
@@ -101,8 +101,8 @@ def encode_labels(
         raise fault(where, "labels of two classes or more", got, remedy)
     if task == "binary" and len(classes) > 2:
         remedy = "set task: regression" if _is_measured(distinct) else "set task: multiclass"
-        if len(folded(classes)) == 2:
-            remedy = f"{spelt_differently(classes)}, or {remedy}"
+        if len(folded_names(classes)) == 2:
+            remedy = f"{spelling_note(classes)}, or {remedy}"
         raise fault(where, "two classes for task binary", f"{len(classes)} ({_some(classes)})", remedy)
     if task == "multiclass" and _is_measured(distinct):
         raise fault(where, "classes", f"{len(classes)} different numbers ({_some(classes)})", "set task: regression")
@@ -140,7 +140,7 @@ def _targets(
         raise fault(where, "different labels", f"{first} in all rows", "is it the right column?")
     if second is not None:
         beside, column = second
-        kind = SECONDS[target]
+        kind = SECOND_COLUMNS[target]
         if kind == "group":
             column = _numbered(column, beside)
         numbers = computed_rows(len(column), np.float32, partial(_numbers, column, kind, beside, *_ALLOWED[kind]))
@@ -156,7 +156,7 @@ def _numbered(groups: pa.Array, where: str) -> pa.Array:
     Raises:
         DataError: A row has none, or there are more than a float32 counts.
     """
-    groups = without_nan(decoded(groups))
+    groups = without_nan(without_dictionary(groups))
     distinct = pc.unique(groups)
     if groups.null_count or len(distinct) > _MAX_GROUPS:
         got = f"none in {groups.null_count:,} rows" if groups.null_count else f"{len(distinct):,} of them"
@@ -207,7 +207,7 @@ def _kind_of(kind: pa.DataType) -> LabelKind:
 def _is_measured(distinct: pa.Array) -> bool:
     """Whether the labels look like measurements: many different numbers that are not all whole."""
     kind = distinct.type
-    if len(distinct) <= _MEASURED or not (pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+    if len(distinct) <= _MAX_UNMEASURED or not (pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
         return False
     values = number_values(pa.chunked_array([distinct]), "label", "labels")
     return bool((values != np.floor(values)).any())

@@ -58,7 +58,7 @@ class NumberEncoder(FrozenModel):
     seen: tuple[float, float] | None = None
 
     @classmethod
-    def stated(cls, name: str, span: tuple[float, float], config: NumbersConfig) -> NumberEncoder:
+    def from_range(cls, name: str, span: tuple[float, float], config: NumbersConfig) -> NumberEncoder:
         """The scale of a public range, without a look at the rows.
 
         `minmax` maps the range to 0 to 1; `standard` gives numbers spread evenly over the transformed range mean 0 and

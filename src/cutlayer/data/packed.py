@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from cutlayer.data.categories import fnv1a
 from cutlayer.data.feature_columns import ColumnKind, category_text, is_coded_text, number_values
 from cutlayer.data.images import images_of
-from cutlayer.data.stored import stored, taken
+from cutlayer.data.stored import contiguous, take_pieces
 from cutlayer.storage.row_arrays import GrowingRows, chosen_rows, chunks_of, computed_rows, gathered_rows
 
 RowNumbers = npt.NDArray[np.int64]
@@ -82,7 +82,7 @@ class PackedCategories:
         indices = pa.array(codes, mask=absent if absent.any() else None)
         return pa.DictionaryArray.from_arrays(indices, self.values, safe=False)
 
-    def frequent(self, rows: RowNumbers, min_count: int, most: int) -> pa.Array | None:
+    def frequent_values(self, rows: RowNumbers, min_count: int, most: int) -> pa.Array | None:
         """The values of at least `min_count` of some rows, int64 (m,); `None` if they are more than `most`."""
         counts = np.zeros(len(self.values) + 1, np.int64)
         for start, end in chunks_of(len(rows)):
@@ -103,13 +103,13 @@ class PackedText:
 
     def gathered(self, rows: RowNumbers) -> PackedText:
         """See `Column`."""
-        return PackedText(stored(taken(self.text, rows)))
+        return PackedText(contiguous(take_pieces(self.text, rows)))
 
     def piece(self, part: slice) -> pa.Array:
         """See `Column`."""
         return self.text.slice(part.start, part.stop - part.start)
 
-    def frequent(self, rows: RowNumbers, min_count: int, most: int) -> pa.Array | None:
+    def frequent_values(self, rows: RowNumbers, min_count: int, most: int) -> pa.Array | None:
         """See `PackedCategories`. Texts are counted by hashes of 64 bits, so that memory is bounded."""
         words = _words(self.text, rows)
         ordered = computed_rows(len(words), np.uint64, lambda part: words[part])
@@ -125,7 +125,7 @@ class PackedText:
             return None
         known = ordered[starts[counts >= min_count]]
         wanted = chosen_rows(len(rows), np.int64, lambda part: rows[part][np.isin(words[part], known)])
-        values = [pc.unique(piece) for piece in taken(self.text, wanted)]
+        values = [pc.unique(piece) for piece in take_pieces(self.text, wanted)]
         return pc.unique(pa.concat_arrays(values))
 
 
@@ -188,7 +188,7 @@ def packed(
     columns: dict[str, Column] = {name: PackedNumbers(rows.to_array()) for name, rows in numbers.items()}
     columns |= {name: PackedImages(rows.to_array()) for name, rows in images.items()}
     columns |= {name: column.packed() for name, column in categories.items() if name not in wide}
-    columns |= {name: PackedText(stored(_texts(batches, name, where))) for name in wide}
+    columns |= {name: PackedText(contiguous(_texts(batches, name, where))) for name in wide}
     return {name: columns[name] for name in kinds}
 
 

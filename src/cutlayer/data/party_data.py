@@ -17,23 +17,23 @@ import pyarrow.compute as pc
 from cutlayer.config import FeaturesConfig, IdConfig
 from cutlayer.config.ids import columns_of
 from cutlayer.config.job import TaskKind
-from cutlayer.config.target import SECONDS, Target
+from cutlayer.config.target import SECOND_COLUMNS, Target
 from cutlayer.data.align import Positions, checked_positions, order_digest
 from cutlayer.data.arrivals import Arrivals
 from cutlayer.data.column_note import ColumnNote
 from cutlayer.data.column_sums import ColumnSums
 from cutlayer.data.digest_shares import has_duplicates
-from cutlayer.data.distinct_ids import DistinctIds, Identified, checked_stated
-from cutlayer.data.encoded import Encoded, collected
+from cutlayer.data.distinct_ids import DistinctIds, IdTable, rows_to_state
+from cutlayer.data.encoded import Encoded, collect_chunks
 from cutlayer.data.encoding import Encoder, chosen_kind
 from cutlayer.data.faults import fault
 from cutlayer.data.feature_columns import feature_names, without_nan
-from cutlayer.data.forgotten import FORGOTTEN, ForgottenRows
+from cutlayer.data.forgotten import FORGOTTEN_REASON, ForgottenRows
 from cutlayer.data.id_index import IdIndex
-from cutlayer.data.ids import Digests, as_values, plain_digests, spellings
+from cutlayer.data.ids import Digests, as_sortable, digests_by_rule, rule_free_digests
 from cutlayer.data.labels import Labels, check_training_labels, encode_labels
 from cutlayer.data.packed import packed
-from cutlayer.data.prepared import ENCODER, Prepared, reusable_store
+from cutlayer.data.prepared import ENCODER_FILE, Prepared, reusable_store
 from cutlayer.data.profile import ColumnProfile, column_notes, column_profiles, unseen_notes
 from cutlayer.data.row_keys import RowKeys, has_key
 from cutlayer.data.row_values import ValuesOf, ValueWords, value_words
@@ -42,7 +42,7 @@ from cutlayer.data.sources.aggregated import AggregatedSource
 from cutlayer.data.store import Store, write_store
 from cutlayer.data.stored import gathered_column
 from cutlayer.data.table_ids import TableIds, id_columns
-from cutlayer.data.typed_table import MEMORY, SHARE, TypedTable
+from cutlayer.data.typed_table import MEMORY_FACTOR, TABLE_MEMORY, TypedTable
 from cutlayer.data.weights import row_weights
 from cutlayer.errors import DataError
 from cutlayer.lazy import torch
@@ -50,7 +50,7 @@ from cutlayer.storage.row_arrays import gathered_rows
 
 NOTED_ROWS = 1 << 15
 """Rows by which oddities of the columns are found in a training; that all rows have one value is looked for in all."""
-EXACT_SHARE = 4
+EXACT_VALUES_FACTOR = 4
 """Values of a category column that are held in memory, over `max_codes`."""
 
 
@@ -85,7 +85,7 @@ class PartyTable:
         task: TaskKind = "binary",
         encoder: Encoder | None = None,
         weight: str | None = None,
-        memory: int = MEMORY,
+        memory: int = TABLE_MEMORY,
         split_by: str | None = None,
         *,
         target: Target = "value",
@@ -130,7 +130,7 @@ class PartyTable:
         self.second, self._target, self._further = second, target, tuple(further_labels)
         self._id = IdConfig(column=id) if isinstance(id, str) else id
         self._ids = id_columns(
-            self._source, self._id, label, ("weight", weight), (SECONDS.get(target, "exposure"), second)
+            self._source, self._id, label, ("weight", weight), (SECOND_COLUMNS.get(target, "exposure"), second)
         )
         self._partners = partner_ids or {}
         self._partner_columns = columns_of(self._partners)
@@ -140,7 +140,7 @@ class PartyTable:
                 raise fault(self.where, "columns of partner_ids that are no label", repr(name), "name another column")
         self._task = task
         self._encoder = encoder
-        self._features = self._resolved(features or FeaturesConfig())
+        self._features = self._resolved_features(features or FeaturesConfig())
         self._memory = memory
         self._drop_unlabelled, self._repeated_ids, self._forgotten = drop_unlabelled, repeated_ids, forgotten
         self.notes: tuple[ColumnNote, ...] | None = None
@@ -155,61 +155,61 @@ class PartyTable:
             DataError: The file cannot be read, or ids are missing or repeat.
         """
         label = self.label
-        self._table = TypedTable(self._source, *self._wanted(), self._memory)
-        any_columns = self._wanted()[0][:1]
+        self._table = TypedTable(self._source, *self._columns_to_read(), self._memory)
+        any_columns = self._columns_to_read()[0][:1]
         self._table_ids = TableIds(self._table, self._ids, self._id, self.where, any_columns, self._repeated_ids)
         if self._drop_unlabelled and label is not None:
-            self._table_ids.keep(self._labelled(label), "without a label")
-        if self._forgotten is not None and (gone := self.among(self._forgotten)).any():
-            self._table_ids.keep(np.flatnonzero(~gone), FORGOTTEN)
+            self._table_ids.keep(self._labelled_rows(label), "without a label")
+        if self._forgotten is not None and (gone := self.forgotten_mask(self._forgotten)).any():
+            self._table_ids.keep(np.flatnonzero(~gone), FORGOTTEN_REASON)
         self.digests = self._table_ids.digests
         self.id_kind = self._table_ids.kind
         self.keys = self._table_ids.keys
         self.id_rule = self._id.rule if self._id is not None and self._ids else ""
         self.labels_digest = b"" if self._ids or label is None else self._table.digest(label)
         self._rows = len(self.digests)
-        self.stated_rows = checked_stated(self.where, self._id.pad_to if self._id else None, self._rows)
-        self.partner_ids = {name: self._referring(name, rule) for name, rule in self._partners.items()}
+        self.stated_rows = rows_to_state(self.where, self._id.pad_to if self._id else None, self._rows)
+        self.partner_ids = {name: self._partner_id_table(name, rule) for name, rule in self._partners.items()}
 
-    def _referring(self, partner: str, rule: IdConfig) -> DistinctIds:
+    def _partner_id_table(self, partner: str, rule: IdConfig) -> DistinctIds:
         where = f"{self.where}: partner_ids.{partner}"
-        found = RowKeys(self._table.batches(rule.columns), rule, where, may_miss=True)
+        found = RowKeys(self._table.batches(rule.columns), rule, where, allow_missing=True)
         return DistinctIds.of(where, found.digests[0], found.kind, rule.rule, rule.pad_to)
 
-    def among(self, forgotten: ForgottenRows) -> npt.NDArray[np.bool_]:
+    def forgotten_mask(self, forgotten: ForgottenRows) -> npt.NDArray[np.bool_]:
         """Whether each row of the table was forgotten, (n,), by any of its keys; a row number is no id of a person."""
         ids = self._table_ids
         gone = np.zeros(len(ids.digests), dtype=np.bool_)
         if self._id is not None and ids.kind != "row":
             for key, digests in zip(self._id.keys, ids.keys or (ids.digests,), strict=True):
-                gone |= forgotten.among(digests, key.rule)
+                gone |= forgotten.contains(digests, key.rule)
         return gone
 
-    def by_rule(self, rows: Positions) -> list[tuple[str, Digests]]:
+    def digests_by_rule(self, rows: Positions) -> list[tuple[str, Digests]]:
         """Digests of the ids of some rows, int64 (m,), with their rule; of one column by every rule that fits an id.
 
         A job with another rule then knows the rows, too.
         """
         if self._id is None or len(self._ids) < 2:
-            return [*spellings(self.ids(rows)).items()]
+            return [*digests_by_rule(self.ids(rows)).items()]
         keys = zip(self._id.keys, self._table_ids.keys or (self.digests,), strict=True)
         return [(key.rule, digests[rows][has_key(digests[rows])]) for key, digests in keys]
 
-    def spelled(self, digests: Digests) -> Digests:
+    def all_spellings(self, digests: Digests) -> Digests:
         """Digests of ids of this table, uint8 (m, 16), and of the same ids as a job with another rule has them."""
-        plain = self.plain(digests)
+        plain = self.rule_free_digests(digests)
         return digests if plain is digests else np.concatenate([digests, plain])
 
-    def plain(self, digests: Digests) -> Digests:
+    def rule_free_digests(self, digests: Digests) -> Digests:
         """Digests of ids of this table as they are by whatever rule a job compares them, uint8 (m, 16).
 
         Whole numbers are the same by every rule.
         """
         if self.id_kind in ("integer", "row"):
             return digests
-        return self._plain[self.rows_of(digests)]
+        return self._rule_free_digests[self.rows_of(digests)]
 
-    def values_of(self, digests: Digests) -> ValuesOf:
+    def value_reader(self, digests: Digests) -> ValuesOf:
         """Words of the values of rows, by the digests of their ids, uint8 (m, 16), for any columns of the table."""
 
         def words(names: Sequence[str]) -> ValueWords | None:
@@ -228,7 +228,7 @@ class PartyTable:
         """Row numbers in this table of the rows with some ids, int64 (m,), by their digests, uint8 (m, 16)."""
         return IdIndex(self.digests).find(digests)
 
-    def graded(self, digests: Digests) -> Digests:
+    def grade_digests(self, digests: Digests) -> Digests:
         """Digests by which grades of rows are drawn and counted, uint8 (m, 16): the same however an id is written.
 
         They are of this party's own ids and of no peer's: whoever can have a row drawn anew under each spelling of its
@@ -241,12 +241,12 @@ class PartyTable:
         Raises:
             DataError: Two ids of the table differ in spelling alone.
         """
-        plain = self.plain(digests)
+        plain = self.rule_free_digests(digests)
         if "none" in re.split(r"\W", self.id_rule):
             return np.concatenate([digests[:, :8], plain[:, 8:]], axis=1)
-        if plain is not digests and has_duplicates(self._plain):
-            _, first, counts = np.unique(as_values(self._plain), return_index=True, return_counts=True)
-            alike = self._plain == self._plain[first[counts > 1][0]]
+        if plain is not digests and has_duplicates(self._rule_free_digests):
+            _, first, counts = np.unique(as_sortable(self._rule_free_digests), return_index=True, return_counts=True)
+            alike = self._rule_free_digests == self._rule_free_digests[first[counts > 1][0]]
             texts = self.id_texts().filter(pa.array(alike.all(axis=1))).to_pylist()
             remedy = (
                 "set id.normalise to lower or integer, and id.duplicates, if they are one row; or id.normalise to none"
@@ -255,17 +255,17 @@ class PartyTable:
         return plain
 
     @cached_property
-    def _plain(self) -> Digests:
+    def _rule_free_digests(self) -> Digests:
         """Digest of the first key of every row as `plain` has it, uint8 (n, 16)."""
         plain, left = self.digests.copy(), np.ones(self.rows, dtype=np.bool_)
         for number, key in enumerate(self._id.keys if self._id is not None else ()):
             rows = np.flatnonzero(left & has_key(self.keys[number])) if self.keys else np.arange(self.rows)
             columns = (gathered_column(self._table.column(name), rows) for name in key.columns)
-            plain[rows], left[rows] = plain_digests(*columns) ^ np.uint8(number), False
+            plain[rows], left[rows] = rule_free_digests(*columns) ^ np.uint8(number), False
         return plain
 
     @property
-    def identified(self) -> Identified:
+    def id_table(self) -> IdTable:
         """The different ids, for an alignment: this table, unless ids repeat in it."""
         if self._id is None or self._id.duplicates != "keep" or not has_duplicates(self.digests):
             return self
@@ -292,14 +292,14 @@ class PartyTable:
         return {**events, **self._table_ids.left_out}
 
     @property
-    def available(self) -> int:
+    def candidate_columns(self) -> int:
         """Number of columns that could be features: all but id and label."""
         return len({*self._source.names} - {*self._ids, self.label})
 
     @property
     def repeated_keys(self) -> tuple[int, ...]:
         """Number of rows of each of several keys that other rows have as well, so that it identifies none of them."""
-        return self._table_ids.repeated
+        return self._table_ids.repeated_counts
 
     @property
     def rows(self) -> int:
@@ -317,7 +317,7 @@ class PartyTable:
         Args:
             positions: Row numbers in this table, int64 (m,).
         """
-        return self._table_ids.at(positions)
+        return self._table_ids.take(positions)
 
     def column(self, name: str, positions: Positions) -> pa.ChunkedArray:
         """Values of some rows in the label column or in the column that the split is by, (m,).
@@ -328,12 +328,12 @@ class PartyTable:
         """
         return gathered_column(self._table.column(name), positions)
 
-    def profiles(self, party: str, *, rare_are_odd: bool, positive: str | None = None) -> tuple[ColumnProfile, ...]:
+    def profiles(self, party: str, *, note_rare: bool, positive: str | None = None) -> tuple[ColumnProfile, ...]:
         """Profile of each column; of a table that does not fit into memory, by its first batch.
 
         Args:
             party: Name of the owner.
-            rare_are_odd: Whether to note columns of rare categories, which some bottom models are made for.
+            note_rare: Whether to note columns of rare categories, which some bottom models are made for.
             positive: The label that the job calls positive; `None` where it names none.
         """
         label, task = self.label, self._task
@@ -344,7 +344,7 @@ class PartyTable:
             label,
             self.where,
             task,
-            rare_are_odd=rare_are_odd,
+            note_rare=note_rare,
             positive=positive,
         )
         return tuple(found)
@@ -382,7 +382,7 @@ class PartyTable:
             second = f"{self.where}: {self.second!r}", self._table.column(self.second)
         return encode_labels(column, self._task, self._label_where, positions, self._target, second)
 
-    def check_training(self, labels: torch.Tensor, weights: torch.Tensor | None) -> None:
+    def check_training_labels(self, labels: torch.Tensor, weights: torch.Tensor | None) -> None:
         """Refuse labels of the training rows, (t,), that are all equal, and weights, (t,), that are all 0.
 
         Apart from `prepare`, which runs before the partners' part has ended or labels are drawn: a partner that offers
@@ -435,7 +435,7 @@ class PartyTable:
         if self._features.include != "none":
             fingerprint = self._fingerprint(digests, training)
             reusable = reusable_store(folder, fingerprint, self._memory) if folder else None
-            store, encoder = reusable or self._encoded(positions, training, folder, fingerprint, partial(check, order))
+            store, encoder = reusable or self._encode(positions, training, folder, fingerprint, partial(check, order))
         check(order, store.column_sums if store else {})
         if store is not None and encoder is not None and begun:
             held_out = np.ones(len(positions), dtype=bool)
@@ -446,7 +446,7 @@ class PartyTable:
         self.notes = notes if begun else self.notes
         words = None
         if by_values and encoder is not None:
-            words = gathered_rows(value_words(self._table.batches(encoder.valued)), positions)
+            words = gathered_rows(value_words(self._table.batches(encoder.value_columns)), positions)
         self._table.release()
         return Prepared(store, encoder, labels, digests, weights, words)
 
@@ -477,8 +477,8 @@ class PartyTable:
                 yield encoder.transform(batch, self.where, np.arange(first, first + batch.num_rows), arrivals)
                 first += batch.num_rows
 
-        encoded = collected(chunks(), encoder.columns, self.rows)
-        self.arrivals = arrivals.warned()
+        encoded = collect_chunks(chunks(), encoder.columns, self.rows)
+        self.arrivals = arrivals.warn()
         return Store(encoded, encoder.columns)
 
     def _weights(self, positions: Positions, training: npt.NDArray[np.int64]) -> torch.Tensor | None:
@@ -487,7 +487,7 @@ class PartyTable:
         where = f"{self.where}: weight {self.weight!r}"
         return row_weights(self._table.column(self.weight), positions, where, training)
 
-    def _encoded(
+    def _encode(
         self,
         positions: Positions,
         training: npt.NDArray[np.int64],
@@ -501,8 +501,8 @@ class PartyTable:
             name: chosen_kind(name, self._table.schema.field(name).type, features, where) for name in features.include
         }
         kinds = self._encoder.kinds if self._encoder else kinds
-        max_values = EXACT_SHARE * features.categories.max_codes
-        memory = self._memory // SHARE
+        max_values = EXACT_VALUES_FACTOR * features.categories.max_codes
+        memory = self._memory // MEMORY_FACTOR
         columns = packed(self._table.batches, kinds, where, max_values, memory)
         for name in kinds:
             columns[name] = columns[name].gathered(positions)
@@ -512,16 +512,16 @@ class PartyTable:
         chunks = encoder.chunks(columns, where, positions, arrivals)
         if folder is None:
             sums = ColumnSums(encoder.columns)
-            encoded = collected(sums.over(chunks), encoder.columns, len(positions))
-            store = Store(encoded, encoder.columns, column_sums=sums.texts())
+            encoded = collect_chunks(sums.tracked(chunks), encoder.columns, len(positions))
+            store = Store(encoded, encoder.columns, column_sums=sums.checksums())
         else:
-            texts = {ENCODER: encoder.to_json()}
+            texts = {ENCODER_FILE: encoder.to_json()}
             write_store(folder, chunks, encoder.columns, len(positions), fingerprint, texts, check)
             store = Store.open(folder, memory)
-        self.arrivals = () if arrivals is None else arrivals.warned()
+        self.arrivals = () if arrivals is None else arrivals.warn()
         return store, encoder
 
-    def _labelled(self, label: str) -> Positions:
+    def _labelled_rows(self, label: str) -> Positions:
         """The rows with a label.
 
         Raises:
@@ -533,10 +533,10 @@ class PartyTable:
             raise fault(f"{self.where}: label {label!r}", "a label in some row", "none", "name another column")
         return rows
 
-    def _resolved(self, features: FeaturesConfig) -> FeaturesConfig:
+    def _resolved_features(self, features: FeaturesConfig) -> FeaturesConfig:
         """The same settings with names written out, so that they do not depend on further columns of the table."""
         if self._encoder:
-            self._check_trained(self._encoder.names)
+            self._check_has_columns(self._encoder.names)
             # Categories stay text, as 007 does, but for truth values: a format reads them, as in training.
             coded = (encoder.name for encoder in self._encoder.encoders if encoder.kind == "category")
             codes = tuple(name for name in coded if self._encoder.types.get(name) != "truth value")
@@ -550,7 +550,7 @@ class PartyTable:
         categorical = tuple(name for name in named if name in set(names))
         return features.model_copy(update={"include": names or "none", "exclude": (), "categorical": categorical})
 
-    def _check_trained(self, names: Sequence[str]) -> None:
+    def _check_has_columns(self, names: Sequence[str]) -> None:
         """Refuse rows that lack a column of the training, which settings of a job cannot change any more."""
         for name in names:
             try:
@@ -559,7 +559,7 @@ class PartyTable:
                 remedy = "the model was trained on it: name the column so in these rows, or add one without values"
                 raise DataError(f"{failure}; {remedy}") from None
 
-    def _wanted(self) -> tuple[list[str], tuple[str, ...]]:
+    def _columns_to_read(self) -> tuple[list[str], tuple[str, ...]]:
         """Names of the columns to read, and of those among them that stay text."""
         features = () if self._features.include == "none" else self._features.include
         reserved = [*self._ids, *self._partner_columns, self.label, self.weight, self.second, self.split_by]

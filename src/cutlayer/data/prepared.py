@@ -12,12 +12,12 @@ from cutlayer.data.ids import Digests
 from cutlayer.data.labels import Labels
 from cutlayer.data.row_values import ValueWords
 from cutlayer.data.store import Store
-from cutlayer.data.typed_table import SHARE
+from cutlayer.data.typed_table import MEMORY_FACTOR
 from cutlayer.errors import DataError
 from cutlayer.kernels.rows.patterns import begins_run
 from cutlayer.lazy import torch
 
-ENCODER = "encoder.json"
+ENCODER_FILE = "encoder.json"
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,8 +59,8 @@ class Prepared:
 def reusable_store(folder: Path, fingerprint: str, memory: int) -> tuple[Store, Encoder] | None:
     """The store and encoder in the folder, if they are complete, with sums of columns, and of this fingerprint."""
     try:
-        store = Store.open(folder, memory // SHARE)
-        encoder = Encoder.from_json((folder / ENCODER).read_bytes())
+        store = Store.open(folder, memory // MEMORY_FACTOR)
+        encoder = Encoder.from_json((folder / ENCODER_FILE).read_bytes())
     except (DataError, OSError):
         return None
     same = store.fingerprint == fingerprint and encoder.columns == store.columns

@@ -16,20 +16,20 @@ from pydantic import Field
 
 from cutlayer.config import FeaturesConfig, FrozenModel
 from cutlayer.config.job import TaskKind
-from cutlayer.data.arrivals import MIN_UNSEEN, UNSEEN_SHARE, written_as
-from cutlayer.data.categories import MISSING, UNKNOWN, CategoryEncoder, are_rare
-from cutlayer.data.classes import SHOWN, class_rows, reversed_words, spelt_differently
+from cutlayer.data.arrivals import MIN_UNSEEN, UNSEEN_SHARE, type_word
+from cutlayer.data.categories import MISSING_CODE, UNKNOWN_CODE, CategoryEncoder, are_categories_rare
+from cutlayer.data.classes import MAX_LISTED_CLASSES, class_rows, reversed_classes_note, spelling_note
 from cutlayer.data.column_formats import detected_formats
 from cutlayer.data.column_note import ColumnNote, OddKind
 from cutlayer.data.encoding import Encoder
-from cutlayer.data.feature_columns import ColumnKind, decoded, is_text, kind_of, without_nan
+from cutlayer.data.feature_columns import ColumnKind, column_kind, is_text, without_dictionary, without_nan
 from cutlayer.data.store import Store
 from cutlayer.lazy import torch
 
-MANY = 20
+MIN_NOTED_ROWS = 20
 """Number of rows from which on a column of different values, or with a few odd ones, is worth a note."""
 NOTED_CELLS = 1 << 20
-_ODD = 0.1
+_MAX_ODD_SHARE = 0.1
 _DAY = r"(0?[1-9]|[12]\d|3[01])"
 _MONTH = r"(jan|feb|m[aä]r|apr|ma[iy]|jun|jul|aug|sep|o[ck]t|nov|de[cz])[a-z]*\.?"
 _DATE = re.compile(
@@ -47,7 +47,7 @@ _AMOUNT = re.compile(r"[-+]?\s?[$€£]?\s?\d{1,3}([,.' ]?\d{3})*([.,]\d+)?\s?[$
 """A number with separators of thousands, a decimal comma, or a sign of a currency or of a share."""
 
 
-_TWICE = "some values differ in case or in surrounding spaces alone"
+_SPELLING_NOTE = "some values differ in case or in surrounding spaces alone"
 
 
 class ColumnProfile(FrozenModel):
@@ -84,7 +84,7 @@ class ColumnProfile(FrozenModel):
     def of(cls, column: pa.ChunkedArray, **about: Any) -> ColumnProfile:
         """The profile of a column of which all is known but its type, values and missing ones."""
         image = about["kind"] == "image"
-        values = column if image else _plain(column)
+        values = column if image else _comparable(column)
         distinct = None if image else pc.count_distinct(values).as_py()
         return cls(type=_type_name(column.type), distinct=distinct, missing=values.null_count, **about)
 
@@ -97,7 +97,7 @@ def column_profiles(
     where: str,
     task: TaskKind = "binary",
     *,
-    rare_are_odd: bool = True,
+    note_rare: bool = True,
     positive: str | None = None,
 ) -> Iterator[ColumnProfile]:
     """Profile the feature columns and the label of a party's own table.
@@ -109,11 +109,11 @@ def column_profiles(
         label: Name of the label column; `None` at a passive party.
         where: Name of the table, for error messages.
         task: Kind of the labels.
-        rare_are_odd: Whether to note columns of rare categories.
+        note_rare: Whether to note columns of rare categories.
         positive: The label that the job calls positive; `None` where it names none.
     """
     for name, kind, oddities in _odd_columns(table, features, where):
-        notes = tuple(oddity.text for oddity in oddities if rare_are_odd or oddity.kind != "rare")
+        notes = tuple(oddity.text for oddity in oddities if note_rare or oddity.kind != "rare")
         yield ColumnProfile.of(table.column(name), party=party, name=name, role="feature", kind=kind, notes=notes)
     if label is not None:
         yield label_profile(party, label, table.column(label), task, where, positive)
@@ -132,7 +132,7 @@ def column_notes(
     """
     for name, _, oddities in _odd_columns(table, features, where):
         for oddity in oddities:
-            if whole is None or not oddity.constant or _is_constant(_plain(pa.chunked_array([whole(name)]))):
+            if whole is None or not oddity.constant or _is_constant(_comparable(pa.chunked_array([whole(name)]))):
                 yield ColumnNote(column=name, kind=oddity.kind, text=oddity.public)
 
 
@@ -149,7 +149,7 @@ def unseen_notes(encoder: Encoder, store: Store, held_out: npt.NDArray[np.int64]
     codes = store.named_columns(torch.from_numpy(some))[0].numpy()
     for index, category in enumerate(encoder.categories):
         if isinstance(category, CategoryEncoder) and not category.hashed and category.min_count == 1:
-            present, unseen = int((codes[:, index] != MISSING).sum()), int((codes[:, index] == UNKNOWN).sum())
+            present, unseen = int((codes[:, index] != MISSING_CODE).sum()), int((codes[:, index] == UNKNOWN_CODE).sum())
             if unseen >= max(MIN_UNSEEN, UNSEEN_SHARE * present):
                 text = f"{unseen:,} of {present:,} values of held-out rows are of no category of the training rows"
                 yield ColumnNote(column=category.name, kind="unseen", text=text)
@@ -174,25 +174,25 @@ def label_profile(
     kind: ColumnKind = "number" if pa.types.is_floating(column.type) else "category"
     about = {"party": party, "name": name, "role": "label", "kind": kind}
     if task == "regression":
-        values = _plain(column).drop_null()
-        plain = written_as(values.type) == "number"
+        values = _comparable(column).drop_null()
+        plain = type_word(values.type) == "number"
         numbers = values.cast(pa.float64()).to_numpy() if plain else np.zeros(0)
         if not len(numbers) or not np.isfinite(numbers).all():  # which the training refuses
             return ColumnProfile.of(column, **about)
         ends = float(numbers.min()), float(numbers.max())
-        return ColumnProfile.of(column, **about, notes=tuple(_of_one_row(numbers)), ends=ends)
+        return ColumnProfile.of(column, **about, notes=tuple(_outlier_notes(numbers)), ends=ends)
     rows = class_rows(column, where)
-    reverse = reversed_words([*rows]) if positive is None and task == "binary" else ""
+    reverse = reversed_classes_note([*rows]) if positive is None and task == "binary" else ""
     if positive is None and task == "binary" and len(rows) == 2:
         positive = [*rows][1]
-    notes = (spelt_differently([*rows]), reverse) if is_text(decoded(column).type) else ()
-    shown = dict(islice(rows.items(), SHOWN))
+    notes = (spelling_note([*rows]), reverse) if is_text(without_dictionary(column).type) else ()
+    shown = dict(islice(rows.items(), MAX_LISTED_CLASSES))
     return ColumnProfile.of(column, **about, notes=tuple(filter(None, notes)), classes=shown, positive=positive)
 
 
-def _of_one_row(numbers: npt.NDArray[np.float64]) -> Iterator[str]:
+def _outlier_notes(numbers: npt.NDArray[np.float64]) -> Iterator[str]:
     """A note on labels (n,), where one row has two thirds or more of their squared deviation from the median."""
-    if len(numbers) <= MANY:
+    if len(numbers) <= MIN_NOTED_ROWS:
         return
     apart = np.abs(numbers - np.median(numbers))
     farthest = int(apart.argmax())
@@ -232,14 +232,14 @@ def _odd_columns(
     stated = {*features.categorical, *features.vocabulary}
     for name in () if isinstance(features.include, str) else features.include:
         column = table.column(name)
-        kind = "category" if name in stated else kind_of(name, column.type, where)
+        kind = "category" if name in stated else column_kind(name, column.type, where)
         # Lists and images that are stated to be categories are refused where they are encoded.
         has_values = not pa.types.is_nested(column.type) and not isinstance(column.type, pa.BaseExtensionType)
         yield name, kind, _oddities(name, column, kind, name in stated) if has_values else []
 
 
-def _oddities(name: str, column: pa.ChunkedArray, kind: str, meant: bool) -> list[_Oddity]:
-    values = _plain(column)
+def _oddities(name: str, column: pa.ChunkedArray, kind: str, is_stated: bool) -> list[_Oddity]:
+    values = _comparable(column)
     present = values.drop_null()
     distinct = pc.count_distinct(present).as_py()
     if not len(present):
@@ -247,9 +247,10 @@ def _oddities(name: str, column: pa.ChunkedArray, kind: str, meant: bool) -> lis
     if distinct == 1 and len(values) > 1:
         if values.null_count:
             return []
-        return [_Oddity.of("idle", "every value is {}; exclude it", _shown(present[0]), "the same", constant=True)]
-    found = [] if meant else [*_of_text(present)] if is_text(present.type) else [*_of_numbers(name, present)]
-    if kind == "category" and not found and are_rare(distinct, len(present)):
+        return [_Oddity.of("idle", "every value is {}; exclude it", _quoted(present[0]), "the same", constant=True)]
+    oddities = _text_oddities(present) if is_text(present.type) else _number_oddities(name, present)
+    found = [] if is_stated else [*oddities]
+    if kind == "category" and not found and are_categories_rare(distinct, len(present)):
         advice = "set categories.min_count, such as 5"
         if distinct > len(present) / 2:
             advice += ", or leave it out (features.exclude)"
@@ -259,9 +260,9 @@ def _oddities(name: str, column: pa.ChunkedArray, kind: str, meant: bool) -> lis
     return found
 
 
-def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Values with NaN as null, -0.0 as 0.0, and a column of no type, since it has no value, as numbers."""
-    values = without_nan(decoded(column))
+    values = without_nan(without_dictionary(column))
     if pa.types.is_null(values.type):
         return values.cast(pa.float64())
     if pa.types.is_float32(values.type) or pa.types.is_float64(values.type):
@@ -284,50 +285,51 @@ def _type_name(stored: pa.DataType) -> str:
     return str(values).removeprefix("large_").removesuffix("_view")
 
 
-def _of_text(present: pa.ChunkedArray) -> Iterator[_Oddity]:
+def _text_oddities(present: pa.ChunkedArray) -> Iterator[_Oddity]:
     """Oddities of a text column that no setting names as a category."""
     distinct = pc.unique(present).to_pylist()
     words = [value for value in distinct if not _is_number(value)]
     amounts = [value for value in words if _AMOUNT.fullmatch(value) is not None]
-    if len(distinct) > MANY and 0 < (1 - _ODD) * len(words) <= len(amounts):
+    if len(distinct) > MIN_NOTED_ROWS and 0 < (1 - _MAX_ODD_SHARE) * len(words) <= len(amounts):
         yield _Oddity.of(
             "misread",
             "numbers written as text{}, or name the column in features.categorical",
-            f", such as {_shown(amounts[0])}: each is a category; {_stated('number', '1.234,50 €', present)}",
-            f": each is a category; {_stated('number', '1.234,50 €')}",
+            f", such as {_quoted(amounts[0])}: each is a category; {_format_advice('number', '1.234,50 €', present)}",
+            f": each is a category; {_format_advice('number', '1.234,50 €')}",
         )
-    elif len(distinct) > MANY and 0 < len(words) <= _ODD * len(distinct):
+    elif len(distinct) > MIN_NOTED_ROWS and 0 < len(words) <= _MAX_ODD_SHARE * len(distinct):
         others = f" and {len(words) - 1} more" if len(words) > 1 else ""
         yield _Oddity.of(
             "misread",
             f"{len(distinct) - len(words):,} different numbers, but {{}} it text, and so {len(distinct):,} categories; "
             "name the word in table.missing, or the column in features.categorical",
-            f"{_shown(words[0])}{others} makes",
+            f"{_quoted(words[0])}{others} makes",
             "another word makes" if len(words) == 1 else f"{len(words)} other words make",
         )
-    elif len(distinct) > MANY and all(_PLAIN_NUMBER.fullmatch(value) for value in distinct):
+    elif len(distinct) > MIN_NOTED_ROWS and all(_PLAIN_NUMBER.fullmatch(value) for value in distinct):
         yield _Oddity.of(
             "misread",
             f"{len(distinct):,} different numbers stored as text{{}}, so as many categories without an order; store "
             "quantities as numbers, and name codes in features.categorical",
-            f", such as {_shown(distinct[0])}",
+            f", such as {_quoted(distinct[0])}",
         )
     elif distinct and len(dates := [value for value in distinct if _DATE.fullmatch(value)]) > len(distinct) / 2:
-        stated = f": each is a category; {_stated('date', '%d.%m.%Y', present)}"
+        stated = f": each is a category; {_format_advice('date', '%d.%m.%Y', present)}"
         yield _Oddity.of(
             "misread",
             "dates as text{}, or name the column in features.exclude",
-            f", such as {_shown(dates[0])}{stated}",
+            f", such as {_quoted(dates[0])}{stated}",
             stated,
         )
-    elif len(distinct) == len(present) > MANY:
+    elif len(distinct) == len(present) > MIN_NOTED_ROWS:
         text = "all values differ: a value of a new row is always unknown; name it in features.exclude"
         yield _Oddity.of("idle", text)
-    elif len(distinct) <= MANY and (alike := spelt_differently(distinct, "values")):
-        yield _Oddity.of("misread", "{}; write them one way", alike.removesuffix("; write them one way"), _TWICE)
+    elif len(distinct) <= MIN_NOTED_ROWS and (alike := spelling_note(distinct, "values")):
+        remedy = "; write them one way"
+        yield _Oddity.of("misread", f"{{}}{remedy}", alike.removesuffix(remedy), _SPELLING_NOTE)
 
 
-def _stated(kind: str, example: str, present: pa.ChunkedArray | None = None) -> str:
+def _format_advice(kind: str, example: str, present: pa.ChunkedArray | None = None) -> str:
     """How to state the format of a column, by an example unless the format is found in its values."""
     found = () if present is None else detected_formats(present, datetime.now(UTC).year)
     formats = [text for text in (getattr(format_, kind) for format_ in found) if text is not None]
@@ -335,15 +337,15 @@ def _stated(kind: str, example: str, present: pa.ChunkedArray | None = None) -> 
     return f"state how they are written by table.formats, {stated or f'such as {{{kind}: {example!r}}}'}"
 
 
-def _of_numbers(name: str, present: pa.ChunkedArray) -> Iterator[_Oddity]:
+def _number_oddities(name: str, present: pa.ChunkedArray) -> Iterator[_Oddity]:
     """Oddities of a numeric column."""
-    if not pa.types.is_integer(present.type) or len(present) <= MANY:
+    if not pa.types.is_integer(present.type) or len(present) <= MIN_NOTED_ROWS:
         return
     ends = pc.min_max(present).as_py()
     distinct = pc.count_distinct(present).as_py()
     if distinct == len(present) == ends["max"] - ends["min"] + 1:
         yield _Oddity.of("idle", "it numbers the rows; exclude it")
-    elif MANY < distinct <= len(present) / 2 and _CODE_NAME.search(name):
+    elif MIN_NOTED_ROWS < distinct <= len(present) / 2 and _CODE_NAME.search(name):
         text = f"by its name it holds codes, {distinct:,} different ones, and it is taken for a quantity; name it in "
         yield _Oddity.of("misread", f"{text}features.categorical")
 
@@ -356,6 +358,6 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _shown(value: object) -> str:
+def _quoted(value: object) -> str:
     text = repr(value.as_py() if isinstance(value, pa.Scalar) else value)
     return text if len(text) <= 40 else f"{text[:37]}..."

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from cutlayer.config import FrozenModel
 from cutlayer.config.table import Infinite
-from cutlayer.data.categories import FIRST, MISSING
+from cutlayer.data.categories import FIRST_VALUE_CODE, MISSING_CODE
 from cutlayer.data.numbers import present_values
 
 Floats = npt.NDArray[np.float64]
@@ -56,7 +56,7 @@ class QuantileEncoder(FrozenModel):
         return cls(name=name, edges=ends, infinite=infinite)
 
     @classmethod
-    def stated(cls, name: str, span: tuple[float, float], count: int, infinite: Infinite = "error") -> QuantileEncoder:
+    def from_range(cls, name: str, span: tuple[float, float], count: int, infinite: Infinite = "error") -> Self:
         """Intervals of equal width over a public range, without a look at the rows.
 
         Args:
@@ -75,12 +75,12 @@ class QuantileEncoder(FrozenModel):
     @property
     def cardinality(self) -> int:
         """Number of codes."""
-        return FIRST + len(self.edges) + 1
+        return FIRST_VALUE_CODE + len(self.edges) + 1
 
     def apply(self, values: Floats) -> npt.NDArray[np.int32]:
         """Codes int32 (n,) of values float64 (n,), NaN where missing."""
-        codes = FIRST + np.searchsorted(np.array(self.edges), values, side="right")
-        return np.where(np.isnan(values), MISSING, codes).astype(np.int32)
+        codes = FIRST_VALUE_CODE + np.searchsorted(np.array(self.edges), values, side="right")
+        return np.where(np.isnan(values), MISSING_CODE, codes).astype(np.int32)
 
 
 def _frequent(ordered: Floats, count: int) -> Floats:

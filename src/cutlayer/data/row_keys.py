@@ -18,12 +18,12 @@ from cutlayer.data.ids import (
     DIGEST_BYTES,
     SEPARATOR,
     Digests,
-    as_values,
+    as_sortable,
     digests_of,
     first_rows,
+    id_kind,
     id_texts,
     keyed_hashes,
-    kind_of,
 )
 from cutlayer.storage.row_arrays import GrowingRows
 
@@ -47,16 +47,16 @@ class RowKeys:
         DataError: A value is of another type, or not of the form that its rule wants; or a row lacks the only key.
     """
 
-    def __init__(self, chunks: Iterator[pa.Table], ids: IdConfig, where: str, *, may_miss: bool = False) -> None:
+    def __init__(self, chunks: Iterator[pa.Table], ids: IdConfig, where: str, *, allow_missing: bool = False) -> None:
         growing = [GrowingRows() for _ in ids.keys]
         kinds: list[set[str]] = [set() for _ in ids.keys]
         first = 0
         for chunk in chunks:
             place = f"{where} (rows counted from row {first})" if first else where
             for number, key in enumerate(ids.keys):
-                text = id_texts(chunk, key, place, may_miss=may_miss or len(ids.keys) > 1)
+                text = id_texts(chunk, key, place, allow_missing=allow_missing or len(ids.keys) > 1)
                 if text.null_count < len(text):
-                    kinds[number].add("text" if len(key.columns) > 1 else kind_of(text))
+                    kinds[number].add("text" if len(key.columns) > 1 else id_kind(text))
                 growing[number].add(_key_digests(text, number))
             first += chunk.num_rows
         self.digests = tuple(rows.to_array() for rows in growing)
@@ -77,14 +77,14 @@ class RowKeys:
         counts = [0] * len(self.digests)
         for number, digests in enumerate(self.digests[1:], 1):
             rows = np.flatnonzero(has_key(digests))
-            repeated = np.delete(rows, first_rows(digests[rows], drop=True)) if len(rows) else rows
+            repeated = np.delete(rows, first_rows(digests[rows], drop_repeated=True)) if len(rows) else rows
             if len(repeated):
                 repeated = repeated[_differ_within(digests[repeated], self.digests[0][repeated])]
             digests[repeated] = 0
             counts[number] = len(repeated)
         return tuple(counts)
 
-    def identity(self) -> Digests:
+    def first_key_digests(self) -> Digests:
         """The digest of the first key that a row has, uint8 (n, 16); it depends on this table alone."""
         identity = self.digests[-1].copy()
         for digests in self.digests[-2::-1]:
@@ -98,11 +98,11 @@ def has_key(digests: Digests) -> Mask:
     return np.asarray(digests.any(axis=1))
 
 
-def shown_texts(table: pa.Table, ids: IdConfig, where: str) -> pa.ChunkedArray:
+def display_texts(table: pa.Table, ids: IdConfig, where: str) -> pa.ChunkedArray:
     """The text by which people know each row, `large_string` (n,): of several keys the first that it has."""
     if len(ids.keys) == 1:
         return id_texts(table, ids, where)
-    return pc.coalesce(*(id_texts(table, key, where, may_miss=True) for key in ids.keys))
+    return pc.coalesce(*(id_texts(table, key, where, allow_missing=True) for key in ids.keys))
 
 
 def drawn_ids(key: bytes, digests: Digests) -> Digests:
@@ -161,7 +161,7 @@ def match_keys(mine: Sequence[Digests], theirs: Sequence[Digests]) -> KeyMatches
     odd = [np.zeros(rows, dtype=bool) for rows in sides]
     by_key = []
     for pair in zip(mine, theirs, strict=True):
-        both = _shared(*pair)
+        both = _matching_rows(*pair)
         for side, (rows, others) in enumerate((both, both[::-1])):
             odd[side][rows] |= (partner[side][rows] >= 0) & (partner[side][rows] != others)
             partner[side][rows] = np.where(partner[side][rows] < 0, others, partner[side][rows])
@@ -193,10 +193,10 @@ def _numbered(rows: int, number: int) -> Digests:
     return _key_digests(pa.chunked_array([pa.array(np.arange(rows)).cast(pa.large_string())]), number)
 
 
-def _shared(mine: Digests, theirs: Digests) -> Pairs:
+def _matching_rows(mine: Digests, theirs: Digests) -> Pairs:
     """The rows with one value of a key."""
     own, other = np.flatnonzero(has_key(mine)), np.flatnonzero(has_key(theirs))
-    found = intersect({"mine": mine[own], "theirs": theirs[other]}, may_be_none=True)
+    found = intersect({"mine": mine[own], "theirs": theirs[other]}, allow_none=True)
     return Pairs(own[found["mine"]], other[found["theirs"]])
 
 
@@ -207,7 +207,7 @@ def _differ_within(values: Digests, first_key: Digests) -> Mask:
         values: Digests of the values of a further key, uint8 (n, 16).
         first_key: Those of the first key, uint8 (n, 16), zeros where a row does not have it.
     """
-    _, first, group = np.unique(as_values(values), return_index=True, return_inverse=True)
+    _, first, group = np.unique(as_sortable(values), return_index=True, return_inverse=True)
     others = first[group]
     alone = ~has_key(first_key) & (others != np.arange(len(values)))
     differs = (first_key != first_key[others]).any(axis=1) | alone

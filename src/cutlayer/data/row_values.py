@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cutlayer.data.categories import fnv1a
-from cutlayer.data.feature_columns import category_text, decoded, is_text, number_values
+from cutlayer.data.feature_columns import category_text, is_text, number_values, without_dictionary
 
 ValueWords = npt.NDArray[np.int64]
 ValuesOf = Callable[[Sequence[str]], ValueWords | None]
@@ -37,7 +37,7 @@ def value_words(batches: Iterable[pa.Table]) -> ValueWords:
     return np.concatenate(pieces)
 
 
-def alone(words: ValueWords) -> ValueWords:
+def single_words(words: ValueWords) -> ValueWords:
     """The words that are of one row alone, ascending."""
     ordered = np.sort(words)  # np.unique takes many times as long for a million different values
     differs = np.r_[True, ordered[1:] != ordered[:-1], True]
@@ -46,7 +46,7 @@ def alone(words: ValueWords) -> ValueWords:
 
 
 def _values(name: str, column: pa.ChunkedArray) -> npt.NDArray[np.uint64]:
-    if is_text(decoded(column).type):
+    if is_text(without_dictionary(column).type):
         texts = pc.dictionary_encode(category_text(column, name, "").combine_chunks(), null_encoding="encode")
         of_text: npt.NDArray[np.uint64] = fnv1a(texts.dictionary)[texts.indices.to_numpy()]
         return of_text

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cutlayer.data.faults import fault
-from cutlayer.data.feature_columns import decoded, is_text, number_values
+from cutlayer.data.feature_columns import is_text, number_values, without_dictionary
 
 
 def sort_values(
@@ -30,7 +30,7 @@ def sort_values(
     Raises:
         DataError: A missing value, or text that is no date.
     """
-    column = decoded(column)
+    column = without_dictionary(column)
     if is_text(column.type):
         column = _dates(column, name, where, purpose)
     values = number_values(column, name, where)

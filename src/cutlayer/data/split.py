@@ -83,7 +83,7 @@ def split_rows(n: int, split: SplitConfig, seed: int) -> Split:
     return Split(*parts)
 
 
-def rows_by_id(digests: Digests, split: SplitConfig, seed: int) -> Split:
+def split_by_id(digests: Digests, split: SplitConfig, seed: int) -> Split:
     """Draw the part of each row from its id and the seed: a row is in the same part whichever other rows there are.
 
     So parties that share some rows only agree on the part of each that they share, and no party can conclude from the
@@ -105,7 +105,7 @@ def rows_by_id(digests: Digests, split: SplitConfig, seed: int) -> Split:
     return Split.from_codes(torch.from_numpy(computed_rows(len(digests), np.uint8, drawn)))
 
 
-def check_filled(parts: Split, split: SplitConfig) -> None:
+def check_no_empty_part(parts: Split, split: SplitConfig) -> None:
     """Refuse a split whose parts were drawn row by row, and of which one has no row.
 
     Raises:
@@ -120,7 +120,7 @@ def check_filled(parts: Split, split: SplitConfig) -> None:
         )
 
 
-def stratified_rows(classes: RowNumbers, split: SplitConfig, order: RowNumbers) -> Split:
+def split_stratified(classes: RowNumbers, split: SplitConfig, order: RowNumbers) -> Split:
     """Divide the rows so that every part has the same share of each class, up to one row.
 
     The parts have the sizes of `split_rows`. Given the numbers of the classes, every such division is equally likely
@@ -135,7 +135,7 @@ def stratified_rows(classes: RowNumbers, split: SplitConfig, order: RowNumbers) 
         DataError: No row is left to train on.
 
     >>> classes = np.array([0, 0, 0, 0, 0, 1, 1, 1, 1, 1])
-    >>> parts = stratified_rows(classes, SplitConfig(test=0.4, validation=0), np.arange(10))
+    >>> parts = split_stratified(classes, SplitConfig(test=0.4, validation=0), np.arange(10))
     >>> parts.test.tolist()
     [0, 1, 5, 6]
     """
@@ -155,7 +155,7 @@ def stratified_rows(classes: RowNumbers, split: SplitConfig, order: RowNumbers) 
     return Split.from_codes(torch.from_numpy(codes))
 
 
-def ordered_rows(values: npt.NDArray[np.float64], split: SplitConfig) -> Split:
+def split_by_values(values: npt.NDArray[np.float64], split: SplitConfig) -> Split:
     """Test on the rows with the largest values and validate on those before them; equal values stay together.
 
     The cuts are those between two values that are nearest to the stated shares.
@@ -168,7 +168,7 @@ def ordered_rows(values: npt.NDArray[np.float64], split: SplitConfig) -> Split:
         DataError: Too few different values, or so many rows of one value that less than half of the training rows that
             the shares ask for would be left.
 
-    >>> parts = ordered_rows(np.array([2020.0, 2023, 2021, 2022, 2020]), SplitConfig(test=0.2, validation=0.2))
+    >>> parts = split_by_values(np.array([2020.0, 2023, 2021, 2022, 2020]), SplitConfig(test=0.2, validation=0.2))
     >>> parts.train.tolist(), parts.validation.tolist(), parts.test.tolist()
     ([0, 2, 4], [3], [1])
     """
@@ -181,9 +181,9 @@ def ordered_rows(values: npt.NDArray[np.float64], split: SplitConfig) -> Split:
         np.int64,
         lambda part: part.start + 1 + np.flatnonzero(np.diff(ascending[part.start : part.stop + 1])),
     )
-    first_test = _nearest(cuts, len(values) - test) if test else len(values)
+    first_test = _nearest_cut(cuts, len(values) - test) if test else len(values)
     cuts = cuts[: np.searchsorted(cuts, first_test)]
-    first_held_out = _nearest(cuts, first_test - validation) if validation else first_test
+    first_held_out = _nearest_cut(cuts, first_test - validation) if validation else first_test
 
     def piece(part: slice) -> npt.NDArray[np.uint8]:
         part_codes: npt.NDArray[np.uint8] = (values[part] >= ascending[first_held_out]).astype(np.uint8)
@@ -193,11 +193,11 @@ def ordered_rows(values: npt.NDArray[np.float64], split: SplitConfig) -> Split:
 
     codes = torch.from_numpy(computed_rows(len(values), np.uint8, piece))
     parts = Split.from_codes(codes)
-    check_parts(parts, split)
+    check_part_sizes(parts, split)
     return parts
 
 
-def check_parts(parts: Split, split: SplitConfig) -> None:
+def check_part_sizes(parts: Split, split: SplitConfig) -> None:
     """Compare the sizes of a split that was not drawn from the seed with the shares that the job states.
 
     Raises:
@@ -231,7 +231,7 @@ def _apportioned(counts: RowNumbers, total: int) -> RowNumbers:
     return shares
 
 
-def _nearest(cuts: RowNumbers, wanted: int) -> int:
+def _nearest_cut(cuts: RowNumbers, wanted: int) -> int:
     """The cut that is nearest to a number of rows.
 
     Raises:

@@ -48,7 +48,7 @@ class Store:
         images: uint8 or float32 (n, channels, height, width), not scaled yet; None if there is no image column.
         columns: Cardinalities and names.
         fingerprint: Text that the writer stored, which identifies the rows; empty in memory.
-        column_sums: Checksum of each column, as `ColumnSums.texts`; empty where nobody summed them up.
+        column_sums: Checksum of each column, as `ColumnSums.checksums`; empty where nobody summed them up.
     """
 
     def __init__(
@@ -211,7 +211,7 @@ def write_store(
         fingerprint: Text that is stored for the readers of the store.
         texts: Further text files by name, which belong to the store and appear with it; readable by their owner alone,
             as are the matrices.
-        check: Called with the checksums of the columns, as `ColumnSums.texts`, before the store that lies there is
+        check: Called with the checksums of the columns, as `ColumnSums.checksums`, before the store that lies there is
             touched; it may raise to leave it.
 
     Raises:
@@ -227,16 +227,16 @@ def write_store(
             files = {name: opened.enter_context(create(parts[name])) for name in matrices}
             for name, (dtype, shape) in matrices.items():
                 _header(files[name], dtype, shape)
-            written = _stream(files, sums.over(chunks), columns, where)
+            written = _stream(files, sums.tracked(chunks), columns, where)
         if written != rows:
             raise fault(where, f"{rows} rows", f"{written}")
-        check(sums.texts())
+        check(sums.checksums())
         for name, text in texts.items():
             with create(parts[name]) as file:
                 file.write(text.encode())
         checksums = {name: file_checksum(part) for name, part in parts.items()}
         index = _Index(
-            rows=rows, columns=columns, fingerprint=fingerprint, checksums=checksums, column_sums=sums.texts()
+            rows=rows, columns=columns, fingerprint=fingerprint, checksums=checksums, column_sums=sums.checksums()
         )
         for name in (_INDEX, _IMAGES):
             (folder / name).unlink(missing_ok=True)

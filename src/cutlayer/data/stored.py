@@ -8,17 +8,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cutlayer.data.feature_columns import decoded, is_text
+from cutlayer.data.feature_columns import is_text, without_dictionary
 from cutlayer.storage.row_arrays import GrowingRows, chunks_of
 
 
-def stored(pieces: Iterable[pa.ChunkedArray]) -> pa.Array:
+def contiguous(pieces: Iterable[pa.ChunkedArray]) -> pa.Array:
     """Join the pieces of a column, one or more of one type; text becomes `large_string`.
 
     Raises:
         OSError: The disk has no room for the column.
 
-    >>> stored([pa.chunked_array([["a", None]]), pa.chunked_array([["bc"]])]).to_pylist()
+    >>> contiguous([pa.chunked_array([["a", None]]), pa.chunked_array([["bc"]])]).to_pylist()
     ['a', None, 'bc']
     """
     growing = GrowingColumn()
@@ -27,7 +27,7 @@ def stored(pieces: Iterable[pa.ChunkedArray]) -> pa.Array:
     return growing.to_array()
 
 
-def taken(column: pa.Array, rows: npt.NDArray[np.int64]) -> Iterator[pa.ChunkedArray]:
+def take_pieces(column: pa.Array, rows: npt.NDArray[np.int64]) -> Iterator[pa.ChunkedArray]:
     """Some rows of a contiguous column in their order, int64 (m,), a million at a time; one piece or more."""
     for start, end in chunks_of(len(rows)):
         yield pa.chunked_array([column.take(pa.array(rows[start:end]))])
@@ -37,11 +37,11 @@ def taken(column: pa.Array, rows: npt.NDArray[np.int64]) -> Iterator[pa.ChunkedA
 
 def gathered_column(column: pa.Array, rows: npt.NDArray[np.int64]) -> pa.ChunkedArray:
     """Some rows of a contiguous column in their order, int64 (m,), as one chunk that is stored anew."""
-    return pa.chunked_array([stored(taken(column, rows))])
+    return pa.chunked_array([contiguous(take_pieces(column, rows))])
 
 
 class GrowingColumn:
-    """A column that comes in pieces; see `stored`."""
+    """A column that comes in pieces; see `contiguous`."""
 
     def __init__(self) -> None:
         self._buffers: _Buffers | None = None
@@ -52,7 +52,7 @@ class GrowingColumn:
         Raises:
             OSError: The disk has no room for them.
         """
-        column = decoded(piece)
+        column = without_dictionary(piece)
         column = column.cast(pa.large_string()) if is_text(column.type) else column
         self._buffers = self._buffers or _Buffers(column.type)
         for chunk in column.chunks:

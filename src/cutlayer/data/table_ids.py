@@ -13,15 +13,15 @@ from cutlayer.config.ids import ROW_NUMBER
 from cutlayer.data.align import Positions
 from cutlayer.data.digest_shares import has_duplicates
 from cutlayer.data.faults import fault
-from cutlayer.data.ids import WHOLE_NUMBER, Digests, duplicates, first_rows, latest_rows, row_digests, spaced
-from cutlayer.data.row_keys import RowKeys, has_key, shown_texts
+from cutlayer.data.ids import WHOLE_NUMBER, Digests, duplicates_error, first_rows, latest_rows, row_digests, with_spaces
+from cutlayer.data.row_keys import RowKeys, display_texts, has_key
 from cutlayer.data.sort_values import sort_values
 from cutlayer.data.sources.base import Source
-from cutlayer.data.stored import gathered_column, stored
+from cutlayer.data.stored import contiguous, gathered_column
 from cutlayer.data.typed_table import TypedTable
 
-REPEATED = "with a repeated id"
-WITHOUT_KEY = "without a key that identifies them"
+REPEATED_REASON = "with a repeated id"
+WITHOUT_KEY_REASON = "without a key that identifies them"
 
 
 def id_columns(
@@ -72,8 +72,8 @@ class TableIds:
         digests: Digests of the ids in the table's own order, uint8 (n, 16); of several keys, of a row's first one.
         kind: `integer`, `text`, or `row` where row numbers are the ids; of several keys that of each, as one text.
         keys: Of several keys the digest of every row, uint8 (n, 16), zeros where a row does not have it; else empty.
-        repeated: Number of rows of each key that have it in common with other rows, so that it identifies none of them;
-            counted before rows are left out.
+        repeated_counts: Number of rows of each key that have it in common with other rows, so that it identifies none
+            of them; counted before rows are left out.
         left_out: Number of rows that were left out, by the reason.
 
     Raises:
@@ -96,7 +96,7 @@ class TableIds:
         self._advice = repeated_ids
         self.kind: str = "row"
         self.keys: tuple[Digests, ...] = ()
-        self.repeated: tuple[int, ...] = ()
+        self.repeated_counts: tuple[int, ...] = ()
         self.left_out: dict[str, int] = {}
         if rule is None or not names:
             rows = sum(chunk.num_rows for chunk in table.batches(any_columns))
@@ -107,7 +107,7 @@ class TableIds:
         if len(rule.keys) > 1:
             self._identify_by_keys(rule, found)
         elif rule.duplicates != "keep" and has_duplicates(self.digests):
-            self.keep(self._of_repeated(rule, self.digests, np.arange(len(self.digests))), REPEATED)
+            self.keep(self._rows_to_keep(rule, self.digests, np.arange(len(self.digests))), REPEATED_REASON)
 
     def keep(self, rows: Positions, reason: str) -> None:
         """Leave out all other rows from now on."""
@@ -121,7 +121,7 @@ class TableIds:
         """Canonical texts in the table's own order, `large_string` (n,); an id of several columns as one."""
         if self._rule is None or not self._names:
             return pa.chunked_array([pa.array(np.arange(len(self.digests))).cast(pa.large_string())])
-        return pa.chunked_array([stored(self._texts(self._rule))])
+        return pa.chunked_array([contiguous(self._texts(self._rule))])
 
     def example(self) -> str:
         """The first id as it is compared, of text the first that is no whole number; empty where rows are numbered."""
@@ -130,9 +130,9 @@ class TableIds:
         texts = self.texts().drop_null()
         plain = pc.match_substring_regex(texts, WHOLE_NUMBER)
         first = pc.index(plain, self.kind == "integer").as_py()
-        return str(spaced(texts.slice(max(first, 0), 1))[0])
+        return str(with_spaces(texts.slice(max(first, 0), 1))[0])
 
-    def at(self, positions: Positions) -> pa.ChunkedArray:
+    def take(self, positions: Positions) -> pa.ChunkedArray:
         """Ids of some rows as the table has them, (m,); numbers of the rows where it has no id column.
 
         Args:
@@ -141,30 +141,31 @@ class TableIds:
         if self._rule is None or not self._names:
             return pa.chunked_array([pa.array(positions)])
         if len(self._names) > 1:
-            return gathered_column(stored(map(spaced, self._texts(self._rule))), positions)
+            return gathered_column(contiguous(map(with_spaces, self._texts(self._rule))), positions)
         return gathered_column(self._table.column(self._names[0]), positions)
 
     def _texts(self, rule: IdConfig) -> Iterator[pa.ChunkedArray]:
-        return (shown_texts(chunk, rule, self._where) for chunk in self._table.batches(self._names))
+        return (display_texts(chunk, rule, self._where) for chunk in self._table.batches(self._names))
 
     def _identify_by_keys(self, rule: IdConfig, found: RowKeys) -> None:
         """Leave out rows by the rule for repeated ids of the first key, and rows without any key."""
         self.keys = found.digests
-        self.repeated = found.drop_repeats()  # of the whole table: a row that is left out may share a further key
+        # Of the whole table: a row that is left out may share a further key.
+        self.repeated_counts = found.drop_repeats()
         there = has_key(self.digests)
         first = np.flatnonzero(there)
         if len(first) and has_duplicates(self.digests[first]):
-            remaining = self._of_repeated(rule, self.digests[first], first)
-            self.keep(np.sort(np.concatenate([remaining, np.flatnonzero(~there)])), REPEATED)
+            remaining = self._rows_to_keep(rule, self.digests[first], first)
+            self.keep(np.sort(np.concatenate([remaining, np.flatnonzero(~there)])), REPEATED_REASON)
             found.digests = self.keys
-        self.digests = found.identity()
+        self.digests = found.first_key_digests()
         identified = np.flatnonzero(has_key(self.digests))
         if not len(identified):
             raise fault(f"{self._where}: id", "a row with a key that no other row has", "none", "name another key")
         if len(identified) < len(self.digests):
-            self.keep(identified, WITHOUT_KEY)
+            self.keep(identified, WITHOUT_KEY_REASON)
 
-    def _of_repeated(self, rule: IdConfig, digests: Digests, rows: Positions) -> Positions:
+    def _rows_to_keep(self, rule: IdConfig, digests: Digests, rows: Positions) -> Positions:
         """The rows that remain where ids repeat.
 
         Args:
@@ -175,13 +176,14 @@ class TableIds:
         names = rule.keys[0].columns
         where = f"{self._where}: id {', '.join(map(repr, names))}"
         if rule.duplicates == "refuse":
-            repeated = np.setdiff1d(np.arange(len(rows)), first_rows(digests, drop=True))
-            raise duplicates(gathered_column(stored(self._texts(rule)), rows[repeated]), where, names, self._advice)
+            repeated = np.setdiff1d(np.arange(len(rows)), first_rows(digests, drop_repeated=True))
+            texts = gathered_column(contiguous(self._texts(rule)), rows[repeated])
+            raise duplicates_error(texts, where, names, self._advice)
         if rule.duplicates == "latest" and rule.by is not None:
             by = sort_values(self._table.values(rule.by), rule.by, self._where, "to find the latest of an id")
             remaining = latest_rows(digests, by[rows])
         else:
-            remaining = first_rows(digests, drop=rule.duplicates == "drop")
+            remaining = first_rows(digests, drop_repeated=rule.duplicates == "drop")
         if not len(remaining):
             raise fault(where, "an id that no other row has", "none", "set id.duplicates to first")
         return rows[remaining]

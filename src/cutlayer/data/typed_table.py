@@ -11,19 +11,19 @@ import pyarrow as pa
 
 from cutlayer.data.align import Positions
 from cutlayer.data.encoded import CHUNK_ROWS
-from cutlayer.data.engine import check_stopped
+from cutlayer.data.engine import raise_if_stopped
 from cutlayer.data.faults import fault
-from cutlayer.data.feature_columns import decoded, owned
+from cutlayer.data.feature_columns import with_own_memory, without_dictionary
 from cutlayer.data.spilled import SpilledRows
-from cutlayer.data.stored import stored
+from cutlayer.data.stored import contiguous
 from cutlayer.storage.checksum import file_checksum
 
 if TYPE_CHECKING:
     from cutlayer.data.sources.base import Source
 
-MEMORY = 2 << 30
+TABLE_MEMORY = 2 << 30
 """Bytes that a party's table may take, by default."""
-SHARE = 4
+MEMORY_FACTOR = 4
 """A table that is in memory takes up to four times its size: columns are copied while they are encoded."""
 
 
@@ -68,7 +68,7 @@ class TypedTable:
                 schemas.append(piece.schema)
             rows, size = rows + piece.num_rows, size + piece.nbytes
             expected = size * max(source.rows or 0, rows) // rows  # a file may state fewer than it has
-            self._fits = memory is None or SHARE * expected <= memory
+            self._fits = memory is None or MEMORY_FACTOR * expected <= memory
             if self._fits:
                 read.append(piece)
             elif source.ordered and not self._types:
@@ -81,7 +81,7 @@ class TypedTable:
                 self._rows.add(piece)
         if not schemas:
             raise fault(source.where, "a table with rows", "no row")
-        common = unified(schemas, source.where)
+        common = unified_schema(schemas, source.where)
         kinds = [self._types[name].decided if name in self._types else common.field(name).type for name in names]
         # A column without any value is one of numbers, as in a CSV file: few functions of Arrow take nulls alone.
         kinds = [pa.int64() if pa.types.is_null(kind) else kind for kind in kinds]
@@ -118,8 +118,8 @@ class TypedTable:
             pieces = (piece.select(schema.names) for piece in self._rows)
         is_text = bool(self._types) and not isinstance(self._rows, list)
         pieces = (self._cast(piece, schema) for piece in pieces) if is_text else pieces
-        for piece in self._left(pieces):
-            check_stopped()
+        for piece in self._remaining_rows(pieces):
+            raise_if_stopped()
             yield piece if piece.schema == schema or coded else piece.cast(schema)
 
     def sample(self) -> pa.Table:
@@ -143,7 +143,7 @@ class TypedTable:
 
     def column(self, name: str) -> pa.Array:
         """Values of one of the columns, (n,)."""
-        return stored(self._column(name))
+        return contiguous(self._column(name))
 
     def digest(self, name: str) -> bytes:
         """16 bytes of all values of a column, in their order."""
@@ -167,9 +167,9 @@ class TypedTable:
                 yield piece.serialize()
 
     def _column(self, name: str) -> Iterator[pa.ChunkedArray]:
-        return (decoded(batch.column(0)) for batch in self.batches([name]))
+        return (without_dictionary(batch.column(0)) for batch in self.batches([name]))
 
-    def _left(self, batches: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    def _remaining_rows(self, batches: Iterator[pa.Table]) -> Iterator[pa.Table]:
         """The rows that remain of all rows of the source."""
         first = 0
         for batch in batches:
@@ -191,13 +191,13 @@ class TypedTable:
         """Text of a file in the types that were decided."""
         return pa.table(
             {
-                name: self._types[name].converted(column) if name in self._types else owned(column)
+                name: self._types[name].converted(column) if name in self._types else with_own_memory(column)
                 for name, column in zip(schema.names, piece.columns, strict=True)
             }
         )
 
 
-def unified(schemas: list[pa.Schema], where: str) -> pa.Schema:
+def unified_schema(schemas: list[pa.Schema], where: str) -> pa.Schema:
     """The types that hold the values of all pieces."""
     try:
         return pa.unify_schemas(schemas, promote_options="permissive")

@@ -44,7 +44,7 @@ from cutlayer.estimator.tables import (
     check_rows,
     labels_of,
     numbers_of,
-    read,
+    read_tables,
     weights_of,
     with_columns,
 )
@@ -55,8 +55,8 @@ from cutlayer.jobs.options import Options, Progress
 from cutlayer.models import modules_of
 from cutlayer.report.build import build_report
 from cutlayer.results.report import Report
-from cutlayer.serving import servings
-from cutlayer.serving.models import Models
+from cutlayer.serving import prediction_releases
+from cutlayer.serving.models import TrainedModels
 from cutlayer.training.finetuning import DEFAULT_EPOCHS, Labelled, tune_top
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
@@ -139,7 +139,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
                 added[WEIGHT] = weights
             active = self._active(inputs)
             names = [active, *(name for name in inputs if name != active)]
-            tables = read(inputs, [name for name in names if name != active or inputs[name] is not None])
+            tables = read_tables(inputs, [name for name in names if name != active or inputs[name] is not None])
             kind = self._kind(labels)
             counts = () if kind not in ("binary", "multiclass") else np.unique(labels, return_counts=True)[1].tolist()
             with self._consent():
@@ -212,7 +212,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
     def _fitted(self, job: Job, folder: RunFolder, key: bytes | None, scratch: Scratch | None) -> None:
         """Take the results of a run."""
         self.report_ = for_notebook(build_report(folder.path))
-        self.models_ = Models.load(job, folder)
+        self.models_ = TrainedModels.load(job, folder)
         self.encoders_ = self.models_.encoders
         self.folder_ = folder
         self.job_ = job
@@ -314,7 +314,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         self, X: Any, y: Any, absent: Collection[str], *, protected: bool, further: Mapping[str, Any] | None = None
     ) -> Evaluation:
         check_is_fitted(self, "folder_")
-        absent_parties = self.models_.absent(absent)
+        absent_parties = self.models_.absent_parties(absent)
         rows = self._labelled(X, y, absent_parties, protected=protected, further=further or {})
         metrics = self.models_.task.evaluate(self.models_.answer(rows.embeddings, absent_parties), rows.labels)
         contributed = tuple(name for name in self.encoders_ if name not in absent_parties)
@@ -337,7 +337,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
             CutlayerError: An error of `evaluate`, or fewer than 1 epoch.
         """
         check_is_fitted(self, "folder_")
-        absent_parties = self.models_.absent(absent, epochs)
+        absent_parties = self.models_.absent_parties(absent, epochs)
         top = copy.deepcopy(self.models_.top)
         labelled = self._labelled(X, y, absent_parties, protected=True)
         tune_top(top, labelled, absent_parties, self.models_.task, self.job_.train, epochs)
@@ -376,7 +376,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _predict(self, X: Any, absent: Collection[str], *, protected: bool) -> npt.NDArray[np.float64]:
         check_is_fitted(self, "folder_")
-        absent_parties = self.models_.absent(absent)
+        absent_parties = self.models_.absent_parties(absent)
         with value_errors():
             stores = encode(self.models_, self._tables_by_party(X), absent_parties)
         logits = self.models_.answer(self._embed(stores, protected=protected), absent_parties)
@@ -387,7 +387,8 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         job, models = self.job_, self.models_
         widths = {name: models.widths[name] for name in job.passives if name in stores}
         with self._consent():
-            return embed(models, stores, servings(job, self.folder_, widths, self._supplied) if protected else {})
+            releases = prediction_releases(job, self.folder_, widths, self._supplied) if protected else {}
+            return embed(models, stores, releases)
 
     def _further(self, X: Any, absent: Collection[str]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         """Predictions of one release, and their intervals or sets of classes.
@@ -399,7 +400,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         if not self.models_.task.coverage:
             raise ConfigError.expected("a fit with coverage", "none", "such as coverage=0.9")
         predicted = self._predict(X, absent, protected=True)
-        return predicted, self.models_.task.further(predicted)
+        return predicted, self.models_.task.further_values(predicted)
 
     def _labelled(
         self,

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from cutlayer.config import FrozenModel, LabelFreeConfig
-from cutlayer.config.names import AUTO, PROTECTED
+from cutlayer.config.names import AUTO, PROTECT_CHOICES
 from cutlayer.config.target import NUMBERS
 from cutlayer.config.wording import did_you_mean
 from cutlayer.errors import ConfigError
@@ -28,9 +28,9 @@ from cutlayer.jobs.private_part import (
 )
 from cutlayer.protections.label_dp import LabelDPConfig
 
-_STEPS = {"epochs": "auto", "batch_size": "auto", "lr": 1e-3, "optimizer": None, "patience": None}
+_STEP_DEFAULTS = {"epochs": "auto", "batch_size": "auto", "lr": 1e-3, "optimizer": None, "patience": None}
 """Settings of training by steps, with their defaults."""
-_IN_FULL = ("release", "protections", "bottom")
+_OVERRIDES = ("release", "protections", "bottom")
 """Arguments that say how to train and what protects whom, in place of `protect`."""
 
 
@@ -87,10 +87,10 @@ def with_defaults(
     """
     word = _checked_word(estimator)
     if word in ("columns", "nothing"):
-        return _by_steps(estimator, kind, active, names, protects_columns=word == "columns")
+        return _with_steps(estimator, kind, active, names, protects_columns=word == "columns")
     if estimator.release is None:
         _check_unstated(estimator)
-    if word == AUTO and (estimator.bottom_fit is not None or any(getattr(estimator, n) is not None for n in _IN_FULL)):
+    if word == AUTO and any(getattr(estimator, name) is not None for name in ("bottom_fit", *_OVERRIDES)):
         return _released_once(estimator, tables, active, names)
     chosen = GradesChoice("labels")
     if word != "labels":
@@ -112,15 +112,15 @@ def with_defaults(
 
 def _checked_word(estimator: Any) -> str:
     word = estimator.protect
-    if word not in (AUTO, *PROTECTED):
-        near = did_you_mean(str(word), [AUTO, *PROTECTED]).removeprefix("; ")
-        raise ConfigError.expected(f"protect as one of {', '.join((AUTO, *PROTECTED))}", repr(word)[:80], near)
-    if word != AUTO and (stated := [name for name in _IN_FULL if getattr(estimator, name) is not None]):
+    if word not in (AUTO, *PROTECT_CHOICES):
+        near = did_you_mean(str(word), [AUTO, *PROTECT_CHOICES]).removeprefix("; ")
+        raise ConfigError.expected(f"protect as one of {', '.join((AUTO, *PROTECT_CHOICES))}", repr(word)[:80], near)
+    if word != AUTO and (stated := [name for name in _OVERRIDES if getattr(estimator, name) is not None]):
         raise ConfigError.expected(f"protect or {stated[0]}, which says in full what protect does in a word", "both")
     return str(word)
 
 
-def _by_steps(estimator: Any, kind: Any, active: str, names: Sequence[str], *, protects_columns: bool) -> Defaults:
+def _with_steps(estimator: Any, kind: Any, active: str, names: Sequence[str], *, protects_columns: bool) -> Defaults:
     """Training by steps whose gradients reveal the labels, with noise on the releases or without."""
     word = "columns" if protects_columns else "nothing"
     given = estimator.features or {}, estimator.bottom_fit or {}
@@ -204,4 +204,4 @@ def _check_unstated(estimator: Any) -> None:
 
 
 def _stated(estimator: Any) -> Iterator[str]:
-    yield from (name for name, default in _STEPS.items() if getattr(estimator, name) != default)
+    yield from (name for name, default in _STEP_DEFAULTS.items() if getattr(estimator, name) != default)

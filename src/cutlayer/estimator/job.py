@@ -15,7 +15,7 @@ from cutlayer.errors import ConfigError
 from cutlayer.estimator.defaults import Defaults, with_defaults
 from cutlayer.estimator.privacy import privacy_of
 from cutlayer.estimator.tables import LABEL, WEIGHT
-from cutlayer.jobs.cautions import beyond_range
+from cutlayer.jobs.cautions import label_range_cautions
 
 KEYS = {
     "bottom": "model.bottom",
@@ -115,4 +115,4 @@ def notes_of_labels(job: Job, labels: npt.NDArray[Any]) -> Iterator[str]:
     if job.task == "regression" and np.issubdtype(labels.dtype, np.number):
         profile = label_profile(job.active, "y", pa.chunked_array([labels]), job.task, "y")
         yield from (f"y: {note}" for note in profile.notes)
-        yield from beyond_range(job, (profile,))
+        yield from label_range_cautions(job, (profile,))

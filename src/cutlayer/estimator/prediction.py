@@ -12,9 +12,9 @@ from cutlayer.config import near_miss
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.store import Store
 from cutlayer.errors import DataError
-from cutlayer.estimator.tables import Tables, check_mapping, check_order, check_rows, read
-from cutlayer.serving import Serving
-from cutlayer.serving.models import Models, RowEmbedder
+from cutlayer.estimator.tables import Tables, check_mapping, check_order, check_rows, read_tables
+from cutlayer.serving import PredictionReleases
+from cutlayer.serving.models import RowEmbedder, TrainedModels
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Evaluation:
     rows: int
 
 
-def encode(models: Models, tables: Tables, absent: Collection[str]) -> dict[str, Store]:
+def encode(models: TrainedModels, tables: Tables, absent: Collection[str]) -> dict[str, Store]:
     """Encoded columns of the parties that answer, in the job's order; nothing is released by it.
 
     Raises:
@@ -51,12 +51,14 @@ def encode(models: Models, tables: Tables, absent: Collection[str]) -> dict[str,
         passive = missing != [models.active]
         raise DataError.expected(wanted, got, "name who is absent in `absent`" if passive else "")
     check_order({name: tables[name] for name in needed})
-    chosen = read(tables, needed)
+    chosen = read_tables(tables, needed)
     check_rows(chosen)
     return {name: PartyTable(name, chosen[name], encoder=models.encoders[name]).encode_all() for name in needed}
 
 
-def embed(models: Models, stores: Mapping[str, Store], servings: Mapping[str, Serving]) -> dict[str, Tensor]:
+def embed(
+    models: TrainedModels, stores: Mapping[str, Store], servings: Mapping[str, PredictionReleases]
+) -> dict[str, Tensor]:
     """Embeddings (n, width) of all parties that have features; zeros for parties without columns here.
 
     Args:

@@ -68,7 +68,7 @@ def modules_of_plugins(protections: object) -> set[str]:
 
 def config_of(key: str) -> type[FrozenModel]:
     """Class of the settings of a key of `privacy`, which may be that of a plugin."""
-    return CONFIGS[key] if key in CONFIGS else REGISTRY.known(key, "privacy", f"privacy: unknown {key!r:.40}").config
+    return CONFIGS[key] if key in CONFIGS else REGISTRY.look_up(key, "privacy", f"privacy: unknown {key!r:.40}").config
 
 
 def _key(settings: object) -> str:

@@ -25,7 +25,7 @@ from cutlayer.training.model_record import ModelRecord
 _ESTIMATOR = "estimator.json"
 _FILES: tuple[str, ...] = ("job.yaml", "summary.json", "audit.json", "ledger.json", "history.jsonl", _ESTIMATOR)
 _FILES += ("predictions.parquet", "report.json", "report.html")
-_OF_A_PARTY = ("model.json", SPLIT_FILE, "noise.key", "keys.fingerprint")
+_PARTY_FILES = ("model.json", SPLIT_FILE, "noise.key", "keys.fingerprint")
 
 
 class EstimatorRecord(Document):
@@ -138,7 +138,7 @@ def save(job: Job, source: RunFolder, target: Path, temporary: Path | None) -> N
         make_folder(copied)
         if (party_folder / MARKER).exists() or (party_folder / "releases").exists():
             _share_log(party_folder, copied, temporary)
-        _copy(party_folder, copied, (*_OF_A_PARTY, f"{_final(job, party_folder)}.safetensors"))
+        _copy(party_folder, copied, (*_PARTY_FILES, f"{_final(job, party_folder)}.safetensors"))
         if source.data(party).exists():
             make_folder(target / "data" / party)
             _copy(source.data(party), target / "data" / party, ("encoder.json",))

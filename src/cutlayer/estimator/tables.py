@@ -86,7 +86,7 @@ def labels_of(y: Any) -> npt.NDArray[Any]:
     return labels
 
 
-def read(tables: Tables, names: Sequence[str]) -> dict[str, pa.Table]:
+def read_tables(tables: Tables, names: Sequence[str]) -> dict[str, pa.Table]:
     """The parties' tables; the index of a pandas frame is no column."""
     plain = {name: tables[name] for name in names}
     for name, table in plain.items():

@@ -22,15 +22,15 @@ from cutlayer.channel.receiving import receive, send_done
 from cutlayer.config import FeaturesConfig, Job
 from cutlayer.config.case import Case
 from cutlayer.config.ids import partner_ids_faults, stated_rows_faults
-from cutlayer.data.align import Positions, nothing_in_common, order_digest
+from cutlayer.data.align import Positions, no_common_row_error, order_digest
 from cutlayer.data.forgotten import ForgottenRows
 from cutlayer.data.ids import Digests
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ConfigError
-from cutlayer.jobs.exchange import RECORD, Exchange, result_of
-from cutlayer.jobs.links import LinkOptions, address_of, connected, trail_of
+from cutlayer.jobs.exchange import RECORD_FILE, Exchange, exchange_result
+from cutlayer.jobs.links import LinkOptions, address_of, open_links, trail_of
 from cutlayer.jobs.options import Progress
-from cutlayer.jobs.party import GRACE
+from cutlayer.jobs.party import GRACE_SECONDS
 from cutlayer.parties.agreement.handshake import Agreement, SavedPoints, agree_active, agree_passive
 from cutlayer.parties.drive.by_links import drive_over_links
 from cutlayer.storage.durable import check_output, make_folder, replace_whole
@@ -38,7 +38,7 @@ from cutlayer.training.keys import load_or_make
 
 
 @dataclass(frozen=True)
-class Aligned:
+class AlignmentResult:
     """Result of an alignment at one party.
 
     Attributes:
@@ -65,7 +65,7 @@ class Aligned:
     left_out: Mapping[str, int] = field(default_factory=dict)
 
 
-_RESULT = TypeAdapter(Aligned)
+_RESULT = TypeAdapter(AlignmentResult)
 
 
 def align_party(
@@ -78,7 +78,7 @@ def align_party(
     exchange: Path | None = None,
     wait: float = 0.0,
     secret: Path | None = None,
-) -> Aligned:
+) -> AlignmentResult:
     """Align one organisation's rows with those of the other parties of a job.
 
     The progress of a large alignment is in a folder next to `out` until it is done; the same call continues it. After
@@ -98,7 +98,7 @@ def align_party(
             is not there.
 
     Raises:
-        Waiting: The next file of another party is not in the folder yet.
+        WaitingForFile: The next file of another party is not in the folder yet.
         RunFolderError: `out` exists.
         PeerLost: A peer stopped answering.
         NothingInCommon: No row is common to all.
@@ -108,7 +108,7 @@ def align_party(
         raise ConfigError(fault)
     check_purpose(job, purpose)
     unfinished = out.with_name(f"{out.name}.progress")
-    if exchange is None or not (unfinished / RECORD).exists():
+    if exchange is None or not (unfinished / RECORD_FILE).exists():
         check_output(out)
     party = job.parties[name]
     if party.table is None:
@@ -124,45 +124,46 @@ def align_party(
     key = row_key(job, load_or_make(secret)) if secret and table.keys and name == job.active else None
     alignment = Alignment(job.alignment, purpose, folder=unfinished, progress=progress.aligned, row_key=key)
     if exchange is not None:
-        kept = result_of(unfinished, inputs_of(job, table, alignment))
+        kept = exchange_result(unfinished, inputs_of(job, table, alignment))
         done = None if kept is None else replace(_RESULT.validate_python(kept), out=out if kept.get("out") else None)
         if done is not None and (done.out is None or done.out.exists()):
             return done
         with _exchange(job, name, table, alignment, exchange, link_options, wait) as files:
             alignment = replace(alignment, folder=None, random=files.random, sends_ahead=True)
-            agreement = files.drive(_agreed(job, name, table, files.ports, alignment))
-            found = found_rows(name, table, agreement, out)
-            files.end(None if is_empty(agreement) else _RESULT.dump_python(found, mode="json"))
+            agreement = files.drive(_agreement(job, name, table, files.ports, alignment))
+            found = alignment_result(name, table, agreement, out)
+            files.end(None if has_no_common_row(agreement) else _RESULT.dump_python(found, mode="json"))
     else:
         if link_options.security is None:
             check_loopback(address_of(job))
-        with connected(job, name, link_options) as links:
-            whole = _closed(_agreed(job, name, table, links.ports, alignment), name == job.active, links.ports)
-            agreement = drive_over_links(whole, links, link_options.deadline + (GRACE if name != job.active else 0))
-        found = found_rows(name, table, agreement, out)
+        with open_links(job, name, link_options) as links:
+            whole = _with_close(_agreement(job, name, table, links.ports, alignment), name == job.active, links.ports)
+            patience = link_options.deadline + (GRACE_SECONDS if name != job.active else 0)
+            agreement = drive_over_links(whole, links, patience)
+        found = alignment_result(name, table, agreement, out)
         with suppress(FileNotFoundError):
             shutil.rmtree(unfinished)
-    if is_empty(agreement):
+    if has_no_common_row(agreement):
         # After the end of the links: with --reveal active the other parties do not learn it.
-        raise nothing_in_common({name: table.rows, **agreement.peer_rows})
+        raise no_common_row_error({name: table.rows, **agreement.peer_rows})
     return found
 
 
-def is_empty(agreement: Agreement) -> bool:
+def has_no_common_row(agreement: Agreement) -> bool:
     """Whether a party learned that no row is common."""
     positions = agreement.aligned.positions
     return positions is not None and not len(positions)
 
 
-def found_rows(name: str, table: PartyTable, agreement: Agreement, out: Path) -> Aligned:
+def alignment_result(name: str, table: PartyTable, agreement: Agreement, out: Path) -> AlignmentResult:
     """What a party learned, whose file is written where it has rows."""
     result = agreement.aligned
     written = None
     if result.positions is not None and len(result.positions):
         written = out
         _write(out, table, result.positions, result.held, result.ids)
-    common = None if result.positions is None else _with_all(result.positions, result.held)
-    return Aligned(
+    common = None if result.positions is None else _count_common(result.positions, result.held)
+    return AlignmentResult(
         party=name,
         rows=table.rows,
         common=common,
@@ -199,7 +200,7 @@ def _exchange(
 
 def inputs_of(job: Job, table: PartyTable, alignment: Alignment) -> str:
     """All that this party's messages in an exchange depend on besides those of the others."""
-    of_partners = [ids.digests[ids.of_rows] * (ids.of_rows >= 0)[:, None] for ids in table.partner_ids.values()]
+    of_partners = [ids.digests[ids.id_numbers] * (ids.id_numbers >= 0)[:, None] for ids in table.partner_ids.values()]
     ids = np.concatenate([table.digests, *table.keys, *of_partners], axis=1)
     stated = [table.stated_rows, *(each.stated_rows for each in table.partner_ids.values())]
     return " ".join((job.digest(), alignment.purpose.value, *map(str, stated), order_digest(ids).hex()))
@@ -208,14 +209,14 @@ def inputs_of(job: Job, table: PartyTable, alignment: Alignment) -> str:
 Party = Generator[Port, Message, Agreement]
 
 
-def _agreed(job: Job, name: str, table: PartyTable, ports: Mapping[str, Port], alignment: Alignment) -> Party:
+def _agreement(job: Job, name: str, table: PartyTable, ports: Mapping[str, Port], alignment: Alignment) -> Party:
     limits = job.parties[name].limits
     if name == job.active:
         return agree_active(job, table, name, ports, [], limits, alignment)
     return agree_passive(job, table, ports[job.active], SavedPoints(), limits, alignment)
 
 
-def _closed(party: Party, active: bool, ports: Mapping[str, Port]) -> Party:
+def _with_close(party: Party, active: bool, ports: Mapping[str, Port]) -> Party:
     """The alignment, and the last message of each side: the active party's is the first."""
     agreement = yield from party
     if active:
@@ -227,7 +228,7 @@ def _closed(party: Party, active: bool, ports: Mapping[str, Port]) -> Party:
     return agreement
 
 
-def _with_all(positions: Positions, held: HeldRows) -> int:
+def _count_common(positions: Positions, held: HeldRows) -> int:
     """Number of rows that all parties have."""
     return int(held.held_by_all().sum()) if held.by_party else len(positions)
 

@@ -22,7 +22,7 @@ from cutlayer.data.feature_columns import feature_names
 from cutlayer.data.sources import open_source
 from cutlayer.data.table_ids import id_columns
 from cutlayer.errors import ConfigError, NotApproved
-from cutlayer.jobs.cautions import notes_of, readable_columns
+from cutlayer.jobs.cautions import leak_notes, readable_columns
 from cutlayer.models import stated_width
 from cutlayer.models.bottom_fits import label_epsilon_of
 from cutlayer.report.markdown import escape_markdown
@@ -36,7 +36,7 @@ _NOT_REVEALING = {"table", "secret", "memory", "device", "report", "audit", "log
 """Private keys that change nothing of what leaves the party; of the table its path, since new rows come every month."""
 _OF_THE_TRAINING = ("privacy", "fit", "serving", "features")
 _OF_SERVING = ("max_ids", "passes")
-_SHOWN = 16
+_REFERENCE_DIGITS = 16
 """Digits of a page's reference."""
 _ALIGNMENT = {
     "psi": "a private set intersection: the label owner learns which of its ids each partner has, a partner which of "
@@ -45,7 +45,7 @@ _ALIGNMENT = {
 }
 
 
-class Page(FrozenModel):
+class ApprovalPage(FrozenModel):
     """What a job reveals of one organisation; it signs a digest of this page.
 
     Attributes:
@@ -83,7 +83,7 @@ class Page(FrozenModel):
     @property
     def reference(self) -> str:
         """What its owner names the page by when it signs; it leaves nobody's machine."""
-        return self.digest("")[:_SHOWN]
+        return self.digest("")[:_REFERENCE_DIGITS]
 
     def digest(self, salt: str) -> str:
         """SHA-256 of the page, in hexadecimal.
@@ -95,7 +95,7 @@ class Page(FrozenModel):
         content = json.dumps([salt, stated], sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(content.encode()).hexdigest()
 
-    def changed_since(self, other: Page) -> Iterator[str]:
+    def changed_since(self, other: ApprovalPage) -> Iterator[str]:
         """What differs from an earlier page, in words."""
         for key in type(self).model_fields:
             mine, theirs = getattr(self, key), getattr(other, key)
@@ -108,7 +108,7 @@ class Page(FrozenModel):
                 yield key
 
 
-def page_of(job: Job, name: str, run: Path | None = None, serve: ServeConfig | None = None) -> Page:
+def page_of(job: Job, name: str, run: Path | None = None, serve: ServeConfig | None = None) -> ApprovalPage:
     """The page of a party, from the job, its private part, and the names of the columns of its table.
 
     Args:
@@ -132,7 +132,7 @@ def page_of(job: Job, name: str, run: Path | None = None, serve: ServeConfig | N
         table = party.table.model_dump(mode="json", exclude={"path"}, exclude_defaults=True)
         settings |= {"table": table} if table else {}
     active = name == job.active
-    return Page(
+    return ApprovalPage(
         party=name,
         role=party.role,
         name=job.name,
@@ -147,7 +147,7 @@ def page_of(job: Job, name: str, run: Path | None = None, serve: ServeConfig | N
             f"{entry.protection}, {entry.protects} towards {', '.join(entry.towards)}: {entry.statement}"
             for entry in planned_entries(job, name, chain_of(job, name))
         ),
-        notes=notes_of(job),
+        notes=leak_notes(job),
         settings=settings,
         serve=None if serve is None or active else {key: getattr(serve, key) for key in _OF_SERVING},
     )
@@ -211,7 +211,7 @@ def _label_owner_sends(job: Job) -> Iterator[str]:
     yield "which rows are asked for, in training and for predictions"
 
 
-def page_markdown(page: Page) -> str:
+def page_markdown(page: ApprovalPage) -> str:
     """The page as Markdown; names of columns are the only texts of others in it, and are set as code."""
     sections: list[tuple[str, Sequence[str]]] = [
         ("Columns that the job reads", [f"{use}: {_listed(names)}" for use, names in page.columns.items()]),
@@ -239,7 +239,7 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(f"`{printable(' '.join(name.replace('`', ' ').split()))}`" for name in names)
 
 
-def required(job: Job, name: str) -> bool:
+def requires_approval(job: Job, name: str) -> bool:
     """Whether the job, or the party, sends nothing without approvals."""
     return "required" in (job.approvals, job.parties[name].approvals)
 
@@ -274,7 +274,7 @@ def approvals_of(
     return Approvals(folder, name, job.digest(), job.identities, security, own)
 
 
-def sign_page(approvals: Approvals, page: Page) -> SignedApproval:
+def sign_page(approvals: Approvals, page: ApprovalPage) -> SignedApproval:
     """Approve a page."""
     salt = secrets.token_hex(32)
     make_folder(approvals.folder)
@@ -296,7 +296,7 @@ def withdraw(approvals: Approvals) -> SignedApproval:
     return approvals.sign("withdrawn", SignedApproval.read(path).approval.page)
 
 
-def _compare_page(folder: Path, page: Page, digest: str) -> None:
+def _compare_page(folder: Path, page: ApprovalPage, digest: str) -> None:
     """Raise unless a page is the one that was signed.
 
     Raises:
@@ -304,7 +304,7 @@ def _compare_page(folder: Path, page: Page, digest: str) -> None:
     """
     try:
         signed = parse_json((folder / _PAGE).read_bytes())
-        before, salt = Page.model_validate(signed["page"]), str(signed["salt"])
+        before, salt = ApprovalPage.model_validate(signed["page"]), str(signed["salt"])
     except (OSError, ValueError, KeyError, TypeError):
         remedy = "sign again with cutlayer approve --sign"
         raise NotApproved.expected(f"the signed page in {folder / _PAGE}", "none", remedy) from None

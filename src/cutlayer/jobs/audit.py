@@ -47,9 +47,9 @@ from cutlayer.training.recorder import read_truth
 from cutlayer.training.trained import Run
 
 T = TypeVar("T")
-Beforehand = tuple[AttackAudit[FeatureResult], Mapping[str, OwnColumns]]
+EarlyAudit = tuple[AttackAudit[FeatureResult], Mapping[str, OwnColumns]]
 """Attacks on features, and what of the labels each attacker's own columns reveal, by its `party`."""
-UNREAD = ("features", "predictions")
+TARGETS_WITHOUT_LABELS = ("features", "predictions")
 """Targets of malicious attacks whose messages no attack on labels reads: those of a hijack depend on no label."""
 
 
@@ -59,7 +59,7 @@ def conclude_audit(
     summary: Summary,
     runs: Mapping[str, RunAudit],
     guarantees: Sequence[GuaranteeTest] = (),
-    beforehand: Callable[[], Beforehand] | None = None,
+    early_audit: Callable[[], EarlyAudit] | None = None,
 ) -> Audit:
     """Attack models and features after the runs, then derive findings and gates from all results.
 
@@ -69,20 +69,20 @@ def conclude_audit(
         summary: Summary of this run with its references.
         runs: Attacks on labels, by label of the run.
         guarantees: Guarantees that were tested with canaries.
-        beforehand: What `audit_beforehand` returned, if it was begun before.
+        early_audit: What `begin_early_audit` returned, if it was begun before.
     """
     task = Task.of(job, summary.task.classes)
     attacks = _attacks(job)
     rows = _audited_rows(job, folder, summary)
-    every, unread = (attacked_labels(job, *of) for of in ((), UNREAD))
+    every, unread = (attacked_labels(job, *of) for of in ((), TARGETS_WITHOUT_LABELS))
     # No party completes a model that was trained by an attack.
     attacked = {label: run for label, run in runs.items() if label in unread}
     give_back_memory()
-    of_features, own = (beforehand or audit_beforehand(job, folder, [*runs], task.classes))()
+    of_features, own = (early_audit or begin_early_audit(job, folder, [*runs], task.classes))()
     give_back_memory()
-    read = _with_history(job, folder, _without(runs, *unread), task, own if rows else None)
+    read = _with_history(job, folder, _runs_without(runs, *unread), task, own if rows else None)
     runs = read | attacked
-    unattacked = {label: folder.of_run(label) for label in _without(runs, *every)}
+    unattacked = {label: folder.of_run(label) for label in _runs_without(runs, *every)}
     completed = audit_completions(job, unattacked, folder, attacks.completions if rows else (), task)
     this_run = runs[RunKind.THIS_RUN]
     malicious = audit_malicious(job, runs, of_features.results, folder, task.classes)
@@ -118,18 +118,18 @@ def conclude_audit(
     return audit.model_copy(update={"findings": findings, "gates": gates})
 
 
-def _in_turn(works: Sequence[Callable[[], Any]]) -> Callable[[], Sequence[Any]]:
+def _run_in_turn(works: Sequence[Callable[[], Any]]) -> Callable[[], Sequence[Any]]:
     return lambda: [work() for work in works]
 
 
-def audit_beforehand(
+def begin_early_audit(
     job: Job,
     folder: RunFolder,
     labels: Sequence[str],
     classes: tuple[str, ...],
-    share: Callable[[Sequence[Callable[[], Any]]], Callable[[], Sequence[Any]]] = _in_turn,
+    share: Callable[[Sequence[Callable[[], Any]]], Callable[[], Sequence[Any]]] = _run_in_turn,
     done: Mapping[str, AttackAudit[FeatureResult]] = MappingProxyType({}),
-) -> Callable[[], Beforehand]:
+) -> Callable[[], EarlyAudit]:
     """Begin what of an audit follows from run folders alone: attacks on features, and labels by own columns.
 
     Args:
@@ -147,10 +147,10 @@ def audit_beforehand(
     left = [name for name in works if name not in done]
     shared = share([*(works[name] for name in left), partial(_own_columns, job, folder, classes)])
 
-    def both() -> Beforehand:
+    def both() -> EarlyAudit:
         *of_features, own = shared()
         every = {**done, **dict(zip(left, of_features, strict=True))}
-        return _joined([every[name] for name in works], job.passives), own
+        return _joined_audits([every[name] for name in works], job.passives), own
 
     return both
 
@@ -164,7 +164,7 @@ def feature_attacks(
     return {name: partial(audit_features, job, {name: run}, folder, classes) for name, run in attacked.items()}
 
 
-def _joined(audits: Sequence[AttackAudit[FeatureResult]], parties: Sequence[str]) -> AttackAudit[FeatureResult]:
+def _joined_audits(audits: Sequence[AttackAudit[FeatureResult]], parties: Sequence[str]) -> AttackAudit[FeatureResult]:
     """Audits of one run each as one, by party and then by run."""
     joined = AttackAudit[FeatureResult]()
     for party in parties:
@@ -181,7 +181,7 @@ def _own_columns(job: Job, folder: RunFolder, classes: tuple[str, ...]) -> Mappi
     return own_columns(Run(job, folder, classes=classes)) if is_attacked else {}
 
 
-def _without(runs: Mapping[str, T], *labels: str) -> dict[str, T]:
+def _runs_without(runs: Mapping[str, T], *labels: str) -> dict[str, T]:
     return {label: run for label, run in runs.items() if label not in labels}
 
 
@@ -232,10 +232,10 @@ def audit_again(
     # The threads of the run: another number changes the last bits of a figure.
     with run_threads(job.train.threads, job.train.batch_size), _unfit_files(folder):
         for label, audit in before.runs.items():
-            if label in attacked_labels(job, *UNREAD):
+            if label in attacked_labels(job, *TARGETS_WITHOUT_LABELS):
                 runs[label] = audit
                 continue
-            auditor = _replayed(compared_job(job, label), folder.of_run(label), summary.task.classes)
+            auditor = _replayed_auditor(compared_job(job, label), folder.of_run(label), summary.task.classes)
             runs[label] = auditor.results(label, audit.protections)
         again = conclude_audit(job, folder, summary, runs, before.guarantees if guarantees is None else guarantees)
     if attacks:
@@ -321,7 +321,7 @@ def _unfit_files(folder: RunFolder) -> Iterator[None]:
         raise RunFolderError.expected(f"files of one run in {folder.path}", got, remedy) from failure
 
 
-def _replayed(job: Job, folder: RunFolder, classes: tuple[str, ...]) -> Auditor:
+def _replayed_auditor(job: Job, folder: RunFolder, classes: tuple[str, ...]) -> Auditor:
     """An auditor that has attacked the transcripts of one run."""
     run = Run(job, folder, classes=classes)
     attacks = _attacks(job).labels

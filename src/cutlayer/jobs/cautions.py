@@ -12,7 +12,7 @@ from cutlayer.accounting import Ledger, NoFormalGuarantee
 from cutlayer.config import Job
 from cutlayer.config.aggregate import UNDATED, undated
 from cutlayer.config.phases import Phase, grades_rows, reads_labels
-from cutlayer.data.categories import are_rare
+from cutlayer.data.categories import are_categories_rare
 from cutlayer.data.profile import ColumnProfile
 from cutlayer.kernels.noise.informative_rows import (
     AMPLE_ROWS,
@@ -33,25 +33,25 @@ if TYPE_CHECKING:
     from cutlayer.alignment.held_rows import HeldRows
     from cutlayer.data.split import Split
 
-MANY_SHARED = 0.5
+MAX_SHARED_TEST_SHARE = 0.5
 """Share of test rows whose row of a partner trains too, above which a test says little of rows of others."""
-FEW_ROWS = 1000
-DISCLOSING = 3.0
+MIN_NETWORK_ROWS = 1000
+DISCLOSING_EPSILON = 3.0
 """Label epsilon from which a draw keeps 95 % of binary labels."""
 WEAK_EPSILON = 10.0
 """Epsilon above which a guarantee is hardly one: an odds ratio of e^10 is 22,000 to 1."""
-FEW_TESTED = 30
+MIN_RARER_TEST_ROWS = 30
 """Test rows of the rarer label below which the 95 % interval of the AUC is wider than about 0.1 to either side."""
-CHANCE, CATALOGUE_ERRORS = 0.02, 2.6
+CHANCE_DISTANCE, CATALOGUE_ERRORS = 0.02, 2.6
 """Distance from 0.5 that a catalogue should keep where labels are permuted, and the standard errors of a single AUC by
 which its largest leak lies above 0.5 there: on Adult 2.6, on Bank 2.6 (docs/results/adaptive-audit.md)."""
-AUCS = (0.8, 0.6)
+EXAMPLE_AUCS = (0.8, 0.6)
 """AUC of a partner's columns that say much of a label, and of such that say little: a loss is stated for both."""
-NOTICEABLE = 0.005
-"""By how much the distance may exceed `CHANCE` without a warning."""
+CHANCE_TOLERANCE = 0.005
+"""By how much the distance may exceed `CHANCE_DISTANCE` without a warning."""
 
 
-def notes_of(job: Job) -> tuple[str, ...]:
+def leak_notes(job: Job) -> tuple[str, ...]:
     """Notes on the leaks of a valid job, each after the name of the setting that it is about.
 
     A term on the embeddings (`dcor`) protects no gradient: without another protection of labels, those that its party
@@ -120,7 +120,7 @@ def readable_columns(job: Job, name: str) -> str:
     return f"{exact} categories, and {intervals}; it names them by how they are distributed"
 
 
-def cautions_of(
+def job_cautions(
     job: Job,
     rows: Mapping[str, int],
     common: int,
@@ -140,7 +140,7 @@ def cautions_of(
         tested: Number of rows that the final metrics are of.
         columns: Profiles of the columns of all tables here.
         ledger: Planned releases of the job.
-        drawn: What `worth_of_labels` returned.
+        drawn: What `drawn_labels_worth` returned.
     """
     for name in undated(job):
         yield f"{name}.table.aggregate: {UNDATED}; name a column by as_of"
@@ -156,16 +156,16 @@ def cautions_of(
             yield f"task: the label {label.name} has two values only; write task: binary"
         if job.task == "binary" and len(label.classes) == 2:
             share = min(label.classes.values()) / sum(label.classes.values())
-            yield from _few_followed(job, training, share)
-            yield from _few_tested(tested, share)
-    if training < FEW_ROWS and not job.fits_top:
+            yield from _followed_rows_caution(job, training, share)
+            yield from _test_rows_caution(tested, share)
+    if training < MIN_NETWORK_ROWS and not job.fits_top:
         shows = "compare: [boosting]" if job.rows == "common" else "train.release: once, with model.top: {kind: auto},"
         yield (
             f"rows: {training:,} training rows are few for a network, and fewer yet choose its epoch; {shows} shows "
             "what trees reach, which may be better by more than 0.01"
         )
-    yield from _of_drawn_labels(job, drawn)
-    yield from noisy_private_fits(job, dict.fromkeys(job.parties, training), columns)
+    yield from _drawn_label_cautions(job, drawn)
+    yield from private_fit_cautions(job, dict.fromkeys(job.parties, training), columns)
     unscaled = [
         name
         for name in job.passives
@@ -176,13 +176,13 @@ def cautions_of(
             f"compare: undefended trains a network by the numbers of {', '.join(unscaled)} as they are, without a "
             "scale, which predicts less than it could: leave it out, or compare with --protect nothing"
         )
-    yield from of_columns(job, columns)
-    yield from _of_ledger(ledger, training)
+    yield from column_cautions(job, columns)
+    yield from _ledger_cautions(ledger, training)
 
 
-def of_columns(job: Job, columns: Sequence[ColumnProfile]) -> Iterator[str]:
+def column_cautions(job: Job, columns: Sequence[ColumnProfile]) -> Iterator[str]:
     """Warnings that need no more than the profiles of columns, so that a party alone has those of its own."""
-    yield from beyond_range(job, columns)
+    yield from label_range_cautions(job, columns)
     for name in job.passives:
         fit = job.parties[name].fit or {}
         features = [column.name for column in columns if (column.party, column.role) == (name, "feature")]
@@ -203,7 +203,7 @@ def of_columns(job: Job, columns: Sequence[ColumnProfile]) -> Iterator[str]:
             )
 
 
-def noisy_private_fits(job: Job, rows: Mapping[str, int], columns: Sequence[ColumnProfile]) -> Iterator[str]:
+def private_fit_cautions(job: Job, rows: Mapping[str, int], columns: Sequence[ColumnProfile]) -> Iterator[str]:
     """Warnings about private fits whose noise leaves labels worth few rows, by public numbers alone.
 
     Args:
@@ -232,7 +232,7 @@ def noisy_private_fits(job: Job, rows: Mapping[str, int], columns: Sequence[Colu
             )
 
 
-def beyond_range(job: Job, columns: Sequence[ColumnProfile]) -> Iterator[str]:
+def label_range_cautions(job: Job, columns: Sequence[ColumnProfile]) -> Iterator[str]:
     """A warning where labels lie outside of the range in which they are drawn; `columns` has their profile."""
     span = (job.parties[job.active].privacy.get("label_dp") or {}).get("range")
     for label in (column for column in columns if column.role == "label" and column.ends is not None):
@@ -245,7 +245,7 @@ def beyond_range(job: Job, columns: Sequence[ColumnProfile]) -> Iterator[str]:
             )
 
 
-def _few_followed(job: Job, training: int, share: float) -> Iterator[str]:
+def _followed_rows_caution(job: Job, training: int, share: float) -> Iterator[str]:
     """A warning where the largest of many leaks is well above 0.5 by chance alone; `share` is the rarer label's."""
     where = f"parties.{job.active}.audit"
     audit = job.parties[job.active].audit
@@ -255,9 +255,9 @@ def _few_followed(job: Job, training: int, share: float) -> Iterator[str]:
     # The variance of the AUC of n rows without a signal is (1 / positives + 1 / negatives) / 12.
     variance = CATALOGUE_ERRORS**2 * (1 / share + 1 / (1 - share)) / 12
     chance = math.sqrt(variance / followed)
-    if chance <= CHANCE + NOTICEABLE:
+    if chance <= CHANCE_DISTANCE + CHANCE_TOLERANCE:
         return
-    rows = min(math.ceil(variance / CHANCE**2 / 1000) * 1000, training)
+    rows = min(math.ceil(variance / CHANCE_DISTANCE**2 / 1000) * 1000, training)
     yield (
         f"{where}.followed: about {share * followed:,.0f} of the {followed:,} followed rows have the rarer "
         f"label, so that the strongest of all attacks reads about {0.5 + chance:.2f} where nothing leaks; "
@@ -265,7 +265,7 @@ def _few_followed(job: Job, training: int, share: float) -> Iterator[str]:
     )
 
 
-def worth_of_labels(
+def drawn_labels_worth(
     job: Job, training: Mapping[str, int], counts: Sequence[int], columns: Sequence[ColumnProfile]
 ) -> tuple[str, bool]:
     """What drawn labels are worth to the partners with the fewest rows, and whether that is few rows.
@@ -288,36 +288,36 @@ def worth_of_labels(
     fewest = [name for name in graded if training[name] == rows]
     worth, true = (informative_rows(rows, shares, each) for each in (epsilon, math.inf))
     rare = any(_has_rare_categories(columns, name, training[name]) for name in graded)
-    strong, weak = (expected_loss(worth, true, auc, rare=rare) for auc in AUCS)
+    strong, weak = (expected_loss(worth, true, auc, rare=rare) for auc in EXAMPLE_AUCS)
     few = worth < AMPLE_ROWS * (RARE_CATEGORY_COST if rare else 1)
     more = next((each for each in (0.5, 1.0, 2.0) if each > epsilon), None)
     remedy = f"; eps: {more:g} is worth more" if more is not None else "; more rows are worth more"
     return (
         f"labels drawn at {epsilon:g} are worth {worth:,.0f} rows to {', '.join(fewest)}"
         f"{', and more to the others' if fewest != graded else ''}, which costs a model of them "
-        f"about {strong:.3f} of an AUC of {AUCS[0]:g}, {weak:.3f} of one of {AUCS[1]:g}{remedy if few else ''}"
+        f"about {strong:.3f} of an AUC of {EXAMPLE_AUCS[0]:g}, {weak:.3f} of one of {EXAMPLE_AUCS[1]:g}{remedy * few}"
     ), few
 
 
-def shared_rows(job: Job, held: HeldRows, split: Split) -> Iterator[str]:
+def shared_row_cautions(job: Job, held: HeldRows, split: Split) -> Iterator[str]:
     """Partners whose rows serve test rows and training rows alike, unless the split is by a column."""
     for name in held.ids if job.train.split.by is None else ():
         own = held.by_party[name]
         tested = own[split.test][own[split.test] >= 0]
         share = float(np.isin(tested, own[split.train]).mean()) if len(tested) else 0.0
-        if share > MANY_SHARED:
+        if share > MAX_SHARED_TEST_SHARE:
             yield (
                 f"train.split: {share:.0%} of the test rows with {name} share its row with a training row. If new rows "
                 "will be of others, such as later ones, train.split.by a date tests on these"
             )
 
 
-def _of_drawn_labels(job: Job, drawn: tuple[str, bool]) -> Iterator[str]:
+def _drawn_label_cautions(job: Job, drawn: tuple[str, bool]) -> Iterator[str]:
     sentence, few = drawn
     epsilon, where = _label_epsilon(job), f"parties.{job.active}.privacy.label_dp.eps"
     if few:
         yield f"{where}: {sentence}"
-    if sentence and epsilon is not None and epsilon >= DISCLOSING:
+    if sentence and epsilon is not None and epsilon >= DISCLOSING_EPSILON:
         yield (
             f"{where}: at {epsilon:g} nearly every label can be read from its draw and a partner's own columns; "
             "2 or less hides labels"
@@ -331,13 +331,13 @@ def _label_epsilon(job: Job) -> float | None:
 
 def _has_rare_categories(columns: Sequence[ColumnProfile], party: str, rows: int) -> bool:
     some = (column.distinct for column in columns if column.party == party and column.kind == "category")
-    return any(distinct is not None and are_rare(distinct, rows) for distinct in some)
+    return any(distinct is not None and are_categories_rare(distinct, rows) for distinct in some)
 
 
-def _few_tested(tested: int, share: float) -> Iterator[str]:
+def _test_rows_caution(tested: int, share: float) -> Iterator[str]:
     """A warning where the test rows cannot tell one model from another; `share` is the rarer label's."""
     rarer = share * tested
-    if not rarer or rarer >= FEW_TESTED:
+    if not rarer or rarer >= MIN_RARER_TEST_ROWS:
         return
     wide = 2 * math.sqrt((1 / rarer + 1 / (tested - rarer)) / 12)
     yield (
@@ -347,7 +347,7 @@ def _few_tested(tested: int, share: float) -> Iterator[str]:
     )
 
 
-def _of_ledger(ledger: Ledger, training: int) -> Iterator[str]:
+def _ledger_cautions(ledger: Ledger, training: int) -> Iterator[str]:
     for total in ledger.totals:
         if total.epsilon is None:
             continue

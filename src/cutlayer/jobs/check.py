@@ -29,14 +29,14 @@ from cutlayer.training.comparisons import alternative_job, compared_jobs
 from cutlayer.training.run_ledger import chain_of
 
 
-def check_job(job: Job, only: str | None = None) -> None:
+def check_job(job: Job, local_party: str | None = None) -> None:
     """Validate models, protections, attacks and privacy budgets of a job.
 
     Nothing is imported, called, read or written.
 
     Args:
         job: The whole job, or a job with a single party's private part.
-        only: Only party whose models are built in this process; `None` where all are.
+        local_party: Only party whose models are built in this process; `None` where all are.
 
     Raises:
         ConfigError: An unknown kind, key or name, a value out of range, or a user's module that was not allowed.
@@ -44,16 +44,16 @@ def check_job(job: Job, only: str | None = None) -> None:
         BudgetExceeded: The run would cost a party more than its budget.
     """
     check_models({name: job.bottom_of(name) for name in job.parties}, job.top)
-    for where, path in imports_of(job, only).items():
+    for where, path in imports_of(job, local_party).items():
         check_allowed(path, where)
-    for fault in _faults(job, only):
+    for fault in _faults(job, local_party):
         raise ConfigError(fault)
 
 
-def _faults(job: Job, only: str | None) -> Iterator[str]:
+def _faults(job: Job, local_party: str | None) -> Iterator[str]:
     """Faults of a job whose models are valid; the first is the error."""
     chain = cache(lambda name: chain_of(job, name))  # built when a rule first asks for it, and once
-    case = Case(job, lambda name: chain(name).protections, only)
+    case = Case(job, lambda name: chain(name).protections, local_party)
     for faults in RULES:
         yield from faults(case)
     for name, party in job.parties.items():

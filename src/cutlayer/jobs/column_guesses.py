@@ -18,7 +18,7 @@ from cutlayer.jobs.found_tables import MAX_CLASSES, ROW_NAMES, TableSummary
 
 LABEL_NAMES = re.compile(r"(^|_)(y|(label|target|outcome|default|class|churn|income)(s|e?d)?)($|_)", re.IGNORECASE)
 _SIGNED = r"^\+\d{7,}$"
-FEW_REPEATS = 0.9
+MIN_DISTINCT_SHARE = 0.9
 """Share of different ids in the rows of a table from which on the repeated ones are taken for accidents."""
 ID_NAMES = re.compile(r"(^|_)(id|key|uuid|customer|person|client|patient)($|_)|id$", re.IGNORECASE)
 
@@ -37,28 +37,28 @@ def id_columns(tables: Sequence[TableSummary], named: Sequence[str] = ()) -> dic
     """
     if named:
         return {table.path.name: _first_named(table, named) for table in tables}
-    for alike in (str, letters):  # the same name, then the same letters: Customer No and customer_no
-        if (found := _alike(tables, alike, _identifies)) is not None:
+    for alike in (str, bare_letters):  # the same name, then the same letters: Customer No and customer_no
+        if (found := _columns_alike(tables, alike, _identifies)) is not None:
             return found
-    if (found := _equal_values(tables, unique_columns)) is not None:
+    if (found := _columns_of_equal_values(tables, unique_columns)) is not None:
         return found
     guesses = (
-        *(partial(_alike, tables, alike, _is_called_id) for alike in (str, letters)),
-        partial(_equal_values, tables, _repeating_columns),
+        *(partial(_columns_alike, tables, alike, _is_called_id) for alike in (str, bare_letters)),
+        partial(_columns_of_equal_values, tables, _repeating_columns),
     )
     for guessed in guesses:
         found = guessed()
-        if found is not None and sum(has_many_rows(table, found[table.path.name]) for table in tables) <= 1:
+        if found is not None and sum(has_rows_sharing_ids(table, found[table.path.name]) for table in tables) <= 1:
             return found
-    same = set.intersection(*({letters(name) for name in table.columns} for table in tables))
+    same = set.intersection(*({bare_letters(name) for name in table.columns} for table in tables))
     repeated = [
         f"{name} with {table.distinct[name]:,} values in {table.rows:,} rows of {table.path.name}"
         for table in tables
         for name in table.columns
-        if letters(name) in same and table.distinct[name] < table.rows
+        if bare_letters(name) in same and table.distinct[name] < table.rows
     ]
     wanted = "a column of one name in every table whose values are all different"
-    called = [f"{name} of {table.path.name}" for table in tables for name in table.columns if called_id(name)]
+    called = [f"{name} of {table.path.name}" for table in tables for name in table.columns if has_id_name(name)]
     such = f" ({', '.join(called[:6])})" if called and not repeated else ""
     remedy = f"name it with --id, once for each name that it has{such}; a partner's table has one row per id"
     raise DataError.expected(wanted, ", ".join(repeated[:3]) or "no column in common", remedy)
@@ -73,16 +73,16 @@ def _identifies(table: TableSummary, name: str) -> bool:
     return bool(id_values(open_source(table.config, table.path.name, table.path.name), [name]))
 
 
-def called_id(name: str) -> bool:
+def has_id_name(name: str) -> bool:
     """Whether a column has a name as ids have, also as `Kunden-Nr`."""
     return bool(ID_NAMES.search(name) or ROW_NAMES.search(name) or ROW_NAMES.search(name.lower()))
 
 
 def _is_called_id(table: TableSummary, name: str) -> bool:
-    return table.distinct[name] > 1 and called_id(name)
+    return table.distinct[name] > 1 and has_id_name(name)
 
 
-def _alike(
+def _columns_alike(
     tables: Sequence[TableSummary], alike: Callable[[str], str], fits: Callable[[TableSummary, str], bool]
 ) -> dict[str, str] | None:
     """Columns of like names, one of each table, that fit; those that are called an id before others."""
@@ -97,12 +97,12 @@ def _alike(
     return {table.path.name: columns[0] for table, columns in zip(tables, matching, strict=True)}
 
 
-def has_many_rows(table: TableSummary, key: str) -> bool:
+def has_rows_sharing_ids(table: TableSummary, key: str) -> bool:
     """Whether many rows of a table share an id with another row, by which it is a table of events."""
-    return table.distinct[key] < FEW_REPEATS * table.rows
+    return table.distinct[key] < MIN_DISTINCT_SHARE * table.rows
 
 
-def repeated_ids(table: TableSummary, key: str) -> str:
+def repeated_ids_note(table: TableSummary, key: str) -> str:
     """A sentence on the ids of a partner's table that have several rows; empty if none has.
 
     Raises:
@@ -117,7 +117,7 @@ def repeated_ids(table: TableSummary, key: str) -> str:
         return ""
     shown = ", ".join(str(value) for value in several.field("values").slice(0, 3).to_pylist())
     ids = f"{len(several):,} of the ids {key} of {table.path.name} have several rows, such as {shown}"
-    if has_many_rows(table, key):
+    if has_rows_sharing_ids(table, key):
         wanted = f"one row of each id {key} in {table.path.name}"
         remedy = "make one row of them, as table.aggregate does in a job, or name another column with --id"
         raise DataError.expected(wanted, f"{table.rows:,} rows of {table.distinct[key]:,} ids", remedy)
@@ -125,7 +125,7 @@ def repeated_ids(table: TableSummary, key: str) -> str:
     return f"{ids}: the first row of each is taken, {left_out:,} are left out (id.duplicates: first)"
 
 
-def _equal_values(
+def _columns_of_equal_values(
     tables: Sequence[TableSummary], columns_of: Callable[[TableSummary], dict[str, pa.ChunkedArray]]
 ) -> dict[str, str] | None:
     """The columns whose values meet, whatever their names: half of those of the table that has fewer, or more."""
@@ -156,7 +156,7 @@ def _repeating_columns(table: TableSummary) -> dict[str, pa.ChunkedArray]:
     Where many repeat, rows of the table may refer to those of another one: see `guessed_star`.
     """
     source = open_source(table.config, table.path.name, table.path.name)
-    names = [name for name in table.columns if table.distinct[name] > 1 and not has_many_rows(table, name)]
+    names = [name for name in table.columns if table.distinct[name] > 1 and not has_rows_sharing_ids(table, name)]
     return {
         name: pc.unique(column.drop_null()).cast(pa.string())
         for name, column in id_values(source, names).items()
@@ -179,13 +179,13 @@ def id_values(source: Source, names: Sequence[str]) -> dict[str, pa.ChunkedArray
     return {name: column for name, column in columns.items() if name not in fractions or is_signed(column)}
 
 
-def letters(name: str) -> str:
+def bare_letters(name: str) -> str:
     """A name without its signs, in small letters."""
     return re.sub(r"[\W_]+", "", name).lower()
 
 
 def _first_named(table: TableSummary, named: Sequence[str]) -> str:
-    for alike in (str, letters):
+    for alike in (str, bare_letters):
         for name in named:
             if same := [column for column in table.columns if alike(column) == alike(name)]:
                 return same[0]
@@ -195,7 +195,7 @@ def _first_named(table: TableSummary, named: Sequence[str]) -> str:
     raise ConfigError(f"{wanted}{shown}; give --id once for each name that the column has")
 
 
-def guess(tables: Sequence[TableSummary], ids: Mapping[str, str]) -> tuple[TableSummary, str]:
+def guess_label(tables: Sequence[TableSummary], ids: Mapping[str, str]) -> tuple[TableSummary, str]:
     """The table that most likely has the labels, and their column.
 
     Raises:
@@ -204,7 +204,8 @@ def guess(tables: Sequence[TableSummary], ids: Mapping[str, str]) -> tuple[Table
     for table in tables:
         if (label := _label(table, ids[table.path.name])) is not None:
             return table, label
-    few = [f"{name} of {table.path.name}" for table in tables for name in candidates(table, ids[table.path.name])[:2]]
+    likely = ((table.path.name, label_candidates(table, ids[table.path.name])[:2]) for table in tables)
+    few = [f"{name} of {file}" for file, names in likely for name in names]
     raise DataError.expected(
         "a column whose name says that it is the label", f"others, such as {', '.join(few)}", "name it with --label"
     )
@@ -221,7 +222,7 @@ def _is_named(table: TableSummary, name: str) -> bool:
     return LABEL_NAMES.search(name) is not None and 2 <= table.distinct[name] <= most
 
 
-def candidates(table: TableSummary, key: str) -> list[str]:
+def label_candidates(table: TableSummary, key: str) -> list[str]:
     """Columns that may be the label: likely names first, then those of few values."""
     other_columns = [name for name in table.columns if name != key and table.distinct[name] >= 2]
     return sorted(other_columns, key=lambda name: (not _is_named(table, name), table.distinct[name]))

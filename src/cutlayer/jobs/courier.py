@@ -16,15 +16,15 @@ from cutlayer.channel.security import Security
 from cutlayer.config import Job
 from cutlayer.config.phases import Phase, reads_labels
 from cutlayer.errors import ConfigError, ProtocolError
-from cutlayer.jobs.expiry import check_kept
+from cutlayer.jobs.expiry import check_not_expired
 from cutlayer.training.folder import RunFolder
 
-SENT = "labels.json"
+SENT_LABELS_FILE = "labels.json"
 """File of the label owner's run folder with the id of the run of each file that it wrote, by the partner."""
 _FOR_PARTNERS = frozenset({Kind.HELLO, Kind.SPLIT, Kind.READY, Kind.LABELS})
 
 
-def check_by_courier(job: Job) -> None:
+def check_release_by_file(job: Job) -> None:
     """Refuse a job in which a partner has more to do than to release its rows.
 
     Raises:
@@ -39,31 +39,31 @@ def check_by_courier(job: Job) -> None:
         raise ConfigError.expected("a split that each party computes, to release by file", got, remedy)
 
 
-def asked_by_file(job: Job) -> Sequence[str]:
+def label_recipients(job: Job) -> Sequence[str]:
     """Names of the partners that read a file of the label owner before they release."""
     return [name for name in job.passives if reads_labels(job, name)]
 
 
-def labels_sent(folder: Path) -> Mapping[str, str]:
+def sent_label_runs(folder: Path) -> Mapping[str, str]:
     """Id of the run of each file of labels that was written, by the partner that it is for.
 
     Raises:
         RunFolderError: The record is damaged.
     """
-    return dict(RunFolder(folder).read_json(SENT)) if (folder / SENT).exists() else {}
+    return dict(RunFolder(folder).read_json(SENT_LABELS_FILE)) if (folder / SENT_LABELS_FILE).exists() else {}
 
 
-def goes_on(job: Job, folder: Path) -> bool:
+def continues_from_labels(job: Job, folder: Path) -> bool:
     """Whether the label owner's run began when it wrote drawn labels, and goes on with the releases by them.
 
     Raises:
         ConfigError: Partners grade rows by drawn labels, and none were written from this folder.
     """
-    if asked_by_file(job) and not labels_sent(folder):
+    if label_recipients(job) and not sent_label_runs(folder):
         wanted = f"the run folder from which {job.active} wrote the drawn labels"
         remedy = "write them with cutlayer release first, or name its folder with --out"
         raise ConfigError.expected(wanted, f"{folder}, which has none", remedy)
-    return bool(asked_by_file(job))
+    return bool(label_recipients(job))
 
 
 class ReleaseLinks(Links):
@@ -95,7 +95,7 @@ class ReleaseLinks(Links):
             raise ProtocolError.expected(f"{path}: its end after the last message", "a further message")
         return self._taken(port, message)
 
-    def each(self, peer: str) -> Iterator[Message]:
+    def messages_of(self, peer: str) -> Iterator[Message]:
         """All messages of a file, each after the same checks."""
         return (self._taken(self.ports[peer], message) for message in self._messages[peer])
 
@@ -149,7 +149,7 @@ def open_labels(
 
 
 def _labels_of(parcel: Parcel, active: str, name: str) -> Iterator[Message]:
-    for message in ReleaseLinks(name, {active: parcel}).each(active):
+    for message in ReleaseLinks(name, {active: parcel}).messages_of(active):
         if message.kind not in _FOR_PARTNERS:
             raise ProtocolError.expected(f"{parcel.path}: a file of cutlayer release with labels", message.kind)
         yield message
@@ -161,7 +161,7 @@ def open_releases(
     paths: Sequence[Path],
     security: Security | None,
     notify: Callable[[str], None] = lambda _: None,
-    asked: Mapping[str, str] | None = None,
+    label_runs: Mapping[str, str] | None = None,
     receipts: Path | None = None,
 ) -> ReleaseLinks:
     """Check the files of the partners' releases, and read them as links.
@@ -172,7 +172,7 @@ def open_releases(
         paths: The files.
         security: Certificates of the active party; `None` where the files need no signature.
         notify: Called with the time at which each file was made: an older one of the same rows is as valid.
-        asked: Id of the run of the file that a partner was sent, by its name: its release is of this run.
+        label_runs: Id of the run of the file that a partner was sent, by its name: its release is of this run.
         receipts: Folder of the receipts of what was forgotten: an older release has it still.
 
     Raises:
@@ -187,10 +187,10 @@ def open_releases(
             raise ConfigError.expected(f"{path}: a release of {' or '.join(names)}", f"one of {ascii(sender)[:80]}")
         if sender in parcels:
             raise ConfigError.expected(f"one release of {sender}", f"two: {parcels[sender].path} and {path}")
-        if asked is not None and parcel.head.run != asked.get(sender, parcel.head.run):
+        if label_runs is not None and parcel.head.run != label_runs.get(sender, parcel.head.run):
             wanted = f"{path}: a release of {sender} by the labels that it was sent for this run"
             raise ProtocolError.expected(wanted, "one by others", f"ask {sender} to release by the last file of labels")
-        check_kept(job, parcel.head.made, str(path), sender, receipts)
+        check_not_expired(job, parcel.head.made, str(path), sender, receipts)
         parcels[sender] = parcel
         notify(f"{path}: release of {sender}, made {parcel.head.made} UTC")
     missing = [name for name in names if name not in parcels]

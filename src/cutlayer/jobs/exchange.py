@@ -35,12 +35,12 @@ from cutlayer.parties.drive.drive import drive
 from cutlayer.storage.durable import check_output, create, locked, make_folder, replace_whole, write_whole
 
 R = TypeVar("R")
-RECORD = "exchange.json"
+RECORD_FILE = "exchange.json"
 _LOCK, _HOLDER = "exchange.lock", "another start of this command"
 _POLL = 0.5
 
 
-class Waiting(Exception):
+class WaitingForFile(Exception):
     """The next file has not come yet.
 
     Attributes:
@@ -55,7 +55,7 @@ class Waiting(Exception):
         self.path, self.sender, self.written, self.why = path, sender, written, why
 
 
-def result_of(private: Path, inputs: str | None = None) -> dict[str, Any] | None:
+def exchange_result(private: Path, inputs: str | None = None) -> dict[str, Any] | None:
     """The result of an exchange that has ended; `None` where it goes on, or is one of other inputs.
 
     Args:
@@ -104,15 +104,15 @@ class RoundRecord(BaseModel):
         Raises:
             OSError, ValueError: There is none, or it is damaged.
         """
-        return cls.model_validate_json((private / RECORD).read_bytes(), strict=True)
+        return cls.model_validate_json((private / RECORD_FILE).read_bytes(), strict=True)
 
     def write(self, private: Path) -> None:
         """Write it, whole or not at all."""
         make_folder(private)
-        write_whole(private / RECORD, self.model_dump_json(indent=1))
+        write_whole(private / RECORD_FILE, self.model_dump_json(indent=1))
 
 
-def close_without(private: Path, result: dict[str, Any]) -> None:
+def end_alone(private: Path, result: dict[str, Any]) -> None:
     """End an exchange without the other parties, begun or not: no file of theirs is read any more.
 
     Args:
@@ -148,7 +148,7 @@ class Exchange:
         written: Files that were written so far.
 
     Raises:
-        Waiting: The label owner has not begun.
+        WaitingForFile: The label owner has not begun.
         RunFolderError: The record is of other inputs, or of an exchange that has ended.
         LockHeld: Another process works on the exchange.
     """
@@ -170,38 +170,38 @@ class Exchange:
         self._job, self._name, self._folder, self._security, self._wait = job, name, folder, security, wait
         self.written: tuple[Path, ...] = ()
         self._courier, self._round = courier, round_
-        self._mark = f"-{sha256(round_.encode()).hexdigest()[:8]}" if round_ else ""
+        self._run_suffix = f"-{sha256(round_.encode()).hexdigest()[:8]}" if round_ else ""
         peers = job.peers_of(name) if peers is None else peers
         self._private, self._outbox = private, private / "outbox"
-        self._held = ExitStack()
+        self._resources = ExitStack()
         make_folder(private)
         if folder.is_symlink():
             raise RunFolderError.expected(f"a folder {folder}", "a link, which another party may lead anywhere")
         # Two processes could answer two files of one name under one scalar.
-        self._held.enter_context(locked(private / _LOCK, _HOLDER))
+        self._resources.enter_context(locked(private / _LOCK, _HOLDER))
         try:
-            self._state = self._begun(peers, inputs)
+            self._state = self._load_or_begin(peers, inputs)
             make_folder(self._outbox)
             self._publish_rest()
         except BaseException:
-            self._held.close()
+            self._resources.close()
             raise
         self._key = bytes.fromhex(self._state.key)
         self._cipher = Cipher(algorithms.AES(self._key), modes.CTR(bytes(16))).encryptor()
-        self.ports = {peer: Port(name, peer, self._state.run, self._sent) for peer in peers}
-        self._out: dict[str, list[Message]] = {peer: [] for peer in peers}
-        self._again = dict.fromkeys(peers, 0)
-        self._in = {peer: self._messages(peer) for peer in peers}
+        self.ports = {peer: Port(name, peer, self._state.run, self._keep_message) for peer in peers}
+        self._unsent: dict[str, list[Message]] = {peer: [] for peer in peers}
+        self._repeated = dict.fromkeys(peers, 0)
+        self._incoming = {peer: self._messages(peer) for peer in peers}
         if trail is not None:
-            self._held.callback(trail.close)
+            self._resources.callback(trail.close)
             for port in self.ports.values():
-                port.record = self._recorded(trail)
+                port.record = self._recorder(trail)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._held.close()
+        self._resources.close()
 
     def random(self, count: int) -> bytes:
         """Secret bytes that are the same in every start of this exchange."""
@@ -211,15 +211,15 @@ class Exchange:
         """Run the party as far as the files allow.
 
         Raises:
-            Waiting: A file has not come.
+            WaitingForFile: A file has not come.
             ProtocolError, TrustError: A file is damaged, not signed by its sender, or another than in an earlier start.
         """
         try:
-            result = drive(party, lambda port: port.take(next(self._in[port.peer])))
+            result = drive(party, lambda port: port.take(next(self._incoming[port.peer])))
         except (ProtocolError, TrustError) as failure:
             if self._name != self._job.active and not any(self._state.parcels.values()):
                 # Nothing has left under this key: the next start may begin by another file, with another key.
-                (self._private / RECORD).unlink(missing_ok=True)
+                (self._private / RECORD_FILE).unlink(missing_ok=True)
                 failure.add_note(
                     f"nothing was sent; bring the file of this job to {self._folder}, and repeat the command"
                 )
@@ -234,7 +234,7 @@ class Exchange:
             result: What the command has found, as JSON has it; `None` where it found nothing.
 
         Raises:
-            Waiting: A file of this party has not arrived at its receiver.
+            WaitingForFile: A file of this party has not arrived at its receiver.
         """
         if self._courier is not None:
             end = time.monotonic() + self._wait
@@ -242,15 +242,15 @@ class Exchange:
                 self._pause(end, self._folder, next(iter(self.ports)))
         # The key goes, the record stays: another start would answer the same files under new scalars.
         self._state.key, self._state.ended, self._state.result = "", True, result
-        self._save()
+        self._state.write(self._private)
 
-    def _begun(self, peers: tuple[str, ...], inputs: str) -> RoundRecord:
+    def _load_or_begin(self, peers: tuple[str, ...], inputs: str) -> RoundRecord:
         try:
             state = RoundRecord.read(self._private)
         except FileNotFoundError:
-            return self._beginning(peers, inputs)
+            return self._begin(peers, inputs)
         except (OSError, ValueError):
-            raise RunFolderError(f"{self._private / RECORD} is damaged; begin again in an empty folder") from None
+            raise RunFolderError(f"{self._private / RECORD_FILE} is damaged; begin again in an empty folder") from None
         if state.ended:
             remedy = f"to align again, remove {self._private} and begin in an empty folder"
             raise RunFolderError.expected("an exchange that goes on", f"one that has ended in {self._folder}", remedy)
@@ -260,9 +260,9 @@ class Exchange:
             raise RunFolderError.expected(wanted, "others", remedy)
         return state
 
-    def _beginning(self, peers: tuple[str, ...], inputs: str) -> RoundRecord:
+    def _begin(self, peers: tuple[str, ...], inputs: str) -> RoundRecord:
         """The label owner begins, by a file without messages to each partner that names the run."""
-        run = secrets.token_hex(8) + self._mark
+        run = secrets.token_hex(8) + self._run_suffix
         if self._name != self._job.active:
             first = self._folder / parcel_name(peers[0], self._name, 0)
             self._await(first, peers[0])
@@ -272,7 +272,7 @@ class Exchange:
                     f"{first}: number 0 of {peers[0]}", f"number {head.number} of {head.sender}"
                 )
             run = head.run
-            if not run.endswith(self._mark):
+            if not run.endswith(self._run_suffix):
                 raise ProtocolError.expected(f"{first}: a file of {self._round}", "one of another round")
         sent, received = ({peer: list[str]() for peer in peers} for _ in range(2))
         state = RoundRecord(
@@ -290,32 +290,29 @@ class Exchange:
         state.write(self._private)
         return state
 
-    def _save(self) -> None:
-        self._state.write(self._private)
-
-    def _recorded(self, trail: Trail) -> Callable[[Message], None]:
+    def _recorder(self, trail: Trail) -> Callable[[Message], None]:
         """Records a message that has not been sent in an earlier start."""
 
         def record(message: Message) -> None:
-            if self._again[message.receiver] >= len(self._state.sent[message.receiver]):
+            if self._repeated[message.receiver] >= len(self._state.sent[message.receiver]):
                 trail.record(message)
 
         return record
 
-    def _sent(self, message: Message) -> None:
+    def _keep_message(self, message: Message) -> None:
         """Keep a new message for the next file; one of an earlier start must be what it was then."""
         peer = message.receiver
         known = self._state.sent[message.receiver]
-        if self._again[peer] < len(known):
-            if content_digest(message) != known[self._again[peer]]:
+        if self._repeated[peer] < len(known):
+            if content_digest(message) != known[self._repeated[peer]]:
                 raise ProtocolError(f"{self._folder}: this start differs from an earlier one; begin again")
-            self._again[peer] += 1
+            self._repeated[peer] += 1
             return
-        self._out[peer].append(message)
+        self._unsent[peer].append(message)
 
     def _flush(self) -> None:
         """Write what is new, in a file for each peer; the label owner begins with a file in any case."""
-        for peer, messages in self._out.items():
+        for peer, messages in self._unsent.items():
             number = self._state.parcels[peer]
             opening = self._name == self._job.active and number == 0
             if not messages and not opening:
@@ -327,9 +324,9 @@ class Exchange:
                 for message in messages:
                     parcel.add(message)
             self._state.sent[peer] += map(content_digest, messages)
-            self._again[peer] += len(messages)
+            self._repeated[peer] += len(messages)
             self._state.parcels[peer] += 1
-            self._save()
+            self._state.write(self._private)
             messages.clear()
             self._publish(made)
 
@@ -377,7 +374,7 @@ class Exchange:
                 raise ProtocolError.expected(f"{path}: number {number} of {peer}, run {wanted[1]}", got, remedy)
             if number == len(known):
                 known.append(parcel.digest.hex())
-                self._save()
+                self._state.write(self._private)
             elif known[number] != parcel.digest.hex():
                 raise ProtocolError.expected(f"{path} as it was when it came", "another file", "restore it")
             yield from parcel.messages()
@@ -392,10 +389,10 @@ class Exchange:
                 self._pause(end, path, peer)
 
     def _pause(self, end: float, path: Path, peer: str) -> None:
-        """Sleep before the next look at what has come; raises `Waiting` once the time is over."""
+        """Sleep before the next look at what has come; raises `WaitingForFile` once the time is over."""
         if time.monotonic() >= end:
             why = "" if self._courier is None else self._courier.missing_reason(peer)
-            raise Waiting(path, peer, self.written, why)
+            raise WaitingForFile(path, peer, self.written, why)
         time.sleep(_POLL)
 
 

@@ -74,10 +74,10 @@ def _train_further_labels(execution: Execution, whole: Job) -> None:
         whole: Its job, as it was given.
     """
     from cutlayer.jobs.audit import audit_again
-    from cutlayer.jobs.further_labels import further_jobs, has_grades, restate_ledger
+    from cutlayer.jobs.further_labels import draws_labels, further_jobs, restate_ledger
     from cutlayer.jobs.party import train_further_labels  # with the links between organisations
 
-    if not has_grades(whole):
+    if not draws_labels(whole):
         train_further_labels(execution)
         return
     complete = True

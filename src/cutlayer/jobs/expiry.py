@@ -16,13 +16,13 @@ from cutlayer.jobs.exchange import RoundRecord
 from cutlayer.parties.session.checkpoint import DRAWN_LABELS_FILE, RELEASED_FILE
 
 
-def check_kept(job: Job, made: str, what: str, sender: str = "", receipts: Path | None = None) -> None:
+def check_not_expired(job: Job, made: str, release_name: str, sender: str = "", receipts: Path | None = None) -> None:
     """Refuse a release that is older than the job keeps one, or than what its sender has forgotten since.
 
     Args:
         job: The job.
         made: Day and time at which it was begun, UTC, as its signed head says.
-        what: Name of it, for the message.
+        release_name: Name of it, for the message.
         sender: Name of the party that made it: its receipts have the time of the same clock.
         receipts: Folder of the receipts of what was forgotten.
 
@@ -36,11 +36,12 @@ def check_kept(job: Job, made: str, what: str, sender: str = "", receipts: Path 
     try:
         begun = datetime.fromisoformat(made).replace(tzinfo=UTC)
     except ValueError:
-        raise ProtocolError.expected(f"{what}: the day on which it was made", ascii(made)) from None
+        raise ProtocolError.expected(f"{release_name}: the day on which it was made", ascii(made)) from None
     if forgotten := [each.summary for each in signed if each.job == job.digest() and _end_of(each.time) >= begun]:
-        raise ProtocolError.expected(f"{what}: a release since {forgotten[-1]}", f"one of {made}", "ask for it again")
+        wanted = f"{release_name}: a release since {forgotten[-1]}"
+        raise ProtocolError.expected(wanted, f"one of {made}", "ask for it again")
     if job.keep_days is not None and begun < datetime.now(UTC) - timedelta(days=job.keep_days):
-        wanted = f"{what}: a release of the last {job.keep_days:,} days, as `keep` of the job says"
+        wanted = f"{release_name}: a release of the last {job.keep_days:,} days, as `keep` of the job says"
         raise ProtocolError.expected(wanted, f"one of {made}", "ask for it again")
 
 
@@ -75,7 +76,7 @@ def delete_expired(job: Job, name: str, rounds: Path, folder: Path, trail: Trail
             continue
         if begun >= end:
             continue
-        there = [path for path in _sent_here(private, folder / private.name, name == job.active) if lexists(path)]
+        there = [path for path in _received_paths(private, folder / private.name, name == job.active) if lexists(path)]
         left = ""
         for path in there:
             try:
@@ -89,7 +90,7 @@ def delete_expired(job: Job, name: str, rounds: Path, folder: Path, trail: Trail
     return expired
 
 
-def _sent_here(private: Path, shared: Path, active: bool) -> Iterator[Path]:
+def _received_paths(private: Path, shared: Path, active: bool) -> Iterator[Path]:
     yield from private.glob("*.release")
     yield from private.glob("*.labels")
     yield shared

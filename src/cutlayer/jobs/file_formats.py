@@ -13,12 +13,12 @@ from cutlayer.data.column_formats import detected_formats
 from cutlayer.data.feature_columns import is_text
 from cutlayer.data.sources import Source
 
-Found = Mapping[str, tuple[ColumnFormat, ...]]
+FoundFormats = Mapping[str, tuple[ColumnFormat, ...]]
 _COMMAS = NumberLayout(decimal=",")
 _GROUPS = r"^[+-]?\d{1,3}(\.\d{3})*$"
 
 
-def file_formats(source: Source, table: pa.Table) -> tuple[str, Found]:
+def file_formats(source: Source, table: pa.Table) -> tuple[str, FoundFormats]:
     """The character before decimals of a file's plain numbers, and the formats of its columns of text that have one.
 
     `1,234` may be a thousand or a fraction. Where the numbers of other columns have decimals, and all of them with the

@@ -19,11 +19,11 @@ from cutlayer.alignment.local_tables import all_positions
 from cutlayer.config import FeaturesConfig, IdConfig, Job, SplitConfig, near_miss
 from cutlayer.config.base import validated
 from cutlayer.config.job import TaskKind
-from cutlayer.config.names import BY_GRADES
+from cutlayer.config.names import GRADE_CHOICES
 from cutlayer.config.party import PrivatePart
-from cutlayer.config.target import NUMBERS, SECONDS, TARGETS, Target
+from cutlayer.config.target import NUMBERS, SECOND_COLUMNS, TARGETS, Target
 from cutlayer.data.align import intersect
-from cutlayer.data.classes import class_rows, spelt_differently
+from cutlayer.data.classes import class_rows, spelling_note
 from cutlayer.data.distinct_ids import DistinctIds
 from cutlayer.data.feature_columns import without_nan
 from cutlayer.data.id_examples import with_examples
@@ -34,7 +34,7 @@ from cutlayer.errors import ConfigError, DataError, NothingInCommon
 from cutlayer.jobs.found_tables import MAX_CLASSES, TableSummary, plain_name
 from cutlayer.jobs.grades_choice import GradesChoice, choose_grades
 from cutlayer.jobs.private_part import (
-    Terms,
+    PartnerTerms,
     column_terms,
     features_section,
     grade_bottom,
@@ -45,7 +45,7 @@ from cutlayer.jobs.private_part import (
     table_section,
 )
 
-Protected = Literal["auto", "labels", "columns", "both", "proof", "nothing"]
+ProtectChoice = Literal["auto", "labels", "columns", "both", "proof", "nothing"]
 
 CLASS_NAMES = re.compile(
     r"(^|_)(class|category|type|kind|group|species|segment|code|id)(es|s)?($|_)|[a-z](Id|ID|Code)$", re.I
@@ -53,22 +53,24 @@ CLASS_NAMES = re.compile(
 """Names of labels whose numbers are codes of classes."""
 COUNT_NAMES = re.compile(r"(^|_)(counts?|num|number|n|visits?|claims?|events|orders|purchases|stays|calls)($|_)", re.I)
 """Names of labels of which few different whole numbers are counts, rather than classes."""
-MANY_ZEROS = 0.1
+MIN_COUNT_ZEROS = 0.1
 """Share of zeros from which on whole numbers are taken for counts."""
 DEFAULT_WIDTH = 64
 """Columns of the release of a partner whose table is not here."""
-GRADES = (
+GRADES_COMMENT = (
     "Labels: each partner is sent one drawn label a training row, once; label_dp.eps bounds what it tells of a label.",
     "Columns: each partner sends one drawn grade of sixteen a row, once: four bits at most, and grade_dp.epsilon.",
     "What they carry of each column is in checkpoint/PARTNER/carried.json of the run, and fit.limits bounds it:",
     "see docs/how-to/grades.md.",
 )
 """Comment in the file of a job whose partners release grades."""
-WIDTHS = ("model.bottom.PARTNER.width: columns that it releases, as many as its table has after encoding, 32 to 256.",)
+WIDTHS_COMMENT = (
+    "model.bottom.PARTNER.width: columns that it releases, as many as its table has after encoding, 32 to 256.",
+)
 """Comment in the file of a job whose partners release their columns."""
-FLAGS = ("features.numbers.quantiles: 1 flags missing numbers.",)
+FLAGS_COMMENT = ("features.numbers.quantiles: 1 flags missing numbers.",)
 """Comment in a file of a party that lacks some numbers."""
-PUBLIC_SPLIT = (
+PUBLIC_SPLIT_COMMENT = (
     "train.split.public: partners are sent which rows have the largest values of this column. It states that they may",
     "know this, whatever it shows of the labels, and the guarantee of the labels is given that. A date of application",
     "may be public; a column that follows the label, as days past due do, is not: leave train.split out then.",
@@ -87,7 +89,7 @@ class FirstJob:
         ids: Column that identifies a row, by the name of the table's file.
         protect: What is protected; not `auto` by the time that files are written.
         apart: Whether each organisation runs its own part, with a private file each.
-        elsewhere: Parties whose tables are not here, in place of `partners`, with the columns of their releases.
+        remote_partners: Parties whose tables are not here, in place of `partners`, with the columns of their releases.
         first_rows: Files of partners in which some ids have several rows, of which the first is taken.
         split_by: Column of the owner's table by which the newest rows are tested on; `None` for rows at random.
         positive: The label that is called positive, of two; `None` for the greater one.
@@ -108,9 +110,9 @@ class FirstJob:
     partners: tuple[TableSummary, ...]
     label: str
     ids: Mapping[str, str]
-    protect: Protected = "labels"
+    protect: ProtectChoice = "labels"
     apart: bool = False
-    elsewhere: Mapping[str, int] = field(default_factory=dict)
+    remote_partners: Mapping[str, int] = field(default_factory=dict)
     first_rows: frozenset[str] = frozenset()
     split_by: str | None = None
     positive: str | None = None
@@ -157,16 +159,16 @@ class Overlap(NamedTuple):
         rows: Number of the owner's rows.
         common: Number of those that every partner has.
         repeats: Whether an id of the owner has several rows.
-        fewest: Number of the owner's ids that the partner with the fewest has: each has one drawn label.
+        min_common_ids: Number of the owner's ids that the partner with the fewest has: each has one drawn label.
     """
 
     rows: int
     common: int
     repeats: bool
-    fewest: int
+    min_common_ids: int
 
 
-def matched(job: FirstJob) -> tuple[FirstJob, Overlap]:
+def with_matching_ids(job: FirstJob) -> tuple[FirstJob, Overlap]:
     """The job with the normal form of ids by which rows meet, and how they do.
 
     Raises:
@@ -192,7 +194,7 @@ def overlap_of(job: FirstJob) -> Overlap:
         _, in_run = all_positions(name, {}, tables)
         met = [len(ids) for ids in in_run.ids.values()]  # each row of a partner has one drawn label
         return Overlap(tables[name].rows, int(in_run.held_by_all().sum()), False, min(met))
-    identified = {name: table.identified for name, table in tables.items()}
+    identified = {name: table.id_table for name, table in tables.items()}
     own = identified[name]
     digests = {party: each.digests for party, each in identified.items()}
 
@@ -205,7 +207,7 @@ def overlap_of(job: FirstJob) -> Overlap:
     partners = [party for party in digests if party != name]
     common = held(partners)
     fewest = min(int(held([party]).sum()) for party in partners) if len(partners) > 1 else int(common.sum())
-    by_row = common[own.of_rows] if isinstance(own, DistinctIds) else common
+    by_row = common[own.id_numbers] if isinstance(own, DistinctIds) else common
     return Overlap(len(by_row), int(by_row.sum()), isinstance(own, DistinctIds), fewest)
 
 
@@ -223,20 +225,20 @@ def _id_tables(job: FirstJob) -> dict[str, PartyTable]:
 
 def releases_once(job: FirstJob) -> bool:
     """Whether the partners release each row once, which protects the labels."""
-    return job.protect in ("labels", *BY_GRADES)
+    return job.protect in ("labels", *GRADE_CHOICES)
 
 
 def label_of(job: FirstJob) -> ColumnProfile:
     """Profile of the label column: its classes and their oddities."""
-    return label_profile(job.owner.party, job.label, _labels(job), kind_of(job), job.owner.path.name, job.positive)
+    return label_profile(job.owner.party, job.label, _labels(job), label_kind(job), job.owner.path.name, job.positive)
 
 
 def _labels(job: FirstJob) -> pa.ChunkedArray:
     name, key = job.owner.path.name, f"{job.label} {job.owner.layout}"
-    if key not in job.owner.read:
+    if key not in job.owner.label_columns:
         column = open_source(job.owner.config, name, name).read([job.label]).column(job.label)
-        job.owner.read[key] = without_nan(column)
-    return job.owner.read[key]
+        job.owner.label_columns[key] = without_nan(column)
+    return job.owner.label_columns[key]
 
 
 def task_of(job: FirstJob) -> TaskKind | Target:
@@ -248,18 +250,18 @@ def task_of(job: FirstJob) -> TaskKind | Target:
     if job.task is not None:
         return job.task
     distinct = job.owner.distinct[job.label]
-    alike = job.owner.folded.get(job.label, distinct)
+    alike = job.owner.distinct_folded.get(job.label, distinct)
     if distinct == 2 or alike == 2:  # yes and YES are one class that is written in two ways
         return "binary"
     zeros = count_zeros(job)
-    if zeros is not None and (distinct > MAX_CLASSES or COUNT_NAMES.search(job.label)) and zeros >= MANY_ZEROS:
+    if zeros is not None and (distinct > MAX_CLASSES or COUNT_NAMES.search(job.label)) and zeros >= MIN_COUNT_ZEROS:
         return "count"
-    if distinct <= MAX_CLASSES or job.label in job.owner.folded:
+    if distinct <= MAX_CLASSES or job.label in job.owner.distinct_folded:
         return "multiclass"
     return "multiclass" if CLASS_NAMES.search(job.label) and has_whole_labels(job) else "regression"
 
 
-def kind_of(job: FirstJob) -> TaskKind:
+def label_kind(job: FirstJob) -> TaskKind:
     """The kind of the labels: of each task of numbers a regression."""
     task = task_of(job)
     return task if task in ("binary", "multiclass") else "regression"
@@ -267,7 +269,7 @@ def kind_of(job: FirstJob) -> TaskKind:
 
 def count_zeros(job: FirstJob) -> float | None:
     """Share of zeros among labels that are whole numbers, 0 or more; `None` of others."""
-    if job.label in job.owner.folded or not has_whole_labels(job):
+    if job.label in job.owner.distinct_folded or not has_whole_labels(job):
         return None
     labels = _labels(job)
     least = pc.min(labels).as_py()
@@ -294,12 +296,12 @@ def check_task(job: FirstJob) -> None:
     name = f"{job.label} of {job.owner.path.name}"
     distinct = job.owner.distinct[job.label]
     if job.task == "binary" and task_of(replace(job, task=None)) != "binary":
-        fitting = "multiclass" if job.label in job.owner.folded else "multiclass or regression"
+        fitting = "multiclass" if job.label in job.owner.distinct_folded else "multiclass or regression"
         raise ConfigError.expected(f"two different labels in {name} with --task binary", distinct, f"take {fitting}")
     if task_of(job) == "binary" and distinct > 2:
-        spelling = spelt_differently([*class_rows(_labels(job), name)])
+        spelling = spelling_note([*class_rows(_labels(job), name)])
         raise ConfigError(f"{name}: {spelling}, or take --task multiclass, where each is a class")
-    if job.task in NUMBERS and job.label in job.owner.folded:
+    if job.task in NUMBERS and job.label in job.owner.distinct_folded:
         raise ConfigError.expected(f"numbers in {name} with --task {job.task}", "text", "take multiclass")
     if job.task in TARGETS and not releases_once(job) and job.protect != "auto":
         remedy = "take --protect labels, where a top model is fitted at once"
@@ -331,7 +333,7 @@ def check_further_labels(job: FirstJob, stated: TaskKind | Target | None) -> Non
         if (of_other := task_of(other)) != task:
             got = f"{task} of {job.label}, {of_other} of {name}"
             raise ConfigError.expected("labels of one task", got, "state --task if that is wrong, or write two jobs")
-        if job.positive is not None and not have_class(replace(job, further_labels=(name,)), job.positive):
+        if job.positive is not None and not all_have_class(replace(job, further_labels=(name,)), job.positive):
             raise ConfigError.expected(f"--positive with a class of {name} too", repr(job.positive), "write two jobs")
         if missing := job.unlabelled + label_of(other).missing:
             raise ConfigError.expected(
@@ -339,48 +341,48 @@ def check_further_labels(job: FirstJob, stated: TaskKind | Target | None) -> Non
             )
 
 
-def have_class(job: FirstJob, name: str | None) -> bool:
+def all_have_class(job: FirstJob, name: str | None) -> bool:
     """Whether all further labels have a class of this name; also where it is `None`."""
     there = [label for label in job.further_labels if label in job.owner.columns]  # others are refused
     return name is None or all(name in (label_of(replace(job, label=label)).classes or {}) for label in there)
 
 
-def grades_of(job: FirstJob) -> GradesChoice:
+def grades_choice(job: FirstJob) -> GradesChoice:
     """Whether the partners of a job release grades, and of one that protects what is best, which that is."""
     if job.further_labels and not job.apart:  # the label that is worth least
         labels = (job.label, *job.further_labels)
-        each = (grades_of(replace(job, label=label, further_labels=())) for label in labels)
+        each = (grades_choice(replace(job, label=label, further_labels=())) for label in labels)
         return max(each, key=lambda choice: math.inf if choice.epsilon is None else choice.epsilon)
     refused, task, counts, rows = "", task_of(job), list[int](), 0
     if job.further_labels:
         refused = "grades of several labels are for one process"
     elif job.second is not None:
-        refused = f"labels with a column of {SECONDS[task]} are not drawn"
+        refused = f"labels with a column of {SECOND_COLUMNS[task]} are not drawn"
     elif task not in NUMBERS:
         overlap, split = job.overlap or overlap_of(job), SplitConfig()
         counts = [*label_of(job).classes.values()]
         # Each partner fits to the labels of its own rows, one of each id.
-        met = overlap.fewest if job.rows == "all" else overlap.common
+        met = overlap.min_common_ids if job.rows == "all" else overlap.common
         labelled = sum(counts) / max(sum(counts) + job.unlabelled, 1)  # others are left out of the run
         rows = int((1 - split.test - split.validation) * labelled * met)
     return choose_grades(task, counts, rows, protect=job.protect, refused=refused)
 
 
-def files_of(job: FirstJob, folder: Path) -> dict[str, dict[str, Any]]:
+def job_files(job: FirstJob, folder: Path) -> dict[str, dict[str, Any]]:
     """The files to write into a folder, by name: `job.yaml`, and between organisations one for each party that is here.
 
     Raises:
         ConfigError: A column that is not there, or two parties of one name.
     """
     tables = {table.path.name: table.party for table in (job.owner, *job.partners)}
-    names = [*tables.values(), *job.elsewhere]
+    names = [*tables.values(), *job.remote_partners]
     if len(set(names)) < len(names):
-        stated = "" if job.owner.named is None else f", of which {names[0]!r} is that of the certificate in keys"
+        stated = "" if job.owner.owner_name is None else f", of which {names[0]!r} is that of the certificate in keys"
         raise ConfigError.expected("a name of its own for each party", f"{', '.join(names)}{stated}", "rename a table")
     if job.apart and "job" in names:
         raise ConfigError.expected("other names than job, whose private file were job.yaml", "job", "rename it")
-    labels = grades_of(job).epsilon if job.protect in BY_GRADES else None
-    private = dict(zip(tables.values(), _private(job, folder, labels), strict=True))
+    labels = grades_choice(job).epsilon if job.protect in GRADE_CHOICES else None
+    private = dict(zip(tables.values(), _private_sections(job, folder, labels), strict=True))
     shared: dict[str, Any] = {"name": plain_name(folder.resolve().name) or "job", "task": task_of(job), "parties": {}}
     if job.rows == "all":
         shared["rows"] = "all"
@@ -414,7 +416,7 @@ def _model(job: FirstJob, labels: float | None, owner: str) -> dict[str, Any]:
         return {"model": {"bottom": {"kind": "tabular"}}} if job.rows == "all" else {}
     widths = {table.party: sketch_width(table, job.ids[table.path.name]) for table in job.partners}
     bottoms: dict[str, Any] = {owner: {"kind": "auto"}}
-    for name, width in {**widths, **job.elsewhere}.items():
+    for name, width in {**widths, **job.remote_partners}.items():
         bottoms[name] = {"kind": "linear", "width": width} if labels is None else grade_bottom(labels)
     return {"model": {"bottom": bottoms, "top": {"kind": "auto"}}, "train": {"release": "once"}}
 
@@ -436,7 +438,7 @@ def _split(job: FirstJob, *, labels_protected: bool) -> dict[str, Any]:
     return {} if labels_protected or job.repeats or task_of(job) in NUMBERS else {"stratify": True}
 
 
-def _private(job: FirstJob, folder: Path, labels: float | None) -> Iterator[dict[str, Any]]:
+def _private_sections(job: FirstJob, folder: Path, labels: float | None) -> Iterator[dict[str, Any]]:
     """The private part of each party; `labels` is the epsilon of the labels to which partners fit grades, if any."""
     once = releases_once(job)
     keys = {table.path.name: job.ids[table.path.name] for table in (job.owner, *job.partners)}
@@ -444,9 +446,9 @@ def _private(job: FirstJob, folder: Path, labels: float | None) -> Iterator[dict
         for name in (keys[table.path.name], *((job.label,) if table is job.owner else ())):
             if name not in table.columns:
                 raise ConfigError.expected(f"a column {name!r} in {table.path.name}", ", ".join(table.columns))
-    yield _owner(job, folder, labels)
+    yield _owner_section(job, folder, labels)
     release: Literal["sketch", "grade"] | None = None if not once else "sketch" if labels is None else "grade"
-    terms = Terms(release, kind_of(job), job.rows == "all", *column_terms(job.protect))
+    terms = PartnerTerms(release, label_kind(job), job.rows == "all", *column_terms(job.protect))
     for table in job.partners:
         yield partner_section(table, keys[table.path.name], _ids(job, table), folder, terms)
 
@@ -456,7 +458,7 @@ def _ids(job: FirstJob, table: TableSummary, **rules: Any) -> Any:
     return ids if len(ids) > 1 else ids["column"]
 
 
-def _owner(job: FirstJob, folder: Path, labels: float | None) -> dict[str, Any]:
+def _owner_section(job: FirstJob, folder: Path, labels: float | None) -> dict[str, Any]:
     """The private part of the owner of the labels."""
     repeats = {"duplicates": "keep"} if job.repeats else {}
     section = {**table_section(job.owner, folder), "id": _ids(job, job.owner, **repeats)}
@@ -465,7 +467,7 @@ def _owner(job: FirstJob, folder: Path, labels: float | None) -> dict[str, Any]:
     if job.further_labels:
         section["further_labels"] = [*job.further_labels]
     if job.second is not None:
-        section[SECONDS[task_of(job)]] = job.second
+        section[SECOND_COLUMNS[task_of(job)]] = job.second
     if job.unlabelled:
         section["unlabelled"] = "drop"
     if job.positive is not None:

@@ -21,11 +21,11 @@ from cutlayer.data.batches import Schedule, schedule_of
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.prepared import Prepared
 from cutlayer.data.profile import ColumnProfile
-from cutlayer.data.split import Split, check_filled
+from cutlayer.data.split import Split, check_no_empty_part
 from cutlayer.errors import DataError
-from cutlayer.jobs.cautions import cautions_of, notes_of, readable_columns, shared_rows, worth_of_labels
+from cutlayer.jobs.cautions import drawn_labels_worth, job_cautions, leak_notes, readable_columns, shared_row_cautions
 from cutlayer.jobs.check import check_job
-from cutlayer.jobs.matching import KeyForecast, by_key, lacking, positions_of_run
+from cutlayer.jobs.matching import KeyForecast, key_forecasts, lacking_rows, positions_of_run
 from cutlayer.kernels.rows.packed_rows import row_bytes
 from cutlayer.lazy import Tensor, nn, torch
 from cutlayer.models import imports_of, resolved_section, suits_rare_categories
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 TIMED_STEPS = 3
-FEW_ROWS, LONG_STEP_SECONDS = 8, 2.0
+SHORT_STEP_ROWS, LONG_STEP_SECONDS = 8, 2.0
 """Rows of the first timed step; if a whole one would take longer than that, its time is estimated from it."""
 ADAM_COPIES = 4
 """Weights, gradients and two moments."""
@@ -179,18 +179,18 @@ def forecast(job: Job, secrets: Path | None = None) -> Forecast:
         return _forecast(job, tables, threads, secrets)
 
 
-def with_chosen_devices(job: Job, given: Mapping[str, Any]) -> Job:
+def with_chosen_devices(job: Job, tables: Mapping[str, Any]) -> Job:
     """The job with the device that `auto` is for it, by the forecast; the job itself where nothing is to be chosen.
 
     Args:
         job: A job that was checked.
-        given: Tables in memory, by party.
+        tables: Tables in memory, by party.
     """
     if all(party.device != "auto" for party in job.parties.values()) or not torch.cuda.is_available():
         return job
     from cutlayer.parties.compute.device import chosen_device
 
-    tables = open_tables(job, given)
+    tables = open_tables(job, tables)
     operations = _forecast(job, tables, torch.get_num_threads(), None).step_operations
     for name, party in job.parties.items():
         if party.device == "auto":
@@ -206,7 +206,7 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
         profile
         for name, table in tables.items()
         for profile in table.profiles(
-            name, rare_are_odd=not suits_rare_categories(job.bottom_of(name)), positive=job.parties[name].positive
+            name, note_rare=not suits_rare_categories(job.bottom_of(name)), positive=job.parties[name].positive
         )
     )
     read_bytes = sum(table.bytes for table in tables.values())  # before `prepare` lets the rows of files go
@@ -219,7 +219,7 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
     )
     split = _split(job, tables[job.active], positions[job.active])
     owner, trained = tables[job.active], positions[job.active][split.train]
-    schedule = schedule_of(job, split.train, lambda: owner.digests[trained], owner.identified.stated_rows)
+    schedule = schedule_of(job, split.train, lambda: owner.digests[trained], owner.id_table.stated_rows)
     parts = {name: held.split(name, split, job.train) for name in job.parties}
     with tempfile.TemporaryDirectory() as scratch:
         prepared = {
@@ -228,10 +228,11 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
         }
         if (known := prepared[job.active]).labels is not None:
             train = split.part("train")
-            owner.check_training(known.labels.values[train], None if known.weights is None else known.weights[train])
+            weights = None if known.weights is None else known.weights[train]
+            owner.check_training_labels(known.labels.values[train], weights)
         copies = _label_copies(prepared, held, job.active)
         _check_fits(job, prepared, parts)
-        model, seconds = _timed(job, prepared, schedule, held)
+        model, seconds = _timing(job, prepared, schedule, held)
         columns = dict.fromkeys(job.parties, 0) if job.fits_top else _layer_columns(job, model)
         outputs, products = (0, 0) if job.fits_top else _layer_outputs(model)
     operations = 6.0 * products * schedule.batch_size  # two for each product, and twice as many backwards
@@ -248,9 +249,9 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
     rows = {party.name: party.rows for party in parties}
     trained_rows = {name: held.count_trained(name, split, part) for name, part in parts.items()}
     classes = [n for each in profiles for n in each.classes.values()]
-    drawn, few = worth_of_labels(job, trained_rows, classes, profiles)
+    drawn, few = drawn_labels_worth(job, trained_rows, classes, profiles)
     tested = len(split.test) or held_out
-    cautions = cautions_of(job, rows, counts[2], counts[0], tested, profiles, ledger, (drawn, few))
+    cautions = job_cautions(job, rows, counts[2], counts[0], tested, profiles, ledger, (drawn, few))
     return Forecast(
         rows=len(positions[job.active]),
         common=common,
@@ -274,14 +275,14 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
         fits_top=job.fits_top,
         guarantees=tuple(f"{entry.protection}: {entry.statement}" for entry in ledger.entries),
         readable={name: readable_columns(job, name) for name in job.passives},
-        notes=(*notes_of(job), *[f"label_dp: {drawn}"] * bool(drawn and not few)),
-        warnings=(*copies, *unseen, *cautions, *shared_rows(job, held, split)),
+        notes=(*leak_notes(job), *[f"label_dp: {drawn}"] * bool(drawn and not few)),
+        warnings=(*copies, *unseen, *cautions, *shared_row_cautions(job, held, split)),
         columns=profiles,
         totals=ledger.totals,
         all_runs=all_runs,
         imports=imports_of(job),
-        keys=by_key(job, matches),
-        lacking=lacking(job, ids, common, held),
+        keys=key_forecasts(job, matches),
+        lacking=lacking_rows(job, ids, common, held),
     )
 
 
@@ -304,7 +305,7 @@ def _split(job: Job, table: PartyTable, positions: Positions) -> Split:
     if job.train.split.is_sent:
         return draw_split(job, table, positions, bytes(32))
     split = computed_split(job, gathered_rows(table.digests, positions))
-    check_filled(split, job.train.split)
+    check_no_empty_part(split, job.train.split)
     return split
 
 
@@ -320,7 +321,7 @@ def _check_fits(job: Job, prepared: Mapping[str, Prepared], parts: Mapping[str, 
             check_columns(job.parties[name].fit, columns, f"parties.{name}.fit")
 
 
-def _timed(job: Job, prepared: Mapping[str, Prepared], schedule: Schedule, held: HeldRows) -> tuple[JointModel, float]:
+def _timing(job: Job, prepared: Mapping[str, Prepared], schedule: Schedule, held: HeldRows) -> tuple[JointModel, float]:
     """The joint model, and seconds per training step."""
     from cutlayer.models.precision import PreciseModel
     from cutlayer.training.joint import JointModel, train_module
@@ -329,7 +330,7 @@ def _timed(job: Job, prepared: Mapping[str, Prepared], schedule: Schedule, held:
     if active.labels is None:
         raise DataError(f"{job.active} is the active party and needs a label column")
     task = Task.fitted(job.task, active.labels.classes, active.labels.values, job.target)
-    task.calling(job.parties[job.active].positive, job.active)  # which raises where there is no such label
+    task.with_positive(job.parties[job.active].positive, job.active)  # which raises where there is no such label
     empty = [name for name in job.passives if prepared[name].store is None]
     if empty:
         raise DataError(f"{', '.join(empty)}: a passive party needs at least one feature column")
@@ -363,7 +364,7 @@ def _timed(job: Job, prepared: Mapping[str, Prepared], schedule: Schedule, held:
         return (time.perf_counter() - starts[len(starts) > 1]) / max(len(starts) - 1, 1)
 
     rows = next(schedule.epoch(0))
-    few = rows[:FEW_ROWS]
+    few = rows[:SHORT_STEP_ROWS]
     seconds = seconds_of(lambda _: [few, few]) * len(rows) / len(few)
     if seconds < LONG_STEP_SECONDS:  # then what does not grow with the rows matters, and whole steps are soon taken
         seconds = seconds_of(lambda epoch: islice(schedule.epoch(epoch), TIMED_STEPS + 1))

@@ -26,7 +26,7 @@ from cutlayer.config.ids import ROW_NUMBER
 from cutlayer.config.load import load_closed_job
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import CheckpointError, ConfigError, CutlayerError, RunFolderError
-from cutlayer.jobs.exchange import RECORD, close_without, result_of
+from cutlayer.jobs.exchange import RECORD_FILE, end_alone, exchange_result
 from cutlayer.jobs.further_labels import further_jobs
 from cutlayer.protections.label_memory.memory import LabelMemory
 from cutlayer.results.provenance import Provenance, beside
@@ -37,14 +37,14 @@ from cutlayer.training.keys import Keys, grade_memory, label_folder, load_or_mak
 from cutlayer.training.latest import rounds_of
 from cutlayer.training.tables import open_table
 
-ALL_OF = "all of {}"
+ALL_ROWS_OF = "all of {}"
 """What is forgotten of a party without a list of rows, in words."""
-GONE = {"forgotten": True}
+FORGOTTEN_RESULT = {"forgotten": True}
 """Result of a round whose training was forgotten."""
 
 
 @dataclass
-class Deleting:
+class JobDeletion:
     """What a party, or all parties of one process, made of a job: found, and deleted.
 
     Attributes:
@@ -54,7 +54,7 @@ class Deleting:
         shared: Folder of the files between the parties, where there are some.
         keys: Where secrets come from.
         deleted: Names of the folders and files that were deleted in this start.
-        others: What was found and not deleted; it is for this party alone.
+        not_deleted: What was found and not deleted; it is for this party alone.
         left_out: Number of rows of a party's table that are left out from now on, by its name; for this party alone.
     """
 
@@ -64,10 +64,10 @@ class Deleting:
     shared: Path | None
     keys: Keys
     deleted: set[str] = field(default_factory=set)
-    others: list[str] = field(default_factory=list)
+    not_deleted: list[str] = field(default_factory=list)
     left_out: dict[str, int] = field(default_factory=dict)
 
-    def run(self, what: str, forgotten: dict[str, PartyTable], *, asked: bool = False) -> Forgetting:
+    def forget(self, what: str, forgotten: dict[str, PartyTable], *, asked: bool = False) -> Forgetting:
         """Forget; a call that was interrupted is continued by the same call.
 
         Args:
@@ -93,7 +93,7 @@ class Deleting:
         for name, listed in forgotten.items():
             self._forget_rows(name, listed)
         for name in self.names:  # by its own wish alone: else a partner could have what limits hold by forgotten
-            if what == ALL_OF.format(name) and not asked:
+            if what == ALL_ROWS_OF.format(name) and not asked:
                 grade_memory(self.keys.secret_of(name, self.job.parties[name])).forget_job(self.job.digest())
         folders = [self.base.with_name(name) for name in mark.runs]
         for folder in folders:  # first of all: without it no folder is a run
@@ -135,16 +135,16 @@ class Deleting:
         party = self.job.parties[name]
         secret = load_or_make(self.keys.secret_of(name, party))
         forgotten = self.keys.forgotten_rows(name, party)
-        forgotten.add(stated := listed.by_rule(np.arange(listed.rows)))
+        forgotten.add(stated := listed.digests_by_rule(np.arange(listed.rows)))
         table = open_table(self.job, name, {})
-        gone = table.among(forgotten)
-        forgotten.add(spelled := table.by_rule(np.flatnonzero(gone)))  # as the table writes them
+        gone = table.forgotten_mask(forgotten)
+        forgotten.add(spelled := table.digests_by_rule(np.flatnonzero(gone)))  # as the table writes them
         self.left_out[name] = int(gone.sum())
         # Not those of this job alone: another epsilon has a memory of its own, in which the secret reads each label.
         every = [digests for _, digests in (*stated, *spelled)]
         path = self.keys.secret_of(name, party)
         for each in (listed, table):
-            grade_memory(path).forget(each.plain(each.digests if each is listed else each.digests[gone]))
+            grade_memory(path).forget(each.rule_free_digests(each.digests if each is listed else each.digests[gone]))
         LabelMemory(label_folder(path), path, secret).forget(torch.from_numpy(np.concatenate(every)))
 
     def _runs(self) -> Iterator[Path]:
@@ -159,10 +159,10 @@ class Deleting:
             if folder.parent == self.base.parent and self._is_of_job(path):
                 yield folder
             else:
-                self.others.append(f"the run of another job in {folder.relative_to(self.base.parent)}")
-        self.others += sorted({f"the run in {path}, where --run looks" for path in self._elsewhere()})
+                self.not_deleted.append(f"the run of another job in {folder.relative_to(self.base.parent)}")
+        self.not_deleted += sorted({f"the run in {path}, where --run looks" for path in self._runs_elsewhere()})
 
-    def _elsewhere(self) -> Iterator[Path]:
+    def _runs_elsewhere(self) -> Iterator[Path]:
         """Folders of runs of these parties that are not beside the others, by the ledgers of all runs."""
         beside = self.base.parent.absolute()
         for name in self.names:
@@ -183,19 +183,20 @@ class Deleting:
 
     def _close(self, private: Path) -> None:
         """Delete the files of a round, and what it predicted; its record says that it ended."""
-        if result_of(private) != GONE:
-            close_without(private, GONE)
+        if exchange_result(private) != FORGOTTEN_RESULT:
+            end_alone(private, FORGOTTEN_RESULT)
         with locked(private / "exchange.lock", "a forgetting"):
             out = private / "out"
             if out.exists():
                 self._remove_predictions(Path(out.read_text()))
             for path in sorted(private.iterdir()):
-                if path.name not in (RECORD, "exchange.lock"):
+                if path.name not in (RECORD_FILE, "exchange.lock"):
                     self._remove(path, private.parent.name)
         if self.shared is not None:
             self._remove(self.shared / private.name)
         else:
-            self.others.append(f"files between the parties of {private.name}, whose folder was not named by --folder")
+            files = f"files between the parties of {private.name}"
+            self.not_deleted.append(f"{files}, whose folder was not named by --folder")
 
     def _remove_predictions(self, path: Path) -> None:
         """Remove a file of predictions, where the file beside it says that it is one of this job."""
@@ -204,7 +205,7 @@ class Deleting:
                 self._remove(path, "predictions")
                 self._remove(beside(path), "predictions")
         if path.exists():
-            self.others.append(f"predictions in {path.name}")
+            self.not_deleted.append(f"predictions in {path.name}")
 
     def _remove(self, path: Path, name: str = "") -> None:
         """Remove a file or folder, and note its name or another one for it.

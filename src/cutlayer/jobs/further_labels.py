@@ -35,31 +35,31 @@ from cutlayer.training.training_folder import training_folder
 if TYPE_CHECKING:
     from cutlayer.channel.security import Security
 
-_CARRIED = (RELEASED_FILE, PARTNERS_FILE, HELD_FILE, SPLIT_FILE)
+_SHARED_FILES = (RELEASED_FILE, PARTNERS_FILE, HELD_FILE, SPLIT_FILE)
 """Files of the label owner's checkpoints that are of no label: what the partners released, and of which rows."""
-_NOTHING = {key: field.get_default(call_default_factory=True) for key, field in PrivatePart.model_fields.items()}
+_EMPTY_PART = {key: field.get_default(call_default_factory=True) for key, field in PrivatePart.model_fields.items()}
 """The private part of a partner, of which the label owner has nothing."""
 
 
-def has_grades(job: Job) -> bool:
+def draws_labels(job: Job) -> bool:
     """Whether each label is drawn and sent, and has grades of its own."""
     return Phase.LABELS in job.phases
 
 
 def further_jobs(job: Job, folder: RunFolder) -> Iterator[tuple[Job, RunFolder]]:
     """The job of each further label, with its run folder: as the label owner alone has it, but where it has grades."""
-    alone = job.uncompared({} if has_grades(job) else dict.fromkeys(job.passives, _NOTHING))
+    alone = job.uncompared({} if draws_labels(job) else dict.fromkeys(job.passives, _EMPTY_PART))
     for label in job.parties[job.active].further_labels:
-        yield _of_label(alone, label), folder.of_label(label)
+        yield _label_job(alone, label), folder.of_label(label)
 
 
-def of_first_label(job: Job) -> Job:
+def first_label_job(job: Job) -> Job:
     """A job of the first of several labels alone, with its name; the others are no features."""
     owner = job.parties[job.active]
-    return job if not owner.further_labels else _of_label(job, owner.label or "")
+    return job if not owner.further_labels else _label_job(job, owner.label or "")
 
 
-def _of_label(job: Job, label: str) -> Job:
+def _label_job(job: Job, label: str) -> Job:
     owner = job.parties[job.active]
     others = (other for other in (owner.label, *owner.further_labels) if other != label)
     features = owner.features.model_copy(update={"exclude": (*owner.features.exclude, *others)})
@@ -67,7 +67,7 @@ def _of_label(job: Job, label: str) -> Job:
     return job.with_parties({job.active: own}, name=f"{job.name}, {label}")
 
 
-def check_further_labels(job: Job, given: Mapping[str, Any], keys: Keys) -> None:
+def check_further_labels(job: Job, tables: Mapping[str, Any], keys: Keys) -> None:
     """Refuse further labels that cannot be trained, before anything is sent.
 
     Raises:
@@ -75,10 +75,10 @@ def check_further_labels(job: Job, given: Mapping[str, Any], keys: Keys) -> None
         DataError: A row has none, or they do not fit the task.
     """
     for other, _ in further_jobs(job, RunFolder(Path())):
-        table = open_table(other, job.active, given, keys)
+        table = open_table(other, job.active, tables, keys)
         labels = table.labels(np.arange(table.rows))
         if labels is not None:  # the positive class is that of all labels
-            Task.of(other, labels.classes).calling(other.parties[job.active].positive, job.active)
+            Task.of(other, labels.classes).with_positive(other.parties[job.active].positive, job.active)
 
 
 def restate_ledger(job: Job, folder: RunFolder) -> None:
@@ -103,7 +103,7 @@ def restate_ledger(job: Job, folder: RunFolder) -> None:
     folder.write_results(folder.summary.model_copy(update={"ledger": ledger}), folder.audit)
 
 
-def begun_further(
+def open_further_runs(
     job: Job, folder: RunFolder, options: Options, security: Security | None
 ) -> Iterator[tuple[Job, RunFolder, Options]]:
     """Each further label that has no results, with its folder, which has what the partners released.
@@ -121,7 +121,7 @@ def begun_further(
         with training_folder(place.path, other, resume=resume, security=security):
             there = place.path / "checkpoint" / job.active
             make_folder(there)
-            for name in _CARRIED:
+            for name in _SHARED_FILES:
                 source = folder.path / "checkpoint" / job.active / name
                 if source.exists() and not (there / name).exists():
                     os.link(source, there / name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from cutlayer.config.names import AUTO, BY_GRADES
+from cutlayer.config.names import AUTO, GRADE_CHOICES
 from cutlayer.config.target import NUMBERS
 from cutlayer.kernels.noise.informative_rows import AMPLE_ROWS, MIN_USEFUL_ROWS, informative_rows
 
@@ -54,7 +54,7 @@ def choose_grades(
         protect: `both`, `proof` for grades of private models, or `auto` for what is best.
         refused: Another reason why there are no grades.
     """
-    asked = protect in BY_GRADES
+    asked = protect in GRADE_CHOICES
     without: Literal["both", "labels"] = "both" if asked else "labels"
     if task in NUMBERS:
         refused = refused or "grades of numbers need a range that partners may know: see docs/how-to/grades.md"

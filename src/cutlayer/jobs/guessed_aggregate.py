@@ -16,7 +16,7 @@ from cutlayer.jobs.found_tables import TableSummary, summary_of
 from cutlayer.jobs.private_part import model_columns
 
 
-def aggregated(table: TableSummary, key: str) -> TableSummary:
+def with_aggregate(table: TableSummary, key: str) -> TableSummary:
     """A table with `table.aggregate` by an id: numbers by sum, mean and maximum, and texts by their different values.
 
     Of dates, one that each id has once, and that most events are before, is `as_of`; another one is the events' time.

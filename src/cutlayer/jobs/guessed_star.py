@@ -14,25 +14,25 @@ from cutlayer.errors import DataError
 from cutlayer.jobs.column_guesses import (
     ID_NAMES,
     LABEL_NAMES,
-    called_id,
+    bare_letters,
+    has_id_name,
     id_columns,
     id_values,
-    letters,
     unique_columns,
 )
 from cutlayer.jobs.found_tables import TableSummary
 
-MIN_MET = 0.5
+MIN_MATCHED_SHARE = 0.5
 """Share of the different values of a column that a table has to have, for the column to refer to its rows."""
 MIN_SHARE = 0.15
 """Share of a table's ids, or of the rows, that a column of numbers which is called an id has to be of."""
-_FEW = 100
+_MAX_GRADING_NUMBERS = 100
 """Number of different whole numbers up to which they rather count or grade something, as an age does."""
-_SPREAD = 20
+_MIN_SPREAD = 20
 """How many times the number of ids the middle half of a column of numbers is wide, for it to meet them by no chance."""
 
 
-class Identified(NamedTuple):
+class RowIds(NamedTuple):
     """How the rows of tables are identified.
 
     Attributes:
@@ -45,9 +45,9 @@ class Identified(NamedTuple):
     referring: Mapping[str, str] = {}
 
 
-def identified(
+def guess_row_ids(
     tables: Sequence[TableSummary], named: Sequence[str], owner: str | None, label: str | None = None
-) -> Identified:
+) -> RowIds:
     """One id for all tables; or, if there is none, one for each, to which columns of the owner's table refer.
 
     Args:
@@ -61,7 +61,7 @@ def identified(
         DataError: Neither is there.
     """
     try:
-        return Identified(id_columns(tables, named))
+        return RowIds(id_columns(tables, named))
     except DataError:
         likely = [table for table in tables if any(map(LABEL_NAMES.search, table.columns))]
         for table in likely if owner is None else [table for table in tables if table.path.name == owner]:
@@ -71,13 +71,13 @@ def identified(
                 pairs = {file: pair for file, pair in found.items() if pair is not None}
                 ids = {file: column for file, (_, column) in pairs.items()}
                 referring = {file: column for file, (column, _) in pairs.items()}
-                return Identified({table.path.name: _own_id(table, referring.values()), **ids}, referring)
+                return RowIds({table.path.name: _own_id(table, referring.values()), **ids}, referring)
         raise
 
 
-def _called_like(name: str, table: TableSummary) -> bool:
+def _has_name_of(name: str, table: TableSummary) -> bool:
     """Whether a column has the name of a table, as `branch` has of `branches.csv`, but for its end."""
-    own, other = letters(name), letters(table.party)
+    own, other = bare_letters(name), bare_letters(table.party)
     return min(len(own), len(other)) > 1 and (own in other or other in own)
 
 
@@ -100,7 +100,7 @@ def _is_spread(column: pa.ChunkedArray, ids: int) -> bool:
     if not pa.types.is_integer(column.type):
         return is_text(column.type)
     low, high = pc.quantile(column, q=[0.25, 0.75]).to_pylist()
-    return low is not None and high - low > _SPREAD * ids
+    return low is not None and high - low > _MIN_SPREAD * ids
 
 
 def _referring(owner: TableSummary, other: TableSummary, label: str | None) -> tuple[str, str] | None:
@@ -118,12 +118,13 @@ def _referring(owner: TableSummary, other: TableSummary, label: str | None) -> t
             continue
         values = pc.unique(column.drop_null()).cast(pa.string())
         for key, of_other in ids.items():
-            alike = letters(name) == letters(key)
+            alike = bare_letters(name) == bare_letters(key)
             met = int(pc.sum(pc.is_in(values, of_other)).as_py() or 0)
-            named = called_id(name) and met >= MIN_SHARE * min(len(of_other), owner.rows)  # unlike a branch_id to 30
+            named = has_id_name(name) and met >= MIN_SHARE * min(len(of_other), owner.rows)  # unlike a branch_id to 30
             refers = alike or named or _is_spread(column, len(of_other))
-            many = len(values) > _FEW or _called_like(name, other)  # unlike years of education and a list of ids
-            refers = refers or (many and called_id(key) and met >= MIN_MET * len(of_other))  # or an age among many ids
-            if refers and met >= MIN_MET * len(values) and (best is None or (alike, met) > best[0]):
+            # Unlike years of education and a list of ids, and unlike an age among many ids.
+            many = len(values) > _MAX_GRADING_NUMBERS or _has_name_of(name, other)
+            refers = refers or (many and has_id_name(key) and met >= MIN_MATCHED_SHARE * len(of_other))
+            if refers and met >= MIN_MATCHED_SHARE * len(values) and (best is None or (alike, met) > best[0]):
                 best = (alike, met), (name, key)
     return None if best is None else best[1]

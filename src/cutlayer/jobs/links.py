@@ -25,19 +25,19 @@ from cutlayer.config import Job, PrivateFile
 from cutlayer.config.phases import Phase
 from cutlayer.config.serve import ServeConfig
 from cutlayer.errors import ConfigError, CutlayerError, NotApproved
-from cutlayer.jobs.approval import approvals_of, required
+from cutlayer.jobs.approval import approvals_of, requires_approval
 from cutlayer.training.run_ledger import ledger_of
 
-KEYS = "keys"
+KEYS_FOLDER = "keys"
 """Folder of the certificate files, next to the private file, unless that names others."""
 
 MAX_SECONDS = 10**7
 """Longest wait: the operating system's clocks of threads take not much more."""
 
-SOON = timedelta(days=14)
+EXPIRY_NOTICE = timedelta(days=14)
 """Time before its end at which a certificate is pointed out."""
 
-DECLINE = 2.0
+DECLINE_SECONDS = 2.0
 """Timeout, in seconds, of the greeting by which a passive party reports that it has ended."""
 
 Notify = Callable[[str], None]
@@ -104,7 +104,7 @@ def security_of(job: Job, name: str, private: PrivateFile, folder: Path, notify:
     if private.tls is not None:
         files = CertificateFiles(private.tls.ca, private.tls.cert, private.tls.key, private.tls.crl)
     else:
-        files = files_in(folder / KEYS, name)
+        files = files_in(folder / KEYS_FOLDER, name)
         if not files.cert.exists():
             wanted = f"the certificate of {name} at {files.cert}, or tls in the private file"
             remedy = "see cutlayer keys; --plaintext links parties on this machine without one"
@@ -119,7 +119,7 @@ def _warn_early(loaded: LoadedFiles, notify: Notify) -> None:
     """Say that the certificate soon expires, and that a revocation list should have been replaced."""
     now = datetime.now(UTC)
     until = loaded.certificate.not_valid_after_utc
-    if until - now < SOON:
+    if until - now < EXPIRY_NOTICE:
         notify(f"this party's certificate expires at {until:%Y-%m-%d %H:%M} UTC; have it renewed (cutlayer keys renew)")
     if loaded.lists_until is not None and loaded.lists_until < now:
         notify(f"the revocation list should have been replaced by {loaded.lists_until:%Y-%m-%d}; ask for a new one")
@@ -145,7 +145,7 @@ def address_of(job: Job) -> str:
     return address
 
 
-def at_address(job: Job, address: str | None) -> Job:
+def with_address(job: Job, address: str | None) -> Job:
     """The job with another address of the active party, as this party alone reaches it; the job itself for `None`.
 
     Raises:
@@ -189,7 +189,7 @@ def make_client(job: Job, name: str, options: LinkOptions) -> ClientLink:
 
 
 @contextmanager
-def connected(job: Job, name: str, options: LinkOptions) -> Iterator[Links]:
+def open_links(job: Job, name: str, options: LinkOptions) -> Iterator[Links]:
     """Open links to all peers of a party; a missing one is named here, and not at the first message due from it.
 
     Args:
@@ -208,7 +208,7 @@ def connected(job: Job, name: str, options: LinkOptions) -> Iterator[Links]:
 
 
 @contextmanager
-def declining(job: Job, name: str, options: LinkOptions) -> Iterator[None]:
+def reporting_failure(job: Job, name: str, options: LinkOptions) -> Iterator[None]:
     """Report to the active party that this passive one failed before it connected; the reason is not sent.
 
     Args:
@@ -221,7 +221,7 @@ def declining(job: Job, name: str, options: LinkOptions) -> Iterator[None]:
     except CutlayerError:
         if name != job.active and not options.releases:
             with suppress(CutlayerError), make_client(job, name, replace(options, notify=_ignore)) as client:
-                client.greet(DECLINE, **{ENDED_FIELD: "yes"})
+                client.greet(DECLINE_SECONDS, **{ENDED_FIELD: "yes"})
         raise
 
 
@@ -266,7 +266,7 @@ def trail_of(job: Job, name: str, options: LinkOptions, run: Path | None = None)
     """
     if options.trail is not None:
         return open_trail(job, name, options.trail, options.security, run)
-    if required(job, name):
+    if requires_approval(job, name):
         raise NotApproved.expected("an egress trail, which approvals are noted on", "none", "name LinkOptions.trail")
     return None
 
@@ -294,7 +294,7 @@ def open_trail(
         NotApproved: The job, or the party, requires approvals, and one of them is missing or not accepted. Later
             messages raise it too, as soon as one is withdrawn.
     """
-    approvals = approvals_of(job, name, folder, security, run, serve) if required(job, name) else None
+    approvals = approvals_of(job, name, folder, security, run, serve) if requires_approval(job, name) else None
     approved = () if approvals is None else approvals.check()
     return Trail(folder, _about(job, name, security, approved), approvals)
 

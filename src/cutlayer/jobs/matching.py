@@ -34,7 +34,7 @@ class KeyForecast(FrozenModel):
     conflicts: Mapping[str, int]
 
 
-def by_key(job: Job, matches: Mapping[str, KeyMatches]) -> tuple[KeyForecast, ...]:
+def key_forecasts(job: Job, matches: Mapping[str, KeyMatches]) -> tuple[KeyForecast, ...]:
     """Matches of several keys between the active party and each passive one; empty where one key identifies rows."""
     rule = job.parties[job.active].id
     if rule is None:
@@ -50,7 +50,7 @@ def by_key(job: Job, matches: Mapping[str, KeyMatches]) -> tuple[KeyForecast, ..
     )
 
 
-def lacking(job: Job, ids: Mapping[str, Digests], common: int, held: HeldRows) -> dict[str, int]:
+def lacking_rows(job: Job, ids: Mapping[str, Digests], common: int, held: HeldRows) -> dict[str, int]:
     """Number of rows of the active party that each passive party lacks.
 
     Args:

@@ -25,7 +25,7 @@ class PreflightCheck:
     caution: bool = False
 
 
-def checked(name: str, check: Callable[[], str]) -> PreflightCheck:
+def run_check(name: str, check: Callable[[], str]) -> PreflightCheck:
     """The check of what a function returns, or of the error that it raises."""
     try:
         return PreflightCheck(name, check())

@@ -26,12 +26,12 @@ from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ConfigError, PeerLost, ProtocolError
 from cutlayer.jobs.audit import audit_passive
 from cutlayer.jobs.check import check_job
-from cutlayer.jobs.courier import check_by_courier, goes_on, labels_sent, open_releases
-from cutlayer.jobs.further_labels import begun_further, check_further_labels
-from cutlayer.jobs.links import LinkOptions, address_of, connected, declining
+from cutlayer.jobs.courier import check_release_by_file, continues_from_labels, open_releases, sent_label_runs
+from cutlayer.jobs.further_labels import check_further_labels, open_further_runs
+from cutlayer.jobs.links import LinkOptions, address_of, open_links, reporting_failure
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.jobs.pilot import check_pilot
-from cutlayer.jobs.runs import Execution, chance_reference, conclude
+from cutlayer.jobs.runs import Execution, chance_reference, write_conclusions
 from cutlayer.jobs.summary import protection_results
 from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.agreement.partners import Partners
@@ -58,7 +58,7 @@ from cutlayer.version import __version__
 
 R = TypeVar("R")
 
-GRACE = 2.0
+GRACE_SECONDS = 2.0
 """Seconds that a passive party waits longer than the active one, whose error names the party that is missing."""
 
 
@@ -79,14 +79,14 @@ def run_party(job: Job, name: str, out: Path, options: Options, progress: Progre
         CutlayerError: Bad input, here or at a peer.
     """
     with ExitStack() as stack:
-        with declining(job, name, links):
+        with reporting_failure(job, name, links):
             check_job(job, name)
             if options.pilot:
                 check_pilot(job, options.pilot)
             _check_subgroups(job, name)
             if links.releases:
-                check_by_courier(job)
-                options = replace(options, resume=options.resume or goes_on(job, out))
+                check_release_by_file(job)
+                options = replace(options, resume=options.resume or continues_from_labels(job, out))
             elif links.security is None:
                 check_loopback(address_of(job))
             elif name != job.active or links.listen is None:
@@ -101,7 +101,7 @@ def run_party(job: Job, name: str, out: Path, options: Options, progress: Progre
             try:
                 part.run(table)
                 break
-            except _Waiting as waiting:
+            except _PeerAwaited as waiting:
                 links.notify(f"{waiting}; waiting for up to {links.timeout:g} s until all have resumed")
                 options, table = replace(options, resume=True), open_table(job, name, options.tables, options.keys)
                 part = replace(part, execution=replace(part.execution, options=options))
@@ -115,7 +115,7 @@ def train_further_labels(execution: Execution, security: Security | None = None)
     job, options = execution.job, execution.options
     if options.pilot:
         return
-    for other, folder, alone in begun_further(job, execution.folder, options, security):
+    for other, folder, alone in open_further_runs(job, execution.folder, options, security):
         execution.progress.stage(f"label {other.parties[job.active].label}")
         table = open_table(other, job.active, options.tables, options.keys)
         # A logger follows the first label: curves of others have the same names.
@@ -123,7 +123,7 @@ def train_further_labels(execution: Execution, security: Security | None = None)
         _PartyRun(run, job.active, LinkOptions()).run(table)
 
 
-class _Waiting(Exception):
+class _PeerAwaited(Exception):
     """A peer was lost in training, and the job says to wait for it."""
 
 
@@ -153,7 +153,7 @@ class _PartyRun:
         name = self.name
         resume, forget = options.resume, options.forget_peer_progress
         store = folder.path / "data"
-        with declining(job, name, self.links):
+        with reporting_failure(job, name, self.links):
             local = local_side(
                 job, name, folder, store, options.keys, table, resume=resume, forget_peer_progress=forget
             )
@@ -176,13 +176,13 @@ class _PartyRun:
         recorder = Recorder(folder, local.name, watcher)
         with self._links(local) as links:
             party = ActiveParty(job, local, links.ports if links else {}, recorder, links.end if links else _nothing)
-            outcome = self._driven(local, party.run(), links, self.links.deadline)
+            outcome = self._drive(local, party.run(), links, self.links.deadline)
         recorder.finished()
         record_active(folder, party)
         trained = TrainedRun.of(party, outcome, {local.name: local})  # what the partners know stays with them
         summary = execution.describe(job, this_run, folder, trained, watcher.auditor)
         truth, _ = read_truth(folder.transcript(local.name))
-        conclude(job, folder, {this_run.label: summary}, [chance_reference(trained, truth)])
+        write_conclusions(job, folder, {this_run.label: summary}, [chance_reference(trained, truth)])
 
     @contextmanager
     def _links(self, local: LocalSide) -> Iterator[Links | None]:
@@ -193,21 +193,21 @@ class _PartyRun:
         elif options.releases:
             # A file has all messages, also those of the release that an interrupted start has stored.
             (local.checkpoints(job).folder / RELEASED_FILE).unlink(missing_ok=True)
-            sent = labels_sent(self.execution.folder.path)
+            sent = sent_label_runs(self.execution.folder.path)
             receipts = None if options.trail is None else options.trail.with_name(RECEIPTS_FOLDER)
             yield open_releases(job, job.passives, options.releases, options.security, options.notify, sent, receipts)
         else:
-            with connected(job, self.name, options) as links:
+            with open_links(job, self.name, options) as links:
                 yield links
 
     def _follow(self, local: LocalSide) -> None:
         job = self.execution.job
-        with connected(job, local.name, self.links) as links:
+        with open_links(job, local.name, self.links) as links:
             party = PassiveParty(job, local, links.ports[job.active])
-            outcome: PassiveOutcome = self._driven(local, party.run(), links, self.links.deadline + GRACE)
+            outcome: PassiveOutcome = self._drive(local, party.run(), links, self.links.deadline + GRACE_SECONDS)
         finish_passive(job, local, self.execution.folder, party, outcome)
 
-    def _driven(self, local: LocalSide, party: Generator[Port, Message, R], links: Links | None, patience: float) -> R:
+    def _drive(self, local: LocalSide, party: Generator[Port, Message, R], links: Links | None, patience: float) -> R:
         """Drive the party to its end.
 
         A passive party cannot tell who was lost: where one party is waited for, it waits for the active one.
@@ -223,7 +223,7 @@ class _PartyRun:
         except PeerLost as lost:
             waited = [peer for peer, other in job.parties.items() if other.on_absent == "wait"]
             if lost.peer in waited or (self.name != job.active and waited):
-                raise _Waiting(str(lost)) from None
+                raise _PeerAwaited(str(lost)) from None
             raise
 
 
@@ -238,12 +238,12 @@ def _no_message(port: Port) -> Message:
 def finish_passive(job: Job, local: LocalSide, folder: RunFolder, party: PassiveParty, outcome: PassiveOutcome) -> None:
     """Write what a passive party has of a training: its part of the model, its account, and its own audit."""
     record_passive(folder, party)
-    _run_of(job, local, party, outcome).write(folder.path / OUTCOME_FILE)
+    _passive_run(job, local, party, outcome).write(folder.path / OUTCOME_FILE)
     folder.write_json("ledger.json", passive_ledger(job, local.name, outcome.evidence).to_json())
     audit_passive(job, folder).write(folder.path / "audit.json")
 
 
-def _run_of(job: Job, local: LocalSide, party: PassiveParty, outcome: PassiveOutcome) -> PassiveRun:
+def _passive_run(job: Job, local: LocalSide, party: PassiveParty, outcome: PassiveOutcome) -> PassiveRun:
     """What a passive party did in a training, for `outcome.json`."""
     port, split, plan = party.port, party.split, plan_of(job, local.name)
     sizes = {"training": split.train, "validation": split.validation, "test": split.test}

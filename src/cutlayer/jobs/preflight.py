@@ -14,15 +14,15 @@ from cutlayer.channel.security import Security
 from cutlayer.channel.tls.names import fingerprint, identity_of
 from cutlayer.config import Job
 from cutlayer.config.aggregate import UNDATED, undated
-from cutlayer.data.classes import listed_classes
+from cutlayer.data.classes import class_listing
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.profile import ColumnProfile
 from cutlayer.data.row_keys import has_key
 from cutlayer.errors import CutlayerError
-from cutlayer.jobs.cautions import noisy_private_fits, of_columns, readable_columns, worth_of_labels
+from cutlayer.jobs.cautions import column_cautions, drawn_labels_worth, private_fit_cautions, readable_columns
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.links import LinkOptions, address_of, make_client, open_server
-from cutlayer.jobs.one_check import PreflightCheck, checked
+from cutlayer.jobs.one_check import PreflightCheck, run_check
 from cutlayer.jobs.options import Options
 from cutlayer.models import suits_rare_categories
 from cutlayer.parties.compute.device import chosen_device
@@ -47,10 +47,10 @@ def run_preflight(job: Job, name: str, options: Options, links: LinkOptions) -> 
         links: How to connect to the other parties.
     """
     checks = [
-        checked("job", lambda: _job(job, name)),
-        checked("table", lambda: f"{open_table(job, name, options.tables).rows:,} rows"),
-        checked("certificate", lambda: certificate_of(links.security)),
-        checked("address", lambda: _address(job, links)),
+        run_check("job", lambda: _job(job, name)),
+        run_check("table", lambda: f"{open_table(job, name, options.tables).rows:,} rows"),
+        run_check("certificate", lambda: certificate_of(links.security)),
+        run_check("address", lambda: _address(job, links)),
     ]
     return [*checks, *(_passive_parties(job, links) if name == job.active else _active_party(job, name, links))]
 
@@ -62,10 +62,10 @@ def check_own_part(job: Job, name: str) -> list[PreflightCheck]:
         job: Job with this party's private part filled in.
         name: Name of the party.
     """
-    checks = [checked("job", lambda: _job(job, name))]
+    checks = [run_check("job", lambda: _job(job, name))]
     cautions: list[PreflightCheck] = []
     columns: list[PreflightCheck] = []
-    checks += [checked("table", lambda: _columns(job, name, columns, cautions))]
+    checks += [run_check("table", lambda: _columns(job, name, columns, cautions))]
     if not any(check.problem for check in checks):
         checks += columns[:MAX_COLUMNS] + cautions
         if (more := len(columns) - MAX_COLUMNS) > 0:
@@ -81,11 +81,11 @@ def check_own_part(job: Job, name: str) -> list[PreflightCheck]:
             why = "excess fails: what a partner's own columns reveal is not known here; label_auc is"
             checks.append(PreflightCheck("audit.fail_above", why, caution=True))
         if all(total.epsilon is None for total in totals):
-            checks.append(PreflightCheck("guarantee", f"none: {_exposed(job, name)}", caution=True))
+            checks.append(PreflightCheck("guarantee", f"none: {_exposure(job, name)}", caution=True))
     return checks
 
 
-def _exposed(job: Job, name: str) -> str:
+def _exposure(job: Job, name: str) -> str:
     """Warning about a party without a formal guarantee: its messages, and who may learn what from them."""
     if name == job.active:
         return f"gradients depend on the labels, and {', '.join(job.passives)} may infer labels from them"
@@ -101,21 +101,23 @@ def _columns(job: Job, name: str, columns: list[PreflightCheck], cautions: list[
     cautions += [PreflightCheck("aggregate", UNDATED, caution=True)] * (name in undated(job))
     cautions += _keys(table)
     rare_are_odd = not suits_rare_categories(job.bottom_of(name))
-    profiles = table.profiles(name, rare_are_odd=rare_are_odd, positive=job.parties[name].positive)
+    profiles = table.profiles(name, note_rare=rare_are_odd, positive=job.parties[name].positive)
     counts = [count for column in profiles for count in column.classes.values()]
-    rows = {of: (table.ids_for(of) if table.partner_ids else table.identified).rows for of in job.parties}
-    drawn, few = worth_of_labels(job, rows, counts, profiles)
+    rows = {of: (table.ids_for(of) if table.partner_ids else table.id_table).rows for of in job.parties}
+    drawn, few = drawn_labels_worth(job, rows, counts, profiles)
     cautions += [PreflightCheck("label_dp", f"{drawn}, if all rows train", caution=few)] * bool(drawn)
     for where, _, beyond in (
-        caution.partition(": ") for caution in (*of_columns(job, profiles), *noisy_private_fits(job, rows, profiles))
+        caution.partition(": ")
+        for caution in (*column_cautions(job, profiles), *private_fit_cautions(job, rows, profiles))
     ):
         cautions.append(PreflightCheck(where, beyond, caution=True))
     for column in profiles:
         if column.role == "label":
-            Task(job.task, tuple(column.classes)).calling(column.positive, name)  # raises where there is no such label
-        columns.append(PreflightCheck(f"column {column.name}", _taken_for(column)))
+            task = Task(job.task, tuple(column.classes))
+            task.with_positive(column.positive, name)  # raises where there is no such label
+        columns.append(PreflightCheck(f"column {column.name}", _column_summary(column)))
         if column.classes and column.distinct is not None:
-            columns.insert(0, PreflightCheck(*listed_classes(column.classes, column.distinct, column.positive)))
+            columns.insert(0, PreflightCheck(*class_listing(column.classes, column.distinct, column.positive)))
         cautions += [PreflightCheck(f"column {column.name}", note, caution=True) for note in column.notes]
     everything = np.arange(table.rows)
     prepared = table.prepare(everything, everything)
@@ -136,7 +138,7 @@ def _keys(table: PartyTable) -> Iterator[PreflightCheck]:
         yield PreflightCheck(f"key {number}", f"identifies {np.count_nonzero(has_key(digests)):,} rows{shared}")
 
 
-def _taken_for(column: ColumnProfile) -> str:
+def _column_summary(column: ColumnProfile) -> str:
     kind = "label" if column.role == "label" else column.kind
     values = "" if column.distinct is None else f", {column.distinct:,} value{'s' * (column.distinct != 1)}"
     return f"{column.type}, taken for a {kind}{values}, {column.missing:,} missing"
@@ -170,7 +172,7 @@ def _active_party(job: Job, name: str, links: LinkOptions) -> Iterator[Preflight
             link.greet(links.timeout)
         return f"{job.active} at {address_of(job)} has the same job and version"
 
-    yield checked(job.active, greeted)
+    yield run_check(job.active, greeted)
 
 
 def _passive_parties(job: Job, links: LinkOptions) -> Iterator[PreflightCheck]:

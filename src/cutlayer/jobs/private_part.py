@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from cutlayer.attacks import column_attacks
 from cutlayer.config.job import Job, TaskKind
-from cutlayer.config.names import BY_GRADES
+from cutlayer.config.names import GRADE_CHOICES
 from cutlayer.config.table import expand
 from cutlayer.errors import DataError
 from cutlayer.jobs.found_tables import TableSummary
@@ -27,7 +27,7 @@ PRIVATE_NUMBERS = {"scale": "none", "missing": "zero"}
 """How a private model has numbers encoded: by nothing that a row decides on."""
 
 
-class Terms(NamedTuple):
+class PartnerTerms(NamedTuple):
     """What a job asks of a partner.
 
     Attributes:
@@ -47,7 +47,7 @@ class Terms(NamedTuple):
     width: int | None = None
 
     @classmethod
-    def of(cls, job: Job, name: str, protect: str) -> Terms:
+    def of(cls, job: Job, name: str, protect: str) -> PartnerTerms:
         """The terms of a shared job for one of its passive parties, which protects what a word says."""
         bottom = job.bottom_of(name)
         once = job.train.release_of(name) == "once"
@@ -61,7 +61,7 @@ class Terms(NamedTuple):
 
 def column_terms(protect: str) -> tuple[bool, bool]:
     """Whether a word of `init --protect` protects columns, and whether grades are then of private models."""
-    return protect in ("columns", *BY_GRADES), protect == "proof"
+    return protect in ("columns", *GRADE_CHOICES), protect == "proof"
 
 
 def grade_fit(*, private: bool) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def encoded_width(table: TableSummary, key: str) -> int:
     # A number; where missing ones are flagged, two categories and their count as well.
     number = 4 if table.has_missing_numbers else 1
     names = model_columns(table, {key})
-    return sum(table.frequent[name] + 1 if name in table.frequent else number for name in names)
+    return sum(table.frequent_values[name] + 1 if name in table.frequent_values else number for name in names)
 
 
 def sketch_width(table: TableSummary, key: str) -> int:
@@ -109,7 +109,7 @@ def sketch_section(table: TableSummary, key: str, width: int | None) -> dict[str
         width: Columns of the release; `None` for as many as the table has.
     """
     number = 2 if table.has_missing_numbers else 1  # the number, and how many rows lack it as this one does
-    least = sum(1 if name in table.frequent else number for name in model_columns(table, {key}))
+    least = sum(1 if name in table.frequent_values else number for name in model_columns(table, {key}))
     return {"kind": "sketch", **({"map": "permutation"} if least <= (width or MAX_SKETCH) else {})}
 
 
@@ -151,7 +151,7 @@ def number_section(table: TableSummary, *, steps_on_all_rows: bool) -> dict[str,
 
 
 def column_protection(task: TaskKind, release: Literal["sketch", "grade"] | None) -> dict[str, Any]:
-    """The protection of a partner's columns, and the attacks that measure it, as sections; arguments as of `Terms`."""
+    """Sections of the protection of a partner's columns and of the attacks that measure it; see `PartnerTerms`."""
     noise = {"dp_embedding": {"clip": 1.0, "epsilon": COLUMN_EPSILON, "delta": 1e-5}}
     privacy = {"grade_dp": {"epsilon": COLUMN_EPSILON}} if release == "grade" else noise
     measuring = column_attacks(task, once=release is not None, graded=release == "grade")
@@ -163,7 +163,7 @@ def grade_bottom(labels: float) -> dict[str, Any]:
     return {"kind": "grade", "label_epsilon": labels}
 
 
-def partner_section(table: TableSummary, key: str, ids: object, folder: Path, terms: Terms) -> dict[str, Any]:
+def partner_section(table: TableSummary, key: str, ids: object, folder: Path, terms: PartnerTerms) -> dict[str, Any]:
     """The private part of a partner.
 
     Args:

@@ -16,7 +16,13 @@ from cutlayer.channel.receiving import receive, send_done
 from cutlayer.config import Job
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.check import check_job
-from cutlayer.jobs.courier import SENT, asked_by_file, check_by_courier, labels_sent, open_labels
+from cutlayer.jobs.courier import (
+    SENT_LABELS_FILE,
+    check_release_by_file,
+    label_recipients,
+    open_labels,
+    sent_label_runs,
+)
 from cutlayer.jobs.links import LinkOptions, trail_of
 from cutlayer.jobs.options import Options
 from cutlayer.jobs.party import finish_passive
@@ -66,7 +72,7 @@ def release_labels(
         RunFolderError: A file or `folder` exists.
         CutlayerError: Bad input.
     """
-    name, asked = job.active, asked_by_file(job)
+    name, asked = job.active, label_recipients(job)
     _check(job, name, options)
     if not asked:
         remedy = f"{name} reads the releases with cutlayer party --as {name} --release"
@@ -78,10 +84,10 @@ def release_labels(
     else:
         paths = {peer: out[peer] for peer in asked}
     check_output(*paths.values())
-    with _opened(job, name, folder, options, links) as (run, local):
-        runs = labels_sent(run.path) or {peer: secrets.token_hex(8) for peer in asked}
+    with _open_side(job, name, folder, options, links) as (run, local):
+        runs = sent_label_runs(run.path) or {peer: secrets.token_hex(8) for peer in asked}
         # Before a file has its name: what is not written here is not known to be an answer.
-        run.write_json(SENT, runs)
+        run.write_json(SENT_LABELS_FILE, runs)
         _write_labels(job, local, paths, runs, links, proved=proved)
     return paths
 
@@ -127,7 +133,7 @@ def release_training(
     _check(job, name, options)
     sent_by, messages = open_labels(job, name, labels, links.security, links.notify)
     made: list[PassiveParty] = []
-    with _opened(job, name, folder, options, links) as (run, local):
+    with _open_side(job, name, folder, options, links) as (run, local):
         limit = local.config.limits.embedding_norm
 
         def party(port: Port) -> Party:
@@ -144,13 +150,13 @@ def release_training(
 
 def _check(job: Job, name: str, options: Options) -> None:
     check_job(job, name)
-    check_by_courier(job)
+    check_release_by_file(job)
     if options.pilot:
         check_pilot(job, options.pilot)
 
 
 @contextmanager
-def _opened(
+def _open_side(
     job: Job, name: str, folder: Path, options: Options, links: LinkOptions
 ) -> Iterator[tuple[RunFolder, LocalSide]]:
     """The run folder of a party whose messages are files, and its side with the rows that were agreed before."""

@@ -27,16 +27,16 @@ from cutlayer.channel.grpc_files import Courier
 from cutlayer.channel.receiving import receive
 from cutlayer.config import Job, LimitsConfig
 from cutlayer.config.phases import reads_labels
-from cutlayer.data.align import nothing_in_common
+from cutlayer.data.align import no_common_row_error
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ProtocolError
-from cutlayer.jobs.align import Aligned, found_rows, inputs_of, is_empty
+from cutlayer.jobs.align import AlignmentResult, alignment_result, has_no_common_row, inputs_of
 from cutlayer.jobs.exchange import Exchange
 from cutlayer.jobs.links import LinkOptions, trail_of
 from cutlayer.parties.agreement.handshake import Agreement, SavedPoints, agree_active, agree_passive
 from cutlayer.storage.durable import check_room, sync_file, sync_folder
 
-PIECE = 1 << 20
+PIECE_BYTES = 1 << 20
 """Bytes of a file in one message."""
 
 
@@ -89,7 +89,7 @@ class Round:
             wait: Seconds to wait for each file.
 
         Raises:
-            Waiting: The label owner has not begun.
+            WaitingForFile: The label owner has not begun.
             RunFolderError: It was begun with another job or table, or has ended.
         """
         trail = trail_of(self.job, self.name, links, self.run)
@@ -108,7 +108,7 @@ class Round:
             self.private.name,
         )
 
-    def lead(self, files: Exchange, labels: Callable[[], None] | None = None) -> Aligned:
+    def lead(self, files: Exchange, labels: Callable[[], None] | None = None) -> AlignmentResult:
         """The label owner's side, up to the files of all partners' releases; returns what it learned.
 
         Args:
@@ -116,12 +116,12 @@ class Round:
             labels: Writes the files of drawn labels, unless they are there; `None` where none are drawn.
 
         Raises:
-            Waiting: A file has not come.
+            WaitingForFile: A file has not come.
             CutlayerError: A file is not what it says.
         """
         return files.drive(self._lead(files, labels))
 
-    def follow(self, files: Exchange, release: Callable[[Path | None], None]) -> Aligned:
+    def follow(self, files: Exchange, release: Callable[[Path | None], None]) -> AlignmentResult:
         """A partner's side: its release is in the last of its files; returns what it learned.
 
         Args:
@@ -129,7 +129,7 @@ class Round:
             release: Writes the file of the release, unless it is there, by the file of drawn labels if there is one.
 
         Raises:
-            Waiting: A file has not come.
+            WaitingForFile: A file has not come.
             CutlayerError: A file is not what it says.
         """
         return files.drive(self._follow(files, release))
@@ -138,15 +138,15 @@ class Round:
     def _alignment(self) -> Alignment:
         return Alignment(self.job.alignment, self.purpose, sends_ahead=True, seals_proof=True)
 
-    def _found(self, agreement: Agreement) -> Aligned:
-        if is_empty(agreement):
-            raise nothing_in_common({self.name: self.table.rows, **agreement.peer_rows})
-        return found_rows(self.name, self.table, agreement, self.rows)
+    def _write_rows(self, agreement: Agreement) -> AlignmentResult:
+        if has_no_common_row(agreement):
+            raise no_common_row_error({self.name: self.table.rows, **agreement.peer_rows})
+        return alignment_result(self.name, self.table, agreement, self.rows)
 
-    def _lead(self, files: Exchange, labels: Callable[[], None] | None) -> Generator[Port, Message, Aligned]:
+    def _lead(self, files: Exchange, labels: Callable[[], None] | None) -> Generator[Port, Message, AlignmentResult]:
         alignment = replace(self._alignment, random=files.random)
         agreement = yield from agree_active(self.job, self.table, self.name, files.ports, [], self.limits, alignment)
-        found, proofs = self._found(agreement), agreement.aligned.proofs
+        found, proofs = self._write_rows(agreement), agreement.aligned.proofs
         if labels is not None:
             labels()
             for peer, port in files.ports.items():
@@ -157,11 +157,13 @@ class Round:
             yield from receive_file(port, self.release_of(peer), key)
         return found
 
-    def _follow(self, files: Exchange, release: Callable[[Path | None], None]) -> Generator[Port, Message, Aligned]:
+    def _follow(
+        self, files: Exchange, release: Callable[[Path | None], None]
+    ) -> Generator[Port, Message, AlignmentResult]:
         [port] = files.ports.values()
         alignment = replace(self._alignment, random=files.random)
         agreement = yield from agree_passive(self.job, self.table, port, SavedPoints(), self.limits, alignment)
-        found, proofs = self._found(agreement), agreement.aligned.proofs
+        found, proofs = self._write_rows(agreement), agreement.aligned.proofs
         labels = None
         if self.purpose is Purpose.ALIGN and reads_labels(self.job, self.name):
             labels = self.labels_for(self.name)
@@ -183,8 +185,8 @@ def send_file(port: Port, path: Path, key: bytes | None) -> None:
     cipher = None if key is None else AESSIV(key)
     size = path.stat().st_size
     with path.open("rb") as file:
-        for number in range(-(-size // PIECE)):
-            piece, last = file.read(PIECE), (number + 1) * PIECE >= size
+        for number in range(-(-size // PIECE_BYTES)):
+            piece, last = file.read(PIECE_BYTES), (number + 1) * PIECE_BYTES >= size
             # The same piece gives the same message, as every start of an exchange must: no nonce is drawn.
             sealed = piece if cipher is None else cipher.encrypt(piece, [_position(number, last)])
             content = torch.frombuffer(bytearray(sealed), dtype=torch.uint8)
@@ -217,8 +219,8 @@ def receive_file(port: Port, path: Path, key: bytes | None) -> Generator[Port, M
                 except (InvalidTag, ValueError):
                     wanted = f"a file of {port.peer} that is sealed for this round"
                     raise ProtocolError.expected(wanted, "another", "begin another round at both sides") from None
-            if len(piece) > PIECE or not (last or len(piece) == PIECE):
-                raise ProtocolError.expected(f"pieces of {PIECE:,} bytes from {port.peer}", f"{len(piece):,}")
+            if len(piece) > PIECE_BYTES or not (last or len(piece) == PIECE_BYTES):
+                raise ProtocolError.expected(f"pieces of {PIECE_BYTES:,} bytes from {port.peer}", f"{len(piece):,}")
             if number % 64 == 0:
                 check_room(path.parent)
             file.write(piece)

@@ -16,10 +16,10 @@ from cutlayer.audit.watch import Watcher
 from cutlayer.config import Job
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.store import Store
-from cutlayer.jobs.audit import Beforehand, audit_beforehand, conclude_audit, feature_attacks
-from cutlayer.jobs.beside import Beside, can_fork
+from cutlayer.jobs.audit import EarlyAudit, begin_early_audit, conclude_audit, feature_attacks
+from cutlayer.jobs.forked_work import ForkedWork, can_fork
 from cutlayer.jobs.options import Options, Progress
-from cutlayer.jobs.summary import over_own_columns, summary_of
+from cutlayer.jobs.summary import summary_of, with_own_columns_model
 from cutlayer.parties.guards.guard import AlarmWarning
 from cutlayer.parties.session.observer import Relay, WatchedParty
 from cutlayer.parties.session.outcome import ActiveOutcome
@@ -54,17 +54,17 @@ MANY_ROWS, MANY_VALUES = 50_000, 2**20
 this one: seconds, and the memory of some copies."""
 
 
-class _Begun(Relay, Progress):
+class _WorkStarter(Relay, Progress):
     """Begins other work once the rows of a run are aligned and encoded, its labels drawn and its keys made.
 
     Args:
         progress: Receives every call too.
-        begun: Begins the work at its first call, and returns what returns the result.
+        start_work: Begins the work at its first call, and returns what returns the result.
     """
 
-    def __init__(self, progress: Progress, begun: Callable[[], Callable[[], Compared]]) -> None:
+    def __init__(self, progress: Progress, begun: Callable[[], Callable[[], ComparedRuns]]) -> None:
         super().__init__(progress)
-        self._progress, self.begun = progress, begun
+        self._progress, self.start_work = progress, begun
 
     def stage(self, name: str) -> None:
         """Forward the call."""
@@ -74,16 +74,16 @@ class _Begun(Relay, Progress):
         """Begin when a partner has fitted its grades: what it checks and draws then takes one core."""
         super().connected(parties)
         for party in parties.values():
-            party.when_fitted = self.begun
+            party.when_fitted = self.start_work
 
     def started(self, task: Task, truth: Tensor, training: Tensor, epochs: int, start: int) -> None:
         """Begin, and forward the call."""
-        self.begun()
+        self.start_work()
         super().started(task, truth, training, epochs, start)
 
 
 @dataclass(frozen=True)
-class Described:
+class DescribedRun:
     """One run of a job, as far as it is known without its references.
 
     Attributes:
@@ -95,7 +95,7 @@ class Described:
     audit: RunAudit
 
 
-Compared = tuple[dict[str, Described], dict[str, AttackAudit[FeatureResult]]]
+ComparedRuns = tuple[dict[str, DescribedRun], dict[str, AttackAudit[FeatureResult]]]
 """Compared runs, and the attacks on their features, by label."""
 
 
@@ -124,18 +124,18 @@ class Execution:
             tables: Tables of the parties.
         """
         job, folder, options, progress = self.job, self.folder, self.options, self.progress
-        runs: dict[str, Described] = {}
+        runs: dict[str, DescribedRun] = {}
         done: dict[str, AttackAudit[FeatureResult]] = {}
         compared = [*compared_jobs(job)]
         this_run = RunId(RunKind.THIS_RUN)
-        with Beside(forks=self._may_fork(tables)) as beside:
+        with ForkedWork(forks=self._may_fork(tables)) as beside:
             if beside.forks:
                 # A fork that failed left some of its files.
                 quiet = replace(self, progress=Progress(), options=replace(options, resume=True))
-                later = partial(quiet._compared_and_attacked, compared, tables)
-                progress = _Begun(progress, cache(partial(beside.begin, later)))
+                later = partial(quiet._train_and_attack_compared, compared, tables)
+                progress = _WorkStarter(progress, cache(partial(beside.start, later)))
             else:
-                runs = self._all_compared(compared, tables)
+                runs = self._train_all_compared(compared, tables)
             progress.stage(this_run.label)
             watcher = Watcher(job, folder, progress)
             trained = train_together(
@@ -148,65 +148,67 @@ class Execution:
                 forget_peer_progress=options.forget_peer_progress,
                 pilot=options.pilot,
             )
-            if isinstance(progress, _Begun):
-                runs, done = progress.begun()()
+            if isinstance(progress, _WorkStarter):
+                runs, done = progress.start_work()()
             labels = [*runs, this_run.label]
-            beforehand = audit_beforehand(job, folder, labels, trained.active.task.classes, beside.share, done)
-            runs = {label: self._beside(run, label, trained.active) for label, run in runs.items()}
+            beforehand = begin_early_audit(job, folder, labels, trained.active.task.classes, beside.share, done)
+            runs = {label: self._with_difference(run, label, trained.active) for label, run in runs.items()}
             runs[this_run.label] = self.describe(job, this_run, folder, trained, watcher.auditor)
             self._conclude(runs, trained, beforehand)
 
-    def _conclude(self, runs: dict[str, Described], trained: TrainedRun, beforehand: Callable[[], Beforehand]) -> None:
+    def _conclude(
+        self, runs: dict[str, DescribedRun], trained: TrainedRun, early_audit: Callable[[], EarlyAudit]
+    ) -> None:
         """Train the references, audit all, and write the results."""
         job, folder, progress = self.job, self.folder, self.progress
         this_run = RunId(RunKind.THIS_RUN)
         references = []
         for run, reference in self._references(trained):
             if run.kind is RunKind.ALONE:
-                summary = over_own_columns(runs[this_run.label].summary, job, trained.active, reference.logits)
+                summary = with_own_columns_model(runs[this_run.label].summary, job, trained.active, reference.logits)
                 runs[this_run.label] = replace(runs[this_run.label], summary=summary)
             else:
-                references.append(_measured(run, reference, trained.active, job))
+                references.append(_reference_utility(run, reference, trained.active, job))
         references.append(chance_reference(trained, Run(job, folder, classes=trained.active.task.classes).truth))
         if resolve(job.parties[job.active].audit.catalogue, job.attacked_kind).completions:
             progress.stage("model completion")
         if any(resolve(job.parties[name].audit.catalogue, job.task, "passive").features for name in job.passives):
             progress.stage("feature leakage")
-        conclude(job, folder, runs, references, beforehand)
+        write_conclusions(job, folder, runs, references, early_audit)
 
     def _may_fork(self, tables: Mapping[str, PartyTable]) -> bool:
         """Whether compared runs are trained beside this one, where that gains more than it costs."""
         is_large = any(
-            table.rows >= MANY_ROWS or table.rows * table.available >= MANY_VALUES for table in tables.values()
+            table.rows >= MANY_ROWS or table.rows * table.candidate_columns >= MANY_VALUES for table in tables.values()
         )
         return self.options.forks and is_large and can_fork(self.threads)
 
-    def _all_compared(
+    def _train_all_compared(
         self, compared: Sequence[tuple[RunId, Job]], tables: Mapping[str, PartyTable]
-    ) -> dict[str, Described]:
+    ) -> dict[str, DescribedRun]:
         runs = {}
         for run, other in compared:
             self.progress.stage(run.label)
-            runs[run.label] = self._compared(other, run, tables)
+            runs[run.label] = self._train_compared(other, run, tables)
         return runs
 
-    def _compared_and_attacked(
+    def _train_and_attack_compared(
         self, compared: Sequence[tuple[RunId, Job]], tables: Mapping[str, PartyTable]
-    ) -> Compared:
+    ) -> ComparedRuns:
         """Train the compared runs, and attack their features while this run goes on: none of it reads this run's."""
-        runs = self._all_compared(compared, tables)
+        runs = self._train_all_compared(compared, tables)
         classes = next((run.summary.task.classes for run in runs.values()), ())
         give_back_memory()
         return runs, {
             label: attack() for label, attack in feature_attacks(self.job, self.folder, [*runs], classes).items()
         }
 
-    def _compared(self, job: Job, run: RunId, tables: Mapping[str, PartyTable]) -> Described:
+    def _train_compared(self, job: Job, run: RunId, tables: Mapping[str, PartyTable]) -> DescribedRun:
         """Train one of the runs this one is compared with, unless a resumed job has it already."""
         options, parent = self.options, self.folder
         folder = parent.of_run(run.label)
         if options.resume and folder.has_ended:
-            return Described(folder.summary, folder.audit_of(run.label).runs[run.label])
+            return DescribedRun(folder.summary, folder.audit_of(run.label).runs[run.label])
         begun = options.resume and (folder.path / "job.yaml").exists()
         tampering = tampering_of(job, run, parent)
         if begun and tampering:  # what an attacker has learned is in no checkpoint
@@ -237,7 +239,7 @@ class Execution:
         folder.write_results(described.summary, Audit(runs={run.label: described.audit}))
         return described
 
-    def _beside(self, run: Described, label: str, active: ActiveOutcome) -> Described:
+    def _with_difference(self, run: DescribedRun, label: str, active: ActiveOutcome) -> DescribedRun:
         """A compared run with what this run's model is ahead of its own, on the same rows."""
         path = self.folder.of_run(label).path / _LOGITS
         logits = stored_tensors(path, "predictions", "logits")["logits"]
@@ -248,7 +250,7 @@ class Execution:
 
     def describe(
         self, job: Job, run: RunId, folder: RunFolder, trained: TrainedRun, auditor: Auditor | None
-    ) -> Described:
+    ) -> DescribedRun:
         """Summary and audit of one run; of the job's own run, its test predictions are written too.
 
         Args:
@@ -264,7 +266,7 @@ class Execution:
             write_test_predictions(folder, trained.active)
         protections = protections_of(job)
         audit = auditor.results(run.label, protections) if auditor else RunAudit(protections=tuple(protections))
-        return Described(summary, audit)
+        return DescribedRun(summary, audit)
 
     def _references(self, trained: TrainedRun) -> Iterator[tuple[RunId, Reference | FineTuned]]:
         """Train what this run is compared with besides other runs of the protocol."""
@@ -295,12 +297,12 @@ class Execution:
             yield run, finetune_top(trained_run, absent)
 
 
-def conclude(
+def write_conclusions(
     job: Job,
     folder: RunFolder,
-    runs: Mapping[str, Described],
+    runs: Mapping[str, DescribedRun],
     references: Sequence[ModelUtility],
-    beforehand: Callable[[], Beforehand] | None = None,
+    early_audit: Callable[[], EarlyAudit] | None = None,
 ) -> None:
     """Write summary, ledger and audit of a run and of those it is compared with.
 
@@ -309,7 +311,7 @@ def conclude(
         folder: The run folder.
         runs: This run and those it is compared with, by label.
         references: Held-out metrics of the references.
-        beforehand: Returns what of the audit follows from the folders, if that was begun before.
+        early_audit: Returns what of the audit follows from the folders, if that was begun before.
     """
     this_run = runs[RunKind.THIS_RUN].summary
     compared = [run.summary.utility.rows[0] for label, run in runs.items() if label != RunKind.THIS_RUN]
@@ -330,10 +332,10 @@ def conclude(
     )
     folder.write_json("ledger.json", summary.ledger.to_json())
     audits = {label: run.audit for label, run in runs.items()}
-    folder.write_results(summary, conclude_audit(job, folder, summary, audits, beforehand=beforehand))
+    folder.write_results(summary, conclude_audit(job, folder, summary, audits, early_audit=early_audit))
 
 
-def _measured(run: RunId, reference: Reference | FineTuned, active: ActiveOutcome, job: Job) -> ModelUtility:
+def _reference_utility(run: RunId, reference: Reference | FineTuned, active: ActiveOutcome, job: Job) -> ModelUtility:
     seed = job.train.seed
     bounds = interval(active.task, reference.logits, active.labels, seed)
     return ModelUtility.of(run, reference.metrics, bounds, difference_to(active, reference.logits, seed))

@@ -33,7 +33,7 @@ from cutlayer.training.together import TrainedRun
 from cutlayer.training.utility import interval
 from cutlayer.version import __version__
 
-SETS_OF_PARTIES = ("multi_head", "laser")
+SUBSET_TOPS = ("multi_head", "laser")
 """Kinds of top models, besides fitted ones, that are made to answer for every set of parties."""
 
 
@@ -54,7 +54,7 @@ def summary_of(
     task, split = active.task, active.split
     sizes = {"train": len(split.train), "validation": len(split.validation), "test": len(split.test)}
     partners = _partners(job, active)
-    answers_all = active.fit is not None or job.top.get("kind") in SETS_OF_PARTIES
+    answers_all = active.fit is not None or job.top.get("kind") in SUBSET_TOPS
     bounds = interval(task, active.logits, active.labels, job.train.seed)
     whole = Summary(
         run=_run(job, folder, trained, threads, reproducible=reproducible),
@@ -92,10 +92,10 @@ def summary_of(
     if active.fit is None or partners not in active.logits_without:
         return whole
     # The model for predictions without any partner, which was chosen for itself.
-    return over_own_columns(whole, job, active, active.logits_without[partners])
+    return with_own_columns_model(whole, job, active, active.logits_without[partners])
 
 
-def over_own_columns(summary: Summary, job: Job, active: ActiveOutcome, logits: Tensor) -> Summary:
+def with_own_columns_model(summary: Summary, job: Job, active: ActiveOutcome, logits: Tensor) -> Summary:
     """The summary with the model of the active party's own columns, and with what the others add to it.
 
     Args:

@@ -158,7 +158,7 @@ def fitted_top_faults(case: Case) -> Iterator[str]:
     if own == COLUMNS and not job.fits_top:
         wanted = f"expected model.bottom.{owner} of another kind {top}, whose steps train an embedding"
         yield f"{wanted}, got {own}; write {{kind: auto}}"
-    for acting in case.acting(owner, "embeddings_in") if job.fits_top else ():
+    for acting in case.acting_protections(owner, "embeddings_in") if job.fits_top else ():
         yield f"expected no parties.{owner}.privacy.{acting} {top}, {absent}, got one; leave it out"
     if job.fits_top and "finetuned" in job.compare:
         yield f"expected compare without finetuned {top}, {absent}, got it; leave it out"

@@ -130,7 +130,7 @@ class TopModel(PreciseModel, ABC):
         losses = []
         for names, chosen in _by_presence(embeddings, rows):
             part = {name: e[chosen] for name, e in embeddings.items()}
-            mean = self.objective_of_sets(part, names, labels[chosen], loss.of_rows(chosen))
+            mean = self.objective_of_sets(part, names, labels[chosen], loss.for_rows(chosen))
             losses.append(mean * (len(chosen) / len(labels)))
         return torch.stack(losses).sum()
 

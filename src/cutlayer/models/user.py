@@ -15,7 +15,7 @@ from cutlayer.errors import ConfigError, CutlayerError
 from cutlayer.lazy import Tensor, nn, torch
 from cutlayer.models.base import BottomModel, TopModel
 from cutlayer.models.sections import BottomKind, TopKind
-from cutlayer.plugins import ClassPath, resolved
+from cutlayer.plugins import ClassPath, import_class
 from cutlayer.problem.inputs import Inputs
 
 
@@ -71,7 +71,7 @@ class UserTop(TopModel):
 def _construct(config: UserModelConfig, *arguments: object) -> nn.Module:
     # A constructor may read its numbers, which a model that is built for its shapes alone has none of.
     with user_errors(config.path), torch.device("cpu"):
-        kind: Callable[..., object] = resolved(config.path, needs=nn.Module)
+        kind: Callable[..., object] = import_class(config.path, needs=nn.Module)
         module = kind(*arguments, **config.args)
     # A class may build something else in its `__new__`.
     if not isinstance(module, nn.Module):

@@ -76,13 +76,13 @@ class ActiveSetup:
         self._job, self._local, self._split = job, local, split
         self._train = split.part("train")
         self.weights, self.store = prepared.weights, prepared.store
-        self.groups = None if local.table.identified is local.table else prepared.groups
+        self.groups = None if local.table.id_table is local.table else prepared.groups
         self.truth, self.label_kind = prepared.labels.values, prepared.labels.kind
         if job.target == "ranking":
             self.groups = self.truth[:, 1].long()
         training = self.truth_of(self._train)
         self.task = Task.fitted(job.task, prepared.labels.classes, training, job.target)
-        self.task = self.task.calling(job.parties[local.name].positive, local.name)
+        self.task = self.task.with_positive(job.parties[local.name].positive, local.name)
         self.positive_share = (
             number_equal(training, self.task.positive) / len(training) if self.task.kind == "binary" else None
         )
@@ -143,7 +143,7 @@ class ActiveSetup:
         chain.setup(context)
         digests = gathered_rows(local.draw_ids(prepared.digests), self._split.train)
         drawn = self._drawn(training, digests, None if self.groups is None else prepared.groups[train])
-        local.table.check_training(drawn, None if self.weights is None else rows_of(self.weights, train))
+        local.table.check_training_labels(drawn, None if self.weights is None else rows_of(self.weights, train))
         self.drawn_labels = scattered_rows(drawn.to(self.truth.dtype), train, len(self.truth), -1)
         # Drawn labels that were sent protect the labels. What is trained after the last message is of the true ones.
         alone = Phase.LABELS in self._job.phases
@@ -152,7 +152,7 @@ class ActiveSetup:
         self.training_loss = TrainingLoss(self.task, None if alone else chain.transition)
         if self._job.train.class_weight == "balanced":
             self.training_loss = self.training_loss.balanced(training if alone else drawn)
-        self.training_loss = self.training_loss.on(local.device)
+        self.training_loss = self.training_loss.to(local.device)
         self.fingerprint = local.draw_fingerprint(chain.draws, prepared.order_digest, self.truth)
         # For all runs: draws that are remembered do not depend on which rows are common.
         self.draws = local.draw_fingerprint(

@@ -49,7 +49,7 @@ class TableChecksums:
 
         Args:
             rows: Digest of the ids of the common rows, in their order, in hexadecimal digits.
-            columns: Checksums of the encoded columns of these rows, by name, as `ColumnSums.texts`.
+            columns: Checksums of the encoded columns of these rows, by name, as `ColumnSums.checksums`.
 
         Raises:
             CheckpointError: They are not those that the run began with.

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 
 from cutlayer.data.carried import Carried, CarriedAttribute
-from cutlayer.data.categories import FIRST, CategoryEncoder
+from cutlayer.data.categories import FIRST_VALUE_CODE, CategoryEncoder
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.store import Store
 from cutlayer.kernels.noise.score_bands import Floats, draw_channel, drawn_bits, information_of_each, joint_after_draws
@@ -189,7 +189,7 @@ def count_attributes(
 
 
 def _interval_ends(ends: Floats, kind: str) -> list[str]:
-    """Ends of intervals in words; days since 1970 as dates, where `written_as` calls the column so.
+    """Ends of intervals in words; days since 1970 as dates, where `type_word` calls the column so.
 
     >>> _interval_ends(np.array([19358.5, 2.0]), "date"), _interval_ends(np.array([19358.5]), "number")
     (['2023-01-02', '1970-01-03'], ['1.936e+04'])
@@ -281,8 +281,8 @@ def _add_counts(table: Floats, lines: npt.NDArray[np.integer], grades: npt.NDArr
 
 
 def _category_text(category: object, code: int) -> str:
-    if code < FIRST:
+    if code < FIRST_VALUE_CODE:
         return "missing" if code == 0 else "another value"
     if isinstance(category, CategoryEncoder) and not category.hashed:
-        return category.values[code - FIRST]
+        return category.values[code - FIRST_VALUE_CODE]
     return f"code {code}"

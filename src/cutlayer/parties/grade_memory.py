@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 
 from cutlayer.data.ids import Digests
-from cutlayer.data.row_values import ValuesOf, ValueWords, alone
+from cutlayer.data.row_values import ValuesOf, ValueWords, single_words
 from cutlayer.errors import CheckpointError
 from cutlayer.parties.carried_together import GradedRows
 from cutlayer.storage.durable import locked, make_folder
@@ -48,7 +48,7 @@ class JoinKeys(NamedTuple):
     """Rows by which releases are joined.
 
     Attributes:
-        digests: Digests of their ids, as `PartyTable.graded`, uint8 (n, 16).
+        digests: Digests of their ids, as `PartyTable.grade_digests`, uint8 (n, 16).
         columns: Columns whose values are noted.
         values: Words of their values by columns.
     """
@@ -211,9 +211,9 @@ def _match_by_values(at: npt.NDArray[np.int64], values: ValueWords | None, known
     free = np.ones(len(known), np.bool_)
     free[at[at >= 0]] = False
     mine, theirs = np.flatnonzero(at < 0), np.flatnonzero(free)
-    mine = mine[_indices_among(values[mine], alone(values)) >= 0]
+    mine = mine[_indices_among(values[mine], single_words(values)) >= 0]
     theirs = theirs[_indices_among(known[theirs], np.sort(values[mine])) >= 0]
-    theirs = theirs[_indices_among(known[theirs], alone(known)) >= 0]
+    theirs = theirs[_indices_among(known[theirs], single_words(known)) >= 0]
     theirs = theirs[np.argsort(known[theirs])]
     found = _indices_among(values[mine], known[theirs])
     joined = at.copy()

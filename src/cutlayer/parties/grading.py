@@ -34,7 +34,7 @@ from cutlayer.protections.grade_dp import GradeDP, drawing_of, name_of
 from cutlayer.storage.durable import write_whole
 from cutlayer.storage.row_arrays import chunks_of, gathered_rows
 from cutlayer.storage.row_tensors import empty_rows, rows_of
-from cutlayer.workers import in_threads
+from cutlayer.workers import map_in_threads
 
 if TYPE_CHECKING:
     from cutlayer.models.bottom_fits.base import DrawnLabels
@@ -213,12 +213,12 @@ class Grading:
     def _rows(self, rows: Tensor) -> JoinKeys:
         """Some rows, by which releases of several jobs are joined."""
         setup = self._side.setup
-        columns, chosen, words = () if setup.encoder is None else setup.encoder.valued, rows.numpy(), setup.words
+        columns, chosen, words = () if setup.encoder is None else setup.encoder.value_columns, rows.numpy(), setup.words
 
         def values(names: Sequence[str]) -> ValueWords | None:
             if words is not None and {*names} == {*columns}:
                 return gathered_rows(words, chosen)
-            return self._side.local.table.values_of(gathered_rows(setup.digests, chosen))(names)
+            return self._side.local.table.value_reader(gathered_rows(setup.digests, chosen))(names)
 
         return JoinKeys(setup.ids(rows).numpy(), columns, values)
 
@@ -324,7 +324,7 @@ def grades_of_rows(
         with torch.no_grad():  # which is a setting of this thread
             grades[rows] = bottom.grade(*store.gather(rows), ids(rows))
 
-    in_threads(grade, evaluation_batches(left.nonzero()[:, 0], EVALUATION_ROWS))
+    map_in_threads(grade, evaluation_batches(left.nonzero()[:, 0], EVALUATION_ROWS))
     return grades
 
 

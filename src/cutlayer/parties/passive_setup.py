@@ -92,7 +92,7 @@ class PassiveSetup:
         table = self._local.table
         if table.id_kind == "row":
             return numbered_ids(self.store, table.rows_of(self.digests))
-        return table.graded(self.digests)
+        return table.grade_digests(self.digests)
 
     def set_up_chain(self, rows: bytes) -> None:
         """Set the protections up, once the active party holds the same rows.

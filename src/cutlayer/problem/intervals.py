@@ -46,7 +46,7 @@ def margin_of(predicted: Floats, labels: npt.NDArray[np.generic], coverage: floa
     return float(np.partition(scores, rank - 1)[rank - 1])
 
 
-def bounds(predicted: Floats, margin: float, power: float | None) -> Floats:
+def interval_bounds(predicted: Floats, margin: float, power: float | None) -> Floats:
     """Lower and upper bounds of numbers, (n, 2); or whether each class is in the set of a row, (n, classes)."""
     if predicted.ndim == 2:
         return (predicted >= 1 - margin).astype(np.float64)

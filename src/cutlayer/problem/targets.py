@@ -101,7 +101,7 @@ class Terms(NamedTuple):
         return 1 - float(self.errors.sum()) / spread if spread > 0 else float("nan")
 
 
-def learned(labels: Tensor, target: Target, hazard: Hazard) -> tuple[Tensor, Tensor | None]:
+def learned_targets(labels: Tensor, target: Target, hazard: Hazard) -> tuple[Tensor, Tensor | None]:
     """What a model learns of labels, float64 (n,), and the weight of each row, if rows have any.
 
     A grade is learned as it is: on the measured data that ranks about as well as a loss of pairs.
@@ -128,14 +128,14 @@ def learned(labels: Tensor, target: Target, hazard: Hazard) -> tuple[Tensor, Ten
     return torch.where(passed > 0, values[:, 1] / passed.clamp_min(1e-300), 0.0), passed
 
 
-def terms(logarithms: Tensor, labels: Tensor, target: Target, hazard: Hazard) -> Terms:
+def metric_terms(logarithms: Tensor, labels: Tensor, target: Target, hazard: Hazard) -> Terms:
     """The headline metric of predictions: the explained share of the deviance (D²), or Harrell's concordance.
 
     Args:
         logarithms: Logarithms of predicted means or relative hazards, (n,).
-        labels: As of `learned`.
-        target: As of `learned`.
-        hazard: As of `learned`.
+        labels: As of `learned_targets`.
+        target: As of `learned_targets`.
+        hazard: As of `learned_targets`.
     """
     if target == "survival":
         some = torch.arange(0, len(labels), -(-len(labels) // _PAIRED_ROWS) or 1)
@@ -143,7 +143,7 @@ def terms(logarithms: Tensor, labels: Tensor, target: Target, hazard: Hazard) ->
         right, pairs[some] = comparable_pairs(logarithms[some].double().numpy(), *_times(labels[some]))
         errors[some] = pairs[some] - right
         return Terms(errors, pairs, pairs=True)
-    means, weights = learned(labels, target, hazard)
+    means, weights = learned_targets(labels, target, hazard)
     mean = np.average(means, weights=weights)
     both = (logarithms.double(), torch.full_like(means, mean).log())
     if not mean > 0:
@@ -154,7 +154,7 @@ def terms(logarithms: Tensor, labels: Tensor, target: Target, hazard: Hazard) ->
 
 
 def further_metrics(logarithms: Tensor, labels: Tensor, target: Target, hazard: Hazard) -> Mapping[str, float]:
-    """Mean deviance and absolute error, by exposure; or the integrated Brier score. Arguments as of `terms`."""
+    """Mean deviance and absolute error, by exposure; or the integrated Brier score. Arguments as of `metric_terms`."""
     if target == "survival":
         times, events = _times(labels)
         grid = np.quantile(times[events], np.linspace(0.05, 0.95, _GRID)) if events.any() else np.zeros(1)
@@ -162,7 +162,7 @@ def further_metrics(logarithms: Tensor, labels: Tensor, target: Target, hazard: 
             return {"integrated_brier": float("nan")}
         survival = hazard.survival(logarithms.double().exp().numpy(), grid)
         return {"integrated_brier": integrated_brier(survival, grid, times, events)}
-    means, weights = learned(labels, target, hazard)
+    means, weights = learned_targets(labels, target, hazard)
     errors = (deviance(logarithms.double(), means, POWERS[target]), (means - logarithms.double().exp()).abs())
     return dict(zip(("deviance", "mae"), (float(np.average(e, weights=weights)) for e in errors), strict=True))
 

@@ -16,7 +16,7 @@ from cutlayer.config.wording import did_you_mean
 from cutlayer.errors import ConfigError, Diverged
 from cutlayer.kernels.statistics.tweedie import log_link_loss
 from cutlayer.lazy import Tensor, functional, torch
-from cutlayer.problem.intervals import bounds, margin_of
+from cutlayer.problem.intervals import interval_bounds, margin_of
 from cutlayer.problem.metrics.held_out_metrics import accuracy, log_loss, r2_and_mae
 from cutlayer.problem.metrics.roc import roc_auc
 from cutlayer.problem.targets import (
@@ -26,10 +26,10 @@ from cutlayer.problem.targets import (
     Hazard,
     Terms,
     further_metrics,
-    learned,
+    learned_targets,
+    metric_terms,
     ranking_metrics,
     ranking_terms,
-    terms,
 )
 from cutlayer.storage.row_arrays import chunks_of, computed_rows
 from cutlayer.storage.row_tensors import first_column, float64_rows, where_equal
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from cutlayer.config import Job
 
 
-BOUNDS, IN_SET, SURVIVAL = ("low", "high"), "in_set_", "survival_"
+BOUND_NAMES, IN_SET_PREFIX, SURVIVAL_PREFIX = ("low", "high"), "in_set_", "survival_"
 """Names of what a prediction has besides, and beginnings of such names."""
 
 
@@ -81,13 +81,13 @@ class Task:
             return cls(kind, classes)
         if target in POWERS:
             hazard = Hazard.of(training) if target == "survival" else NO_HAZARD
-            means, weights = learned(training, target, hazard)
+            means, weights = learned_targets(training, target, hazard)
             mean = float(np.average(means, weights=weights))
             return cls(kind, scale=mean or 1.0, target=target, hazard=hazard)
         targets = float64_rows(first_column(training))
         return cls(kind, classes, float(targets.mean()), float(targets.std(correction=0)) or 1.0, target=target)
 
-    def calling(self, positive: str | None, owner: str) -> Task:
+    def with_positive(self, positive: str | None, owner: str) -> Task:
         """The task with a class of this name as the positive one.
 
         Args:
@@ -131,19 +131,19 @@ class Task:
         """Power of the mean that the variance follows, of a target on the log link; else `None`."""
         return POWERS.get(self.target)
 
-    def learned(self, labels: Tensor) -> tuple[Tensor, Tensor | None]:
+    def learned_targets(self, labels: Tensor) -> tuple[Tensor, Tensor | None]:
         """What a model learns of the labels of a regression, scaled, float64 (n,), and weights of the rows, if any."""
-        values, weights = learned(labels, self.target, self.hazard)
+        values, weights = learned_targets(labels, self.target, self.hazard)
         return (values - self.center) / self.scale, weights
 
     def logarithms(self, logits: Tensor) -> Tensor:
         """Logarithms of what is predicted on the log link, (n,)."""
         return logits.squeeze(1) + math.log(self.scale)
 
-    def terms(self, logits: Tensor, labels: Tensor) -> Terms:
+    def metric_terms(self, logits: Tensor, labels: Tensor) -> Terms:
         """The headline metric of a regression as sums over rows."""
         if self.power is not None:
-            return terms(self.logarithms(logits), labels, self.target, self.hazard)
+            return metric_terms(self.logarithms(logits), labels, self.target, self.hazard)
         if self.target == "ranking":
             return ranking_terms(logits[:, 0], labels)
         truth, predicted = float64_rows(labels).numpy(), self.predicted(logits)
@@ -176,7 +176,7 @@ class Task:
         """Loss of each row of a regression, (n,); arguments as of `loss`."""
         if self.power is None:
             return (logits.squeeze(1) - (first_column(labels) - self.center) / self.scale).square()
-        targets, weights = self.learned(labels)
+        targets, weights = self.learned_targets(labels)
         losses = log_link_loss(logits.squeeze(1), targets.to(logits), self.power)
         return losses if weights is None else weights.to(logits) * losses
 
@@ -237,12 +237,12 @@ class Task:
     def further_names(self) -> tuple[str, ...]:
         """Names of what a prediction has besides: bounds, classes in its set, or probabilities of survival."""
         if self.target == "survival":
-            return tuple(f"{SURVIVAL}{time:g}" for time in self.hazard.quartiles)
+            return tuple(f"{SURVIVAL_PREFIX}{time:g}" for time in self.hazard.quartiles)
         if not self.coverage:
             return ()
-        return tuple(f"{IN_SET}{name}" for name in self.classes) if self.classes else BOUNDS
+        return tuple(f"{IN_SET_PREFIX}{name}" for name in self.classes) if self.classes else BOUND_NAMES
 
-    def further(self, predicted: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def further_values(self, predicted: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """What a prediction has besides, float64 (n, len(further_names)).
 
         Args:
@@ -250,7 +250,7 @@ class Task:
         """
         if self.target == "survival":
             return self.hazard.survival(predicted, np.array(self.hazard.quartiles))
-        return bounds(predicted, self.margin, self.power) if self.coverage else np.empty((len(predicted), 0))
+        return interval_bounds(predicted, self.margin, self.power) if self.coverage else np.empty((len(predicted), 0))
 
     def evaluate(self, logits: Tensor, labels: Tensor) -> Mapping[str, float]:
         """Metrics on held-out rows with their true labels, as scikit-learn computes them.
@@ -263,10 +263,10 @@ class Task:
         if not all(bool(logits[start:end].isfinite().all()) for start, end in chunks_of(len(logits))):
             raise Diverged("training diverged: the model's outputs are not finite; lower train.optimizer.lr")
         if self.power is not None:
-            value, logarithms = self.terms(logits, labels).value, self.logarithms(logits)
+            value, logarithms = self.metric_terms(logits, labels).value, self.logarithms(logits)
             return {self.metric: value, **further_metrics(logarithms, labels, self.target, self.hazard)}
         if self.target == "ranking":
-            return {self.metric: self.terms(logits, labels).value, **ranking_metrics(logits[:, 0], labels)}
+            return {self.metric: self.metric_terms(logits, labels).value, **ranking_metrics(logits[:, 0], labels)}
         truth, predicted = labels.numpy(), self.predicted(logits)
         if self.kind == "regression":
             r2, mae = r2_and_mae(truth, predicted)

@@ -56,11 +56,11 @@ class TrainingLoss:
         weights = torch.where(counts > 0, len(training) / (counts.clamp_min(1) * (counts > 0).sum()), 0.0)
         return replace(self, class_weights=weights)
 
-    def on(self, device: torch.device) -> TrainingLoss:
+    def to(self, device: torch.device) -> TrainingLoss:
         """The loss with its tensors on a device, float64 included."""
         tensors = (self.transition, self.class_weights, self.row_weights)
         return TrainingLoss(self.task, *(None if tensor is None else tensor.to(device) for tensor in tensors))
 
-    def of_rows(self, rows: Tensor) -> TrainingLoss:
+    def for_rows(self, rows: Tensor) -> TrainingLoss:
         """The loss of some rows of the batch, by their numbers, int64 (m,)."""
         return self if self.row_weights is None else replace(self, row_weights=self.row_weights[rows])

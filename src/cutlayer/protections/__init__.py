@@ -38,7 +38,7 @@ def build(name: str, raw: Mapping[str, Any] | None, where: str) -> Protection[An
     cutlayer.errors.ConfigError: privacy.max_nrom: unknown protection; did you mean 'max_norm'?
     """
     unknown = f"{where}.{name}: unknown protection{near_miss(name, [*REGISTRY, BUDGET, LABEL_FREE])}"
-    known = REGISTRY.known(name, f"{where}.{name}", unknown)
+    known = REGISTRY.look_up(name, f"{where}.{name}", unknown)
     return known(validated(known.config, raw, f"{where}.{name}"))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from cutlayer.report import charts
@@ -10,7 +10,7 @@ from cutlayer.report.columns_read import EXACT_NOTE, column_strength, columns_re
 from cutlayer.report.grading import NEGLIGIBLE_EXCESS
 from cutlayer.report.headline import strongest_on_columns
 from cutlayer.report.history import leak_domain
-from cutlayer.report.matrix import Matrix, leak_step, matrix_of
+from cutlayer.report.matrix import leak_step, matrix_of
 from cutlayer.report.rounding import auc, bounds, interval, metric
 from cutlayer.report.section import Cell, Column, Panel, Panels, Section, Table, number, table
 from cutlayer.report.svg import padded_domain
@@ -51,16 +51,14 @@ class RunGlance(NamedTuple):
 
 def run_glances(report: Report) -> tuple[RunGlance, ...]:
     """This run, the runs that it is compared with, and what the active party reaches alone."""
-    return tuple(_glances(report, matrix_of(report)))
-
-
-def _glances(report: Report, matrix: Matrix) -> Iterator[RunGlance]:
+    matrix, runs = matrix_of(report), list[RunGlance]()
     for model in report.utility.rows:
         value, worst = model.metrics.get(report.utility.metric), matrix.worst(model.name)
         features = strongest_on_columns(report, model.name)
         if value is not None and (worst or features or model.run_kind is RunKind.ALONE):
             note, columns = matrix.runs.get(model.name, "") or model.note, matrix.own_columns(worst) if worst else None
-            yield RunGlance(model, note, value, worst, features, columns)
+            runs.append(RunGlance(model, note, value, worst, features, columns))
+    return tuple(runs)
 
 
 def glance_section(report: Report) -> Section | None:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from cutlayer.config.database import SQLITE, Database
 from cutlayer.errors import ConfigError, DataError, RunFolderError
-from cutlayer.problem.task import BOUNDS, IN_SET, SURVIVAL
+from cutlayer.problem.task import BOUND_NAMES, IN_SET_PREFIX, SURVIVAL_PREFIX
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Table
@@ -189,8 +189,8 @@ def are_scores(columns: Sequence[str]) -> bool:
     (True, False)
     """
     scores = columns[1:-1]
-    starts = (f"{PROBABILITY}_", IN_SET, SURVIVAL)
-    named = all(name in (PROBABILITY, VALUE, *BOUNDS) or name.startswith(starts) for name in scores)
+    starts = (f"{PROBABILITY}_", IN_SET_PREFIX, SURVIVAL_PREFIX)
+    named = all(name in (PROBABILITY, VALUE, *BOUND_NAMES) or name.startswith(starts) for name in scores)
     return bool(scores) and named and (columns[0], columns[-1]) == (ID, CONTRIBUTED)
 
 

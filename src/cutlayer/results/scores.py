@@ -75,7 +75,7 @@ def as_columns(task: Task, predicted: npt.NDArray[np.float64]) -> npt.NDArray[np
         scores = predicted[:, np.newaxis]
     else:
         scores = predicted[:, [task.positive]] if task.kind == "binary" else predicted
-    return np.hstack([scores, task.further(predicted)]) if task.further_names else scores
+    return np.hstack([scores, task.further_values(predicted)]) if task.further_names else scores
 
 
 class _Takes(Protocol):

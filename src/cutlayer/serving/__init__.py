@@ -1,5 +1,5 @@
 """Predictions of a trained model: releases of passive parties for them, in files and online between organisations."""
 
-from cutlayer.serving.prediction_release import Serving, servings
+from cutlayer.serving.prediction_release import PredictionReleases, prediction_releases
 
-__all__ = ["Serving", "servings"]
+__all__ = ["PredictionReleases", "prediction_releases"]

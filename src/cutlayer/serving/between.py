@@ -38,12 +38,12 @@ from cutlayer.serving.answers import Embed, PredictedRows, answer_rows
 from cutlayer.serving.models import PartyModel, RowEmbedder, further_models
 from cutlayer.serving.party_drift import PartyDrift
 from cutlayer.serving.predicted_grades import note_grades
-from cutlayer.serving.prediction_release import Serving
+from cutlayer.serving.prediction_release import PredictionReleases
 from cutlayer.storage.row_arrays import gathered_rows
 from cutlayer.storage.row_tensors import empty_rows, rows_of
 from cutlayer.training.folder import RunFolder
 
-PART = "new rows"
+REQUEST_PART = "new rows"
 """The part of the rows that a request of a prediction names."""
 
 
@@ -138,7 +138,7 @@ class PredictionSide:
         return store
 
 
-def answer(side: PredictionSide, serving: Serving, port: Port) -> Generator[Port, Message, int]:
+def serve_requests(side: PredictionSide, serving: PredictionReleases, port: Port) -> Generator[Port, Message, int]:
     """The passive side: align, then release every common row once; returns the number of rows.
 
     Args:
@@ -160,8 +160,8 @@ def answer(side: PredictionSide, serving: Serving, port: Port) -> Generator[Port
         store = side.store(aligned.positions)
     own = gathered_rows(side.table.digests, aligned.positions)
     graded = grades_rows(side.job, side.name) and side.table.id_kind != "row"
-    embed = RowEmbedder(bottom, store, side.table.graded(own) if graded else None)
-    embed.values, embed.numbers = side.table.values_of(own), aligned.positions
+    embed = RowEmbedder(bottom, store, side.table.grade_digests(own) if graded else None)
+    embed.values, embed.numbers = side.table.value_reader(own), aligned.positions
     with serving.refusing():
         note_grades(side.job, serving.folder, side.name, side.model.encoder, embed, side.table)
     port.compression = packing_of(side.job, side.name) if grades_rows(side.job, side.name) else None
@@ -169,8 +169,9 @@ def answer(side: PredictionSide, serving: Serving, port: Port) -> Generator[Port
         # By this party's own numbers, never by those of a request: each row is in one batch.
         for number, rows in enumerate(evaluation_batches(torch.arange(store.rows), EVALUATION_ROWS)):
             request = yield from receive(port, Kind.REQUEST, -1, number, rows_digest(rows))
-            if (request.fields["part"], request.fields["batch"]) != (PART, number):
-                raise ProtocolError.expected(f"a request for batch {number} of {PART} from {port.peer}", "another")
+            if (request.fields["part"], request.fields["batch"]) != (REQUEST_PART, number):
+                wanted = f"a request for batch {number} of {REQUEST_PART} from {port.peer}"
+                raise ProtocolError.expected(wanted, "another")
             with torch.no_grad():
                 check_own(embed(rows), side.limits.embedding_norm, side.name, f"embedding of batch {number}")
             released = prediction.release(embed, rows)
@@ -181,7 +182,7 @@ def answer(side: PredictionSide, serving: Serving, port: Port) -> Generator[Port
     return store.rows
 
 
-def ask(
+def request_predictions(
     side: PredictionSide, ports: Mapping[str, Port], absent: Sequence[str] = ()
 ) -> Generator[Port, Message, PredictedRows]:
     """The active side: align, then ask for every common row, and answer with the top model.
@@ -210,7 +211,7 @@ def ask(
     for number in range(max(map(len, asked.values()), default=0)):
         batches = {name: batches[number] for name, batches in asked.items() if number < len(batches)}
         for name, rows in batches.items():
-            stated: dict[str, int | str] = {"part": PART, "batch": number}
+            stated: dict[str, int | str] = {"part": REQUEST_PART, "batch": number}
             ports[name].send(Kind.REQUEST, step=number, rows=rows_digest(rows), fields=stated)
         for name, rows in batches.items():
             message = yield from receive(ports[name], Kind.EVALUATION, -1, number, rows_digest(rows))

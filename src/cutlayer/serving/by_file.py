@@ -17,8 +17,8 @@ from cutlayer.config.phases import grades_rows
 from cutlayer.data.batches import evaluation_batches
 from cutlayer.parties.drive.to_file import Asker, answer_hello, confirm_order, run_to_file
 from cutlayer.parties.session.local import EVALUATION_ROWS, packing_of
-from cutlayer.serving.between import PART, PredictionSide, answer
-from cutlayer.serving.prediction_release import Serving
+from cutlayer.serving.between import REQUEST_PART, PredictionSide, serve_requests
+from cutlayer.serving.prediction_release import PredictionReleases
 
 
 def with_agreed_rows(side: PredictionSide, rows: Path | None, *, alone: bool = False) -> PredictionSide:
@@ -39,7 +39,7 @@ def with_agreed_rows(side: PredictionSide, rows: Path | None, *, alone: bool = F
 
 
 def release_prediction(
-    side: PredictionSide, serving: Serving, out: Path, security: Security | None, trail: Trail | None
+    side: PredictionSide, serving: PredictionReleases, out: Path, security: Security | None, trail: Trail | None
 ) -> int:
     """Release rows for a prediction to a file; returns their number.
 
@@ -62,7 +62,7 @@ def release_prediction(
         out,
         security,
         trail,
-        lambda port: answer(side, serving, port),
+        lambda port: serve_requests(side, serving, port),
         lambda port: _ask_for_all(side, port, count),
     )
     return released
@@ -76,7 +76,7 @@ def _ask_for_all(side: PredictionSide, port: Port, rows: int) -> Asker:
     port.send(Kind.OFFER, fields={**offer.fields, "width": 0})
     for number, batch in enumerate(evaluation_batches(torch.arange(rows), EVALUATION_ROWS)):
         digest = rows_digest(batch)
-        port.send(Kind.REQUEST, step=number, rows=digest, fields={"part": PART, "batch": number})
+        port.send(Kind.REQUEST, step=number, rows=digest, fields={"part": REQUEST_PART, "batch": number})
         yield from receive(port, Kind.EVALUATION, -1, number, digest)
     send_done(port)
     yield from receive(port, Kind.CLOSE)

@@ -30,7 +30,7 @@ MIN_REFERENCE, MAX_REFERENCE = 100, 100_000
 """Rows of the training that the shares are taken from; fewer give no statistic."""
 WAITING_ROWS = 4096
 """Served rows that wait to be counted together. Up to as many codes have a count each while they are."""
-_FLOOR = 1e-4
+_MIN_SHARE = 1e-4
 """Share of an interval without rows, as is usual."""
 
 
@@ -67,8 +67,8 @@ class DriftReference:
         """The statistic; `None` before enough rows were served, or where too few were in the training."""
         if self.rows < MIN_ROWS or not self._is_large:
             return None
-        served = np.maximum(self._served / self.rows, _FLOOR)
-        trained = np.maximum(self._shares, _FLOOR)
+        served = np.maximum(self._served / self.rows, _MIN_SHARE)
+        trained = np.maximum(self._shares, _MIN_SHARE)
         return float(((served - trained) * np.log(served / trained)).sum())
 
     def add(self, values: npt.NDArray[Any]) -> None:
@@ -108,7 +108,7 @@ class Drift:
         self._waiting: list[Callable[[], Sequence[npt.NDArray[Any]]]] = []
         self._rows = 0
 
-    def wait(self, rows: int, read: Callable[[], Sequence[npt.NDArray[Any]]]) -> None:
+    def count_later(self, rows: int, read: Callable[[], Sequence[npt.NDArray[Any]]]) -> None:
         """Count some rows later.
 
         Args:
@@ -161,12 +161,12 @@ class ColumnDrift(Drift):
         """Count served rows, encoded as in training; most calls only store them."""
         # A copy of the named columns: the pixels of images come after them, and need not be held.
         named = numbers[:, : self._numbers].clone()
-        self.wait(len(codes), lambda: (codes.numpy(), named.numpy()))
+        self.count_later(len(codes), lambda: (codes.numpy(), named.numpy()))
 
     def add_rows(self, store: Store, rows: npt.NDArray[np.int64]) -> None:
         """Count served rows of a store, which are read when they are counted, many at once."""
         indices = torch.from_numpy(rows)
-        self.wait(len(rows), lambda: [columns.numpy() for columns in store.named_columns(indices)])
+        self.count_later(len(rows), lambda: [columns.numpy() for columns in store.named_columns(indices)])
 
     def add_store(self, store: Store) -> None:
         """Count all rows of a store."""
@@ -196,7 +196,7 @@ class ReleaseDrift(Drift):
 
     def add(self, released: torch.Tensor) -> None:
         """Count rows (n, width) as they crossed; most calls only store them."""
-        self.wait(len(released), lambda: (self._columns(released),))
+        self.count_later(len(released), lambda: (self._columns(released),))
 
     def _columns(self, released: torch.Tensor) -> npt.NDArray[Any]:
         return (grades_of_columns(released)[:, None] if self._grades else released).numpy()

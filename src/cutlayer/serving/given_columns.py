@@ -11,9 +11,9 @@ import pyarrow as pa
 from cutlayer.data.encoding import Encoder
 from cutlayer.errors import DataError
 
-Held = Literal["number", "days", "date", "boolean", "category", "image"]
+RequestKind = Literal["number", "days", "date", "boolean", "category", "image"]
 
-_WRITTEN: Mapping[str, Held] = {"date": "date", "duration": "days"}
+_WRITTEN: Mapping[str, RequestKind] = {"date": "date", "duration": "days"}
 """What a column of numbers holds in a request, by what it held in training."""
 _EXPECTED: Mapping[str, str] = {
     "number": "numbers",
@@ -25,18 +25,18 @@ _EXPECTED: Mapping[str, str] = {
 _SHOWN = 40
 
 
-def given_kinds(encoder: Encoder) -> dict[str, Held]:
+def request_kinds(encoder: Encoder) -> dict[str, RequestKind]:
     """What each column holds in a request, by name."""
     return {name: _held(kind, encoder.types.get(name, "")) for name, kind in encoder.kinds.items()}
 
 
-def _held(kind: Literal["category", "number", "image"], written: str) -> Held:
+def _held(kind: Literal["category", "number", "image"], written: str) -> RequestKind:
     if kind == "category":
         return "boolean" if written == "truth value" else "category"
     return _WRITTEN.get(written, "number") if kind == "number" else "image"
 
 
-def given_table(encoder: Encoder, columns: Mapping[str, Sequence[Any]]) -> pa.Table:
+def request_table(encoder: Encoder, columns: Mapping[str, Sequence[Any]]) -> pa.Table:
     """Values of a request as a table that the encoder reads, with a date as the training table had it.
 
     Args:
@@ -46,10 +46,10 @@ def given_table(encoder: Encoder, columns: Mapping[str, Sequence[Any]]) -> pa.Ta
     Raises:
         DataError: A value is not of the column's kind; states the column and the row.
     """
-    return pa.table({name: _array(name, kind, columns[name]) for name, kind in given_kinds(encoder).items()})
+    return pa.table({name: _array(name, kind, columns[name]) for name, kind in request_kinds(encoder).items()})
 
 
-def _array(name: str, kind: Held, values: Sequence[Any]) -> pa.Array:
+def _array(name: str, kind: RequestKind, values: Sequence[Any]) -> pa.Array:
     if kind == "image":
         raise DataError(f"the column {name!r} holds images; they are looked up by id, and cannot be given")
     read = {"date": _moment, "boolean": _truth, "category": _text}.get(kind, _number)

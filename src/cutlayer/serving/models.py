@@ -174,7 +174,7 @@ def _top(job: Job, record: ModelRecord, state: State) -> TopModel | None:
 
 
 @dataclass(frozen=True)
-class Models:
+class TrainedModels:
     """The trained parts of all parties.
 
     Attributes:
@@ -194,7 +194,7 @@ class Models:
     tuned: dict[frozenset[str], TopModel] = field(default_factory=dict)
 
     @classmethod
-    def load(cls, job: Job, folder: RunFolder) -> Models:
+    def load(cls, job: Job, folder: RunFolder) -> TrainedModels:
         """Load the trained models and fitted encoders of all parties from a run folder.
 
         Raises:
@@ -207,7 +207,7 @@ class Models:
         bottoms = {name: part.bottom for name, part in parts.items() if part.bottom is not None}
         return cls(job.active, encoders, bottoms, active.task, active.top_model)
 
-    def absent(self, names: Collection[str], epochs: int = 1) -> tuple[str, ...]:
+    def absent_parties(self, names: Collection[str], epochs: int = 1) -> tuple[str, ...]:
         """The absent parties in the job's order; see `checked_absent`."""
         return checked_absent(names, [*self.encoders], self.active, epochs)
 

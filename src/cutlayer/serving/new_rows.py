@@ -17,14 +17,14 @@ from cutlayer.data.align import Positions
 from cutlayer.data.digest_shares import has_duplicates
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.faults import fault
-from cutlayer.data.forgotten import FORGOTTEN, ForgottenRows
+from cutlayer.data.forgotten import FORGOTTEN_REASON, ForgottenRows
 from cutlayer.data.ids import Digests, first_rows
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.store import Store
 from cutlayer.errors import AlignmentError
 from cutlayer.storage.row_arrays import chosen_rows, chunks_of, gathered_rows, row_array
 
-MEMORY = 256 << 20
+NEW_TABLE_MEMORY = 256 << 20
 """Bytes that the rows of a table may take; those of a larger one are read in batches."""
 
 
@@ -81,14 +81,14 @@ def new_table(
         ids and ids.model_copy(update=how),
         features=features,
         encoder=encoder,
-        memory=MEMORY,
+        memory=NEW_TABLE_MEMORY,
         partner_ids={name: rule.model_copy(update={"pad_to": None}) for name, rule in (partner_ids or {}).items()},
         forgotten=forgotten,
     )
     if ids is None or several:
         return opened
     if ids.duplicates != "keep" and has_duplicates(opened.digests):
-        repeated = opened.ids(np.setdiff1d(np.arange(opened.rows), first_rows(opened.digests, drop=True)))
+        repeated = opened.ids(np.setdiff1d(np.arange(opened.rows), first_rows(opened.digests, drop_repeated=True)))
         got = f"{repeated[0].as_py()!r} and others in {len(repeated):,} rows"
         raise fault(opened.where, "every id once", got, "a prediction has one row per id")
     return opened
@@ -117,8 +117,8 @@ def new_rows(
             is no row to predict.
     """
     for name, table in tables.items():
-        if not table.rows and FORGOTTEN in table.left_out:
-            got = f"{table.left_out[FORGOTTEN]:,}, all of them {FORGOTTEN}"
+        if not table.rows and FORGOTTEN_REASON in table.left_out:
+            got = f"{table.left_out[FORGOTTEN_REASON]:,}, all of them {FORGOTTEN_REASON}"
             raise AlignmentError.expected(f"rows to predict at {name}", got)
     check_ids(tables)
     first, *others = tables
@@ -150,12 +150,12 @@ def new_rows(
         HeldRows(by_party),
         {name: int((own < 0).sum()) for name, own in numbers.items()},
         {
-            name: tables[name].graded(data.digests) if name in graded else data.digests
+            name: tables[name].grade_digests(data.digests) if name in graded else data.digests
             for name, data in prepared.items()
             if tables[name].id_kind != "row"
         },
         tuple(note for name in answering for note in tables[name].arrivals),
-        {name: table.left_out[FORGOTTEN] for name, table in tables.items() if FORGOTTEN in table.left_out},
+        {name: each.left_out[FORGOTTEN_REASON] for name, each in tables.items() if FORGOTTEN_REASON in each.left_out},
     )
 
 

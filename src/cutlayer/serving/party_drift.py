@@ -28,7 +28,7 @@ _STOPPED = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class DriftOf:
+class DriftStatistic:
     """Drift of one statistic.
 
     Attributes:
@@ -44,17 +44,17 @@ class DriftOf:
     rows: int
 
 
-def drift_rows(references: Sequence[DriftReference], party: str) -> tuple[DriftOf, ...]:
+def drift_rows(references: Sequence[DriftReference], party: str) -> tuple[DriftStatistic, ...]:
     """The statistics at a party, the greatest first; what has too few rows is last."""
-    return _ordered(DriftOf(party=party, of=column.name, psi=column.psi, rows=column.rows) for column in references)
+    return _ordered(DriftStatistic(party=party, of=each.name, psi=each.psi, rows=each.rows) for each in references)
 
 
-def measured(parties: Iterable[PartyDrift]) -> tuple[DriftOf, ...]:
+def measured_drift(parties: Iterable[PartyDrift]) -> tuple[DriftStatistic, ...]:
     """What some rows were counted of, at several parties; the greatest first."""
     return _ordered(row for party in parties for row in party.rows() if row.rows)
 
 
-def _ordered(rows: Iterable[DriftOf]) -> tuple[DriftOf, ...]:
+def _ordered(rows: Iterable[DriftStatistic]) -> tuple[DriftStatistic, ...]:
     """The greatest first; what has too few rows is last."""
     return tuple(sorted(rows, key=lambda row: -1.0 if row.psi is None else row.psi, reverse=True))
 
@@ -111,7 +111,7 @@ class PartyDrift:
     def add_scores(self, scores: Values) -> None:
         """Count scores (n, columns) of rows without an absent party; most calls only store them."""
         if self._scores is not None and len(scores):
-            self._scores.wait(len(scores), lambda: (scores,))
+            self._scores.count_later(len(scores), lambda: (scores,))
 
     def add_predicted(self, task: Task, predicted: PredictedRows) -> None:
         """Count the scores of those predicted rows that all parties contributed to."""
@@ -125,7 +125,7 @@ class PartyDrift:
         parts = (self._scores, *self._releases.values(), self.columns)
         return [reference for part in parts if part for reference in part.references()]
 
-    def rows(self) -> tuple[DriftOf, ...]:
+    def rows(self) -> tuple[DriftStatistic, ...]:
         """All statistics, the greatest first."""
         return drift_rows(self.references(), self.party)
 
@@ -139,7 +139,7 @@ class PartyDrift:
             check_drift(drift_rows(self.columns.references(), self.party), limit, _STOPPED)
 
 
-def check_drift(rows: Collection[DriftOf], limit: float, consequence: str) -> None:
+def check_drift(rows: Collection[DriftStatistic], limit: float, consequence: str) -> None:
     """Raise where a statistic is above a limit; where nothing was measured, no gate passes.
 
     Raises:

@@ -1,7 +1,7 @@
 """Predictions of a finished run in one process, whose tables and encoded rows need not fit into memory.
 
 Rows are aligned by id before anything of them is released, in the order of the active party's table. Each party
-releases every row once, in batches of that order: that is what one count of a prediction means (`Serving`).
+releases every row once, in batches of that order: that is what one count of a prediction means (`PredictionReleases`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cutlayer.alignment.held_rows import HeldRows, held_of_run
 from cutlayer.config import Job, TableConfig, near_miss
 from cutlayer.config.ids import ROW_NUMBER
 from cutlayer.config.phases import grades_rows
-from cutlayer.config.reaches import place_of
+from cutlayer.config.reaches import source_path
 from cutlayer.data.align import Positions
 from cutlayer.data.ids import canonical_ids, digests_of
 from cutlayer.data.party_data import PartyTable
@@ -33,11 +33,11 @@ from cutlayer.errors import AlignmentError, ConfigError, DataError
 from cutlayer.parties.agreement.split import split_of_run
 from cutlayer.results.scores import Destination, check_scores_output
 from cutlayer.serving.answers import answer_rows
-from cutlayer.serving.models import Models, RowEmbedder, further_models
+from cutlayer.serving.models import RowEmbedder, TrainedModels, further_models
 from cutlayer.serving.new_rows import RowsToPredict, in_order_of_use, new_rows, new_table
-from cutlayer.serving.party_drift import DriftOf, PartyDrift, measured
+from cutlayer.serving.party_drift import DriftStatistic, PartyDrift, measured_drift
 from cutlayer.serving.predicted_grades import note_grades
-from cutlayer.serving.prediction_release import OpenPrediction, Serving, servings
+from cutlayer.serving.prediction_release import OpenPrediction, PredictionReleases, prediction_releases
 from cutlayer.serving.provenance import write_provenance
 from cutlayer.storage.row_arrays import gathered_rows
 from cutlayer.storage.row_tensors import empty_rows
@@ -49,7 +49,7 @@ from cutlayer.training.trained import released_ids
 
 
 @dataclass(frozen=True)
-class Request:
+class PredictionRequest:
     """A request for predictions.
 
     Attributes:
@@ -71,7 +71,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Predicted:
+class PredictionResult:
     """Result of a prediction.
 
     Attributes:
@@ -93,11 +93,11 @@ class Predicted:
     lacking: Mapping[str, int]
     predictions: Mapping[str, tuple[int, int]]
     warnings: tuple[str, ...] = ()
-    drift: tuple[DriftOf, ...] = ()
+    drift: tuple[DriftStatistic, ...] = ()
     forgotten: Mapping[str, int] = field(default_factory=dict)
 
 
-def predict(job: Job, folder: RunFolder, out: Destination, request: Request) -> Predicted:
+def predict(job: Job, folder: RunFolder, out: Destination, request: PredictionRequest) -> PredictionResult:
     """Predict rows with the models of a finished run, and write one row per id.
 
     All rows are read, encoded with the encoders of the training, and aligned before anything is released. Then every
@@ -120,11 +120,11 @@ def predict(job: Job, folder: RunFolder, out: Destination, request: Request) -> 
         ArrivalWarning: A column is hardly that of the training: its values are unseen, missing, or of another kind.
     """
     read = (*request.tables.values(), *(party.table for party in job.parties.values()))
-    kept = folder.path, *(place_of(table.path) for table in read if isinstance(table, TableConfig))
+    kept = folder.path, *(source_path(table.path) for table in read if isinstance(table, TableConfig))
     check_scores_output(out, kept, overwrite=request.overwrite)
-    models = Models.load(job, folder)
+    models = TrainedModels.load(job, folder)
     further = further_models(job, folder)
-    absent = models.absent(request.absent)
+    absent = models.absent_parties(request.absent)
     needed = [name for name in models.encoders if name not in absent]
     beside = out.parent if isinstance(out, Path) else None
     with tempfile.TemporaryDirectory(prefix=".cutlayer-", dir=beside) as scratch:
@@ -137,7 +137,7 @@ def predict(job: Job, folder: RunFolder, out: Destination, request: Request) -> 
         else:
             rows = _test_rows(job, folder, needed)
         widths = {name: models.widths[name] for name in rows.stores if name in job.passives}
-        serving = servings(job, folder, widths, request.key)
+        serving = prediction_releases(job, folder, widths, request.key)
         drifts = _column_drifts(job, folder, rows.stores, request.max_drift, serving)
         received = drifts[job.active]
         missing = math.nan if job.fits_top else 0.0
@@ -169,14 +169,18 @@ def predict(job: Job, folder: RunFolder, out: Destination, request: Request) -> 
         name: (party.predictions_made, party.plan.serving) for name, party in serving.items() if party.counted
     }
     lacking = {name: count for name, count in rows.lacking.items() if count}
-    drift = measured(drifts.values())
-    return Predicted(
+    drift = measured_drift(drifts.values())
+    return PredictionResult(
         out, len(rows.ids), contributed, absent, lacking, predictions, rows.warnings, drift, rows.forgotten
     )
 
 
 def _column_drifts(
-    job: Job, folder: RunFolder, stores: Mapping[str, Store], limit: float | None, serving: Mapping[str, Serving]
+    job: Job,
+    folder: RunFolder,
+    stores: Mapping[str, Store],
+    limit: float | None,
+    serving: Mapping[str, PredictionReleases],
 ) -> dict[str, PartyDrift]:
     """Drift at each party, with its columns counted; that of what crosses is to be counted at the active party alone.
 
@@ -238,7 +242,12 @@ class _Embeddings:
 
 
 def _tables(
-    job: Job, folder: RunFolder, models: Models, needed: Sequence[str], absent: Sequence[str], request: Request
+    job: Job,
+    folder: RunFolder,
+    models: TrainedModels,
+    needed: Sequence[str],
+    absent: Sequence[str],
+    request: PredictionRequest,
 ) -> dict[str, PartyTable]:
     """The tables of the parties that answer; that of the active party is the first, if it has one.
 
@@ -312,11 +321,11 @@ def _forgotten(
         if name in held.ids:
             numbers = held.own_numbers(name, rows).numpy()
             of_party = job.parties[job.active].partner_ids.get(name, rule)
-            gone |= (numbers >= 0) & forgotten.among(held.ids[name], of_party.rule)[numbers]
+            gone |= (numbers >= 0) & forgotten.contains(held.ids[name], of_party.rule)[numbers]
             continue
         if len(rule.columns) > 1:
             raise ConfigError.expected("tables to predict (--data), since rows were forgotten", "none")
-        gone |= forgotten.among(digests_of(canonical_ids(ids, "ids", rule.rules[0])), rule.rule)
+        gone |= forgotten.contains(digests_of(canonical_ids(ids, "ids", rule.rules[0])), rule.rule)
     if len(gone) and gone.all():
         raise AlignmentError.expected("a test row that was not forgotten", "none", "run the job again")
     return gone

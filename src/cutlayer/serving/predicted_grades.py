@@ -72,14 +72,14 @@ def note_grades(
         drawing.load_state_dict(kept[1]["chain"]["protections"][GradeDP.name]["state"])
     epsilon = None if drawing is None else drawing.settings.epsilon
     own = GradedRows(embed.grades.numpy(), bands_for(epsilon, bottom.most), epsilon)
-    columns = () if encoder is None else encoder.valued
+    columns = () if encoder is None else encoder.value_columns
     with memory.locked():
         if memory.has_same(name, embed.digests, own):
             return
         whole, rows = embed, JoinKeys(embed.digests, columns, embed.values)
         every = rows
         if table is not None:
-            every = JoinKeys(table.graded(table.digests), columns, table.values_of(table.digests))
+            every = JoinKeys(table.grade_digests(table.digests), columns, table.value_reader(table.digests))
         former, _ = memory.other_releases(name, every)
         if encoder is not None and (former or len(every.digests) >= MIN_ROWS_PER_GRADE * own.bands):
             grades = own

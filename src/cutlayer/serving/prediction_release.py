@@ -75,7 +75,7 @@ class OpenPrediction:
             return torch.cat(parts) if parts else embed(rows)
 
 
-class Serving:
+class PredictionReleases:
     """Releases of a passive party of a finished run for predictions.
 
     A prediction releases every row that it is asked for once, with noise of its own. The rows of a prediction have no
@@ -107,7 +107,7 @@ class Serving:
         """Predictions so far."""
         return sum(occasion.reason == Mode.SERVE.value for occasion in self._log.tally.highest)
 
-    def repeat(self, number: int) -> None:
+    def repeat_prediction(self, number: int) -> None:
         """Take the next prediction for the one of a number, from 0, which may have been counted before it was written.
 
         Its rows get the same noise again, and are not counted again; other rows are, beyond the plan.
@@ -147,7 +147,7 @@ class Serving:
             ConfigError, BudgetExceeded: As `check`; nothing is released then.
             RunFolderError: Another process makes a prediction at this moment.
         """
-        with self._alone():
+        with self._exclusive():
             self.check()
             number = self.predictions_made if self._again is None else self._again
             try:
@@ -162,7 +162,7 @@ class Serving:
         try:
             yield
         except (ConfigError, DriftExceeded):
-            with self._alone():
+            with self._exclusive():
                 self.chain.charge_refusal()
                 self.chain.close_account()
             raise
@@ -184,7 +184,7 @@ class Serving:
             return prediction.release(embed, torch.arange(rows))
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _exclusive(self) -> Iterator[None]:
         """Keep every other process from counting a prediction meanwhile."""
         # Draws of grades are counted together with those of other processes.
         if self._log.path is None or not self.counted:
@@ -200,12 +200,12 @@ def set_up_releases(
     """Set a party's protections up as they were at the end of a run; returns the log that counts their releases.
 
     Args:
-        job: As in `Serving`.
-        folder: As in `Serving`.
-        party: As in `Serving`.
+        job: As in `PredictionReleases`.
+        folder: As in `PredictionReleases`.
+        party: As in `PredictionReleases`.
         chain: The party's protections.
-        width: As in `Serving`.
-        supplied: As in `Serving`.
+        width: As in `PredictionReleases`.
+        supplied: As in `PredictionReleases`.
         counted: Whether releases with noise are counted on disk, in the log of the run, as draws by value are; `None`
             where another process counts.
     """
@@ -226,19 +226,21 @@ def set_up_releases(
     return log
 
 
-def servings(job: Job, folder: RunFolder, widths: Mapping[str, int], supplied: bytes | None) -> dict[str, Serving]:
+def prediction_releases(
+    job: Job, folder: RunFolder, widths: Mapping[str, int], supplied: bytes | None
+) -> dict[str, PredictionReleases]:
     """Releases of each passive party for a prediction, once all of them have one left.
 
     Args:
         job: Job of the run.
         folder: Folder of the run.
         widths: Number of columns of the embeddings of the passive parties that are asked, by name.
-        supplied: Key as in `Serving`.
+        supplied: Key as in `PredictionReleases`.
 
     Raises:
         ConfigError, BudgetExceeded: One of the parties has no prediction left; nothing is released by any.
     """
-    parties = {name: Serving(job, folder, name, width, supplied) for name, width in widths.items()}
+    parties = {name: PredictionReleases(job, folder, name, width, supplied) for name, width in widths.items()}
     for serving in parties.values():
         serving.check()
     return parties

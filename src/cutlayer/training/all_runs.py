@@ -196,7 +196,7 @@ def all_runs_of(
     run = derive(noise_key, b"ledger of all runs", size=8).hex()
     store, marker = RunStore(secret_path.with_name(LEDGER_FILE)), party_folder / RUN_MARKER_FILE
     releases, source = release_folder(secret_path), new_source(secret)
-    return AllRuns(job, name, chain, store, marker, releases, run, source, table.spelled)
+    return AllRuns(job, name, chain, store, marker, releases, run, source, table.all_spellings)
 
 
 def restate_draws(
@@ -252,7 +252,7 @@ def forecast_all_runs(job: Job, name: str, folder: Path, table: PartyTable, posi
         DataError: The labels do not fit the task.
     """
     digests = gathered_rows(table.digests, positions)
-    words, chain = row_words(table.spelled(digests)), chain_of(job, name)
+    words, chain = row_words(table.all_spellings(digests)), chain_of(job, name)
     path = job.parties[name].secret or folder / f"{name}.key"
     sharing = RunStore(path.parent / LEDGER_FILE).sharing_rows(words)
     earlier = lines_of_party(name, sharing)

@@ -49,7 +49,7 @@ def run_threads(
     command line sets that. A process that does not, such as a notebook, gets one thread from `auto`.
 
     Args:
-        wanted: Number of threads, a bound of `equal_threads` too. `auto` is one thread for batches below `LARGE_BATCH`
+        wanted: Number of threads, a bound of `work_threads` too. `auto` is one thread for batches below `LARGE_BATCH`
             rows; for larger ones it divides the cores that this process may use among `processes`, if waiting workers
             sleep.
         batch_size: Rows of a step; `auto` is below `LARGE_BATCH`.
@@ -61,7 +61,7 @@ def run_threads(
     """
     import torch  # here: the command line uses the other half of this file before it loads the tensor library
 
-    from cutlayer.workers import at_most, usable_cores
+    from cutlayer.workers import thread_limit, usable_cores
 
     sleeping = os.environ.get("OMP_WAIT_POLICY", "").upper() == "PASSIVE"
     cores = usable_cores() if batch_size != "auto" and batch_size >= LARGE_BATCH and sleeping else 1
@@ -70,7 +70,7 @@ def run_threads(
     torch.set_num_threads(threads)
     try:
         with (
-            at_most(max(1, usable_cores() // processes) if wanted == "auto" else wanted),
+            thread_limit(max(1, usable_cores() // processes) if wanted == "auto" else wanted),
             one_blas_thread(scipy=scipy),
             torch.random.fork_rng(devices=[]),
         ):

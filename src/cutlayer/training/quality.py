@@ -49,7 +49,7 @@ def _coverage(task: Task, logits: Tensor, labels: Tensor) -> dict[str, float]:
     """Share of the rows whose label is in its interval, or set of classes, and the median width, or mean size."""
     if not task.coverage:
         return {}
-    further, truth = task.further(task.predicted(logits)), first_column(labels).numpy()
+    further, truth = task.further_values(task.predicted(logits)), first_column(labels).numpy()
     if task.classes:
         inside = further[np.arange(len(truth)), truth] > 0
         return {"coverage": float(inside.mean()), "set_size": float(further.sum(axis=1).mean())}
@@ -63,7 +63,7 @@ def _quality(task: Task, logits: Tensor, labels: Tensor, positive_share: float |
     rows = len(labels)
     if task.power is not None:
         # By exposure, or of times what is expected to happen up to the last time of each row: counts, and comparable.
-        rates, weights = task.learned(labels)
+        rates, weights = task.learned_targets(labels)
         exposure = np.ones(rows) if weights is None else weights.numpy()
         expected, happened = predicted * exposure, (task.scale * rates).numpy() * exposure
         spread = np.maximum(predicted, 1e-300) ** task.power * exposure

@@ -12,7 +12,7 @@ from cutlayer.data.engine import Reading
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ConfigError
 from cutlayer.training.keys import Keys
-from cutlayer.workers import equal_threads
+from cutlayer.workers import work_threads
 
 PartyTables = dict[str, PartyTable]
 
@@ -45,7 +45,7 @@ def open_tables(
     """
     tables = {name: open_table(job, name, given, keys, read=False) for name in job.parties}
     reading = Reading()
-    with ThreadPoolExecutor(equal_threads(), thread_name_prefix="cutlayer-table") as pool:
+    with ThreadPoolExecutor(work_threads(), thread_name_prefix="cutlayer-table") as pool:
         try:
             begun = [pool.submit(reading.run, table.read) for table in tables.values()]
             if wait(begun, _SMALL_TABLE_SECONDS, FIRST_EXCEPTION).not_done:

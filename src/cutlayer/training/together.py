@@ -103,7 +103,7 @@ class TrainedRun:
             own_rows={**leader.agreement.peer_rows, **{name: side.table.rows for name, side in sides.items()}},
             seconds=leader.usage.seconds,
             devices={name: device_text(side.device) for name, side in sides.items()},
-            columns={name: side.table.available for name, side in sides.items()},
+            columns={name: side.table.candidate_columns for name, side in sides.items()},
             left_out={name: side.table.left_out for name, side in sides.items()},
             notes={name: odd_columns(leader.job, name, side.table) for name, side in sides.items()},
         )

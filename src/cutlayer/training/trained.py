@@ -96,7 +96,7 @@ class Run:
         of_all = not self.held.by_party and not self.job.train.takes_some_rows
         training = self.training if of_all else self.split.part("train")
         task = Task.fitted(self.job.task, classes, rows_of(self.truth, training), self.job.target)
-        return task.calling(self.job.parties[self.job.active].positive, self.job.active)
+        return task.with_positive(self.job.parties[self.job.active].positive, self.job.active)
 
     @cached_property
     def stores(self) -> dict[str, Store]:

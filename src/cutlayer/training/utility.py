@@ -92,7 +92,7 @@ def metric_replicates(task: Task, logits: Tensor, labels: Tensor, seed: int) -> 
     if task.kind == "multiclass":
         right = computed_rows(rows, np.float64, lambda part: (logits[part].argmax(1) == labels[part]).double().numpy())
         return _resampled(generator, right)[0] / rows
-    terms = task.terms(logits, labels)
+    terms = task.metric_terms(logits, labels)
     if task.target == "ranking" and np.count_nonzero(terms.spreads) < MIN_ROWS:  # of groups
         return np.full(RESAMPLES, math.nan)
     errors, spreads = _resampled(generator, terms.errors, terms.spreads)

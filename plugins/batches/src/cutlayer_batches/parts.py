@@ -21,7 +21,7 @@ from cutlayer.channel import Kind
 from cutlayer.config import Job
 from cutlayer.config.load import load_closed_job
 from cutlayer.config.phases import grades_rows
-from cutlayer.data.forgotten import FORGOTTEN
+from cutlayer.data.forgotten import FORGOTTEN_REASON
 from cutlayer.data.ids import Digests, digests_of, id_texts
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ConfigError, DataError, RunFolderError
@@ -153,9 +153,9 @@ class OwnPart:
         forgotten, ids = forgotten_rows(self.folder.path, self.name), self.job.parties[self.name].id
         if forgotten is None or ids is None or not forgotten.path.exists():
             return rows
-        gone = forgotten.among(digests_of(pa.chunked_array([self.texts(rows)])), ids.rule)
+        gone = forgotten.contains(digests_of(pa.chunked_array([self.texts(rows)])), ids.rule)
         if gone.any():
-            warnings.warn(f"{self._where}: {gone.sum():,} rows {FORGOTTEN} are left out", stacklevel=2)
+            warnings.warn(f"{self._where}: {gone.sum():,} rows {FORGOTTEN_REASON} are left out", stacklevel=2)
         return rows.filter(pa.array(~gone))
 
     def table(self, rows: pa.Table) -> PartyTable:
@@ -225,7 +225,7 @@ class ReleasingPart(OwnPart):
         if not rows.num_rows:
             return self.schema.empty_table()
         texts, table = self.texts(rows), self.table(rows)
-        store, digests = table.encode_all(), table.graded(table.digests) if self.graded else table.digests
+        store, digests = table.encode_all(), table.grade_digests(table.digests) if self.graded else table.digests
         if store.rows != len(texts):  # a rule left rows out, and texts are those of the batch
             raise DataError.expected(f"{self._where}: every id once", f"{len(texts) - store.rows:,} rows left out")
         embed, limit = RowEmbedder(self.model.bottom_model, store, digests), self._limit

@@ -24,7 +24,7 @@ from cutlayer.channel.security import Security
 from cutlayer.config import Job
 from cutlayer.config.load import load_closed_job, load_private_part, with_private_part
 from cutlayer.data.engine import pattern_of
-from cutlayer.data.forgotten import FORGOTTEN, ForgottenRows
+from cutlayer.data.forgotten import FORGOTTEN_REASON, ForgottenRows
 from cutlayer.data.ids import canonical_ids, digests_of
 from cutlayer.errors import ConfigError, DataError, ProtocolError, RunFolderError
 from cutlayer.jobs.links import open_trail, security_of, trail_folder
@@ -164,7 +164,7 @@ def _commit(
     files = _files(opened.out)
     rows = _check_columns(files, list(part.schema))
     _check_ids(files, rows, part, agreed)
-    _check_remaining(files, part, ForgottenRows.beside(folder))
+    _check_remaining(files, part, ForgottenRows.for_trail(folder))
     made = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
     done = CommittedRelease(part.record.training, party, rows, len(files), *_size_and_digest(opened.out, files), made)
     facts = {name: value for name, value in asdict(done).items() if name != "bytes"}
@@ -328,8 +328,8 @@ def _check_remaining(files: Sequence[Path], part: OwnPart, forgotten: ForgottenR
     for path in files:
         for batch in parquet.ParquetFile(path).iter_batches(columns=[ID]):
             texts = canonical_ids(batch.column(ID), str(path), ids.rules[0] if len(ids.columns) == 1 else "none")
-            if gone := int(forgotten.among(digests_of(texts), ids.rule).sum()):
-                raise DataError.expected(f"{path}: no rows {FORGOTTEN}", f"{gone:,}", "release the others again")
+            if gone := int(forgotten.contains(digests_of(texts), ids.rule).sum()):
+                raise DataError.expected(f"{path}: no rows {FORGOTTEN_REASON}", f"{gone:,}", "release the others again")
 
 
 def _first_id(database: Any, queries: Iterable[str], values: Sequence[object]) -> str | None:

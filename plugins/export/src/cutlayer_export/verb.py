@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cutlayer.cli.app import answer
+from cutlayer.cli.app import print_result
 from cutlayer.cli.verb import consenting
 from cutlayer.errors import ConfigError
 
@@ -35,7 +35,7 @@ def export(
     lines = [f"{out}: {', '.join(files)}"]
     if version is not None:
         lines.append(f"{model}: version {version} in the registry at {registry}")
-    answer(json, {"out": str(out), "files": files, "version": version}, *lines)
+    print_result(json, {"out": str(out), "files": files, "version": version}, *lines)
 
 
 def _written(
@@ -54,11 +54,11 @@ def _written(
         wanted = f"--registry and --model together, for {job.active}, whose part predicts"
         raise ConfigError.expected(wanted, f"others for {party}", "leave them out, or give both")
     if registry is not None:
-        from cutlayer.config.extras import check_extra, part
+        from cutlayer.config.extras import check_extra, load_extra_part
         from cutlayer.config.log import checked_registry
 
         check_extra("mlflow")
-        register, registry = part("mlflow", "register", "--registry"), checked_registry(registry)
+        register, registry = load_extra_part("mlflow", "register", "--registry"), checked_registry(registry)
     from cutlayer.serving.models import PartyModel
     from cutlayer_export.model_card import model_card, write_card
     from cutlayer_export.part import ARCHITECTURE, CARD, Architecture, export_part

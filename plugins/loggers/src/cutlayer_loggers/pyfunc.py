@@ -22,7 +22,7 @@ from cutlayer.kernels.rows.grade_columns import columns_of_grades
 from cutlayer.models import is_fitted
 from cutlayer.parties.session.local import EVALUATION_ROWS
 from cutlayer.results.scores import score_columns, scores_of
-from cutlayer.serving.given_columns import Held, given_kinds, given_table, release_columns
+from cutlayer.serving.given_columns import RequestKind, release_columns, request_kinds, request_table
 from cutlayer_export.part import ExportedPart, load_part
 
 if TYPE_CHECKING:
@@ -43,9 +43,9 @@ class RegisteredModel:
         self._partners = [name for name in self._stated.widths if name != part.architecture.party]
 
     @property
-    def columns(self) -> dict[str, Held]:
+    def columns(self) -> dict[str, RequestKind]:
         """The columns of an input, and what each holds: those of the label owner, then the releases."""
-        own = {} if self._part.encoder is None else given_kinds(self._part.encoder)
+        own = {} if self._part.encoder is None else request_kinds(self._part.encoder)
         releases = (column for name in self._partners for column in self._columns(name))
         return {**own, **dict.fromkeys(releases, "number")}
 
@@ -101,8 +101,8 @@ class RegisteredModel:
         encoder, bottom = self._part.encoder, self._part.bottom
         if encoder is None or bottom is None:
             raise DataError.expected("a bottom model of the label owner", "none")
-        kinds = given_kinds(encoder)
-        table = given_table(encoder, {name: _values(frame[name].tolist(), kind) for name, kind in kinds.items()})
+        kinds = request_kinds(encoder)
+        table = request_table(encoder, {name: _values(frame[name].tolist(), kind) for name, kind in kinds.items()})
         encoded = encoder.transform(table, "the input")
         with torch.no_grad():
             embedding: Tensor = bottom(torch.from_numpy(encoded.codes), torch.from_numpy(encoded.numbers))
@@ -130,12 +130,12 @@ class RegisteredModel:
         return columns.masked_fill(~present[party][:, None], missing)
 
 
-def _values(values: Sequence[Any], kind: Held) -> list[Any]:
+def _values(values: Sequence[Any], kind: RequestKind) -> list[Any]:
     """Values of a data frame as a request states them."""
     return [_value(value, kind) for value in values]
 
 
-def _value(value: Any, kind: Held) -> Any:
+def _value(value: Any, kind: RequestKind) -> Any:
     if value is None or value != value or type(value).__name__ in ("NAType", "NaTType"):
         return None
     if hasattr(value, "isoformat"):

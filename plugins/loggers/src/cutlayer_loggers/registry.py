@@ -8,7 +8,7 @@ from typing import Any
 
 from cutlayer.config.extras import remedy_of
 from cutlayer.errors import ConfigError
-from cutlayer.serving.given_columns import Held
+from cutlayer.serving.given_columns import RequestKind
 from cutlayer.version import __version__
 from cutlayer_export.part import load_part
 from cutlayer_loggers.mlflow_log import MlflowLog
@@ -88,7 +88,7 @@ def _signature(model: RegisteredModel) -> Any:
     from mlflow.models import ModelSignature
     from mlflow.types import ColSpec, DataType, Schema
 
-    kinds: dict[Held, Any] = {"number": DataType.double, "days": DataType.double, "boolean": DataType.boolean}
+    kinds: dict[RequestKind, Any] = {"number": DataType.double, "days": DataType.double, "boolean": DataType.boolean}
     inputs = [
         ColSpec(kinds.get(kind, DataType.string), column, required=False) for column, kind in model.columns.items()
     ]

@@ -162,7 +162,7 @@ def _check(job: Job, route: Route, resume: str) -> None:
             raise ConfigError.expected(f"parties.{name}.on_absent: stop or continue under NVFlare", "wait", remedy)
     from cutlayer.jobs.check import check_job  # loads the tensor library, which the processes of NVFlare do not need
 
-    check_job(job, only="")
+    check_job(job, local_party="")
 
 
 def _left_out(job: Job) -> tuple[str, ...]:

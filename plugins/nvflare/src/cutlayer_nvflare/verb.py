@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from cutlayer.cli.app import answer
+from cutlayer.cli.app import print_result
 from cutlayer.errors import ConfigError
 from cutlayer_nvflare.route import Route
 
@@ -36,7 +36,7 @@ def nvflare(
     needed = f"which needs local/cutlayer/{exported.name}/job.yaml and party.yaml"
     sites = [f"  {party}: site {name}, {needed}" for party, name in exported.sites.items()]
     left_out = [f"  left out: {', '.join(exported.left_out)}"] if exported.left_out else []
-    answer(json, {"out": str(out), **exported._asdict()}, f"{out}: job {exported.name}", *sites, *left_out)
+    print_result(json, {"out": str(out), **exported._asdict()}, f"{out}: job {exported.name}", *sites, *left_out)
 
 
 def _sites(texts: Sequence[str]) -> dict[str, str]:

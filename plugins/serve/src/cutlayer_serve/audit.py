@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from cutlayer.cli.app import emit, say
-from cutlayer.cli.report import GATE_FAILED
+from cutlayer.cli.app import print_json, print_lines
+from cutlayer.cli.report import EXIT_GATE_FAILED
 from cutlayer.config.load import load_closed_job
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.audit import with_attacks
@@ -34,11 +34,11 @@ def audit(folder: RunFolder, attacks: tuple[str, ...], limit: float | None, *, a
         result = audit_served(folder, with_attacks(load_closed_job(folder.path / "job.yaml"), attacks))
         result.write(folder.path / "serving" / "audit.json")
     if as_json:
-        emit(result.model_dump(mode="json"))
+        print_json(result.model_dump(mode="json"))
     else:
         console = Console()
-        say(*(f"served rows of {name}: {rows:,}" for name, rows in result.rows.items()))
+        print_lines(*(f"served rows of {name}: {rows:,}" for name, rows in result.rows.items()))
         for section in served_sections(result):
             print_section(section, console)
-        say(*(f"  {attack.label}: {attack.reason}" for attack in result.skipped))
-    return GATE_FAILED if limit is not None and result.worst > limit else 0
+        print_lines(*(f"  {attack.label}: {attack.reason}" for attack in result.skipped))
+    return EXIT_GATE_FAILED if limit is not None and result.worst > limit else 0

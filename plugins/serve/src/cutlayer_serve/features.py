@@ -87,7 +87,7 @@ class FeatureStore:
                 f"a table of {party}", "none", "name it as table or serve.table in the private file"
             )
         rows = PartyTable(party, table, id=job.parties[party].id, encoder=encoder, forgotten=forgotten)
-        if rows.identified is not rows or rows.keys:
+        if rows.id_table is not rows or rows.keys:
             remedy = "serve a table with one row per id"
             got = "several keys" if rows.keys else "repeated ones"
             raise DataError.expected(f"{rows.where}: every id once, to answer for an id", got, remedy)
@@ -99,7 +99,7 @@ class FeatureStore:
         index, store = IdIndex(rows.digests), rows.encode_all()
         if not grades_rows(job, party):
             return cls(index, store, numbers, gone)
-        return cls(index, store, numbers, gone, rows.graded(rows.digests), rows.values_of(rows.digests))
+        return cls(index, store, numbers, gone, rows.grade_digests(rows.digests), rows.value_reader(rows.digests))
 
     def gather(self, rows: npt.NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """Codes (m, c) and numbers (m, d) of some rows; see `Store.gather`."""
@@ -111,7 +111,7 @@ def is_forgotten_by(job: Job, party: str, forgotten: ForgottenRows | None) -> Is
     ids = job.parties[party].id
     if forgotten is None or ids is None:
         return _none_forgotten
-    return lambda digests: forgotten.among(digests, ids.rule)
+    return lambda digests: forgotten.contains(digests, ids.rule)
 
 
 def _numbers(rows: PartyTable) -> NumberIndex | None:

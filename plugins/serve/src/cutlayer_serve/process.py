@@ -128,7 +128,7 @@ def _forgotten(trained: TrainedParty, trail: Trail | None) -> ForgottenRows | No
     """The rows that the party has forgotten: by its private file, else by the run folder."""
     if trail is None or trail.folder.suffix != ".trail":  # it is named after the secret
         return forgotten_rows(trained.folder.path, trained.party)
-    return ForgottenRows.beside(trail.folder)
+    return ForgottenRows.for_trail(trail.folder)
 
 
 def _metrics(config: ServeConfig, service: PassiveService, drift: ColumnDrift | None) -> AbstractContextManager[str]:

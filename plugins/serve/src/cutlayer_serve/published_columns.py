@@ -13,7 +13,7 @@ from cutlayer.config.ids import Rule
 from cutlayer.data.categories import CategoryEncoder
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.numbers import NumberEncoder
-from cutlayer.serving.given_columns import Held, given_kinds
+from cutlayer.serving.given_columns import RequestKind, request_kinds
 
 _SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     "number": {"type": ["number", "null"]},
@@ -28,7 +28,7 @@ _UNKNOWN_IDS: Mapping[Rule, str | int] = {"e164": "+12025550100", "integer": 2**
 
 def request_schema(encoder: Encoder) -> dict[str, Any] | None:
     """JSON Schema of the columns of a request; `None` where they cannot be given."""
-    kinds = given_kinds(encoder)
+    kinds = request_kinds(encoder)
     if "image" in kinds.values():
         return None
     properties = {name: {"type": "array", "items": dict(_SCHEMAS[kind])} for name, kind in kinds.items()}
@@ -45,8 +45,8 @@ def request_example(encoder: Encoder | None, rule: Rule) -> dict[str, Any]:
     request: dict[str, Any] = {"ids": [_UNKNOWN_IDS.get(rule, "example")]}
     if encoder is None or "image" in encoder.kinds.values():
         return request
-    constants: Mapping[Held, Any] = {"date": "2000-01-01", "boolean": True, "category": "example"}
-    values: dict[str, Any] = {name: constants.get(kind, 0) for name, kind in given_kinds(encoder).items()}
+    constants: Mapping[RequestKind, Any] = {"date": "2000-01-01", "boolean": True, "category": "example"}
+    values: dict[str, Any] = {name: constants.get(kind, 0) for name, kind in request_kinds(encoder).items()}
     for column in encoder.encoders:  # what the job states is no row's
         if isinstance(column, CategoryEncoder) and not column.min_count and values[column.name] == "example":
             values[column.name] = next(iter(column.values), "example")

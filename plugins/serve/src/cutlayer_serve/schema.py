@@ -11,7 +11,7 @@ from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr
 
 from cutlayer.config import FrozenModel
 from cutlayer.config.ids import Rule
-from cutlayer.data.ids import DIGEST_BYTES, OTHER_RULE, Digests, canonical_ids, joined_digests
+from cutlayer.data.ids import DIGEST_BYTES, STRIP_REMEDY, Digests, canonical_ids, joined_digests
 from cutlayer.data.ids import digests_of as table_digests
 from cutlayer.errors import DataError
 
@@ -171,7 +171,7 @@ def digests_of(ids: tuple[str | int, ...], rule: Rule = "strip") -> Digests:
     except (UnicodeError, pa.ArrowException):
         raise DataError.expected("ids of valid Unicode", "other text") from None
     except DataError as failure:  # the rule is the owner's, and no caller's
-        raise DataError(str(failure).removesuffix(OTHER_RULE)) from None
+        raise DataError(str(failure).removesuffix(STRIP_REMEDY)) from None
     distinct = len(text.unique())
     if distinct < len(text):  # the remedies of a table are no help to a caller
         got = f"{distinct:,} different ones of {len(text):,}"

@@ -22,7 +22,7 @@ from cutlayer.kernels.rows.patterns import distinct_rows
 from cutlayer.models import TopModel
 from cutlayer.models.multi_head import MultiHeadTop
 from cutlayer.results.departure import AbsenceUtility
-from cutlayer.serving.given_columns import given_table
+from cutlayer.serving.given_columns import request_table
 from cutlayer.serving.party_drift import PartyDrift
 from cutlayer_serve.features import FeatureStore, is_forgotten_by
 from cutlayer_serve.trained_party import TrainedParty
@@ -139,7 +139,7 @@ class ServedModel:
                 if names
             )
             raise DataError.expected(f"the columns of {self.active} in this run", got, "GET /v1/schema lists them")
-        encoded = encoder.transform(given_table(encoder, columns), "columns")
+        encoded = encoder.transform(request_table(encoder, columns), "columns")
         return torch.from_numpy(encoded.codes), torch.from_numpy(encoded.numbers)
 
     def embed(self, columns: Columns) -> Tensor:

@@ -186,7 +186,7 @@ def _rows(
     else:
         field, values = _single(model, predicted)
     rows = zip(ids, values, indices, strict=True)
-    names, further = model.task.further_names, model.task.further(predicted).tolist()
+    names, further = model.task.further_names, model.task.further_values(predicted).tolist()
     answers: list[dict[str, Any]] = [{"id": id_, field: value, "subset": index} for id_, value, index in rows]
     for answer, numbers in zip(answers, further, strict=True) if names else ():
         answer["further"] = dict(zip(names, numbers, strict=True))
@@ -205,7 +205,7 @@ def _columns(model: ServedModel, predicted: Predictions, indices: list[int], mis
         arrays = predicted.T.tolist()
         fields = {"probabilities": dict(zip(model.outputs, arrays, strict=True))}
     if names := model.task.further_names:
-        more = model.task.further(predicted).T.tolist()
+        more = model.task.further_values(predicted).T.tolist()
         arrays, fields = [*arrays, *more], {**fields, "further": dict(zip(names, more, strict=True))}
     for row in missing:
         for array in arrays:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cutlayer.serving.given_columns import given_kinds
+from cutlayer.serving.given_columns import request_kinds
 from cutlayer_serve.answering import Batcher
 from cutlayer_serve.peer import Peer
 from cutlayer_serve.peers import Peers
@@ -109,7 +109,7 @@ def schema_of(model: ServedModel) -> dict[str, Any]:
     return {
         "version": model.version,
         "party": model.active,
-        "columns": {} if encoder is None else given_kinds(encoder),
+        "columns": {} if encoder is None else request_kinds(encoder),
         "classes": list(model.outputs),
         **positive,
     }

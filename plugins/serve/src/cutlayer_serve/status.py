@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from cutlayer.data.forgotten import ROW_FORGOTTEN
+from cutlayer.data.forgotten import ROW_FORGOTTEN_REASON
 
 
 class Status(IntEnum):
@@ -38,7 +38,7 @@ _REASONS = {
     Status.BROKEN: "it did not answer before, and is being probed",
     Status.LOST: "its connection ended before it answered",
     Status.NOT_ASKED: "it was not asked",
-    Status.FORGOTTEN: ROW_FORGOTTEN,
+    Status.FORGOTTEN: ROW_FORGOTTEN_REASON,
     Status.DROPPED: "another party is absent, and absent: active_only is set",
 }
 WIRE = (Status.PRESENT, Status.UNKNOWN, Status.CAPPED, Status.FAILED)

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from cutlayer.cli.app import answer, notify
+from cutlayer.cli.app import print_notice, print_result
 from cutlayer.cli.verb import consenting
 from cutlayer.config.extras import check_extra
 from cutlayer.errors import ConfigError
@@ -57,7 +57,7 @@ def _serve(runs: list[Path], name: str, local: Path, key: Path | None, *, plaint
 
     with allowed(*private.allow_models):
         trained = TrainedParty.open(runs[0], name)
-        security = None if plaintext else security_of(trained.job, name, private, local.parent, notify)
+        security = None if plaintext else security_of(trained.job, name, private, local.parent, print_notice)
         served = private.model_copy(update={"table": private.served.table})
         now = with_private_part(trained.job, name, served)
         trail = open_trail(now, name, trail_folder(private, name, local.parent), security, runs[0], private.serve)
@@ -89,7 +89,7 @@ def api_key(name: str, *, json: bool = False) -> None:
     caller = validated(CallerConfig, {"name": name, "sha256": hashed}, "caller")
     section = f'for the private file, under serve.http.callers:\n- {{name: "{caller.name}", sha256: {hashed}}}'
     document = {"name": caller.name, "key": key, "sha256": hashed}
-    answer(json, document, f"key, for the caller alone: {key}", section)
+    print_result(json, document, f"key, for the caller alone: {key}", section)
 
 
 def run_service(service: Coroutine[Any, Any, None]) -> None:

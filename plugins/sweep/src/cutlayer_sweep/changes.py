@@ -9,11 +9,11 @@ from typing import Any, Self
 
 from cutlayer.config import Job, near_miss
 from cutlayer.config.job import BOTTOM
-from cutlayer.config.load import load_job, opened, read_yaml
+from cutlayer.config.load import job_from_values, load_job, read_yaml
 from cutlayer.config.party import LABEL_FREE
 from cutlayer.config.phases import grades_rows
 from cutlayer.errors import ConfigError
-from cutlayer.jobs.further_labels import of_first_label
+from cutlayer.jobs.further_labels import first_label_job
 from cutlayer.jobs.private_part import PRIVATE_NUMBERS, grade_bottom, grade_fit
 from cutlayer.models.bottom_fits import private_fit
 from cutlayer.protections import REGISTRY
@@ -59,11 +59,11 @@ class JobChanges:
         Raises:
             ConfigError: The file is wrong.
         """
-        return cls(of_first_label(load_job(file)), read_yaml(file), file.parent, columns)
+        return cls(first_label_job(load_job(file)), read_yaml(file), file.parent, columns)
 
     def job(self, changes: Sequence[Change]) -> Job:
         """The job of the file with some changes."""
-        return of_first_label(opened(with_changes(self.raw, changes), self.folder))
+        return first_label_job(job_from_values(with_changes(self.raw, changes), self.folder))
 
     def protecting(self, what: str) -> Job:
         """The job with the protections of `init --protect` in place of its own; where they are its own, as it is.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
-from cutlayer.cli.app import emit
+from cutlayer.cli.app import print_json
 from cutlayer.cli.verb import consenting
 from cutlayer.report.rounding import printable
 from cutlayer_sweep.leak_kind import LeakKind
@@ -44,7 +44,7 @@ def compare(
     folder = out or job.parent / "runs" / f"{job.stem}-compare"
     result = _compared(job, protect, seeds, folder, leak, quiet=quiet or json)
     if json:
-        emit(result.to_json())
+        print_json(result.to_json())
     else:
         _show(result, folder, Console())
 

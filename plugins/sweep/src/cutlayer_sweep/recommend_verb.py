@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from cutlayer.cli.app import emit
+from cutlayer.cli.app import print_json
 from cutlayer.cli.run import keys_for
 from cutlayer.cli.verb import consenting
 from cutlayer.report.rounding import count, printable, seconds
@@ -64,7 +64,7 @@ def recommend(
         result = search(request, keys, progress)
         diff = recommended_diff(result, job, request.out)
     if json:
-        emit({**result.to_json(), "verdict": verdict(result), "diff": diff})
+        print_json({**result.to_json(), "verdict": verdict(result), "diff": diff})
     else:
         _show(result, diff, request.out, Console())
     if result.chosen is None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
-from cutlayer.cli.app import emit
+from cutlayer.cli.app import print_json
 from cutlayer.cli.run import keys_for
 from cutlayer.cli.verb import consenting
 from cutlayer.report.rounding import printable, times
@@ -44,7 +44,7 @@ def sweep(
     folder = out or job.parent / "runs" / f"{job.stem}-sweep"
     result = _swept(job, vary, folder, trials, storage, leak, quiet=quiet or json)
     if json:
-        emit(result.to_json())
+        print_json(result.to_json())
     else:
         _show(result, folder, Console())
 

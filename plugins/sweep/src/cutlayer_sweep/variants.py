@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from cutlayer.config import Job
-from cutlayer.config.load import load_job, opened, read_yaml
+from cutlayer.config.load import job_from_values, load_job, read_yaml
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.check import check_job
-from cutlayer.jobs.further_labels import of_first_label
+from cutlayer.jobs.further_labels import first_label_job
 from cutlayer_sweep.changes import with_value
 from cutlayer_sweep.space import Point, Range, Space, Varied, format_value
 
@@ -28,7 +28,7 @@ class Variants:
     """
 
     def __init__(self, file: Path) -> None:
-        self.base = of_first_label(load_job(file))
+        self.base = first_label_job(load_job(file))
         self._raw = read_yaml(file)
         self._folder = file.parent
 
@@ -43,7 +43,7 @@ class Variants:
             raw = self._raw
             for path, value in point.items():
                 raw = with_value(raw, path.split("."), value)
-            job = of_first_label(opened(raw, self._folder)).uncompared()
+            job = first_label_job(job_from_values(raw, self._folder)).uncompared()
             check_job(job)
         except ConfigError as error:
             raise ConfigError("\n".join(f"--vary {values}: {line}" for line in str(error).splitlines())) from None

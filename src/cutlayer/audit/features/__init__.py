@@ -29,7 +29,7 @@ from cutlayer.config import Job
 from cutlayer.config.load import load_closed_job
 from cutlayer.config.phases import Phase, grades_rows
 from cutlayer.data.encoding import Encoder
-from cutlayer.data.prepared import ENCODER
+from cutlayer.data.prepared import ENCODER_FILE
 from cutlayer.data.store import Store
 from cutlayer.errors import NotApplicable
 from cutlayer.models import bottom_of
@@ -205,7 +205,7 @@ class _Table:
 
     def __init__(self, folder: Path) -> None:
         self.store = Store.open(folder)
-        self._encoder = Encoder.from_json((folder / ENCODER).read_bytes())
+        self._encoder = Encoder.from_json((folder / ENCODER_FILE).read_bytes())
 
     def case(self, name: str, view: FeatureView, knowledge: Knowledge) -> FeatureCase:
         """All rows of a view are attacked."""

@@ -91,17 +91,12 @@ def _exact_rows(
         else:
             values = codes[:, index - columns.numeric]
             right = _category(partitions, bits, values)
-        _, counts = np.unique(values, return_counts=True)
+        distinct, counts = np.unique(values, return_counts=True)
         if len(counts) > 1:
             # Whoever reads nothing answers the commonest value.
             baselines[name] = float(counts.max() / len(values))
-            exact[name] = right if right.mean() > baselines[name] else values == _commonest(values)
+            exact[name] = right if right.mean() > baselines[name] else values == distinct[counts.argmax()]
     return exact, baselines
-
-
-def _commonest(values: npt.NDArray[Any]) -> Any:
-    distinct, counts = np.unique(values, return_counts=True)
-    return distinct[counts.argmax()]
 
 
 def _number(candidates: Matrix, standardised: Matrix, values: Matrix) -> Rows:

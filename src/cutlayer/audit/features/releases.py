@@ -16,7 +16,7 @@ from cutlayer.channel.row_history import NO_STEP, read_followed
 from cutlayer.channel.transcript import Step, read_epochs
 from cutlayer.config import Job
 from cutlayer.config.phases import Phase, grades_rows
-from cutlayer.data.ids import as_values
+from cutlayer.data.ids import as_sortable
 from cutlayer.data.streams import RandomStream
 from cutlayer.errors import NotApplicable
 from cutlayer.parties.session.checkpoint import RELEASED_FILE, Checkpoints
@@ -134,10 +134,10 @@ def _of_all_labels(job: Job, folder: RunFolder, party: str, release: Release) ->
     own = stored_tensors(folder.path / "checkpoint" / party / RELEASED_FILE, "a release", "ids")["ids"][release.rows]
     beside = []
     for each in kept:
-        ids = as_values(each["ids"].numpy())
+        ids = as_sortable(each["ids"].numpy())
         order = np.argsort(ids)
-        at = order[np.searchsorted(ids, as_values(own.numpy()), sorter=order).clip(max=len(ids) - 1)]
-        there = ids[at] == as_values(own.numpy())
+        at = order[np.searchsorted(ids, as_sortable(own.numpy()), sorter=order).clip(max=len(ids) - 1)]
+        there = ids[at] == as_sortable(own.numpy())
         beside.append(each["released"].flatten(1)[torch.from_numpy(at)] * torch.from_numpy(there)[:, None])
     yield Release(f"the releases of {len(kept)} labels", release.rows, torch.cat(beside, dim=1))
 

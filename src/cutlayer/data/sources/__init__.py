@@ -17,7 +17,7 @@ from cutlayer.data.sources.file_sets import FileSetSource, files_of, is_set, par
 from cutlayer.data.sources.memory import MemorySource, as_table
 from cutlayer.data.sources.remote import fetched
 from cutlayer.data.sources.size_limit import SHARE
-from cutlayer.data.typed_table import MEMORY
+from cutlayer.data.typed_table import TABLE_MEMORY
 from cutlayer.errors import ConfigError, DataError
 from cutlayer.storage.scratch import remove_folder
 
@@ -29,7 +29,7 @@ SOURCES: Mapping[str, type[FileSource]] = {
 """Sources of files by format; a table without a format has that of its file's ending."""
 
 
-def open_source(data: object, party: str, where: str | None = None, memory: int = MEMORY) -> Source:
+def open_source(data: object, party: str, where: str | None = None, memory: int = TABLE_MEMORY) -> Source:
     """Open a party's table of any kind.
 
     Args:

@@ -17,17 +17,17 @@ import pyarrow.compute as pc
 
 from cutlayer.config.aggregate import AggregateConfig, Function
 from cutlayer.data.encoded import CHUNK_ROWS
-from cutlayer.data.engine import check_stopped, connected
+from cutlayer.data.engine import connect, raise_if_stopped
 from cutlayer.data.faults import fault
-from cutlayer.data.feature_columns import decoded, is_text, without_nan
+from cutlayer.data.feature_columns import is_text, without_dictionary, without_nan
 from cutlayer.data.sources.base import Names, Source, first_line
 from cutlayer.data.sources.event_times import COUNTS, EARLY, FUTURE, event_times
 from cutlayer.data.spilled import SpilledRows
-from cutlayer.data.typed_table import SHARE, TypedTable
+from cutlayer.data.typed_table import MEMORY_FACTOR, TypedTable
 from cutlayer.storage.scratch import scratch_folder
 
 UNUSED = {FUTURE: "since they are at as_of or later", EARLY: "since they are before the window"}
-LEAST = 64 << 20
+MIN_VALUES = 64 << 20
 """Bytes that the engine sorts any number of rows in; with a quarter of it, it fails."""
 _OF_NUMBERS = ("sum", "mean", "std")
 _OF_ORDERED = ("min", "max")
@@ -190,7 +190,7 @@ def _undone(kind: pa.DataType) -> pa.DataType:
 
 def _sortable(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """The values in a type that the engine gives back as it is: dates as their numbers, and NaN as missing."""
-    column = decoded(column)
+    column = without_dictionary(column)
     kind = column.type
     if pa.types.is_null(kind) or pa.types.is_float16(kind) or pa.types.is_decimal256(kind):
         return without_nan(column.cast(pa.float64()))
@@ -223,17 +223,17 @@ def _sorted(reduced: _Reduced, table: TypedTable, memory: int, where: str) -> It
     chunks = iter(table.batches())
     first = reduced.events(next(chunks))
     order = ", ".join((*reduced.keys, *(["t"] if "t" in first.schema.names else []), *reduced.sorted_by))
-    limit = max(memory // SHARE, LEAST)
+    limit = max(memory // MEMORY_FACTOR, MIN_VALUES)
     with (
         scratch_folder("cutlayer-sort-") as scratch,
-        connected(memory=limit, scratch=str(scratch), threads=1) as engine,
+        connect(memory=limit, scratch=str(scratch), threads=1) as engine,
     ):
         try:
-            check_stopped(engine)
+            raise_if_stopped(engine)
             engine.register("events", pa.RecordBatchReader.from_batches(first.schema, batches()))
             yield iter(engine.sql(f"SELECT * FROM events ORDER BY {order}").to_arrow_reader(CHUNK_ROWS))  # noqa: S608
         except (duckdb.Error, pa.ArrowException, OSError) as failure:
-            check_stopped()
+            raise_if_stopped()
             if failures:
                 raise failures[0] from None
             remedy = "make room in the temporary folder, or raise memory"

@@ -12,9 +12,9 @@ from typing import ClassVar
 import pyarrow as pa
 
 from cutlayer.config import TableConfig
-from cutlayer.data.engine import check_stopped
+from cutlayer.data.engine import raise_if_stopped
 from cutlayer.data.faults import fault, missing_column
-from cutlayer.data.feature_columns import decoded, is_text
+from cutlayer.data.feature_columns import is_text, without_dictionary
 from cutlayer.data.formatted import FormattedColumn
 from cutlayer.data.sources.size_limit import LIMIT
 from cutlayer.data.sources.text_type import TextType
@@ -98,7 +98,7 @@ class Source(ABC):
             self.require(name)
         for piece in self._pieces(list(names), size, as_text, coded):
             for start in range(0, piece.num_rows, size):
-                check_stopped()
+                raise_if_stopped()
                 yield without_views(piece.slice(start, size), coded)
 
     def text_types(self, names: Sequence[str], as_text: Collection[str]) -> Mapping[str, TextType]:
@@ -199,7 +199,7 @@ class FileSource(Source):
             yield
             self.check_version()
         except self.failures as failure:
-            check_stopped()  # which is no fault of the file, and to look for one takes long
+            raise_if_stopped()  # which is no fault of the file, and to look for one takes long
             raise self.unreadable(failure) from failure
 
     def check_version(self) -> None:
@@ -239,6 +239,6 @@ def without_views(table: pa.Table, coded: Collection[str] = ()) -> pa.Table:
             continue
         kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
         if pa.types.is_string_view(kind) or (pa.types.is_dictionary(field.type) and is_text(kind)):
-            plain = decoded(table.column(index)).cast(pa.large_string())
+            plain = without_dictionary(table.column(index)).cast(pa.large_string())
             table = table.set_column(index, field.name, plain)
     return table

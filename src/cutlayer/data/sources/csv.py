@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cutlayer.data.engine import EngineFailed, check_stopped, connected, engine_failures
+from cutlayer.data.engine import EngineFailed, connect, engine_failures, raise_if_stopped
 from cutlayer.data.faults import fault
 from cutlayer.data.sources.base import FileSource, Names
 from cutlayer.data.sources.csv_layout import (
@@ -82,7 +82,7 @@ class CsvSource(FileSource):
         columns = ", ".join(f"c{self._numbers[name]}" for name in names)
         rows = 0
         with engine_failures(), self._engine().cursor() as connection:
-            check_stopped(connection)
+            raise_if_stopped(connection)
             query = f"SELECT {columns} FROM {self._scan()}"  # noqa: S608 (literals and numbers of columns)
             for batch in connection.sql(query).to_arrow_reader(min(size, _BATCH)):
                 piece = pa.Table.from_batches([batch])
@@ -159,7 +159,7 @@ class CsvSource(FileSource):
 
     def _engine(self) -> DuckDBPyConnection:
         if self._connection is None:
-            self._connection = connected([self._file], self._fields)
+            self._connection = connect([self._file], self._fields)
         return self._connection
 
     def _scan(self) -> str:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from cutlayer.config.aggregate import AggregateConfig
 from cutlayer.data.faults import fault
-from cutlayer.data.feature_columns import decoded, is_text
+from cutlayer.data.feature_columns import is_text, without_dictionary
 from cutlayer.data.sort_values import times_of
 
 Mask = npt.NDArray[np.bool_]
@@ -75,7 +75,7 @@ def _moments(column: pa.ChunkedArray, name: str, where: str) -> tuple[pa.Chunked
     Raises:
         DataError: The column holds no dates.
     """
-    column = decoded(column)
+    column = without_dictionary(column)
     kind: Any = column.type
     if pa.types.is_null(kind):
         return column.cast(pa.int64()), False

@@ -14,7 +14,7 @@ from cutlayer.config import TableConfig
 from cutlayer.data.faults import fault
 from cutlayer.data.sources.base import FileSource, Names, Source
 from cutlayer.data.sources.text_type import TextType
-from cutlayer.data.typed_table import unified
+from cutlayer.data.typed_table import unified_schema
 
 _WILD = "*?["
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
@@ -165,7 +165,7 @@ def _common_types(parts: Sequence[FileSource], where: str) -> dict[str, pa.DataT
     schemas = [part.schema for part in parts if part.schema is not None]
     if len(schemas) < len(parts) or all(schema.equals(schemas[0]) for schema in schemas):
         return {}
-    common = unified(schemas, where)
+    common = unified_schema(schemas, where)
     odd = [field for field in common if any(schema.field(field.name).type != field.type for schema in schemas)]
     return {field.name: field.type for field in odd}
 

@@ -6,13 +6,13 @@ import zipfile
 from pathlib import Path
 from typing import IO
 
-from cutlayer.data.engine import check_stopped
+from cutlayer.data.engine import raise_if_stopped
 from cutlayer.data.faults import fault
-from cutlayer.data.typed_table import MEMORY
+from cutlayer.data.typed_table import TABLE_MEMORY
 
 SHARE = 64
 """Bytes of a table that is fetched or unpacked, over `memory`."""
-LIMIT = SHARE * MEMORY
+LIMIT = SHARE * TABLE_MEMORY
 _BLOCK = 1 << 20
 
 
@@ -35,7 +35,7 @@ class SizeLimit:
         Raises:
             DataError: They are too many.
         """
-        check_stopped()
+        raise_if_stopped()
         self._size += size
         if self._size > self._most:
             wanted = f"at most {self._most / 1e6:,.0f} MB once it is fetched and unpacked"

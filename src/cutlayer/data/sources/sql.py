@@ -15,7 +15,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from cutlayer.config.database import POSTGRESQL, SQLITE
-from cutlayer.data.engine import check_stopped
+from cutlayer.data.engine import raise_if_stopped
 from cutlayer.data.faults import fault
 from cutlayer.data.sources.base import FileSource, Names, first_line
 from cutlayer.errors import DataError
@@ -104,7 +104,7 @@ class SqlSource(FileSource):
                 yield result
         except (sqlalchemy.exc.SQLAlchemyError, ModuleNotFoundError) as failure:
             if str(getattr(failure, "orig", "")) == "interrupted":  # SQLite drops the exception that stopped it
-                check_stopped()
+                raise_if_stopped()
                 raise KeyboardInterrupt from None
             raise _Failed(first_line(failure)) from None
 
@@ -132,7 +132,7 @@ class SqlSource(FileSource):
                 lite: Any = connection.connection.driver_connection
                 lite.execute("PRAGMA query_only=ON")
                 # A query may have no end, and only in a call of Python a signal is noticed.
-                lite.set_progress_handler(check_stopped, _STEPS)
+                lite.set_progress_handler(raise_if_stopped, _STEPS)
                 lite.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE)
                 lite.set_authorizer(_reads)
             yield connection

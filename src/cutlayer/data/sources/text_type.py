@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cutlayer.config import TableConfig
-from cutlayer.data.feature_columns import owned
+from cutlayer.data.feature_columns import with_own_memory
 
 Offsets = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 EXACT = 2.0**53
@@ -67,8 +67,8 @@ class TextType:
         return self._dates[0] if self._dates and pa.types.is_string(kind) else kind
 
     def converted(self, text: pa.ChunkedArray) -> pa.ChunkedArray:
-        """Rows in the decided type; see `owned`."""
-        return owned((self._replaced(text) if self._pattern else text).cast(self.decided))
+        """Rows in the decided type; see `with_own_memory`."""
+        return with_own_memory((self._replaced(text) if self._pattern else text).cast(self.decided))
 
     def _replaced(self, text: pa.ChunkedArray) -> pa.ChunkedArray:
         """Numbers as Python writes them."""

@@ -250,5 +250,5 @@ def _section(raw: Mapping[str, Any] | None, where: str) -> tuple[Fit, FrozenMode
     raw = {"kind": "none"} if raw is None else raw
     name = raw.get("kind")
     unknown = f"{where}.kind: unknown kind {name!r:.40}{near_miss(str(name), [*FITS])}"
-    fit = FITS.known(str(name), f"{where}.kind", unknown)
+    fit = FITS.look_up(str(name), f"{where}.kind", unknown)
     return fit, validated(fit.config, {**raw, "kind": fit.kind}, where)

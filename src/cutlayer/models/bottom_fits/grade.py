@@ -19,7 +19,7 @@ from cutlayer.kernels.noise.score_bands import MIN_EPSILON
 from cutlayer.lazy import Tensor, torch
 from cutlayer.models.bottom_fits.base import DrawnLabels, Fit, GradeLimits, TrainingColumns
 from cutlayer.storage.row_arrays import give_back_memory
-from cutlayer.workers import equal_threads, in_threads
+from cutlayer.workers import map_in_threads, work_threads
 
 if TYPE_CHECKING:
     from cutlayer.models.base import BottomModel
@@ -316,7 +316,7 @@ def _cross_fit(
 
     at_once = FITS_AT_ONCE if len(rows) * (rows.codes.shape[1] + rows.numbers.shape[1]) <= MAX_CELLS_AT_ONCE else 1
     shared, fits = (
-        _fits(settings, len(rows), rows.classes, max(1, equal_threads() // each), are_many=part is not None)
+        _fits(settings, len(rows), rows.classes, max(1, work_threads() // each), are_many=part is not None)
         for each in (FITS_AT_ONCE, at_once)
     )
     held_out = np.zeros((len(fits), len(rows), max(rows.classes, 1)))
@@ -333,7 +333,7 @@ def _cross_fit(
     chosen = [*range(len(fits))] if part is None else _main_candidates(shared, rows, folds, part, seed)
     weights, begun = np.zeros(0), 0
     for end in (min(JUDGED_FOLDS if part is None else 1, count), count):
-        in_threads(fit, [(fold, at) for fold in range(begun, end) for at in chosen], at_once)
+        map_in_threads(fit, [(fold, at) for fold in range(begun, end) for at in chosen], at_once)
         scored = np.flatnonzero(folds < end)
         if end > begun and len(scored):
             weights = weights_of([held_out[at, scored] for at in chosen], rows.targets_of(scored))
@@ -354,7 +354,7 @@ def _main_candidates(
     if not len(out) or not len(rest):
         return [*range(len(fits))]
     train, judged = rows.take(rest), rows.take(out)
-    predictions = in_threads(lambda fit: fit_part(fit, train, seed).predicted(judged), fits, FITS_AT_ONCE)
+    predictions = map_in_threads(lambda fit: fit_part(fit, train, seed).predicted(judged), fits, FITS_AT_ONCE)
     weights = weights_of(predictions, judged)
     return [at for at, weight in enumerate(weights) if weight >= min(MIN_MAIN_WEIGHT, weights.max())]
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from cutlayer.models.top_estimators.rows import FitRows, frequency_ranks
 from cutlayer.models.top_estimators.trees import TreeEnsemble
-from cutlayer.workers import equal_threads, library_threads
+from cutlayer.workers import limit_library_threads, work_threads
 
 MAX_CATEGORIES = 254
 """Most categories of a column that the library takes; of more, the rarer ones count as missing."""
@@ -67,8 +67,8 @@ def fit_boosting(
         settings = {**settings, "loss": "gamma" if rows.power == 2 else "poisson"}
     categorical = np.arange(columns.shape[1]) < count
     model = kind(categorical_features=categorical if count else None, random_state=seed, **settings)
-    threads = threads or equal_threads() if len(rows) >= MANY_ROWS or columns.size >= MANY_CELLS else 1
-    with library_threads(threads, "openmp"):  # the result does not depend on it
+    threads = threads or work_threads() if len(rows) >= MANY_ROWS or columns.size >= MANY_CELLS else 1
+    with limit_library_threads(threads, "openmp"):  # the result does not depend on it
         model.fit(columns, rows.targets, sample_weight=rows.weights)
     return TreeEnsemble.of(model, ranks, rows.numbers.shape[1], rows.classes, runs)
 

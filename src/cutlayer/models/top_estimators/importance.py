@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cutlayer.config.phases import GRADE
+from cutlayer.config.phases import GRADE_KIND
 from cutlayer.models.top_estimators.choice import logits_of
 from cutlayer.models.top_estimators.result import ColumnImportance
 from cutlayer.models.top_estimators.rows import with_exchanged_columns
@@ -69,7 +69,9 @@ def column_importance(
         logits = logits_of(predicted, task).cpu()
         if task.kind == "binary":  # hundreds of times: scikit-learn's checks of its input would take most of the time
             return float(roc_auc(logits[:, 0], labels == 1))
-        return task.terms(logits, labels).value if task.power else float(task.evaluate(logits, labels)[task.metric])
+        if task.power:
+            return task.metric_terms(logits, labels).value
+        return float(task.evaluate(logits, labels)[task.metric])
 
     results = []
     with torch.no_grad():
@@ -96,7 +98,7 @@ def _places(top: FittedTop, names: Sequence[str], graded: Collection[str]) -> di
     for party, width in top.widths.items():
         own = party == top.own
         for index in range(width):
-            key = (party, names[index] if own else GRADE if party in graded else f"{index + 1}")
+            key = (party, names[index] if own else GRADE_KIND if party in graded else f"{index + 1}")
             if own and index < top.categories:
                 at = index
             else:

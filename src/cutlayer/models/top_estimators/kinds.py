@@ -15,7 +15,7 @@ from cutlayer.models.top_estimators.network import NetworkPart, fit_network
 from cutlayer.models.top_estimators.rows import FittedPart, OwnColumns
 from cutlayer.models.top_estimators.sections import AutoTopConfig, BoostingTopConfig, FittedConfig, SklearnTopConfig
 from cutlayer.models.top_estimators.trees import TreeEnsemble
-from cutlayer.plugins import resolved
+from cutlayer.plugins import import_class
 
 _PARTS: Mapping[str, type[FittedPart]] = {
     part.kind: part for part in (LinearPart, TreeEnsemble, NetworkPart, ForestPart, AdditivePart)
@@ -34,7 +34,7 @@ def fits_of(section: FittedConfig) -> Mapping[str, FitPart]:
     if isinstance(section, AutoTopConfig):
         return {name: _CANDIDATES[name] for name in section.candidates}
     if isinstance(section, SklearnTopConfig):
-        kind = resolved(section.path, "model.top")
+        kind = import_class(section.path, "model.top")
         return {kind.__name__: partial(fit_estimator, kind, section.path, section.args)}
     if isinstance(section, BoostingTopConfig):
         return {"boosting": partial(fit_boosting, settings=section.model_dump(exclude={"kind", "folds"}))}
@@ -52,6 +52,6 @@ def empty_part(kind: str, section: FittedConfig) -> FittedPart:
         KeyError: The section has no part of this name.
     """
     if kind == EstimatorPart.kind and isinstance(section, SklearnTopConfig):
-        return EstimatorPart(resolved(section.path, "model.top"), section.path)
+        return EstimatorPart(import_class(section.path, "model.top"), section.path)
     own, _, part = kind.rpartition(OwnColumns.PREFIX)
     return OwnColumns(_PARTS[part]()) if kind == OwnColumns.PREFIX + part and not own else _PARTS[kind]()

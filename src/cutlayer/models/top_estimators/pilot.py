@@ -73,7 +73,7 @@ class Pool:
             return auc_influences(predicted[:, 1] - predicted[:, 0], labels.numpy() == 1)
         if self.task.kind == "multiclass":
             return accuracy_influences(predicted, labels.numpy())
-        terms = self.task.terms(torch.from_numpy(predicted), labels)
+        terms = self.task.metric_terms(torch.from_numpy(predicted), labels)
         return ratio_influences(terms.errors, terms.spreads, 2 if terms.pairs else 1)
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-from cutlayer.workers import library_threads
+from cutlayer.workers import limit_library_threads
 
 
 @contextmanager
@@ -19,7 +19,7 @@ def restoring_process_state() -> Iterator[None]:
     try:
         with torch.random.fork_rng(devices=[]), torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            with library_threads(torch.get_num_threads()), torch.enable_grad():
+            with limit_library_threads(torch.get_num_threads()), torch.enable_grad():
                 yield
     finally:
         np.random.set_state(state)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from cutlayer.workers import in_threads
+from cutlayer.workers import map_in_threads
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Integers: TypeAlias = npt.NDArray[np.int64]
@@ -120,7 +120,7 @@ class FittedPart(nn.Module, ABC):
                 predicted: Tensor = self(torch.from_numpy(rows.codes[at]), torch.from_numpy(rows.numbers[at]))
             return predicted
 
-        return torch.cat(in_threads(part, range(0, max(len(rows), 1), size))).numpy()
+        return torch.cat(map_in_threads(part, range(0, max(len(rows), 1), size))).numpy()
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
         for name, buffer in self._buffers.items():

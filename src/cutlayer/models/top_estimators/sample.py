@@ -54,7 +54,7 @@ class Sample:
         seed: int | None = None,
     ) -> Sample:
         """Draw rows, without replacement, where there are too many, or take all without a seed; see `FittedTop.fit`."""
-        loss, labels = loss.on(torch.device("cpu")), labels.detach().cpu()
+        loss, labels = loss.to(torch.device("cpu")), labels.detach().cpu()
         most = max(1, MAX_CELLS // max(1, sum(layout.widths.values())))
         taken = {name: part.detach().cpu() for name, part in columns.items()}
         if seed is not None and len(labels) > most:
@@ -68,7 +68,7 @@ class Sample:
         if loss.class_weights is not None and loss.transition is None:
             of_class = loss.class_weights.double()[labels].numpy()
             given = of_class if given is None else given * of_class
-        if loss.task.kind == "regression" and (stated := loss.task.learned(labels)[1]) is not None:
+        if loss.task.kind == "regression" and (stated := loss.task.learned_targets(labels)[1]) is not None:
             given = stated.numpy() if given is None else given * stated.numpy()
         given = None if given is None else given / given.mean()
         grouped = None if groups is None else groups.numpy()
@@ -86,6 +86,6 @@ class Sample:
         task = self.loss.task
         targets = self.labels.numpy()
         if task.kind == "regression":
-            targets = task.learned(self.labels)[0].numpy()
+            targets = task.learned_targets(self.labels)[0].numpy()
         classes = len(task.classes)
         return FitRows(codes.numpy(), numbers.numpy(), self.cardinalities, targets, classes, self.weights, task.power)

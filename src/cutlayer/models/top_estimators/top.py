@@ -26,7 +26,7 @@ from cutlayer.problem.inputs import Inputs
 from cutlayer.problem.training_loss import TrainingLoss
 from cutlayer.storage.json_values import parse_json
 from cutlayer.storage.row_arrays import give_back_memory
-from cutlayer.workers import in_threads
+from cutlayer.workers import map_in_threads
 
 _CHUNK = 4096
 """Rows that are predicted together: what lies between columns and logits of more would leave the cache."""
@@ -264,7 +264,7 @@ class FittedTop(TopModel):
             with torch.set_grad_enabled(has_gradient):
                 return self._logits(head(*piece))
 
-        return torch.cat(in_threads(answered, pieces) if codes.device.type == "cpu" else [*map(answered, pieces)])
+        return torch.cat(map_in_threads(answered, pieces) if codes.device.type == "cpu" else [*map(answered, pieces)])
 
     def _logits(self, predicted: Tensor) -> Tensor:
         if predicted.shape[1] == 2 and self.outputs == 1:

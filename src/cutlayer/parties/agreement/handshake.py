@@ -18,7 +18,7 @@ from cutlayer.channel.receiving import receive
 from cutlayer.config import Job, LimitsConfig
 from cutlayer.config.phases import Phase
 from cutlayer.data.align import check_id_kinds, check_id_rules
-from cutlayer.data.distinct_ids import Identified
+from cutlayer.data.distinct_ids import IdTable
 from cutlayer.data.ids import Digests
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import CheckpointError, ProtocolError
@@ -72,7 +72,7 @@ class Agreement:
         return gathered_rows(table.digests, self.positions) if ids is None else ids
 
 
-def hello_fields(job: Job, table: Identified, resume: Point, alignment: Alignment) -> Mapping[str, int | str]:
+def hello_fields(job: Job, table: IdTable, resume: Point, alignment: Alignment) -> Mapping[str, int | str]:
     """The fields of a party's first message.
 
     Args:
@@ -229,7 +229,7 @@ def agree_active(
     # All hellos are read before the first is answered: where to start depends on all of them.
     rows, latest = dict[str, int](), dict[str, Point]()
     # An alignment is of different ids: how many rows an id has here is not stated to any peer.
-    identified = table if alignment.method == "agreed" else table.identified
+    identified = table if alignment.method == "agreed" else table.id_table
     whole = AligningSide(name, identified, ports, rows, limits, alignment, all_rows=job.rows == "all")
     sides = sides_of(whole, table)
     if alignment.sends_ahead:

@@ -27,12 +27,12 @@ from cutlayer.data.sort_values import sort_values
 from cutlayer.data.split import (
     PARTS,
     Split,
-    check_filled,
-    check_parts,
-    ordered_rows,
-    rows_by_id,
+    check_no_empty_part,
+    check_part_sizes,
+    split_by_id,
+    split_by_values,
     split_rows,
-    stratified_rows,
+    split_stratified,
 )
 from cutlayer.errors import CheckpointError, DataError, ProtocolError
 from cutlayer.kernels.noise.aes import derive, word_pieces
@@ -64,7 +64,7 @@ def split_at_active(
     """
     if not job.train.split.is_sent:
         split = computed_split(job, ids)
-        check_filled(split, job.train.split)
+        check_no_empty_part(split, job.train.split)
         _store_if_by_id(job, local, split)
         return split
     stored = _read_stored(local, len(positions)) if local.resume else None
@@ -109,7 +109,7 @@ def split_at_passive(job: Job, local: LocalSide, port: Port, ids: Digests) -> Ge
     split = Split.from_codes(codes)
     try:
         if job.rows == "common":  # the rows of one party can be of any part
-            check_parts(split, job.train.split)
+            check_part_sizes(split, job.train.split)
     except DataError as refused:
         raise ProtocolError(f"the split that {port.peer} sent: {refused}") from None
     stored = _read_stored(local, rows) if local.resume else None
@@ -143,7 +143,7 @@ def draw_split(job: Job, table: PartyTable, positions: Positions, secret: bytes)
     config = job.train.split
     if config.by is not None:
         values = sort_values(table.column(config.by, positions), config.by, table.where)
-        split = ordered_rows(values, config)
+        split = split_by_values(values, config)
         if job.target == "ranking":
             _check_whole(_classes(table.column(table.second or "", positions)), split, table.second)
         return split
@@ -154,7 +154,7 @@ def draw_split(job: Job, table: PartyTable, positions: Positions, secret: bytes)
         repr((job.train.seed, config.test, config.validation)).encode(),
     )
     key = derive(secret, b"stratified split", *inputs)
-    return stratified_rows(classes, config, _drawn_order(key, len(classes)))
+    return split_stratified(classes, config, _drawn_order(key, len(classes)))
 
 
 def _check_whole(groups: npt.NDArray[np.int64], split: Split, column: str | None) -> None:
@@ -220,7 +220,7 @@ def computed_split(job: Job, ids: Digests) -> Split:
     """The split that every party computes by itself, of rows with these ids, uint8 (m, 16)."""
     config, seed = job.train.split, job.train.seed
     if config.by_id:
-        return rows_by_id(ids, config, seed)
+        return split_by_id(ids, config, seed)
     return split_rows(len(ids), config, seed)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cutlayer.config.load import load_closed_job
-from cutlayer.data.forgotten import FORGOTTEN
+from cutlayer.data.forgotten import FORGOTTEN_REASON
 from cutlayer.report.alignment import alignment_sentences
 from cutlayer.report.build import build_report
 from cutlayer.report.card.facts import card_facts
@@ -42,7 +42,8 @@ def build_card(path: Path) -> PrivacyCard:
     left_out = f"Attacks of the default catalogue that this audit left out: {', '.join(report.left_out)}."
     missing = [f"No attack of this run tried: {threat}." for threat in untried_threats(report)]
     missing += [f"Not run: {reason}" for reason in report.limits] + [left_out] * bool(report.left_out)
-    forgotten = [ROWS_FORGOTTEN.format(party=party.name) for party in report.parties if FORGOTTEN in party.left_out]
+    forgetting = (party.name for party in report.parties if FORGOTTEN_REASON in party.left_out)
+    forgotten = [ROWS_FORGOTTEN.format(party=name) for name in forgetting]
     supplied = [REPRODUCIBLE_NOT_PRIVATE] * report.run.reproducible_noise
     return PrivacyCard(
         run=report.run.id,

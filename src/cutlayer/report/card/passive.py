@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from types import SimpleNamespace
 
-from cutlayer.data.forgotten import FORGOTTEN
+from cutlayer.data.forgotten import FORGOTTEN_REASON
 from cutlayer.report.alignment import alignment_sentences
 from cutlayer.report.card.facts import (
     DRAWN_LABELS,
@@ -52,7 +52,7 @@ def passive_card(report: PassiveReport) -> PrivacyCard:
             f"Files of the run: {files_statement(report.files)}.",
             *([REPRODUCIBLE_NOT_PRIVATE] * report.reproducible_noise),
             *NOT_SHOWN,
-            *([ROWS_FORGOTTEN.format(party=report.party)] * (FORGOTTEN in report.rows.left_out)),
+            *([ROWS_FORGOTTEN.format(party=report.party)] * (FORGOTTEN_REASON in report.rows.left_out)),
             f"{UNMEASURED_BY_PASSIVE[0].upper()}{UNMEASURED_BY_PASSIVE[1:]}.",
             *nothing,
             *skipped,

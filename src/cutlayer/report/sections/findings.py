@@ -18,8 +18,8 @@ def findings_section(report: Report) -> Section:
         report.gates,
         ("Gate", lambda gate: Cell(gate.name, (gate.where,))),
         ("Result", _result),
-        (number("Worst"), lambda gate: _compared(gate)[0]),
-        (number("Limit"), lambda gate: _compared(gate)[1]),
+        (number("Worst"), lambda gate: value_and_limit(gate.worst, gate.limit)[0]),
+        (number("Limit"), lambda gate: value_and_limit(gate.worst, gate.limit)[1]),
         layout="stack",
     )
     # The terminal ends with the findings, where they stay in sight.
@@ -35,11 +35,6 @@ def _result(gate: Gate) -> Cell:
     return Cell("✕ NOT DECIDED" if gate.undecided else "✕ FAILED", tone="bad")
 
 
-def _compared(gate: Gate) -> tuple[str, str]:
-    """Worst value and limit, with as many digits as tell them apart."""
-    return value_and_limit(gate.worst, gate.limit)
-
-
 def _gates_answer(report: Report) -> Answer:
     failed = [gate for gate in report.gates if not gate.passed]
     if not report.gates:
@@ -47,7 +42,9 @@ def _gates_answer(report: Report) -> Answer:
     if not failed:
         return Answer("Gates", f"Passed: {times(len(report.gates), 'gate')} held.", "good")
     reasons = [
-        f"{gate.name} is {worst} ({gate.where}), limit {limit}" for gate in failed for worst, limit in [_compared(gate)]
+        f"{gate.name} is {worst} ({gate.where}), limit {limit}"
+        for gate in failed
+        for worst, limit in [value_and_limit(gate.worst, gate.limit)]
     ]
     if all(gate.undecided for gate in failed):
         return Answer(

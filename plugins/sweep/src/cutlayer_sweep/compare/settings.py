@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cutlayer.config import Job, near_miss
-from cutlayer.config.names import PROTECTED
+from cutlayer.config.names import PROTECT_CHOICES
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.check import check_job
 from cutlayer.protections import REGISTRY
@@ -43,7 +43,7 @@ def jobs_of(every: JobChanges, names: Sequence[str]) -> dict[str, Job]:
 
 def _job(every: JobChanges, name: str) -> Job:
     try:
-        named = name in PROTECTED and name not in every.base.alternatives
+        named = name in PROTECT_CHOICES and name not in every.base.alternatives
         job = every.protecting(name) if named else _changed(every.base, name)
         check_job(job)
     except ConfigError as refused:
@@ -72,8 +72,8 @@ def _changed(base: Job, name: str) -> Job:
 
 def _protection(part: str, base: Job) -> tuple[str, Mapping[str, Any]]:
     key, *settings = part.split(" ")
-    others = near_miss(key, [NONE, CONFIGURED, *PROTECTED, *base.alternatives, *REGISTRY])
-    REGISTRY.known(key, "privacy", f"{_WANTED}, got {key!r}{others}")
+    others = near_miss(key, [NONE, CONFIGURED, *PROTECT_CHOICES, *base.alternatives, *REGISTRY])
+    REGISTRY.look_up(key, "privacy", f"{_WANTED}, got {key!r}{others}")
     pairs = [setting.partition("=") for setting in settings]
     if wrong := [setting for setting, (name, equals, _) in zip(settings, pairs, strict=True) if not (name and equals)]:
         raise ConfigError.expected("settings as NAME=VALUE after the name", repr(wrong[0]), "such as label_dp eps=1")

@@ -9,7 +9,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from cutlayer.config.load import as_yaml, dump_job, opened
+from cutlayer.config.load import as_yaml, dump_job, job_from_values
 from cutlayer.report.rounding import auc, difference, excess, metric
 from cutlayer.report.section import Cell, Table, number, table
 from cutlayer.results.decimals import NOT_AVAILABLE
@@ -119,7 +119,7 @@ def recommended_diff(result: Recommendation, file: Path, out: Path) -> str:
     candidates = Candidates(file, result.limits)
     recommended = with_changes(candidates.of_file.raw, candidates.changes[result.best])
     changed = _rewritten(raw, recommended)
-    write_whole(out / "recommended.yaml", dump_job(opened(recommended, file.parent)))
+    write_whole(out / "recommended.yaml", dump_job(job_from_values(recommended, file.parent)))
     title = "nearest, not within the limits" if result.chosen is None else "recommended"
     before, after = (as_yaml(values, yaml).splitlines() for values in (raw, changed))
     return "\n".join(difflib.unified_diff(before, after, str(file), title, lineterm="", n=1))

@@ -15,12 +15,12 @@ from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, ClassVar, Self, TypeVar
 
-from cutlayer.workers import at_most, end_with_parent, equal_threads, library_threads
+from cutlayer.workers import end_with_parent, limit_library_threads, thread_limit, work_threads
 
 T = TypeVar("T")
 
 
-class Beside:
+class ForkedWork:
     """Forks of this process, to be used in a `with` block, which ends those that are still at work.
 
     A fork shares the memory of libraries and tables, and starts at once. It has the thread that made it alone, so that
@@ -44,7 +44,7 @@ class Beside:
             process.join()
         self._files.close()
 
-    def begin(self, work: Callable[[], T]) -> Callable[[], T]:
+    def start(self, work: Callable[[], T]) -> Callable[[], T]:
         """Do some work, in a process of its own where a core is left for it.
 
         Args:
@@ -54,7 +54,7 @@ class Beside:
         Returns:
             What waits for the result, and returns it; the work itself, to be done at the first call, without a fork.
         """
-        if not self.forks or self._working + 1 >= equal_threads():
+        if not self.forks or self._working + 1 >= work_threads():
             return cache(work)
         context = multiprocessing.get_context("fork")
         receiver, sender = context.Pipe(duplex=False)
@@ -84,7 +84,7 @@ class Beside:
         Whichever of both is free takes the next one, so that both end at about the same time.
 
         Args:
-            works: As of `begin`, the longest first; fewer than 30,000, so that all their numbers fit in a pipe.
+            works: As of `start`, the longest first; fewer than 30,000, so that all their numbers fit in a pipe.
 
         Returns:
             What returns all results, in order.
@@ -98,11 +98,11 @@ class Beside:
             # A number is read by one process alone.
             return {at: works[at]() for at in map(int.from_bytes, iter(partial(left.read, 2), b""))}
 
-        there = self.begin(taken)
+        there = self.start(taken)
 
         @cache
         def results() -> list[Any]:
-            with at_most(max(1, equal_threads() - self._working)):
+            with thread_limit(max(1, work_threads() - self._working)):
                 here = taken()
             done = there() | here
             return [done[at] if at in done else work() for at, work in enumerate(works)]  # a process was ended
@@ -123,7 +123,7 @@ def can_fork(threads: int) -> bool:
     """
     import torch
 
-    return sys.platform == "linux" and threads == 1 and equal_threads() > 1 and not torch.cuda.is_available()
+    return sys.platform == "linux" and threads == 1 and work_threads() > 1 and not torch.cuda.is_available()
 
 
 def _do(work: Callable[[], object], sender: Connection) -> None:
@@ -131,7 +131,8 @@ def _do(work: Callable[[], object], sender: Connection) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     end_with_parent()
     # A library that has worked in several threads before the fork would wait for the other ones for ever.
-    with at_most(1), library_threads(1), suppress(Exception):  # this work is done again where its error is shown
+    # An error is suppressed since this work is done again, where its error is shown.
+    with thread_limit(1), limit_library_threads(1), suppress(Exception):
         sender.send_bytes(_ByValue.dumps(work()))
 
 
