@@ -241,7 +241,8 @@ def test_a_table_is_prepared_as_by_plain_code(tmp_path: Path, kind: str, feature
         assert table.ids(some).to_pylist() == [ids[row] for row in some]
         assert table.id_texts().to_pylist() == ids
     before = table._table.sample()
-    assert before.num_rows == (ROWS if memory > SMALL else 500)
+    piece = 500 // 128 * 128 if kind == "sql" else 500  # a query is read in whole blocks
+    assert before.num_rows == (ROWS if memory > SMALL else piece)
     result = prepared(table, tmp_path / "store")
     assert table._table.sample().equals(before), "also when the rows were released"
     check_reference(result, features)
