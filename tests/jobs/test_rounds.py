@@ -33,7 +33,7 @@ from cutlayer.errors import (
     ProtocolError,
     RunFolderError,
 )
-from cutlayer.jobs.exchange import RECORD_FILE, Exchange, RoundRecord, WaitingForFile, exchange_result
+from cutlayer.jobs.exchange import RECORD_FILE, RoundRecord, WaitingForFile, exchange_result
 from cutlayer.jobs.expiry import check_not_expired, delete_expired
 from cutlayer.jobs.links import LinkOptions, open_trail, trail_of
 from cutlayer.jobs.rounds import PIECE_BYTES, Round, receive_file, send_file
@@ -531,20 +531,20 @@ def test_a_round_by_tls_is_settled_in_any_later_start(
     def client(listening: FileServer) -> FileClient:
         return FileClient(listening.address, TELCO, ACTIVE, lambda: None, security=federation.security(TELCO))
 
-    save = Exchange._save
+    write = RoundRecord.write
 
-    def killed(exchange: Exchange) -> None:
-        if exchange._state.ended and exchange._name == TELCO:
+    def killed(record: RoundRecord, private: Path) -> None:
+        if record.ended and private == rounds.side(TELCO).private:
             raise KeyboardInterrupt
-        save(exchange)
+        write(record, private)
 
     with server() as first, client(first) as telco, ThreadPoolExecutor(1) as threads:
         leading = threads.submit(start, ACTIVE, first)
-        monkeypatch.setattr(Exchange, "_save", killed)
+        monkeypatch.setattr(RoundRecord, "write", killed)
         with pytest.raises(KeyboardInterrupt):
             start(TELCO, telco)
         leading.result()
-        monkeypatch.setattr(Exchange, "_save", save)
+        monkeypatch.setattr(RoundRecord, "write", write)
     private = {name: rounds.side(name).private for name in NAMES}
     assert [exchange_result(private[name]) for name in NAMES] == [{"name": ACTIVE}, None]
     assert rounds.side(ACTIVE).release_of(TELCO).read_bytes() == CONTENT

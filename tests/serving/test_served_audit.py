@@ -81,7 +81,7 @@ def test_the_sample_is_the_rows_of_the_smallest_hashes_as_they_were_first_served
         for row in chosen.tolist():
             first.setdefault(row, number)
     sample.write()
-    wanted = sorted(first, key=lambda row: int(sample._enciphered(asked[row : row + 1])[0]))[:50]
+    wanted = sorted(first, key=lambda row: int(sample._hashes(asked[row : row + 1])[0]))[:50]
     found = read_sample(sample.path)
     assert [row.tobytes() for row in found.ids] == [asked[row].tobytes() for row in wanted]
     assert found.embeddings[:, 0].tolist() == [first[row] for row in wanted]
