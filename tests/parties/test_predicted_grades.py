@@ -22,7 +22,7 @@ from cutlayer.parties.session.checkpoint import RELEASED_FILE, Checkpoints
 from cutlayer.serving.between import PredictionSide
 from cutlayer.serving.by_file import release_prediction, with_agreed_rows
 from cutlayer.serving.models import PartyModel
-from cutlayer.serving.predict import Request, predict
+from cutlayer.serving.predict import PredictionRequest, predict
 from cutlayer.serving.prediction_release import PredictionReleases
 from cutlayer.training.folder import RunFolder
 from cutlayer_serve.features import FeatureStore
@@ -159,7 +159,7 @@ def test_each_refused_prediction_is_counted_and_stated(tmp_path: Path) -> None:
     assert any("2 predictions were refused, each a bit of its rows" in each.statement for each in line.ledger.entries)
     new = {TELCO: drifted, ACTIVE: GIVEN[ACTIVE].slice(0, 500)}
     with pytest.raises(DriftExceeded):  # with all parties in one process
-        predict(job, RunFolder(run), tmp_path / "scores.csv", Request(tables=new, max_drift=0.25))
+        predict(job, RunFolder(run), tmp_path / "scores.csv", PredictionRequest(tables=new, max_drift=0.25))
     assert refusals(world) == [3]
     predicted(job, run, LATER)
     job, run = trained(world, "other", SECOND)
