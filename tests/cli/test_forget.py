@@ -555,7 +555,7 @@ def test_a_mark_that_is_damaged_opens_nothing(tmp_path: Path) -> None:
     ("more", "said"), [((), "receipt: r.json, for the other parties"), (("done",), "receipt: r.json\n")]
 )
 def test_a_receipt_says_for_whom_it_is(more: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    deleting: Any = SimpleNamespace(left_out={}, others=())
+    deleting: Any = SimpleNamespace(left_out={}, not_deleted=())
     _show([], deleting, [Path("r.json")], [], *more, as_json=False)
     assert said in capsys.readouterr().out
 
@@ -574,7 +574,7 @@ def test_the_next_step_is_the_last_line(
     """A version that was forgotten would be refused by the next exchange."""
     for name in rounds:
         (tmp_path / "job-bank.rounds" / name).mkdir(parents=True)
-    deleting: Any = SimpleNamespace(left_out={}, others=())
+    deleting: Any = SimpleNamespace(left_out={}, not_deleted=())
     _show([], deleting, [], [], as_json=False, following=_next(tmp_path / "job-bank"))
     assert capsys.readouterr().out.splitlines()[-1] == f"next: train again, at all parties: {said}"
 
@@ -583,6 +583,6 @@ def test_the_next_step_is_the_last_line(
 def test_ids_that_no_table_has_are_asked_about(
     left_out: dict[str, int], asked: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    deleting: Any = SimpleNamespace(left_out=left_out, others=())
+    deleting: Any = SimpleNamespace(left_out=left_out, not_deleted=())
     _show([], deleting, [Path("r.json")], [], as_json=False)
     assert ("none of these ids is in a table here now: are they written as" in capsys.readouterr().out) == asked
