@@ -44,6 +44,7 @@ class PassiveSetup:
         encoder: Their encoder.
         digests: Digests of the ids of the rows, uint8 (n, 16).
         words: As of `Prepared`.
+        named: As of `Prepared`.
         inputs: Shape of the encoded columns.
         bottom: The bottom model.
         state: The bottom model with its optimiser, and the protections.
@@ -63,7 +64,7 @@ class PassiveSetup:
             raise DataError(f"{local.name} has no feature columns; a passive party needs at least one")
         self._job, self._local = job, local
         self.split, self.store, self.digests = split, prepared.store, prepared.digests
-        self.encoder, self.words = prepared.encoder, prepared.words
+        self.encoder, self.words, self.named = prepared.encoder, prepared.words, prepared.named
         self.inputs = self.store.columns.inputs
         epsilon = epsilon_of(local.chain.protections)
         columns = TrainingColumns(self.inputs, split.part("train"), self.store.gather, epsilon=epsilon)

@@ -115,9 +115,10 @@ class OnlineReleases:
     def __enter__(self) -> OnlineReleases:
         # Of all rows of the table: any of them may be asked for at any time, whatever other jobs release meanwhile.
         part = self.trained
-        self._embedder.values = self.features.values
+        self._embedder.values, self._embedder.limited = self.features.values, self.features.limited
         note_grades(part.job, part.folder, part.party, part.model.encoder, self._embedder)
         self._embedder.values = self.features.values = lambda _: None  # which holds the table
+        self._embedder.limited = self.features.limited = None
         folder = self.trained.folder.path / "serving" / self.trained.party
         party_folder = self.trained.folder.path / "checkpoint" / self.trained.party
         # With the release log, next to the secret of the party: no copy of the run folder undoes what was released.
