@@ -47,6 +47,16 @@ def given(health: Any = HEALTH, rows: slice = ALL, **more: Any) -> dict[str, pa.
     return {TELCO: pa.table(partner), ACTIVE: pa.table(OWN)}
 
 
+def world_in(folder: Path) -> World:
+    """Runs whose secrets are the same in each test, and so what is drawn by them."""
+    world = World(folder)
+    world.secrets.mkdir()
+    for name in (ACTIVE, TELCO):
+        (world.secrets / f"{name}.key").touch(mode=0o600)
+        (world.secrets / f"{name}.key").write_bytes(bytes(range(32)))
+    return world
+
+
 def made(limits: Any = None, fit: Any = None, **options: Any) -> Job:
     job = raw({"candidates": ["boosting"], "limits": limits or OPEN} | (fit or {}), **options)
     job["parties"][TELCO]["features"] = {"exclude": ["health"]}
@@ -79,7 +89,7 @@ def guess(folder: Path | None) -> float:
 @pytest.fixture(scope="module")
 def open_world(tmp_path_factory: pytest.TempPathFactory) -> tuple[World, Path]:
     """A run whose partner says nothing of its column `health`, and one that allows all of it; not to be changed."""
-    world = World(tmp_path_factory.mktemp("open"))
+    world = world_in(tmp_path_factory.mktemp("open"))
     return world, world.run(made(), given(), out="open")
 
 
@@ -89,7 +99,7 @@ def test_grades_carry_a_column_that_is_no_feature_unless_it_has_a_limit(
     """The attack, who knows 512 rows, reads it at an AUC of .99; within the limit at .92, beside .73 without grades."""
     assert "health" not in {each.column for each in found_in(open_world[1]).attributes}
     alone, before = guess(None), guess(open_world[1])
-    limited = World(tmp_path).run(stated(0.5), given())
+    limited = world_in(tmp_path).run(stated(0.5), given())
     after, found = guess(limited), found_in(limited)
     assert (found.epsilon, found.no_features) == (2.0, ("health",))
     assert found.lowered is not None
@@ -103,7 +113,7 @@ def test_grades_carry_a_column_that_is_no_feature_unless_it_has_a_limit(
 def test_it_is_computed_as_of_a_feature(open_world: tuple[World, Path], tmp_path: Path) -> None:
     """The same grades carry the same of a feature of the same values."""
     text = np.where(HEALTH == 1, "ill", "well")
-    found = found_in(World(tmp_path).run(stated(1.0), given(text, twin=(MARKER > 0).astype(str))))
+    found = found_in(world_in(tmp_path).run(stated(1.0), given(text, twin=(MARKER > 0).astype(str))))
     assert found.no_features == ("health",)
     assert share(found.attributes, "health") == share(found.attributes, "twin") > 0.9
 
@@ -112,7 +122,7 @@ def test_grades_beyond_it_are_refused_before_any_is_sent(tmp_path: Path, monkeyp
     messages = record(monkeypatch)
     wanted = r"carry 0\.2 of an attribute of health at most, got 0\.9.*carried: health .*marker .*nothing was sent"
     with pytest.raises(ConfigError, match=wanted):
-        World(tmp_path).run(stated(0.2), given())
+        world_in(tmp_path).run(stated(0.2), given())
     assert Kind.RELEASE not in {message.kind for message in messages}
 
 
@@ -131,12 +141,12 @@ def test_it_holds_wherever_a_limit_does(tmp_path: Path, how: str) -> None:
         job["parties"][ACTIVE]["privacy"] = {"label_free": None}
         job["model"]["bottom"][TELCO] = {"kind": "grade", "of": "columns"}
     with pytest.raises(ConfigError, match=r"carry 0\.02 of an attribute of health at most"):
-        World(tmp_path).run(validated(Job, job, ""), given(), pilot=300 if how == "pilot" else 0)
+        world_in(tmp_path).run(validated(Job, job, ""), given(), pilot=300 if how == "pilot" else 0)
 
 
 def test_it_is_of_all_releases_of_the_same_rows(open_world: tuple[World, Path], tmp_path: Path) -> None:
     """Two grades at 2 tell more than one, and the first was released before the column had a limit."""
-    world = World(tmp_path)
+    world = world_in(tmp_path)
     world.run(made(epsilon=2.0), given())
     with pytest.raises(ConfigError, match=r"of health.* at most with those of 1 other release of these rows"):
         world.run(stated(0.5, epsilon=2.0), given())
@@ -146,18 +156,24 @@ def test_it_is_of_all_releases_of_the_same_rows(open_world: tuple[World, Path], 
 
 def test_a_prediction_keeps_it(tmp_path: Path) -> None:
     """By the limits of the time, of the whole table; rows without the column are refused."""
-    world = World(tmp_path)
+    world = world_in(tmp_path)
     some = given(rows=slice(0, 1200))
     folder = world.run(made(), {TELCO: some[TELCO], ACTIVE: given()[ACTIVE].slice(0, 1200)})
     later, whole = np.arange(1200), given(rows=slice(1200, None))[TELCO]
-    for refused in (predicted, lambda *args: served(*args[:2], args[3]).__enter__()):
-        with pytest.raises(ConfigError, match=r"carry 0\.3 of an attribute of health at most.*nothing was sent"):
-            refused(stated(0.3), folder, later, whole)
-        with pytest.raises(DataError, match=r"fit\.limits of columns.* got 'health'; its limit holds for these rows"):
-            refused(stated(0.3), folder, later, whole.drop_columns("health"))
-    lacking = PredictionRequest({TELCO: whole, ACTIVE: given()[ACTIVE]})
-    with pytest.raises(ConfigError, match=r"carry 0\.3 of an attribute of health at most"):
-        predict(stated(0.3), RunFolder(folder), tmp_path / "out.csv", lacking)
+    bare = whole.drop_columns("health")
+    wanted = r"carry 0\.3 of an attribute of health at most.*nothing was sent"
+    lacking = r"fit\.limits of columns.* got 'health'; its limit holds for these rows"
+    with pytest.raises(ConfigError, match=wanted):
+        predicted(stated(0.3), folder, later, whole)
+    with pytest.raises(DataError, match=lacking):
+        predicted(stated(0.3), folder, later, bare)
+    with pytest.raises(ConfigError, match=wanted), served(stated(0.3), folder, whole):
+        pass
+    with pytest.raises(DataError, match=lacking):
+        served(stated(0.3), folder, bare)
+    request = PredictionRequest({TELCO: whole, ACTIVE: given()[ACTIVE]})
+    with pytest.raises(ConfigError, match=wanted):
+        predict(stated(0.3), RunFolder(folder), tmp_path / "out.csv", request)
     assert len(predicted(stated(1.0), folder, later, whole)) == 1200
 
 
@@ -171,7 +187,7 @@ def test_a_limit_of_no_such_column_is_refused_before_labels_are_sent(tmp_path: P
 
 
 def test_a_column_of_one_value_exceeds_no_limit(tmp_path: Path) -> None:
-    found = found_in(World(tmp_path).run(stated(0.01), given(np.zeros(ROWS))))
+    found = found_in(world_in(tmp_path).run(stated(0.01), given(np.zeros(ROWS))))
     assert (found.epsilon, found.lowered, found.no_features) == (8.0, None, ("health",))
     assert "health" not in {each.column for each in found.attributes}
 
@@ -220,7 +236,7 @@ def test_it_is_read_with_the_features(tmp_path: Path, kind: str) -> None:
 
 def test_its_owner_reads_it_in_the_check_and_in_the_report(tmp_path: Path) -> None:
     assert "at most: other 1, health 0.5" in readable_columns(stated(0.5), TELCO)
-    section = carried_section({TELCO: found_in(World(tmp_path).run(stated(1.0), given()))})
+    section = carried_section({TELCO: found_in(world_in(tmp_path).run(stated(1.0), given()))})
     assert section is not None
     assert "health (no feature)" in str(section.blocks)
     assert "marker (no feature)" not in str(section.blocks)
