@@ -529,11 +529,7 @@ class PartyTable:
         return store, encoder
 
     def _fitted(
-        self,
-        features: FeaturesConfig,
-        positions: Positions,
-        training: npt.NDArray[np.int64],
-        encoder: Encoder | None = None,
+        self, features: FeaturesConfig, positions: Positions, training: Positions, encoder: Encoder | None = None
     ) -> tuple[dict[str, Column], Encoder]:
         """Pack columns and put them into the common order one by one; with their encoder, fitted unless it is given."""
         schema, where = self._table.schema, self.where

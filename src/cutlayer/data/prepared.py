@@ -44,11 +44,6 @@ class Prepared:
     limited: EncodedColumns | None = None
 
     @property
-    def named(self) -> EncodedColumns | None:
-        """Features, and columns with a limit beside them; None without features."""
-        return beside(self.store, self.encoder, self.limited) if self.store and self.encoder else None
-
-    @property
     def columns(self) -> ColumnSpec | None:
         """The shape of the features; None if there are none."""
         return self.store.columns if self.store else None
