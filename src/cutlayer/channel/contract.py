@@ -63,7 +63,7 @@ class Contract:
 
 
 def decode_contract(raw: bytes) -> tuple[Contract, int, Mapping[str, str]]:
-    """Read what `encoded` wrote at a peer.
+    """Read what `Contract.encode` wrote at a peer.
 
     Returns:
         The contract, the version of the wire format, and the further texts.
