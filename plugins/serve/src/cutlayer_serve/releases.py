@@ -135,7 +135,7 @@ class OnlineReleases:
         return self
 
     def _note_grades(self) -> None:
-        """Note those of the whole table: any row may be asked for at any time, whatever other jobs release meanwhile."""
+        """Note those of the whole table: any row may be asked for at any time, whatever other jobs release by then."""
         part = self.trained
         self._embedder.values = self.features.values
         try:
