@@ -62,8 +62,9 @@ class ModelConfig(FrozenModel):
 
         def normal(section: Any) -> Any:
             stated = section.get("label_epsilon") if isinstance(section, Mapping) else None
-            is_whole = type(stated) is int and abs(stated) < 2**53
-            return {**section, "label_epsilon": float(stated)} if is_whole else section
+            if type(stated) is int and abs(stated) < 2**53:
+                return {**section, "label_epsilon": float(stated)}
+            return section
 
         whole: Mapping[str, Any] = normal({key: normal(section) for key, section in bottom.items()})
         return whole
