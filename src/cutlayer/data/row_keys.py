@@ -37,7 +37,7 @@ class RowKeys:
         chunks: The id columns, batch after batch.
         ids: Columns and rules of the keys.
         where: Name of the data, for messages.
-        may_miss: Whether a row may lack the only key.
+        allow_missing: Whether a row may lack the only key.
 
     Attributes:
         digests: Of each key the digest of every row, uint8 (n, 16); zeros where the row does not have it.

@@ -19,7 +19,7 @@ from cutlayer.errors import ConfigError, ProtocolError
 from cutlayer.jobs.expiry import check_not_expired
 from cutlayer.training.folder import RunFolder
 
-SENT_LABELS_FILE = "labels.json"
+LABEL_RUNS_FILE = "labels.json"
 """File of the label owner's run folder with the id of the run of each file that it wrote, by the partner."""
 _FOR_PARTNERS = frozenset({Kind.HELLO, Kind.SPLIT, Kind.READY, Kind.LABELS})
 
@@ -50,7 +50,7 @@ def sent_label_runs(folder: Path) -> Mapping[str, str]:
     Raises:
         RunFolderError: The record is damaged.
     """
-    return dict(RunFolder(folder).read_json(SENT_LABELS_FILE)) if (folder / SENT_LABELS_FILE).exists() else {}
+    return dict(RunFolder(folder).read_json(LABEL_RUNS_FILE)) if (folder / LABEL_RUNS_FILE).exists() else {}
 
 
 def continues_from_labels(job: Job, folder: Path) -> bool:
