@@ -20,6 +20,7 @@ from benchmarks.embedding_history import EmbeddingHistory, embedding_history
 from benchmarks.embedding_table import embedding_table
 from benchmarks.feature_attacks import FeatureAttacksResult, feature_attacks
 from benchmarks.grade_attacks import main as grade_attacks
+from benchmarks.grade_excluded import main as grade_excluded
 from benchmarks.grades import main as grades
 from benchmarks.gradient_defences import Overheads, gradient_defences
 from benchmarks.label_defences import LabelDefences, label_defences
@@ -362,6 +363,7 @@ BENCHMARKS: dict[str, tuple[str, Callable[[str, int, int], Result]]] = {
 
 OWN = {
     "utility": ("jobs of `init --yes` against scikit-learn; --data DIR, see --help", utility),
+    "grade_excluded": ("what grades tell of a column that is no feature, see --help", grade_excluded),
     "grade_attacks": ("what a label owner reads from grades; --data DIR, see --help", grade_attacks),
     "pilot": ("whether a pilot tells what a full run adds; --data DIR, see --help", pilot),
     "pilot-parts": ("what makes the interval of a pilot wide; --data DIR", pilot_parts),

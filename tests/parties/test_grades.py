@@ -28,7 +28,7 @@ from cutlayer.data.encoded import Encoded
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.numbers import NumberEncoder
 from cutlayer.data.store import Store
-from cutlayer.errors import ConfigError, PeerLost, ProtocolError
+from cutlayer.errors import ConfigError, DataError, PeerLost, ProtocolError
 from cutlayer.jobs.audit import audit_again
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import execute
@@ -297,7 +297,7 @@ def test_a_refusal_is_counted(tmp_path: Path) -> None:
     names = {entry.protection for line in world.lines(TELCO) for entry in line.ledger.entries}
     assert names == {"grade_dp", "refusal"}
     assert world.total(TELCO) == 16.0
-    with pytest.raises(ConfigError, match="limits of columns"):  # no bit of any row
+    with pytest.raises(DataError, match="limits of columns"):  # no bit of any row
         world.run(graded({"limits": {"none": 0.05}}), given)
     assert len(world.lines(TELCO)) == 2
 
@@ -543,7 +543,7 @@ def test_limits_are_those_that_a_party_has_when_it_sends(tmp_path: Path, monkeyp
 
 
 def test_a_limit_of_no_column_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"limits of columns .* got 'telco_O'; did you mean"):
+    with pytest.raises(DataError, match=r"limits of columns .* got 'telco_O'; did you mean"):
         run(graded({"limits": {"telco_O": 0.05}}), tables(rows=300), tmp_path)
 
 

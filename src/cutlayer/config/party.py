@@ -19,7 +19,7 @@ from cutlayer.config.phases import Phase
 from cutlayer.config.protect_labels import PROTECT_LABELS, expanded
 from cutlayer.config.serve import ServeConfig
 from cutlayer.config.size import MemorySize
-from cutlayer.config.table import CellText, FeaturesConfig, TableConfig
+from cutlayer.config.table import CellText, FeaturesConfig, NumbersConfig, TableConfig
 
 if TYPE_CHECKING:
     from cutlayer.config.case import Case
@@ -239,7 +239,16 @@ class PrivatePart(FrozenModel):
     def new_rows_settings(self, path: Path) -> dict[str, Any]:
         """How a table of new rows is read, which need no column that is no feature."""
         unread = {self.label, self.second, self.weight, *self.further_labels, *self.features.exclude}
+        unread -= {*self.limited_columns.include}
         return {} if self.table is None else self.table.settings_for(path, unread)
+
+    @property
+    def limited_columns(self) -> FeaturesConfig:
+        """Columns of `fit.limits`, and how those of them are read that are no features."""
+        names = {str(name) for name in (self.fit or {}).get("limits") or ()} - {"other"}
+        coded = names & {*self.features.categorical, *self.features.vocabulary}
+        read = FeaturesConfig(numbers=NumbersConfig(infinite="missing"))
+        return read.model_copy(update={"include": tuple(sorted(names)), "categorical": tuple(sorted(coded))})
 
     @property
     def second(self) -> str | None:

@@ -64,6 +64,7 @@ class Carried(FrozenModel):
             rows have all of so many.
         together: As `attributes`, of all these grades together; what chance alone carries is taken off.
         lowered: Why `epsilon` is lower than that of the settings; `None` where it is not.
+        no_features: Names of the columns that are no features, whose limit is stated.
     """
 
     of: Literal["labels", "columns"] = "labels"
@@ -75,3 +76,4 @@ class Carried(FrozenModel):
     unknown: int = Field(default=0, ge=0)
     together: tuple[CarriedAttribute, ...] = ()
     lowered: Lowered | None = None
+    no_features: tuple[str, ...] = ()

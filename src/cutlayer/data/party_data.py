@@ -18,6 +18,7 @@ from cutlayer.config import FeaturesConfig, IdConfig
 from cutlayer.config.ids import columns_of
 from cutlayer.config.job import TaskKind
 from cutlayer.config.target import SECOND_COLUMNS, Target
+from cutlayer.config.wording import did_you_mean
 from cutlayer.data.align import Positions, checked_positions, order_digest
 from cutlayer.data.arrivals import Arrivals
 from cutlayer.data.column_note import ColumnNote
@@ -32,8 +33,8 @@ from cutlayer.data.forgotten import FORGOTTEN_REASON, ForgottenRows
 from cutlayer.data.id_index import IdIndex
 from cutlayer.data.ids import Digests, as_sortable, digests_by_rule, rule_free_digests
 from cutlayer.data.labels import Labels, check_training_labels, encode_labels
-from cutlayer.data.packed import packed
-from cutlayer.data.prepared import ENCODER_FILE, Prepared, reusable_store
+from cutlayer.data.packed import Column, packed
+from cutlayer.data.prepared import ENCODER_FILE, EncodedColumns, Prepared, reusable_store
 from cutlayer.data.profile import ColumnProfile, column_notes, column_profiles, unseen_notes
 from cutlayer.data.row_keys import RowKeys, has_key
 from cutlayer.data.row_values import ValuesOf, ValueWords, value_words
@@ -95,6 +96,7 @@ class PartyTable:
         drop_unlabelled: bool = False,
         repeated_ids: str = "",
         forgotten: ForgottenRows | None = None,
+        limited: FeaturesConfig | None = None,
         read: bool = True,
     ) -> None:
         """Read the table and digest its ids. A file that would take too much memory is read again where it is needed.
@@ -120,6 +122,7 @@ class PartyTable:
             drop_unlabelled: Whether rows without a label are no rows of the table.
             repeated_ids: What to advise where ids repeat; how to state a rule for them by default.
             forgotten: Rows that the party has forgotten, which are no rows of the table.
+            limited: As `PartyConfig.limited_columns`; those that are no features are read beside them.
             read: Whether to read the rows now; `read` has to be called otherwise.
 
         Raises:
@@ -141,6 +144,7 @@ class PartyTable:
         self._task = task
         self._encoder = encoder
         self._features = self._resolved_features(features or FeaturesConfig())
+        self._limited = self._resolved_limits(limited)
         self._memory = memory
         self._drop_unlabelled, self._repeated_ids, self._forgotten = drop_unlabelled, repeated_ids, forgotten
         self.notes: tuple[ColumnNote, ...] | None = None
@@ -447,8 +451,22 @@ class PartyTable:
         words = None
         if by_values and encoder is not None:
             words = gathered_rows(value_words(self._table.batches(encoder.value_columns)), positions)
+        limited = self.limited_columns(positions)
         self._table.release()
-        return Prepared(store, encoder, labels, digests, weights, words)
+        return Prepared(store, encoder, labels, digests, weights, words, limited)
+
+    def limited_columns(self, positions: Positions | None = None) -> EncodedColumns | None:
+        """Columns with a limit that are no features, encoded by themselves, in memory; `None` where there are none.
+
+        Args:
+            positions: Row numbers in this table, int64 (m,), by whose values they are encoded; all by default.
+        """
+        if not self._limited.include or not len(self.digests if positions is None else positions):
+            return None
+        positions = np.arange(self.rows) if positions is None else positions
+        columns, encoder = self._fitted(self._limited, positions, np.arange(len(positions)))
+        chunks = encoder.chunks(columns, self.where, positions)
+        return Store(collect_chunks(chunks, encoder.columns, len(positions)), encoder.columns), encoder
 
     def _column_notes(self) -> tuple[ColumnNote, ...]:
         pieces: list[pa.Table] = []
@@ -495,21 +513,10 @@ class PartyTable:
         fingerprint: str,
         check: Callable[[Mapping[str, str]], None],
     ) -> tuple[Store, Encoder]:
-        """Pack the columns, put them into the common order one by one, and encode them in it."""
-        features, where = self._features, self.where
-        kinds = {
-            name: chosen_kind(name, self._table.schema.field(name).type, features, where) for name in features.include
-        }
-        kinds = self._encoder.kinds if self._encoder else kinds
-        max_values = EXACT_VALUES_FACTOR * features.categories.max_codes
+        columns, encoder = self._fitted(self._features, positions, training, self._encoder)
         memory = self._memory // MEMORY_FACTOR
-        columns = packed(self._table.batches, kinds, where, max_values, memory)
-        for name in kinds:
-            columns[name] = columns[name].gathered(positions)
-        schema = self._table.schema
-        encoder = self._encoder or Encoder.fit(columns, kinds, features, where, training, positions, schema)
-        arrivals = Arrivals(encoder, schema, where) if self._encoder else None
-        chunks = encoder.chunks(columns, where, positions, arrivals)
+        arrivals = Arrivals(encoder, self._table.schema, self.where) if self._encoder else None
+        chunks = encoder.chunks(columns, self.where, positions, arrivals)
         if folder is None:
             sums = ColumnSums(encoder.columns)
             encoded = collect_chunks(sums.tracked(chunks), encoder.columns, len(positions))
@@ -520,6 +527,19 @@ class PartyTable:
             store = Store.open(folder, memory)
         self.arrivals = () if arrivals is None else arrivals.warn()
         return store, encoder
+
+    def _fitted(
+        self, features: FeaturesConfig, positions: Positions, training: Positions, encoder: Encoder | None = None
+    ) -> tuple[dict[str, Column], Encoder]:
+        """Pack columns and put them into the common order one by one; with their encoder, fitted unless it is given."""
+        schema, where = self._table.schema, self.where
+        kinds = {name: chosen_kind(name, schema.field(name).type, features, where) for name in features.include}
+        kinds = encoder.kinds if encoder else kinds
+        max_values = EXACT_VALUES_FACTOR * features.categories.max_codes
+        columns = packed(self._table.batches, kinds, where, max_values, self._memory // MEMORY_FACTOR)
+        for name in kinds:
+            columns[name] = columns[name].gathered(positions)
+        return columns, encoder or Encoder.fit(columns, kinds, features, where, training, positions, schema)
 
     def _labelled_rows(self, label: str) -> Positions:
         """The rows with a label.
@@ -541,14 +561,34 @@ class PartyTable:
             coded = (encoder.name for encoder in self._encoder.encoders if encoder.kind == "category")
             codes = tuple(name for name in coded if self._encoder.types.get(name) != "truth value")
             return features.model_copy(update={"include": self._encoder.names, "exclude": (), "categorical": codes})
-        reserved = {
-            name for name in (*self._ids, self.label, self.weight, self.second, self.split_by) if name is not None
-        }
-        reserved |= {*self._further}
-        names = feature_names(self._source.names, features, self.where, reserved, self._partner_columns)
+        names = feature_names(self._source.names, features, self.where, self._reserved, self._partner_columns)
         named = dict.fromkeys((*features.categorical, *features.vocabulary))
         categorical = tuple(name for name in named if name in set(names))
         return features.model_copy(update={"include": names or "none", "exclude": (), "categorical": categorical})
+
+    @property
+    def _reserved(self) -> set[str]:
+        every = (*self._ids, self.label, self.weight, self.second, self.split_by, *self._further)
+        return {name for name in every if name is not None}
+
+    def _resolved_limits(self, limited: FeaturesConfig | None) -> FeaturesConfig:
+        """The columns with a limit that are no features.
+
+        Raises:
+            DataError: One is not in the table, or an id or a label.
+        """
+        known = [name for name in self._source.names if name not in self._reserved]
+        limits = limited or FeaturesConfig().model_copy(update={"include": ()})
+        for name in limits.include:
+            if name not in known:
+                lacking = "its limit holds for these rows too: add the column, or leave the limit out"
+                remedy = did_you_mean(name, known).removeprefix("; ") or lacking * (self._encoder is not None)
+                raise fault(self.where, "fit.limits of columns of the table, no id and no label", repr(name), remedy)
+        return limits.model_copy(update={"include": tuple(sorted({*limits.include} - {*self._feature_names}))})
+
+    @property
+    def _feature_names(self) -> tuple[str, ...]:
+        return () if isinstance(self._features.include, str) else self._features.include
 
     def _check_has_columns(self, names: Sequence[str]) -> None:
         """Refuse rows that lack a column of the training, which settings of a job cannot change any more."""
@@ -561,12 +601,13 @@ class PartyTable:
 
     def _columns_to_read(self) -> tuple[list[str], tuple[str, ...]]:
         """Names of the columns to read, and of those among them that stay text."""
-        features = () if self._features.include == "none" else self._features.include
         reserved = [*self._ids, *self._partner_columns, self.label, self.weight, self.second, self.split_by]
         if self._id is not None and not self._source.ordered:  # a second query might have another order
             reserved.append(self._id.by)
-        wanted = [*dict.fromkeys(name for name in (*reserved, *features) if name is not None)]
-        return wanted or list(self._source.names[:1]), (*self._features.categorical, *self._ids, *self._partner_columns)
+        every = (*reserved, *self._feature_names, *self._limited.include)
+        wanted = [*dict.fromkeys(name for name in every if name is not None)]
+        coded = (*self._features.categorical, *self._limited.categorical)
+        return wanted or list(self._source.names[:1]), (*coded, *self._ids, *self._partner_columns)
 
     def _fingerprint(self, digests: Digests, training: npt.NDArray[np.int64]) -> str:
         """Digest of all inputs of the encoded store."""

@@ -18,6 +18,7 @@ from cutlayer.kernels.rows.patterns import begins_run
 from cutlayer.lazy import torch
 
 ENCODER_FILE = "encoder.json"
+EncodedColumns = tuple[Store, Encoder]
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +32,7 @@ class Prepared:
         digests: uint8 (m, 16), ids of the common rows in their order.
         weights: Weights of all m rows in the loss, float32 (m,), of mean 1 over the training rows; None without any.
         words: Words of the values of all m rows, from `value_words`; None where they were not asked for.
+        limited: Its columns with a limit that are no features, (m, columns); None where there are none.
     """
 
     store: Store | None
@@ -39,6 +41,7 @@ class Prepared:
     digests: Digests
     weights: torch.Tensor | None = None
     words: ValueWords | None = None
+    limited: EncodedColumns | None = None
 
     @property
     def columns(self) -> ColumnSpec | None:
@@ -54,6 +57,15 @@ class Prepared:
     def order_digest(self) -> bytes:
         """Digest of the ordered ids, 16 bytes, to compare with other parties."""
         return order_digest(self.digests)
+
+
+def beside(store: Store, encoder: Encoder, limited: EncodedColumns | None) -> EncodedColumns:
+    """Features, and columns with a limit beside them, for what grades carry of either."""
+    if limited is None:
+        return store, encoder
+    other = limited[1]
+    joined = {"encoders": (*encoder.encoders, *other.encoders), "types": {**encoder.types, **other.types}}
+    return store.beside(limited[0]), encoder.model_copy(update=joined)
 
 
 def reusable_store(folder: Path, fingerprint: str, memory: int) -> tuple[Store, Encoder] | None:

@@ -62,6 +62,7 @@ class Store:
         """Hold the encoded rows without a copy and without checks."""
         self._pages = pages or Pages((), 0)
         self._numbers: Tensor | None = None
+        self._beside: Store | None = None
         self.codes = torch.from_numpy(encoded.codes)
         self.numbers = torch.from_numpy(encoded.numbers)
         self.images = None if encoded.images is None else torch.from_numpy(encoded.images)
@@ -146,7 +147,16 @@ class Store:
     def named_columns(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """As `gather`, without the numbers of the image."""
         codes, numbers, _ = self._read(rows, images=False)
-        return codes, numbers
+        if self._beside is None:
+            return codes, numbers
+        more = self._beside.named_columns(rows)
+        return torch.cat([codes, more[0]], dim=1), torch.cat([numbers, more[1]], dim=1)
+
+    def beside(self, other: Store) -> Store:
+        """The same rows, with the columns of another store after their own in `named_columns` alone."""
+        joined = copy.copy(self)
+        joined._beside = other
+        return joined
 
     def take(self, rows: Tensor) -> Store:
         """Some rows, int64 (m,), as a store in memory."""

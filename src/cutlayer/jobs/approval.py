@@ -172,6 +172,7 @@ def _columns(job: Job, name: str, run: Path | None) -> Mapping[str, tuple[str, .
         used["feature"] = feature_names(source.names, party.features, source.where, reserved, referring)
     elif (encoder := RunFolder(run).data(name) / "encoder.json").exists():
         used["feature"] = tuple(Encoder.from_json(encoder.read_bytes(), str(encoder)).names)
+    used["limit"] = tuple(party.limited_columns.include)
     used |= {f"id for {partner}": ids.columns for partner, ids in party.partner_ids.items()}
     return {use: tuple(sorted(columns)) for use, columns in sorted(used.items()) if columns}
 

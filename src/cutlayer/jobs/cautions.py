@@ -93,7 +93,17 @@ def leak_notes(job: Job) -> tuple[str, ...]:
 
 
 def readable_columns(job: Job, name: str) -> str:
-    """What the active party can read of a passive party's columns, with the least knowledge that this takes."""
+    """What the active party can read of a passive party's columns, with the least knowledge that this takes.
+
+    And the limits that the passive party sets for it, at that party alone.
+    """
+    limits = (job.parties[name].fit or {}).get("limits") if grades_rows(job, name) else None
+    stated = ", ".join(f"{column} {most:g}" for column, most in (limits or {}).items())
+    said = f"; of an attribute of a column, also of one that is no feature, they carry at most: {stated}"
+    return _readable(job, name) + said * bool(stated)
+
+
+def _readable(job: Job, name: str) -> str:
     ledger = ledger_of(job)
     totals = [total for total in ledger.totals if (total.party, total.protects) == (name, Asset.FEATURES)]
     if any(total.epsilon is not None for total in totals):

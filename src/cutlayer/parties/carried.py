@@ -154,14 +154,14 @@ def count_attributes(
     count = len(grades)
     some = np.linspace(0, count - 1, min(count, _MAX_SAMPLED_ROWS)).astype(np.int64)
     some = some if rows is None else rows[some]
-    sampled = store.gather(torch.from_numpy(some))[1].numpy()
+    sampled = store.named_columns(torch.from_numpy(some))[1].numpy()
     cuts = [cut_points(sampled[:, at]) for at in range(len(numbers))]
     fine = [cut_points(sampled[:, at], _FINE_QUANTILES) for at in range(len(numbers))]
     of_codes = [np.zeros((2, encoder.cardinality, bands)) for encoder in categories]
     of_parts = [np.zeros((2, len(cut) + 1, bands)) for cut in fine]
     for start, end in chunks_of(count):
         at_once = torch.arange(start, end) if rows is None else torch.from_numpy(rows[start:end])
-        codes, values = (part.numpy() for part in store.gather(at_once))
+        codes, values = (part.numpy() for part in store.named_columns(at_once))
         grade = grades[start:end]
         for at, halves in enumerate(of_codes):
             for half, table in enumerate(halves):

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from cutlayer.config.wording import did_you_mean
 from cutlayer.data.carried import Carried, CarriedAttribute
 from cutlayer.data.encoding import Encoder
 from cutlayer.errors import ConfigError
@@ -24,12 +23,11 @@ def check_names(encoder: Encoder, limits: Mapping[str, float], party: str) -> No
     """Refuse limits of columns of which nothing is computed: they would never be reached.
 
     Raises:
-        ConfigError: A limit is of no column that is encoded as categories or numbers.
+        ConfigError: A limit is of no column that is encoded as categories or numbers, or of one that is not at hand.
     """
-    names = {each.name for each in (*encoder.categories, *encoder.numbers)}
-    for column in limits.keys() - {*names, "other"}:
-        wanted = f"parties.{party}.fit.limits of columns with categories or numbers that are features of {party}"
-        raise ConfigError.expected(wanted, repr(column), did_you_mean(column, sorted(names)).removeprefix("; "))
+    for column in limits.keys() - {*encoder.value_columns, "other"}:
+        wanted = f"parties.{party}.fit.limits of columns with categories or numbers that are read with the features"
+        raise ConfigError.expected(wanted, repr(column), "leave it out")
 
 
 class ExceededLimit(NamedTuple):

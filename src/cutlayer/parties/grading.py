@@ -64,8 +64,8 @@ class Grading:
         fit = side.job.parties[side.local.name].fit
         parts = side.job.digest().encode(), json.dumps(canonical_fit(fit), sort_keys=True).encode(), about, drawn
         self.key = derive(side.local.secret, b"grade fit", *parts)
-        if side.setup.encoder is not None:
-            check_names(side.setup.encoder, grade_limits_of(fit, "fit"), side.local.name)
+        if side.setup.named is not None:
+            check_names(side.setup.named[1], grade_limits_of(fit, "fit"), side.local.name)
         self._draw_by(self.key)  # until there are models, for the account of a refusal
 
     @property
@@ -232,16 +232,18 @@ class Grading:
             memory: Those of other releases.
             exceeding: The limits that grades exceed at the higher epsilons that were tried.
         """
-        side, store, encoder = self._side, self._side.setup.store, self._side.setup.encoder
-        if encoder is None:
+        side, setup = self._side, self._side.setup
+        if setup.encoder is None or setup.named is None:
             return None
+        store, encoder = setup.named
         of: Literal["labels", "columns"] = "columns" if self._labels is None else "labels"
         found = grade_information(store, encoder, own.grades, self.epsilon, own.bands, of)
         if memory is not None and side.local.all_runs is not None:
             former, names = memory.other_releases(self.name, self._rows(torch.arange(store.rows)))
             unknown = side.local.all_runs.count_other_grades(names)
             found = with_earlier_releases(found, store, encoder, own, former, unknown)
-        return found.model_copy(update={"lowered": self._lowered(exceeding)})
+        others = encoder.names[len(setup.encoder.names) :]
+        return found.model_copy(update={"lowered": self._lowered(exceeding), "no_features": others})
 
     def _lowered(self, exceeding: Sequence[ExceededLimit]) -> Lowered | None:
         """Why epsilon is lower than that of the settings; of a run that goes on, as it was found before."""

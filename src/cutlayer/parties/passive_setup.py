@@ -9,7 +9,7 @@ from cutlayer.channel import Port
 from cutlayer.config import Job
 from cutlayer.data.ids import Digests
 from cutlayer.data.numbered_ids import numbered_ids
-from cutlayer.data.prepared import Prepared
+from cutlayer.data.prepared import Prepared, beside
 from cutlayer.data.split import Split
 from cutlayer.errors import DataError
 from cutlayer.kernels.rows.one_hot import one_hot_columns
@@ -44,6 +44,7 @@ class PassiveSetup:
         encoder: Their encoder.
         digests: Digests of the ids of the rows, uint8 (n, 16).
         words: As of `Prepared`.
+        named: Features and their encoder, with the columns that have a limit and are none; `None` without names.
         inputs: Shape of the encoded columns.
         bottom: The bottom model.
         state: The bottom model with its optimiser, and the protections.
@@ -64,6 +65,7 @@ class PassiveSetup:
         self._job, self._local = job, local
         self.split, self.store, self.digests = split, prepared.store, prepared.digests
         self.encoder, self.words = prepared.encoder, prepared.words
+        self.named = beside(self.store, self.encoder, prepared.limited) if self.encoder is not None else None
         self.inputs = self.store.columns.inputs
         epsilon = epsilon_of(local.chain.protections)
         columns = TrainingColumns(self.inputs, split.part("train"), self.store.gather, epsilon=epsilon)

@@ -58,17 +58,16 @@ def carried_section(carried: Mapping[str, Carried]) -> Section | None:
     brief: list[Block] = []
     for party, found in carried.items():
         every = found.attributes
-        some = (
-            [_table(f"The columns of {party} of which most is carried", every[:MAX_COLUMNS_IN_SIGHT])] if every else []
-        )
+        title = f"The columns of {party} of which most is carried"
+        some = [_table(title, every[:MAX_COLUMNS_IN_SIGHT], found)] if every else []
         sentence = Paragraph(" ".join(_sentences(party, found)), "warn" if found.of == "columns" else "")
         brief += [sentence, *some]
         blocks += [sentence, *some]
         if len(every) > MAX_COLUMNS_IN_SIGHT:
-            blocks.append(Fold(f"All columns of {party}", (_table(f"All columns of {party}", every),)))
+            blocks.append(Fold(f"All columns of {party}", (_table(f"All columns of {party}", every, found),)))
         if found.together:
             title = f"What {found.former + 1} releases of {party} carry together of the same rows"
-            blocks.append(_table(title, found.together))
+            blocks.append(_table(title, found.together, found))
     parties = ", ".join(carried)
     texts = (sentence for party, found in carried.items() for sentence in _sentences(party, found))
     title = f"What grades carry of the columns of {parties}"
@@ -110,11 +109,11 @@ def _sentences(party: str, found: Carried) -> Iterator[str]:
         yield f"{party}: {CELLS}."
 
 
-def _table(title: str, attributes: Sequence[CarriedAttribute]) -> Table:
+def _table(title: str, attributes: Sequence[CarriedAttribute], found: Carried) -> Table:
     return table(
         title,
         attributes,
-        ("Column", lambda each: each.column),
+        ("Column", lambda each: f"{each.column}{' (no feature)' * (each.column in found.no_features)}"),
         (Column("Worst attribute", "text"), lambda each: each.attribute),
         (number("Rows that have it"), lambda each: share(each.rows, 1)),
         (number("Bits"), lambda each: metric(each.bits)),

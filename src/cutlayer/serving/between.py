@@ -108,6 +108,7 @@ class PredictionSide:
             encoder=model.encoder,
             partner_ids=private.partner_ids,
             forgotten=forgotten,
+            limited=private.limited_columns,
         )
         further = further_models(job, folder) if party == job.active else {}
         drift, alignment = PartyDrift.of(job, folder, party), Alignment(job.alignment, Purpose.PREDICT)

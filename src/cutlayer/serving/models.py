@@ -17,6 +17,7 @@ from cutlayer.data.align import Positions
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.ids import Digests
 from cutlayer.data.numbered_ids import numbered_ids
+from cutlayer.data.prepared import EncodedColumns
 from cutlayer.data.row_values import ValuesOf
 from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError, RunFolderError
@@ -249,6 +250,7 @@ class RowEmbedder:
     Attributes:
         grades: Grades of all rows where they are known, int64 (n,).
         values: Words of the values of all rows, where the table is at hand.
+        limited: Their columns with a limit that are no features, where the table is at hand and there are some.
         numbers: Their row numbers in the table, int64 (n,), where they have no ids; `None` for its own order.
     """
 
@@ -256,6 +258,7 @@ class RowEmbedder:
         self.bottom, self.store, self.digests = bottom, store, digests
         self.grades: Tensor | None = None
         self.values: ValuesOf = lambda _: None
+        self.limited: EncodedColumns | None = None
         self.numbers: Positions | None = None
 
     def __call__(self, rows: Tensor) -> Tensor:

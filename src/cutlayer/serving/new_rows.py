@@ -20,6 +20,7 @@ from cutlayer.data.faults import fault
 from cutlayer.data.forgotten import FORGOTTEN_REASON, ForgottenRows
 from cutlayer.data.ids import Digests, first_rows
 from cutlayer.data.party_data import PartyTable
+from cutlayer.data.prepared import EncodedColumns
 from cutlayer.data.store import Store
 from cutlayer.errors import AlignmentError
 from cutlayer.storage.row_arrays import chosen_rows, chunks_of, gathered_rows, row_array
@@ -40,6 +41,7 @@ class RowsToPredict:
         digests: Digests of the ids of each party's rows, uint8 (m, 16), where they are at hand.
         warnings: Sentences on columns that are hardly those of the training.
         forgotten: Number of rows of each party's table that were forgotten, where there are some.
+        limited: As of `RowEmbedder`, by party.
     """
 
     ids: pa.ChunkedArray
@@ -49,6 +51,7 @@ class RowsToPredict:
     digests: Mapping[str, Digests] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     forgotten: Mapping[str, int] = field(default_factory=dict)
+    limited: Mapping[str, EncodedColumns | None] = field(default_factory=dict)
 
 
 def new_table(
@@ -58,6 +61,7 @@ def new_table(
     encoder: Encoder | None,
     forgotten: ForgottenRows | None = None,
     partner_ids: Mapping[str, IdConfig] | None = None,
+    limited: FeaturesConfig | None = None,
 ) -> PartyTable:
     """Open a party's table of rows to predict, in which an id stands once, unless the job keeps all rows of one.
 
@@ -68,6 +72,7 @@ def new_table(
         encoder: Encoder of the run; `None` for a party that has no features.
         forgotten: Rows that the party has forgotten, which are no rows of the table.
         partner_ids: Columns that refer to the rows of a passive party, by its name.
+        limited: As of `PartyTable`.
 
     Raises:
         DataError: The table cannot be read, lacks a column, or an id is missing or repeats.
@@ -84,6 +89,7 @@ def new_table(
         memory=NEW_TABLE_MEMORY,
         partner_ids={name: rule.model_copy(update={"pad_to": None}) for name, rule in (partner_ids or {}).items()},
         forgotten=forgotten,
+        limited=limited,
     )
     if ids is None or several:
         return opened
@@ -156,6 +162,7 @@ def new_rows(
         },
         tuple(note for name in answering for note in tables[name].arrivals),
         {name: each.left_out[FORGOTTEN_REASON] for name, each in tables.items() if FORGOTTEN_REASON in each.left_out},
+        {name: data.limited for name, data in prepared.items()},
     )
 
 

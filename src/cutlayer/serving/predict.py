@@ -146,6 +146,7 @@ def predict(job: Job, folder: RunFolder, out: Destination, request: PredictionRe
             for name, store in rows.stores.items()
         }
         for name, party in serving.items():
+            embedders[name].limited = rows.limited.get(name)
             with party.refusing():
                 note_grades(job, folder, name, models.encoders[name], embedders[name])
         with ExitStack() as opened:
@@ -278,6 +279,7 @@ def _tables(
             models.encoders.get(name),
             forgotten_rows(folder.path, name),
             job.parties[name].partner_ids,
+            job.parties[name].limited_columns,
         )
         for name in names
     }

@@ -7,12 +7,13 @@ from cutlayer.config import Job
 from cutlayer.data.carried import Carried
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.party_data import PartyTable
+from cutlayer.data.prepared import beside
 from cutlayer.errors import CheckpointError
 from cutlayer.kernels.noise.score_bands import bands_for
 from cutlayer.models.bottom_fits.grade import MIN_ROWS_PER_GRADE
 from cutlayer.models.grade import GradeBottom
 from cutlayer.parties.carried import grade_information, without_chance
-from cutlayer.parties.carried_limits import check_limits
+from cutlayer.parties.carried_limits import check_limits, check_names
 from cutlayer.parties.carried_together import GradedRows, with_earlier_releases
 from cutlayer.parties.grade_memory import JoinKeys
 from cutlayer.parties.grading import grade_limits, grades_of_rows, recorded_reason
@@ -85,15 +86,18 @@ def note_grades(
             grades = own
             if table is not None:
                 whole = RowEmbedder(bottom, table.encode_all(), every.digests)
+                whole.limited = table.limited_columns()
                 grades = own._replace(grades=grades_of_rows(bottom, whole.store, whole.ids).numpy())
+            limits, (store, named) = grade_limits(job, party), beside(whole.store, encoder, whole.limited)
+            check_names(named, limits, party)
             found = Carried(grades=own.bands, epsilon=epsilon, bits=0.0, attributes=())
             if len(every.digests) >= MIN_ROWS_PER_GRADE * own.bands:  # of fewer, chance alone carries much
-                found = grade_information(whole.store, encoder, grades.grades, epsilon, own.bands)
+                found = grade_information(store, named, grades.grades, epsilon, own.bands)
                 found = without_chance(found, len(every.digests))
-            found = with_earlier_releases(found, whole.store, encoder, grades, former)
+            found = with_earlier_releases(found, store, named, grades, former)
             if drawing is not None and drawing.is_lowered:  # for a reason that is not known, the stricter one is taken
                 why = recorded_reason(drawing, place)
                 by_default = why.by_default or not why.attribute
                 found = found.model_copy(update={"lowered": why.model_copy(update={"by_default": by_default})})
-            check_limits(found, grade_limits(job, party), party)
+            check_limits(found, limits, party)
         memory.record(name, job.digest(), rows, own)

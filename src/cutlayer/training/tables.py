@@ -101,6 +101,7 @@ def open_table(
         split_by=split_by,
         drop_unlabelled=party.unlabelled == "drop",
         forgotten=None if keys is None else keys.forgotten_rows(name, party),
+        limited=party.limited_columns,
         read=read,
     )
     named = [name for name in (party.label, party.second, party.weight, split_by) if name is not None]

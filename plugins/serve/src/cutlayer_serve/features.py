@@ -17,6 +17,7 @@ from cutlayer.data.forgotten import ForgottenRows
 from cutlayer.data.id_index import ABSENT, IdIndex
 from cutlayer.data.ids import Digests
 from cutlayer.data.party_data import PartyTable
+from cutlayer.data.prepared import EncodedColumns
 from cutlayer.data.row_values import ValuesOf
 from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError, DataError, ProtocolError
@@ -39,6 +40,9 @@ class FeatureStore:
         gone: Whether each of some ids, uint8 (m, 16), was forgotten, bool (m,); also since the table was read.
         graded: Digests by which each row is drawn, uint8 (n, 16); `None` where no row is graded.
         values: Words of the values of the rows of the table.
+
+    Attributes:
+        limited: As of `RowEmbedder`.
     """
 
     def __init__(
@@ -52,6 +56,7 @@ class FeatureStore:
     ) -> None:
         self.index, self.store, self.numbers, self._gone = index, store, numbers, gone
         self.graded, self.values = graded, values
+        self.limited: EncodedColumns | None = None
 
     def find(self, ids: Digests) -> npt.NDArray[np.int64]:
         """Row numbers of ids, uint8 (m, 16): int64 (m,), `ABSENT` where there is none or it was forgotten."""
@@ -86,7 +91,8 @@ class FeatureStore:
             raise ConfigError.expected(
                 f"a table of {party}", "none", "name it as table or serve.table in the private file"
             )
-        rows = PartyTable(party, table, id=job.parties[party].id, encoder=encoder, forgotten=forgotten)
+        own = job.parties[party]
+        rows = PartyTable(party, table, id=own.id, encoder=encoder, forgotten=forgotten, limited=own.limited_columns)
         if rows.id_table is not rows or rows.keys:
             remedy = "serve a table with one row per id"
             got = "several keys" if rows.keys else "repeated ones"
@@ -99,7 +105,9 @@ class FeatureStore:
         index, store = IdIndex(rows.digests), rows.encode_all()
         if not grades_rows(job, party):
             return cls(index, store, numbers, gone)
-        return cls(index, store, numbers, gone, rows.grade_digests(rows.digests), rows.value_reader(rows.digests))
+        served = cls(index, store, numbers, gone, rows.grade_digests(rows.digests), rows.value_reader(rows.digests))
+        served.limited = rows.limited_columns()
+        return served
 
     def gather(self, rows: npt.NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """Codes (m, c) and numbers (m, d) of some rows; see `Store.gather`."""

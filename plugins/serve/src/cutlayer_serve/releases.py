@@ -137,7 +137,7 @@ class OnlineReleases:
     def _note_grades(self) -> None:
         """Note those of the whole table: any row may be asked for at any time, whatever other jobs release by then."""
         part = self.trained
-        self._embedder.values = self.features.values
+        self._embedder.values, self._embedder.limited = self.features.values, self.features.limited
         try:
             note_grades(part.job, part.folder, part.party, part.model.encoder, self._embedder)
         except ConfigError:  # counted as that of a prediction: the label owner sees that there is no service
@@ -145,6 +145,7 @@ class OnlineReleases:
             self.__exit__()
             raise
         self._embedder.values = self.features.values = lambda _: None  # which holds the table
+        self._embedder.limited = self.features.limited = None
 
     def __exit__(self, *_: object) -> None:
         if self.protected:
