@@ -93,7 +93,6 @@ class PartyTable:
         further_labels: Sequence[str] = (),
         partner_ids: Mapping[str, IdConfig] | None = None,
         drop_unlabelled: bool = False,
-        repeated_ids: str = "",
         forgotten: ForgottenRows | None = None,
         read: bool = True,
     ) -> None:
@@ -118,7 +117,6 @@ class PartyTable:
             further_labels: Names of further label columns, at the active party; none is a feature.
             partner_ids: Columns that refer to the rows of a passive party, by its name, at the active party.
             drop_unlabelled: Whether rows without a label are no rows of the table.
-            repeated_ids: What to advise where ids repeat; how to state a rule for them by default.
             forgotten: Rows that the party has forgotten, which are no rows of the table.
             read: Whether to read the rows now; `read` has to be called otherwise.
 
@@ -142,7 +140,7 @@ class PartyTable:
         self._encoder = encoder
         self._features = self._resolved_features(features or FeaturesConfig())
         self._memory = memory
-        self._drop_unlabelled, self._repeated_ids, self._forgotten = drop_unlabelled, repeated_ids, forgotten
+        self._drop_unlabelled, self._forgotten = drop_unlabelled, forgotten
         self.notes: tuple[ColumnNote, ...] | None = None
         self.arrivals: tuple[str, ...] = ()
         if read:
@@ -157,7 +155,7 @@ class PartyTable:
         label = self.label
         self._table = TypedTable(self._source, *self._columns_to_read(), self._memory)
         any_columns = self._columns_to_read()[0][:1]
-        self._table_ids = TableIds(self._table, self._ids, self._id, self.where, any_columns, self._repeated_ids)
+        self._table_ids = TableIds(self._table, self._ids, self._id, self.where, any_columns)
         if self._drop_unlabelled and label is not None:
             self._table_ids.keep(self._labelled_rows(label), "without a label")
         if self._forgotten is not None and (gone := self.forgotten_mask(self._forgotten)).any():
