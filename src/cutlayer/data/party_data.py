@@ -46,7 +46,7 @@ from cutlayer.data.typed_table import MEMORY_FACTOR, TABLE_MEMORY, TypedTable
 from cutlayer.data.weights import row_weights
 from cutlayer.errors import DataError
 from cutlayer.lazy import torch
-from cutlayer.storage.row_arrays import gathered_rows
+from cutlayer.storage.row_arrays import gathered_rows, with_rows
 
 NOTED_ROWS = 1 << 15
 """Rows by which oddities of the columns are found in a training; that all rows have one value is looked for in all."""
@@ -470,10 +470,8 @@ class PartyTable:
         arrivals = Arrivals(encoder, self._table.schema, self.where)
 
         def chunks() -> Iterator[Encoded]:
-            first = 0
-            for batch in self._table.batches():
-                yield encoder.transform(batch, self.where, np.arange(first, first + batch.num_rows), arrivals)
-                first += batch.num_rows
+            for rows, batch in with_rows(self._table.batches()):
+                yield encoder.transform(batch, self.where, np.arange(rows.start, rows.stop), arrivals)
 
         encoded = collect_chunks(chunks(), encoder.columns, self.rows)
         self.arrivals = arrivals.warn()
