@@ -133,14 +133,14 @@ def open_labels(
         ProtocolError, TrustError: It is damaged, of another party or with other messages, or not signed by its sender.
     """
     needed = reads_labels(job, name)
-    if path is None and not needed:
-        return None, iter(())
-    if path is None or not needed:
+    if path is None:
+        if not needed:
+            return None, iter(())
         wanted = f"the file of {job.active} with drawn labels, which {name} grades rows by"
-        if path is not None:
-            raise ConfigError.expected(f"no --labels at {name}, which grades no rows", path, "leave it out")
         remedy = f"{job.active} writes it with cutlayer release; name it with --labels"
         raise ConfigError.expected(wanted, "none", remedy)
+    if not needed:
+        raise ConfigError.expected(f"no --labels at {name}, which grades no rows", path, "leave it out")
     parcel = Parcel(path, name, security)
     if parcel.head.sender != job.active:
         raise ProtocolError.expected(f"{path}: messages of {job.active}", f"messages of {parcel.head.sender}")
