@@ -118,7 +118,7 @@ def _job(table: str, seed: int) -> tuple[Job, Mapping[str, pa.Table] | None]:
 @contextmanager
 def repaired(margin: float | None) -> Iterator[None]:
     """Replace the factor of `form: past`, or for `None` the signs that follow lengths."""
-    change: dict[str, Any] = {"aligned_rows": _with_fixed_signs} if margin is None else {"_MARGIN": margin}
+    change: dict[str, Any] = {"aligned_rows": _with_fixed_signs} if margin is None else {"_LENGTH_FACTOR": margin}
     with mock.patch.multiple(max_norm, **change):
         yield
 

@@ -320,7 +320,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         from tests.parties.processes import IMPORTED
         from tests.prepared import prepare
 
-        for name in (*IMPORTED, "torch._dynamo"):
+        for name in (*IMPORTED, "skops.io", "torch._dynamo"):
             with suppress(ImportError):
                 import_module(name)
         prepare()

@@ -63,7 +63,7 @@ class Forks:
         try:
             for number in range(min(self._count, len(groups))):
                 results, sent = Pipe(duplex=False)
-                process = _forked()
+                process = forked()
                 if not process:
                     _work(session.config, number, groups, numbers, sent)
                 sent.close()
@@ -83,7 +83,7 @@ class Forks:
         return [*groups.values()]
 
 
-def _forked() -> int:
+def forked() -> int:
     """`os.fork`, which later Pythons warn of where a library has a thread, such as one that gives memory back."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)

@@ -25,7 +25,7 @@ from cutlayer import workers
 from cutlayer.alignment.ristretto255 import hash_to_group
 
 if __name__ == "__main__":
-    workers.WORTH = workers.SHARE = 1
+    workers.MIN_DIVIDED_ROWS = workers.TASK_ROWS = 1
     with workers.Workers(2) as pool:
         pool.map(hash_to_group, np.zeros((4, 16), np.uint8), b"")
         print(*pool._pool._processes, flush=True)

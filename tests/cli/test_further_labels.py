@@ -361,10 +361,10 @@ def test_two_labels_of_one_job_that_tell_an_attribute_together_are_refused(
     prepare(place)
     steps_that_find_a_xor_b(monkeypatch)
     draw = np.random.default_rng(0)
-    a, b, ids = draw.integers(2, size=2000), draw.integers(2, size=2000), np.arange(2000)
-    labels = {"churned": b, "upgraded": a ^ b, "amount": (draw.random(2000) < 0.98) == a}
-    csv.write_csv(pa.table({"id": ids, "age": draw.normal(size=2000), **labels}), place.folder / "bank.csv")
-    csv.write_csv(pa.table({"id": ids, "a": a, "b": b, "c": draw.normal(size=2000)}), place.folder / "telco.csv")
+    a, b, ids = draw.integers(2, size=1200), draw.integers(2, size=1200), np.arange(1200)
+    labels = {"churned": b, "upgraded": a ^ b, "amount": (draw.random(1200) < 0.98) == a}
+    csv.write_csv(pa.table({"id": ids, "age": draw.normal(size=1200), **labels}), place.folder / "bank.csv")
+    csv.write_csv(pa.table({"id": ids, "a": a, "b": b, "c": draw.normal(size=1200)}), place.folder / "telco.csv")
     place.write(graded("upgraded", limits={"b": 1.0}))
     refused = place.call("run", "job.yaml")
     assert "of an attribute of a at most with those of 1 other release" in refused.err

@@ -198,6 +198,7 @@ def test_one_label_epsilon_is_one_job_however_it_is_written(each: bool) -> None:
         return changed("model.bottom", dict.fromkeys(plain()["parties"], section) if each else section).digest()
 
     assert digest(1) == digest(1.0) != digest(2)
+    assert digest(-(10**400)) != digest(1), "which is no float, and is refused later"
 
 
 def test_a_private_part_fills_in_one_party(tmp_path):

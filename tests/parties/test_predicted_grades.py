@@ -156,7 +156,7 @@ def test_each_refused_prediction_is_counted_and_stated(tmp_path: Path) -> None:
     assert len(predicted(job, run, np.arange(500), some, max_drift=9.0)) == 500
     assert refusals(world) == [2]
     (line,) = world.lines(TELCO)
-    assert any("2 predictions were refused, each a bit of its rows" in each.statement for each in line.ledger.entries)
+    assert any("refused predictions: 2, each a bit of its rows" in each.statement for each in line.ledger.entries)
     new = {TELCO: drifted, ACTIVE: GIVEN[ACTIVE].slice(0, 500)}
     with pytest.raises(DriftExceeded):  # with all parties in one process
         predict(job, RunFolder(run), tmp_path / "scores.csv", PredictionRequest(tables=new, max_drift=0.25))
@@ -166,6 +166,9 @@ def test_each_refused_prediction_is_counted_and_stated(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nothing was sent"):
         predicted(job, run, LATER)
     assert refusals(world)[-1] == 1
+    with pytest.raises(ConfigError, match="nothing was sent"), served(job, run):
+        pass
+    assert refusals(world)[-1] == 2
 
 
 def served(job: Job, run: Path, table: pa.Table = GIVEN[TELCO]) -> OnlineReleases:

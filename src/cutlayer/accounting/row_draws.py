@@ -63,7 +63,7 @@ class RowDraws:
         return pairs
 
     def counts_with(self, new: Pairs) -> tuple[int, int]:
-        """Maximum number of draws of the rows of further pairs, from `unknown`, and `again`, once they are drawn."""
+        """Maximum number of draws of the rows of further pairs, from `new_pairs`, and `again`, once they are drawn."""
         if not len(new):
             return 0, self.again
         last = np.uint64(MAX_ROW_VALUES - 1)

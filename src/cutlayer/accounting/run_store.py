@@ -39,7 +39,7 @@ _TABLES = """
 CREATE TABLE IF NOT EXISTS rows (digest TEXT PRIMARY KEY, words BLOB NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS runs (number INTEGER PRIMARY KEY, entry TEXT NOT NULL, hash TEXT NOT NULL) STRICT;
 """
-_MADE = {line.replace("IF NOT EXISTS ", "").rstrip(";") for line in _TABLES.split("\n") if line}
+_SCHEMA = {line.replace("IF NOT EXISTS ", "").rstrip(";") for line in _TABLES.split("\n") if line}
 """The tables as SQLite notes them: a view or a column of another file may stand for more than memory holds."""
 Words = npt.NDArray[np.uint64]
 
@@ -339,7 +339,7 @@ class RunStore:
                     self.path.chmod(0o600)
                 database.execute("PRAGMA synchronous = EXTRA")
                 database.executescript(_TABLES)
-                if {sql for (sql,) in database.execute("SELECT sql FROM sqlite_master WHERE sql NOTNULL")} != _MADE:
+                if {sql for (sql,) in database.execute("SELECT sql FROM sqlite_master WHERE sql NOTNULL")} != _SCHEMA:
                     raise CheckpointError(f"{self.path} is damaged: it has other tables than a ledger; {_REMEDY}")
                 yield database
         except sqlite3.OperationalError as failure:

@@ -162,7 +162,7 @@ def _grade_text(event: RandomizedGrade) -> str:
     often = "drawn once" if event.draws == 1 else f"up to {event.draws} draws of a row, which add up"
     often += f", {event.again:,} rows drawn more than once" * bool(event.again)
     often += f"; changed rows of {event.unseen} releases by batches are not counted" * bool(event.unseen)
-    often += f"; {event.refused} predictions were refused, each a bit of its rows" * bool(event.refused)
+    often += f"; refused predictions: {event.refused}, each a bit of its rows" * bool(event.refused)
     chosen = MALICIOUS_TEXT if event.condition == "unconditional" else CHOSEN_TEXT
     fit = event.fit
     fitted = ""

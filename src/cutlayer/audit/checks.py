@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -86,11 +87,19 @@ CHECKS: list[Check] = []
 """All findings there are, in the order of their codes."""
 
 
-def check(code: str, severity: Severity, title: str, remedy: str) -> Callable[[FindOccurrences], FindOccurrences]:
-    """Makes a finding of the function below."""
+def check(code: str, severity: Severity, remedy: str = "") -> Callable[[FindOccurrences], FindOccurrences]:
+    """Makes a finding of the function below: the first line of its docstring is the title.
+
+    Args:
+        code: Code of the finding.
+        severity: How bad it is.
+        remedy: What to do; what the docstring has behind `Remedy:` by default.
+    """
 
     def registered(find: FindOccurrences) -> FindOccurrences:
-        CHECKS.append(Check(code, severity, title, remedy, find))
+        title, _, stated = (inspect.getdoc(find) or "").partition("\n\nRemedy: ")
+        title, stated = (" ".join(text.split()).removesuffix(".") for text in (title, stated))
+        CHECKS.append(Check(code, severity, f"{title[:1].lower()}{title[1:]}", remedy or stated, find))
         CHECKS.sort(key=lambda one: one.code)
         return find
 

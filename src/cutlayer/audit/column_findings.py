@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from cutlayer.audit.checks import FindingContext, Occurrence, check
 from cutlayer.data.column_note import ColumnNote, OddKind
-from cutlayer.results.finding import Severity
 
 COLUMN_CHECK_KINDS: Mapping[str, tuple[OddKind, ...]] = {
     "CL120": ("misread",),
@@ -18,13 +17,12 @@ MAX_NAMED = 8
 """Columns of a party that are findings of their own; the rest are named in one."""
 
 
-@check(
-    "CL119",
-    "warning",
-    "a column gives the labels",
-    "name it in features.exclude, unless it is known before the label is",
-)
+@check("CL119", "warning")
 def _copied(context: FindingContext) -> Iterator[Occurrence]:
+    """A column gives the labels.
+
+    Remedy: name it in features.exclude, unless it is known before the label is.
+    """
     for copy in context.copies:
         yield Occurrence(copy.party, f"{copy.party}.{copy.column}: {copy}")
 
@@ -42,20 +40,28 @@ def column_occurrences(notes: Mapping[str, Sequence[ColumnNote]], *kinds: OddKin
             yield Occurrence(party, detail)
 
 
-def _check_columns(code: str, severity: Severity, title: str, remedy: str) -> None:
-    check(code, severity, title, remedy)(lambda context: column_occurrences(context.notes, *COLUMN_CHECK_KINDS[code]))
+@check("CL120", "warning")
+def _misread(context: FindingContext) -> Iterator[Occurrence]:
+    """A column may be misread.
+
+    Remedy: correct the table or its settings and run again: what the model, and each party, adds may change.
+    """
+    return column_occurrences(context.notes, *COLUMN_CHECK_KINDS["CL120"])
 
 
-_check_columns(
-    "CL120",
-    "warning",
-    "a column may be misread",
-    "correct the table or its settings and run again: what the model, and each party, adds may change",
-)
-_check_columns("CL121", "note", "a column has little to learn from", "name it in features.exclude")
-_check_columns(
-    "CL123",
-    "warning",
-    "held-out rows have values that training rows lack",
-    "look at how the column changes over the rows of the split; leave it out, or state coarser values",
-)
+@check("CL121", "note")
+def _uninformative(context: FindingContext) -> Iterator[Occurrence]:
+    """A column has little to learn from.
+
+    Remedy: name it in features.exclude.
+    """
+    return column_occurrences(context.notes, *COLUMN_CHECK_KINDS["CL121"])
+
+
+@check("CL123", "warning")
+def _unseen(context: FindingContext) -> Iterator[Occurrence]:
+    """Held-out rows have values that training rows lack.
+
+    Remedy: look at how the column changes over the rows of the split; leave it out, or state coarser values.
+    """
+    return column_occurrences(context.notes, *COLUMN_CHECK_KINDS["CL123"])

@@ -34,13 +34,12 @@ _MAX_SHOWN_EPOCHS = 5
 """Epochs that a finding names."""
 
 
-@check(
-    "CL101",
-    "warning",
-    "a protection changed nothing",
-    "check its strength; label_dp at a large eps correctly flips nothing in a small table",
-)
+@check("CL101", "warning")
 def _idle(context: FindingContext) -> Iterator[Occurrence]:
+    """A protection changed nothing.
+
+    Remedy: check its strength; label_dp at a large eps correctly flips nothing in a small table.
+    """
     for protection in context.protections:
         if protection.sent and not protection.changed:
             yield Occurrence(
@@ -50,8 +49,12 @@ def _idle(context: FindingContext) -> Iterator[Occurrence]:
             )
 
 
-@check("CL102", "warning", "an attack has no power here", "read the other attacks")
+@check("CL102", "warning")
 def _powerless(context: FindingContext) -> Iterator[Occurrence]:
+    """An attack has no power here.
+
+    Remedy: read the other attacks.
+    """
     undefended = context.audit.runs.get(RunKind.UNDEFENDED)
     leaks = undefended.leaks if undefended else ()
     # An attack that fails where another reads the same message is no loss: the headline takes the strongest.
@@ -65,8 +68,12 @@ def _powerless(context: FindingContext) -> Iterator[Occurrence]:
             )
 
 
-@check("CL104", "warning", "too few rows of one class", "raise audit.rows, or train on more rows")
+@check("CL104", "warning")
 def _few_rows(context: FindingContext) -> Iterator[Occurrence]:
+    """Too few rows of one class.
+
+    Remedy: raise audit.rows, or train on more rows.
+    """
     own = context.audit.runs[RunKind.THIS_RUN]
     few = [leak for leak in own.leaks if min(leak.positives, leak.rows - leak.positives) < MIN_CLASS_ROWS]
     for attempt in (*few, *own.undefined):
@@ -76,13 +83,12 @@ def _few_rows(context: FindingContext) -> Iterator[Occurrence]:
         )
 
 
-@check(
-    "CL105",
-    "warning",
-    "the model is no better than chance",
-    "train longer or weaken the protections before reading the leaks",
-)
+@check("CL105", "warning")
 def _no_better_than_chance(context: FindingContext) -> Iterator[Occurrence]:
+    """The model is no better than chance.
+
+    Remedy: train longer or weaken the protections before reading the leaks.
+    """
     utility = context.utility
     own, constant = utility.row(RunKind.THIS_RUN), utility.row(RunKind.CHANCE)
     value = own.metrics.get(utility.metric) if own else None
@@ -96,21 +102,24 @@ def _no_better_than_chance(context: FindingContext) -> Iterator[Occurrence]:
         )
 
 
-@check(
-    "CL106",
-    "warning",
-    "nothing was audited",
-    "choose attacks that fit the task, where it has some, and audit.every: epoch or end",
-)
+@check("CL106", "warning")
 def _nothing(context: FindingContext) -> Iterator[Occurrence]:
+    """Nothing was audited.
+
+    Remedy: choose attacks that fit the task, where it has some, and audit.every: epoch or end.
+    """
     own = context.audit.runs[RunKind.THIS_RUN]
     results = (own.leaks, own.undefined, _completions(context), _features(context))
     if not any(results):
         yield Occurrence("", "no attack ran on this run's messages; what leaked is unknown")
 
 
-@check("CL107", "note", "an attack could not be run", "see the reason")
+@check("CL107", "note")
 def _skipped(context: FindingContext) -> Iterator[Occurrence]:
+    """An attack could not be run.
+
+    Remedy: see the reason.
+    """
     for skipped in context.audit.runs[RunKind.THIS_RUN].skipped:
         # The reason may name a column of the attacked party.
         kind = ATTACKS.get(skipped.attack)
@@ -120,13 +129,13 @@ def _skipped(context: FindingContext) -> Iterator[Occurrence]:
         yield Occurrence(context.active if of_labels else skipped.party, f"{skipped.label}: {skipped.reason}")
 
 
-@check(
-    "CL108",
-    "warning",
-    "a departed party keeps more than its own data",
-    "add a protection that keeps labels out of that party's model, or agree on what it may do with it once it leaves",
-)
+@check("CL108", "warning")
 def _completed(context: FindingContext) -> Iterator[Occurrence]:
+    """A departed party keeps more than its own data.
+
+    Remedy: add a protection that keeps labels out of that party's model, or agree on what it may do with it once it
+    leaves.
+    """
     metric = name_of(context.utility.metric)
     for result in _completions(context):
         own, scratch = best(result.variants), best(result.scratch)
@@ -141,13 +150,12 @@ def _completed(context: FindingContext) -> Iterator[Occurrence]:
             )
 
 
-@check(
-    "CL109",
-    "error",
-    "a guarantee does not hold",
-    "do not rely on the ledger's epsilon; look for noise that is too small, or labels drawn again in every epoch",
-)
+@check("CL109", "error")
 def _exceeded(context: FindingContext) -> Iterator[Occurrence]:
+    """A guarantee does not hold.
+
+    Remedy: do not rely on the ledger's epsilon; look for noise that is too small, or labels drawn again in every epoch.
+    """
     for test in context.audit.guarantees:
         if test.exceeded:
             yield Occurrence(
@@ -158,13 +166,12 @@ def _exceeded(context: FindingContext) -> Iterator[Occurrence]:
             )
 
 
-@check(
-    "CL110",
-    "warning",
-    "releases reveal features",
-    "add a protection of that passive party's features, or a stronger one, or a narrower cut",
-)
+@check("CL110", "warning")
 def _recovered(context: FindingContext) -> Iterator[Occurrence]:
+    """Releases reveal features.
+
+    Remedy: add a protection of that passive party's features, or a stronger one, or a narrower cut.
+    """
     found = strongest(_features(context))
     # Of attacks on all columns of a party the one that counts: it knows least, and reaches nearly as far as any.
     counting = weakest(found)
@@ -184,14 +191,13 @@ def _recovered(context: FindingContext) -> Iterator[Occurrence]:
         )
 
 
-@check(
-    "CL111",
-    "warning",
-    "labels are exposed",
-    "protect the labels, or lower `label_dp.eps`: `cutlayer list protections` names the ways, "
-    "docs/how-to/which-protection.md compares them",
-)
+@check("CL111", "warning")
 def _exposed(context: FindingContext) -> Iterator[Occurrence]:
+    """Labels are exposed.
+
+    Remedy: protect the labels, or lower `label_dp.eps`: `cutlayer list protections` names the ways,
+    docs/how-to/which-protection.md compares them.
+    """
     own = context.audit.runs[RunKind.THIS_RUN]
     for party in dict.fromkeys(leak.party for leak in own.leaks):
         worst = worst_of(leak for leak in own.leaks if leak.party == party)
@@ -207,13 +213,12 @@ def _exposed(context: FindingContext) -> Iterator[Occurrence]:
             yield Occurrence(context.active, f"{worst.label} reads {reading} of the labels{_given(worst)}; {against}")
 
 
-@check(
-    "CL112",
-    "warning",
-    "hidden from one attack only",
-    "judge the protection by the strongest attack; choose one that lowers it",
-)
+@check("CL112", "warning")
 def _hidden_from_one(context: FindingContext) -> Iterator[Occurrence]:
+    """Hidden from one attack only.
+
+    Remedy: judge the protection by the strongest attack; choose one that lowers it.
+    """
     own = context.audit.runs[RunKind.THIS_RUN]
     for name in own.protections:
         protection = PROTECTIONS.get(name)
@@ -230,13 +235,12 @@ def _hidden_from_one(context: FindingContext) -> Iterator[Occurrence]:
                     )
 
 
-@check(
-    "CL113",
-    "note",
-    "no attack reads more than the party's own columns reveal",
-    "read the excess, not the leak; the columns reveal as much without any message",
-)
+@check("CL113", "note")
 def _below_own_columns(context: FindingContext) -> Iterator[Occurrence]:
+    """No attack reads more than the party's own columns reveal.
+
+    Remedy: read the excess, not the leak; the columns reveal as much without any message.
+    """
     own = context.audit.runs[RunKind.THIS_RUN]
     for baseline in own.baselines:
         leaks = [leak.leak for leak in own.leaks if leak.party == baseline.party]
@@ -249,21 +253,22 @@ def _below_own_columns(context: FindingContext) -> Iterator[Occurrence]:
             )
 
 
-@check(
-    "CL114",
-    "warning",
-    "the strongest attack scored few of the rows",
-    "read the leak as that of the rows which the attack chose to score, beside that of an attack which scored more",
-)
+@check("CL114", "warning")
 def _few_scored(context: FindingContext) -> Iterator[Occurrence]:
+    """The strongest attack scored few of the rows.
+
+    Remedy: read the leak as that of the rows which the attack chose to score, beside that of an attack which scored
+    more.
+    """
     for worst, wider in narrow_leaks(context.audit.runs[RunKind.THIS_RUN].leaks):
         reach = f"{decimals(worst.leak)} of {worst.rows:,} of {worst.rows_recorded:,} recorded rows{_given(worst)}"
         most = f"{wider.attack} reads {decimals(wider.leak)}{_given(wider)}" if wider else "there is none"
         yield Occurrence(context.active, f"{worst.label} reads {reach}; of attacks that scored half of them, {most}")
 
 
-@check("CL115", "warning", "nothing was trained", NO_GRADIENT_REMEDY)
+@check("CL115", "warning", remedy=NO_GRADIENT_REMEDY)
 def _untrained(context: FindingContext) -> Iterator[Occurrence]:
+    """Nothing was trained."""
     if context.idle_epochs:
         numbers = ", ".join(map(str, context.idle_epochs[:_MAX_SHOWN_EPOCHS]))
         more = (
@@ -275,50 +280,47 @@ def _untrained(context: FindingContext) -> Iterator[Occurrence]:
         yield Occurrence("", detail)
 
 
-@check(
-    "CL116",
-    "warning",
-    "the held-out rows are of one class",
-    "provide more rows, raise train.split.test, or let train.split stratify",
-)
+@check("CL116", "warning")
 def _one_class(context: FindingContext) -> Iterator[Occurrence]:
+    """The held-out rows are of one class.
+
+    Remedy: provide more rows, raise train.split.test, or let train.split stratify.
+    """
     own = context.utility.row(RunKind.THIS_RUN)
     metric = context.utility.metric
     if own is not None and metric != "r2" and own.metrics.get(metric) is None:
         yield Occurrence("", f"{name_of(metric)} is not defined on them, and the accuracy of a constant answer is 1")
 
 
-@check(
-    "CL117",
-    "warning",
-    "no training row is with every party",
-    "provide rows that all parties have, or run the job with each partner alone",
-)
+@check("CL117", "warning")
 def _no_common_row(context: FindingContext) -> Iterator[Occurrence]:
+    """No training row is with every party.
+
+    Remedy: provide rows that all parties have, or run the job with each partner alone.
+    """
     if context.no_common_row:
         yield Occurrence(
             context.active, "attacks on labels read messages of rows that all parties have; what they reveal is unknown"
         )
 
 
-@check(
-    "CL118",
-    "warning",
-    "a guard raised the alarm",
-    "ask the partner what it sends; docs/how-to/guard.md says what an alarm shows and what it does not",
-)
+@check("CL118", "warning")
 def _alarmed(context: FindingContext) -> Iterator[Occurrence]:
+    """A guard raised the alarm.
+
+    Remedy: ask the partner what it sends; docs/how-to/guard.md says what an alarm shows and what it does not.
+    """
     for alarm in context.alarms:
         yield Occurrence(alarm.party, f"{alarm.party} about {alarm.peer} in {alarm.when}: {alarm.detail}")
 
 
-@check(
-    "CL122",
-    "warning",
-    "events of the future may count",
-    "name the column of the time before which events count, by table.aggregate.as_of; docs/how-to/tables.md says how",
-)
+@check("CL122", "warning")
 def _undated(context: FindingContext) -> Iterator[Occurrence]:
+    """Events of the future may count.
+
+    Remedy: name the column of the time before which events count, by table.aggregate.as_of; docs/how-to/tables.md says
+    how.
+    """
     for party in context.undated:
         yield Occurrence(party, f"{party} aggregates {UNDATED}")
 

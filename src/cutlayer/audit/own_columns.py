@@ -132,7 +132,7 @@ def predict_from_columns(
 
 
 def _by_line(x: Matrix, actual: npt.NDArray[Any], classes: int, train: Integers, others: Integers) -> Floats:
-    """Scores of other rows by a linear model of the training rows, as `Part.predicted` returns them."""
+    """Scores of other rows by a linear model of the training rows, as `FittedPart.predicted` returns them."""
     from sklearn.linear_model import Ridge
 
     if not classes:
@@ -145,7 +145,7 @@ def _by_line(x: Matrix, actual: npt.NDArray[Any], classes: int, train: Integers,
 
 
 def _by_trees(rows: FitRows, train: Integers, others: Integers) -> Floats:
-    """Scores of other rows by boosted trees of the training rows, as `Part.predicted` returns them."""
+    """Scores of other rows by boosted trees of the training rows, as `FittedPart.predicted` returns them."""
     settings = {
         "max_iter": max(TREES // max(rows.classes - 1, 1), 10),  # each has a tree for each class
         "learning_rate": TREE_RATE,

@@ -38,7 +38,7 @@ RECHECK_SECONDS = 60.0
 """Seconds after which certificates of approvals are checked again in a process that goes on."""
 
 
-def _is_time(text: str) -> str:
+def _existing_time(text: str) -> str:
     """Return the text of a time that there is: later releases are compared with it."""
     datetime.fromisoformat(text)
     return text
@@ -60,7 +60,7 @@ class Statement(FrozenModel):
     party: str
     job: str = Field(pattern=r"^[0-9a-f]{32}$")
     identities: Mapping[str, str]
-    time: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{6})?Z$"), AfterValidator(_is_time)]
+    time: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{6})?Z$"), AfterValidator(_existing_time)]
 
     @property
     def content(self) -> bytes:

@@ -52,9 +52,8 @@ class Contract:
             peer: Name of the peer.
         """
         if wires[0] != wires[1]:
-            return (
-                f"other version: cutlayer {self.version} here, {printable(other.version)} at {peer}; install the same"
-            )
+            theirs = printable_line(other.version)
+            return f"other version: cutlayer {self.version} here, {theirs} at {peer}; install the same"
         differing = list(differences(self.shared, other.shared))
         if not differing:
             return ""
@@ -63,7 +62,7 @@ class Contract:
 
 
 def decode_contract(raw: bytes) -> tuple[Contract, int, Mapping[str, str]]:
-    """Read what `encoded` wrote at a peer.
+    """Read what `Contract.encode` wrote at a peer.
 
     Returns:
         The contract, the version of the wire format, and the further texts.
@@ -98,13 +97,13 @@ def differences(mine: object, theirs: object, key: str = "") -> Iterator[str]:
             where = f"{key}.{name}" if key else str(name)
             yield from differences(mine.get(name, MISSING), theirs.get(name, MISSING), where)
     elif mine != theirs or type(mine) is not type(theirs):
-        yield f"{printable(key)}: {_text(mine)} here, {_text(theirs)} there"
+        yield f"{printable_line(key)}: {_text(mine)} here, {_text(theirs)} there"
 
 
-def printable(text: str) -> str:
-    """A peer's text as one that cannot confuse a terminal or fill it."""
-    return "".join(filter(str.isprintable, text))[:200]
+def printable_line(text: str, most: int = 200) -> str:
+    """A text of somebody else as one line that cannot steer a terminal or fill it."""
+    return "".join(filter(str.isprintable, text))[:most]
 
 
 def _text(value: object) -> str:
-    return MISSING if value is MISSING else printable(_short_repr.repr(value))
+    return MISSING if value is MISSING else printable_line(_short_repr.repr(value))

@@ -12,7 +12,7 @@ from cryptography import x509
 
 from cutlayer.channel.address import check_loopback
 from cutlayer.channel.codec import WIRE_VERSION
-from cutlayer.channel.contract import decode_contract, printable
+from cutlayer.channel.contract import decode_contract, printable_line
 from cutlayer.channel.grpc_link import GREET_METHOD, LINK_METHOD, SERVICE, Transport, link_options
 from cutlayer.channel.stream import Attachment, Receiver, Stream, error_details, error_text
 from cutlayer.channel.tls.files import LoadedFiles
@@ -124,7 +124,7 @@ class Dialler:
         peer_contract, wire, answered = decode_contract(answer)
         problem = self._transport.contract.mismatch(peer_contract, (WIRE_VERSION, wire), self._peer)
         if problem or answered.get("problem"):
-            raise Unsuited(problem or f"{self._peer} says: {printable(answered['problem'])}")
+            raise Unsuited(problem or f"{self._peer} says: {printable_line(answered['problem'])}")
 
     def refusal(self, call: Any) -> CutlayerError:
         """Why the active party did not accept a call."""

@@ -23,7 +23,7 @@ HANDSHAKE_SECONDS = 10.0
 """Seconds that a TLS handshake may take."""
 
 
-def _renamed(stated: str, wanted: str) -> str:
+def _identity_remedy(stated: str, wanted: str) -> str:
     """What to do where a party's own certificate states another identity than the job."""
     federation, _, party = stated.removeprefix("spiffe://").partition("/")
     if party and wanted.endswith(f"/{party}"):
@@ -52,7 +52,7 @@ class Security:
         stated = identity_of(self.credentials.current().certificate)
         if stated != self.identities[me]:
             wanted = f"the certificate of {self.identities[me]} in {self.credentials.files.cert}"
-            raise TrustError.expected(wanted, f"that of {stated}", _renamed(stated, self.identities[me]))
+            raise TrustError.expected(wanted, f"that of {stated}", _identity_remedy(stated, self.identities[me]))
 
     def server_credentials(self) -> grpc.ServerCredentials:
         """Credentials of a server that requires a certificate of every caller; replaced files count at the next one."""

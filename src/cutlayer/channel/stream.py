@@ -13,6 +13,7 @@ import grpc
 
 from cutlayer.channel.chunks import END, Assembler, split_frame
 from cutlayer.channel.codec import FrameLimits, decode, encode_parts
+from cutlayer.channel.contract import printable_line
 from cutlayer.channel.frames import ACK_BYTES, ACK_FRAMES, CallReplaced, FramesEnded, Inbox, Outbox
 from cutlayer.channel.message import Message
 from cutlayer.channel.port import Port
@@ -349,4 +350,4 @@ def error_text(error: grpc.RpcError) -> str:
 
 def error_details(error: grpc.Call) -> str:
     """The printable part of the reason that the other side gave."""
-    return "".join(filter(str.isprintable, error.details() or ""))[:600]
+    return printable_line(error.details() or "", 600)

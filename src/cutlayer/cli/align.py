@@ -62,7 +62,7 @@ def align(
     from cutlayer.jobs.align import align_party
     from cutlayer.jobs.exchange import WaitingForFile
 
-    file = out or local.parent / "runs" / f"{job.stem}-{name}-aligned.csv"
+    file = out or setup.base.with_name(f"{setup.base.name}-aligned.csv")
     purpose = purpose_of(dry_run, reveal)
     secret = keys_for(local.parent, None).secret_of(name, setup.private)
     with progress_for(quiet=json) as progress:

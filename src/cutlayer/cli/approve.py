@@ -43,7 +43,7 @@ def approve(
     """
     if sum((sign is not None, bool(accept), withdraw)) > 1:
         raise ConfigError.expected("one of --sign, --accept and --withdraw", "several", "one after the other")
-    setup = load_party(job, name, local, plaintext=False, timeout=0, deadline=0, reconnect=None, kit=kit)
+    setup = load_party(job, name, local, kit=kit)
     from cutlayer.channel.approvals import is_record
     from cutlayer.consent import allowed
     from cutlayer.jobs import approval
@@ -52,7 +52,7 @@ def approve(
 
     trail = trail_folder(setup.private, name, local.parent)
     approvals = approval.approvals_of(setup.job, name, trail, setup.links.security, serve=setup.private.serve)
-    written = out or local.parent / "approvals" / f"{job.stem}-{name}.json"
+    written = out or local.parent / "approvals" / f"{setup.base.name}.json"
     check_output(written, own=is_record)
     records: list[SignedApproval] = []
     page: ApprovalPage | None = None

@@ -68,7 +68,7 @@ def exchange(
 
     Example: cutlayer exchange job.yaml --as telco --local telco.yaml --folder shared --round june --data june.parquet
     """
-    setup = load_party(job, name, local, plaintext=plaintext, timeout=0, deadline=0, reconnect=None)
+    setup = load_party(job, name, local, plaintext=plaintext)
     from cutlayer.cli.exchange_steps import Steps, courier_of
     from cutlayer.cli.run import keys_for
     from cutlayer.consent import allowed
@@ -81,7 +81,7 @@ def exchange(
     elif out is not None or absent or data is not None or limit is not None:
         wanted = "--data, --out, --absent and --max-drift with --round"
         raise ConfigError.expected(wanted, "one alone", "name the round")
-    base, keys = local.parent / "runs" / f"{job.stem}-{name}", keys_for(local.parent, key)
+    base, keys = setup.base, keys_for(local.parent, key)
     connects, done = folder is None, list[str]()
     store = _address(folder, plaintext=plaintext) if folder is not None and is_address(folder) else None
     files = base.with_name(f"{base.name}.files") if folder is None or store is not None else Path(folder)

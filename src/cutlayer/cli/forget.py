@@ -53,8 +53,8 @@ def forget(
     if bool(accept) == (rows is not None or party is not None):
         raise ConfigError.expected("--rows, --party or both, or --accept alone", "another combination")
     if name is not None and local is not None:
-        setup = load_party(job, name, local, plaintext=False, timeout=0, deadline=0, reconnect=None)
-        raise typer.Exit(_forget_at_one(setup, name, job, local, rows, party, accept or [], folder, run, as_json=json))
+        setup = load_party(job, name, local)
+        raise typer.Exit(_forget_at_one(setup, rows, party, accept or [], folder, run, as_json=json))
     if accept or folder is not None:
         raise ConfigError.expected("--accept and --folder between organisations", "no --as", "leave it out")
     _forget_together(job, rows, party, run, key, quiet=quiet, as_json=json)
@@ -89,9 +89,6 @@ def _forget_together(
 
 def _forget_at_one(
     setup: Organisation,
-    name: str,
-    job: Path,
-    local: Path,
     rows: Path | None,
     party: str | None,
     accept: list[Path],
@@ -107,14 +104,13 @@ def _forget_at_one(
     from cutlayer.jobs.forget import JobDeletion
     from cutlayer.storage.durable import make_folder, write_whole
 
-    keys = keys_for(local.parent, None)
-    base = run or local.parent / "runs" / f"{job.stem}-{name}"
+    name, keys, base = setup.name, keys_for(setup.folder, None), run or setup.base
     deleting = JobDeletion(setup.job, (name,), base, folder, keys)
     store = keys.secret_of(name, setup.private).parent / RECEIPTS_FOLDER
-    abouts = {_read_receipt(setup, name, path).add_to(store).parent.name for path in accept}
+    abouts = {_read_receipt(setup, path).add_to(store).parent.name for path in accept}
     own: list[Receipt] = []
     if not accept:
-        own = [_sign_receipt(setup, name, deleting, store, *_scope(setup.job, (name,), rows, party))]
+        own = [_sign_receipt(setup, deleting, store, *_scope(setup.job, (name,), rows, party))]
         abouts = {own[0].approval.about}
     for about in sorted(abouts):
         known = receipts_in(store, about)[about]
@@ -122,10 +118,10 @@ def _forget_at_one(
         if request is None:
             raise ConfigError.expected("the request before the receipts that answer it", "none", "accept it first")
         if name not in known:
-            own.append(_sign_receipt(setup, name, deleting, store, request.what, {}, request.about))
+            own.append(_sign_receipt(setup, deleting, store, request.what, {}, request.about))
     written = []
     for receipt in own:
-        written.append(local.parent / RECEIPTS_FOLDER / f"{job.stem}-{name}-{receipt.approval.about[:8]}.json")
+        written.append(setup.folder / RECEIPTS_FOLDER / f"{setup.base.name}-{receipt.approval.about[:8]}.json")
         make_folder(written[-1].parent)
         write_whole(written[-1], receipt.model_dump_json(indent=1) + "\n")
     receipts = [receipts_in(store, about)[about] for about in sorted(abouts)]
@@ -177,7 +173,7 @@ def _job_without(path: Path, party: str) -> Job | None:
     return None if role == "active" or len(raw["parties"]) < 2 else job_from_values(raw, path.parent)
 
 
-def _read_receipt(setup: Organisation, name: str, path: Path) -> Receipt:
+def _read_receipt(setup: Organisation, path: Path) -> Receipt:
     """The receipt of another party.
 
     Raises:
@@ -187,7 +183,7 @@ def _read_receipt(setup: Organisation, name: str, path: Path) -> Receipt:
     from cutlayer.errors import NotApproved
 
     receipt = Receipt.read(path)
-    if setup.links.security is None or receipt.approval.party == name:
+    if setup.links.security is None or receipt.approval.party == setup.name:
         raise NotApproved.expected(f"{path}: a signed receipt of a partner", f"one of {receipt.approval.party!a}"[:120])
     receipt.check(setup.job.digest(), setup.job.identities, setup.links.security, str(path))
     return receipt
@@ -195,7 +191,6 @@ def _read_receipt(setup: Organisation, name: str, path: Path) -> Receipt:
 
 def _sign_receipt(
     setup: Organisation,
-    name: str,
     deleting: JobDeletion,
     store: Path,
     what: str,
@@ -206,16 +201,17 @@ def _sign_receipt(
     from cutlayer.channel.receipts import Receipt, receipts_in
     from cutlayer.jobs.links import notes_trail
 
+    name, links = setup.name, setup.links
     mark = deleting.forget(what, forgotten, asked=bool(request))
     known = (each[name] for each in receipts_in(store).values() if name in each)
     asked = mark.rows, request
     receipt = next((each for each in known if (each.approval.rows, each.approval.request) == asked), None)
     if receipt is None:
-        if setup.links.trail is not None:
-            trail = notes_trail(setup.job, name, setup.links.trail, setup.links.security)
+        if links.trail is not None:
+            trail = notes_trail(setup.job, name, links.trail, links.security)
             trail.note("forgetting", name, "forgotten", 0, files=list(mark.deleted or ()))
             trail.close()
-        receipt = Receipt.of(deleting.statement(name, mark, request), setup.links.security)
+        receipt = Receipt.of(deleting.statement(name, mark, request), links.security)
         receipt.add_to(store)
     mark.end()
     return receipt

@@ -50,14 +50,20 @@ class Organisation(NamedTuple):
     """One organisation's part of a job.
 
     Attributes:
+        name: Name of the party.
         job: The job with this party's private part in it.
         private: The private party file.
         links: How to connect to the other parties.
+        folder: Folder of the private file.
+        base: Path of its run folder by default, without a version.
     """
 
+    name: str
     job: Job
     private: PrivateFile
     links: LinkOptions
+    folder: Path
+    base: Path
 
     @property
     def forgotten(self) -> ForgottenRows | None:
@@ -72,10 +78,10 @@ def load_party(
     name: str,
     local: Path,
     *,
-    plaintext: bool,
-    timeout: float,
-    deadline: float,
-    reconnect: float | None,
+    plaintext: bool = False,
+    timeout: float = 0,
+    deadline: float = 0,
+    reconnect: float | None = None,
     address: str | None = None,
     kit: Path | None = None,
 ) -> Organisation:
@@ -106,4 +112,5 @@ def load_party(
         reconnect=reconnect,
         notify=print_notice,
     )
-    return Organisation(whole, private, links)
+    base = local.parent / "runs" / f"{job.stem}-{name}"
+    return Organisation(name, whole, private, links, local.parent, base)

@@ -77,7 +77,7 @@ def party(
     from cutlayer.jobs.preflight import run_preflight
 
     chosen = with_device(setup.job, device, name)
-    folder = out or local.parent / "runs" / f"{job.stem}-{name}"
+    folder = out or setup.base
     links = replace(setup.links, releases=checked_releases(setup.job, name, release, rows), rows=rows)
     forgets = checked_forget(forget, resume)
     options = Options(keys_for(local.parent, key), resume, forget_peer_progress=forgets, pilot=pilot)

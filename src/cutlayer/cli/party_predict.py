@@ -55,7 +55,7 @@ def party_predict(
     Example: cutlayer party predict job.yaml --as bank --local bank.yaml --data new.csv --out scores.parquet
     """
     setup = load_party(job, name, local, plaintext=plaintext, timeout=timeout, deadline=deadline, reconnect=reconnect)
-    checked_job, private, links = setup
+    checked_job, private, links = setup.job, setup.private, setup.links
     from cutlayer.channel.address import check_loopback
     from cutlayer.config.reaches import source_path
     from cutlayer.consent import allowed
@@ -67,7 +67,7 @@ def party_predict(
     from cutlayer.training.keys import read_key
     from cutlayer.training.process import run_threads
 
-    folder = RunFolder.open(run or local.parent / "runs" / f"{job.stem}-{name}")
+    folder = RunFolder.open(run or setup.base)
     trained = trained_job(folder, checked_job, name)
     links = replace(links, releases=checked_releases(checked_job, name, release, rows), rows=rows, run=folder.path)
     if links.security is None and not links.releases:

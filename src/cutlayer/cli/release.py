@@ -56,14 +56,14 @@ def release(
     for option, value in (("--data", data), ("--max-drift", checked_max_drift(max_drift))):
         if value is not None and run is None:
             raise ConfigError.expected(f"{option} with --run", f"{option} alone", "name the run, or leave it out")
-    setup = load_party(job, name, local, plaintext=plaintext, timeout=0, deadline=0, reconnect=None)
+    setup = load_party(job, name, local, plaintext=plaintext)
     from cutlayer.consent import allowed
 
     links = replace(setup.links, rows=rows)
-    place = folder or local.parent / "runs" / f"{job.stem}-{name}"
+    place = folder or setup.base
     with allowed(*setup.private.allow_models):
         if run is not None:
-            _release_new_rows(setup, links, name, out, run, data, key, max_drift, as_json=json)
+            _release_new_rows(setup, links, out, run, data, key, max_drift, as_json=json)
             return
         from cutlayer.cli.report import finish, print_trail
         from cutlayer.config.load import with_device
@@ -87,7 +87,6 @@ def release(
 def _release_new_rows(
     setup: Organisation,
     links: LinkOptions,
-    name: str,
     out: Path,
     run: Path,
     data: Path | None,
@@ -102,7 +101,7 @@ def _release_new_rows(
     from cutlayer.training.folder import RunFolder
     from cutlayer.training.process import run_threads
 
-    folder = RunFolder.open(run)
+    folder, name = RunFolder.open(run), setup.name
     trained = trained_job(folder, setup.job, name)
     if name == trained.active:
         raise ConfigError.expected("a passive party", f"{name}, which has the labels", "it runs cutlayer party predict")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
@@ -31,10 +31,7 @@ def verify_(folder: Path, *, json: bool = False) -> None:
     Example: cutlayer trail verify .cutlayer/telco.key.trail
     """
     record = _verified(folder)
-    problems = list(record.problems)
-    document = {"intact": not problems, "lines": record.lines, "hash": record.hash, "problems": problems}
-    print_result(json, document, *_shown(_verdict(record)))
-    raise typer.Exit(EXIT_BAD_INPUT if record.problems else 0)
+    _end(record, json, {"lines": record.lines, "hash": record.hash, "problems": record.problems}, ())
 
 
 @verb(of=trail)
@@ -47,9 +44,13 @@ def show(folder: Path, *, json: bool = False) -> None:
     Example: cutlayer trail show .cutlayer/telco.key.trail
     """
     record = _verified(folder)
-    problems = list(record.problems)
-    document = {"intact": not problems, "problems": problems, "starts": [_as_json(file) for file in record.files]}
-    print_result(json, document, *_shown([*_pages(record.files), *_verdict(record)]))
+    document = {"problems": record.problems, "starts": [_as_json(file) for file in record.files]}
+    _end(record, json, document, _pages(record.files))
+
+
+def _end(record: VerifiedTrail, as_json: bool, document: dict[str, Any], pages: Iterable[str]) -> NoReturn:
+    """Print what a record says, and last whether it is intact, and exit: with 2 where it is not."""
+    print_result(as_json, {"intact": not record.problems, **document}, *_shown([*pages, *_verdict(record)]))
     raise typer.Exit(EXIT_BAD_INPUT if record.problems else 0)
 
 

@@ -57,15 +57,17 @@ class ModelConfig(FrozenModel):
 
     @field_validator("bottom")
     @classmethod
-    def _as_meant(cls, bottom: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _with_float_epsilons(cls, bottom: Mapping[str, Any]) -> Mapping[str, Any]:
         """`label_epsilon` as a number with a point: 1 and 1.0 are one epsilon, and one job."""
 
-        def meant(section: Any) -> Any:
+        def normal(section: Any) -> Any:
             stated = section.get("label_epsilon") if isinstance(section, Mapping) else None
-            return {**section, "label_epsilon": float(stated)} if type(stated) is int and stated < 2**53 else section
+            if type(stated) is int and abs(stated) < 2**53:
+                return {**section, "label_epsilon": float(stated)}
+            return section
 
-        normal: Mapping[str, Any] = meant({key: meant(section) for key, section in bottom.items()})
-        return normal
+        whole: Mapping[str, Any] = normal({key: normal(section) for key, section in bottom.items()})
+        return whole
 
     def bottom_of(self, party: str) -> Mapping[str, Any]:
         """The bottom model's section for one party."""

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from pydantic import Field
 
 from cutlayer.config import CategoriesConfig, FrozenModel
+from cutlayer.storage.row_arrays import with_rows
 
 MISSING_CODE = 0
 UNKNOWN_CODE = 1
@@ -118,13 +119,11 @@ class CategoryEncoder(FrozenModel):
 
     def _hashed(self, text: pa.ChunkedArray) -> npt.NDArray[np.int32]:
         codes = np.empty(len(text), dtype=np.int32)
-        done = 0
-        for chunk in text.chunks:
+        for rows, chunk in with_rows(text.chunks):
             buckets = fnv1a(chunk) % np.uint64(self.cardinality - FIRST_VALUE_CODE)
-            part = codes[done : done + len(chunk)]
+            part = codes[rows]
             part[:] = buckets.astype(np.int32) + FIRST_VALUE_CODE
             part[chunk.is_null().to_numpy(zero_copy_only=False)] = MISSING_CODE
-            done += len(chunk)
         return codes
 
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from cutlayer.data.faults import fault
 from cutlayer.data.images import ImageSpec
 from cutlayer.problem.inputs import Inputs
-from cutlayer.storage.row_arrays import row_array
+from cutlayer.storage.row_arrays import row_array, with_rows
 
 CHUNK_ROWS = 131_072
 
@@ -82,13 +82,11 @@ def collect_chunks(chunks: Iterable[Encoded], columns: ColumnSpec, rows: int) ->
         row_array((rows, columns.numeric), np.float32),
         None if image is None else row_array((rows, *image.shape), image.dtype),
     )
-    first = 0
-    for chunk in chunks:
-        part = whole[first : first + len(chunk)]
+    for place, chunk in with_rows(chunks):
+        part = whole[place]
         part.codes[:], part.numbers[:] = chunk.codes, chunk.numbers
         if part.images is not None:
             part.images[:] = chunk.images
-        first += len(chunk)
     return whole
 
 

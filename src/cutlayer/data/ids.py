@@ -318,8 +318,8 @@ def _whole_or_date(column: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
     )
 
 
-def duplicates_error(text: pa.ChunkedArray, where: str, columns: Sequence[str] = (), advice: str = "") -> DataError:
-    """The error of a table with repeated ids, which names some; and the rule for them, unless there is other advice."""
+def duplicates_error(text: pa.ChunkedArray, where: str, columns: Sequence[str] = ()) -> DataError:
+    """The error of a table with repeated ids, which names some, and how to state a rule for them."""
     repeated = [(key, count) for key, count in Counter(text.to_pylist()).items() if count > 1]
     examples = ", ".join(f"{key!r} {count} times" for key, count in repeated[:_SHOWN])
     more = f" and {len(repeated) - _SHOWN} more ids" if len(repeated) > _SHOWN else ""
@@ -328,5 +328,4 @@ def duplicates_error(text: pa.ChunkedArray, where: str, columns: Sequence[str] =
         named = [name if _PLAIN_NAME.fullmatch(name) else repr(name) for name in columns]
         column = named[0] if len(named) == 1 else f"[{', '.join(named)}]"
         rule = f"set id.duplicates, as in id: {{column: {column}, duplicates: first}}"
-    remedy = advice or f"one row per id: table.aggregate makes it, or {rule}"
-    return fault(where, "every id once", examples + more, remedy)
+    return fault(where, "every id once", examples + more, f"one row per id: table.aggregate makes it, or {rule}")

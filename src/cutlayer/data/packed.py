@@ -19,7 +19,7 @@ from cutlayer.data.categories import fnv1a
 from cutlayer.data.feature_columns import ColumnKind, category_text, is_coded_text, number_values
 from cutlayer.data.images import images_of
 from cutlayer.data.stored import contiguous, take_pieces
-from cutlayer.storage.row_arrays import GrowingRows, chosen_rows, chunks_of, computed_rows, gathered_rows
+from cutlayer.storage.row_arrays import GrowingRows, chosen_rows, chunks_of, computed_rows, gathered_rows, with_rows
 
 RowNumbers = npt.NDArray[np.int64]
 Batches = Callable[[Sequence[str], Collection[str]], Iterator[pa.Table]]
@@ -171,9 +171,8 @@ def packed(
     images = {name: GrowingRows(limit) for name, kind in kinds.items() if kind == "image"}
     categories = {name: _Growing(limit) for name, kind in kinds.items() if kind == "category"}
     wide: list[str] = []
-    first = 0
-    for batch in batches([*kinds], [*categories]):
-        place = f"{where} (rows counted from row {first})" if first else where
+    for span, batch in with_rows(batches([*kinds], [*categories])):
+        place = f"{where} (rows counted from row {span.start})" if span.start else where
         for name, rows in numbers.items():
             rows.add(number_values(batch.column(name), name, place))
         for name, rows in images.items():
@@ -184,7 +183,6 @@ def packed(
             if len(categories[name].values) > max_values or nbytes > memory:
                 wide.append(name)
                 categories[name] = _Growing(limit)
-        first += batch.num_rows
     columns: dict[str, Column] = {name: PackedNumbers(rows.to_array()) for name, rows in numbers.items()}
     columns |= {name: PackedImages(rows.to_array()) for name, rows in images.items()}
     columns |= {name: column.packed() for name, column in categories.items() if name not in wide}

@@ -47,7 +47,7 @@ from cutlayer.data.typed_table import MEMORY_FACTOR, TABLE_MEMORY, TypedTable
 from cutlayer.data.weights import row_weights
 from cutlayer.errors import DataError
 from cutlayer.lazy import torch
-from cutlayer.storage.row_arrays import gathered_rows
+from cutlayer.storage.row_arrays import gathered_rows, with_rows
 
 NOTED_ROWS = 1 << 15
 """Rows by which oddities of the columns are found in a training; that all rows have one value is looked for in all."""
@@ -94,7 +94,6 @@ class PartyTable:
         further_labels: Sequence[str] = (),
         partner_ids: Mapping[str, IdConfig] | None = None,
         drop_unlabelled: bool = False,
-        repeated_ids: str = "",
         forgotten: ForgottenRows | None = None,
         limited: FeaturesConfig | None = None,
         read: bool = True,
@@ -120,7 +119,6 @@ class PartyTable:
             further_labels: Names of further label columns, at the active party; none is a feature.
             partner_ids: Columns that refer to the rows of a passive party, by its name, at the active party.
             drop_unlabelled: Whether rows without a label are no rows of the table.
-            repeated_ids: What to advise where ids repeat; how to state a rule for them by default.
             forgotten: Rows that the party has forgotten, which are no rows of the table.
             limited: As `PartyConfig.limited_columns`; those that are no features are read beside them.
             read: Whether to read the rows now; `read` has to be called otherwise.
@@ -146,7 +144,7 @@ class PartyTable:
         self._features = self._resolved_features(features or FeaturesConfig())
         self._limited = self._resolved_limits(limited)
         self._memory = memory
-        self._drop_unlabelled, self._repeated_ids, self._forgotten = drop_unlabelled, repeated_ids, forgotten
+        self._drop_unlabelled, self._forgotten = drop_unlabelled, forgotten
         self.notes: tuple[ColumnNote, ...] | None = None
         self.arrivals: tuple[str, ...] = ()
         if read:
@@ -161,7 +159,7 @@ class PartyTable:
         label = self.label
         self._table = TypedTable(self._source, *self._columns_to_read(), self._memory)
         any_columns = self._columns_to_read()[0][:1]
-        self._table_ids = TableIds(self._table, self._ids, self._id, self.where, any_columns, self._repeated_ids)
+        self._table_ids = TableIds(self._table, self._ids, self._id, self.where, any_columns)
         if self._drop_unlabelled and label is not None:
             self._table_ids.keep(self._labelled_rows(label), "without a label")
         if self._forgotten is not None and (gone := self.forgotten_mask(self._forgotten)).any():
@@ -490,10 +488,8 @@ class PartyTable:
         arrivals = Arrivals(encoder, self._table.schema, self.where)
 
         def chunks() -> Iterator[Encoded]:
-            first = 0
-            for batch in self._table.batches():
-                yield encoder.transform(batch, self.where, np.arange(first, first + batch.num_rows), arrivals)
-                first += batch.num_rows
+            for rows, batch in with_rows(self._table.batches()):
+                yield encoder.transform(batch, self.where, np.arange(rows.start, rows.stop), arrivals)
 
         encoded = collect_chunks(chunks(), encoder.columns, self.rows)
         self.arrivals = arrivals.warn()

@@ -27,7 +27,8 @@ from cutlayer.data.store import Store
 from cutlayer.lazy import torch
 
 MIN_NOTED_ROWS = 20
-"""Number of rows from which on a column of different values, or with a few odd ones, is worth a note."""
+"""Number of rows, or of different values, above which a column of different values, or with a few odd ones, is worth a
+note; up to it, different spellings of a value are."""
 NOTED_CELLS = 1 << 20
 _MAX_ODD_SHARE = 0.1
 _DAY = r"(0?[1-9]|[12]\d|3[01])"

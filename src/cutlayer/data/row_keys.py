@@ -25,7 +25,7 @@ from cutlayer.data.ids import (
     id_texts,
     keyed_hashes,
 )
-from cutlayer.storage.row_arrays import GrowingRows
+from cutlayer.storage.row_arrays import GrowingRows, with_rows
 
 Mask = npt.NDArray[np.bool_]
 
@@ -37,7 +37,7 @@ class RowKeys:
         chunks: The id columns, batch after batch.
         ids: Columns and rules of the keys.
         where: Name of the data, for messages.
-        may_miss: Whether a row may lack the only key.
+        allow_missing: Whether a row may lack the only key.
 
     Attributes:
         digests: Of each key the digest of every row, uint8 (n, 16); zeros where the row does not have it.
@@ -50,15 +50,13 @@ class RowKeys:
     def __init__(self, chunks: Iterator[pa.Table], ids: IdConfig, where: str, *, allow_missing: bool = False) -> None:
         growing = [GrowingRows() for _ in ids.keys]
         kinds: list[set[str]] = [set() for _ in ids.keys]
-        first = 0
-        for chunk in chunks:
-            place = f"{where} (rows counted from row {first})" if first else where
+        for span, chunk in with_rows(chunks):
+            place = f"{where} (rows counted from row {span.start})" if span.start else where
             for number, key in enumerate(ids.keys):
                 text = id_texts(chunk, key, place, allow_missing=allow_missing or len(ids.keys) > 1)
                 if text.null_count < len(text):
                     kinds[number].add("text" if len(key.columns) > 1 else id_kind(text))
                 growing[number].add(_key_digests(text, number))
-            first += chunk.num_rows
         self.digests = tuple(rows.to_array() for rows in growing)
         self.kind = BETWEEN_KEYS.join("text" if "text" in seen else "".join(seen) for seen in kinds)
 

@@ -98,8 +98,8 @@ class Store:
             raise fault(where, f"a valid {_INDEX}", got, "remove the folder; it is encoded again") from None
         except (OSError, ValueError, EOFError) as failure:
             raise fault(where, "a whole store", failure, "remove the folder; it is encoded again") from failure
-        images = arrays.get(_IMAGES)
-        encoded = Encoded(np.asarray(arrays[_CODES]), np.asarray(arrays[_NUMBERS]), _plain(images))
+        images = np.asarray(arrays[_IMAGES]) if _IMAGES in arrays else None
+        encoded = Encoded(np.asarray(arrays[_CODES]), np.asarray(arrays[_NUMBERS]), images)
         pages = Pages(list(arrays.values()), resident)
         for start in range(0, len(encoded), CHUNK_ROWS):
             check_codes(encoded[start : start + CHUNK_ROWS], index.columns, where)
@@ -295,7 +295,3 @@ def _mapped(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.memm
     if array.dtype != dtype or array.shape != shape or not array.flags.c_contiguous:
         raise ValueError(f"{path.name} holds {array.dtype} {array.shape}, not {dtype} {shape}")
     return array
-
-
-def _plain(array: np.ndarray[Any, Any] | None) -> np.ndarray[Any, Any] | None:
-    return None if array is None else np.asarray(array)

@@ -66,7 +66,6 @@ class TableIds:
         rule: Rules of the ids.
         where: Party and file, for messages.
         any_columns: Columns to count the rows by where row numbers are the ids.
-        repeated_ids: What to advise where ids repeat; how to state a rule for them by default.
 
     Attributes:
         digests: Digests of the ids in the table's own order, uint8 (n, 16); of several keys, of a row's first one.
@@ -81,19 +80,12 @@ class TableIds:
     """
 
     def __init__(
-        self,
-        table: TypedTable,
-        names: Sequence[str],
-        rule: IdConfig | None,
-        where: str,
-        any_columns: Sequence[str],
-        repeated_ids: str = "",
+        self, table: TypedTable, names: Sequence[str], rule: IdConfig | None, where: str, any_columns: Sequence[str]
     ) -> None:
         self._table = table
         self._names = names
         self._rule = rule
         self._where = where
-        self._advice = repeated_ids
         self.kind: str = "row"
         self.keys: tuple[Digests, ...] = ()
         self.repeated_counts: tuple[int, ...] = ()
@@ -178,7 +170,7 @@ class TableIds:
         if rule.duplicates == "refuse":
             repeated = np.setdiff1d(np.arange(len(rows)), first_rows(digests, drop_repeated=True))
             texts = gathered_column(contiguous(self._texts(rule)), rows[repeated])
-            raise duplicates_error(texts, where, names, self._advice)
+            raise duplicates_error(texts, where, names)
         if rule.duplicates == "latest" and rule.by is not None:
             by = sort_values(self._table.values(rule.by), rule.by, self._where, "to find the latest of an id")
             remaining = latest_rows(digests, by[rows])

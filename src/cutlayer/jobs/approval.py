@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cutlayer.channel.approvals import Approvals, SignedApproval
-from cutlayer.channel.contract import printable
+from cutlayer.channel.contract import printable_line
 from cutlayer.channel.security import Security
 from cutlayer.config import FrozenModel, Job, PrivatePart
 from cutlayer.config.ids import columns_of
@@ -237,7 +237,7 @@ def _limit(limit: int | None) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    return ", ".join(f"`{printable(' '.join(name.replace('`', ' ').split()))}`" for name in names)
+    return ", ".join(f"`{printable_line(' '.join(name.replace('`', ' ').split()))}`" for name in names)
 
 
 def requires_approval(job: Job, name: str) -> bool:

@@ -19,7 +19,7 @@ from cutlayer.errors import ConfigError, ProtocolError
 from cutlayer.jobs.expiry import check_not_expired
 from cutlayer.training.folder import RunFolder
 
-SENT_LABELS_FILE = "labels.json"
+LABEL_RUNS_FILE = "labels.json"
 """File of the label owner's run folder with the id of the run of each file that it wrote, by the partner."""
 _FOR_PARTNERS = frozenset({Kind.HELLO, Kind.SPLIT, Kind.READY, Kind.LABELS})
 
@@ -50,7 +50,7 @@ def sent_label_runs(folder: Path) -> Mapping[str, str]:
     Raises:
         RunFolderError: The record is damaged.
     """
-    return dict(RunFolder(folder).read_json(SENT_LABELS_FILE)) if (folder / SENT_LABELS_FILE).exists() else {}
+    return dict(RunFolder(folder).read_json(LABEL_RUNS_FILE)) if (folder / LABEL_RUNS_FILE).exists() else {}
 
 
 def continues_from_labels(job: Job, folder: Path) -> bool:
@@ -133,14 +133,14 @@ def open_labels(
         ProtocolError, TrustError: It is damaged, of another party or with other messages, or not signed by its sender.
     """
     needed = reads_labels(job, name)
-    if path is None and not needed:
-        return None, iter(())
-    if path is None or not needed:
+    if path is None:
+        if not needed:
+            return None, iter(())
         wanted = f"the file of {job.active} with drawn labels, which {name} grades rows by"
-        if path is not None:
-            raise ConfigError.expected(f"no --labels at {name}, which grades no rows", path, "leave it out")
         remedy = f"{job.active} writes it with cutlayer release; name it with --labels"
         raise ConfigError.expected(wanted, "none", remedy)
+    if not needed:
+        raise ConfigError.expected(f"no --labels at {name}, which grades no rows", path, "leave it out")
     parcel = Parcel(path, name, security)
     if parcel.head.sender != job.active:
         raise ProtocolError.expected(f"{path}: messages of {job.active}", f"messages of {parcel.head.sender}")

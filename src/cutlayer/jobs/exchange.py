@@ -37,7 +37,7 @@ from cutlayer.storage.durable import check_output, create, locked, make_folder, 
 R = TypeVar("R")
 RECORD_FILE = "exchange.json"
 _LOCK, _HOLDER = "exchange.lock", "another start of this command"
-_POLL = 0.5
+_POLL_SECONDS = 0.5
 
 
 class WaitingForFile(Exception):
@@ -393,7 +393,7 @@ class Exchange:
         if time.monotonic() >= end:
             why = "" if self._courier is None else self._courier.missing_reason(peer)
             raise WaitingForFile(path, peer, self.written, why)
-        time.sleep(_POLL)
+        time.sleep(_POLL_SECONDS)
 
 
 def _make_shared(folder: Path) -> None:

@@ -19,7 +19,7 @@ import torch
 
 from cutlayer.accounting import log_of_run
 from cutlayer.accounting.run_store import LEDGER_FILE, RunStore
-from cutlayer.channel.contract import printable
+from cutlayer.channel.contract import printable_line
 from cutlayer.channel.receipts import NOT_DELETED, Deletion
 from cutlayer.config import Job
 from cutlayer.config.ids import ROW_NUMBER
@@ -119,7 +119,7 @@ class JobDeletion:
             what=mark.what,
             rows=mark.rows,
             request=request,
-            deleted=tuple(map(printable, mark.deleted or ())),
+            deleted=tuple(map(printable_line, mark.deleted or ())),
             remains=NOT_DELETED,
             time=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}",
         )

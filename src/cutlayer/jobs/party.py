@@ -145,7 +145,7 @@ class _PartyRun:
         """Run it with these rows.
 
         Raises:
-            _Waiting: A peer was lost that the job waits for.
+            _PeerAwaited: A peer was lost that the job waits for.
         """
         job = self.execution.job
         folder = self.execution.folder
@@ -213,7 +213,7 @@ class _PartyRun:
         A passive party cannot tell who was lost: where one party is waited for, it waits for the active one.
 
         Raises:
-            _Waiting: A peer was lost that the job waits for.
+            _PeerAwaited: A peer was lost that the job waits for.
         """
         job = self.execution.job
         running = with_own_random_state(party, local.starting_key, local.device)

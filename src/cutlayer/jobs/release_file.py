@@ -17,7 +17,7 @@ from cutlayer.config import Job
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.courier import (
-    SENT_LABELS_FILE,
+    LABEL_RUNS_FILE,
     check_release_by_file,
     label_recipients,
     open_labels,
@@ -87,7 +87,7 @@ def release_labels(
     with _open_side(job, name, folder, options, links) as (run, local):
         runs = sent_label_runs(run.path) or {peer: secrets.token_hex(8) for peer in asked}
         # Before a file has its name: what is not written here is not known to be an answer.
-        run.write_json(SENT_LABELS_FILE, runs)
+        run.write_json(LABEL_RUNS_FILE, runs)
         _write_labels(job, local, paths, runs, links, proved=proved)
     return paths
 

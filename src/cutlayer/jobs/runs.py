@@ -62,9 +62,9 @@ class _WorkStarter(Relay, Progress):
         start_work: Begins the work at its first call, and returns what returns the result.
     """
 
-    def __init__(self, progress: Progress, begun: Callable[[], Callable[[], ComparedRuns]]) -> None:
+    def __init__(self, progress: Progress, start_work: Callable[[], Callable[[], ComparedRuns]]) -> None:
         super().__init__(progress)
-        self._progress, self.start_work = progress, begun
+        self._progress, self.start_work = progress, start_work
 
     def stage(self, name: str) -> None:
         """Forward the call."""

@@ -149,10 +149,9 @@ class ActiveSetup:
         alone = Phase.LABELS in self._job.phases
         self.labels = scattered_rows(training, train, len(self.truth), -1) if alone else self.drawn_labels
         chain.setup(replace(context, labels=self.drawn_labels), log)
-        self.training_loss = TrainingLoss(self.task, None if alone else chain.transition)
-        if self._job.train.class_weight == "balanced":
-            self.training_loss = self.training_loss.balanced(training if alone else drawn)
-        self.training_loss = self.training_loss.to(local.device)
+        mean_loss = TrainingLoss(self.task, None if alone else chain.transition)
+        mean_loss = mean_loss.weighted(self._job.train.class_weight, training if alone else drawn)
+        self.training_loss = mean_loss.to(local.device)
         self.fingerprint = local.draw_fingerprint(chain.draws, prepared.order_digest, self.truth)
         # For all runs: draws that are remembered do not depend on which rows are common.
         self.draws = local.draw_fingerprint(

@@ -20,7 +20,7 @@ _MAX_CODES, _ROWS_PER_CODE, _MAX_CELLS = 4096, 32, 1 << 23
 """Maximum number of codes of all grades together: these, one for so many rows, and so many cells of all tables. Of more
 codes, neighbouring grades are one group, of which the computation is exact: grades are lumped, the draws are the same.
 """
-_MIN_ROWS, _MIN_ROWS_OF_FEW, _MIN_ATTRIBUTE_ROWS = 200, 20, 5
+_MIN_ROWS, _MIN_ROWS_OF_FEW, _MIN_JOINT_ROWS = 200, 20, 5
 """Rows that must have grades of the same releases, or a tenth of all; that must in any case; and rows that must have an
 attribute: of fewer, chance alone carries much."""
 _MAX_RELEASES = 8
@@ -110,7 +110,7 @@ def _join_releases(
     codes = np.ravel_multi_index(tuple(parts), shape).astype(np.int64)
     channels = [channel_of_groups(release.epsilon, each) for each, release in zip(groups, releases, strict=True)]
     sizes = np.bincount(codes, minlength=math.prod(shape)).astype(np.float64)
-    least = max(_MIN_ATTRIBUTE_ROWS, min_attribute_rows(len(rows)))
+    least = max(_MIN_JOINT_ROWS, min_attribute_rows(len(rows)))
     chance_undrawn, chance_drawn = (_chance_share(sizes, shape, each) for each in ([], channels))
     numbers = {each.name for each in encoder.numbers}
     for column, names, counts in count_attributes(store, encoder, codes, math.prod(shape), rows):
@@ -170,7 +170,7 @@ def _above_chance(known: Floats, entropy: Floats, chance: Floats) -> tuple[Float
 def _chance_share(sizes: Floats, shape: tuple[int, ...], channels: Sequence[Floats]) -> Callable[[Floats], Floats]:
     """Share that codes carry of attributes which so many rows have at random."""
     rows = int(sizes.sum())
-    some = np.unique(np.geomspace(max(_MIN_ATTRIBUTE_ROWS, min_attribute_rows(rows)), rows // 2, 12).astype(np.int64))
+    some = np.unique(np.geomspace(max(_MIN_JOINT_ROWS, min_attribute_rows(rows)), rows // 2, 12).astype(np.int64))
     draw = np.random.default_rng(0)
     means = []
     for count in some.tolist():

@@ -56,6 +56,10 @@ class TrainingLoss:
         weights = torch.where(counts > 0, len(training) / (counts.clamp_min(1) * (counts > 0).sum()), 0.0)
         return replace(self, class_weights=weights)
 
+    def weighted(self, class_weight: str | None, training: Tensor) -> TrainingLoss:
+        """The loss by the job's `train.class_weight`; `training` as in `balanced`."""
+        return self.balanced(training) if class_weight == "balanced" else self
+
     def to(self, device: torch.device) -> TrainingLoss:
         """The loss with its tensors on a device, float64 included."""
         tensors = (self.transition, self.class_weights, self.row_weights)

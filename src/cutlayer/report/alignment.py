@@ -29,7 +29,9 @@ def alignment_section(record: AlignmentRecord | None) -> Section | None:
     """
     if record is None:
         return None
-    lead = Paragraph(_lead(record), "lead")
+    short = Paragraph(_lead(record))
+    if not record.disclosures:
+        return Section("alignment", TITLE, (short,), (short,), "Alignment")
     listed = table(
         "What each party learned of the others' tables, by its own ids",
         record.disclosures,
@@ -42,11 +44,8 @@ def alignment_section(record: AlignmentRecord | None) -> Section | None:
     )
     found = Items(tuple(map(learned_sentence, record.disclosures)))
     detail: tuple[Block, ...] = (listed, Items(tuple(_notes(record)))) if record.crossed else (listed,)
-    blocks: tuple[Block, ...] = (lead, found, Fold("In numbers, with the sizes of the tables", detail))
-    brief: tuple[Block, ...] = (Paragraph(_lead(record)), found)
-    if not record.disclosures:
-        blocks = brief = (Paragraph(_lead(record)),)
-    return Section("alignment", TITLE, blocks, brief, "Alignment")
+    blocks = (Paragraph(short.text, "lead"), found, Fold("In numbers, with the sizes of the tables", detail))
+    return Section("alignment", TITLE, blocks, (short, found), "Alignment")
 
 
 def alignment_line(record: AlignmentRecord | None) -> str:

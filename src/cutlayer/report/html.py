@@ -49,21 +49,18 @@ def render_html(report: Report) -> str:
     """
     script = asset("report.js")
     data, whole = embedded_json(report)
-    return (
-        environment("cutlayer.report")
-        .get_template("report.html.j2")
-        .render(
-            report=report,
-            headline=headline_sentences(report),
-            verdict=verdict(report),
-            glance=glance_section(report),
-            sections=sections_of(report),
-            style=Markup(asset("report.css")),  # noqa: S704 (the package's own file)
-            script=Markup(script),  # noqa: S704 (the package's own file)
-            policy=_policy(script),
-            data=data,
-            whole=whole,
-        )
+    template = environment("cutlayer.report").get_template("report.html.j2")
+    return template.render(
+        report=report,
+        headline=headline_sentences(report),
+        verdict=verdict(report),
+        glance=glance_section(report),
+        sections=sections_of(report),
+        style=Markup(asset("report.css")),  # noqa: S704 (the package's own file)
+        script=Markup(script),  # noqa: S704 (the package's own file)
+        policy=_policy(script),
+        data=data,
+        whole=whole,
     )
 
 

@@ -24,18 +24,8 @@ def render_page(
         footer: Last sentences.
         verdict: Sentence below the heading; empty for none.
     """
-    return (
-        environment("cutlayer.report")
-        .get_template("page.html.j2")
-        .render(
-            name=name,
-            kind=kind,
-            heading=heading,
-            verdict=verdict,
-            answers=[answer for section in sections for answer in section.answers],
-            sections=sections,
-            meta=meta,
-            footer=footer,
-            style=Markup(asset("report.css")),  # noqa: S704 (the package's own file)
-        )
-    )
+    texts = {"name": name, "kind": kind, "heading": heading, "verdict": verdict, "meta": meta, "footer": footer}
+    answers = [answer for section in sections for answer in section.answers]
+    style = Markup(asset("report.css"))  # noqa: S704 (the package's own file)
+    template = environment("cutlayer.report").get_template("page.html.j2")
+    return template.render(**texts, answers=answers, sections=sections, style=style)

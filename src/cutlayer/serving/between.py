@@ -149,7 +149,7 @@ def serve_requests(side: PredictionSide, serving: PredictionReleases, port: Port
 
     Raises:
         ConfigError, BudgetExceeded: No prediction is left; nothing is sent then.
-        DriftExceeded: The rows have drifted beyond the limit; nothing was released. Of grades that is counted.
+        DriftExceeded: The rows have drifted beyond the limit; nothing was released. The refusal of grades is counted.
         ProtocolError: The active party has a part of another training, or asks for anything but the next batch.
     """
     serving.check()

@@ -8,13 +8,15 @@ import mmap
 import os
 import tempfile
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager
 from itertools import chain
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+
+Piece = TypeVar("Piece", bound=Sized)
 
 LARGE_BYTES = 8 << 20
 """Size from which on an array lies in a file."""
@@ -173,6 +175,18 @@ def chunks_of(rows: int) -> Iterator[tuple[int, int]]:
     ([], [(0, 5)])
     """
     return ((start, min(start + CHUNK_ROWS, rows)) for start in range(0, rows, CHUNK_ROWS))
+
+
+def with_rows(pieces: Iterable[Piece]) -> Iterator[tuple[slice, Piece]]:
+    """Each piece of a whole, with the rows of the whole that it is.
+
+    >>> list(with_rows(["ab", "c"]))
+    [(slice(0, 2, None), 'ab'), (slice(2, 3, None), 'c')]
+    """
+    start = 0
+    for piece in pieces:
+        yield slice(start, start + len(piece)), piece
+        start += len(piece)
 
 
 def _reserve(file: IO[bytes], size: int) -> None:

@@ -111,9 +111,7 @@ def tune_top(
     """
     count = len(training.labels)
     schedule = Schedule(np.arange(count), min(train.rows_per_step(count), count), train.seed)
-    mean_loss = TrainingLoss(task)
-    if train.class_weight == "balanced":
-        mean_loss = mean_loss.balanced(training.labels)
+    mean_loss = TrainingLoss(task).weighted(train.class_weight, training.labels)
     best = _loss(top, held_out, absent, task)
 
     def loss(rows: Tensor, _epoch: int, _step: int) -> Tensor:

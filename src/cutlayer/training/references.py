@@ -67,9 +67,7 @@ def train_reference(
     model, stopping = JointModel(job, stores, task, keys), EarlyStopping()
     schedule = Schedule(split.train, job.train.rows_per_step(len(split.train)), job.train.seed, job.train.shuffle)
     validation = split.part("validation")
-    mean_loss = TrainingLoss(task)
-    if job.train.class_weight == "balanced":
-        mean_loss = mean_loss.balanced(labels[split.part("train")])
+    mean_loss = TrainingLoss(task).weighted(job.train.class_weight, labels[split.part("train")])
 
     def loss(rows: Tensor, _epoch: int, _step: int) -> Tensor:
         of_batch = mean_loss if weights is None else replace(mean_loss, row_weights=weights[rows])

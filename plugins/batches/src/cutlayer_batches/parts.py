@@ -382,9 +382,9 @@ def blocks_of(groups: Tensor) -> Iterator[tuple[Tensor, int]]:
         groups: Group of each row, int64 (n,).
 
     Yields:
-        int64 (BLOCK,), of which the last repeat the last row, and how many rows come before these.
+        int64 (BLOCK_ROWS,), of which the last repeat the last row, and how many rows come before these.
 
-    >>> [(len(block), count) for block, count in blocks_of(torch.zeros(BLOCK + 3).long())]
+    >>> [(len(block), count) for block, count in blocks_of(torch.zeros(BLOCK_ROWS + 3).long())]
     [(4096, 4096), (4096, 3)]
     """
     for group in torch.unique(groups):

@@ -18,6 +18,7 @@ from cutlayer.channel import Kind, Message
 from cutlayer.channel.address import check_loopback
 from cutlayer.channel.codec import WIRE_VERSION, decode, encode
 from cutlayer.channel.compression import grade_bytes
+from cutlayer.channel.contract import printable_line
 from cutlayer.channel.grpc_link import FROM_KEY, RUN_KEY, TO_KEY, WIRE_KEY, channel_options
 from cutlayer.channel.security import Security
 from cutlayer.channel.trail import Trail
@@ -261,5 +262,6 @@ class PassiveService:
     def _check_end(self, code: grpc.StatusCode, why: str) -> None:
         """Raise where another attempt would be refused too."""
         if code in _FATAL_CODES:
-            reason = "".join(filter(str.isprintable, why or code.name))[:200]
-            raise ProtocolError(f"{self.active} at {self.address} refused the stream: {reason}")
+            raise ProtocolError(
+                f"{self.active} at {self.address} refused the stream: {printable_line(why or code.name)}"
+            )

@@ -113,12 +113,6 @@ class OnlineReleases:
         self._current = 0
 
     def __enter__(self) -> OnlineReleases:
-        # Of all rows of the table: any of them may be asked for at any time, whatever other jobs release meanwhile.
-        part = self.trained
-        self._embedder.values, self._embedder.limited = self.features.values, self.features.limited
-        note_grades(part.job, part.folder, part.party, part.model.encoder, self._embedder)
-        self._embedder.values = self.features.values = lambda _: None  # which holds the table
-        self._embedder.limited = self.features.limited = None
         folder = self.trained.folder.path / "serving" / self.trained.party
         party_folder = self.trained.folder.path / "checkpoint" / self.trained.party
         # With the release log, next to the secret of the party: no copy of the run folder undoes what was released.
@@ -134,10 +128,24 @@ class OnlineReleases:
                 trained.job, trained.folder, trained.party, self.chain, width, self._supplied, counted=self.counted
             )
             self._rows = ReleasedRows(path, self.bottom.width)
+        self._note_grades()
         self._passes = self._passes_so_far()
         stored = self._rows.passes
         self._current = stored[self._begun - 1] if self._begun <= len(stored) else max(stored, default=-1) + 1
         return self
+
+    def _note_grades(self) -> None:
+        """Note those of the whole table: any row may be asked for at any time, whatever other jobs release by then."""
+        part = self.trained
+        self._embedder.values, self._embedder.limited = self.features.values, self.features.limited
+        try:
+            note_grades(part.job, part.folder, part.party, part.model.encoder, self._embedder)
+        except ConfigError:  # counted as that of a prediction: the label owner sees that there is no service
+            self.chain.charge_refusal()
+            self.__exit__()
+            raise
+        self._embedder.values = self.features.values = lambda _: None  # which holds the table
+        self._embedder.limited = self.features.limited = None
 
     def __exit__(self, *_: object) -> None:
         if self.protected:

@@ -16,7 +16,7 @@ from cutlayer_serve.served_model import ServedModel
 from cutlayer_serve.versions import Versions
 
 R = TypeVar("R", bound=FrozenModel)
-_GRACE = 5.0
+_GRACE_SECONDS = 5.0
 """Seconds, in addition to two deadlines, until the streams of an unloaded version end: more than a request takes."""
 
 
@@ -106,7 +106,7 @@ class Rollover:
         except CutlayerError as failure:
             raise CallerRefused(409, str(failure)) from None
         # Requests under way keep their version, and its streams, until they are answered.
-        grace = _GRACE + 2 * self._versions.config.deadline_ms / 1000
+        grace = _GRACE_SECONDS + 2 * self._versions.config.deadline_ms / 1000
         asyncio.get_running_loop().call_later(grace, self._peers.end_unloaded)
         return {"unloaded": request.version}
 

@@ -31,9 +31,9 @@ INTERVALS = 16
 """Quantiles of each number of a passive party where intervals alone are released."""
 
 REMOVED = object()
-"""A value for `changed`."""
+"""A value for `with_value`."""
 Change = tuple[tuple[str, ...], Any]
-"""A path into the job file, and the value to write there; see `changed`."""
+"""A path into the job file, and the value to write there; see `with_value`."""
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ def with_value(raw: Any, parts: Sequence[str], value: Any) -> Any:
     A key may contain dots, as the name of a party may: the longest existing key counts. `REMOVED` as the value deletes
     the key if it is there, and the mappings that this leaves empty.
 
-    >>> changed(changed({"a": {"b": 1}, "c": None}, ["a", "b"], REMOVED), ["c", "d"], 2)
+    >>> with_value(with_value({"a": {"b": 1}, "c": None}, ["a", "b"], REMOVED), ["c", "d"], 2)
     {'c': {'d': 2}}
 
     Raises:

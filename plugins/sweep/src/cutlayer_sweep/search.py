@@ -46,7 +46,7 @@ def run_sweep(
         out: Folder of the trials and the results.
         keys: Where secrets come from.
         progress: Shows how far each trial is.
-        trials: Number of trials; `None` runs a whole grid, or `TRIALS` of a search.
+        trials: Number of trials; `None` runs a whole grid, or `DEFAULT_TRIALS` of a search.
         storage: A file or the address of a database; empty takes `sweep.log` in `out`.
         leak: Messages whose leak is minimised.
 

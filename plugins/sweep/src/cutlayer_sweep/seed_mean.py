@@ -73,11 +73,11 @@ class SeedMean:
 def seed_mean_of(values: Iterable[float | None]) -> SeedMean | None:
     """Mean and half-width of the 95 % t interval of the known values; `None` without any.
 
-    >>> str(mean_of([0.7, 0.72, None, 0.71]))
+    >>> str(seed_mean_of([0.7, 0.72, None, 0.71]))
     '0.710 ± 0.025'
-    >>> str(mean_of([0.0001, 0.00012, 0.00011]))
+    >>> str(seed_mean_of([0.0001, 0.00012, 0.00011]))
     '0.00011 ± 2.5e-05'
-    >>> str(mean_of([-0.25, -0.15]))  # a minus sign, which LaTeX and tables set as one
+    >>> str(seed_mean_of([-0.25, -0.15]))  # a minus sign, which LaTeX and tables set as one
     '−0.200 ± 0.635'
     """
     known = [value for value in values if value is not None]

@@ -118,7 +118,7 @@ class SharedTrials:
 
     @contextmanager
     def heartbeat(self, trial: optuna.Trial) -> Iterator[None]:
-        """Send a heartbeat every `BEAT_SECONDS` while a trial runs."""
+        """Send a heartbeat every `HEARTBEAT_SECONDS` while a trial runs."""
         over = threading.Event()
 
         def beat() -> None:

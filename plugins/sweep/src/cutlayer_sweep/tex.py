@@ -34,7 +34,7 @@ def table_tex(table: Table) -> str:
 def escape_tex(text: str) -> str:
     r"""Text as LaTeX prints it.
 
-    >>> escaped("noisy_sign & 0.5 ± 0.1")
+    >>> escape_tex("noisy_sign & 0.5 ± 0.1")
     'noisy\\_sign \\& 0.5 $\\pm$ 0.1'
     """
     return "".join(_SPECIAL.get(character, character) for character in printable(text))

@@ -173,11 +173,10 @@ def standard_normal(key: bytes, nonce: bytes, shape: tuple[int, ...]) -> Tensor:
     size = min(pairs, _AT_A_TIME)
     scratch = torch.empty(size, dtype=torch.float64), torch.empty(size), torch.empty(size)
     out = torch.empty(2 * pairs)
-    start = 0
-    for words in word_pieces(key, nonce, pairs, 3, _AT_A_TIME):
-        end = start + 2 * (len(words) // 3)
-        _box_muller(words, out[start:end], *scratch)
-        start = end
+    for words, part in zip(
+        word_pieces(key, nonce, pairs, 3, _AT_A_TIME), torch.split(out, 2 * _AT_A_TIME), strict=True
+    ):
+        _box_muller(words, part, *scratch)
     return out[:count].reshape(shape)
 
 
@@ -198,11 +197,8 @@ def standard_laplace(key: bytes, nonce: bytes, shape: tuple[int, ...]) -> Tensor
     size = min(count, _AT_A_TIME)
     signed, sizes = (torch.empty(size, dtype=torch.float64) for _ in range(2))
     out = torch.empty(count)
-    start = 0
-    for words in word_pieces(key, nonce, count, 2, _AT_A_TIME):
-        end = start + len(words) // 2
-        _inverse_laplace(words, out[start:end], signed, sizes)
-        start = end
+    for words, part in zip(word_pieces(key, nonce, count, 2, _AT_A_TIME), torch.split(out, _AT_A_TIME), strict=True):
+        _inverse_laplace(words, part, signed, sizes)
     return out.reshape(shape)
 
 

@@ -139,7 +139,7 @@ def classical_noise_multiplier(epsilon: float, delta: float) -> float:
     Raises:
         ConfigError: Out of range.
 
-    >>> round(classical(0.5, 1e-5), 3), round(noise_multiplier(0.5, 1e-5), 3)
+    >>> round(classical_noise_multiplier(0.5, 1e-5), 3), round(noise_multiplier(0.5, 1e-5), 3)
     (9.69, 7.032)
     """
     _check_epsilon(epsilon)

@@ -34,6 +34,7 @@ from torch.autograd.function import once_differentiable
 
 from cutlayer.errors import ConfigError
 from cutlayer.kernels.noise.rounded_normal import MAX_PIECE, MAX_STANDARD_NORMAL, rounded_pieces
+from cutlayer.storage.row_arrays import with_rows
 
 FLOAT32_INTEGERS = 2.0**24
 """Float32 holds every integer up to here."""
@@ -128,16 +129,14 @@ class _Released(torch.autograd.Function):
     @staticmethod
     def forward(_: Any, rows: Tensor, sigma: float, step: float, key: bytes) -> Tensor:
         out = torch.empty_like(rows, memory_format=torch.contiguous_format)
-        start = 0
         entries, released = rows.reshape(-1), out.view(-1)
         integers = torch.empty(min(MAX_PIECE, rows.numel()), dtype=torch.int32)
-        for noise in rounded_pieces(key, b"lattice %r" % (tuple(rows.shape),), rows.numel(), sigma, step):
-            end = start + len(noise)
-            steps = torch.mul(entries[start:end], 1.0 / step, out=released[start:end])
+        nonce = b"lattice %r" % (tuple(rows.shape),)
+        for place, noise in with_rows(rounded_pieces(key, nonce, rows.numel(), sigma, step)):
+            steps = torch.mul(entries[place], 1.0 / step, out=released[place])
             # Conversion to integers truncates towards zero, like `trunc`, in a third of its time.
             integers[: len(noise)].copy_(steps)
             torch.add(noise, steps.copy_(integers[: len(noise)]), alpha=step, out=steps)
-            start = end
         return out
 
     @staticmethod

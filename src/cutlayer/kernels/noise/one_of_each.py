@@ -31,7 +31,7 @@ def draw_row_of_each_id(
         The chosen rows, int64 (u,), in the order of the ids, and which of them stands for each row, int64 (n,).
 
     >>> digests = np.repeat(np.arange(2, dtype=np.uint8), [3, 1])[:, None] * np.ones(16, np.uint8)
-    >>> chosen, of_rows = one_of_each(np.array([7, 7, 7, 9]), digests, bytes(16))
+    >>> chosen, of_rows = draw_row_of_each_id(np.array([7, 7, 7, 9]), digests, bytes(16))
     >>> int(chosen[1]), of_rows.tolist()
     (3, [0, 0, 0, 1])
     """

@@ -10,6 +10,7 @@ import numpy as np
 from cutlayer.errors import ConfigError
 from cutlayer.kernels.noise.aes import uniform64, word_buffer
 from cutlayer.lazy import Tensor, torch
+from cutlayer.storage.row_arrays import with_rows
 
 MAX_STANDARD_NORMAL = math.sqrt(2 * 127 * math.log(2))
 """The largest standard normal number that can be drawn, 13.27: the radius of the smallest uniform, 2^-127."""
@@ -63,10 +64,8 @@ def rounded_normal(key: bytes, nonce: bytes, shape: tuple[int, ...], sigma: floa
     """
     count = math.prod(shape)
     out = torch.empty(count)
-    start = 0
-    for piece in rounded_pieces(key, nonce, count, sigma, step):
-        out[start : start + len(piece)] = piece
-        start += len(piece)
+    for place, piece in with_rows(rounded_pieces(key, nonce, count, sigma, step)):
+        out[place] = piece
     return out.reshape(shape)
 
 

@@ -102,7 +102,7 @@ def max_carried_share(epsilon: float | None, bands: int) -> float:
 
     No noise but that of the draw is between such an attribute and who reads it.
 
-    >>> [round(most_carried(epsilon, bands), 3) for epsilon, bands in ((8.0, 16), (4.0, 4), (2.0, 2), (None, 16))]
+    >>> [round(max_carried_share(epsilon, bands), 3) for epsilon, bands in ((8.0, 16), (4.0, 4), (2.0, 2), (None, 16))]
     [0.973, 0.782, 0.473, 1.0]
     """
     halves = np.repeat(np.eye(2), [bands - bands // 2, bands // 2], axis=0)
@@ -154,7 +154,7 @@ def drawn_bits(epsilon: float | None, shares: Floats) -> float:
 
     No attack learns more of a row's columns from its release, on average over rows: the band is a function of them.
 
-    >>> bits(None, np.full(16, 1 / 16))
+    >>> drawn_bits(None, np.full(16, 1 / 16))
     4.0
     """
     return information(np.diag(shares) @ draw_channel(epsilon, len(shares)))

@@ -38,7 +38,7 @@ from cutlayer.errors import CheckpointError, DataError, ProtocolError
 from cutlayer.kernels.noise.aes import derive, word_pieces
 from cutlayer.parties.session.local import LocalSide
 from cutlayer.storage.durable import make_folder
-from cutlayer.storage.row_arrays import CHUNK_ROWS, chunks_of, computed_rows, gathered_rows, row_array
+from cutlayer.storage.row_arrays import CHUNK_ROWS, chunks_of, computed_rows, gathered_rows, row_array, with_rows
 from cutlayer.storage.tensor_file import stored_tensors, write_tensors
 
 SPLIT_FILE = "split.safetensors"
@@ -174,20 +174,17 @@ def _check_whole(groups: npt.NDArray[np.int64], split: Split, column: str | None
 
 def _classes(labels: pa.ChunkedArray) -> npt.NDArray[np.int64]:
     """Number of the class of each row, in the order in which the classes come; a missing label is one."""
-    distinct, codes, first = pc.unique(labels), row_array(len(labels), np.int64), 0
-    for chunk in labels.chunks:
-        codes[first : first + len(chunk)] = pc.index_in(chunk, value_set=distinct).to_numpy()
-        first += len(chunk)
+    distinct, codes = pc.unique(labels), row_array(len(labels), np.int64)
+    for rows, chunk in with_rows(labels.chunks):
+        codes[rows] = pc.index_in(chunk, value_set=distinct).to_numpy()
     return codes
 
 
 def _drawn_order(key: bytes, rows: int) -> Positions:
     """The rows sorted by a word of the keystream for each; equal words stay in the order of the rows."""
-    words, done = row_array(rows, np.uint64), 0
-    for piece in word_pieces(key, b"split", rows, 2, CHUNK_ROWS):
-        drawn = piece.numpy().view(np.uint64)
-        words[done : done + len(drawn)] = drawn
-        done += len(drawn)
+    words = row_array(rows, np.uint64)
+    for (start, end), piece in zip(chunks_of(rows), word_pieces(key, b"split", rows, 2, CHUNK_ROWS), strict=True):
+        words[start:end] = piece.numpy().view(np.uint64)
     if rows <= CHUNK_ROWS:
         return np.argsort(words, kind="stable")
     ascending = computed_rows(rows, np.uint64, lambda part: words[part])

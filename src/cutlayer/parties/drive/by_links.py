@@ -19,8 +19,8 @@ def drive_over_links(party: Generator[Port, Message, R], links: Links, patience:
     """Drive a party; if it fails or is stopped, send its peers the kind of the failure, and nothing of its data.
 
     Args:
-        party: The run of the party. For a training it is `isolated`: the random state is swapped as where all parties
-            share a process, so that both give the same numbers.
+        party: The run of the party. For a training it is run `with_own_random_state`, as where all parties share a
+            process, so that both give the same numbers.
         links: Links to its peers.
         patience: Seconds to wait for a message.
     """

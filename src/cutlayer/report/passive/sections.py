@@ -147,15 +147,9 @@ def _attacks(report: PassiveReport) -> Section:
         "figure stands with the weakest knowledge that reaches it. A better attack may read more."
     )
     shown = weakest_first(report.features)
-    blocks: list[Block] = [Paragraph(lead, "lead")]
-    brief: list[Block] = []
-    if shown:
-        reached = _reached(shown)
-        blocks.append(reached)
-        brief.append(reached)
-    else:
-        blocks.append(Paragraph(_none(report), "warn"))
-        brief.append(Paragraph(_none(report)))
+    reached = _reached(shown) if shown else Paragraph(_none(report), "warn")
+    blocks: list[Block] = [Paragraph(lead, "lead"), reached]
+    brief: list[Block] = [reached]
     if more := [result for result in report.features if result not in shown]:
         blocks.append(Fold("Attacks that need more for no more, or gave no figure", (_reached(more),)))
     if columns := [_by_column(result) for result in shown if result.columns]:

@@ -175,7 +175,7 @@ def _answers(report: Report) -> tuple[Answer, ...]:
     sentences = [
         f"{report.active.name}, {knowledge_phrase(result)}, {columns_read_phrase(result)}: {name_of(result.metric)} "
         f"{metric(result.value)}, 95\u00a0% interval {interval(result.low, result.high)} ({result.attack}, "
-        f"{result.release}); without an embedding {metric(result.baseline)}{_ideal(result)}."
+        f"{result.release}); without them {metric(result.baseline)}{_ideal(result)}."
         for result in weakest(results).values()
     ]
     others = [result for result in results if not is_of_columns(result) and result.value is not None]
@@ -190,7 +190,7 @@ def _farthest(results: Sequence[FeatureResult], carried: Collection[str]) -> str
     column = f" of {result.column}" if result.column else ""
     text = (
         f"{result.attack} on the {release_words(carried, [result.party])} ({result.release}) reaches "
-        f"{name_of(result.metric)} {metric(result.value)}{column}; without an embedding "
+        f"{name_of(result.metric)} {metric(result.value)}{column}; without them "
         f"{metric(result.baseline)}{_ideal(result)}."
     )
     if result.knowledge:

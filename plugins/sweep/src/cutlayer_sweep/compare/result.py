@@ -206,7 +206,7 @@ class Comparison:
 def verdict(mean: SeedMean | None) -> str:
     """What a paired difference settles.
 
-    >>> verdict(Mean(-0.1, 0.02, 5)), verdict(Mean(0.01, 0.02, 5)), verdict(Mean(0.0, 0.0, 5))
+    >>> verdict(SeedMean(-0.1, 0.02, 5)), verdict(SeedMean(0.01, 0.02, 5)), verdict(SeedMean(0.0, 0.0, 5))
     ('lower', 'open at 5 seeds, about 13 would settle it', 'equal')
     """
     if mean is None:

@@ -211,7 +211,7 @@ def parse_guarantee(text: str | None) -> float | None:
 def names_by_reason(left_out: Mapping[str, str]) -> str:
     """Candidates that were left out, those with the same reason together.
 
-    >>> by_reason({"marvell 1": "no theorem", "label_dp 1": "refused", "max_norm": "no theorem"})
+    >>> names_by_reason({"marvell 1": "no theorem", "label_dp 1": "refused", "max_norm": "no theorem"})
     'marvell 1, max_norm (no theorem); label_dp 1 (refused)'
     """
     names: dict[str, list[str]] = {}
