@@ -382,3 +382,26 @@ def test_a_lost_count_is_refused_by_a_prediction(counted: Path, tmp_path: Path) 
     log.write_bytes(kept.splitlines(keepends=True)[0])  # an older copy
     with pytest.raises(CheckpointError, match="lines or more"):
         predicted(counted, IDS, tmp_path / "older.csv")
+
+
+def test_a_service_keeps_the_limits_that_the_private_file_has(
+    counted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not those of the training: its owner may have set others since, of a column that is no feature, too."""
+    from cutlayer_serve import process, verb
+
+    seen = list[Job]()
+    monkeypatch.setattr(process, "serve_passive", lambda trained, *_: seen.append(trained.job))
+    monkeypatch.setattr(verb, "run_service", lambda _: None)
+    table, limits = job_of(counted)[0].parties[TELCO].table, {"telco_0": 0.05}
+    assert table is not None
+    part = {
+        "table": str(table.path),
+        "id": "id",
+        "fit": {**FIT, "limits": limits},
+        "privacy": {"grade_dp": {"epsilon": 1.0}},
+    }
+    (tmp_path / "telco.yaml").write_text(json.dumps(part))
+    verb._serve([counted], TELCO, tmp_path / "telco.yaml", None, plaintext=True, as_json=True)
+    assert seen[0].parties[TELCO].fit == {**FIT, "limits": limits}
+    assert seen[0].parties[TELCO].limited_columns.include == ("telco_0",)

@@ -22,7 +22,7 @@ from cutlayer.kernels.noise.informative_rows import (
     informative_rows,
 )
 from cutlayer.kernels.noise.score_bands import MIN_EPSILON
-from cutlayer.models.bottom_fits import label_epsilon_of, lower_epsilons_of, private_fit
+from cutlayer.models.bottom_fits import grade_limits_of, label_epsilon_of, lower_epsilons_of, private_fit
 from cutlayer.protections import REGISTRY
 from cutlayer.protections.contract.base import Asset
 from cutlayer.protections.grade_dp import epsilon_of
@@ -97,10 +97,9 @@ def readable_columns(job: Job, name: str) -> str:
 
     And the limits that the passive party sets for it, at that party alone.
     """
-    limits = (job.parties[name].fit or {}).get("limits") if grades_rows(job, name) else None
-    stated = ", ".join(f"{column} {most:g}" for column, most in (limits or {}).items())
-    said = f"; of an attribute of a column, also of one that is no feature, they carry at most: {stated}"
-    return _readable(job, name) + said * bool(stated)
+    limits = grade_limits_of(job.parties[name].fit, "fit") if grades_rows(job, name) else {}
+    stated = ", ".join(f"{column} {most:g}" for column, most in limits.items() if most < 1)
+    return _readable(job, name) + f"; of an attribute of a column grades carry at most: {stated}" * bool(stated)
 
 
 def _readable(job: Job, name: str) -> str:

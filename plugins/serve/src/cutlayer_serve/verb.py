@@ -8,6 +8,7 @@ import secrets
 import sys
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from hashlib import sha256
 from importlib import import_module
 from importlib.util import find_spec
@@ -45,6 +46,7 @@ def serve(
 
 
 def _serve(runs: list[Path], name: str, local: Path, key: Path | None, *, plaintext: bool, as_json: bool) -> None:
+    from cutlayer.cli.party_predict import trained_job
     from cutlayer.config.load import load_private_part, with_private_part
     from cutlayer.consent import allowed
     from cutlayer.training.keys import read_key
@@ -60,6 +62,7 @@ def _serve(runs: list[Path], name: str, local: Path, key: Path | None, *, plaint
         security = None if plaintext else security_of(trained.job, name, private, local.parent, print_notice)
         served = private.model_copy(update={"table": private.served.table})
         now = with_private_part(trained.job, name, served)
+        trained = replace(trained, job=trained_job(trained.folder, now, name))  # limits are those of the file
         trail = open_trail(now, name, trail_folder(private, name, local.parent), security, runs[0], private.serve)
         if name == trained.job.active or private.serve.metrics:
             check_extra("serve")
