@@ -117,7 +117,7 @@ class Claim:
 def below(value: SeedMean | None, limit: float) -> Verdict:
     """Whether a value is below a limit.
 
-    >>> [str(below(Mean(value, 0.02, 3), 0.55)) for value in (0.52, 0.54, 0.6)]
+    >>> [str(below(SeedMean(value, 0.02, 3), 0.55)) for value in (0.52, 0.54, 0.6)]
     ['holds', 'open at 3 seeds, about 5 would settle it', 'does not hold here']
     """
     if value is None:
@@ -131,7 +131,7 @@ def below(value: SeedMean | None, limit: float) -> Verdict:
 def _undecided(value: SeedMean, limit: float) -> Verdict:
     """Verdict where the interval has the limit in it.
 
-    >>> [str(_undecided(Mean(0.551, half, 5), 0.55)) for half in (0.008, 0.02)]
+    >>> [str(_undecided(SeedMean(0.551, half, 5), 0.55)) for half in (0.008, 0.02)]
     ['at the limit', 'cannot be settled here: at 5 seeds, over 100 needed']
     """
     distance = abs(value.value - limit)
@@ -151,7 +151,7 @@ def above(value: SeedMean | None, limit: float) -> Verdict:
 def within(value: SeedMean | None, paper: float, tolerance: float) -> Verdict:
     """Whether a value equals the paper's number within a tolerance.
 
-    >>> str(within(Mean(0.76, 0.01), 0.75, 0.03)), str(within(Mean(0.76, 0.03), 0.75, 0.03))
+    >>> str(within(SeedMean(0.76, 0.01), 0.75, 0.03)), str(within(SeedMean(0.76, 0.03), 0.75, 0.03))
     ('holds', 'open')
     """
     if value is None:

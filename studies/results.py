@@ -62,7 +62,7 @@ def formatted(value: SeedMean | str | None) -> str:
 def comma_separated(values: Iterable[SeedMean | float | None]) -> str:
     """Values in their order; numbers as short as they are.
 
-    >>> comma_separated([0.5, 2.0, Mean(0.7, None)])
+    >>> comma_separated([0.5, 2.0, SeedMean(0.7, None)])
     '0.5, 2, 0.700'
     """
     return ", ".join(f"{value:g}" if isinstance(value, float | int) else formatted(value) for value in values)

@@ -140,8 +140,8 @@ def test_a_system_is_compared_with_grades_on_the_same_rows() -> None:
         if auc is not None
     ]
     rows = [line for line in page(lines).splitlines() if line.startswith("|")]
-    assert rows[3].startswith("| other | 2 | 0.840 ± 0.635 | -0.010 ± 0.000 |")  # rows that are hard are so for both
-    assert rows[4].startswith("| half | 1 | 0.700 | -0.100 |")
+    assert rows[3].startswith("| other | 2 | 0.840 ± 0.635 | −0.010 ± 0.000 |")  # rows that are hard are so for both
+    assert rows[4].startswith("| half | 1 | 0.700 | −0.100 |")
 
 
 def test_lines_of_counts_and_survival_are_written_with_the_commit_once_all_are_there(

@@ -252,7 +252,7 @@ def test_an_audit_without_its_transcript(place, finished):
         (["--fail-above", "1.5"], "expected --fail-above in (0.5, 1], got 1.5; 0.5 is chance"),
         (["--fail-above", "0.5"], "expected --fail-above in (0.5, 1], got 0.5; 0.5 is chance"),
         (["--fail-above", "nan"], "expected --fail-above in (0.5, 1], got nan"),
-        (["--fail-above", "high"], "Invalid value for '--fail-above': Input should be a valid number"),
+        (["--fail-above", "high"], "expected a number, such as 0.25, for --fail-above, got 'high'"),
     ],
 )
 def test_an_audit_that_cannot_be_made(place, finished, arguments, message):

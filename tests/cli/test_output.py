@@ -163,7 +163,7 @@ def test_an_error_is_wrapped_between_words_on_a_terminal_and_not_elsewhere(place
     place.change({"parties.bank.audit": {"fail_above": {"label_auc": 0.6}, "every": "never"}})
     assert len(place.call("run", place.file).error.splitlines()) == 1
     console = terminal(NARROW)
-    monkeypatch.setattr(sys.modules["cutlayer.cli.app"], "errors", console)
+    monkeypatch.setattr(sys.modules["cutlayer.cli.app"], "error_console", console)
     monkeypatch.chdir(place.folder)
     assert place.call("run", "job.yaml").code == 2
     lines = shown(console)

@@ -195,7 +195,7 @@ def test_verdicts_follow_from_the_gains_and_the_alarms() -> None:
 def test_a_hijack_is_compared_with_the_honest_training_at_the_step_of_its_alarm() -> None:
     text = f"{ADULT}: until the alarm a hijack has gained less than half of its gain (excess of R²)"
     claim = next(claim for claim in malicious_page(Results(results_of(0.1))).claims if claim.text == text)
-    assert claim.ours.startswith("-0.040")  # 0.2 - 0.19 - 0.1 / 2
+    assert claim.ours.startswith("−0.040")  # 0.2 - 0.19 - 0.1 / 2
     assert claim.verdict.kind is Kind.HOLDS
 
 

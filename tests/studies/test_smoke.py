@@ -262,7 +262,7 @@ def test_an_interval_needs_two_seeds() -> None:
     assert str(seed_mean_of([0.7])) == "0.700"
     assert seed_mean_of([0.6, 0.8]).half_width == pytest.approx(12.706 * 0.1, rel=1e-3)
     assert str(SeedMean(-0.0001, 0.01)) == "0.000 ± 0.010"
-    assert str(seed_mean_of([-0.0001])) == "-0.0001"
+    assert str(seed_mean_of([-0.0001])) == "−0.0001"
 
 
 @pytest.mark.real_data

@@ -20,7 +20,7 @@ BINARY = Task("binary", ("no", "yes"))
 
 
 def outcome(task: Task, logits: Tensor, labels: Tensor, without: dict[tuple[str, ...], Tensor] | None = None) -> Any:
-    return SimpleNamespace(task=task, logits=logits, labels=labels, without=without or {})
+    return SimpleNamespace(task=task, logits=logits, labels=labels, logits_without=without or {})
 
 
 def drawn(rows: int, seed: int, helps: float) -> tuple[Tensor, Tensor, Tensor]:
