@@ -183,8 +183,9 @@ def _classes(labels: pa.ChunkedArray) -> npt.NDArray[np.int64]:
 def _drawn_order(key: bytes, rows: int) -> Positions:
     """The rows sorted by a word of the keystream for each; equal words stay in the order of the rows."""
     words = row_array(rows, np.uint64)
-    for (start, end), piece in zip(chunks_of(rows), word_pieces(key, b"split", rows, 2, CHUNK_ROWS), strict=True):
-        words[start:end] = piece.numpy().view(np.uint64)
+    drawn = (piece.numpy().view(np.uint64) for piece in word_pieces(key, b"split", rows, 2, CHUNK_ROWS))
+    for at, piece in with_rows(drawn):
+        words[at] = piece
     if rows <= CHUNK_ROWS:
         return np.argsort(words, kind="stable")
     ascending = computed_rows(rows, np.uint64, lambda part: words[part])
