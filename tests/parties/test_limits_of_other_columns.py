@@ -19,6 +19,7 @@ from cutlayer.data.id_index import IdIndex
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ConfigError, DataError
 from cutlayer.jobs.cautions import readable_columns
+from cutlayer.parties.carried import grade_information
 from cutlayer.report.carried import carried_section
 from cutlayer.serving.predict import PredictionRequest, predict
 from cutlayer.training.folder import RunFolder
@@ -177,6 +178,17 @@ def test_a_prediction_keeps_it(tmp_path: Path) -> None:
     assert len(predicted(stated(1.0), folder, later, whole)) == 1200
 
 
+def test_text_in_place_of_numbers_is_refused(tmp_path: Path) -> None:
+    """One word in a CSV file makes text of a column, of whose thresholds nothing would be computed."""
+    some, later = given(rows=slice(0, 1200)), given(MARKER, rows=slice(1200, None))[TELCO]
+    job = stated(1.0)
+    folder = world_in(tmp_path).run(job, {TELCO: some[TELCO], ACTIVE: given()[ACTIVE].slice(0, 1200)})
+    text = later.set_column(3, "health", pa.array([f"{number!r}" for number in MARKER[1200:]]))
+    with pytest.raises(DataError, match=r"expected numbers in column 'health', as in the training, got text"):
+        predicted(stated(0.3), folder, np.arange(1200), text)
+    assert len(predicted(job, folder, np.arange(1200), later)) == 1200
+
+
 @pytest.mark.parametrize(
     ("name", "said"), [("helth", "'helth'; did you mean 'health'"), ("id", "no id and no label, got 'id'")]
 )
@@ -190,6 +202,26 @@ def test_a_column_of_one_value_exceeds_no_limit(tmp_path: Path) -> None:
     found = found_in(world_in(tmp_path).run(stated(0.01), given(np.zeros(ROWS))))
     assert (found.epsilon, found.lowered, found.no_features) == (8.0, None, ("health",))
     assert "health" not in {each.column for each in found.attributes}
+
+
+@pytest.mark.parametrize(
+    "health",
+    [
+        np.where(HEALTH == 1, 1.0, np.nan),
+        np.where(np.arange(ROWS) == 7, 1e18, HEALTH),
+        np.where(np.arange(ROWS) == 7, np.iinfo(np.int64).min, HEALTH),
+        np.where(np.arange(ROWS) == 7, np.inf, HEALTH),
+        np.where(HEALTH == 1, np.nan, np.where(np.arange(ROWS) == 7, 1e300, 0.0)),
+    ],
+    ids=["blank", "huge", "least", "infinite", "both"],
+)
+def test_blanks_and_huge_numbers_hide_nothing(health: Any) -> None:
+    """A mean in place of a missing one is the one value of a flag, and beside 1e18 all others are one number."""
+    party = stated(0.5).parties[TELCO]
+    opened = PartyTable(TELCO, given(health)[TELCO], "id", features=party.features, limited=party.limited_columns)
+    limited = opened.limited_columns()
+    assert limited is not None
+    assert share(grade_information(*limited, HEALTH, None, 2).attributes, "health") > 0.98
 
 
 def test_the_label_owner_is_sent_the_same_whatever_the_column_holds(

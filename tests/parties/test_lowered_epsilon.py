@@ -17,6 +17,7 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 from cutlayer.accounting import Account, RandomizedGrade, ReleasePlan
+from cutlayer.accounting.ledger import REFUSAL_ENTRY
 from cutlayer.audit.guarantees import check_guarantees
 from cutlayer.config import BudgetConfig, Job, validated
 from cutlayer.data.carried import Carried, CarriedAttribute, Lowered
@@ -39,7 +40,7 @@ from cutlayer.serving import predicted_grades
 from cutlayer.storage.tensor_file import read_tensors
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
-from cutlayer.training.run_ledger import REFUSAL_ENTRY, ledger_after, ledger_of
+from cutlayer.training.run_ledger import ledger_after, ledger_of
 from tests.parties import test_predicted_grades
 from tests.parties.interruptions import Crash, crashes_at_rename
 from tests.parties.runs import ACTIVE, KEY, run

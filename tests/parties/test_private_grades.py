@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 from cutlayer.accounting import Composition, Entry, Ledger, NoFormalGuarantee, RandomizedGrade
+from cutlayer.accounting.ledger import REFUSAL_ENTRY
 from cutlayer.accounting.plan import Approximation, PrivateFit
 from cutlayer.accounting.run_store import RunLine
 from cutlayer.config import BudgetConfig, Job, validated
@@ -29,7 +30,7 @@ from cutlayer.serving.models import PartyModel
 from cutlayer.serving.predict import PredictionRequest, predict
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
-from cutlayer.training.run_ledger import REFUSAL_ENTRY, ledger_of
+from cutlayer.training.run_ledger import ledger_of
 from cutlayer.training.run_sums import check_budget
 from cutlayer_export.part import export_part, load_part
 from tests.parties.processes import fork, lay_out
@@ -147,6 +148,22 @@ def test_a_label_owner_is_told_what_holds_whatever_it_sends() -> None:
     assert said.endswith(", which no epsilon covers")
     assert "which it is tells 2.6 bits" in readable_columns(private({"limits": {}, "least_epsilon": 2.0}), TELCO)
     assert "without a bound" in readable_columns(validated(Job, raw(), ""), TELCO)
+
+
+def test_a_total_names_what_no_epsilon_of_it_covers() -> None:
+    """It stands alone in both reports, in the ledger of all runs and in the check, and says `unconditional`."""
+
+    def total(fit: dict[str, Any]) -> str:
+        totals = ledger_of(private(fit)).totals
+        return next(each.statement for each in totals if each.protects == "features")
+
+    stepped = total({"limits": {}, "least_epsilon": 2.0})
+    assert "unconditional; " in stepped
+    assert "outside of it, whether fit.limits refuse grades tells one bit about all rows" in stepped
+    assert "which it is tells 2.6 bits" in stepped
+    assert stepped.count("outside of it") == 1
+    assert "outside of it, whether fit.limits refuse grades" in total({"limits": {}})
+    assert "outside" not in total({"limits": {"other": 1.0}})
 
 
 @pytest.mark.parametrize(

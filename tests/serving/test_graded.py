@@ -19,9 +19,11 @@ from cutlayer.accounting import MARKER, RandomizedGrade, log_of_run
 from cutlayer.accounting.run_store import LEDGER_FILE, RunStore
 from cutlayer.channel import Kind
 from cutlayer.cli.app import _run
-from cutlayer.config import Job, validated
+from cutlayer.config import Job, TableConfig, validated
+from cutlayer.config.reaches import named_path
 from cutlayer.data.store import Store
 from cutlayer.errors import BudgetExceeded, CheckpointError, ConfigError, DataError
+from cutlayer.jobs.approval import page_of
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.kernels.rows.grade_columns import grades_of_columns
@@ -405,3 +407,18 @@ def test_a_service_keeps_the_limits_that_the_private_file_has(
     verb._serve([counted], TELCO, tmp_path / "telco.yaml", None, plaintext=True, as_json=True)
     assert seen[0].parties[TELCO].fit == {**FIT, "limits": limits}
     assert seen[0].parties[TELCO].limited_columns.include == ("telco_0",)
+
+
+def test_an_approval_of_predictions_is_of_the_limits_that_they_have(counted: Path) -> None:
+    """Those of the private file: who raises one after the approval has approved another page."""
+    job = job_of(counted)[0]
+    table = job.parties[TELCO].table
+    assert table is not None
+    job = job.with_parties({TELCO: {"table": TableConfig(path=named_path(table.path))}})
+    before = page_of(job, TELCO, counted)
+    raised = job.with_parties({TELCO: {"fit": {**FIT, "limits": {"telco_0": 0.9}}}})
+    after = page_of(raised, TELCO, counted)
+    assert list(after.changed_since(before)) == ["columns (+telco_0)", "readable", "settings"]
+    assert after.settings["fit"]["limits"] == {"telco_0": 0.9}
+    lower = job.with_parties({TELCO: {"fit": {**FIT, "epsilon": 1.0}}})  # of which a trained model has none
+    assert page_of(lower, TELCO, counted) == before

@@ -35,6 +35,8 @@ Recorded = Annotated[
     WithJsonSchema({"type": "object", "required": ["kind"]}),
 ]
 """An event, in JSON its fields with `kind`."""
+REFUSAL_ENTRY = "refusal"
+"""Name of the entry for what it reveals whether grades are sent or refused, and at which epsilon."""
 
 
 @dataclass(frozen=True)
@@ -204,11 +206,15 @@ def _total(towards: tuple[str, ...], entries: Sequence[Entry]) -> Total:
         auc_bound=cost.auc_bound,
         releases=sum(event.releases.max_releases for event in noisy) if noisy else None,
     )
-    return _with_statement(total)
+    # A theorem with conditions is of given models, which limits are of, too.
+    refusals = [entry.event for entry in entries if entry.protection == REFUSAL_ENTRY and condition == "unconditional"]
+    return _with_statement(total, [event.why for event in refusals if isinstance(event, NoFormalGuarantee)])
 
 
-def _with_statement(total: Total) -> Total:
-    return total.model_copy(update={"statement": wording.total_text(total)})
+def _with_statement(total: Total, outside: Sequence[str] = ()) -> Total:
+    """With its statement, which ends with what no epsilon of it covers."""
+    texts = [wording.total_text(total), *(f"outside of it, {text}" for text in dict.fromkeys(outside))]
+    return total.model_copy(update={"statement": "; ".join(texts)})
 
 
 def _draws(entry: Entry) -> int:

@@ -102,16 +102,14 @@ def trained_job(folder: RunFolder, job: Job, name: str) -> Job:
         ConfigError: The folder is of another job.
     """
     from cutlayer.config.load import load_closed_job
+    from cutlayer.models.bottom_fits import fit_with_limits
 
     trained = load_closed_job(folder.path / "job.yaml")
     if trained.digest() != job.digest():
         wanted = f"the job that {folder.path} was trained with"
         raise ConfigError.expected(wanted, "another one", "the shared part of the job must be equal")
-    fit, now = trained.parties[name].fit, job.parties[name].fit
-    if fit is None or now is None or fit.get("kind") != now.get("kind"):
-        return trained
-    limits = {"limits": now["limits"]} if "limits" in now else {}
-    return trained.with_parties({name: {"fit": {key: fit[key] for key in fit if key != "limits"} | limits}})
+    fit = fit_with_limits(trained.parties[name].fit, job.parties[name].fit)
+    return trained.with_parties({name: {"fit": fit}})
 
 
 def new_rows(private: PrivateFile, data: Path | None) -> TableConfig:

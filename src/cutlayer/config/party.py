@@ -247,7 +247,8 @@ class PrivatePart(FrozenModel):
         """Columns of `fit.limits`, and how those of them are read that are no features."""
         names = {str(name) for name in (self.fit or {}).get("limits") or ()} - {"other"}
         coded = names & {*self.features.categorical, *self.features.vocabulary}
-        read = FeaturesConfig(numbers=NumbersConfig(infinite="missing"))
+        # A missing number is a value of its own, and a huge one leaves all others apart from each other.
+        read = FeaturesConfig(numbers=NumbersConfig(transform="log1p", infinite="missing", quantiles=1))
         return read.model_copy(update={"include": tuple(sorted(names)), "categorical": tuple(sorted(coded))})
 
     @property

@@ -65,6 +65,7 @@ class Carried(FrozenModel):
         together: As `attributes`, of all these grades together; what chance alone carries is taken off.
         lowered: Why `epsilon` is lower than that of the settings; `None` where it is not.
         no_features: Names of the columns that are no features, whose limit is stated.
+        numbers: Those of them that hold numbers.
     """
 
     of: Literal["labels", "columns"] = "labels"
@@ -77,3 +78,4 @@ class Carried(FrozenModel):
     together: tuple[CarriedAttribute, ...] = ()
     lowered: Lowered | None = None
     no_features: tuple[str, ...] = ()
+    numbers: tuple[str, ...] = ()

@@ -24,7 +24,7 @@ from cutlayer.data.table_ids import id_columns
 from cutlayer.errors import ConfigError, NotApproved
 from cutlayer.jobs.cautions import leak_notes, readable_columns
 from cutlayer.models import stated_width
-from cutlayer.models.bottom_fits import label_epsilon_of
+from cutlayer.models.bottom_fits import fit_with_limits, label_epsilon_of
 from cutlayer.report.markdown import escape_markdown
 from cutlayer.storage.durable import make_folder, write_whole
 from cutlayer.storage.json_values import parse_json
@@ -115,7 +115,7 @@ def page_of(job: Job, name: str, run: Path | None = None, serve: ServeConfig | N
         job: Job with the party's private part filled in.
         name: Name of the party.
         run: Run folder of a trained model. What it sends depends on the protections and columns that it was trained
-            with, whatever the private part says now.
+            with, whatever the private part says now of all but limits.
         serve: Online serving, as the private file has it; `None` where nothing is served.
 
     Raises:
@@ -124,7 +124,9 @@ def page_of(job: Job, name: str, run: Path | None = None, serve: ServeConfig | N
     """
     if run is not None:
         trained = load_closed_job(run / "job.yaml").parties[name]
-        job = job.with_parties({name: {key: getattr(trained, key) for key in _OF_THE_TRAINING}})
+        kept = {key: getattr(trained, key) for key in _OF_THE_TRAINING}
+        kept["fit"] = fit_with_limits(trained.fit, job.parties[name].fit)  # as predictions have it
+        job = job.with_parties({name: kept})
     party = job.parties[name]
     private = {key: getattr(party, key) for key in PrivatePart.model_fields}
     settings = PrivatePart(**private).model_dump(mode="json", exclude=_NOT_REVEALING, exclude_defaults=True)

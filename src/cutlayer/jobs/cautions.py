@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutlayer.accounting import Ledger, NoFormalGuarantee
+from cutlayer.accounting.ledger import REFUSAL_ENTRY
 from cutlayer.config import Job
 from cutlayer.config.aggregate import UNDATED, undated
 from cutlayer.config.phases import Phase, grades_rows, reads_labels
@@ -27,7 +28,7 @@ from cutlayer.protections import REGISTRY
 from cutlayer.protections.contract.base import Asset
 from cutlayer.protections.grade_dp import epsilon_of
 from cutlayer.report.carried import CELLS
-from cutlayer.training.run_ledger import REFUSAL_ENTRY, chain_of, ledger_of
+from cutlayer.training.run_ledger import chain_of, ledger_of
 
 if TYPE_CHECKING:
     from cutlayer.alignment.held_rows import HeldRows

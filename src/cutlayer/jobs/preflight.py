@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from cutlayer.accounting.ledger import REFUSAL_ENTRY
 from cutlayer.accounting.wording import with_bound
 from cutlayer.alignment.held_rows import ALL_HAVE_ALL
 from cutlayer.audit.label_copies import label_copies
@@ -27,7 +28,7 @@ from cutlayer.jobs.options import Options
 from cutlayer.models import suits_rare_categories
 from cutlayer.parties.compute.device import chosen_device
 from cutlayer.problem.task import Task
-from cutlayer.training.run_ledger import REFUSAL_ENTRY, ledger_of
+from cutlayer.training.run_ledger import ledger_of
 from cutlayer.training.tables import open_table
 
 MAX_COLUMNS = 40

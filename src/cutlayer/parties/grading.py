@@ -243,7 +243,9 @@ class Grading:
             unknown = side.local.all_runs.count_other_grades(names)
             found = with_earlier_releases(found, store, encoder, own, former, unknown)
         others = encoder.names[len(setup.encoder.names) :]
-        return found.model_copy(update={"lowered": self._lowered(exceeding), "no_features": others})
+        numbers = tuple(each.name for each in encoder.numbers if each.name in others and each.seen is not None)
+        kinds = {"no_features": others, "numbers": numbers}
+        return found.model_copy(update={"lowered": self._lowered(exceeding), **kinds})
 
     def _lowered(self, exceeding: Sequence[ExceededLimit]) -> Lowered | None:
         """Why epsilon is lower than that of the settings; of a run that goes on, as it was found before."""
@@ -291,9 +293,15 @@ def grading_of(side: PassiveSide) -> Grading | None:
 
 def recorded_reason(drawing: GradeDP, folder: Path) -> Lowered:
     """Why a party whose part of a run is in a folder lowered epsilon; without a reason where another folder has it."""
+    noted = recorded_shares(folder)
+    lowered = None if noted is None else noted.lowered
+    return lowered or Lowered(epsilon=drawing.stated)
+
+
+def recorded_shares(folder: Path) -> Carried | None:
+    """What the grades of a party carried whose part of a run is in a folder; `None` where another folder has it."""
     place = folder / CARRIED_FILE
-    noted = Carried.model_validate_json(place.read_bytes()).lowered if place.exists() else None
-    return noted or Lowered(epsilon=drawing.stated)
+    return Carried.model_validate_json(place.read_bytes()) if place.exists() else None
 
 
 def grade_limits(job: Job, party: str) -> Mapping[str, float]:

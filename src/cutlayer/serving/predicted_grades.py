@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from cutlayer.accounting.run_store import RUN_MARKER_FILE
 from cutlayer.config import Job
 from cutlayer.data.carried import Carried
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.prepared import beside
-from cutlayer.errors import CheckpointError
+from cutlayer.errors import CheckpointError, DataError
 from cutlayer.kernels.noise.score_bands import bands_for
 from cutlayer.models.bottom_fits.grade import MIN_ROWS_PER_GRADE
 from cutlayer.models.grade import GradeBottom
@@ -16,7 +18,7 @@ from cutlayer.parties.carried import grade_information, without_chance
 from cutlayer.parties.carried_limits import check_limits, check_names
 from cutlayer.parties.carried_together import GradedRows, with_earlier_releases
 from cutlayer.parties.grade_memory import JoinKeys
-from cutlayer.parties.grading import grade_limits, grades_of_rows, recorded_reason
+from cutlayer.parties.grading import grade_limits, grades_of_rows, recorded_reason, recorded_shares
 from cutlayer.parties.session.checkpoint import RELEASED_FILE, Checkpoints
 from cutlayer.protections.grade_dp import GradeDP, drawing_of
 from cutlayer.serving.models import RowEmbedder
@@ -90,6 +92,7 @@ def note_grades(
                 grades = own._replace(grades=grades_of_rows(bottom, whole.store, whole.ids).numpy())
             limits, (store, named) = grade_limits(job, party), beside(whole.store, encoder, whole.limited)
             check_names(named, limits, party)
+            _check_numbers(named, place)
             found = Carried(grades=own.bands, epsilon=epsilon, bits=0.0, attributes=())
             if len(every.digests) >= MIN_ROWS_PER_GRADE * own.bands:  # of fewer, chance alone carries much
                 found = grade_information(store, named, grades.grades, epsilon, own.bands)
@@ -101,3 +104,18 @@ def note_grades(
                 found = found.model_copy(update={"lowered": why.model_copy(update={"by_default": by_default})})
             check_limits(found, limits, party)
         memory.record(name, job.digest(), rows, own)
+
+
+def _check_numbers(named: Encoder, folder: Path) -> None:
+    """Refuse text in a column with a limit that had numbers in the training: one word makes text of a column.
+
+    Nothing would be computed of thresholds, and where all values differ nothing at all.
+
+    Raises:
+        DataError: There is some.
+    """
+    noted, numbers = recorded_shares(folder), {each.name for each in named.numbers}
+    for name in () if noted is None else noted.numbers:
+        if name in {*named.names} - numbers:
+            remedy = "its limit is of numbers: fix the column, or leave values out that are none"
+            raise DataError.expected(f"numbers in column {name!r}, as in the training", "text", remedy)

@@ -21,6 +21,7 @@ from cutlayer.accounting import (
     RandomizedGrade,
     RandomizedResponse,
 )
+from cutlayer.accounting.ledger import REFUSAL_ENTRY
 from cutlayer.accounting.plan import PrivateFit
 from cutlayer.accounting.total import Asset
 from cutlayer.accounting.wording import ORDERED_TEXT, PUBLIC_TEXT, RUN_END_TEXT, STRATIFIED_TEXT
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
 
 SPLIT_ENTRY = "split"
 """Name of the ledger's entry for a split that is sent."""
-REFUSAL_ENTRY = "refusal"
-"""Name of the ledger's entry for what it reveals whether grades are sent or refused."""
 REFUSED_TEXT = "whether {by} refuse grades tells one bit about all rows, once a run and prediction"
 LOWERED_TEXT = (
     "; where limits are exceeded, grades are drawn at epsilon {steps}: which it is tells {bits:.1f} bits in all, once"

@@ -29,6 +29,7 @@ __all__ = [
     "check_fit",
     "fit_bottom",
     "fit_faults",
+    "fit_with_limits",
     "grade_limits_of",
     "is_independent",
     "label_epsilon_of",
@@ -194,6 +195,14 @@ def grade_limits_of(raw: Mapping[str, Any] | None, where: str) -> Mapping[str, f
     """Limits that a party sets for what its grades carry; none of a fit without any."""
     _, settings = _section(raw, where)
     return settings.limits if isinstance(settings, GradeLimits) else {}
+
+
+def fit_with_limits(trained: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Section `fit` of a trained model, with the limits that its party's private file has by now: its own to set."""
+    if trained is None or now is None or trained.get("kind") != now.get("kind"):
+        return trained
+    limits = {"limits": now["limits"]} if "limits" in now else {}
+    return {key: value for key, value in trained.items() if key != "limits"} | limits
 
 
 def canonical_fit(raw: Mapping[str, Any] | None) -> dict[str, Any]:

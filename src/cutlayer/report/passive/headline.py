@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cutlayer.accounting.ledger import REFUSAL_ENTRY
 from cutlayer.report.passive.reach import ability_phrase, headline_results, short_knowledge_phrase
 from cutlayer.report.rounding import amount, count
 from cutlayer.results.passive import PassiveReport
@@ -36,7 +37,9 @@ def _bound(report: PassiveReport) -> str:
     if not formal:
         return f"No theorem limits what a better attack reads{revealed}."
     epsilon = max(total.epsilon or 0.0 for total in formal)
-    kind = "" if all(total.condition == "unconditional" for total in formal) else ", under conditions"
+    refuses = any(entry.protection == REFUSAL_ENTRY for entry in report.ledger.entries)
+    kind = ", refusals and lower steps apart" * refuses
+    kind = kind if all(total.condition == "unconditional" for total in formal) else ", under conditions"
     stated = any(total.stated_by for total in formal)
     proof = "A plugin states, and Cutlayer has not proved, a bound on" if stated else "A theorem bounds"
     return f"{proof} what is learned of each row by epsilon {amount(epsilon)}{kind}{revealed}."
