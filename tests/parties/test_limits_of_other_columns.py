@@ -17,6 +17,7 @@ from cutlayer.channel import Kind, Message
 from cutlayer.config import Job, PartyConfig, TableConfig, validated
 from cutlayer.data.id_index import IdIndex
 from cutlayer.data.party_data import PartyTable
+from cutlayer.data.prepared import beside
 from cutlayer.errors import ConfigError, DataError
 from cutlayer.jobs.cautions import readable_columns
 from cutlayer.parties.carried import grade_information
@@ -222,6 +223,19 @@ def test_blanks_and_huge_numbers_hide_nothing(health: Any) -> None:
     limited = opened.limited_columns()
     assert limited is not None
     assert share(grade_information(*limited, HEALTH, None, 2).attributes, "health") > 0.98
+
+
+def test_blanks_of_a_feature_with_a_limit_count() -> None:
+    """Which the model does not see: the column is one number to it, and others tell which rows have it."""
+    flag = np.where(HEALTH == 1, 1.0, np.nan)
+    party = validated(Job, raw({"limits": {"health": 0.5}}), "").parties[TELCO]
+    opened = PartyTable(TELCO, given(flag)[TELCO], "id", features=party.features, limited=party.limited_columns)
+    prepared = opened.prepare(np.arange(ROWS), np.arange(ROWS))
+    assert prepared.store is not None
+    assert prepared.encoder is not None
+    store, encoder = beside(prepared.store, prepared.encoder, prepared.limited)
+    assert encoder.names == prepared.encoder.names == ("marker", "noise", "health")
+    assert share(grade_information(store, encoder, HEALTH, None, 2).attributes, "health") > 0.98
 
 
 def test_the_label_owner_is_sent_the_same_whatever_the_column_holds(

@@ -454,15 +454,21 @@ class PartyTable:
         return Prepared(store, encoder, labels, digests, weights, words, limited)
 
     def limited_columns(self, positions: Positions | None = None) -> EncodedColumns | None:
-        """Columns with a limit that are no features, encoded by themselves, in memory; `None` where there are none.
+        """Columns with a limit, encoded by themselves, in memory; `None` where there are none.
+
+        Of features these are numbers alone, whose encoding for the model may have no blanks, and be of another scale.
 
         Args:
             positions: Row numbers in this table, int64 (m,), by whose values they are encoded; all by default.
         """
-        if not self._limited.include or not len(self.digests if positions is None else positions):
+        schema, features, limits = self._table.schema, {*self._feature_names}, self._limited
+        kinds = {name: chosen_kind(name, schema.field(name).type, limits, self.where) for name in limits.include}
+        names = tuple(name for name, kind in kinds.items() if name not in features or kind == "number")
+        if not names or not len(self.digests if positions is None else positions):
             return None
         positions = np.arange(self.rows) if positions is None else positions
-        columns, encoder = self._fitted(self._limited, positions, np.arange(len(positions)))
+        limits = limits.model_copy(update={"include": names})
+        columns, encoder = self._fitted(limits, positions, np.arange(len(positions)))
         chunks = encoder.chunks(columns, self.where, positions)
         return Store(collect_chunks(chunks, encoder.columns, len(positions)), encoder.columns), encoder
 
@@ -568,7 +574,7 @@ class PartyTable:
         return {name for name in every if name is not None}
 
     def _resolved_limits(self, limited: FeaturesConfig | None) -> FeaturesConfig:
-        """The columns with a limit that are no features.
+        """The columns with a limit.
 
         Raises:
             DataError: One is not in the table, or an id or a label.
@@ -580,7 +586,7 @@ class PartyTable:
                 lacking = "its limit holds for these rows too: add the column, or leave the limit out"
                 remedy = did_you_mean(name, known).removeprefix("; ") or lacking * (self._encoder is not None)
                 raise fault(self.where, "fit.limits of columns of the table, no id and no label", repr(name), remedy)
-        return limits.model_copy(update={"include": tuple(sorted({*limits.include} - {*self._feature_names}))})
+        return limits.model_copy(update={"include": tuple(sorted(limits.include))})
 
     @property
     def _feature_names(self) -> tuple[str, ...]:

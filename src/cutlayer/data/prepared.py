@@ -32,7 +32,7 @@ class Prepared:
         digests: uint8 (m, 16), ids of the common rows in their order.
         weights: Weights of all m rows in the loss, float32 (m,), of mean 1 over the training rows; None without any.
         words: Words of the values of all m rows, from `value_words`; None where they were not asked for.
-        limited: Its columns with a limit that are no features, (m, columns); None where there are none.
+        limited: Its columns with a limit, as `PartyTable.limited_columns`, (m, columns); None where there are none.
     """
 
     store: Store | None

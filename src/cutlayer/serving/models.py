@@ -250,7 +250,7 @@ class RowEmbedder:
     Attributes:
         grades: Grades of all rows where they are known, int64 (n,).
         values: Words of the values of all rows, where the table is at hand.
-        limited: Their columns with a limit that are no features, where the table is at hand and there are some.
+        limited: Their columns with a limit, as `PartyTable.limited_columns`, where the table is at hand.
         numbers: Their row numbers in the table, int64 (n,), where they have no ids; `None` for its own order.
     """
 
