@@ -190,15 +190,13 @@ class Chain:
 
     def charge_unseen(self) -> None:
         """Count a release by batches of rows that are drawn by value; see `Account.charge_unseen`."""
-        for protection in self._acting_at("embedding_out"):
-            if protection.draws is not None:
-                self._account.charge_unseen(protection.draws)
+        for draws in self._names_of_draws():
+            self._account.charge_unseen(draws)
 
     def charge_refusal(self) -> None:
         """Count a refused prediction of rows that are drawn by value; see `Account.charge_refusal`."""
-        for protection in self._acting_at("embedding_out"):
-            if protection.draws is not None:
-                self._account.charge_refusal(protection.draws)
+        for draws in self._names_of_draws():
+            self._account.charge_refusal(draws)
 
     def embeddings_in(self, es: Mapping[str, Tensor], view: ActiveView) -> Mapping[str, Tensor]:
         """Change the embeddings before the top model sees them; counted in steps."""
@@ -387,6 +385,12 @@ class Chain:
     def _is_changed_at(self, hook: str) -> bool:
         """Whether a protection changes the messages of a hook: by that hook, or by earlier terms."""
         return bool(self._acting_at(hook)) or (hook == "gradient_out" and bool(self._acting_at("cut_gradient")))
+
+    def _names_of_draws(self) -> Iterator[str]:
+        """Names of the draws of rows that are released by value."""
+        for protection in self._acting_at("embedding_out"):
+            if protection.draws is not None:
+                yield protection.draws
 
     def _acting_at(self, hook: str) -> list[Protection[Any]]:
         return [protection for protection in self.protections if protection.acts_at(hook)]
