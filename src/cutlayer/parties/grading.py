@@ -239,7 +239,7 @@ class Grading:
         of: Literal["labels", "columns"] = "columns" if self._labels is None else "labels"
         found = grade_information(store, encoder, own.grades, self.epsilon, own.bands, of)
         if memory is not None and side.local.all_runs is not None:
-            former, names = memory.other_releases(self.name, self._rows(torch.arange(store.rows)))
+            former, names = memory.other_releases(self.name, self._rows(torch.arange(store.rows)), own.grades)
             unknown = side.local.all_runs.count_other_grades(names)
             found = with_earlier_releases(found, store, encoder, own, former, unknown)
         others = encoder.names[len(setup.encoder.names) :]
