@@ -28,13 +28,13 @@ _LIMITS_FILE = "limits.json"
 
 
 class _Header(NamedTuple):
-    """Of a release: digest of its job, number of grades, privacy of a draw, columns with known values, and its fit."""
+    """Of a release: digest of its job, number of grades, privacy of a draw, columns with known values, and its fits."""
 
     job: str
     bands: int
     epsilon: float | None
     columns: tuple[str, ...] = ()
-    fit: str = ""
+    fits: frozenset[str] = frozenset()
 
 
 class _Release(NamedTuple):
@@ -96,9 +96,9 @@ class GradeMemory:
             job: Digest of the job.
             rows: Its rows; none where a release was refused.
             graded: Its grades.
-            fit: Name of the fit that they are of; without one that of an earlier note stays, if there is any.
+            fit: Name of the fit that they are of, under its conditions; those of earlier notes stay.
         """
-        words, files = _words(rows.digests), self._files()
+        words, files, fits = _words(rows.digests), self._files(), frozenset([fit] if fit else [])
         known = [path for path in files if _name_of(path) == name]
         if known and not len(words):
             return
@@ -108,27 +108,29 @@ class GradeMemory:
         if known:
             # Of fewer rows than before, as in a pilot of the same draws: what was released stays released.
             before, header = _read(known[0])
-            fit = fit or header.fit
+            fits |= header.fits
             release = _both(before, release)
         number = max((int(path.name.partition("-")[0]) for path in files), default=0) + 1
         path = known[0] if known else self.folder / f"{number:06d}-{name}.safetensors"
-        _write(path, release, _Header(job, graded.bands, graded.epsilon, tuple(rows.columns), fit))
+        _write(path, release, _Header(job, graded.bands, graded.epsilon, tuple(rows.columns), fits))
 
-    def has_same(self, name: str, digests: Digests, graded: GradedRows) -> bool:
+    def has_same(self, name: str, digests: Digests, graded: GradedRows, fit: str = "") -> bool:
         """Whether a release is noted with all of some rows and their grades: again, it says nothing new.
 
-        Whatever was released since was within limits together with it.
+        Whatever was released since was within limits together with it. With the name of a fit it is one of that.
         """
         if (path := self._named(name)) is None:
             return False
-        known = _read(path)[0]
+        known, header = _read(path)
+        if fit and fit not in header.fits:
+            return False
         at = _indices_among(_words(digests), known.ids)
         return bool((at >= 0).all() and (known.grades[at] == graded.grades).all())
 
     def epsilons(self, fit: str) -> set[float | None]:
         """The epsilons at which grades of a fit were released."""
         headers = (_read(path)[1] for path in self._files())
-        return {header.epsilon for header in headers if header.fit == fit}
+        return {header.epsilon for header in headers if fit in header.fits}
 
     def note_limits(self, name: str, limits: Mapping[str, float]) -> None:
         """Note the limits that the party's private file has by now for predictions by a release, under `locked`."""
@@ -312,7 +314,7 @@ def _write(path: Path, release: _Release, header: _Header) -> None:
         tensors |= {"earlier_ids": release.earlier_ids, "earlier_grades": release.earlier_grades.astype(np.uint8)}
     epsilon = "" if header.epsilon is None else header.epsilon.hex()
     stated = {"job": header.job, "bands": f"{header.bands}", "epsilon": epsilon, "columns": json.dumps(header.columns)}
-    stated |= {"fit": header.fit} if header.fit else {}
+    stated |= {"fit": " ".join(sorted(header.fits))} if header.fits else {}
     write_tensors(path, {name: torch.from_numpy(each) for name, each in tensors.items()}, stated)
 
 
@@ -321,7 +323,7 @@ def _read(path: Path) -> tuple[_Release, _Header]:
         tensors, header = read_tensors(path)
         epsilon = float.fromhex(header["epsilon"]) if header["epsilon"] else None
         columns = tuple(parse_json(header["columns"]))
-        read = _Header(header["job"], int(header["bands"]), epsilon, columns, header.get("fit", ""))
+        read = _Header(header["job"], int(header["bands"]), epsilon, columns, frozenset(header.get("fit", "").split()))
         numbers = {name: tensor.numpy().astype(np.int64) for name, tensor in tensors.items()}
         return _Release(numbers.pop("ids"), numbers.pop("grades"), numbers.pop("values"), **numbers), read
     except (OSError, ValueError, KeyError, OverflowError, TypeError) as damage:

@@ -109,9 +109,7 @@ def _memory(folder: RunFolder, party: str, kept: State | None) -> tuple[str, Gra
     return str(kept[1]["draws"]), grade_memory(secret)
 
 
-def _drawn_grades(
-    job: Job, party: str, embed: RowEmbedder, kept: State | None
-) -> tuple[GradeDP | None, GradedRows]:
+def _drawn_grades(job: Job, party: str, embed: RowEmbedder, kept: State | None) -> tuple[GradeDP | None, GradedRows]:
     """The draw of a party's grades, at the epsilon of the training, and the grades of the rows that are released."""
     embed.grades = grades_of_rows(embed.bottom, embed.store, embed.ids)
     drawing = drawing_of(chain_of(job, party).protections)
