@@ -20,7 +20,7 @@ from cutlayer.config import Job
 from cutlayer.config.load import load_job
 from cutlayer.data.carried import Carried
 from cutlayer.errors import PeerLost
-from cutlayer.jobs import execute
+from cutlayer.jobs import execute, further_labels
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.training.keys import Keys
 from cutlayer_sweep.changes import JobChanges
@@ -312,6 +312,7 @@ def test_each_label_with_grades_has_a_run_of_its_own_in_one_job(place: Place) ->
     assert again["further_labels"] == done["further_labels"]
 
 
+@pytest.mark.filterwarnings("ignore:labels of the same rows were drawn before")
 def test_the_ledger_of_all_labels_has_the_epsilon_that_each_was_drawn_at(place: Place) -> None:
     """The second label is a column with a limit, so that its grades are drawn at a lower epsilon than the settings'."""
     prepare(place)
@@ -320,7 +321,7 @@ def test_the_ledger_of_all_labels_has_the_epsilon_that_each_was_drawn_at(place: 
     own = {"id": ids, "age": draw.normal(size=900), "churned": b, "upgraded": a, "amount": b}
     csv.write_csv(pa.table(own), place.folder / "bank.csv")
     csv.write_csv(pa.table({"id": ids, "a": a, "b": b, "c": draw.normal(size=900)}), place.folder / "telco.csv")
-    place.write(graded("upgraded", limits={"a": 0.7, "other": 1.0}))
+    place.write(graded("upgraded", limits={"a": 0.76, "other": 1.0}))
     done = place.call("run", "job.yaml", "--json").document()
     found = [
         Carried.model_validate_json((place.folder / run / "checkpoint" / "telco" / "carried.json").read_text()).epsilon
@@ -333,6 +334,17 @@ def test_the_ledger_of_all_labels_has_the_epsilon_that_each_was_drawn_at(place: 
     assert [total["epsilon"] for total in done["ledger"]["totals"]] == [6.0, epsilon]
     files = place.call("report", "runs/job", "--json").document()["files"]
     assert (files["changed"], files["absent"]) == ([], [])
+    # As a process leaves it that dies once the last label has ended: the plan is not what was drawn.
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(further_labels, "restate_ledger", lambda *_: (_ for _ in ()).throw(PeerLost("telco", "killed")))
+        with pytest.raises(PeerLost):
+            execute.execute(load_job(place.file), Path("runs/died"), Options(keys=Keys(Path(".cutlayer"))), Progress())
+    for folder, count in (("runs/died", 1), ("runs/job", 2)):
+        for _ in range(count):
+            again = place.call("run", "job.yaml", "--out", folder, "--resume", "--json").document()
+            assert [total["epsilon"] for total in again["ledger"]["totals"]] == [6.0, epsilon]
+            stored = Ledger.from_json(json.loads((place.folder / folder / "ledger.json").read_text()))
+            assert [total.epsilon for total in stored.totals] == [6.0, epsilon]
 
 
 def test_a_run_that_is_killed_in_a_further_label_goes_on_there(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
