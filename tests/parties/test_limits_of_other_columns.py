@@ -199,6 +199,19 @@ def test_a_limit_of_no_such_column_is_refused_before_labels_are_sent(tmp_path: P
         open_table(job, TELCO, given())
 
 
+@pytest.mark.parametrize("is_feature", [False, True])
+def test_a_limit_of_an_image_is_refused_before_labels_are_sent(is_feature: bool) -> None:
+    tables = given()
+    images = pa.FixedShapeTensorArray.from_numpy_ndarray(np.zeros((ROWS, 3, 3), np.uint8))
+    tables[TELCO] = tables[TELCO].append_column("scan", images)
+    job = made({"scan": 0.5})
+    if not is_feature:
+        features = job.parties[TELCO].features.model_copy(update={"exclude": ("health", "scan")})
+        job = job.with_parties({TELCO: {"features": features}})
+    with pytest.raises(DataError, match=r"fit\.limits of columns with categories or numbers, got image 'scan'"):
+        open_table(job, TELCO, tables)
+
+
 def test_a_column_of_one_value_exceeds_no_limit(tmp_path: Path) -> None:
     found = found_in(world_in(tmp_path).run(stated(0.01), given(np.zeros(ROWS))))
     assert (found.epsilon, found.lowered, found.no_features) == (8.0, None, ("health",))
