@@ -155,14 +155,13 @@ def test_a_check_loads_pytorch_alone_and_a_run_neither_the_compiler_nor_what_it_
     predict = ("predict", place.run_folder, "--out", place.folder / "scores.csv")
     checked, (code, error, modules), predicted = loaded_by_fork(("check", place.file), ("run", place.file), predict)
     assert checked[0] == 0, checked[1]
-    assert {*COMPUTING, "pandas", "scipy.linalg", "torch._dynamo"} & checked[2] == {"torch"}
+    assert {*COMPUTING, "scipy.linalg", "torch._dynamo"} & checked[2] == {"torch"}
     assert code == 0, error
     assert "torch.optim.adam" in modules
-    assert not modules & {"fastapi", "grpc", "optuna", "pandas", "torch._dynamo", "torch._inductor", "uvicorn"}
-    assert not modules & {"numpy.f2py.f2py2e", "scipy.stats._stats_py"}  # the code behind what SciPy and NumPy name
+    assert not modules & {"fastapi", "grpc", "optuna", "torch._dynamo", "torch._inductor", "uvicorn"}
     code, error, modules = predicted
     assert code == 0, error
-    assert not modules & {"pandas", "sympy", "torch._dynamo", "torch._inductor"}
+    assert not modules & {"sympy", "torch._dynamo", "torch._inductor"}
     ((code, error, modules),) = loaded_by_fork(("report", place.run_folder))
     assert code == 0, error
     assert not modules & {*COMPUTING}
@@ -184,58 +183,3 @@ def test_all_names_of_a_package_are_taken_at_once_and_its_modules_are_attributes
     code += "print(job.Job is Job is c.Job, {*c.__all__} < {*globals()}, 'TYPE_CHECKING' in globals())"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.split() == ["True", "True", "False"]
-
-
-HIDDEN = """
-import sys
-from cutlayer.training.process import lighten_imports
-
-lighten_imports()
-__name__ = "cutlayer.data"
-import pyarrow as pa
-table = pa.table({"a": pa.array([pa.scalar(1).as_py()])})
-print("pandas" in sys.modules)
-__name__ = "users.model"
-import pandas as pd
-frame = table.to_pandas()
-print(type(frame) is pd.DataFrame and pa.Table.from_pandas(frame).equals(table))
-"""
-
-
-def test_pyarrow_does_without_pandas_which_others_import() -> None:
-    done = subprocess.run([sys.executable, "-c", HIDDEN], check=True, capture_output=True, text=True)
-    assert done.stdout.split() == ["False", "True"]
-
-
-UNREAD = """
-import os, sys
-from threading import Thread
-from cutlayer.training.process import lighten_imports
-
-lighten_imports()
-import scipy.stats
-from sklearn import metrics
-from sklearn.ensemble import HistGradientBoostingClassifier
-print("scipy.stats._stats_py" in sys.modules, hasattr(scipy.stats, "__wrapped__"))
-__name__ = "sklearn.of_a_test"
-from scipy.stats import rankdata
-print("scipy.stats._stats_py" in sys.modules)
-found = []
-threads = [Thread(target=lambda: found.append(scipy.stats.norm.cdf(0.0))) for _ in range(4)]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
-print(found == [0.5] * 4, "scipy.stats._stats_py" in sys.modules, type(scipy.stats).__name__)
-print(list(rankdata([3, 1, 1])) == [3.0, 1.5, 1.5], hasattr(scipy.stats, "absent"))
-from scipy.stats import *
-print(pearsonr is scipy.stats.pearsonr, scipy.stats.mstats.gmean([2, 8]) == 4)
-print(metrics.label_ranking_average_precision_score([[1, 0]], [[0.5, 0.2]]), flush=True)
-os._exit(0)  # which spares taking down a thousand modules one by one
-"""
-
-
-def test_statistics_of_scipy_are_loaded_when_something_of_them_is_used() -> None:
-    done = subprocess.run([sys.executable, "-c", UNREAD], check=True, capture_output=True, text=True)
-    lines = ["False False", "False", "True True module", "True False", "True True", "1.0"]
-    assert done.stdout.splitlines() == lines
