@@ -87,8 +87,7 @@ def _train_further_labels(execution: Execution, whole: Job) -> None:
             options = replace(execution.options, resume=(place.path / "job.yaml").exists(), forget_peer_progress=False)
             execute(other, place.path, options, Progress())
             complete = False
-    if not execution.options.pilot:  # also by a resume, which states the plan of labels that had ended before it
-        restate_ledger(whole, execution.folder)
+    restate_ledger(whole, execution.folder)  # a resume has written that of the settings again
     if not complete:
         audit_again(execution.folder)  # which has the grades of all labels only now
 

@@ -195,6 +195,13 @@ class GradeMemory:
             found += _grades_in_turn(release, header, at, own)
         return found, names
 
+    def has_rows(self, digests: Digests) -> npt.NDArray[np.bool_]:
+        """Whether a release has each of some rows, (n,), by the digests of their ids, uint8 (n, 16)."""
+        found = np.zeros(len(digests), np.bool_)
+        for path in self._files():
+            found |= _indices_among(_words(digests), _read(path)[0].ids) >= 0
+        return found
+
     def forget(self, digests: Digests) -> None:
         """Remove rows from all releases, by the digests of their ids, uint8 (n, 16)."""
         gone = np.sort(_words(digests))
