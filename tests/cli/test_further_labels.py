@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 import secrets
 import shutil
 from collections.abc import Mapping
@@ -332,7 +333,8 @@ def two_graded_labels(tmp_path_factory: pytest.TempPathFactory) -> GradedRun:
         left = frozenset(path.name for path in (folder / "runs" / "job" / "labels").glob("*"))
         documents["run"] = called("run", "job.yaml", "--resume")
         documents["ledger"] = called("ledger", ".cutlayer")
-        with pytest.MonkeyPatch.context() as died:  # once the last label has ended: the plan is not what was drawn
+        with pytest.MonkeyPatch.context() as died, warnings.catch_warnings():  # once the last label has ended
+            warnings.simplefilter("ignore")
             died.setattr(further_labels, "restate_ledger", _dies)
             with suppress(PeerLost):
                 resumed = Options(keys=Keys(Path(".cutlayer")), resume=True)
