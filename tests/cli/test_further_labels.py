@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import warnings
 import secrets
 import shutil
+import warnings
 from collections.abc import Mapping
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass

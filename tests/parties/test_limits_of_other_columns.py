@@ -189,6 +189,8 @@ def test_a_prediction_keeps_it(tmp_path: Path) -> None:
     request = PredictionRequest({TELCO: whole, ACTIVE: given()[ACTIVE]})
     with pytest.raises(ConfigError, match=wanted):
         predict(stated(0.3), RunFolder(folder), tmp_path / "out.csv", request)
+    with pytest.raises(ConfigError, match=r"got 'health'; its private file limits it by now, which one process does"):
+        predict(made(), RunFolder(folder), tmp_path / "out.csv", request)
     assert len(predicted(stated(1.0), folder, later, whole)) == 1200
 
 

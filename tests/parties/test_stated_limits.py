@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from cutlayer.config import Job
@@ -44,11 +44,11 @@ def test_a_limit_of_the_private_file_holds_in_one_process_too(tmp_path: Path, ho
     world = World(tmp_path)
     job, folder = trained(world, "one", FIRST, OPEN)
     strict = limited(job, {**OPEN, "a": 0.1})
+    asked = (
+        partial(predicted, strict, folder, LATER, COPIED) if how == "file" else served(strict, folder, COPIED).__enter__
+    )
     with pytest.raises(ConfigError, match=REFUSED):
-        if how == "file":
-            predicted(strict, folder, LATER, COPIED)
-        else:
-            served(strict, folder, COPIED).__enter__()
+        asked()
     with pytest.raises(ConfigError, match=REFUSED):
         in_one_process(job, folder)
     predicted(limited(job, OPEN), folder, FIRST, GIVEN[TELCO].slice(0, 1000))  # its own to raise
