@@ -486,6 +486,15 @@ def test_no_honest_draw_is_refused(classes: int) -> None:
         assert not DrawnLabels(torch.from_numpy(labels), epsilon, classes).fault()
 
 
+def test_levels_of_numbers_are_as_many_as_their_epsilon_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An attribute in the lower and the upper half of 256 levels has the rates of a draw, too."""
+    rng = np.random.default_rng(0)
+    attribute = with_tensors(lambda y: spread(y.numpy() % 2, 128, rng).to(torch.uint8))
+    tamper(monkeypatch, Kind.LABELS, lambda message: with_fields(classes=256)(attribute(message)[0]))
+    with pytest.raises(ProtocolError, match=r"drawn labels from bank, got some of 256 classes"):
+        run(graded(task="regression"), tables("regression", rows=300), tmp_path)
+
+
 def test_a_partner_takes_no_labels_that_an_honest_owner_would_not_send(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ from cutlayer.config import Job
 from cutlayer.config.phases import reads_labels
 from cutlayer.errors import ConfigError, PeerLost, ProtocolError
 from cutlayer.kernels.noise.informative_rows import MIN_USEFUL_ROWS, informative_draws
+from cutlayer.kernels.noise.label_levels import levels_for
 from cutlayer.models.bottom_fits import label_epsilon_of
 from cutlayer.models.bottom_fits.base import DrawnLabels
 from cutlayer.parties.label_rows import label_rows
@@ -134,8 +135,9 @@ def follow(side: PassiveSide) -> Generator[Port, Message, None]:
         remedy = f"agree on one, and write model.bottom.{side.local.name}.label_epsilon"
         wanted = f"drawn labels from {side.port.peer} of epsilon {most:g} at most"
         raise ProtocolError.expected(wanted, f"{epsilon:g}", remedy)
-    if side.job.task == "binary" and classes != 2:
-        got = f"some of {classes} classes"
+    agreed = 2 if side.job.task == "binary" else levels_for(epsilon) if drawn.are_numbers else classes
+    if classes != agreed:
+        got = got or f"some of {classes} classes"
     if len(stated) > 1 or len(values) != rows:
         got = f"{len(values):,} of {len(stated)} kinds"
     if not got:
