@@ -10,6 +10,7 @@ import pytest
 
 from cutlayer.config import Job, validated
 from cutlayer.errors import ConfigError
+from cutlayer.parties.carried_limits import check_limits
 from cutlayer.parties.carried_together import GradedRows
 from cutlayer.parties.grade_memory import GradeMemory, JoinKeys
 from tests.models.estimator_rows import steps_that_find_a_xor_b
@@ -145,3 +146,20 @@ def test_when_a_grade_changed_tells_what_no_grade_does(tmp_path: Path) -> None:
     former, _ = memory.other_releases("one", rows, own.grades)
     found = joined(*codes_store(A[:, None].astype(float)), own, *former)
     assert found.together[0].share > 0.9
+
+
+@pytest.mark.parametrize("moved", [0.05, 1.0])
+def test_months_of_columns_that_drift_are_not_refused(tmp_path: Path, moved: float) -> None:
+    """By the default limit: a grade and those of earlier months of the same rows, of which some or all changed."""
+    memory, rows, weights = GradeMemory(tmp_path), ids(ROWS), np.array([1.0, 0.6, 0.3, 1.2])
+    draw = np.random.default_rng(0)
+    values = np.c_[draw.normal(size=(ROWS, 3)), draw.random(ROWS) < 0.3]
+    borders = np.quantile(values @ weights, np.linspace(0, 1, 17)[1:-1])
+    for _ in range(4):
+        own = GradedRows(np.searchsorted(borders, values @ weights), 16, 8.0)
+        former, _ = memory.other_releases("one", rows, own.grades)
+        check_limits(joined(*codes_store(values), own, *former), {}, TELCO)
+        memory.record("one", "job", rows, own)
+        some = draw.random(ROWS) < moved
+        values[some, :3] += draw.normal(size=(int(some.sum()), 3))
+        values[some, 3] = draw.random(int(some.sum())) < 0.3

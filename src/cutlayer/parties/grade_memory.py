@@ -139,7 +139,8 @@ class GradeMemory:
 
     def note_limits(self, name: str, limits: Mapping[str, float]) -> None:
         """Note the limits that the party's private file has by now for predictions by a release, under `locked`."""
-        write_whole(self.folder / _LIMITS_FILE, json.dumps({**self._noted_limits(), name: dict(limits)}))
+        others = {other: noted for other, noted in self._noted_limits().items() if self.has(other)}
+        write_whole(self.folder / _LIMITS_FILE, json.dumps({**others, name: dict(limits)}))
 
     def limits(self, name: str) -> list[Mapping[str, float]]:
         """The limits that were noted last for a release; none where none were."""

@@ -37,7 +37,7 @@ class GradeLimits(FrozenModel):
             say only together is none. It is one of 50 rows, or of a tenth of the rows of a run of fewer than 500. Of
             one of fewer, but 5, what is carried beyond chance counts, though not of several releases together. More is
             never sent: see `least_epsilon`. Of rows of later predictions it is checked what their grades carry together
-            with those of other jobs.
+            with those of other jobs, and with those before their columns changed.
         least_epsilon: Where grades would carry more, they are drawn at a lower epsilon than that of `grade_dp`, with
             fewer grades. It is the first of 6, 4, 3 and 2 that is within all limits, and not below this one. If a
             column without a limit carried more than its default, the default is 0.48 from there on. If no step is
