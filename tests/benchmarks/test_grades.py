@@ -14,7 +14,7 @@ from benchmarks import grade_draws, grade_front, grade_influence, grade_private,
 from benchmarks.utility.datasets import DataSet
 from cutlayer.errors import ConfigError
 from cutlayer.kernels.noise.informative_rows import informative_rows
-from cutlayer.models.bottom_fits import grade
+from cutlayer.models.bottom_fits import cross_fit
 from tests.cli.jobs import audit_briefly
 from tests.models.estimator_rows import fit_briefly
 
@@ -168,7 +168,7 @@ def test_a_rare_value_is_read_by_labels_that_are_it(monkeypatch: pytest.MonkeyPa
 
 def test_a_bit_finds_a_product_that_grades_of_labels_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
     fit_briefly(monkeypatch)
-    monkeypatch.setattr(grade, "FOLDS", 5)  # a product of two columns takes more rows than two folds leave
+    monkeypatch.setattr(cross_fit, "FOLDS", 5)  # a product of two columns takes more rows than two folds leave
     found = grade_tried.with_bit(grade_tried.made(2_000, 0, alone=True), 0)
     assert found["all columns"] > found["labels and the bit"] > found["own"] + 0.1
     assert found["z of labels and the bit"] > 3 > found["z of labels"]

@@ -297,6 +297,42 @@ def test_a_partner_sets_the_limits_of_a_month_in_its_own_file(graded: Place) -> 
     assert re.findall("fit.limits: (.*)", shown)[-1] == "other 0.99"
 
 
+def test_a_limit_of_a_column_that_is_no_feature_holds_by_courier(graded: Place) -> None:
+    """In the training and in a month: its rows cross no more often than they are within it."""
+    place, own = graded, {**PRIVATE["telco"], "privacy": {"grade_dp": {"epsilon": 8.0}}}
+    write_tables(place.folder, "", 0, rows=3000)
+    write_tables(place.folder, "-june", 3000, rows=3000)
+    for stem in ("", "-june"):
+        telco = csv.read_csv(place.folder / f"telco{stem}.csv")
+        ill = pa.array(telco["calls"].to_numpy() > 0)
+        csv.write_csv(telco.append_column("health", ill), place.folder / f"telco{stem}.csv")
+
+    def limited(health: float) -> None:
+        fit = {**GRADES, "limits": {"health": health, "other": 1.0}}
+        private = {**own, "fit": fit, "features": {"exclude": ["health"]}}
+        (place.folder / "telco.yaml").write_text(as_yaml(private))
+
+    limited(0.01)
+    for name in ("bank", "telco", "bank"):
+        start(place, name)
+    before = {*(place.folder / "shared").rglob("telco~*")}
+    refused = start(place, "telco", code=2)
+    assert "grades that carry 0.01 of an attribute of health at most" in refused["error"]
+    assert {*(place.folder / "shared").rglob("telco~*")} == before
+    limited(0.99)
+    shutil.rmtree(place.folder / "shared")
+    shutil.rmtree(place.folder / "runs")
+    until_done(place)
+    (folder,) = (place.folder / "runs").glob("job-telco*/checkpoint/telco/carried.json")
+    assert json.loads(folder.read_text())["no_features"] == ["health"]
+    named = ("--as", "telco", "--local", "telco.yaml", "--plaintext", "--json", "--data", "telco-june.csv")
+    for limit, code in ((0.01, 2), (0.99, 0)):
+        limited(limit)
+        result = place.call("release", "job.yaml", *named, "--run", "runs/job-telco", "--out", f"{limit}.release")
+        assert result.code == code, result
+        assert not code or "0.01 of an attribute of health at most" in result.document()["error"]
+
+
 def test_a_month_that_drifted_is_not_released_and_stays_known_as_drifted(graded: Place) -> None:
     place = graded
     until_done(place)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from cutlayer.attacks.feature import best_guess
 from cutlayer.models import Inputs, build_top
-from cutlayer.models.bottom_fits import grade
+from cutlayer.models.bottom_fits import cross_fit
 from cutlayer.models.top_estimators import choice, kinds, linear
 from cutlayer.models.top_estimators.boosting import fit_boosting
 from cutlayer.models.top_estimators.choice import folds_of
@@ -53,7 +53,7 @@ def fit_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
     from a release, which fits trees for each.
     """
     for name, steps in {"boosting": 20, "additive": 40, "deep": 8}.items():
-        monkeypatch.setitem(grade.TREES, name, {**grade.TREES[name], "max_iter": steps})
+        monkeypatch.setitem(cross_fit.TREES, name, {**cross_fit.TREES[name], "max_iter": steps})
     monkeypatch.setitem(
         best_guess.FOREST_SETTINGS, "n_estimators", 20
     )  # fewer leave a row without a tree that lacks it
@@ -70,18 +70,18 @@ def few_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
     in place of 1,000.
     """
     monkeypatch.setattr(choice, "folds_of", lambda rows: min(FEW_FOLDS, folds_of(rows)))
-    monkeypatch.setattr(grade, "FOLDS", FEW_FOLDS)
+    monkeypatch.setattr(cross_fit, "FOLDS", FEW_FOLDS)
     monkeypatch.setattr(utility, "RESAMPLES", 200)
 
 
 def steps_that_find_a_xor_b(monkeypatch: pytest.MonkeyPatch) -> None:
     """As many steps of boosting as in a real run: a tree whose splits are of random columns finds it by chance."""
-    monkeypatch.setitem(grade.TREES, "boosting", {**grade.TREES["boosting"], "max_iter": 60})
+    monkeypatch.setitem(cross_fit.TREES, "boosting", {**cross_fit.TREES["boosting"], "max_iter": 60})
 
 
 def repetitions_are_few() -> bool:
     """Whether `few_repetitions` is in force."""
-    return grade.FOLDS == FEW_FOLDS
+    return cross_fit.FOLDS == FEW_FOLDS
 
 
 def fits_are_brief() -> bool:

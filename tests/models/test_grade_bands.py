@@ -12,17 +12,14 @@ from torch import Tensor
 
 from cutlayer.models.bottom_fits import fit_bottom
 from cutlayer.models.bottom_fits.base import DrawnLabels
-from cutlayer.models.bottom_fits.grade import (
+from cutlayer.models.bottom_fits.cross_fit import (
     MAX_TREES,
     MIN_BOOSTING_STEPS,
-    MIN_ROWS_PER_GRADE,
-    GradeFit,
     _fits,
     _main_candidates,
-    _planned_folds,
-    borders_of,
-    ranking_z,
+    planned_folds,
 )
+from cutlayer.models.bottom_fits.grade import MIN_ROWS_PER_GRADE, GradeFit, borders_of, ranking_z
 from cutlayer.models.grade import GradeBottom
 from cutlayer.models.top_estimators.rows import FitRows, FittedPart
 from tests.models.estimator_rows import fit_briefly
@@ -70,7 +67,7 @@ def test_a_border_is_no_score() -> None:
 def test_labels_of_many_informative_rows_have_fewer_folds(
     rows: int, epsilon: float, *, numbers: bool, folds: int
 ) -> None:
-    count, part = _planned_folds(DrawnLabels(torch.arange(rows) % 2, epsilon, 2, are_numbers=numbers))
+    count, part = planned_folds(DrawnLabels(torch.arange(rows) % 2, epsilon, 2, are_numbers=numbers))
     assert count == folds
     assert part is None if folds == 5 else 0.8 < part < 1
 

@@ -37,8 +37,8 @@ UNAUDITED = {"parties.bank.audit": {"every": "never"}, "parties.telco.audit": {"
 PRIVATE: Mapping[str, Mapping[str, Any]] = {
     "bank": {"privacy": {"label_dp": {"eps": 3.0}}},
     "telco": {
-        "fit": {"kind": "grade", "epsilon": 8.0, "least_z": 0, "limits": {"other": 1.0}},
-        "features": {"numbers": {"scale": "none", "missing": "zero"}},
+        "fit": {"kind": "grade", "epsilon": 8.0, "least_z": 0, "limits": {"other": 1.0, "plan": 0.9}},
+        "features": {"exclude": ["plan"], "numbers": {"scale": "none", "missing": "zero"}},
         "privacy": {"grade_dp": {"epsilon": 4.0}},
     },
 }
@@ -151,6 +151,10 @@ def test_a_job_over_the_hub_equals_one_process_to_the_last_bit(
             for folder in (telco.own / "runs" / nv.RUN, tmp_path / "whole")
         ]
         assert torch.equal(*sent)
+        for folder in (telco.own / "runs" / nv.RUN, tmp_path / "whole"):  # the limit of a column that is no feature
+            carried = json.loads((folder / "checkpoint" / "telco" / "carried.json").read_text())
+            assert carried["no_features"] == ["plan"]
+            assert "plan" in {each["column"] for each in carried["attributes"]}
         metrics = [folder.summary.utility.row(RunKind.THIS_RUN).metrics for folder in folders]
         assert metrics[0] == metrics[1]
         return

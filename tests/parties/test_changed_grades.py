@@ -10,11 +10,12 @@ import pytest
 
 from cutlayer.config import Job, validated
 from cutlayer.errors import ConfigError
+from cutlayer.parties.carried_limits import check_limits
 from cutlayer.parties.carried_together import GradedRows
 from cutlayer.parties.grade_memory import GradeMemory, JoinKeys
 from tests.models.estimator_rows import steps_that_find_a_xor_b
 from tests.parties.runs import ACTIVE
-from tests.parties.test_carried_together import TELCO
+from tests.parties.test_carried_together import TELCO, codes_store, joined
 from tests.parties.test_grades import raw
 from tests.parties.test_predicted_grades import predicted
 from tests.training.test_all_runs import World
@@ -100,24 +101,65 @@ def ids(count: int) -> JoinKeys:
     return JoinKeys(np.arange(2 * count, dtype="<i8").view(np.uint8).reshape(-1, 16))
 
 
-def test_each_grade_of_a_row_is_noted_once(tmp_path: Path) -> None:
-    """However often it changes: there are no more than grades, and a grade that comes again is the newest."""
+def noted(memory: GradeMemory, name: str, rows: JoinKeys, now: list[int] | None = None) -> list[list[int]]:
+    found, _ = memory.other_releases(name, rows, None if now is None else np.array(now))
+    assert all(each.has_rest == (16 in each.grades or each.bands == 17) for each in found)
+    return [each.grades.tolist() for each in found]
+
+
+def test_the_grades_before_each_change_are_noted(tmp_path: Path) -> None:
+    """Rows that had the grade that they have now have the code of no other grade, 16."""
     memory, rows = GradeMemory(tmp_path), ids(3)
-    memory.folder.mkdir(exist_ok=True)
-    for grades in ([0, 5, 7], [1, 5, 7], [0, 5, 8], [2, 5, 7], [2, 5, 9]):
+    for grades in ([0, 5, 7], [1, 5, 7], [0, 5, 8], [0, 5, 9]):
         memory.record("one", "job", rows, GradedRows(np.array(grades), 16, 8.0))
-    found, _ = memory.other_releases("other", rows)
-    # Newest last; a row that has no further one has the code of none.
-    assert [each.grades.tolist() for each in found] == [[1, 5, 8], [0, 16, 7], [2, 16, 9]]
-    assert [each.has_rest for each in found] == [False, True, True]
-    found, _ = memory.other_releases("one", rows, np.array([2, 5, 7]))
-    assert [each.grades.tolist() for each in found] == [[1, 16, 8], [0, 16, 9]]
-    assert not memory.other_releases("one", rows)[0]
-    some = JoinKeys(rows.digests[:1])
-    assert [each.grades.tolist() for each in memory.other_releases("one", some, np.array([2]))[0]] == [[1], [0]]
+    # The first is that before the second note, and so on; the newest is the last.
+    assert noted(memory, "other", rows) == [[16, 16, 7], [1, 16, 7], [16, 16, 8], [0, 5, 9]]
+    assert noted(memory, "one", rows, [2, 5, 9]) == [[0, 16, 7], [1, 16, 7], [0, 16, 8], [0, 16, 16]]
+    assert noted(memory, "one", rows) == []
+    assert noted(memory, "one", JoinKeys(rows.digests[1:2]), [5]) == []
     memory.forget(rows.digests[:1])
-    found, _ = memory.other_releases("other", rows)
-    assert [each.grades.tolist() for each in found] == [[-1, 5, 8], [-1, 16, 7], [-1, 16, 9]]
-    for nth in range(200):
-        memory.record("one", "job", rows, GradedRows(np.array([nth % 16, nth * 5 % 16, nth * 7 % 16]), 16, 8.0))
-    assert len(memory.other_releases("other", rows)[0]) == 16
+    assert noted(memory, "other", rows) == [[-1, 16, 7], [-1, 16, 8], [-1, 5, 9]]
+
+
+def test_the_memory_of_a_row_that_changes_again_and_again_is_bounded(tmp_path: Path) -> None:
+    """Of the 16th change on each grade of a row is noted once, whenever it had it."""
+    memory, rows = GradeMemory(tmp_path), ids(3)
+    for nth in range(100):
+        memory.record("one", "job", rows, GradedRows(np.array([nth % 16, nth * 5 % 16, nth % 2]), 16, 8.0))
+    found = noted(memory, "one", rows, [16, 16, 16])
+    assert len(found) <= 32
+    assert {each[0] for each in found} == {each[1] for each in found} == {*range(16)}
+    (path,) = tmp_path.glob("*.safetensors")
+    assert path.stat().st_size < 3 * 31 * 10 + 1000
+
+
+def test_when_a_grade_changed_tells_what_no_grade_does(tmp_path: Path) -> None:
+    """The attack: three grades, of which a is the parity; which ones a row had is the same whether the second or the
+    third changed.
+    """
+    memory, rows = GradeMemory(tmp_path), ids(ROWS)
+    draw = np.random.default_rng(0)
+    grades = draw.integers(2, size=(2, ROWS))
+    for each in grades:
+        memory.record("one", "job", rows, GradedRows(each, 2, 8.0))
+    own = GradedRows(A ^ grades[0] ^ grades[1], 2, 8.0)
+    former, _ = memory.other_releases("one", rows, own.grades)
+    found = joined(*codes_store(A[:, None].astype(float)), own, *former)
+    assert found.together[0].share > 0.9
+
+
+@pytest.mark.parametrize("moved", [0.05, 1.0])
+def test_months_of_columns_that_drift_are_not_refused(tmp_path: Path, moved: float) -> None:
+    """By the default limit: a grade and those of earlier months of the same rows, of which some or all changed."""
+    memory, rows, weights = GradeMemory(tmp_path), ids(ROWS), np.array([1.0, 0.6, 0.3, 1.2])
+    draw = np.random.default_rng(0)
+    values = np.c_[draw.normal(size=(ROWS, 3)), draw.random(ROWS) < 0.3]
+    borders = np.quantile(values @ weights, np.linspace(0, 1, 17)[1:-1])
+    for _ in range(4):
+        own = GradedRows(np.searchsorted(borders, values @ weights), 16, 8.0)
+        former, _ = memory.other_releases("one", rows, own.grades)
+        check_limits(joined(*codes_store(values), own, *former), {}, TELCO)
+        memory.record("one", "job", rows, own)
+        some = draw.random(ROWS) < moved
+        values[some, :3] += draw.normal(size=(int(some.sum()), 3))
+        values[some, 3] = draw.random(int(some.sum())) < 0.3

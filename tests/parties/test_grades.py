@@ -34,12 +34,14 @@ from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.kernels.noise.label_levels import levels_for
+from cutlayer.kernels.noise.randomized_response import drawn_rate
 from cutlayer.kernels.noise.score_bands import draw_channel, information
 from cutlayer.kernels.rows.grade_columns import columns_of_grades, grades_of_columns
 from cutlayer.models.bottom_fits.base import DrawnLabels
 from cutlayer.parties.carried import grade_information
 from cutlayer.parties.carried_limits import check_limits
 from cutlayer.parties.faults import FaultPoint
+from cutlayer.parties.phases import labels as label_phase
 from cutlayer.results.leaks import LeakResult
 from cutlayer.serving import PredictionReleases
 from cutlayer.serving.between import PredictionSide
@@ -456,6 +458,53 @@ def test_labels_of_no_draw_of_the_task_are_refused(
     tamper(monkeypatch, Kind.LABELS, with_fields(**stated))
     with pytest.raises(ProtocolError, match="drawn labels from bank"):
         run(graded(), tables(rows=300), tmp_path)
+
+
+def spread(attribute: np.ndarray, codes: int, rng: np.random.Generator) -> torch.Tensor:
+    """An attribute in place of labels: as one of so many classes for each of its two values."""
+    return torch.from_numpy(codes * attribute + rng.integers(codes, size=len(attribute)))
+
+
+@pytest.mark.parametrize("rows", [180, 1000, 5000])
+def test_an_attribute_in_a_few_of_many_classes_is_no_draw(rows: int) -> None:
+    """Each class alone is of as many rows as a draw of 256 classes may give, up to 7,700 rows."""
+    rng = np.random.default_rng(0)
+    attribute = (rng.random(rows) < 0.3).astype(int)
+    assert "too many are in too few rows" in DrawnLabels(spread(attribute, 6, rng), 4.0, 256).fault()
+    assert not DrawnLabels(spread(attribute, 128, rng), 4.0, 256).fault()  # of which the rates are those of a draw
+
+
+@pytest.mark.parametrize("classes", [2, 3, 16, 256])
+def test_no_honest_draw_is_refused(classes: int) -> None:
+    """300 draws of shares from one class alone to all alike, of few rows and of many."""
+    rng = np.random.default_rng(0)
+    for nth in range(300):
+        shares = rng.dirichlet(np.full(classes, (0.02, 0.3, 50.0)[nth % 3]))
+        epsilon, rows = (0.5, 1.0, 2.0, 4.0)[nth % 4], (60, 300, 3000)[nth // 4 % 3]
+        slope, offset = drawn_rate(epsilon, classes)
+        labels = rng.choice(classes, size=rows, p=offset + slope * shares)
+        assert not DrawnLabels(torch.from_numpy(labels), epsilon, classes).fault()
+
+
+def test_levels_of_numbers_are_as_many_as_their_epsilon_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An attribute in the lower and the upper half of 256 levels has the rates of a draw, too."""
+    rng = np.random.default_rng(0)
+    attribute = with_tensors(lambda y: spread(y.numpy() % 2, 128, rng).to(torch.uint8))
+    tamper(monkeypatch, Kind.LABELS, lambda message: with_fields(classes=256)(attribute(message)[0]))
+    with pytest.raises(ProtocolError, match=r"drawn labels from bank, got some of 256 classes"):
+        run(graded(task="regression"), tables("regression", rows=300), tmp_path)
+
+
+def test_a_partner_takes_no_labels_that_an_honest_owner_would_not_send(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An attribute that is spread over so many classes that all rates are those of draws: worth less than a row."""
+    monkeypatch.setattr(label_phase, "_check_worth", lambda *_: None)
+    rng = np.random.default_rng(0)
+    attribute = with_tensors(lambda y: spread(y.numpy() % 2, 128, rng).to(torch.uint8))
+    tamper(monkeypatch, Kind.LABELS, lambda message: with_fields(classes=256)(attribute(message)[0]))
+    with pytest.raises(ProtocolError, match=r"drawn labels from bank, got some worth 0 rows, of 50 that the job asks"):
+        run(graded(task="multiclass", bottom=GRADE | {"least_rows": 50}), tables("multiclass", rows=300), tmp_path)
 
 
 def test_a_label_owner_does_not_choose_the_epsilon_that_its_labels_are_compared_with(

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+import torch
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.metrics import roc_auc_score
 
@@ -155,12 +156,16 @@ def test_it_holds_wherever_a_limit_does(tmp_path: Path, how: str) -> None:
 
 
 def test_it_is_of_all_releases_of_the_same_rows(open_world: tuple[World, Path], tmp_path: Path) -> None:
-    """Two grades at 2 tell more than one, and the first was released before the column had a limit."""
+    """Two grades at 2 tell more than one, and the first was released before the column had a limit: not by the same
+    draws, of which the limit is no part.
+    """
     world = world_in(tmp_path)
-    world.run(made(epsilon=2.0), given())
+    first = world.run(made(epsilon=2.0), given())
+    again = world.run(stated(0.5, epsilon=2.0), given())
+    assert torch.equal(released(first), released(again))
     with pytest.raises(ConfigError, match=r"of health.* at most with those of 1 other release of these rows"):
-        world.run(stated(0.5, epsilon=2.0), given())
-    found = found_in(world.run(stated(1.0, epsilon=2.0), given()))
+        world.run(stated(0.5, epsilon=2.0, fit={"folds": 3}), given())
+    found = found_in(world.run(stated(1.0, epsilon=2.0, fit={"folds": 3}), given()))
     assert share(found.together, "health") > 0.5 > share(found.attributes, "health")
 
 
@@ -184,6 +189,8 @@ def test_a_prediction_keeps_it(tmp_path: Path) -> None:
     request = PredictionRequest({TELCO: whole, ACTIVE: given()[ACTIVE]})
     with pytest.raises(ConfigError, match=wanted):
         predict(stated(0.3), RunFolder(folder), tmp_path / "out.csv", request)
+    with pytest.raises(ConfigError, match=r"got 'health'; its private file limits it by now, which one process does"):
+        predict(made(), RunFolder(folder), tmp_path / "out.csv", request)
     assert len(predicted(stated(1.0), folder, later, whole)) == 1200
 
 
@@ -205,6 +212,19 @@ def test_a_limit_of_no_such_column_is_refused_before_labels_are_sent(tmp_path: P
     job = made({name: 0.5})
     with pytest.raises(DataError, match=said):
         open_table(job, TELCO, given())
+
+
+@pytest.mark.parametrize("is_feature", [False, True])
+def test_a_limit_of_an_image_is_refused_before_labels_are_sent(is_feature: bool) -> None:
+    tables = given()
+    images = pa.FixedShapeTensorArray.from_numpy_ndarray(np.zeros((ROWS, 3, 3), np.uint8))
+    tables[TELCO] = tables[TELCO].append_column("scan", images)
+    job = made({"scan": 0.5})
+    if not is_feature:
+        features = job.parties[TELCO].features.model_copy(update={"exclude": ("health", "scan")})
+        job = job.with_parties({TELCO: {"features": features}})
+    with pytest.raises(DataError, match=r"fit\.limits of columns with categories or numbers, got image 'scan'"):
+        open_table(job, TELCO, tables)
 
 
 def test_a_column_of_one_value_exceeds_no_limit(tmp_path: Path) -> None:

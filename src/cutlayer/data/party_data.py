@@ -158,6 +158,10 @@ class PartyTable:
         """
         label = self.label
         self._table = TypedTable(self._source, *self._columns_to_read(), self._memory)
+        for name in self._limited.include:
+            if chosen_kind(name, self._table.schema.field(name).type, self._limited, self.where) == "image":
+                remedy = "leave it out: nothing is computed of what grades carry of an image"
+                raise fault(self.where, "fit.limits of columns with categories or numbers", f"image {name!r}", remedy)
         any_columns = self._columns_to_read()[0][:1]
         self._table_ids = TableIds(self._table, self._ids, self._id, self.where, any_columns)
         if self._drop_unlabelled and label is not None:

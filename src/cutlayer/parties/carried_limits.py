@@ -20,7 +20,7 @@ tenth where they carry nearly all. Honest labels add up to .35 on seven of eight
 (docs/results/grades.md)."""
 
 
-def check_names(encoder: Encoder, limits: Mapping[str, float], party: str) -> None:
+def check_names(encoder: Encoder, limits: Mapping[str, float], party: str, remedy: str = "leave it out") -> None:
     """Refuse limits of columns of which nothing is computed: they would never be reached.
 
     Raises:
@@ -28,7 +28,7 @@ def check_names(encoder: Encoder, limits: Mapping[str, float], party: str) -> No
     """
     for column in limited_by(limits) - {*encoder.value_columns}:
         wanted = f"parties.{party}.fit.limits of columns with categories or numbers that are read with the features"
-        raise ConfigError.expected(wanted, repr(column), "leave it out")
+        raise ConfigError.expected(wanted, repr(column), remedy)
 
 
 class ExceededLimit(NamedTuple):

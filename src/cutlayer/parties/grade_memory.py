@@ -25,6 +25,9 @@ from cutlayer.storage.tensor_file import read_tensors, write_tensors
 _FILE = re.compile(r"[0-9]{6}-\w+")
 """Names of the files; others, such as copies, are none of them."""
 _LIMITS_FILE = "limits.json"
+_MAX_TURNS = 16
+"""Number of notes with changed grades from which on it is known which grades a row had, each once, and not when: so the
+memory has no more than 31 earlier grades of a row. Before it, when a grade changed can tell what no grade does."""
 
 
 class _Header(NamedTuple):
@@ -44,8 +47,9 @@ class _Release(NamedTuple):
         ids: Words of their ids, int64 (n,).
         grades: The newest grade of each, int64 (n,).
         values: Words of their values, int64 (n,).
-        earlier_ids: Words of the ids of rows with other grades before, ascending, the oldest first, int64 (m,).
-        earlier_grades: These grades, each of a row once: no more than there are grades, int64 (m,).
+        earlier_ids: Words of the ids of rows with other grades before, ascending, int64 (m,).
+        earlier_grades: These grades, those of a row in their order in time, int64 (m,).
+        earlier_turns: Number of the note that replaced each, from 1, int64 (m,); see `_MAX_TURNS`.
     """
 
     ids: npt.NDArray[np.int64]
@@ -53,6 +57,7 @@ class _Release(NamedTuple):
     values: ValueWords
     earlier_ids: npt.NDArray[np.int64] = np.zeros(0, np.int64)
     earlier_grades: npt.NDArray[np.int64] = np.zeros(0, np.int64)
+    earlier_turns: npt.NDArray[np.int64] = np.zeros(0, np.int64)
 
 
 class JoinKeys(NamedTuple):
@@ -134,7 +139,8 @@ class GradeMemory:
 
     def note_limits(self, name: str, limits: Mapping[str, float]) -> None:
         """Note the limits that the party's private file has by now for predictions by a release, under `locked`."""
-        write_whole(self.folder / _LIMITS_FILE, json.dumps({**self._noted_limits(), name: dict(limits)}))
+        others = {other: noted for other, noted in self._noted_limits().items() if self.has(other)}
+        write_whole(self.folder / _LIMITS_FILE, json.dumps({**others, name: dict(limits)}))
 
     def limits(self, name: str) -> list[Mapping[str, float]]:
         """The limits that were noted last for a release; none where none were."""
@@ -211,7 +217,7 @@ class GradeMemory:
                 stay = _indices_among(release.ids, gone) < 0
                 if not stay.all():
                     later = _indices_among(release.earlier_ids, gone) < 0
-                    earlier = release.earlier_ids[later], release.earlier_grades[later]
+                    earlier = (each[later] for each in release[3:])
                     _write(path, _Release(*_rows_at(release, stay)[:3], *earlier), header)
 
     def forget_job(self, job: str) -> None:
@@ -272,53 +278,63 @@ def _both(before: _Release, after: _Release) -> _Release:
     rest = _rows_at(before, at < 0)
     every = _Release(*(np.concatenate(each) for each in zip(rest[:3], after[:3], strict=True)))
     every = _rows_at(every, np.argsort(every.ids, kind="stable"))
-    ids, grades = (np.concatenate(each) for each in zip(before[3:], _rows_at(before, at >= 0)[:2], strict=True))
-    other = np.flatnonzero(every.grades[_indices_among(ids, every.ids)] != grades)
-    first = np.unique(np.stack([ids[other], grades[other]]), axis=1, return_index=True)[1]
-    other = other[np.sort(first)]  # in their order in time
-    other = other[np.argsort(ids[other], kind="stable")]
-    return every._replace(earlier_ids=ids[other], earlier_grades=grades[other])
+    changed = (at >= 0) & (before.grades != after.grades[at])
+    return every._replace(**_with_changes(before, before.ids[changed], before.grades[changed]))
+
+
+def _with_changes(
+    before: _Release, words: npt.NDArray[np.int64], replaced: npt.NDArray[np.int64]
+) -> dict[str, npt.NDArray[np.int64]]:
+    """The earlier grades of a release, with those that a note replaces, by the ids (m,) of their rows."""
+    turn = min(int(before.earlier_turns.max(initial=0)) + 1, _MAX_TURNS)
+    ids, grades = np.r_[before.earlier_ids, words], np.r_[before.earlier_grades, replaced]
+    turns = np.r_[before.earlier_turns, np.full(len(words), turn)]
+    late = np.flatnonzero(turns >= _MAX_TURNS)
+    first = np.unique(np.stack([ids[late], grades[late]]), axis=1, return_index=True)[1]
+    stay = np.r_[np.flatnonzero(turns < _MAX_TURNS), late[np.sort(first)]]
+    stay = stay[np.lexsort((turns[stay], ids[stay]))]
+    ids, grades, turns = ids[stay], grades[stay], turns[stay]
+    late = np.flatnonzero(turns >= _MAX_TURNS)
+    turns[late] = _MAX_TURNS + np.arange(len(late)) - np.searchsorted(ids[late], ids[late])
+    return {"earlier_ids": ids, "earlier_grades": grades, "earlier_turns": turns}
 
 
 def _grades_in_turn(
     release: _Release, header: _Header, at: npt.NDArray[np.int64], own: npt.NDArray[np.int64] | None
 ) -> Iterator[GradedRows]:
-    """The first other grade of each row in a release, then the second of those that have several, and so on.
+    """The grades of rows in a release before each note that changed some, the oldest first, and the newest ones.
 
-    A reader sees whether the grade of a row changed, and that alone may tell an attribute. So rows without a further
-    grade are no rows that are not known: they have a code of their own, which no noise hides. A reader of draws, of
-    which equal ones may be of different grades, knows no more.
+    A reader sees whether the grade of a row changed, and that alone may tell an attribute. So rows that had the grade
+    that they have now are no rows that are not known: they have a code of their own, which no noise hides. A reader of
+    draws, of which equal ones may be of different grades, knows no more.
 
     Args:
         release: The release.
         header: What it is.
         at: Place of each row among its rows, int64 (n,), -1 for none.
-        own: Grades by the same draws, of which equal ones are no other grades; `None` of other draws.
+        own: Grades by the same draws that rows have now; `None` of other draws, of which the newest are those.
     """
     there = np.flatnonzero(at >= 0)
-    ids, newest = release.ids[at[there]], release.grades[at[there]]
-    start, end = (np.searchsorted(release.earlier_ids, ids, side=side) for side in ("left", "right"))
-    counts = end - start
-    turns = np.full((len(there), int(counts.max(initial=0)) + 1), -1, np.int16)
-    turns[np.arange(len(there)), counts] = newest
-    for nth in range(turns.shape[1] - 1):
-        some = counts > nth
-        turns[some, nth] = release.earlier_grades[start[some] + nth]
-    if own is not None:
-        turns[turns == own[there, None]] = -1
-        turns = np.take_along_axis(turns, np.argsort(turns < 0, axis=1, kind="stable"), axis=1)
-    for turn in turns.T:
-        if (turn >= 0).any():
-            rest = bool((turn < 0).any())
+    ids, grades = release.ids[at[there]], release.grades[at[there]]
+    now, turns = grades if own is None else own[there], [grades]
+    for turn in np.unique(release.earlier_turns)[::-1]:
+        of_turn = np.flatnonzero(release.earlier_turns == turn)
+        before = _indices_among(ids, release.earlier_ids[of_turn])
+        turns.append(np.where(before >= 0, release.earlier_grades[of_turn][before], turns[-1]))
+    for each in turns[::-1]:
+        is_whole = own is None and each is grades
+        same = np.zeros(len(there), np.bool_) if is_whole else each == now
+        if not same.all():
             of_rows = np.full(len(at), -1)
-            of_rows[there] = np.where(turn >= 0, turn, header.bands)
-            yield GradedRows(of_rows, header.bands + rest, header.epsilon, rest)
+            of_rows[there] = np.where(same, header.bands, each)
+            yield GradedRows(of_rows, header.bands + (not is_whole), header.epsilon, not is_whole)
 
 
 def _write(path: Path, release: _Release, header: _Header) -> None:
     tensors = {"ids": release.ids, "grades": release.grades.astype(np.uint8), "values": release.values}
     if len(release.earlier_ids):
-        tensors |= {"earlier_ids": release.earlier_ids, "earlier_grades": release.earlier_grades.astype(np.uint8)}
+        grades, turns = (each.astype(np.uint8) for each in release[4:])
+        tensors |= {"earlier_ids": release.earlier_ids, "earlier_grades": grades, "earlier_turns": turns}
     epsilon = "" if header.epsilon is None else header.epsilon.hex()
     stated = {"job": header.job, "bands": f"{header.bands}", "epsilon": epsilon, "columns": json.dumps(header.columns)}
     stated |= {"fit": " ".join(sorted(header.fits))} if header.fits else {}

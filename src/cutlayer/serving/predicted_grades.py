@@ -30,6 +30,8 @@ from cutlayer.training.keys import grade_memory, secret_of_run
 from cutlayer.training.run_ledger import chain_of
 from cutlayer.training.trained import RESTORE_REMEDY
 
+_BY_FILE_REMEDY = "its private file limits it by now, which one process does not read: use `cutlayer party predict`"
+
 
 def note_grades(
     job: Job,
@@ -65,31 +67,33 @@ def note_grades(
         ConfigError: They carry more of a column than the party allows; nothing is to be sent.
         CheckpointError: The party's secret, next to which the grades of other releases are, is not there.
     """
-    if not isinstance(embed.bottom, GradeBottom) or embed.digests is None:
+    bottom = embed.bottom
+    if not isinstance(bottom, GradeBottom) or embed.digests is None:
         return
     kept = Checkpoints.of_run(job, folder.path, party).read_state(RELEASED_FILE)
     name, memory = _memory(folder, party, kept)
-    drawing, own = _drawn_grades(job, party, embed, kept)
-    columns = () if encoder is None else encoder.value_columns
+    drawing, own = _drawn_grades(job, party, bottom, embed, kept)
+    rows = JoinKeys(embed.digests, () if encoder is None else encoder.value_columns, embed.values)
     with nullcontext() if memory is None else memory.locked():
         limits = _stated_limits(grade_limits(job, party), name, memory, of_run=of_run)
         # What was released before says nothing new, and rows of the training were within limits there.
-        if memory.has_same(name, embed.digests, own) if memory is not None else of_run and table is None:
+        if memory.has_same(name, rows.digests, own) if memory is not None else of_run and table is None:
             return
         if encoder is not None:
-            whole, every, grades = _whole_table(embed, own, columns, table)
+            whole, every, grades = _whole_table(bottom, (embed, rows, own), table)
             former = [] if memory is None else memory.other_releases(name, every, grades.grades)[0]
             if former or len(every.digests) >= MIN_ROWS_PER_GRADE * own.bands:
                 store, named = beside(whole.store, encoder, whole.limited)
-                for each in limits:
-                    check_names(named, each, party)
+                check_names(named, limits[0], party)
+                for each in limits[1:]:  # whose columns only the private file names
+                    check_names(named, each, party, _BY_FILE_REMEDY)
                 place = folder.path / "checkpoint" / party
                 _check_numbers(named, place)
                 found = _with_reason(_carried(store, named, grades, former), drawing, place)
                 for each in limits:
                     check_limits(found, each, party)
         if memory is not None:
-            memory.record(name, job.digest(), JoinKeys(embed.digests, columns, embed.values), own)
+            memory.record(name, job.digest(), rows, own)
 
 
 def _memory(folder: RunFolder, party: str, kept: State | None) -> tuple[str, GradeMemory | None]:
@@ -109,14 +113,16 @@ def _memory(folder: RunFolder, party: str, kept: State | None) -> tuple[str, Gra
     return str(kept[1]["draws"]), grade_memory(secret)
 
 
-def _drawn_grades(job: Job, party: str, embed: RowEmbedder, kept: State | None) -> tuple[GradeDP | None, GradedRows]:
+def _drawn_grades(
+    job: Job, party: str, bottom: GradeBottom, embed: RowEmbedder, kept: State | None
+) -> tuple[GradeDP | None, GradedRows]:
     """The draw of a party's grades, at the epsilon of the training, and the grades of the rows that are released."""
-    embed.grades = grades_of_rows(embed.bottom, embed.store, embed.ids)
+    embed.grades = grades_of_rows(bottom, embed.store, embed.ids)
     drawing = drawing_of(chain_of(job, party).protections)
     if drawing is not None and kept is not None:  # which may have been lowered
         drawing.load_state_dict(kept[1]["chain"]["protections"][GradeDP.name]["state"])
     epsilon = None if drawing is None else drawing.settings.epsilon
-    return drawing, GradedRows(embed.grades.numpy(), bands_for(epsilon, embed.bottom.most), epsilon)
+    return drawing, GradedRows(embed.grades.numpy(), bands_for(epsilon, bottom.most), epsilon)
 
 
 def _stated_limits(
@@ -132,15 +138,16 @@ def _stated_limits(
 
 
 def _whole_table(
-    embed: RowEmbedder, own: GradedRows, columns: Sequence[str], table: PartyTable | None
+    bottom: GradeBottom, asked: tuple[RowEmbedder, JoinKeys, GradedRows], table: PartyTable | None
 ) -> tuple[RowEmbedder, JoinKeys, GradedRows]:
     """All rows of a party's table, by which they are joined with other releases, and their grades."""
     if table is None:
-        return embed, JoinKeys(embed.digests, tuple(columns), embed.values), own
-    every = JoinKeys(table.grade_digests(table.digests), tuple(columns), table.value_reader(table.digests))
-    whole = RowEmbedder(embed.bottom, table.encode_all(), every.digests)
+        return asked
+    _, rows, own = asked
+    every = JoinKeys(table.grade_digests(table.digests), rows.columns, table.value_reader(table.digests))
+    whole = RowEmbedder(bottom, table.encode_all(), every.digests)
     whole.limited = table.limited_columns()
-    return whole, every, own._replace(grades=grades_of_rows(embed.bottom, whole.store, whole.ids).numpy())
+    return whole, every, own._replace(grades=grades_of_rows(bottom, whole.store, whole.ids).numpy())
 
 
 def _carried(store: Store, named: Encoder, grades: GradedRows, former: Sequence[GradedRows]) -> Carried:

@@ -48,6 +48,24 @@ def transition_matrix(eps: float, classes: int) -> Tensor:
     return same * (1 - flip) + (1 - same) * (flip / (classes - 1))
 
 
+def expected_shortfall(rows: int, rate: float) -> tuple[float, float]:
+    """Mean and variance of how many rows fewer than expected are drawn as a class: max(0, rate * rows - count).
+
+    Args:
+        rows: Number of rows.
+        rate: Rate at which each is drawn as it, above 0 and below 1.
+
+    >>> [round(each, 4) for each in expected_shortfall(1, 0.25)]
+    [0.1875, 0.0117]
+    """
+    mean, deviation = rows * rate, math.sqrt(rows * rate * (1 - rate))
+    counts = torch.arange(max(0, math.floor(mean - 12 * deviation)), math.ceil(mean), dtype=torch.float64)
+    of_rows = torch.tensor(float(rows), dtype=torch.float64)
+    chances = torch.distributions.Binomial(of_rows, torch.tensor(rate, dtype=torch.float64)).log_prob(counts).exp()  # type: ignore[no-untyped-call]
+    first, second = (float((chances * (mean - counts) ** power).sum()) for power in (1, 2))
+    return first, second - first**2
+
+
 def flip_threshold(eps: float, classes: int) -> int:
     """Number of the 2^64 values of a word that replace a label: the least for which eps-differential privacy is exact.
 

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from cutlayer.config import FrozenModel
 from cutlayer.errors import Diverged
+from cutlayer.kernels.noise.randomized_response import drawn_rate, expected_shortfall, transition_matrix
 from cutlayer.kernels.noise.score_bands import MIN_EPSILON, lower_epsilons
 from cutlayer.lazy import Tensor, nn, torch
 from cutlayer.problem.inputs import Inputs
@@ -36,7 +37,7 @@ class GradeLimits(FrozenModel):
             say only together is none. It is one of 50 rows, or of a tenth of the rows of a run of fewer than 500. Of
             one of fewer, but 5, what is carried beyond chance counts, though not of several releases together. More is
             never sent: see `least_epsilon`. Of rows of later predictions it is checked what their grades carry together
-            with those of other jobs.
+            with those of other jobs, and with those before their columns changed.
         least_epsilon: Where grades would carry more, they are drawn at a lower epsilon than that of `grade_dp`, with
             fewer grades. It is the first of 6, 4, 3 and 2 that is within all limits, and not below this one. If a
             column without a limit carried more than its default, the default is 0.48 from there on. If no step is
@@ -80,26 +81,36 @@ class DrawnLabels:
     @property
     def transition(self) -> Tensor:
         """Probability that a class (row) is drawn as another (column), float64 (classes, classes)."""
-        from cutlayer.kernels.noise.randomized_response import transition_matrix
-
         return transition_matrix(self.epsilon, self.classes)
 
     def fault(self) -> str:
         """What no draw of randomised response would be; empty where nothing is.
 
         The rate of each drawn class lies between those of rows that are never and always of it, within five standard
-        errors. So a label owner cannot pass an attribute that few rows have for labels of a small epsilon.
+        errors. So a label owner cannot pass an attribute that few rows have for labels of a small epsilon. Of many
+        classes each alone has few rows, so that all they lack is compared, too: by what as many classes that no row
+        is of lack by chance. They vary together less than independent ones, as what one lacks another has (Joag-Dev and
+        Proschan 1983, negative association).
         """
         if not (math.isfinite(self.epsilon) and self.epsilon >= 0) or not 2 <= self.classes <= 256:
             return f"epsilon {self.epsilon} and {self.classes} classes"
         rows = len(self.values)
         if rows and int(self.values.max()) >= self.classes:
             return f"a class {int(self.values.max())} of {self.classes}"
-        rates = torch.bincount(self.values, minlength=self.classes).double() / max(rows, 1)
-        for code, rate in enumerate(rates.tolist()):
-            for bound, sign in ((float(self.transition[0, 1]), 1), (float(self.transition[0, 0]), -1)):
-                if sign * (bound - rate) > 5 * math.sqrt(bound * (1 - bound) / max(rows, 1)):
-                    return f"class {code} in {rate:.1%} of the rows, which no draw at epsilon {self.epsilon:g} gives"
+        counts = torch.bincount(self.values, minlength=self.classes).double()
+        slope, least = drawn_rate(self.epsilon, self.classes)
+        for bound, sign in ((least, 1), (slope + least, -1)):
+            # Five standard errors, and as many rows: where few are expected, chance is not normal.
+            beyond = sign * (bound * rows - counts) - 5 * math.sqrt(bound * (1 - bound) * rows) - 5
+            if float(beyond.max()) > 0:
+                code = int(beyond.argmax())
+                rate = float(counts[code]) / rows
+                return f"class {code} in {rate:.1%} of the rows, which no draw at epsilon {self.epsilon:g} gives"
+        mean, variance = expected_shortfall(rows, least)
+        short = float((least * rows - counts).clamp_min(0).sum())
+        if short > self.classes * mean + 5 * math.sqrt(self.classes * variance) + 5:
+            few = f"{self.classes} classes, of which too many are in too few rows"
+            return f"{few}, {short:,.0f} in all, for a draw at epsilon {self.epsilon:g}"
         return ""
 
 

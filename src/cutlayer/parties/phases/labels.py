@@ -10,9 +10,11 @@ from torch import Tensor
 
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.receiving import receive_chunks, send_in_chunks
+from cutlayer.config import Job
 from cutlayer.config.phases import reads_labels
 from cutlayer.errors import ConfigError, PeerLost, ProtocolError
 from cutlayer.kernels.noise.informative_rows import MIN_USEFUL_ROWS, informative_draws
+from cutlayer.kernels.noise.label_levels import levels_for
 from cutlayer.models.bottom_fits import label_epsilon_of
 from cutlayer.models.bottom_fits.base import DrawnLabels
 from cutlayer.parties.label_rows import label_rows
@@ -89,14 +91,26 @@ def _check_worth(side: ActiveSide, name: str, labels: Tensor, known: int, epsilo
     Raises:
         ConfigError: They are worth fewer informative rows than the job asks for.
     """
-    shares = (torch.bincount(labels.long(), minlength=classes).double() / max(len(labels), 1)).tolist()
-    worth = informative_draws(shares, known, epsilon, are_numbers=side.job.task == "regression")
-    least = int(side.job.bottom_of(name).get("least_rows", MIN_USEFUL_ROWS))
+    worth, least = _worth(side.job, name, DrawnLabels(labels.long(), epsilon, classes), known)
     if worth < least:
         wanted = f"drawn labels worth {least:,} rows or more to {name}"
         got = f"about {worth:,.0f} by {known:,} training rows at label epsilon {epsilon:g}"
         remedy = f"raise label_dp.eps, take more rows, or write model.bottom.{name}: {{kind: grade, least_rows: 0}}"
         raise ConfigError.expected(wanted, got, remedy)
+
+
+def _worth(job: Job, name: str, drawn: DrawnLabels, known: int) -> tuple[float, int]:
+    """Informative rows that drawn labels are worth to a party, and how many the job asks for.
+
+    Args:
+        job: The job.
+        name: Name of the party.
+        drawn: Drawn labels of its training rows.
+        known: Number of these rows whose label it is.
+    """
+    shares = (torch.bincount(drawn.values, minlength=drawn.classes).double() / max(len(drawn.values), 1)).tolist()
+    worth = informative_draws(shares, known, drawn.epsilon, are_numbers=job.task == "regression")
+    return worth, int(job.bottom_of(name).get("least_rows", MIN_USEFUL_ROWS))
 
 
 def follow(side: PassiveSide) -> Generator[Port, Message, None]:
@@ -121,10 +135,15 @@ def follow(side: PassiveSide) -> Generator[Port, Message, None]:
         remedy = f"agree on one, and write model.bottom.{side.local.name}.label_epsilon"
         wanted = f"drawn labels from {side.port.peer} of epsilon {most:g} at most"
         raise ProtocolError.expected(wanted, f"{epsilon:g}", remedy)
-    if side.job.task == "binary" and classes != 2:
-        got = f"some of {classes} classes"
+    agreed = 2 if side.job.task == "binary" else levels_for(epsilon) if drawn.are_numbers else classes
+    if classes != agreed:
+        got = got or f"some of {classes} classes"
     if len(stated) > 1 or len(values) != rows:
         got = f"{len(values):,} of {len(stated)} kinds"
+    if not got:
+        # No rates tell an attribute that is spread over many classes. Of so many its sender would have sent none.
+        worth, least = _worth(side.job, side.local.name, drawn, rows)
+        got = f"some worth {worth:,.0f} rows, of {least:,} that the job asks for" if worth < least else ""
     if got:
         raise ProtocolError.expected(f"{rows:,} drawn labels from {side.port.peer}", got)
     stored = side.checkpoints.read_state(DRAWN_LABELS_FILE) if side.local.resume else None
