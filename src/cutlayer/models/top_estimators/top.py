@@ -69,7 +69,7 @@ class FittedTop(TopModel):
         self._layout = Layout(self.widths, None, 0)
         self._sets: tuple[frozenset[str], ...] = ()
         self.fitted: FitResult | None = None
-        self.register_load_state_dict_post_hook(_check_answers)
+        self.register_load_state_dict_post_hook(_check_answers)  # type: ignore[no-untyped-call]
 
     def fit(
         self,
