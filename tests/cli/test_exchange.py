@@ -437,6 +437,13 @@ def test_options_that_do_not_fit(graded: Place) -> None:
         ("telco", "--round", "june", "--out", "x.csv"): "--out and --absent at bank alone",
         ("bank", "--round", "june"): "--out at bank, which has the predictions",
         ("bank", "--data", "bank.csv"): "--data, --out, --absent and --max-drift with --round",
+        (
+            "telco",
+            "--round",
+            "june",
+            "--data",
+            "tleco.csv",
+        ): "--data tleco.csv: no such file; did you mean 'telco",
         ("bank", "--version", "../x"): "a name of up to 40 letters",
     }.items():
         assert error in start(graded, *options, code=2)["error"]

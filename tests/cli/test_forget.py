@@ -357,7 +357,7 @@ def test_ids_that_no_record_has_change_nothing_and_an_id_that_was_trained_on_is_
     before, job = contents(world, ()), world / "job.yaml"
     (world / "withdrawn.csv").write_text("id\n9901\n9902\n")
     refused = place.call("forget", job, "--rows", world / "withdrawn.csv")
-    assert "an id that bank or telco has, or had, got 2 unknown ones: 9901, 9902; are they written as" in refused.error
+    assert "an id that bank or telco has, or had, got unknown ones (2): 9901, 9902; are they" in refused.error
     assert (refused.code, contents(world, {"withdrawn.csv"})) == (2, before)
     for name in ("bank", "telco"):  # gone from both tables, and trained on
         csv.write_csv(table_of(name, (77,)), world / f"{name}.csv")

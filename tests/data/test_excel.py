@@ -50,6 +50,8 @@ def test_formats_read_the_texts_of_a_sheet(tmp_path: Path) -> None:
 def test_one_of_several_sheets_is_named(tmp_path: Path) -> None:
     sheets = {"a": [["id"], ["x"]], "b": [["id"], ["y"]], "empty": []}
     assert read(tmp_path, sheets, sheet="b")["id"].to_pylist() == ["y"]
+    notes = {"Read me": [["exported by"], ["the CRM"]], "a": [["id", "n"], ["x", 1]], "names": [["id", "n"]]}
+    assert read(tmp_path, notes).to_pylist() == [{"id": "x", "n": 1}]
     for sheet in (None, "c"):
         with pytest.raises(DataError, match=r"expected table.sheet of a, b, got .*; name one of them"):
             read(tmp_path, sheets, sheet=sheet)

@@ -6,13 +6,14 @@ import copy
 import threading
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from cutlayer.errors import ConfigError
+from cutlayer.errors import CheckpointError, ConfigError
 from cutlayer.kernels.noise.randomized_response import transition_matrix
 from cutlayer.models import TOPS, Inputs, build_bottom, build_top, check_models, is_fitted, stated_width
 from cutlayer.models.top_estimators import head as heads
@@ -205,6 +206,27 @@ def test_rows_without_a_release_are_fitted_and_predicted(kind: str) -> None:
     alone = task.evaluate(model.answer(test, [OWN, "telco"])[:300], labels[:300])[task.metric]
     assert without < having - 0.02
     assert without > alone - 0.06
+
+
+def test_tensors_of_a_state_that_do_not_fit_each_other_are_refused_as_it_is_loaded() -> None:
+    loss = TrainingLoss(BINARY, transition=transition_matrix(2.0, 2))
+    model = top_of(BINARY, folds=1, candidates=["linear"])
+    fit(model, BINARY, TRAINING, loss=loss)
+    state, refused = model.state_dict(), set()
+    assert "heads.0.inverse" in state
+    for name, tensor in state.items():
+        if name == "plan":
+            continue
+        for odd in (torch.zeros(1, 65_537), tensor.reshape(-1)[: tensor.numel() // 2], tensor[:0]):
+            fresh = top_of(BINARY, folds=1, candidates=["linear"])
+            try:
+                fresh.load_state_dict({**state, name: odd.to(tensor.dtype)})
+            except RuntimeError:
+                refused.add(name)
+                continue
+            with suppress(CheckpointError):
+                assert fresh(TEST).shape == (600, 1)
+    assert {"heads.0.inverse", "heads.0.weights"} <= refused
 
 
 def test_a_fit_depends_on_its_seed_alone_and_leaves_the_random_state() -> None:

@@ -22,7 +22,7 @@ from cutlayer.channel.codec import WIRE_VERSION, decode, encode
 from cutlayer.channel.grpc_link import FROM_KEY, RUN_KEY, TO_KEY, WIRE_KEY
 from cutlayer.channel.trail import Trail, read_lines
 from cutlayer.config import PrivateFile, validated
-from cutlayer.errors import PeerLost
+from cutlayer.errors import NotApproved, PeerLost
 from cutlayer_serve.breaker import MAX_MISSES
 from cutlayer_serve.link import METHOD, SERVICE, message
 from cutlayer_serve.passive import LookupCounts, PassiveService
@@ -229,7 +229,12 @@ def test_a_caller_in_a_hurry_does_not_have_the_parties_skipped(plain: Path) -> N
     asyncio.run(check())
 
 
-def test_what_leaves_each_party_is_in_its_trail(plain: Path, tmp_path: Path) -> None:
+def test_what_leaves_each_party_is_in_its_trail(
+    plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(_: Message) -> None:
+        raise NotApproved("telco has withdrawn its approval")
+
     async def check() -> None:
         async with AsyncExitStack() as opened:
             trails = {name: Trail(tmp_path / name, {"party": name}) for name in (ACTIVE, "telco")}
@@ -244,6 +249,11 @@ def test_what_leaves_each_party_is_in_its_trail(plain: Path, tmp_path: Path) -> 
             client = httpx.AsyncClient(transport=httpx.ASGITransport(active.app), base_url="http://127.0.0.1")
             await opened.enter_async_context(client)
             assert (await client.post("/v1/predict", json={"ids": IDS})).status_code == 200
+            monkeypatch.setattr(trails[ACTIVE], "record", refuse)
+            for _ in range(2):  # and the service says why, once
+                (subset,) = (await client.post("/v1/predict", json={"ids": IDS})).json()["subsets"]
+                assert subset["absent"]["telco"] == "an approval is missing or withdrawn: nothing is sent to it"
+            assert caplog.messages.count("telco has withdrawn its approval") == 1
             for trail in trails.values():
                 trail.close()
 

@@ -72,12 +72,15 @@ def exchange(
     from cutlayer.cli.exchange_steps import Steps, courier_of
     from cutlayer.cli.run import keys_for
     from cutlayer.consent import allowed
+    from cutlayer.data.sources import check_there
     from cutlayer.jobs.exchange import WaitingForFile
     from cutlayer.serving.party_drift import DriftStatistic
 
     limit = checked_max_drift(max_drift)
     if round_ is not None:
         check_scores_options(setup.job.active, name, out, absent)
+        if data is not None:  # before a training
+            check_there(data, f"--data {data}")
     elif out is not None or absent or data is not None or limit is not None:
         wanted = "--data, --out, --absent and --max-drift with --round"
         raise ConfigError.expected(wanted, "one alone", "name the round")

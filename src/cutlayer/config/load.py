@@ -161,7 +161,7 @@ def read_yaml(path: Path) -> Any:
         raise ConfigError(f"{problem}, {_line(twice)}; every party and every key may appear once") from None
     except YAMLError as fault:
         problem = getattr(fault, "problem", None) or str(fault).splitlines()[0]
-        remedy = "; indent with spaces" if "\\t" in problem else ""
+        remedy = "; indent with spaces" if "\\t" in problem else "; leave the tag out" * ("constructor" in problem)
         raise ConfigError(f"not YAML: {problem}, {_line(fault)}{remedy}") from None
     except RecursionError:
         raise ConfigError.expected("a job of a few levels", "one nested too deeply", "is it the right file?") from None

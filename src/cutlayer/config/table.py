@@ -76,7 +76,7 @@ class TableConfig(FrozenModel):
         format: Format of the file, such as `csv`; `auto` goes by its ending.
         delimiter: Delimiter of a CSV file; without it, a tab for `.tsv` and a comma for all other files.
         columns: Names for a file without a header; `"I1..I13"` stands for I1, I2, ... I13.
-        sheet: Sheet of an Excel workbook; not needed where one alone has rows.
+        sheet: Sheet of an Excel workbook; not needed where one alone has rows of several columns.
         missing: Texts that mean "no value" in a CSV file.
         decimal: Character before the decimals of a number in a CSV file.
         thousands: Character between groups of three digits of a number in a CSV file; none by default.

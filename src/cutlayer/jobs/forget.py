@@ -98,7 +98,7 @@ class JobDeletion:
             if not may_be_unknown and len(self.unknown) >= max(listed.rows for listed in forgotten.values()):
                 wanted, shown = f"an id that {' or '.join(forgotten)} has, or had", ", ".join(self.unknown[:5])
                 remedy = "are they written as in the table? --unknown forgets them all the same"
-                raise ConfigError.expected(wanted, f"{len(self.unknown):,} unknown ones: {shown}", remedy)
+                raise ConfigError.expected(wanted, f"unknown ones ({len(self.unknown):,}): {shown}", remedy)
         mark = Forgetting.begin(self.base, what, rows, (path.name for path in runs))
         if mark.deleted is not None:
             return mark

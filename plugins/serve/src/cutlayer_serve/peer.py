@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import Callable
@@ -17,11 +18,13 @@ from torch import Tensor
 from cutlayer.channel import Kind, Message
 from cutlayer.channel.compression import columns_of_bytes
 from cutlayer.data.ids import Digests
-from cutlayer.errors import ProtocolError
+from cutlayer.errors import NotApproved, ProtocolError
 from cutlayer.kernels.rows.row_norms import rows_within
 from cutlayer_serve.breaker import Breaker
 from cutlayer_serve.link import message
 from cutlayer_serve.status import WIRE, Status
+
+logger = logging.getLogger(__name__)
 
 MAX_RECENT_LOOKUPS = 512
 """Number of lookups whose time is held for the page."""
@@ -57,7 +60,8 @@ class Peer:
         version: Tag of the part that the stream serves.
         width: Number of columns of its embedding.
         limit: Maximum norm of a row of an embedding.
-        send: Queues a message to be sent; raises `ConnectionError` where that is not possible.
+        send: Queues a message to be sent; raises `ConnectionError` where that is not possible, and `NotApproved` where
+            nothing may be sent.
     """
 
     def __init__(
@@ -68,7 +72,7 @@ class Peer:
         self.seconds: deque[float] = deque(maxlen=MAX_RECENT_LOOKUPS)
         self.connected = True
         self.ended = asyncio.Event()
-        self._send = send
+        self._send, self._refused = send, ""
         self._number = self._probe_sent = 0
         self._waiting: dict[int, tuple[int, asyncio.Future[Lookup]]] = {}
         self._probing: asyncio.Task[None] | None = None
@@ -105,6 +109,11 @@ class Peer:
                     self._missed()
                 return Lookup.nothing(len(ids), self.width, Status.LATE)
             answer = future.result()
+        except NotApproved as refused:
+            if str(refused) != self._refused:  # once, and not at each lookup
+                self._refused = str(refused)
+                logger.warning("%s", refused)
+            return Lookup.nothing(len(ids), self.width, Status.UNAPPROVED)
         except (OSError, ProtocolError):  # not sent, as it could not be recorded, or the stream ended
             return Lookup.nothing(len(ids), self.width, Status.LOST if asked else Status.DISCONNECTED)
         finally:
@@ -172,7 +181,7 @@ class Peer:
         while self.breaker.open and self.connected:
             self._number += 1
             probe = message(Kind.PROBE, self.me, self.name, self.version, self._number)
-            with suppress(OSError, ProtocolError):
+            with suppress(OSError, ProtocolError, NotApproved):
                 self._send(probe)
                 self._probe_sent = self._number
             await asyncio.sleep(self.breaker.pause)

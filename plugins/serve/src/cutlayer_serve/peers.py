@@ -26,7 +26,7 @@ from cutlayer.channel.grpc_link import (
 )
 from cutlayer.channel.security import Security, certificate_of
 from cutlayer.channel.trail import Trail
-from cutlayer.errors import NotApproved, ProtocolError, TrustError
+from cutlayer.errors import ProtocolError, TrustError
 from cutlayer_serve.link import ACCEPTED_METADATA, KEEPALIVE, LIMITS, METHOD, SERVICE, wait_until_invalid
 from cutlayer_serve.peer import Peer
 
@@ -157,10 +157,7 @@ class Peers:
             if frames.bytes > _MAX_QUEUED:
                 raise ConnectionError(f"{name} takes nothing")
             if self._trail is not None:
-                try:
-                    self._trail.record(sent)
-                except NotApproved as refused:  # the party counts as absent
-                    raise ConnectionError(str(refused)) from None
+                self._trail.record(sent)
             frames.put(encode(sent, LIMITS))
 
         peer = Peer(self.me, name, version, width, self.limit, send)

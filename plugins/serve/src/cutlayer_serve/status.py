@@ -21,6 +21,7 @@ class Status(IntEnum):
     LOST = 8
     NOT_ASKED = 9
     FORGOTTEN = 10
+    UNAPPROVED = 11
 
     @property
     def reason(self) -> str:
@@ -39,6 +40,7 @@ _REASONS = {
     Status.LOST: "its connection ended before it answered",
     Status.NOT_ASKED: "it was not asked",
     Status.FORGOTTEN: ROW_FORGOTTEN_REASON,
+    Status.UNAPPROVED: "an approval is missing or withdrawn: nothing is sent to it",
     Status.DROPPED: "another party is absent, and absent: active_only is set",
 }
 WIRE = (Status.PRESENT, Status.UNKNOWN, Status.CAPPED, Status.FAILED)

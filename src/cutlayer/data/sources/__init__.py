@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping
+from pathlib import Path
 
 from cutlayer.config import TableConfig
 from cutlayer.config.reaches import consent_option, is_closed, named_path
@@ -21,7 +22,7 @@ from cutlayer.data.typed_table import TABLE_MEMORY
 from cutlayer.errors import ConfigError, DataError
 from cutlayer.storage.scratch import remove_folder
 
-__all__ = ["SOURCES", "FileSource", "MemorySource", "Source", "as_table", "open_source"]
+__all__ = ["SOURCES", "FileSource", "MemorySource", "Source", "as_table", "check_there", "open_source"]
 
 SOURCES: Mapping[str, type[FileSource]] = {
     kind.format: kind for kind in vars(catalogue).values() if isinstance(kind, type) and issubclass(kind, FileSource)
@@ -62,14 +63,23 @@ def open_source(data: object, party: str, where: str | None = None, memory: int 
     return source if data.aggregate is None else AggregatedSource(source, data.aggregate, memory)
 
 
+def check_there(path: Path, where: str) -> None:
+    """Refuse a path where nothing is, unless it is a pattern.
+
+    Raises:
+        DataError: Nothing is there; the error has the nearest name.
+    """
+    if not path.exists() and not is_set(path):
+        folder = path.parent
+        tables = [each.name for each in folder.iterdir() if each.is_file()] if folder.is_dir() else []
+        raise DataError(f"{where}: no such file{did_you_mean(path.name, tables)}")
+
+
 def _of_path(where: str, data: TableConfig, most: int) -> Source:
     """The table of a file, a folder or a pattern, each file of so many bytes at most."""
     if is_set(data.path):
         return _of_files(where, data, most)
-    if not data.path.exists():
-        folder = data.path.parent
-        tables = [path.name for path in folder.iterdir() if path.is_file()] if folder.is_dir() else []
-        raise DataError(f"{where}: no such file{did_you_mean(data.path.name, tables)}")
+    check_there(data.path, where)
     if not data.path.is_file():
         raise fault(where, "a file or a folder", "something else")
     return _kind_of(data, where)(where, data, most)

@@ -60,10 +60,17 @@ class ExcelSource(FileSource):
             book = python_calamine.load_workbook(BytesIO(self.config.path.read_bytes()))  # by its content
             sheets = {name: book.get_sheet_by_name(name) for name in book.sheet_names}
             filled = [name for name, sheet in sheets.items() if sheet.height] or [*sheets][:1]
+            # Not a page of notes, nor a sheet with names of columns alone.
+            filled = [name for name in filled if min(sheets[name].height, sheets[name].width) > 1] or filled
             name = self.config.sheet or (filled[0] if len(filled) == 1 else "")
             if name not in sheets:
                 got = repr(name) if name else f"{len(filled)} with rows"
-                raise fault(self.where, f"table.sheet of {', '.join(filled)}", got, "name one of them")
+                raise fault(
+                    self.where,
+                    f"table.sheet of {', '.join(filled)}",
+                    got,
+                    "name one of them, or save it in a file of its own",
+                )
             lines: list[list[Any]] = sheets[name].to_python()
         except (python_calamine.CalamineError, python_calamine.PasswordError, ValueError) as failure:
             raise fault(self.where, "an Excel workbook without a password", first_line(failure)) from None

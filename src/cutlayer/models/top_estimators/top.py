@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cutlayer.errors import ConfigError
+from cutlayer.errors import CheckpointError, ConfigError
 from cutlayer.models.base import TopModel
 from cutlayer.models.top_estimators.choice import OWN_COLUMNS, Choice, choose_candidates, fit_part
 from cutlayer.models.top_estimators.head import Head
@@ -69,6 +69,7 @@ class FittedTop(TopModel):
         self._layout = Layout(self.widths, None, 0)
         self._sets: tuple[frozenset[str], ...] = ()
         self.fitted: FitResult | None = None
+        self.register_load_state_dict_post_hook(_check_answers)  # type: ignore[no-untyped-call]
 
     def fit(
         self,
@@ -261,8 +262,12 @@ class FittedTop(TopModel):
         has_gradient = torch.is_grad_enabled()  # which is a setting of this thread
 
         def answered(piece: tuple[Tensor, Tensor]) -> Tensor:
-            with torch.set_grad_enabled(has_gradient):
-                return self._logits(head(*piece))
+            try:
+                with torch.set_grad_enabled(has_gradient):
+                    return self._logits(head(*piece))
+            except IndexError as damage:  # of a state from a file: codes are within those of the encoders
+                wanted = "a top model that knows all codes of its rows"
+                raise CheckpointError.expected(wanted, damage, "restore it, or train again") from None
 
         return torch.cat(map_in_threads(answered, pieces) if codes.device.type == "cpu" else [*map(answered, pieces)])
 
@@ -292,6 +297,23 @@ class FittedTop(TopModel):
         self._sets = tuple(frozenset(head["present"]) for head in plan["heads"])
         self._layout = Layout(self.widths, plan["own"], plan["categories"])
         self.fitted = FitResult(**plan["result"]) if "result" in plan else None
+
+
+def _check_answers(top: FittedTop, keys: Any) -> None:
+    """Refuse a state whose tensors do not fit each other, which come with their shapes: each model answers rows.
+
+    Raises:
+        RuntimeError: One does not, as `load_state_dict` raises it.
+    """
+    if keys.missing_keys or keys.unexpected_keys:  # which `load_state_dict` says
+        return
+    rows = {name: torch.zeros(7, width, device=top.plan.device) for name, width in top.widths.items()}
+    try:
+        shapes = {tuple(top._answer(index, rows).shape) for index in range(len(top._sets))}
+    except (CheckpointError, RuntimeError, ValueError) as damage:
+        raise RuntimeError(f"tensors that do not fit each other ({damage!r:.200})") from None
+    if shapes - {(7, top.outputs)}:
+        raise RuntimeError(f"tensors that do not answer by {top.outputs:,} numbers a row")
 
 
 def _main_weights(weights: Mapping[str, float]) -> Mapping[str, float]:
