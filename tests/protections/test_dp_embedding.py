@@ -115,20 +115,17 @@ def test_noise_repeats_for_the_same_message_only():
         assert float((other - compared).abs().mean()) > 1.0
 
 
-@pytest.mark.parametrize("scale", [None, 3.0])
-def test_the_gradient_passes_back_through_scale_and_clip(scale):
-    options = BUDGET if scale is None else {**BUDGET, "rescale": "public", "scale": scale}
+def test_the_gradient_passes_back_through_the_clip():
     e = embedding(200).double().requires_grad_()
     g = embedding(200, seed=1).double()
-    (found,) = torch.autograd.grad(passive(options).embedding_out(e, seen(200)), e, g)
-    scaled = e * (scale or 1.0)
-    by_hand = scaled * (CLIP / scaled.norm(dim=1, keepdim=True)).clamp(max=1)
+    (found,) = torch.autograd.grad(passive(BUDGET).embedding_out(e, seen(200)), e, g)
+    by_hand = e * (CLIP / e.norm(dim=1, keepdim=True)).clamp(max=1)
     (expected,) = torch.autograd.grad(by_hand, e, g)
     assert torch.allclose(found, expected, rtol=1e-6, atol=1e-9)
-    assert 20 < int((scaled.norm(dim=1) > CLIP).sum()) < 190
+    assert 20 < int((e.norm(dim=1) > CLIP).sum()) < 190
 
 
-@pytest.mark.parametrize("options", [{}, {"rescale": "sphere"}, {"rescale": "public", "scale": 50.0}])
+@pytest.mark.parametrize("options", [{}, {"rescale": "sphere"}])
 def test_two_rows_are_never_farther_apart_than_the_sensitivity(options):
     """Without noise to speak of, the replaced row moves by 2C at most and no other row moves."""
     quiet = passive({"clip": CLIP, "noise_multiplier": 1e-12, **options})
@@ -141,16 +138,14 @@ def test_two_rows_are_never_farther_apart_than_the_sensitivity(options):
     assert int((moved > 1e-6).sum()) == 1
 
 
-def test_sphere_and_public_scales_do_what_they_say():
+def test_the_sphere_gives_every_row_one_norm():
     e = embedding(300)
     quiet = {"clip": CLIP, "noise_multiplier": 1e-12}
     sphere = passive({**quiet, "rescale": "sphere"}).embedding_out(e, seen(300))
     assert torch.allclose(sphere.norm(dim=1), torch.tensor(CLIP), rtol=1e-5)
-    public = passive({**quiet, "rescale": "public", "scale": 0.5}).embedding_out(e, seen(300))
-    assert torch.allclose(public, (e / 2) * (CLIP / (e / 2).norm(dim=1, keepdim=True)).clamp(max=1), atol=1e-5)
 
 
-@pytest.mark.parametrize("options", [{}, {"rescale": "sphere"}, {"rescale": "public", "scale": 50.0}])
+@pytest.mark.parametrize("options", [{}, {"rescale": "sphere"}])
 def test_what_is_released_is_whole_steps_from_the_truncated_rows(options):
     """Exactly representable lattice points, whatever the rescaling; broken rows count as zeros."""
     one = passive({**BUDGET, **options})
@@ -217,10 +212,7 @@ def test_metrics_are_taken_from_what_was_sent():
             "calibration and per with epsilon and delta",
         ),
         ({"calibration": "classical"}, "got per: run"),
-        ({"rescale": "public"}, "a scale with rescale public"),
-        ({"scale": 2.0}, "a scale with rescale public"),
-        ({"rescale": "public", "scale": 0.0}, r"scale: expected greater than 0"),
-        ({"rescale": "paper"}, "rescale: expected 'off', 'sphere' or 'public', got 'paper'; .* cutlayer-published"),
+        ({"rescale": "paper"}, "rescale: expected 'off' or 'sphere', got 'paper'; .* cutlayer-published"),
         ({"epsilno": 1.0}, "did you mean 'epsilon'"),
     ],
 )

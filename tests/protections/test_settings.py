@@ -35,7 +35,6 @@ RANGES = {
     "dp_embedding.epsilon": ([ABOVE_0], [0.0]),
     "dp_embedding.delta": ([ABOVE_0, BELOW_1], [0.0, 1.0]),
     "dp_embedding.noise_multiplier": ([ABOVE_0], [0.0]),
-    "dp_embedding.scale": ([ABOVE_0], [0.0]),
     "gradient_compression.keep": ([0.0, 1.0], [-ABOVE_0, math.nextafter(1.0, 2.0)]),
     "iso_noise.ratio": ([ABOVE_0], [0.0]),
     "label_dp.eps": ([0.0], [-ABOVE_0]),

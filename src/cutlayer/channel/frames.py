@@ -95,12 +95,10 @@ class Outbox:
 
     Args:
         capacity: Size of the stored frames, in bytes, beyond which a sender waits; a frame enters at or below it.
-        frames: Maximum number of stored frames, 1 or more.
     """
 
-    def __init__(self, capacity: int, frames: int = MAX_FRAMES) -> None:
+    def __init__(self, capacity: int) -> None:
         self._capacity = max(capacity, 2 * ACK_BYTES)
-        self._max_frames = frames
         self._frames: deque[Sequence[bytes]] = deque()
         self._first = 0
         self._bytes = 0
@@ -193,7 +191,7 @@ class Outbox:
             self._changed.notify_all()
 
     def _has_room(self) -> bool:
-        return not self._frames or (self._bytes <= self._capacity and len(self._frames) < self._max_frames)
+        return not self._frames or (self._bytes <= self._capacity and len(self._frames) < MAX_FRAMES)
 
 
 def _size(chunks: Sequence[bytes | memoryview]) -> int:

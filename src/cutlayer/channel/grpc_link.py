@@ -253,18 +253,13 @@ def count_of(value: object) -> int:
 
 
 class Backoff:
-    """Pauses between attempts that grow from a tenth of a second to `max_pause`.
+    """Pauses between attempts that grow from a tenth of a second to two seconds."""
 
-    Args:
-        max_pause: Longest pause in seconds.
-    """
-
-    def __init__(self, max_pause: float = 2.0) -> None:
+    def __init__(self) -> None:
         self._pause = 0.1
-        self._max_pause = max_pause
 
     def pause(self, deadline: float) -> float:
         """Seconds to wait before the next attempt; 0 or less once the deadline is over."""
         pause = min(self._pause, deadline - time.monotonic())
-        self._pause = min(self._pause * 1.6, self._max_pause)
+        self._pause = min(self._pause * 1.6, 2.0)
         return pause

@@ -25,7 +25,7 @@ from typing import Annotated, Any, BinaryIO, Self, TypeVar
 import msgpack
 from pydantic import AfterValidator, ConfigDict, Field, StrictBytes, StrictInt, StrictStr, TypeAdapter
 
-from cutlayer.channel.codec import DEFAULT_LIMITS, FrameLimits, decode, encode, printable_name
+from cutlayer.channel.codec import DEFAULT_LIMITS, decode, encode, printable_name
 from cutlayer.channel.message import Message
 from cutlayer.channel.security import Security
 from cutlayer.channel.tls.signing import check_signature, sign
@@ -158,7 +158,6 @@ class Parcel:
         receiver: Name of the party that reads it.
         security: Certificates of the receiver, and the identities of all parties; `None` to take a file that nobody
             signed, which only its digest protects.
-        limits: Bounds on its frames.
 
     Attributes:
         head: Who sent it to whom.
@@ -170,11 +169,8 @@ class Parcel:
         TrustError: It is not signed by the party that it names as its sender.
     """
 
-    def __init__(
-        self, path: Path, receiver: str, security: Security | None, limits: FrameLimits = DEFAULT_LIMITS
-    ) -> None:
+    def __init__(self, path: Path, receiver: str, security: Security | None) -> None:
         self.path = path
-        self._limits = limits
         self._marks: list[bytes] = []
         with self._opened() as file:
             self.head, self.digest, seal = self._scanned(file)
@@ -208,7 +204,7 @@ class Parcel:
                 if hasher.digest() != mark:
                     raise self._damaged()
                 for block in group:
-                    yield decode(block, self._limits)
+                    yield decode(block)
 
     @contextmanager
     def _opened(self) -> Iterator[BinaryIO]:
@@ -249,7 +245,7 @@ class Parcel:
         """All frames, some at a time; `hasher` has then read all up to the last of them, or the end."""
         group: list[bytes] = []
         size = 0
-        while block := self._block(file, self._limits.frame_bytes, hasher):
+        while block := self._block(file, DEFAULT_LIMITS.frame_bytes, hasher):
             group.append(block)
             size += _LENGTH.size + len(block)
             if size >= _GROUP_BYTES:

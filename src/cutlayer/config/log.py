@@ -13,7 +13,6 @@ from cutlayer.config.addresses import address, local_path
 from cutlayer.config.base import FrozenModel
 from cutlayer.config.extras import check_extra
 from cutlayer.config.names import FilePath
-from cutlayer.errors import ConfigError
 
 if TYPE_CHECKING:
     from cutlayer.config.case import Case
@@ -42,18 +41,6 @@ def tracking_uri(uri: str) -> str:
     if not _FORM.fullmatch(uri):
         raise ValueError("a server by https:// or http://, sqlite:/// with a file, or a folder, got another form")
     return uri
-
-
-def checked_registry(uri: str) -> str:
-    """The address of a registry of models, as of `log.mlflow`.
-
-    Raises:
-        ConfigError: It is of another form, or holds a password.
-    """
-    try:
-        return tracking_uri(uri)
-    except ValueError as failure:
-        raise ConfigError(f"--registry: expected {failure}") from None
 
 
 class LogConfig(FrozenModel):

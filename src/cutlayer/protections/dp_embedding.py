@@ -29,15 +29,12 @@ class DPEmbeddingConfig(NoiseBudget):
         per: `run`: all planned releases of a row together, training epochs and evaluations. `release`: each release.
         calibration: `exact`, or `classical`: sqrt(2 ln(1.25 / delta)) / epsilon, which papers use, for one release.
         rescale: How rows are scaled to fill the ball that they are clipped to. `sphere`: every row gets norm C.
-            `public`: rows times `scale`, then clipped.
-        scale: Factor of `public`, which is public knowledge: never taken from the private rows.
     """
 
     clip: float = Field(gt=0, strict=True, description="the norm that no row exceeds")
     per: Literal["run", "release"] = "run"
     calibration: Literal["exact", "classical"] = "exact"
-    rescale: Literal["off", "sphere", "public"] = Field(default="off", description=_PUBLISHED_TEXT)
-    scale: float | None = Field(default=None, gt=0, strict=True)
+    rescale: Literal["off", "sphere"] = Field(default="off", description=_PUBLISHED_TEXT)
 
     def _faults(self) -> Iterator[str]:
         yield from super()._faults()
@@ -46,8 +43,6 @@ class DPEmbeddingConfig(NoiseBudget):
             yield f"{' and '.join(surplus)} with epsilon and delta, got a noise_multiplier; leave one out"
         if self.calibration == "classical" and self.per == "run":
             yield "per: release with calibration classical, a formula for one release, got per: run"
-        if (self.scale is not None) != (self.rescale == "public"):
-            yield "a scale with rescale public, and only then, got one without the other"
 
     def multiplier(self, plan: ReleasePlan) -> float:
         """Standard deviation of the noise over the sensitivity, for these releases of a row."""
@@ -65,7 +60,7 @@ class DPEmbedding(FeatureProtection[DPEmbeddingConfig]):
     Both are rounded to a lattice of some 2^-18 sigma: the rows towards zero, the noise to nearest. In floating point a
     sum gives the row away; on the lattice it is a post-processing of the mechanism in real numbers.
 
-    Training is through the clipped rows, so the gradient that returns passes back through clip and scale. Each release
+    Training is through the clipped rows, so the gradient that returns passes back through the clip. Each release
     has noise of its own, keyed by its purpose, its scale, the step, the rows and the content: a message repeated after
     a resume repeats its noise, and any other gets fresh noise. A row with NaN or infinity is released as noise alone.
 
@@ -134,10 +129,7 @@ class DPEmbedding(FeatureProtection[DPEmbeddingConfig]):
         """Rows of e (n, width) at norm C at most."""
         from cutlayer.kernels.rows.row_norms import clip_rows, rows_to_norm
 
-        settings = self.settings
-        if settings.rescale == "sphere":
-            return rows_to_norm(e, settings.clip)
-        return clip_rows(e if settings.scale is None else e * settings.scale, settings.clip)
+        return (rows_to_norm if self.settings.rescale == "sphere" else clip_rows)(e, self.settings.clip)
 
     def event(self, plan: ReleasePlan) -> Event:
         """A noisy release of every row as often as planned.

@@ -177,18 +177,18 @@ def tick_texts(values: list[float]) -> list[str]:
     return [minus(f"{value:,.{decimals}f}") for value in values]
 
 
-def padded_domain(values: list[float], share: float = 0.06) -> tuple[float, float]:
+def padded_domain(values: list[float]) -> tuple[float, float]:
     """A domain around values with some air.
 
-    >>> padded_domain([1.0, 2.0], 0.1), padded_domain([]), padded_domain([3.0])
-    ((0.9, 2.1), (0.0, 1.0), (2.5, 3.5))
+    >>> padded_domain([1.0, 2.0]), padded_domain([]), padded_domain([3.0])
+    ((0.94, 2.06), (0.0, 1.0), (2.5, 3.5))
     """
     if not values:
         return 0.0, 1.0
     low, high = min(values), max(values)
     if low == high:
         return low - 0.5, high + 0.5
-    air = share * (high - low)
+    air = 0.06 * (high - low)
     return low - air, high + air
 
 

@@ -99,15 +99,15 @@ class UnsyncedFile:
             raise
 
 
-def append_line(path: Path, line: str, mode: int = 0o600) -> None:
+def append_line(path: Path, line: str) -> None:
     """Add a line to a file, which is no symbolic link, and return once it is on disk."""
-    append(path, line.encode() + b"\n", mode)
+    append(path, line.encode() + b"\n")
 
 
-def append(path: Path, content: bytes, mode: int = 0o600) -> None:
+def append(path: Path, content: bytes) -> None:
     """Add bytes to a file, which is no symbolic link, and return once they are on disk."""
     new = not path.exists()
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, mode), "ab") as file:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600), "ab") as file:
         file.write(content)
         file.flush()
         os.fdatasync(file.fileno())

@@ -55,10 +55,14 @@ def _written(
         raise ConfigError.expected(wanted, f"others for {party}", "leave them out, or give both")
     if registry is not None:
         from cutlayer.config.extras import check_extra, load_extra_part
-        from cutlayer.config.log import checked_registry
+        from cutlayer.config.log import tracking_uri
 
         check_extra("mlflow")
-        register, registry = load_extra_part("mlflow", "register", "--registry"), checked_registry(registry)
+        register = load_extra_part("mlflow", "register", "--registry")
+        try:
+            registry = tracking_uri(registry)
+        except ValueError as failure:
+            raise ConfigError(f"--registry: expected {failure}") from None
     from cutlayer.serving.models import PartyModel
     from cutlayer_export.model_card import model_card, write_card
     from cutlayer_export.part import ARCHITECTURE, CARD, Architecture, export_part

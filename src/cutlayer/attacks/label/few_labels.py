@@ -14,7 +14,6 @@ from cutlayer.attacks.label.history import HistoryAttack, HistoryView, run_score
 from cutlayer.attacks.label.probe import class_scores
 from cutlayer.errors import NotApplicable
 from cutlayer.kernels.fits.logistic import Matrix, fit_logistic, fit_two_classes
-from cutlayer.kernels.fits.ridge import fit_ridge
 from cutlayer.kernels.statistics.normal_scores import normal_scores
 from cutlayer.kernels.statistics.spectral import project_on_top
 from cutlayer.lazy import Tensor, functional, torch
@@ -127,8 +126,10 @@ def fit_and_score(x: Blocks, known: Tensor, labels: Tensor, task: Task) -> Tenso
             return functional.one_hot(labels[:1], task.outputs) * cosines[:, None]
         return cosines if labels[0] or task.kind == "regression" else -cosines
     if task.kind == "regression":
-        weights, intercept = fit_ridge(chosen, normal_scores(labels).numpy(), PENALTIES)
-        return torch.from_numpy(_along(x, weights) + intercept)
+        from sklearn.linear_model import RidgeCV
+
+        ridge = RidgeCV(PENALTIES).fit(chosen, normal_scores(labels).numpy())
+        return torch.from_numpy(_along(x, ridge.coef_) + ridge.intercept_)
     strength = 0.1 if len(labels) < _MANY_LABELS else 1.0
     if task.kind == "binary" and isinstance(chosen, np.ndarray) and chosen.shape[1] <= _NARROW:
         model = fit_two_classes(chosen, labels.numpy(), strength)

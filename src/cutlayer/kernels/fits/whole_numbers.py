@@ -260,31 +260,14 @@ def _on_all(form: _Form, values: Vector, part: slice, whole: Vector, noise: floa
 
 
 def _fitted(form: _Form, parameters: Vector, whole: Vector, wanted: Vector) -> Vector:
-    """Parameters of least squares, by Levenberg and Marquardt's method with differences for derivatives."""
+    """Parameters of least squares."""
+    from scipy.optimize import least_squares
 
     def error(p: Vector) -> Vector:
         return np.nan_to_num(form.value(p, whole) - wanted, nan=1e6, posinf=1e6, neginf=-1e6)
 
-    damping, now = 1e-3, error(parameters)
-    for _ in range(_STEPS):
-        steps = 1e-6 * np.maximum(np.abs(parameters), 1e-3)
-        slopes = np.stack([(error(parameters + step) - now) for step in np.diag(steps)], axis=1)
-        size = np.linalg.norm(slopes, axis=0)
-        size[size == 0] = 1
-        slopes /= size
-        damped = np.vstack([slopes, np.sqrt(damping) * np.eye(len(size))])
-        change = np.linalg.lstsq(damped, np.r_[-now, np.zeros(len(size))], rcond=None)[0] * steps / size
-        moved = error(parameters + change)
-        if moved @ moved < now @ now:
-            done = moved @ moved > (1 - 1e-6) * (now @ now)
-            parameters, now, damping = parameters + change, moved, max(damping / 10, 1e-15)
-            if done:
-                break
-        else:
-            damping *= 10
-            if damping > 1e6:
-                break
-    return parameters
+    evaluations = _STEPS * (len(parameters) + 1)
+    return np.asarray(least_squares(error, parameters, method="lm", x_scale="jac", max_nfev=evaluations).x)
 
 
 def undo_clipping(column: Vector) -> Vector:

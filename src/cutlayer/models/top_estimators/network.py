@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from cutlayer.kernels.fits.optimizers import AdamW
 from cutlayer.kernels.fits.perceptron import layer_outputs, weight_gradients
 from cutlayer.kernels.statistics.tweedie import log_link_loss, log_link_slope
 from cutlayer.models.top_estimators.rows import FitRows, FittedPart, Float32Buffer
@@ -22,8 +23,6 @@ _MAX_GROUPS, _MIN_ROWS = 256, 10
 _HELD_OUT, _MAX_HELD_OUT = 0.1, 2_000
 _CHECKS = 25
 """Number of times that the held-out rows are looked at."""
-_BETAS = (0.9, 0.999)
-_EPSILON = 1e-8
 
 
 class NetworkPart(FittedPart):
@@ -84,6 +83,11 @@ class _Budget:
         """The budget for so many training rows."""
         batch = min(256, max(32, 2 ** round(math.log2(max(rows, 2) / 20))))
         return cls(2 if rows > 5_000 else 3, batch, min(500, max(200, 15 * rows // batch)))
+
+    def rate_at(self, step: int) -> float:
+        """Learning rate of a step, from 1: it rises over the first tenth, and falls to zero as a cosine does."""
+        progress = step / self.steps
+        return self.rate * min(1.0, 10 * progress) * 0.5 * (1 + math.cos(math.pi * progress))
 
 
 def fit_network(rows: FitRows, seed: int) -> NetworkPart:
@@ -203,14 +207,16 @@ class _Networks:
         """Train, and return the layers of each network's step with the least loss on its held-out rows."""
         data, budget = self.data, self.budget
         held_inputs = data.inputs(self.held)
-        gradient, first, second = (torch.zeros_like(self.flat) for _ in range(3))
-        into = self._views(gradient)
+        self.flat.grad = torch.zeros_like(self.flat)
+        into = self._views(self.flat.grad)
+        optimizer = AdamW([self.flat], weight_decay=budget.decay, fused=True)
         best, lowest = self.flat.clone(), torch.full((budget.networks,), math.inf)
         every = max(1, budget.steps // _CHECKS)
         for step, rows in enumerate(self.batches, start=1):
             outputs = layer_outputs(self.layers, data.inputs(rows))
             weight_gradients(self.layers, outputs, data.slope(outputs[-1], rows), into)
-            self._update(gradient, first, second, step)
+            optimizer.param_groups[0]["lr"] = budget.rate_at(step)
+            optimizer.step()
             if step % every == 0:
                 loss = data.loss(layer_outputs(self.layers, held_inputs)[-1], self.held)
                 better = loss < lowest
@@ -225,15 +231,3 @@ class _Networks:
                 ahead = torch.cat([ahead, fitted[torch.randperm(len(fitted), generator=self.draw)]])
             yield ahead[: self.budget.batch]
             ahead = ahead[self.budget.batch :]
-
-    def _update(self, gradient: Tensor, first: Tensor, second: Tensor, step: int) -> None:
-        """One step of Adam with decoupled weight decay (Loshchilov and Hutter 2019, arXiv 1711.05101)."""
-        budget = self.budget
-        progress = step / self.budget.steps
-        rate = budget.rate * min(1.0, 10 * progress) * 0.5 * (1 + math.cos(math.pi * progress))
-        first.lerp_(gradient, 1 - _BETAS[0])
-        second.mul_(_BETAS[1]).addcmul_(gradient, gradient, value=1 - _BETAS[1])
-        corrected = math.sqrt(1 - _BETAS[1] ** step)
-        spread = second.sqrt().add_(_EPSILON * corrected)
-        self.flat.mul_(1 - rate * budget.decay)
-        self.flat.addcdiv_(first, spread, value=-rate * corrected / (1 - _BETAS[0] ** step))
