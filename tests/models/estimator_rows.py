@@ -75,8 +75,11 @@ def few_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def steps_that_find_a_xor_b(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many steps of boosting as in a real run: a tree whose splits are of random columns finds it by chance."""
-    monkeypatch.setitem(cross_fit.TREES, "boosting", {**cross_fit.TREES["boosting"], "max_iter": 60})
+    """Enough steps of boosting: a tree whose splits are of random columns finds it by chance.
+
+    Of 14 fits each, the grades of .992 to 1 of the rows were right, with 30 steps as with 60.
+    """
+    monkeypatch.setitem(cross_fit.TREES, "boosting", {**cross_fit.TREES["boosting"], "max_iter": 30})
 
 
 def repetitions_are_few() -> bool:

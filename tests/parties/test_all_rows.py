@@ -201,7 +201,7 @@ def test_the_summary_has_utility_by_the_partners_of_a_row(tmp_path: Path) -> Non
 
 
 def test_a_run_that_dies_at_any_file_is_resumed_to_the_same_end(whole: tuple[Path, TrainedRun], tmp_path: Path) -> None:
-    left = left_at_renames(tmp_path / "run", lambda: run(JOB, GIVEN, tmp_path / "run"), range(0, 100, 9))
+    left = left_at_renames(tmp_path / "run", lambda: run(JOB, GIVEN, tmp_path / "run"), range(0, 100, 16))
     assert 2 <= len(left) < 12
     for folder in left.values():
         again = run(JOB, GIVEN, folder, resume=True)

@@ -14,7 +14,8 @@ from cutlayer.config import Job, validated
 from cutlayer.training.comparisons import compared_jobs
 from cutlayer.training.folder import RunFolder
 from tests.parties.interruptions import history
-from tests.parties.runs import ACTIVE, PASSIVES, make_job, raw_job, record, run, tables
+from tests.parties.recorded import Recording
+from tests.parties.runs import ACTIVE, PASSIVES, make_job, raw_job, run, tables
 
 GIVEN = tables()
 TELCO = PASSIVES[0]
@@ -22,20 +23,20 @@ OWN = {"dp_embedding": {"clip": 1.0, "noise_multiplier": 1.0}}
 
 
 def job_with(form: str | None, privacy: dict[str, Any] | None = None, **options: Any) -> Job:
-    raw = raw_job(audit={"rows": 64, "attacks": ["norm"]}, **options) | {"channel": {"compress": form}}
+    raw = raw_job(audit={"rows": 64, "attacks": []}, **options) | {"channel": {"compress": form}}
     raw["parties"][TELCO]["privacy"] = privacy or {}
     return validated(Job, raw, "")
 
 
 @pytest.mark.parametrize(("form", "within"), [("float16", 1e-3), ("bfloat16", 1e-2), ("int8", 0.05)])
-def test_the_losses_are_near_those_without(form: str, within: float, tmp_path: Path) -> None:
-    plain, packed = (run(job_with(each), GIVEN, tmp_path / str(each)).active.step_losses for each in (None, form))
+def test_the_losses_are_near_those_without(form: str, within: float, recorded: Recording) -> None:
+    plain, packed = (recorded(job_with(each), GIVEN).trained.active.step_losses for each in (None, form))
     assert packed == pytest.approx(plain, rel=within)
     assert packed != plain
 
 
-def test_guarantee_ledger_and_evidence_are_those_without(tmp_path: Path) -> None:
-    plain, packed = (run(job_with(form, OWN), GIVEN, tmp_path / str(form)).active for form in (None, "int8"))
+def test_guarantee_ledger_and_evidence_are_those_without(recorded: Recording) -> None:
+    plain, packed = (recorded(job_with(form, OWN), GIVEN).trained.active for form in (None, "int8"))
     for item, same in zip(packed.evidence, plain.evidence, strict=True):
         counted = {name: value for name, value in same.metrics.items() if name.startswith(("releases", "sigma"))}
         assert counted
@@ -43,11 +44,10 @@ def test_guarantee_ledger_and_evidence_are_those_without(tmp_path: Path) -> None
     assert [(item.covered, item.sent) for item in packed.evidence] == [(i.covered, i.sent) for i in plain.evidence]
 
 
-def test_the_transcripts_hold_what_the_receiver_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    messages = record(monkeypatch)
-    job = job_with("int8")
-    trained = run(job, GIVEN, tmp_path)
-    sides = [dict(read_epochs(RunFolder(tmp_path).transcript(name)))[0][0] for name in (ACTIVE, TELCO)]
+def test_the_transcripts_hold_what_the_receiver_read(recorded: Recording) -> None:
+    done = recorded(job_with("int8"), GIVEN)
+    messages, trained = done.messages, done.trained
+    sides = [dict(read_epochs(RunFolder(done.folder).transcript(name)))[0][0] for name in (ACTIVE, TELCO)]
     for group in ("embeddings", "gradients"):
         here, there = (getattr(side, group)[TELCO] for side in sides)
         assert torch.equal(here, there)
@@ -56,15 +56,16 @@ def test_the_transcripts_hold_what_the_receiver_read(tmp_path: Path, monkeypatch
     crossed = {kind: sum(m.nbytes for m in messages if m.kind == kind) for kind in Kind}
     assert trained.kinds[ACTIVE]["gradient"] == (crossed[Kind.GRADIENT], 0)
     assert trained.kinds[TELCO]["embedding"] == (crossed[Kind.EMBEDDING], 0)
-    lines = RunFolder(tmp_path).history()
+    lines = RunFolder(done.folder).history()
     assert sum(line["bytes"]["embedding"] for line in lines) == crossed[Kind.EMBEDDING]
     assert trained.traffic[TELCO] == (trained.traffic[ACTIVE][1], trained.traffic[ACTIVE][0])
 
 
-def test_under_one_key_a_run_repeats_its_rounding(tmp_path: Path) -> None:
-    first, second = (run(job_with("int8", OWN), GIVEN, tmp_path / name).active for name in ("first", "second"))
-    assert first.step_losses == second.step_losses
-    assert history(tmp_path / "first") == history(tmp_path / "second")
+def test_under_one_key_a_run_repeats_its_rounding(tmp_path: Path, recorded: Recording) -> None:
+    job = job_with("int8", OWN)
+    first, second = recorded(job, GIVEN), run(job, GIVEN, tmp_path)
+    assert first.trained.active.step_losses == second.active.step_losses
+    assert history(first.folder) == history(tmp_path)
 
 
 def test_the_form_is_part_of_the_contract_and_can_be_compared_with_none() -> None:

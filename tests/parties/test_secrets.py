@@ -125,7 +125,7 @@ def test_a_message_that_did_carry_labels_would_be_seen(tmp_path: Path, monkeypat
 
 def test_the_active_partys_features_never_leave_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     messages = record(monkeypatch)
-    run(make_job(), tables(), tmp_path)
+    run(unaudited_job(), tables(), tmp_path)
     assert {message.kind for message in messages if message.sender == ACTIVE and message.tensors} == {
         Kind.GRADIENT,
         Kind.ORDER,
@@ -236,7 +236,7 @@ def test_past_the_hook_training_reaches_no_true_label(
     original = TrainingLoss.__call__
     monkeypatch.setattr(together, "build_chain", build)
     monkeypatch.setattr(TrainingLoss, "__call__", loss)
-    job = make_job(privacy={"label_dp": {"eps": 0.5}})
+    job = unaudited_job(privacy={"label_dp": {"eps": 0.5}})
     run(job, tables(), tmp_path)
     party, train = kept[0], kept[0].split.part("train")
     truth = party.setup.truth
