@@ -142,7 +142,7 @@ def test_threads_of_libraries_are_bounded_for_a_while_also_of_those_that_are_loa
         "    return [library['num_threads'] for library in threadpool_info() if library['user_api'] == kind]\n"
         "with limit_library_threads(1):\n"
         "    assert set(threads('blas')) == {1}, threads('blas')\n"
-        "import scipy.linalg, torch\n"
+        "import scipy.linalg, sklearn.utils._openmp_helpers\n"
         "with limit_library_threads(1, 'openmp'):\n"
         "    assert (set(threads('openmp')), set(threads('blas'))) == ({1}, {2})\n"
         "with limit_library_threads(1):\n"

@@ -7,6 +7,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field, replace
 from functools import cache
 from io import StringIO
@@ -102,21 +103,35 @@ class Place:
         return {path.name for path in self.folder.iterdir()} - mine
 
     def refused(self, *phrases: str, verbs: tuple[str, ...] = ("run", "check"), options: tuple[str, ...] = ()) -> str:
-        """Each verb refuses the job: exit code 2, one message with all phrases, nothing left behind."""
-        error = ""
+        """The first verb refuses the job in words, and the last by JSON: exit code 2, one message with all phrases,
+        nothing left behind.
+        """
         before = self.left()
-        for verb in verbs:
-            result = self.call(verb, self.file, *options)
-            assert (result.code, result.out) == (2, ""), (verb, result)
-            assert "Traceback" not in result.err
-            for phrase in phrases:
-                assert phrase in result.error, (verb, phrase, result.err)
-            as_json = self.call(verb, self.file, "--json", *options)
-            assert as_json.document() == {"error": result.error.removesuffix("\n"), "exit_code": 2}
-            assert as_json.err == ""
-            error = error or result.error
+        result = self.call(verbs[0], self.file, *options)
+        assert (result.code, result.out) == (2, ""), result
+        assert "Traceback" not in result.err
+        as_json = self.call(verbs[-1], self.file, "--json", *options)
+        said = as_json.document()
+        assert (said.keys(), said["exit_code"], as_json.err) == ({"error", "exit_code"}, 2, "")
+        assert len(verbs) > 1 or said["error"] == result.error.removesuffix("\n")
+        for phrase in phrases:
+            assert phrase in result.error, (verbs[0], phrase, result.err)
+            assert phrase in said["error"], (verbs[-1], phrase, said)
         assert self.left() == before
-        return error
+        return result.error
+
+
+class QuietPlace(Place):
+    """A place of a fixture that several tests share: what is printed is caught without one of pytest's."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.file = folder, folder / "job.yaml"
+
+    def call(self, *arguments: object) -> Result:
+        """Call the command line in this process."""
+        with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:
+            code = _run([str(argument) for argument in arguments])
+        return Result(code, out.getvalue(), err.getvalue())
 
 
 def audit_briefly(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from cutlayer.accounting import log_of_run
 from cutlayer.serving import prediction_release
 from cutlayer.serving.prediction_release import OpenPrediction
-from tests.cli.jobs import Place, as_yaml
+from tests.cli.jobs import Place, QuietPlace, as_yaml
 from tests.parties.runs import raw_job
 from tools.ports import free_port
 
@@ -75,14 +75,35 @@ def until_done(place: Place, *options: object, out: tuple[object, ...] = ()) -> 
     raise AssertionError(said)
 
 
-@pytest.fixture
-def graded(place: Place) -> Place:
+def prepare_graded(place: Place) -> None:
     prepare(
         place,
         {"kind": "grade", "least_rows": 0},
         bank={"privacy": {"label_dp": {"eps": 3.0}}},
         telco={"privacy": {"grade_dp": {"epsilon": 8.0}}},
     )
+
+
+@pytest.fixture
+def graded(place: Place) -> Place:
+    prepare_graded(place)
+    return place
+
+
+@pytest.fixture(scope="module")
+def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a job that both parties have trained; not to be changed."""
+    place = QuietPlace(tmp_path_factory.mktemp("exchanged"))
+    prepare_graded(place)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(place.folder)
+        until_done(place)
+    return place.folder
+
+
+@pytest.fixture
+def trained(place: Place, trained_once: Path) -> Place:
+    shutil.copytree(trained_once, place.folder, dirs_exist_ok=True)
     return place
 
 
@@ -270,9 +291,8 @@ def test_customers_with_several_rows(graded: Place) -> None:
     ].to_pylist()
 
 
-def test_a_month_by_hand_finds_the_latest_version(graded: Place) -> None:
-    place = graded
-    until_done(place)
+def test_a_month_by_hand_finds_the_latest_version(trained: Place) -> None:
+    place = trained
     named = ("--as", "telco", "--local", "telco.yaml", "--plaintext", "--json")
     result = place.call("release", "job.yaml", *named, "--run", "runs/job-telco", "--out", "new.release")
     assert result.document()["rows"] == 240
@@ -281,9 +301,8 @@ def test_a_month_by_hand_finds_the_latest_version(graded: Place) -> None:
     assert (result.code, "the name of a version of job-telco" in result.document()["error"]) == (2, True)
 
 
-def test_a_partner_sets_the_limits_of_a_month_in_its_own_file(graded: Place) -> None:
-    place = graded
-    until_done(place)
+def test_a_partner_sets_the_limits_of_a_month_in_its_own_file(trained: Place) -> None:
+    place = trained
     write_tables(place.folder, "-june", 1000, rows=3000)
     own = {**PRIVATE["telco"], "privacy": {"grade_dp": {"epsilon": 8.0}}}
     named = ("--as", "telco", "--local", "telco.yaml", "--plaintext", "--json", "--data", "telco-june.csv")
@@ -333,9 +352,8 @@ def test_a_limit_of_a_column_that_is_no_feature_holds_by_courier(graded: Place) 
         assert not code or "0.01 of an attribute of health at most" in result.document()["error"]
 
 
-def test_a_month_that_drifted_is_not_released_and_stays_known_as_drifted(graded: Place) -> None:
-    place = graded
-    until_done(place)
+def test_a_month_that_drifted_is_not_released_and_stays_known_as_drifted(trained: Place) -> None:
+    place = trained
     write_tables(place.folder, "-june", 1000)
     text = (place.folder / "telco-june.csv").read_text().splitlines()
     shifted = [

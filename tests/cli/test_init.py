@@ -229,14 +229,13 @@ def test_the_label_owner_sees_what_its_drawn_labels_are_worth_before_a_partner_i
     assert "are worth" not in place.call("check", job, "--as", "telco", "--local", folder / "telco.yaml").out
 
 
-@pytest.mark.parametrize("verb", ["check", "run"])
 @pytest.mark.parametrize("protect", ["both", "labels"])
-def test_a_job_for_parties_apart_says_how_one_of_them_is_checked(place, folder, verb, protect):
-    write_many(folder, 3_000, range(3_000))
+def test_a_job_for_parties_apart_says_how_one_of_them_is_checked(place, folder, protect):
     assert place.call("init", folder, "--protect", protect, "--apart", "--yes").code == 0
-    result = place.call(verb, folder / "job.yaml")
-    assert result.code == 2
-    assert "got a job for parties apart, without any; name each party's file, or take" in result.err
+    for verb in ("check", "run"):
+        result = place.call(verb, folder / "job.yaml")
+        assert result.code == 2, verb
+        assert "got a job for parties apart, without any; name each party's file, or take" in result.err, verb
 
 
 def test_by_default_few_rows_protect_labels_alone(place, folder):
@@ -329,7 +328,7 @@ def test_the_question_of_a_format(place, folder, monkeypatch):
     assert not load_job(folder / "job.yaml").parties["telco"].table.formats
 
 
-@pytest.mark.parametrize("protect", ["labels", "columns", "both", "proof", "nothing"])
+@pytest.mark.parametrize("protect", ["labels", "columns", "proof"])
 def test_each_organisation_writes_its_files_from_its_own_table(place, folder, protect):
     """The owner without the partner's table, and the partner without the owner's; together they are one job."""
     theirs = folder.parent / "theirs"
@@ -341,7 +340,7 @@ def test_each_organisation_writes_its_files_from_its_own_table(place, folder, pr
     assert sorted(path.name for path in folder.iterdir()) == ["bank.csv", "bank.yaml", "for-partners.md", "job.yaml"]
     assert "rows: all 200 of bank; how many a partner has is not known yet" in result.out
     page = (folder / "for-partners.md").read_text()
-    asks = "trained by steps" if protect in ("columns", "nothing") else "at most 40 columns"
+    asks = "trained by steps" if protect == "columns" else "at most 40 columns"
     assert asks in page
     (theirs / "job.yaml").write_text((folder / "job.yaml").read_text())
     command = next(line.split() for line in page.splitlines() if "cutlayer init" in line)
@@ -354,7 +353,7 @@ def test_each_organisation_writes_its_files_from_its_own_table(place, folder, pr
         assert half.code == 0, half
     private = load_private_part(theirs / "telco.yaml")
     assert bool(private.privacy) == (protect in COLUMNS)
-    assert (private.fit is not None) == (protect in ("labels", "both", "proof"))
+    assert (private.fit is not None) == (protect != "columns")
 
 
 def test_predictions_of_a_run_are_no_partner(place, folder):
@@ -638,7 +637,8 @@ def test_the_task(place, folder, values, name, options, task):
     result = place.call("init", folder, *options, "--json")
     assert (result.code, result.document()["task"]) == (0, task), result
     assert load_job(folder / "job.yaml").task == task
-    assert place.call("check", folder / "job.yaml").code == 0
+    if name == "label_class" or task == "regression":  # one job of each kind, with the column that was guessed
+        assert place.call("check", folder / "job.yaml").code == 0
 
 
 @pytest.mark.parametrize(

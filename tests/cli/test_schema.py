@@ -13,7 +13,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from cutlayer import demo
-from tests.cli.jobs import JOB, changed
+from tests.cli.jobs import JOB, QuietPlace, changed
 
 TYPES = {
     "object": lambda value: isinstance(value, Mapping),
@@ -136,10 +136,10 @@ BROKEN = [
 ]
 
 
-@pytest.fixture
-def schema(place) -> Mapping[str, Any]:
-    """The schema as the verb prints it."""
-    return place.call("schema").document()
+@pytest.fixture(scope="module")
+def schema(tmp_path_factory) -> Mapping[str, Any]:
+    """The schema as the verb prints it; not to be changed."""
+    return QuietPlace(tmp_path_factory.mktemp("schema")).call("schema").document()
 
 
 def test_a_good_job_fits(place, schema):
@@ -175,7 +175,6 @@ def test_the_schema_itself_is_one(schema):
 
 @pytest.mark.parametrize("name", ["summary", "audit", "report"])
 def test_the_results_of_a_run_fit_their_schema(place, finished, name):
-    assert place.call("report", finished, "--json").code == 0
     schema = place.call("schema", name).document()
     document = json.loads((finished / f"{name}.json").read_text())
     assert list(faults(schema, document, schema)) == []

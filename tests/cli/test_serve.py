@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
-import subprocess
 import sys
 from hashlib import sha256
+from importlib import import_module
 from pathlib import Path
 
 import httpx
@@ -17,7 +16,7 @@ from ruamel.yaml import YAML
 
 from cutlayer.cli.app import _run
 from cutlayer.config import CallerConfig, extras, validated
-from tests.parties.processes import forked, run_in
+from tests.parties.processes import forked, run_in, wait_for
 from tests.serving.world import own_table, train
 
 
@@ -35,40 +34,32 @@ def local(tmp_path: Path, run: Path) -> Path:
     return path
 
 
-SERVE = """
-import sys, cutlayer_serve.process
-print({'fastapi', 'uvicorn', 'prometheus_client'} & {*sys.modules}, flush=True)
-import cutlayer.__main__
-cutlayer.__main__.main()
-"""
+def test_what_serves_imports_nothing_of_http_before_it_knows_that_it_serves_by_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("cutlayer_serve")]:
+        monkeypatch.delitem(sys.modules, name)
+    for name in ("fastapi", "uvicorn", "prometheus_client"):
+        monkeypatch.setitem(sys.modules, name, None)  # an import of it fails
+    assert import_module("cutlayer_serve.process").ActiveService
 
 
 def test_the_command_serves_until_it_is_told_to_stop(run: Path, local: Path) -> None:
-    """It imports nothing of HTTP before it knows that it serves by it."""
-    command = [sys.executable, "-c", SERVE, "serve", str(run), "--as", "bank", "--local", str(local)]
-    process = subprocess.Popen(
-        [*command, "--plaintext", "--json"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
+    command = ["serve", str(run), "--as", "bank", "--local", str(local), "--plaintext", "--json"]
+    process, output = forked(run_in, local.parent, command), local.parent / "output.json"
     try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "set()\n"
-        started = json.loads(process.stdout.readline())
+        wait_for(lambda: output.exists() and output.read_text().endswith("\n"), "a start")
+        started = json.loads(output.read_text())
         assert started["party"] == "bank"
         answer = httpx.post(f"{started['url']}/v1/predict", json={"ids": [1]})
         assert answer.json()["degraded"]
         page = httpx.get(started["url"])
         assert "default-src 'none'" in page.headers["content-security-policy"]
-        process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=60)
-        assert "Traceback" not in errors
-        assert process.returncode in (0, 143)
+        process.signal(signal.SIGTERM)
+        assert process.wait() in (0, 143)
+        assert "Traceback" not in (local.parent / "errors.txt").read_text()
     finally:
         process.kill()
-        process.communicate()
 
 
 def test_an_http_port_in_use_is_bad_input(run: Path, local: Path) -> None:

@@ -20,7 +20,7 @@ from tests.cli.jobs import JOB, as_yaml, changed, write_tables
 from tests.cli.test_options import ALL_VERBS
 
 HEAVY = "cryptography dp_accounting duckdb fsspec grpc jinja2 numpy optuna pandas pyarrow ruamel scipy sklearn torch"
-HEAVY += " cutlayer.config.base"  # the models of a job, which are made when they are imported
+HEAVY += " sqlalchemy cutlayer.config.base"  # the models of a job, which are made when they are imported
 COMPUTING = ["fastapi", "grpc", "onnx", "optuna", "scipy.stats", "sklearn", "torch", "uvicorn"]
 COLUMNS = ["numpy", "pyarrow"]
 CALLS = """

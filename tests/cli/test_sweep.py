@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import html.parser
+import itertools
 import json
 import math
 import re
-import subprocess
-import sys
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
 
 import pytest
 
+from cutlayer.cli.app import _run
 from cutlayer.config.load import load_closed_job
 from cutlayer.errors import Diverged
 from cutlayer.results.audit import RunAudit
@@ -18,7 +22,9 @@ from cutlayer.results.features import FeatureResult
 from cutlayer.results.leaks import Attempt, LayerLeak
 from cutlayer_sweep import measure, shared, variants, worker
 from cutlayer_sweep.leak_kind import LeakKind
+from cutlayer_sweep.metrics import TrialMetrics
 from cutlayer_sweep.pareto import knee, pareto_front
+from tests.cli.jobs import JOB, as_yaml, changed, write_tables
 from tests.parties.processes import forked, run_in
 from tests.results.leaks import leak_result
 
@@ -35,18 +41,48 @@ def folder(place):
     return place.folder / "runs" / "job-sweep"
 
 
+@pytest.fixture
+def stated(monkeypatch):
+    """Figures of a job's learning rate stand for those of a training, each time others."""
+    ran = itertools.count()
+
+    def trained(job, *_):
+        rate = job.train.optimizer.lr
+        return TrialMetrics(rate, rate, None, None, 1 - rate, None, None, "telco/gradient/norm", 1, float(next(ran)))
+
+    monkeypatch.setattr(worker, "measure", trained)
+
+
 def trials_of(message):
     return {trial["number"]: trial for trial in message["trials"]}
 
 
-def test_a_grid_is_run_drawn_and_its_knee_named(place, folder, monkeypatch):
-    pages, render = [], worker.render_page
-    monkeypatch.setattr(worker, "render_page", lambda result: pages.append(len(result.complete)) or render(result))
-    monkeypatch.setattr(worker, "WRITE_SECONDS", math.inf)
-    printed = place.call("sweep", place.file, *SMALL)
-    assert printed.code == 0
-    assert pages == [1, 6], "the results so far, unless they were written just before, and those of all"
-    result = json.loads((folder / "sweep.json").read_text())
+@dataclass(frozen=True)
+class Grid:
+    """A grid of six trials: its folder, what was printed, and how many trials each page that was drawn had."""
+
+    folder: Path
+    code: int
+    out: str
+    pages: list[int]
+
+
+@pytest.fixture(scope="module")
+def grid(tmp_path_factory):
+    folder, pages, render = tmp_path_factory.mktemp("grid"), [], worker.render_page
+    write_tables(folder)
+    (folder / "job.yaml").write_text(as_yaml(changed(JOB, SHORT)))
+    with pytest.MonkeyPatch.context() as patched, redirect_stdout(StringIO()) as out:
+        patched.setattr(worker, "render_page", lambda result: pages.append(len(result.complete)) or render(result))
+        patched.setattr(worker, "WRITE_SECONDS", math.inf)
+        code = _run(["sweep", str(folder / "job.yaml"), *SMALL])
+    return Grid(folder / "runs" / "job-sweep", code, out.getvalue(), pages)
+
+
+def test_a_grid_is_run_drawn_and_its_knee_named(grid):
+    assert grid.code == 0
+    assert grid.pages == [1, 6], "the results so far, unless they were written just before, and those of all"
+    result = json.loads((grid.folder / "sweep.json").read_text())
     trials = result["trials"]
     points = [(trial["values"][LR], trial["values"][SCALE]) for trial in trials]
     assert sorted(points) == [(lr, scale) for lr in (0.001, 0.01) for scale in (0.1, 1, 10)]
@@ -56,11 +92,11 @@ def test_a_grid_is_run_drawn_and_its_knee_named(place, folder, monkeypatch):
     assert result["front"] == [trials[spot]["number"] for spot in pareto_front(utility, leak)]
     assert result["knee"] == (None if (spot := knee(utility, leak)) is None else trials[spot]["number"])
     assert (result["metric"], result["rows"], result["leak"]) == ("auc", "validation", "all")
-    words = re.sub(r"\s+", " ", printed.out)
+    words = re.sub(r"\s+", " ", grid.out)
     assert "validation" in words
     assert words.count("front") + words.count("knee ") >= len(result["front"])
-    assert str(folder / "sweep.html") in words
-    for text in (words, result["uncounted"], (folder / "sweep.html").read_text()):
+    assert str(grid.folder / "sweep.html") in words
+    for text in (words, result["uncounted"], (grid.folder / "sweep.html").read_text()):
         assert "no ledger counts the trials together, or the choice (Papernot and Steinke 2022)" in text
 
 
@@ -153,7 +189,7 @@ def test_without_validation_rows_the_test_rows_choose(place, folder):
     assert "no validation rows" in (folder / "sweep.html").read_text()
 
 
-def test_a_search_goes_on_to_more_trials_and_repeats_none(place, folder, monkeypatch):
+def test_a_search_goes_on_to_more_trials_and_repeats_none(place, folder, stated, monkeypatch):
     vary = ("--vary", f"{LR}=0.001..0.1:log", "--vary", "train.epochs=1..3")
     first = trials_of(place.call("sweep", place.file, *vary, "--trials", "2", "--json").document())
     assert all(0.001 <= trial["values"][LR] <= 0.1 for trial in first.values())
@@ -161,7 +197,7 @@ def test_a_search_goes_on_to_more_trials_and_repeats_none(place, folder, monkeyp
     more = trials_of(place.call("sweep", place.file, *vary[2:], *vary[:2], "--trials", "4", "--json").document())
     assert len(more) == 4
     assert {number: more[number] for number in first} == first
-    monkeypatch.setattr(measure, "execute", None)
+    monkeypatch.setattr(worker, "measure", None)
     assert trials_of(place.call("sweep", place.file, *vary, "--trials", "4", "--json").document()) == more
 
 
@@ -307,12 +343,7 @@ def test_what_is_wrong_is_told_before_anything_runs(place, monkeypatch, options,
     assert (place.folder / "bank.csv").read_bytes() == before
 
 
-def test_the_command_line_starts_without_optuna():
-    code = "import sys, cutlayer.cli; sys.exit('optuna' in sys.modules or 'sqlalchemy' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def test_another_job_or_other_values_in_the_same_folder_are_refused(place, folder):
+def test_another_job_or_other_values_in_the_same_folder_are_refused(place, folder, stated):
     assert place.call("sweep", place.file, "--vary", f"{LR}=0.001,0.01").code == 0
     result = place.call("sweep", place.file, "--vary", f"{LR}=0.001,0.02")
     assert result.code == 2
@@ -321,7 +352,7 @@ def test_another_job_or_other_values_in_the_same_folder_are_refused(place, folde
     assert "one with another job" in place.call("sweep", place.file, "--vary", f"{LR}=0.001,0.01").error
 
 
-def test_the_same_job_elsewhere_is_the_same_sweep(place, folder, tmp_path):
+def test_the_same_job_elsewhere_is_the_same_sweep(place, folder, stated, tmp_path):
     """Tables and keys lie at other paths on another machine."""
     shared = ("--vary", f"{LR}=0.001,0.01", "--storage", tmp_path / "shared.log", "--json")
     first = place.call("sweep", place.file, *shared).document()
@@ -353,9 +384,9 @@ class Loads(html.parser.HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_the_page_stands_alone_and_shows_every_trial(place, folder):
-    result = place.call("sweep", place.file, *SMALL, "--json").document()
-    text = (folder / "sweep.html").read_text()
+def test_the_page_stands_alone_and_shows_every_trial(grid):
+    result = json.loads((grid.folder / "sweep.json").read_text())
+    text = (grid.folder / "sweep.html").read_text()
     page = Loads()
     page.feed(text)
     assert (page.loads, page.open) == ([], [])

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pyarrow.parquet as pq
 import pytest
 
 from cutlayer import demo
+from cutlayer.cli.app import _run
 from cutlayer.config.load import dump_job, load_job
 from cutlayer.consent import allowed
-from tests.cli.jobs import BOTH, JOB, ROWS, changed, write_tables
+from tests.cli.jobs import BOTH, JOB, ROWS, as_yaml, changed, write_tables
 
 UNAUDITED = {"parties.bank.audit": {"every": "never"}}
 PROTECTED = {
@@ -23,19 +30,44 @@ PROTECTED = {
 }
 
 
-def test_run_trains_audits_and_reports(place):
-    place.change(PROTECTED)
-    result = place.call("run", place.file)
-    assert result.code == 0
-    assert result.err.count("epoch ") == 4, "one line per epoch of both trainings, on standard error"
+@dataclass(frozen=True)
+class Ran:
+    """A protected run with its undefended twin, and what was printed."""
+
+    folder: Path
+    code: int
+    out: str
+    err: str
+
+    @property
+    def run_folder(self) -> Path:
+        return self.folder / "runs" / "job"
+
+
+@pytest.fixture(scope="module")
+def protected(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """Not to be changed."""
+    folder = tmp_path_factory.mktemp("protected")
+    write_tables(folder)
+    job = changed(JOB, {**PROTECTED, "parties.telco.features": {"include": ["usage", "plan"]}})
+    (folder / "job.yaml").write_text(as_yaml(job))
+    with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:
+        code = _run(["run", str(folder / "job.yaml")])
+    return Ran(folder, code, out.getvalue(), err.getvalue())
+
+
+def test_run_trains_audits_and_reports(protected):
+    assert protected.code == 0
+    assert protected.err.count("epoch ") == 4, "one line per epoch of both trainings, on standard error"
+    shown = " ".join(protected.out.split())
     for part in (
         "Utility on 20 test rows",
         "undefended",
         "Strongest attack on each kind of message",
-        f"report     {place.run_folder}/report.html",
+        f"report {protected.run_folder}/report.html",
     ):
-        assert part in result.out
-    written = {path.name for path in place.run_folder.iterdir()}
+        assert part in shown
+    written = {path.name for path in protected.run_folder.iterdir()}
     assert written >= {
         "job.yaml",
         "history.jsonl",
@@ -85,35 +117,34 @@ def test_check_forecasts_the_bytes_that_a_run_then_sends(place):
         place.change({**audit, "train.split": held_out, "train.epochs": 2})
         forecast = {party["name"]: party for party in place.call("check", place.file, "--json").document()["parties"]}
         sent = []
-        for epochs in (1, 3):
+        for epochs in (1, 2):
             place.change({**audit, "train.split": held_out, "train.epochs": epochs})
             out = f"of-{epochs}-{held_out['test']}"
             report = place.call("run", place.file, "--out", out, "--json").document()
             sent.append({party["name"]: party["bytes_sent"] for party in report["parties"]})
         for name, party in forecast.items():
-            assert sent[1][name] - sent[0][name] == 2 * party["bytes_per_epoch"], name
+            assert sent[1][name] - sent[0][name] == party["bytes_per_epoch"], name
             assert party["bytes_per_epoch"] > 0
 
 
 def test_check_forecasts_the_bytes_of_warmup_epochs(place):
     sent = []
-    for warmup in (1, 3):
-        phases = {"train.release": "once", "train.warmup_epochs": warmup, "train.epochs": 4 + warmup}
+    for warmup in (1, 2):
+        phases = {"train.release": "once", "train.warmup_epochs": warmup, "train.epochs": 1 + warmup}
         place.change({**UNAUDITED, **phases})
         report = place.call("run", place.file, "--out", f"warmup-{warmup}", "--json").document()
         sent.append({party["name"]: party["bytes_sent"] for party in report["parties"]})
     result = place.call("check", place.file, "--json").document()
-    assert result["warmup_epochs"] == 3
+    assert result["warmup_epochs"] == 2
     for party in result["parties"]:
-        assert sent[1][party["name"]] - sent[0][party["name"]] == 2 * party["bytes_warmup"]
+        assert sent[1][party["name"]] - sent[0][party["name"]] == party["bytes_warmup"]
         assert (party["bytes_warmup"] > 0) == (party["role"] == "active")
-    assert "the first 3 epochs; in each bank sends" in " ".join(place.call("check", place.file).out.split())
+    assert "the first 2 epochs; in each bank sends" in " ".join(place.call("check", place.file).out.split())
 
 
-def test_check_says_what_the_run_then_has(place):
-    place.change({**PROTECTED, "parties.telco.features": {"include": ["usage", "plan"]}})
-    result = place.call("check", place.file, "--json").document()
-    report = place.call("run", place.file, "--json").document()
+def test_check_says_what_the_run_then_has(place, protected):
+    result = place.call("check", protected.folder / "job.yaml", "--json").document()
+    report = place.call("report", protected.run_folder, "--json").document()
     for key in ("train", "validation", "test"):
         assert result[key] == report["data"][key]
     assert result["rows"] == report["data"]["common"] == ROWS
@@ -155,40 +186,47 @@ def test_report_is_built_again(place, finished):
     assert "\n| Message | Strongest attack | Leak |" in markdown.out
 
 
-def test_audit_of_the_transcript_finds_what_the_live_one_found(place, finished):
+@pytest.fixture(scope="module")
+def audited(finished_once: Path, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """A finished run that was audited again by the whole catalogue, with a gate."""
+    folder = tmp_path_factory.mktemp("audited")
+    run = shutil.copytree(finished_once, folder / "runs" / "job")
+    with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:
+        code = _run(["audit", str(run), "--fail-above", "1.0", "--json"])
+    return Ran(folder, code, out.getvalue(), err.getvalue())
+
+
+def test_audit_of_the_transcript_finds_what_the_live_one_found(place, finished, audited):
     live = place.call("report", finished, "--json").document()
-    again = place.call("audit", finished, "--json").document()
+    again = json.loads(audited.out)
     found = {(leak["run"], leak["message"], leak["attack"]): leak["leak"] for leak in live["leaks"]}
     assert len(found) >= 6
     assert {(leak["run"], leak["message"], leak["attack"]): leak["leak"] for leak in again["leaks"]} == found
 
 
 def test_audit_with_chosen_attacks(place, finished):
-    one = place.call("audit", finished, "--attack", "norm", "--json").document()
-    assert {leak["attack"] for leak in one["leaks"]} == {"norm"}
     two = place.call("audit", finished, "--attack", "norm", "--attack", "spectral", "--json").document()
     assert {leak["attack"] for leak in two["leaks"]} == {"norm", "spectral"}
     assert {leak["run"] for leak in two["leaks"]} == {"this run", "undefended"}
 
 
 def test_a_failed_gate_is_exit_code_1_and_a_failed_test_in_xml(place, finished):
-    result = place.call("audit", finished, "--attack", "spectral", "--fail-above", "0.501", "--json")
-    assert result.code == 1
+    shown = place.call("audit", finished, "--attack", "spectral", "--fail-above", "0.501")
+    assert shown.code == 1
+    assert any("label_auc" in line and "FAILED" in line for line in shown.out.splitlines())
+    result = place.call("report", finished, "--json")
+    assert result.code == 1, "an audit's failed gate fails the report too"
+    assert {leak["attack"] for leak in result.document()["leaks"]} == {"spectral"}
     (gate,) = result.document()["gates"]
     assert (gate["limit"], gate["passed"]) == (0.501, False)
     suite = ElementTree.parse(finished / "gates.xml").getroot()
     assert len(list(suite.iter("failure"))) == 1
-    shown = place.call("audit", finished, "--attack", "spectral", "--fail-above", "0.501")
-    assert shown.code == 1
-    assert any("label_auc" in line and "FAILED" in line for line in shown.out.splitlines())
-    assert place.call("report", finished).code == 1, "an audit's failed gate fails the report too"
 
 
-def test_a_gate_that_holds_is_exit_code_0(place, finished):
-    result = place.call("audit", finished, "--fail-above", "1.0", "--json")
-    assert result.code == 0
-    assert result.document()["gates"][0]["passed"]
-    assert not list(ElementTree.parse(finished / "gates.xml").getroot().iter("failure"))
+def test_a_gate_that_holds_is_exit_code_0(audited):
+    assert audited.code == 0
+    assert json.loads(audited.out)["gates"][0]["passed"]
+    assert not list(ElementTree.parse(audited.run_folder / "gates.xml").getroot().iter("failure"))
 
 
 def test_a_jobs_own_gate_fails_its_run(place):
@@ -216,17 +254,14 @@ def test_list_names_what_is_registered(place, what, names):
         assert f"\n{name}\n" in f"\n{shown.out}"
 
 
-def test_the_packaged_demo_job_is_good(place):
-    result = place.call("check", demo.FOLDER / "job.yaml", "--json").document()
-    assert result["rows"] == 48_842
-    assert [party["name"] for party in result["parties"]] == ["bank", "census_office", "employer"]
-
-
 def test_demo_copies_a_job_to_start_from(place):
     result = place.call("demo", "--copy", "mine")
     assert result.code == 0
     assert result.out == "now: cutlayer run mine/job.yaml\n"
-    assert place.call("check", "mine/job.yaml").code == 0
+    assert (place.folder / "mine" / "job.yaml").read_bytes() == (demo.FOLDER / "job.yaml").read_bytes()
+    checked = place.call("check", "mine/job.yaml", "--json").document()
+    assert checked["rows"] == 48_842
+    assert [party["name"] for party in checked["parties"]] == ["bank", "census_office", "employer"]
     again = place.call("demo", "--copy", "mine")
     assert again.code == 2
     assert (
@@ -258,19 +293,16 @@ def test_demo_makes_a_new_run_each_time(place, monkeypatch):
     assert "runs/demo-2/report.html" in result.out
     assert "bank alone" in result.out
     assert place.call("demo", "--out", "runs/demo-1").code == 2
-    report = place.call("demo", "--out", "here", "--json").document()
-    assert report["run"]["folder"] == "here"
+    report = place.call("report", "runs/demo-2", "--json").document()
     assert {leak["message"] for leak in report["leaks"]} == {"embedding"}
     assert [entry["protection"] for entry in report["ledger"]["entries"]] == ["label_free"]
 
 
-def test_the_job_a_run_keeps_can_be_run_itself(place):
-    place.change({**PROTECTED, "train.epochs": 1})
-    assert place.call("run", place.file, "--json").code == 0
-    with allowed(paths=[place.folder]):
-        kept = load_job(place.run_folder / "job.yaml")
-    assert dump_job(kept) == dump_job(load_job(place.file))
-    assert place.call("check", place.run_folder / "job.yaml", "--allow-path", place.folder).code == 0
+def test_the_job_a_run_keeps_can_be_run_itself(place, protected):
+    with allowed(paths=[protected.folder]):
+        kept = load_job(protected.run_folder / "job.yaml")
+    assert dump_job(kept) == dump_job(load_job(protected.folder / "job.yaml"))
+    assert place.call("check", protected.run_folder / "job.yaml", "--allow-path", protected.folder).code == 0
 
 
 def test_every_verb_prints_one_document_with_json(place, finished):

@@ -15,7 +15,7 @@ from pyarrow import csv, parquet
 from cutlayer.cli import main
 from tests.models.estimator_rows import fit_briefly
 
-ROWS = 1200
+ROWS = 500
 
 
 @pytest.fixture

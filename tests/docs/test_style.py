@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +38,15 @@ def commands(page: Path) -> list[list[str]]:
     return [each[each.index("cutlayer") + 1 :] for each in typed if "cutlayer" in each]
 
 
+@cache
+def verbs() -> dict[str, Any]:
+    """Looked for once: each time all that is installed is read."""
+    return all_verbs()
+
+
 def parse(arguments: list[str]) -> None:
     """Parse a command as the program does, without running it."""
-    commands: Any = all_verbs()
+    commands: Any = verbs()
     while commands is not None:
         end = 2 if " ".join(arguments[:2]) in commands else 1
         name, arguments = " ".join(arguments[:end]), arguments[end:]

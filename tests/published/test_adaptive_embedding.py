@@ -264,9 +264,9 @@ def terms(one, count, *, shuffled):
 
 
 def test_shuffled_clusters_stop_the_term_and_true_ones_do_not():
-    assert terms(passive(STOPPING), 120, shuffled=False) == [True] * 120
-    assert terms(passive(STOPPING), 120, shuffled=True) == [True] * 49 + [False] * 71
-    assert terms(passive(ADJUST), 120, shuffled=True) == [True] * 120
+    assert terms(passive(STOPPING), 60, shuffled=False) == [True] * 60
+    assert terms(passive(STOPPING), 60, shuffled=True) == [True] * 49 + [False] * 11
+    assert terms(passive(ADJUST), 60, shuffled=True) == [True] * 60
 
 
 def test_the_term_stops_for_good_once_the_classes_of_the_last_batches_are_lost():

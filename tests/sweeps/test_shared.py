@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from dataclasses import asdict, replace
 
@@ -20,9 +21,24 @@ LINE = space_of([Range("a", 0.0, 1.0)], 0)
 MEASURED = TrialMetrics(0.9, 0.8, 0.7, 0.9, 0.6, 0.5, 0.7, "telco/gradient/norm", 2, 1.5)
 
 
+@pytest.fixture(scope="module")
+def empty_database(tmp_path_factory):
+    """A file of SQLite with all tables, which take longer to make than a test."""
+    path = tmp_path_factory.mktemp("database") / "sweep.db"
+    optuna.storages.RDBStorage(f"sqlite:///{path}").engine.dispose()
+    return path
+
+
 @pytest.fixture(params=["sweep.log", "sqlite:///{}/sweep.db"])
-def storage(request, tmp_path):
-    return request.param.format(tmp_path) if "://" in request.param else str(tmp_path / request.param)
+def storage(request, tmp_path, empty_database):
+    if "://" not in request.param:
+        return str(tmp_path / request.param)
+    shutil.copy(empty_database, tmp_path / "sweep.db")
+    return request.param.format(tmp_path)
+
+
+def test_a_new_database_is_given_its_tables(tmp_path):
+    assert opened(f"sqlite:///{tmp_path}/new.db").claim() is not None
 
 
 def opened(storage, space=GRID, total=6, identity=None):
