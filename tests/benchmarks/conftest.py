@@ -11,7 +11,7 @@ import pytest
 from pyarrow import parquet
 
 from benchmarks import processes
-from cutlayer.attacks.feature import decoder
+from cutlayer.attacks.feature import decoder, kernel_ridge
 from cutlayer.config import Job
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.training.folder import RunFolder
@@ -26,9 +26,10 @@ def forked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def small_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has `inversion` train a smaller network, from the same linear map, for fewer epochs: most of its time."""
+    """Has `inversion` train a smaller network, from the same linear map, for fewer epochs, and fit fewer kernels."""
     monkeypatch.setattr(decoder, "EPOCHS", 20)
     monkeypatch.setattr(decoder, "HIDDEN", 32)
+    monkeypatch.setattr(kernel_ridge, "SCALES", (1.0,))
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from cutlayer.models.bottom_fits.grade import GradeFit
 @pytest.fixture(scope="module")
 def attacks() -> dict[str, dict[str, Done | Reach]]:
     draw = np.random.default_rng(0)
-    bank, partner = pd.DataFrame({"x": draw.normal(size=1500)}), pd.DataFrame({"y": draw.normal(size=1500)})
+    bank, partner = pd.DataFrame({"x": draw.normal(size=800)}), pd.DataFrame({"y": draw.normal(size=800)})
     labels = (bank["x"] + 2 * partner["y"] > 1).to_numpy().astype(int)
     toy = DataSet("binary", bank, partner, labels)
 
@@ -28,7 +28,7 @@ def attacks() -> dict[str, dict[str, Done | Reach]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(release_backdoor, "labelled", lambda name, folder: toy)
         patch.setattr(graded_rows, "GradeFit", brief)
-        return measured("toy", Path(), 0, 1500)
+        return measured("toy", Path(), 0, 800)
 
 
 def test_a_known_trigger_decides_most_predictions_and_costs_no_utility(
