@@ -121,8 +121,8 @@ class Place:
 
 def audit_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Attack with fewer numbers of known labels, drawn twice in place of three times, with fewer trees and folds, and
-    with smaller networks that are trained for fewer epochs, and one width of kernels; fewer logarithms are undone, and intervals are of fewer
-    resamples.
+    with smaller networks that are trained for fewer epochs, and kernels of one width; fewer logarithms are undone, and
+    intervals are of fewer resamples.
 
     All results are there, sooner: most of the time of an audit of 200 rows goes into these repetitions, which
     `tests/audit` tests.
