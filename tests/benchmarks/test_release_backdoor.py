@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.ensemble import HistGradientBoostingClassifier
 
 from benchmarks import graded_rows, release_backdoor
 from benchmarks.release_backdoor import Done, Reach, measured, page
@@ -25,9 +27,11 @@ def attacks() -> dict[str, dict[str, Done | Reach]]:
     def brief(**_: Any) -> GradeFit:
         return GradeFit(candidates=("linear",), folds=2, least_z=0)
 
+    few_trees = partial(HistGradientBoostingClassifier, max_iter=25)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(release_backdoor, "labelled", lambda name, folder: toy)
         patch.setattr(graded_rows, "GradeFit", brief)
+        patch.setattr(release_backdoor, "HistGradientBoostingClassifier", few_trees)
         return measured("toy", Path(), 0, 800)
 
 
