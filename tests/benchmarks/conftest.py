@@ -16,12 +16,18 @@ from cutlayer.config import Job
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.training.folder import RunFolder
 from studies.datasets import ADULT_TABLE
+from tests.models.estimator_rows import one_candidate
 from tests.parties.processes import forkserver
 
 
 @pytest.fixture(autouse=True)
 def forked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "context", forkserver)
+
+
+@pytest.fixture(autouse=True)
+def brief_tops(monkeypatch: pytest.MonkeyPatch) -> None:
+    one_candidate(monkeypatch)
 
 
 @pytest.fixture
