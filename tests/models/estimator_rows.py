@@ -67,7 +67,7 @@ def fit_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def one_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A top model of kind `auto` fits its linear candidate alone: where a job has to run, and what is fitted no part."""
+    """A top model of kind `auto` fits its linear candidate alone, where a job has to run, whatever is fitted."""
 
     def linear_alone(section: FittedConfig) -> Mapping[str, FitPart]:
         return {"linear": linear.fit_linear} if isinstance(section, AutoTopConfig) else kinds.fits_of(section)
