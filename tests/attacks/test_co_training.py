@@ -15,12 +15,18 @@ from cutlayer.attacks.catalogue import (
     Similarity,
 )
 from cutlayer.attacks.knowledge import Knowledge
+from cutlayer.attacks.label.co_training import Trees, predict_by_trees
 from cutlayer.audit.known_labels import leaks_by_variant, strongest_leak
 from cutlayer.errors import NotApplicable
 from cutlayer.kernels.noise.max_norm import max_norm
 from cutlayer.kernels.rows.row_norms import row_norms
 
 from ..conformance.history_world import ROWS, undefended
+
+
+@pytest.fixture(autouse=True)
+def _fewer_trees(monkeypatch):
+    monkeypatch.setattr(predict_by_trees, "__defaults__", (Trees(folds=2, trees=30),))
 
 
 def aligned(world, *, once=True):

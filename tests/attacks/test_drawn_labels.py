@@ -9,6 +9,7 @@ import torch
 
 from cutlayer.attacks.catalogue import CoTraining, DrawnLabels, FeaturePrior, OffNorm
 from cutlayer.attacks.knowledge import Knowledge
+from cutlayer.attacks.label import drawn_labels
 from cutlayer.attacks.label.drawn_labels import FLIP_RATE_RANGE, UNKNOWN_FLIP_RATE, flip_rate, signs_and_lines
 from cutlayer.attacks.label.history import HistoryView
 from cutlayer.audit.known_labels import strongest_leak
@@ -19,6 +20,11 @@ from cutlayer.problem.task import Task
 
 ROWS, WIDTH, EPOCHS, FLIPPED = 3000, 6, 4, 0.27
 TASK = Task("binary", ("no", "yes"))
+
+
+@pytest.fixture(autouse=True)
+def _fewer_trees(monkeypatch):
+    monkeypatch.setattr(drawn_labels, "TREES", replace(drawn_labels.TREES, folds=2, trees=30))
 
 
 def drawn(share=0.25, silent=0.0, units=3):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from cutlayer.attacks.catalogue import Exact, Inversion
-from cutlayer.attacks.feature import exact
+from cutlayer.attacks.feature import exact, kernel_ridge
 from cutlayer.attacks.feature.base import encoded_matrix
 from cutlayer.attacks.feature.exact import Matcher, codes_and_numbers, fit_bottom, precision_root
 from cutlayer.attacks.feature.view import FeatureView
@@ -41,6 +41,7 @@ def reached(attack: Exact | Inversion, initial: torch.Tensor, noise: float = 0.0
 def test_initial_weights_give_more_than_the_known_rows_alone_and_noise_takes_it_away(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(kernel_ridge, "SCALES", (1.0,))
     near = weights() + 0.1 * weights(5)
     alone = reached(Inversion(), near)
     assert reached(Exact(), weights(6)) > alone - 0.05  # wrong weights: the average falls back on inversion
@@ -63,7 +64,10 @@ def test_with_the_true_model_a_missing_column_is_matched() -> None:
     torch.testing.assert_close(found[:, 3:7].sum(dim=1), torch.ones(ROWS))
 
 
-def test_the_model_of_the_bottom_comes_nearer_and_leaves_the_initial_one_as_it_is() -> None:
+def test_the_model_of_the_bottom_comes_nearer_and_leaves_the_initial_one_as_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(exact, "STEPS", 500)
     codes, numbers = table()
     initial = Tanh(weights() + 0.3 * weights(5))
     before = initial.weights.detach().clone()

@@ -18,7 +18,7 @@ from cutlayer.problem.metrics.roc import roc_auc
 from cutlayer.problem.task import Task
 from tests.protections.setup import protection, view
 
-ROWS, BATCH, EPOCHS, SHARE, WIDTH = 4000, 50, 8, 0.05, 6
+ROWS, BATCH, EPOCHS, SHARE, WIDTH = 2500, 50, 8, 0.05, 6
 TASK = Task("binary", ("no", "yes"))
 
 

@@ -11,11 +11,12 @@ import pytest
 from pyarrow import parquet
 
 from benchmarks import processes
-from cutlayer.attacks.feature import decoder
+from cutlayer.attacks.feature import decoder, kernel_ridge
 from cutlayer.config import Job
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.training.folder import RunFolder
 from studies.datasets import ADULT_TABLE
+from tests.models.estimator_rows import one_candidate
 from tests.parties.processes import forkserver
 
 
@@ -24,11 +25,17 @@ def forked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "context", forkserver)
 
 
+@pytest.fixture(autouse=True)
+def brief_tops(monkeypatch: pytest.MonkeyPatch) -> None:
+    one_candidate(monkeypatch)
+
+
 @pytest.fixture
 def small_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has `inversion` train a smaller network, from the same linear map, for fewer epochs: most of its time."""
+    """Has `inversion` train a smaller network, from the same linear map, for fewer epochs, and fit fewer kernels."""
     monkeypatch.setattr(decoder, "EPOCHS", 20)
     monkeypatch.setattr(decoder, "HIDDEN", 32)
+    monkeypatch.setattr(kernel_ridge, "SCALES", (1.0,))
 
 
 @pytest.fixture

@@ -35,8 +35,7 @@ def test_a_job_is_run_with_its_audit_and_without() -> None:
     assert price("regression", 2, 60, 1) == Price("regression", 2, 60, 2.0, 1.0, 1.5, 1.5, 1.5, 1.25, within_goal=True)
 
 
-@pytest.mark.parametrize("task", CLASSES)
-@pytest.mark.parametrize("parties", [2, 4])
+@pytest.mark.parametrize(("task", "parties"), [*zip(CLASSES, (2, 4, 4, 2), strict=True)])
 def test_both_jobs_are_the_same_but_for_the_audit(task: str, parties: int, tmp_path: Path) -> None:
     write_jobs(tmp_path, task, parties, 200)
     audited, bare = (load_job(tmp_path / f"{name}.yaml") for name in ("job", "bare"))

@@ -12,7 +12,7 @@ from benchmarks import embedding_history, other_defences
 def test_the_first_epoch_reveals_more_than_the_last(
     monkeypatch: pytest.MonkeyPatch, few_rows: Callable[[ModuleType, int], None]
 ) -> None:
-    few_rows(embedding_history, 2000)
+    few_rows(embedding_history, 1000)
     monkeypatch.setattr(other_defences, "EPOCHS", 5)
     monkeypatch.setattr(embedding_history, "NAMES", ("nopeek 1",))
     monkeypatch.setattr("cutlayer.training.malicious_runs.MAX_AUXILIARY_ROWS", 150)

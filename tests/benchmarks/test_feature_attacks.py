@@ -1,6 +1,8 @@
 """The benchmark of attacks on features names what each attack recovers, and data sets that are not there."""
 
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -8,7 +10,10 @@ from benchmarks import feature_attacks
 
 
 @pytest.mark.usefixtures("small_decoder")
-def test_what_an_attack_recovers_is_summed_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_an_attack_recovers_is_summed_up(
+    monkeypatch: pytest.MonkeyPatch, few_rows: Callable[[ModuleType, int], None]
+) -> None:
+    few_rows(feature_attacks, 4000)
     monkeypatch.setattr(feature_attacks, "EPOCHS", {"Adult": 1, "Criteo": 1})
     monkeypatch.setattr(feature_attacks, "ATTACKS", ("inversion",))
     monkeypatch.setattr(feature_attacks, "DATA", Path("nowhere"))

@@ -30,7 +30,7 @@ def test_a_line_has_the_forecast_and_the_run(
     monkeypatch.setattr(first_job_scale, "timed", called)
     audit_briefly(monkeypatch)
     fit_briefly(monkeypatch)
-    line = measure(400, protect="both", boosting=False)
+    line = measure(400, protect="labels", boosting=False)
     assert line["rows"] == 400
     assert line["boosting_by_share_of_rows"] == {}
     assert 0.5 < line["auc"] <= 1

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from benchmarks import forget
+
+
+@pytest.fixture
+def brief_tops() -> None:
+    """Not here: rows that were trained on are found by models that know them by heart."""
 
 
 def test_forgotten_rows_are_found_before_and_not_after() -> None:

@@ -15,6 +15,7 @@ from benchmarks import grade_attacks, grade_jobs, grade_limits, grade_lowered, g
 from benchmarks.grade_limits import most_auc_of
 from benchmarks.utility.datasets import DataSet
 from cutlayer.attacks.feature import best_guess
+from cutlayer.models.bottom_fits import grade
 from cutlayer.models.bottom_fits.grade import GradeFit
 from cutlayer.parties.carried_limits import default_limit
 
@@ -22,8 +23,8 @@ from cutlayer.parties.carried_limits import default_limit
 @pytest.fixture(autouse=True)
 def _brief(monkeypatch: pytest.MonkeyPatch) -> None:
     draw = np.random.default_rng(0)
-    bank = pd.DataFrame({"x": draw.normal(size=800)})
-    partner = pd.DataFrame({"y": draw.normal(size=800), "kind": draw.choice(["a", "b"], 800)})
+    bank = pd.DataFrame({"x": draw.normal(size=500)})
+    partner = pd.DataFrame({"y": draw.normal(size=500), "kind": draw.choice(["a", "b"], 500)})
     labels = (bank["x"] + 2 * partner["y"] > 0).to_numpy().astype(int)
     data = DataSet("binary", bank, partner, labels)
 
@@ -33,11 +34,12 @@ def _brief(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (grade_attacks, grade_jobs, grade_together):
         monkeypatch.setattr(module, "labelled", lambda name, folder: data)
     monkeypatch.setattr(graded_rows, "GradeFit", brief)
-    monkeypatch.setitem(best_guess.FOREST_SETTINGS, "n_estimators", 30)
+    monkeypatch.setitem(best_guess.FOREST_SETTINGS, "n_estimators", 20)
+    monkeypatch.setitem(grade.TREES, "boosting", {**grade.TREES["boosting"], "max_iter": 20})
     monkeypatch.setattr(grade_attacks, "ATTACKED", 100)
     monkeypatch.setattr(grade_limits, "most_auc_of", grade_limits.auc_of)  # a search of a second, with its own test
     monkeypatch.setattr(grade_attacks, "REFITS", 2)
-    monkeypatch.setattr(grade_attacks, "TREES", 20)
+    monkeypatch.setattr(grade_attacks, "TREES", 10)
     for module in (grade_attacks, grade_jobs):
         monkeypatch.setattr(module, "KNOWN_READS", (100, 200))
 
@@ -115,13 +117,13 @@ def test_two_labels_tell_together_what_neither_does(
 ) -> None:
     draw = np.random.default_rng(0)
     partner = pd.DataFrame(
-        {name: draw.choice(["a", "b"], 3000) for name in ("one", "two")} | {"y": draw.normal(size=3000)}
+        {name: draw.choice(["a", "b"], 1500) for name in ("one", "two")} | {"y": draw.normal(size=1500)}
     )
-    bank = pd.DataFrame({"x": draw.normal(size=3000)})
+    bank = pd.DataFrame({"x": draw.normal(size=1500)})
     data = DataSet("binary", bank, partner, (partner["y"] + bank["x"] > 0).to_numpy().astype(int))
     monkeypatch.setattr(grade_together, "labelled", lambda name, folder: data)
     monkeypatch.setattr(grade_together, "LABEL_EPSILON", 8.0)
-    monkeypatch.setattr(grade_together, "KNOWN", 1000)
+    monkeypatch.setattr(grade_together, "KNOWN", 500)
     monkeypatch.setattr(graded_rows, "GradeFit", lambda **_: GradeFit(candidates=("boosting",), folds=2, least_z=0))
     at_8, at_4 = measured("together", tmp_path, monkeypatch)
     for line in (at_8, at_4):

@@ -190,7 +190,7 @@ def test_several_classes_stand_beside_gaussian_noise_at_the_same_epsilon(
 ) -> None:
     """What no private fit has a part in is taken from the line of an earlier one."""
     draw = np.random.default_rng(0)
-    bank, partner = pd.DataFrame({"x": draw.normal(size=3000)}), pd.DataFrame({"y": draw.normal(size=3000)})
+    bank, partner = pd.DataFrame({"x": draw.normal(size=1500)}), pd.DataFrame({"y": draw.normal(size=1500)})
     labels = np.where(partner["y"] + 0.3 * bank["x"] > 0.5, "c", np.where(bank["x"] > 0, "b", "a"))
     monkeypatch.setattr(grade_private, "load", lambda name, folder: DataSet("multiclass", bank, partner, labels))
     monkeypatch.setattr(grade_private, "FIT_EPSILONS", (4.0,))

@@ -29,7 +29,7 @@ def audits_with(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     The whole catalogue on all rows takes half a minute for each setting.
     """
 
-    def patch(benchmark: ModuleType, *attacks: str, rows: int = 3000) -> None:
+    def patch(benchmark: ModuleType, *attacks: str, rows: int = 1500) -> None:
         name = "measured" if hasattr(benchmark, "measured") else "audited"
         whole_audit = getattr(benchmark, name)
 
@@ -49,11 +49,11 @@ def test_an_undefended_run_is_read_whole(monkeypatch):
     short = adult.example_job()
     short = short.model_copy(update={"train": short.train.model_copy(update={"epochs": 2})})
     monkeypatch.setattr(adult, "example_job", lambda: short)
-    few, whole = parquet.read_table(ADULT_TABLE).slice(0, 10_000), adult.open_table
+    few, whole = parquet.read_table(ADULT_TABLE).slice(0, 4000), adult.open_table
     monkeypatch.setattr(adult, "open_table", lambda job, name, _: whole(job, name, dict.fromkeys(job.parties, few)))
     monkeypatch.setattr(label_defences, "SETTINGS", {"undefended": {}})
     (read,) = label_defences.label_defences(1).settings
-    assert read.test_auc > 0.88
+    assert read.test_auc > 0.8
     assert read.leaks["joint"] > 0.99
     assert read.leaks["bilinear"] > 0.99
     assert read.known_half > 0.99
@@ -73,8 +73,8 @@ def test_messages_without_a_signal_are_at_chance():
 
 def test_embeddings_that_hide_a_label_in_a_direction_of_little_variance_are_read():
     draw = torch.Generator().manual_seed(0)
-    labels = (torch.rand(3000, generator=draw) < 0.3).long()
-    e = torch.randn(3000, 6, generator=draw, dtype=torch.float64) * torch.tensor([9.0, 3.0, 1.0, 1.0, 1.0, 1e-3])
+    labels = (torch.rand(1200, generator=draw) < 0.3).long()
+    e = torch.randn(1200, 6, generator=draw, dtype=torch.float64) * torch.tensor([9.0, 3.0, 1.0, 1.0, 1.0, 1e-3])
     assert max(label_embeddings.embedding_leaks(e, labels).values()) < 0.55
     e[:, 5] += 3e-3 * labels
     read = label_embeddings.embedding_leaks(e @ torch.linalg.qr(torch.randn(6, 6, generator=draw).double()).Q, labels)

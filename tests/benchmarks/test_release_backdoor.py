@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.ensemble import HistGradientBoostingClassifier
 
 from benchmarks import graded_rows, release_backdoor
 from benchmarks.release_backdoor import Done, Reach, measured, page
@@ -18,17 +20,19 @@ from cutlayer.models.bottom_fits.grade import GradeFit
 @pytest.fixture(scope="module")
 def attacks() -> dict[str, dict[str, Done | Reach]]:
     draw = np.random.default_rng(0)
-    bank, partner = pd.DataFrame({"x": draw.normal(size=1500)}), pd.DataFrame({"y": draw.normal(size=1500)})
+    bank, partner = pd.DataFrame({"x": draw.normal(size=800)}), pd.DataFrame({"y": draw.normal(size=800)})
     labels = (bank["x"] + 2 * partner["y"] > 1).to_numpy().astype(int)
     toy = DataSet("binary", bank, partner, labels)
 
     def brief(**_: Any) -> GradeFit:
         return GradeFit(candidates=("linear",), folds=2, least_z=0)
 
+    few_trees = partial(HistGradientBoostingClassifier, max_iter=25)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(release_backdoor, "labelled", lambda name, folder: toy)
         patch.setattr(graded_rows, "GradeFit", brief)
-        return measured("toy", Path(), 0, 1500)
+        patch.setattr(release_backdoor, "HistGradientBoostingClassifier", few_trees)
+        return measured("toy", Path(), 0, 800)
 
 
 def test_a_known_trigger_decides_most_predictions_and_costs_no_utility(

@@ -15,8 +15,8 @@ from tests.models.estimator_rows import fit_briefly
 @pytest.fixture
 def data() -> DataSet:
     draw = np.random.default_rng(0)
-    bank = pd.DataFrame({"x": draw.normal(size=400), "kind": draw.choice(["a", "b"], 400)})
-    partner = pd.DataFrame({"x": draw.normal(size=400)})
+    bank = pd.DataFrame({"x": draw.normal(size=200), "kind": draw.choice(["a", "b"], 200)})
+    partner = pd.DataFrame({"x": draw.normal(size=200)})
     return DataSet("binary", bank, partner, (bank["x"] + partner["x"] > 0).to_numpy().astype(int))
 
 
@@ -35,7 +35,7 @@ def test_both_sides_learn_a_toy_and_what_was_measured_is_not_measured_again(
     assert others["scores"]["all linear"][0] > 0.95 > others["scores"]["own linear"][0]
     header, _, line = capsys.readouterr().out.splitlines()[:3]
     assert header.count("|") == line.count("|")
-    assert line.startswith("| toy | 400 | 1 | AUC |")
+    assert line.startswith("| toy | 200 | 1 | AUC |")
     path.write_text(f"{json.dumps({**job, 'scores': {'cutlayer': [0.5] * 6}})}\n{json.dumps(others)[:40]}")
     utility.main(arguments)
     assert [json.loads(line)["side"] for line in path.read_text().splitlines()] == ["cutlayer", "scikit-learn"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -16,9 +16,10 @@ from cutlayer.models import Inputs, build_top
 from cutlayer.models.bottom_fits import cross_fit
 from cutlayer.models.top_estimators import choice, kinds, linear
 from cutlayer.models.top_estimators.boosting import fit_boosting
-from cutlayer.models.top_estimators.choice import folds_of
+from cutlayer.models.top_estimators.choice import FitPart, folds_of
 from cutlayer.models.top_estimators.network import _Budget
 from cutlayer.models.top_estimators.rows import FitRows
+from cutlayer.models.top_estimators.sections import AutoTopConfig, FittedConfig
 from cutlayer.models.top_estimators.top import FittedTop
 from cutlayer.problem.task import Task
 from cutlayer.problem.training_loss import TrainingLoss
@@ -63,6 +64,16 @@ def fit_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
     few_trees(monkeypatch)
     few_strengths(monkeypatch)
     monkeypatch.setattr(_Budget, "of", lambda _rows: _Budget(1, 32, 60))
+
+
+def one_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A top model of kind `auto` fits its linear candidate alone, where a job has to run, whatever is fitted."""
+
+    def linear_alone(section: FittedConfig) -> Mapping[str, FitPart]:
+        return {"linear": linear.fit_linear} if isinstance(section, AutoTopConfig) else kinds.fits_of(section)
+
+    for module in ("cutlayer.models.top_estimators.top", "cutlayer.parties.active_fit"):
+        monkeypatch.setattr(f"{module}.fits_of", linear_alone)
 
 
 def few_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:

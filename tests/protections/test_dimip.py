@@ -239,7 +239,7 @@ def test_bad_options_are_named(options, message):
         build("dimip", options, "privacy")
 
 
-def trained(lam, seed=0, epochs=12):
+def trained(lam, seed=0, epochs=8):
     """Two parties, each with a noisy copy of the centre of one of four classes: completion, and utility."""
     draw = torch.Generator().manual_seed(seed)
     rows = 1600

@@ -204,7 +204,7 @@ def test_no_value_of_the_gradient_excludes_a_row(lattice: bool) -> None:
     other = upstream.clone()
     other[4] += 1e-3
     clipped = [clip_rows(by_hand(bottom, columns, 8 * item), 1.0) for item in (upstream, other)]
-    steps, sigma = 200, 1.9  # under a power of two, float32 noise leaves out few values
+    steps, sigma = 100, 1.9  # under a power of two, float32 noise leaves out few values
     bit = torch.rand(steps, generator=torch.Generator().manual_seed(2)) < 0.5
     score = torch.zeros(steps)
     for step in range(steps):
@@ -217,7 +217,7 @@ def test_no_value_of_the_gradient_excludes_a_row(lattice: bool) -> None:
         first, second = (int(impossible(released, rows.sum(0), sigma).sum()) for rows in clipped)
         score[step] = first - second
     auc = roc_auc(score, bit)
-    assert abs(auc - 0.5) < 0.12 if lattice else auc > 0.95
+    assert abs(auc - 0.5) < 0.17 if lattice else auc > 0.95
 
 
 def test_noise_that_no_lattice_holds_is_refused() -> None:

@@ -71,7 +71,7 @@ def test_the_noises_of_all_rows_and_directions_are_independent():
     narrow, wide = torch.full((4, 1), -1.0), torch.full((4, 1), 1.0)
     g = torch.cat([torch.cat([narrow, 0.1 * signs], 1), torch.cat([wide, 2 * signs], 1)])
     labels = torch.tensor([0] * 4 + [1] * 4)
-    drawn = noises(marvell_of({"s": 2.0}), g, labels, draws=1000)
+    drawn = noises(marvell_of({"s": 2.0}), g, labels, draws=500)
     noised = drawn.reshape(len(drawn), -1)[:, (drawn.std(0) > 1e-6).reshape(-1)]
     assert noised.shape[1] == 4 * 3 + 4
     # Noises that share their random bits need not correlate, but their squares do.
@@ -173,7 +173,7 @@ def test_width_one_and_constant_classes():
 
 
 def test_several_classes_are_each_hidden_from_the_rest():
-    g, labels = gradients(600, 6, classes=3)
+    g, labels = gradients(300, 6, classes=3)
     marvell = marvell_of({"s": 2.0}, classes=3)
     drawn = noises(marvell, g, labels)
     for code in range(3):

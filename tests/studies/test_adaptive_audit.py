@@ -60,7 +60,7 @@ def test_a_training_leaves_what_the_page_reads(tmp_path: Path, monkeypatch: pyte
         known_labels, "LABEL_COUNTS", (1, 2, 5, 10, 20, 40, 200)
     )  # other runs of these tests have fewer
     raw = job_of(ADULT, "max_norm, paper", tmp_path, 1).model_dump()
-    raw["train"] |= {"epochs": 2, "split": {"test": 0.05, "validation": 0.9}}
+    raw["train"] |= {"epochs": 1, "split": {"test": 0.05, "validation": 0.92}}
     raw["parties"]["bank"]["audit"] |= {"attacks": ["norm", "directions", "joint_spectral", "few_labels"]}
     trial = Trial(ADULT, "max_norm, paper", 1, validated(Job, raw, "a short job"))
     result = TrialResult(**AdaptiveAuditStudy().train(trial, tmp_path / "work", Progress()))

@@ -16,10 +16,10 @@ from studies.model_completion.hundred import HUNDRED
 from studies.model_completion.study import ModelCompletionStudy
 from studies.results import UNDEFENDED, Results, TrialResult
 from studies.trials import Trial, run_trial
-from tests.studies.test_completion import GROUP, as_in_the_paper, hasty, made_up, tiny, training
+from tests.studies.test_completion import GROUP, as_in_the_paper, few, hasty, made_up, tiny, training
 from tests.studies.written_pages import page_of
 
-__all__ = ["hasty", "tiny"]  # fixtures
+__all__ = ["few", "hasty", "tiny"]  # fixtures
 NOISY = "ppdl theta 0.01, scale 0.001"
 
 
@@ -54,8 +54,8 @@ def test_scales_are_judged_where_they_were_run() -> None:
 
 @pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize("setting", [UNDEFENDED, dimip_setting(0.03)])
-def test_on_cifar_100_the_undefended_training_has_the_control(setting: str, tiny: Trial, tmp_path: Path) -> None:
-    named = replace(tiny, group=HUNDRED.group, setting=setting)
+def test_on_cifar_100_the_undefended_training_has_the_control(setting: str, few: Trial, tmp_path: Path) -> None:
+    named = replace(few, group=HUNDRED.group, setting=setting)
     measured = run_trial(ModelCompletionStudy(), named, tmp_path / "work", Progress())["measured"]
     control = {"scratch"} if setting == UNDEFENDED else set()
     assert set(measured) == {"references", "honest", "norm", "spread", "after"} | control

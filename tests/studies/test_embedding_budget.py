@@ -70,10 +70,9 @@ def tiny_images() -> dict[str, pa.Table]:
 
 
 @pytest.fixture
-def trials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Trial]:
+def trials() -> list[Trial]:
     """All of one seed, over images that need no file."""
-    monkeypatch.setattr(ImageHalves, "tables", lambda self, data: tiny_images())
-    return list(EmbeddingBudgetStudy().trials(tmp_path, 1))
+    return list(all_trials())
 
 
 def one_epoch(trials: list[Trial], group: str, setting: str, tmp_path: Path) -> TrialResult:
@@ -109,7 +108,7 @@ def accounted(group: str, setting: str) -> dict[str, Any]:
 @cache
 def all_trials() -> tuple[Trial, ...]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ImageHalves, "tables", lambda self, data: {})
+        patch.setattr(ImageHalves, "tables", lambda self, data: tiny_images())
         return tuple(EmbeddingBudgetStudy().trials(Path(), 1))
 
 
@@ -136,7 +135,10 @@ def verdicts_of(results: list[TrialResult], group: str) -> list[Verdict]:
     return [claim.verdict for claim in BudgetClaims(Results(results)).all() if claim.text.startswith(group)]
 
 
-def test_every_job_is_valid_named_once_and_spends_its_total(trials: list[Trial], tmp_path: Path) -> None:
+def test_every_job_is_valid_named_once_and_spends_its_total(
+    trials: list[Trial], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ImageHalves, "tables", lambda self, data: {})
     pca = {group: sum(width <= about.columns for width in WIDTHS) for group, about in GROUPS.items()}
     assert pca == {"Adult": 3, "MNIST halves": 4}
     others = len(METHODS) - 1

@@ -60,7 +60,7 @@ def test_the_mask_of_adjusting_is_that_of_the_other_study() -> None:
 def test_values_of_held_out_rows_are_those_of_the_run(tmp_path: Path) -> None:
     """The AUC is that of the summary, and a linear task of two columns is read from the embedding."""
     job = tiny_job(1, {})
-    job = job.model_copy(update={"train": job.train.model_copy(update={"epochs": 60})})
+    job = job.model_copy(update={"train": job.train.model_copy(update={"epochs": 20})})
     keys = Keys(tmp_path / "keys", study_key(job), simulated=True)
     folder = execute(job, tmp_path / "run", Options(keys, tables=tiny_tables()), Progress())
     values = held_out_values(job, folder)
