@@ -31,6 +31,7 @@ for line in sys.argv[1:]:
         assert _run([*line.split(), "--help"]) == 0, line
     assert "Usage" in out.getvalue(), line
     check(f"cutlayer {{line}} --help")
+    assert line or "pydantic" not in sys.modules, "without a verb nothing is validated"
 """
 
 
