@@ -263,7 +263,8 @@ def _fitted(form: _Form, parameters: Vector, whole: Vector, wanted: Vector) -> V
     """Parameters of least squares, by Levenberg and Marquardt's method with differences for derivatives."""
 
     def error(p: Vector) -> Vector:
-        return np.nan_to_num(form.value(p, whole) - wanted, nan=1e6, posinf=1e6, neginf=-1e6)
+        off = form.value(p, whole) - wanted
+        return off if np.isfinite(off).all() else np.nan_to_num(off, nan=1e6, posinf=1e6, neginf=-1e6)
 
     damping, now = 1e-3, error(parameters)
     for _ in range(_STEPS):
