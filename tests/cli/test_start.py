@@ -152,21 +152,21 @@ def test_verbs_that_compute_nothing_load_no_pytorch(loaded_by_fork):
 
 
 def test_a_check_loads_pytorch_alone_and_a_run_neither_the_compiler_nor_what_it_does_not_use(place, loaded_by_fork):
-    """A check, a run and a prediction in one process: each loads more."""
-    predict = ("predict", place.run_folder, "--out", place.folder / "scores.csv")
-    checked, (code, error, modules), predicted = loaded_by_fork(("check", place.file), ("run", place.file), predict)
+    """A check and a run in one process, a report and a prediction in another: each loads more."""
+    checked, (code, error, modules) = loaded_by_fork(("check", place.file), ("run", place.file))
     assert checked[0] == 0, checked[1]
     assert {*COMPUTING, "pandas", "scipy.linalg", "torch._dynamo"} & checked[2] == {"torch"}
     assert code == 0, error
     assert "torch.optim.adam" in modules
     assert not modules & {"fastapi", "grpc", "optuna", "pandas", "torch._dynamo", "torch._inductor", "uvicorn"}
     assert not modules & {"numpy.f2py.f2py2e", "scipy.stats._stats_py"}  # the code behind what SciPy and NumPy name
-    code, error, modules = predicted
-    assert code == 0, error
-    assert not modules & {"pandas", "sympy", "torch._dynamo", "torch._inductor"}
-    ((code, error, modules),) = loaded_by_fork(("report", place.run_folder))
+    predict = ("predict", place.run_folder, "--out", place.folder / "scores.csv")
+    (code, error, modules), predicted = loaded_by_fork(("report", place.run_folder), predict)
     assert code == 0, error
     assert not modules & {*COMPUTING}
+    code, error, modules = predicted
+    assert code == 0, error
+    assert not modules & {"pandas", "scipy.linalg", "sympy", "torch._dynamo", "torch._inductor"}
 
 
 @pytest.mark.parametrize("package", ["cutlayer", "cutlayer.channel", "cutlayer.config"])
