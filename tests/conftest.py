@@ -91,6 +91,7 @@ FORKING = (
     "benchmarks/test_tables.py",
     "benchmarks/test_training.py",
     "benchmarks/test_year.py",
+    "channel/test_faults.py",
     "channel/test_grpc.py",
     "channel/test_kills.py",
     "cli/test_forget.py",

@@ -182,7 +182,7 @@ def table_rows() -> st.SearchStrategy[list[Row]]:
 
 
 @pytest.mark.parametrize("alignment", [PLAIN, PSI], ids=["plain", "psi"])
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(table_rows(), table_rows())
 def test_the_rows_of_a_match_by_dictionaries(alignment: Alignment, bank: list[Row], telco: list[Row]) -> None:
     try:

@@ -44,11 +44,11 @@ def test_equal_to_set_intersection_and_to_the_plain_order(bank: list[int], telco
     assert (theirs == plain[TELCO]).all()
 
 
-@pytest.mark.parametrize("bits", [0, 1, 4])
+@pytest.mark.parametrize("bits", [0, 1, 3])
 def test_three_parties_in_any_number_of_buckets(monkeypatch: pytest.MonkeyPatch, bits: int) -> None:
-    monkeypatch.setattr(buckets, "BUCKET_ROWS", 512 >> bits)
+    monkeypatch.setattr(buckets, "BUCKET_ROWS", 128 >> bits)
     draw = np.random.default_rng(bits)
-    lists = {name: draw.permutation(600)[:400].tolist() for name in (BANK, TELCO, "shop")}
+    lists = {name: draw.permutation(150)[:100].tolist() for name in (BANK, TELCO, "shop")}
     tables = {name: table(rows, name) for name, rows in lists.items()}
     result = aligned(tables[BANK], {name: tables[name] for name in (TELCO, "shop")})
     plain = intersect({name: own.digests for name, own in tables.items()})
@@ -60,11 +60,11 @@ def test_three_parties_in_any_number_of_buckets(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_worker_processes_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cutlayer.workers.MIN_DIVIDED_ROWS", 100)
-    monkeypatch.setattr("cutlayer.workers.TASK_ROWS", 64)
-    bank, telco = list(range(0, 400)), list(range(200, 500))
+    monkeypatch.setattr("cutlayer.workers.MIN_DIVIDED_ROWS", 40)
+    monkeypatch.setattr("cutlayer.workers.TASK_ROWS", 32)
+    bank, telco = list(range(0, 160)), list(range(80, 200))
     result = aligned(table(bank), {TELCO: table(telco)}, Alignment("psi", processes=2))
-    assert len(result[BANK].positions) == 200  # type: ignore[arg-type]
+    assert len(result[BANK].positions) == 80  # type: ignore[arg-type]
 
 
 def test_a_size_reveals_no_row() -> None:

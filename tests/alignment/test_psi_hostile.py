@@ -241,14 +241,14 @@ def test_a_proof_is_of_the_rows_and_of_the_run() -> None:
 
 def test_buckets_so_small_that_they_would_show_hashes_are_filled_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """A large table at the active party makes many buckets; those of a small one all have the same size."""
-    monkeypatch.setattr(buckets, "BUCKET_ROWS", 16)
+    monkeypatch.setattr(buckets, "BUCKET_ROWS", 8)
     sizes: list[int] = []
 
     def spy(message: Any) -> None:
         if message.kind is Kind.MASKED and message.sender == TELCO:
             sizes.append(len(message.tensors["points"]))
 
-    aligned(table(range(500)), {TELCO: table(range(490, 530), TELCO)}, spy=spy)
+    aligned(table(range(250)), {TELCO: table(range(240, 280), TELCO)}, spy=spy)
     assert len(sizes) == 32
     assert set(sizes) == {buckets.bucket_capacity(40, 5)}
 

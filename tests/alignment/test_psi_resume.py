@@ -24,12 +24,12 @@ from cutlayer.parties.drive.drive import drive_together
 from tests.alignment.psi_runs import BANK, PSI, TELCO, table
 from tests.alignment.test_keys import keyed
 
-BANK_IDS, TELCO_IDS = list(range(150)), list(range(75, 210))
+BANK_IDS, TELCO_IDS = list(range(75)), list(range(37, 105))
 
 
 @pytest.fixture(autouse=True)
 def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(buckets, "BUCKET_ROWS", 32)
+    monkeypatch.setattr(buckets, "BUCKET_ROWS", 16)
 
 
 class Run:
@@ -151,7 +151,7 @@ def test_a_bucket_of_another_session_is_not_continued(tmp_path: Path) -> None:
 def test_a_single_bucket_and_the_ids_leave_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(tmp_path)
     run.go("one")
-    digests = table([*BANK_IDS, *TELCO_IDS[150:]]).digests
+    digests = table([*BANK_IDS, *TELCO_IDS[38:]]).digests
     stored = b"".join(path.read_bytes() for path in tmp_path.rglob("bucket-*"))
     assert stored
     assert not any(digest.tobytes() in stored for digest in digests)
@@ -160,29 +160,36 @@ def test_a_single_bucket_and_the_ids_leave_no_file(tmp_path: Path, monkeypatch: 
     assert not (tmp_path / "other").exists()
 
 
+def keyed_run(base: Path) -> Run:
+    """Both sides with two keys, of which a third of the rows lack the first."""
+    run = Run(base)
+    for name, ids in {BANK: BANK_IDS, TELCO: TELCO_IDS}.items():
+        run.tables[name] = keyed([(str(n) if n % 3 else None, f"{100000 + n}") for n in ids], name)
+    return run
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, dict[str, CommonRows]]:
+    """An alignment by several keys that nothing interrupts."""
+    run = keyed_run(tmp_path_factory.mktemp("whole"))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(buckets, "BUCKET_ROWS", 16)
+        return run, run.go("other")
+
+
 @pytest.mark.parametrize(
     "stop", [(Kind.MASKED, TELCO, 11), (Kind.ORDER, BANK, 1), (Kind.ORDER, BANK, 2), (Kind.IDS, BANK, 1)]
 )
-def test_an_alignment_by_several_keys_continues(tmp_path: Path, stop: tuple[Kind, str, int]) -> None:
-    def keyed_run() -> Run:
-        run = Run(tmp_path)
-        numbers = {BANK: BANK_IDS, TELCO: TELCO_IDS}
-        run.tables = {
-            name: keyed([(str(n) if n % 3 else None, f"{100000 + n}") for n in ids], name)
-            for name, ids in numbers.items()
-        }
-        return run
-
-    whole = keyed_run()
-    whole.base = tmp_path / "whole"
-    expected = whole.go("other")
-    run = keyed_run()
+def test_an_alignment_by_several_keys_continues(
+    whole: tuple[Run, dict[str, CommonRows]], tmp_path: Path, stop: tuple[Kind, str, int]
+) -> None:
+    run = keyed_run(tmp_path)
     with pytest.raises(PeerLost):
         run.go("one", stop)
-    again = keyed_run()
-    result = again.go("two")
-    assert result[BANK].by_key == expected[BANK].by_key == {TELCO: (50, 25)}
+    again = keyed_run(tmp_path)
+    result, (uninterrupted, expected) = again.go("two"), whole
+    assert result[BANK].by_key == expected[BANK].by_key == {TELCO: (26, 12)}
     for name in (BANK, TELCO):
         assert sorted(result[name].positions) == sorted(expected[name].positions)  # type: ignore[arg-type]
-    assert again.buckets < whole.buckets
+    assert again.buckets < uninterrupted.buckets
     assert not {*run.masked} & {*again.masked}, "new masks"

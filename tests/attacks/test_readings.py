@@ -87,6 +87,14 @@ def test_the_share_of_exact_values_is_counted_by_column():
     assert whole.baseline == pytest.approx((0.3 + 0.5) / 2)
     assert figure(half).columns[0].value == pytest.approx(0.8)
     assert figure(right[:1]).columns[1].value == 0.5  # the commonest plan
+    # Quantiles of a number are read apart from it, and are no column of the table.
+    columns = ColumnSpec((5, 5), 1, ("age (quantile)", "plan"), ("age",))
+    levels = torch.stack([torch.where(age > 4, 3, 2), plan], dim=1).int()
+    made = Readings(torch.arange(10), right, torch.full((len(right),), False))
+    quantiled = measure_readings(made, columns, (levels, age[:, None].float()), age[:, None], ABOUT)
+    assert (quantiled.metrics["columns_read"], quantiled.metrics["columns"]) == (2, 2)
+    assert [column.column for column in quantiled.columns] == ["age", "age (quantile)", "plan"]
+    columns = ColumnSpec((5,), 1, ("plan",), ("age",))
     nothing = figure(right[:0])
     assert nothing.value == pytest.approx(nothing.baseline)
     assert nothing.metrics["columns_read"] == 0

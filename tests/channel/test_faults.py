@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from contextlib import contextmanager
@@ -20,10 +18,13 @@ from cutlayer.channel.codec import WIRE_VERSION, FrameLimits
 from cutlayer.channel.grpc_client import ClientLink
 from cutlayer.channel.grpc_link import LINK_METHOD, SERVICE, TO_KEY, WIRE_KEY, Keepalive
 from cutlayer.channel.grpc_server import ServerLinks
+from cutlayer.channel.security import Security
+from cutlayer.channel.tls.authority import files_in
+from cutlayer.channel.tls.files import Credentials
 from cutlayer.errors import PeerLost, ProtocolError
 from tests.channel.certificates import Federation
 from tests.channel.links import connect, refuses
-from tests.parties.processes import wait_for
+from tests.parties.processes import forked, wait_for
 from tools.faults.fuzz import fuzz
 from tools.faults.proxy import Faults, Proxy
 from tools.faults.trial import STEPS, certificates, run_trial
@@ -159,31 +160,24 @@ def test_a_network_that_swallows_everything_is_noticed(security):
         assert time.monotonic() - began < 20
 
 
-FROZEN = """
-import sys
-from pathlib import Path
-from cutlayer.channel.tls.files import Credentials
-from cutlayer.channel.tls.authority import files_in
-from cutlayer.channel import Kind
-from cutlayer.channel.grpc_client import ClientLink
-from cutlayer.channel.security import Security
-identities = {name: f"spiffe://loans/{name}" for name in ("bank", "telco")}
-security = Security(Credentials(files_in(Path(sys.argv[2]), "telco")), identities)
-with ClientLink(sys.argv[1], "telco", "bank", timeout=30, reconnect=1, security=security) as link:
-    link.open(30)
-    link.port.send(Kind.COMMITTED)
-    link.receive(link.port)
-"""
+def client(address: str, keys: Path) -> None:
+    """What the process does that will be frozen."""
+    identities = {name: f"spiffe://loans/{name}" for name in ("bank", "telco")}
+    security = Security(Credentials(files_in(keys, "telco")), identities)
+    with ClientLink(address, "telco", "bank", timeout=30, reconnect=1, security=security) as link:
+        link.open(30)
+        link.port.send(Kind.COMMITTED)
+        link.receive(link.port)
 
 
 def test_a_frozen_process_is_noticed_long_before_the_deadline_of_a_step(tmp_path: Path):
     made = Federation(tmp_path, "telco")
     options = {"timeout": 300, "reconnect": 1, "keepalive": FAST, "notify": lambda text: None}
     with ServerLinks(HERE, "bank", ["telco"], "run", security=made.security("bank"), **options) as bank:
-        frozen = subprocess.Popen([sys.executable, "-c", FROZEN, bank.address, str(tmp_path / "telco")])
+        frozen = forked(client, bank.address, tmp_path / "telco")
         try:
             assert bank.receive(bank.ports["telco"]).kind == Kind.COMMITTED
-            frozen.send_signal(signal.SIGSTOP)
+            frozen.signal(signal.SIGSTOP)
             began = time.monotonic()
             with pytest.raises(PeerLost, match="lost telco: "):
                 bank.receive(bank.ports["telco"])

@@ -309,7 +309,7 @@ def test_a_file_that_cannot_be_read(place):
     (place.folder / "jobs.yaml").touch()
     place.refused("job.yaml: cannot be read: No such file or directory; did you mean 'jobs.yaml'?")
     place.file.mkdir()
-    place.refused("job.yaml: cannot be read: Is a directory; give the job file, such as")
+    place.refused("job.yaml: cannot be read: Is a directory; name a file in it, such as")
     place.file.rmdir()
     place.file.write_bytes(b"name: caf\xe9\n")
     place.refused("job.yaml: expected text in UTF-8, got other bytes")

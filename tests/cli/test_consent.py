@@ -197,7 +197,7 @@ def test_a_foreign_run_folder_runs_no_query_and_sends_nothing(finished: Path, pl
     bank["table"] = {"path": str(place.folder / "q.sql"), "url": f"sqlite:///{database}"}
     bank["secret"], bank["log"] = str(place.folder / "made.key"), {"mlflow": str(place.folder / "runs-of-mlflow")}
     (foreign / "job.yaml").write_text(as_yaml(raw))
-    options = {"predict": ("--out", "s.csv"), "export": ("--party", "bank", "--out", "part")}
+    options = {"predict": ("--out", "s.csv"), "export": ("--as", "bank", "--out", "part")}
     code = place.call(verb, foreign, *options.get(verb, ())).code
     assert code in ((1,) if verb in {"report", "audit"} else (0, 2))  # these two say that job.yaml was changed
     with sqlite3.connect(database) as connection:
@@ -216,15 +216,25 @@ def test_check_lists_what_is_outside_of_the_folder(place: Place, tmp_path_factor
     assert "parties.bank.table.path reads" in place.call("check", place.file, "--allow-path", elsewhere).out
 
 
-def test_a_link_out_of_a_foreign_run_folder_is_not_followed(finished: Path, place: Place) -> None:
-    secret = place.folder / "secret.json"
-    shutil.move(finished / "summary.json", secret)
-    (finished / "summary.json").symlink_to(secret)
-    for verb in ("report", "audit"):
-        result = place.call(verb, finished)
-        assert result.code == 2
-        assert f"summary.json: expected consent before it leads to {secret}" in result.error
-    assert place.call("report", finished, "--json", "--allow-path", secret).code == 0
+@pytest.mark.parametrize("verb", ["report", "audit", "predict", "export", "trail show", "trail verify", "ledger"])
+def test_a_link_out_of_a_folder_is_followed_by_the_option_that_the_refusal_names(
+    verb: str, finished: Path, place: Place
+) -> None:
+    options = {"predict": ("--out", "scores.csv"), "export": ("--as", "bank", "--out", "part")}
+    linked = finished / "summary.json"
+    if verb in ("trail show", "trail verify", "ledger"):
+        linked = place.folder / ".cutlayer" / ("ledger.sqlite" if verb == "ledger" else "telco.key.trail/000001.jsonl")
+        linked.parent.mkdir(parents=True, exist_ok=True)
+        linked.write_text("")
+    elsewhere = place.folder / "elsewhere"
+    shutil.move(linked, elsewhere)
+    linked.symlink_to(elsewhere)
+    command = (*verb.split(), linked.parent, *options.get(verb, ()))
+    refused = place.call(*command)
+    assert (refused.code, linked.exists()) == (2, True)
+    assert f"{linked}: expected consent before it leads to {elsewhere}" in refused.error
+    option = refused.error.rpartition("allow it by ")[2].split()
+    assert "leads to" not in place.call(*command, *option).err
 
 
 def test_a_resume_writes_through_no_link(finished: Path, place: Place) -> None:

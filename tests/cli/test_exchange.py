@@ -103,6 +103,10 @@ def test_a_gate_that_fails_stops_the_scheduler_until_somebody_sets_another_limit
     june = ("--round", "june", "--data", "bank-june.csv", "--out", "june.parquet")
     for version in ((), ("--version", "1")):
         assert start(place, "bank", *june, *version, code=1)["done"] == []
+    mistyped = start(place, "bank", *june, "--version", "11", code=2)["error"]
+    assert "--round with one of the versions 1, got --version 11; did you mean '1'?" in mistyped
+    assert "a new version is trained without --round" in mistyped
+    assert not [*(place.folder / "runs").glob("*train-11")]
     assert not [*(place.folder / "shared").glob("predict-*")]
     named = ("--as", "bank", "--local", "bank.yaml", "--folder", "shared", "--plaintext")
     result = place.call("exchange", "job.yaml", *named, *june)

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import secrets
 import shutil
+from collections.abc import Mapping
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +21,7 @@ from sklearn.multioutput import MultiOutputClassifier
 
 from cutlayer import VerticalClassifier
 from cutlayer.accounting import Ledger
+from cutlayer.cli.app import _run
 from cutlayer.config import Job
 from cutlayer.config.load import load_job
 from cutlayer.data.carried import Carried
@@ -212,6 +218,8 @@ def test_init_writes_further_labels_of_one_task(place: Place) -> None:
     for name, phrase in (("amount", "binary of churned, regression of amount"), ("churned", "used already")):
         assert phrase in place.call(*named, "--further-label", name, "--overwrite").error
     assert "no column 'nowhere' in bank.csv" in place.call(*named, "--further-label", "nowhere", "--overwrite").error
+    apart = place.call(*named, "--further-label", "upgraded", "--protect", "both", "--apart", "--overwrite")
+    assert "grades of several labels are for one process" in apart.out
 
 
 def test_the_positive_class_is_one_of_all_labels(place: Place) -> None:
@@ -282,62 +290,56 @@ def graded(*further: str, label: str = "churned", **fit: Any) -> dict[str, Any]:
     return job
 
 
-def test_each_label_with_grades_has_a_run_of_its_own_in_one_job(place: Place) -> None:
-    """What it costs adds up in all ledgers and in the forecast; the attacks read the grades of both labels."""
-    prepare(place)
-    job = graded("upgraded")
-    job["parties"]["telco"]["audit"] = {"attacks": ["inversion"]}
-    place.write(job)
-    forecast = place.call("check", "job.yaml", "--json").document()
-    assert [total["epsilon"] for total in forecast["totals"]] == [6.0, 16.0]
-    done = place.call("run", "job.yaml", "--json").document()
-    assert [total["epsilon"] for total in done["ledger"]["totals"]] == [6.0, 16.0]
-    (further,) = done["further_labels"]
-    assert further["label"] == "upgraded"
-    assert further["value"] > 0.6
-    runs = place.call("ledger", ".cutlayer", "--json").document()["runs"]
-    totals = {run["party"]: [total["epsilon"] for total in run["all_runs"]] for run in runs}
-    assert totals == {"bank": [6.0], "telco": [16.0]}
-    other = place.folder / "runs" / "job" / "labels" / "upgraded"
-    found = Carried.model_validate_json((other / "checkpoint" / "telco" / "carried.json").read_text())
-    assert (found.former, found.unknown) == (1, 0)
-    report = place.call("report", str(other), "--json").document()
-    assert [total["epsilon"] for total in report["ledger"]["totals"]] == [3.0, 8.0]
-    for features in (report["features"], done["features"]):  # that of the first label has those of all, too
-        assert {each["release"] for each in features} >= {"the only release", "the releases of 2 labels"}
-    assert "the formal cost is that of all labels" in (place.folder / "runs/job/report.html").read_text().lower()
-    for folder in ("runs/job", str(other)):
-        assert place.call("predict", folder, "--out", f"{Path(folder).name}.csv").code == 0
-    again = place.call("run", "job.yaml", "--resume", "--json").document()
-    assert again["further_labels"] == done["further_labels"]
+@dataclass(frozen=True)
+class GradedRun:
+    """A run of two labels with grades that was killed in the second and resumed, predicted from, and resumed again."""
+
+    folder: Path
+    left_by_kill: frozenset[str]
+    documents: Mapping[str, Any]
+
+    @property
+    def of_label(self) -> Path:
+        return self.folder / "runs" / "job" / "labels" / "upgraded"
+
+    def carried(self) -> list[Carried]:
+        runs = (self.folder / "runs" / "job", self.of_label)
+        return [Carried.model_validate_json((run / "checkpoint/telco/carried.json").read_text()) for run in runs]
 
 
-def test_the_ledger_of_all_labels_has_the_epsilon_that_each_was_drawn_at(place: Place) -> None:
+@pytest.fixture(scope="module")
+def two_graded_labels(tmp_path_factory: pytest.TempPathFactory) -> GradedRun:
     """The second label is a column with a limit, so that its grades are drawn at a lower epsilon than the settings'."""
-    prepare(place)
+    folder = tmp_path_factory.mktemp("graded")
     draw = np.random.default_rng(0)
-    a, b, ids = draw.integers(2, size=900), draw.integers(2, size=900), np.arange(900)
-    own = {"id": ids, "age": draw.normal(size=900), "churned": b, "upgraded": a, "amount": b}
-    csv.write_csv(pa.table(own), place.folder / "bank.csv")
-    csv.write_csv(pa.table({"id": ids, "a": a, "b": b, "c": draw.normal(size=900)}), place.folder / "telco.csv")
-    place.write(graded("upgraded", limits={"a": 0.7, "other": 1.0}))
-    done = place.call("run", "job.yaml", "--json").document()
-    found = [
-        Carried.model_validate_json((place.folder / run / "checkpoint" / "telco" / "carried.json").read_text()).epsilon
-        for run in ("runs/job", "runs/job/labels/upgraded")
-    ]
-    assert found[1] in (2.0, 3.0)
-    epsilon = sum(each or 0.0 for each in found)
-    stored = Ledger.from_json(json.loads((place.folder / "runs" / "job" / "ledger.json").read_text()))
-    assert [total.epsilon for total in stored.totals] == [6.0, epsilon]
-    assert [total["epsilon"] for total in done["ledger"]["totals"]] == [6.0, epsilon]
-    files = place.call("report", "runs/job", "--json").document()["files"]
-    assert (files["changed"], files["absent"]) == ([], [])
+    a, b, ids = draw.integers(2, size=600), draw.integers(2, size=600), np.arange(600)
+    own = {"id": ids, "age": draw.normal(size=600), "churned": b, "upgraded": a, "amount": b}
+    csv.write_csv(pa.table(own), folder / "bank.csv")
+    csv.write_csv(pa.table({"id": ids, "a": a, "b": b, "c": draw.normal(size=600)}), folder / "telco.csv")
+    job = graded("upgraded", candidates=["linear"], limits={"a": 0.7, "other": 1.0})
+    job["parties"]["telco"]["audit"] = {"attacks": ["inversion"], "rows": 100}
+    (folder / "job.yaml").write_text(as_yaml(job))
+
+    def called(*arguments: str) -> Any:
+        with redirect_stdout(StringIO()) as printed:
+            assert _run([*arguments, "--json"]) == 0, printed.getvalue()
+        return json.loads(printed.getvalue())
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(folder)
+        documents = {"check": called("check", "job.yaml")}
+        killed_in_second_label(folder)
+        left = frozenset(path.name for path in (folder / "runs" / "job" / "labels").glob("*"))
+        documents["run"] = called("run", "job.yaml", "--resume")
+        documents["ledger"] = called("ledger", ".cutlayer")
+        documents["again"] = called("run", "job.yaml", "--resume")
+        for name in ("runs/job", "runs/job/labels/upgraded"):
+            documents[name] = called("report", name)
+            called("predict", name, "--out", f"{Path(name).name}.csv")
+    return GradedRun(folder, left, documents)
 
 
-def test_a_run_that_is_killed_in_a_further_label_goes_on_there(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    prepare(place)
-    place.write(graded("upgraded"))
+def killed_in_second_label(folder: Path) -> None:
     whole = execute.execute
 
     def fails(job: Job, *arguments: Any) -> Any:
@@ -345,26 +347,72 @@ def test_a_run_that_is_killed_in_a_further_label_goes_on_there(place: Place, mon
             raise PeerLost("telco", "killed")
         return whole(job, *arguments)
 
-    with monkeypatch.context() as patched:
+    job, options = load_job(folder / "job.yaml"), Options(keys=Keys(Path(".cutlayer")))
+    with pytest.MonkeyPatch.context() as patched:
         patched.setattr(execute, "execute", fails)
         with pytest.raises(PeerLost):
-            whole(load_job(place.file), Path("runs/job"), Options(keys=Keys(Path(".cutlayer"))), Progress())
-    assert not Path("runs/job/labels/upgraded").exists()
-    assert place.call("run", "job.yaml", "--resume").code == 0
-    assert Path("runs/job/labels/upgraded/summary.json").exists()
+            whole(job, Path("runs/job"), options, Progress())
+
+
+def test_a_run_that_is_killed_in_a_further_label_goes_on_there(two_graded_labels: GradedRun) -> None:
+    assert two_graded_labels.left_by_kill == frozenset()
+    assert (two_graded_labels.of_label / "summary.json").exists()
+    again, done = (two_graded_labels.documents[name] for name in ("again", "run"))
+    assert again["further_labels"] == done["further_labels"]
+
+
+def test_each_label_with_grades_has_a_run_of_its_own_in_one_job(two_graded_labels: GradedRun) -> None:
+    document = two_graded_labels.documents["run"]
+    (further,) = document["further_labels"]
+    assert further["label"] == "upgraded"
+    assert further["value"] > 0.6
+    second = two_graded_labels.carried()[1]
+    assert (second.former, second.unknown) == (1, 0)
+    for name in ("job", "upgraded"):
+        assert csv.read_csv(two_graded_labels.folder / f"{name}.csv").num_rows == document["data"]["test"]
+
+
+def test_the_attacks_read_the_grades_of_both_labels(two_graded_labels: GradedRun) -> None:
+    """Those of the report of the first label too."""
+    for name in ("run", "runs/job/labels/upgraded"):
+        releases = {each["release"] for each in two_graded_labels.documents[name]["features"]}
+        assert releases >= {"the only release", "the releases of 2 labels"}
+    page = (two_graded_labels.folder / "runs" / "job" / "report.html").read_text().lower()
+    assert "the formal cost is that of all labels" in page
+
+
+def test_all_ledgers_have_the_epsilon_that_each_label_was_drawn_at(two_graded_labels: GradedRun) -> None:
+    """What labels cost adds up; the forecast has that of the settings."""
+    documents = two_graded_labels.documents
+    drawn_at = [each.epsilon or 0.0 for each in two_graded_labels.carried()]
+    assert drawn_at[1] in (2.0, 3.0)
+    wanted = [6.0, sum(drawn_at)]
+    stored = Ledger.from_json(json.loads((two_graded_labels.folder / "runs/job/ledger.json").read_text()))
+    assert [total.epsilon for total in stored.totals] == wanted
+    for name in ("run", "again"):
+        assert [total["epsilon"] for total in documents[name]["ledger"]["totals"]] == wanted, name
+    all_runs = {run["party"]: [total["epsilon"] for total in run["all_runs"]] for run in documents["ledger"]["runs"]}
+    assert all_runs == {"bank": [6.0], "telco": [wanted[1]]}
+    of_label = documents["runs/job/labels/upgraded"]
+    assert [total["epsilon"] for total in of_label["ledger"]["totals"]] == [3.0, drawn_at[1]]
+    assert [total["epsilon"] for total in documents["check"]["totals"]] == [6.0, 16.0]
+    files = documents["runs/job"]["files"]
+    assert (files["changed"], files["absent"]) == ([], [])
 
 
 def test_two_labels_of_one_job_that_tell_an_attribute_together_are_refused(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Labels b, which the partner lets pass, and a xor b; and a third label that is a column with a limit."""
+    """Labels b, which the partner lets pass, and a xor b; of some draws few trees find nothing of a."""
     prepare(place)
+    stream = np.random.default_rng(7)
+    monkeypatch.setattr(secrets, "token_bytes", stream.bytes)
     steps_that_find_a_xor_b(monkeypatch)
     draw = np.random.default_rng(0)
-    a, b, ids = draw.integers(2, size=1200), draw.integers(2, size=1200), np.arange(1200)
-    labels = {"churned": b, "upgraded": a ^ b, "amount": (draw.random(1200) < 0.98) == a}
-    csv.write_csv(pa.table({"id": ids, "age": draw.normal(size=1200), **labels}), place.folder / "bank.csv")
-    csv.write_csv(pa.table({"id": ids, "a": a, "b": b, "c": draw.normal(size=1200)}), place.folder / "telco.csv")
+    a, b, ids = draw.integers(2, size=700), draw.integers(2, size=700), np.arange(700)
+    labels = {"churned": b, "upgraded": a ^ b, "amount": (draw.random(700) < 0.98) == a}
+    csv.write_csv(pa.table({"id": ids, "age": draw.normal(size=700), **labels}), place.folder / "bank.csv")
+    csv.write_csv(pa.table({"id": ids, "a": a, "b": b, "c": draw.normal(size=700)}), place.folder / "telco.csv")
     place.write(graded("upgraded", limits={"b": 1.0}))
     refused = place.call("run", "job.yaml")
     assert "of an attribute of a at most with those of 1 other release" in refused.err
@@ -379,8 +427,6 @@ def test_two_labels_of_one_job_that_tell_an_attribute_together_are_refused(
     reads = {each["release"]: each["columns"] for each in report["features"] if each["metric"] == "r2"}
     shares = [next(read["value"] for read in columns if read["column"] == "a") for columns in reads.values()]
     assert shares[0] < 0.1 < 0.8 < shares[1], "the audit reads a by the grades of both labels"
-    place.write(graded("amount", limits={"a": 0.3, "other": 1.0}))
-    assert "0.3 of an attribute of a at most" in place.call("run", "job.yaml", "--out", "runs/more").err
 
 
 def test_labels_with_grades_are_of_one_process(place: Place) -> None:
@@ -400,6 +446,7 @@ def test_labels_with_grades_are_of_one_process(place: Place) -> None:
     place.write(budget)
     place.refused("parties.telco.privacy.budget over all_runs with parties.bank.further_labels", verbs=("run", "check"))
     budget["parties"]["telco"]["privacy"]["budget"] |= {"over": "all_runs"}
+    budget["parties"]["telco"]["fit"]["candidates"] = ["linear"]
     place.write(budget)
     assert "expected all runs on the same rows to cost epsilon 8 at most" in place.call("run", "job.yaml").err
 
@@ -421,8 +468,6 @@ def test_init_writes_grades_for_several_labels_of_one_process(place: Place) -> N
     assert job.parties["bank"].protections == {"label_dp": {"eps": 1.0}}  # what the rarer label needs
     assert (job.parties["telco"].fit or {})["kind"] == "grade"
     assert place.call("check", "job.yaml").code == 0
-    apart = place.call(*named, "--further-label", "upgraded", "--apart", "--overwrite")
-    assert "grades of several labels are for one process" in apart.out
 
 
 def test_scikit_learn_fits_an_estimator_for_each_column_of_labels() -> None:

@@ -79,6 +79,7 @@ VERBS = {
     "party": {
         "--address",
         "--allow-model",
+        "--allow-path",
         "--as",
         "--deadline",
         "--device",
@@ -119,6 +120,7 @@ VERBS = {
     "exchange": {
         "--absent",
         "--allow-model",
+        "--allow-path",
         "--as",
         "--data",
         "--folder",
@@ -150,6 +152,7 @@ VERBS = {
         "--quiet",
         "--rows",
         "--run",
+        "--unknown",
         "job",
     },
     "pilot": {
@@ -168,6 +171,7 @@ VERBS = {
     },
     "release": {
         "--allow-model",
+        "--allow-path",
         "--as",
         "--data",
         "--device",
@@ -189,6 +193,7 @@ VERBS = {
     "party predict": {
         "--absent",
         "--allow-model",
+        "--allow-path",
         "--as",
         "--data",
         "--deadline",
@@ -211,6 +216,7 @@ VERBS = {
         "--absent",
         "--allow-host",
         "--allow-model",
+        "--allow-path",
         "--data",
         "--help",
         "--json",
@@ -234,7 +240,7 @@ VERBS = {
         "path",
     },
     "report": {"--allow-path", "--for", "--help", "--json", "--markdown", "path"},
-    "ledger": {"--help", "--json", "folder"},
+    "ledger": {"--allow-path", "--help", "--json", "folder"},
     "list": {"--allow-model", "--help", "--json", "what"},
     "schema": {"--help", "--json", "of"},
     "doctor": {"--help", "--json"},
@@ -255,7 +261,18 @@ OF_PLUGINS = {
         "--seeds",
         "job",
     },
-    "export": {"--allow-model", "--help", "--json", "--model", "--onnx", "--out", "--party", "--registry", "path"},
+    "export": {
+        "--allow-model",
+        "--allow-path",
+        "--as",
+        "--help",
+        "--json",
+        "--model",
+        "--onnx",
+        "--out",
+        "--registry",
+        "path",
+    },
     "api-key": {"--help", "--json", "name"},
     "nvflare": {"--help", "--json", "--out", "--resume-job", "--route", "--site", "job"},
     "recommend": {
@@ -275,7 +292,7 @@ OF_PLUGINS = {
         "--storage",
         "job",
     },
-    "serve": {"--allow-model", "--as", "--help", "--json", "--key", "--local", "--plaintext", "runs"},
+    "serve": {"--allow-model", "--allow-path", "--as", "--help", "--json", "--key", "--local", "--plaintext", "runs"},
     "sweep": {
         "--allow-host",
         "--allow-model",
@@ -293,7 +310,7 @@ OF_PLUGINS = {
 }
 """Those of the packages in `plugins`, which the help lists after all others."""
 ALL_VERBS = VERBS | OF_PLUGINS
-TRAIL = {"verify": {"--help", "--json", "folder"}, "show": {"--help", "--json", "folder"}}
+TRAIL = {verb: {"--allow-path", "--help", "--json", "folder"} for verb in ("verify", "show")}
 KEYS = {
     "init": {"--federation", "--folder", "--help", "--json", "name"},
     "invite": {"--address", "--folder", "--help", "--json", "--out", "name"},

@@ -57,7 +57,7 @@ def test_scores_are_of_the_named_class_and_nothing_else_changes(place: Place) ->
     assert other.task.positive_share == pytest.approx(1 - one.task.positive_share)
     assert other.utility.rows[0].metrics["auc"] == pytest.approx(one.utility.rows[0].metrics["auc"])
     assert other.quality.metrics["brier"] == pytest.approx(one.quality.metrics["brier"])
-    assert place.call("export", named, "--party", "bank", "--out", "part").code == 0
+    assert place.call("export", named, "--as", "bank", "--out", "part").code == 0
     card = (place.folder / "part" / "README.md").read_text()
     assert "probability of 1. The positive class is 0, of probability 1 / (1 + exp(z))" in card
     page = html.unescape((named / "report.html").read_text())

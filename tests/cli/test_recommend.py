@@ -66,15 +66,31 @@ def stated(monkeypatch):
     return install
 
 
+@pytest.fixture
+def only(monkeypatch):
+    """Leaves a search the undefended job and the named candidates: to make thirty jobs takes most of its time."""
+
+    def limit(*names):
+        proposed = Candidates._proposed
+        kept = {UNDEFENDED, *names}
+        monkeypatch.setattr(Candidates, "_proposed", lambda self: (each for each in proposed(self) if each[0] in kept))
+
+    return limit
+
+
+FEW = ("label_dp 0.5", "label_dp 1", "label_dp 2", "max_norm", "marvell 1", "label_free 32")
+
+
 def plain(name, seed):
     """Label DP costs little and hides much, everything else hides nothing."""
     return (0.9, 1.0) if name == UNDEFENDED else (0.895, 0.58) if name == "label_dp" else (0.8, 0.9)
 
 
 @pytest.mark.parametrize("verb", ["recommend", "sweep"])
-def test_folders_are_their_owner_s_alone_whatever_the_umask(place, stated, verb):
+def test_folders_are_their_owner_s_alone_whatever_the_umask(place, stated, only, verb):
     """`recommended.yaml` has the private settings of all parties."""
     stated(plain)
+    only("label_dp 0.5")
     options = ["--max-leak", "0.6"] if verb == "recommend" else ["--vary", "train.optimizer.lr=0.001,0.01"]
     before = os.umask(0)
     try:
@@ -114,8 +130,8 @@ def test_the_best_of_the_last_rung_is_recommended_with_its_diff(place, stated):
 
 
 @pytest.mark.parametrize(("spread", "within"), [(0.0, "yes"), (0.03, "the means are")])
-def test_intervals_that_reach_past_the_limits_are_said(place, stated, spread, within):
-    place.change({"train.epochs": 9})
+def test_intervals_that_reach_past_the_limits_are_said(place, stated, only, spread, within):
+    only("label_dp 0.5", "max_norm")
     stated(lambda name, seed: (0.9, 1.0) if name == UNDEFENDED else (0.895, 0.58 + spread * (seed % 3 - 1)))
     result = place.call("recommend", place.file, "--max-leak", "0.6")
     assert within in result.out
@@ -172,7 +188,9 @@ def test_a_guarantee_that_nothing_has_is_told_from_bad_input(place, monkeypatch)
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.2])
-def test_a_theorem_is_not_rejected_for_the_noise_of_a_measurement(place, stated, noise):
+def test_a_theorem_is_not_rejected_for_the_noise_of_a_measurement(place, stated, only, noise):
+    only(*FEW)
+
     def noisy(name, seed):
         if name.startswith("label_free"):
             return 0.9, 0.7 + noise + 0.02 * (seed % 3)  # own columns reveal 0.7
@@ -211,8 +229,10 @@ def columns_by_noise(job):
     return 0.9 - 0.1 * (1 - rebuilt), 0.7 if free else 1.0, rebuilt
 
 
-def test_a_limit_on_columns_searches_the_protections_of_both_sides(place, stated):
+def test_a_limit_on_columns_searches_the_protections_of_both_sides(place, stated, only):
     ran = stated(None)
+    noisy = (f"label_free 32 + dp_embedding {epsilon}" for epsilon in (8, 16, 64))
+    only("label_free 32", *noisy, "label_dp 1", "label_dp 1 + grade_dp 8")
     limits = ("--max-excess", "0.02", "--max-rebuilt", "0.3", "--max-loss", "0.09")
     result = place.call("recommend", place.file, *limits, "--json").document()
     assert re.fullmatch(r"label_free \w+( intervals)? \+ dp_embedding 16", result["chosen"]), result["chosen"]
@@ -263,7 +283,8 @@ def test_a_job_of_grades_is_compared_with_all_others_and_others_with_grades(plac
     assert Candidates(place.file, ANY).job({"protection": UNDEFENDED}).parties["telco"].privacy == {}
 
 
-def test_nothing_within_reach_names_the_nearest_and_what_columns_tell(place, stated):
+def test_nothing_within_reach_names_the_nearest_and_what_columns_tell(place, stated, only):
+    only(*FEW)
     stated(lambda name, seed: (0.9, 1.0) if name == UNDEFENDED else (0.85, 0.75))
     result = place.call("recommend", place.file, "--max-leak", "0.6")
     assert result.code == 4, "a script can tell it from bad input and from success"
@@ -274,8 +295,9 @@ def test_nothing_within_reach_names_the_nearest_and_what_columns_tell(place, sta
     assert "no ledger counts the trials together" in text
 
 
-def test_the_same_command_goes_on_and_other_limits_use_what_is_there(place, stated):
+def test_the_same_command_goes_on_and_other_limits_use_what_is_there(place, stated, only):
     ran = stated(plain)
+    only(*FEW)
     first = place.call("recommend", place.file, "--max-leak", "0.6", "--json").document()
     count = len(ran)
     again = place.call("recommend", place.file, "--max-leak", "0.6", "--json").document()
@@ -285,8 +307,9 @@ def test_the_same_command_goes_on_and_other_limits_use_what_is_there(place, stat
     assert len(ran) == count
 
 
-def test_an_interrupted_search_goes_on(place, stated, monkeypatch):
+def test_an_interrupted_search_goes_on(place, stated, only, monkeypatch):
     ran = stated(plain)
+    only(*FEW)
     trained, pressed = worker.measure, []
 
     def interrupted(*arguments):
@@ -396,17 +419,24 @@ def test_a_regression_has_the_candidates_that_are_defined_for_values(place):
 
 
 @pytest.mark.parametrize(
-    ("changes", "candidate", "metric"),
-    [({}, "label_dp 1", "auc"), (REGRESSION, "label_free 32", "r2")],
+    ("changes", "candidate", "metric", "attacks"),
+    [({}, "label_dp 1", "auc", ("norm", "few_labels")), (REGRESSION, "label_free 32", "r2", ("few_labels",))],
     ids=["classes", "regression"],
 )
-def test_a_real_search(place, monkeypatch, changes, candidate, metric):
-    """One candidate and the undefended job are really trained and attacked; columns by one attack, of many."""
+def test_a_real_search(place, only, monkeypatch, changes, candidate, metric, attacks):
+    """One candidate and the undefended job are really trained and attacked, by few attacks of the catalogue."""
     monkeypatch.setattr(candidates, "column_attacks", lambda *_, **__: ("inversion",))
-    place.change(changes)
+    place.change({**changes, "parties.bank.audit.every": "end"})
+    whole = Candidates._checked
+
+    def briefly(self, changed):
+        job = whole(self, changed)
+        audit = job.parties[job.active].audit.model_copy(update={"attacks": attacks})
+        return job.with_parties({job.active: {"audit": audit}})
+
+    monkeypatch.setattr(Candidates, "_checked", briefly)
+    only(candidate)
     kept = {UNDEFENDED, candidate}
-    proposed = Candidates._proposed
-    monkeypatch.setattr(Candidates, "_proposed", lambda self: (each for each in proposed(self) if each[0] in kept))
     result = place.call("recommend", place.file, "--max-excess", "0.5", "--max-loss", "1", "--seeds", "2", "--json")
     found = result.document()
     assert found.get("chosen") in kept - {UNDEFENDED}, found

@@ -4,108 +4,84 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.cli.jobs import JOB, as_yaml, changed
+from tests.cli.jobs import JOB, as_yaml, changed, write_tables
 from tests.cli.test_options import ALL_VERBS
 
 HEAVY = "cryptography dp_accounting duckdb fsspec grpc jinja2 numpy optuna pandas pyarrow ruamel scipy sklearn torch"
 HEAVY += " cutlayer.config.base"  # the models of a job, which are made when they are imported
-START = f"""
-import contextlib, io, sys
-
-def check(after):
-    loaded = set({HEAVY.split()}) & set(sys.modules)
-    assert not loaded, f"{{after}} imports {{sorted(loaded)}}; import them inside the function that runs the verb"
-
-import cutlayer
-check("import cutlayer")
-from cutlayer.cli.app import _run
-for line in sys.argv[1:]:
-    with contextlib.redirect_stdout(io.StringIO()) as out:
-        assert _run([*line.split(), "--help"]) == 0, line
-    assert "Usage" in out.getvalue(), line
-    check(f"cutlayer {{line}} --help")
-    assert line or "pydantic" not in sys.modules, "without a verb nothing is validated"
-"""
-
-
-def test_help_imports_no_heavy_module() -> None:
-    seen = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    subprocess.run([sys.executable, "-c", START, "", *ALL_VERBS], check=True, env=seen)
-
-
 COMPUTING = ["fastapi", "grpc", "onnx", "optuna", "scipy.stats", "sklearn", "torch", "uvicorn"]
 COLUMNS = ["numpy", "pyarrow"]
-FORKS = """
+CALLS = """
 import contextlib, io, json, os, sys
 
-def call(arguments):
+def call(folder, arguments):
+    os.chdir(folder)
     sys.argv[1:] = arguments
-    code, error = 0, io.StringIO()
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(error):
+    code, out, error = 0, io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
         try:
             main()
         except SystemExit as ended:
             code = ended.code
-    return code, error.getvalue(), [*sys.modules]
+    return code, out.getvalue(), error.getvalue(), [*sys.modules]
 
+import cutlayer
+print(json.dumps([*sys.modules]), flush=True)
 from cutlayer.__main__ import main
-print(json.dumps(call(["check", "missing.yaml"])), flush=True)
 for line in sys.stdin:
-    folder, calls = json.loads(line)
-    if not (child := os.fork()):
-        try:
-            os.chdir(folder)
-            print(json.dumps([call(arguments) for arguments in calls]), flush=True)
-        finally:
-            os._exit(0)
-    os.waitpid(child, 0)
+    print(json.dumps(call(*json.loads(line))), flush=True)
 """
 
 
-@pytest.fixture(scope="module")
-def light():
-    """A process that has run `check missing.yaml`, which loads nothing heavy: others are forked from it in no time."""
-    line = [sys.executable, "-c", FORKS]
-    with subprocess.Popen(line, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        code, error, modules = json.loads(process.stdout.readline())
-        assert code == 2
-        assert "cannot be read" in error
-        assert not {*modules} & {*COMPUTING, *COLUMNS}
-        yield process
-        process.stdin.close()
-        assert process.wait() == 0
+@dataclass(frozen=True)
+class Called:
+    """What a call of the command line printed, and all that its process had loaded when it ended."""
+
+    code: int
+    out: str
+    error: str
+    modules: frozenset[str]
 
 
-@pytest.fixture
-def loaded_by_fork(place, light):
-    """Exit code, error and loaded modules of calls, one after the other in one process, forked from a light one."""
+class Calling:
+    """A process of its own that has imported `cutlayer` alone, and calls the command line."""
 
-    def run(*calls: tuple[object, ...]) -> list[tuple[int, str, set[str]]]:
-        light.stdin.write(json.dumps([str(place.folder), [[*map(str, call)] for call in calls]]) + "\n")
-        light.stdin.flush()
-        return [(code, error, {*modules}) for code, error, modules in json.loads(light.stdout.readline())]
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", CALLS],
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        self.first = frozenset(self._answer())
 
-    return run
+    def _answer(self) -> Any:
+        assert self._process.stdout is not None
+        return json.loads(self._process.stdout.readline())
 
+    def __call__(self, folder: Path, *arguments: object) -> Called:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps([str(folder), [*map(str, arguments)]]) + "\n")
+        self._process.stdin.flush()
+        code, out, error, modules = self._answer()
+        return Called(code, out, error, frozenset(modules))
 
-def test_a_file_that_is_missing_is_named_before_anything_is_loaded(loaded_by_fork):
-    calls = (
-        ("run", "missing.yaml"),
-        ("check", "missing.yaml"),
-        ("sweep", "missing.yaml", "--vary", "train.seed=1,2"),
-        ("recommend", "missing.yaml", "--max-leak", "0.6"),
-    )
-    for (verb, *_), (code, error, modules) in zip(calls, loaded_by_fork(*calls), strict=True):
-        assert code == 2, verb
-        assert "cannot be read" in error, verb
-        assert not modules & {*COMPUTING, *(COLUMNS if verb in ("run", "check") else ())}, verb
+    def end(self) -> None:
+        self._process.communicate()
+        assert self._process.returncode == 0
 
 
 FAULTS = [
@@ -119,54 +95,113 @@ FAULTS = [
     ("parties.bank.label", "defalt", "did you mean 'default'?"),
     ("parties.telco.features", {"exclude": ["absent"]}, "absent"),
 ]
+LISTING = (
+    "list attacks",
+    "list protections",
+    "list models",
+    "schema",
+    "schema report",
+    "keys list",
+    "ledger",
+    "init .",
+)
+SEARCHES = ("sweep missing.yaml --vary train.seed=1,2", "recommend missing.yaml --max-leak 0.6")
 
 
-def test_a_fault_of_a_job_or_header_is_named_before_pytorch_is_loaded(place, loaded_by_fork):
-    calls = []
+@dataclass(frozen=True)
+class Loaded:
+    """What `import cutlayer` loads, and calls of one process by name, in the order in which each may load more."""
+
+    first: frozenset[str]
+    calls: Mapping[str, Called]
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory, finished_once: Path) -> Loaded:
+    folder = tmp_path_factory.mktemp("start")
+    write_tables(folder)
+    shutil.copytree(finished_once, folder / "finished")
+    (folder / "job.yaml").write_text(as_yaml(JOB))
+    process, done = Calling(), {}
+
+    def call(name: str, *arguments: object) -> None:
+        done[name] = process(folder, *arguments)
+
+    for verb in ("", *ALL_VERBS):
+        call(f"{verb} --help", *verb.split(), "--help")
+    for verb in ("run", "check"):
+        call(f"{verb} missing.yaml", verb, "missing.yaml")
     for index, (path, value, _) in enumerate(FAULTS):
-        file = place.folder / f"{index}.yaml"
+        file = folder / f"{index}.yaml"
         file.write_text(as_yaml(changed(JOB, {path: value})))
-        calls += [("run", file), ("check", file)]
-    for index, (code, error, modules) in enumerate(loaded_by_fork(*calls)):
-        path, _, expected = FAULTS[index // 2]
-        assert code == 2, (calls[index], path)
-        assert expected in error, (calls[index], path)
-        assert not modules & {*COMPUTING}, (calls[index], path)
+        for verb in ("run", "check"):
+            call(f"{verb} {index}", verb, file)
+    training = ("check job.yaml", "predict finished --out scores.csv", "run job.yaml")
+    for line in (*LISTING, *SEARCHES, "report finished", *training):
+        call(line, *line.split())
+    process.end()
+    return Loaded(process.first, done)
 
 
-def test_verbs_that_compute_nothing_load_no_pytorch(loaded_by_fork):
-    lines = (
-        "list attacks",
-        "list protections",
-        "list models",
-        "schema",
-        "schema report",
-        "keys list",
-        "ledger",
-        "init .",
-    )
-    for line, (_, error, modules) in zip(lines, loaded_by_fork(*map(str.split, lines)), strict=True):
-        assert "a fault of cutlayer itself" not in error, line
-        heavy = sorted(modules & {*COMPUTING})
+def test_help_imports_no_heavy_module(loaded: Loaded) -> None:
+    assert not loaded.first & {*HEAVY.split()}
+    for verb in ("", *ALL_VERBS):
+        shown = loaded.calls[f"{verb} --help"]
+        assert shown.code == 0, verb
+        assert "Usage" in shown.out, verb
+        heavy = sorted(shown.modules & {*HEAVY.split()})
+        assert not heavy, f"cutlayer {verb} --help imports {heavy}: import them inside the function that runs the verb"
+        assert verb or "pydantic" not in shown.modules  # without a verb nothing is validated
+
+
+def test_a_file_that_is_missing_is_named_before_anything_is_loaded(loaded: Loaded) -> None:
+    for name in ("run missing.yaml", "check missing.yaml", *SEARCHES):
+        missing = loaded.calls[name]
+        assert missing.code == 2, name
+        assert "cannot be read" in missing.error, name
+        assert not missing.modules & {*COMPUTING, *(COLUMNS if name not in SEARCHES else ())}, name
+
+
+def test_a_fault_of_a_job_or_header_is_named_before_pytorch_is_loaded(loaded: Loaded) -> None:
+    for index, (path, _, expected) in enumerate(FAULTS):
+        for verb in ("run", "check"):
+            faulty = loaded.calls[f"{verb} {index}"]
+            assert faulty.code == 2, (verb, path)
+            assert expected in faulty.error, (verb, path)
+            assert not faulty.modules & {*COMPUTING}, (verb, path)
+
+
+def test_verbs_that_compute_nothing_load_no_pytorch(loaded: Loaded) -> None:
+    for line in LISTING:
+        listed = loaded.calls[line]
+        assert "a fault of cutlayer itself" not in listed.error, line
+        heavy = sorted(listed.modules & {*COMPUTING})
         assert not heavy, f"cutlayer {line} imports {heavy}: a file of a catalogue takes PyTorch from cutlayer.lazy"
 
 
-def test_a_check_loads_pytorch_alone_and_a_run_neither_the_compiler_nor_what_it_does_not_use(place, loaded_by_fork):
-    """A check and a run in one process, a report and a prediction in another: each loads more."""
-    checked, (code, error, modules) = loaded_by_fork(("check", place.file), ("run", place.file))
-    assert checked[0] == 0, checked[1]
-    assert {*COMPUTING, "pandas", "scipy.linalg", "torch._dynamo"} & checked[2] == {"torch"}
-    assert code == 0, error
-    assert "torch.optim.adam" in modules
-    assert not modules & {"fastapi", "grpc", "optuna", "pandas", "torch._dynamo", "torch._inductor", "uvicorn"}
-    assert not modules & {"numpy.f2py.f2py2e", "scipy.stats._stats_py"}  # the code behind what SciPy and NumPy name
-    predict = ("predict", place.run_folder, "--out", place.folder / "scores.csv")
-    (code, error, modules), predicted = loaded_by_fork(("report", place.run_folder), predict)
-    assert code == 0, error
-    assert not modules & {*COMPUTING}
-    code, error, modules = predicted
-    assert code == 0, error
-    assert not modules & {"pandas", "scipy.linalg", "sympy", "torch._dynamo", "torch._inductor"}
+def test_a_check_loads_pytorch_alone(loaded: Loaded) -> None:
+    checked = loaded.calls["check job.yaml"]
+    assert checked.code == 0, checked.error
+    assert {*COMPUTING, "scipy.linalg", "torch._dynamo"} & checked.modules == {"torch"}
+
+
+def test_a_run_loads_neither_the_compiler_nor_what_it_does_not_use(loaded: Loaded) -> None:
+    ran = loaded.calls["run job.yaml"]
+    assert ran.code == 0, ran.error
+    assert "torch.optim.adam" in ran.modules
+    assert not ran.modules & {"fastapi", "grpc", "optuna", "torch._dynamo", "torch._inductor", "uvicorn"}
+
+
+def test_a_prediction_loads_neither_the_compiler_nor_linear_algebra(loaded: Loaded) -> None:
+    predicted = loaded.calls["predict finished --out scores.csv"]
+    assert predicted.code == 0, predicted.error
+    assert not predicted.modules & {"scipy.linalg", "sympy", "torch._dynamo", "torch._inductor"}
+
+
+def test_a_report_computes_nothing(loaded: Loaded) -> None:
+    report = loaded.calls["report finished"]
+    assert report.code == 0, report.error
+    assert not report.modules & {*COMPUTING}
 
 
 @pytest.mark.parametrize("package", ["cutlayer", "cutlayer.channel", "cutlayer.config"])
@@ -185,58 +220,3 @@ def test_all_names_of_a_package_are_taken_at_once_and_its_modules_are_attributes
     code += "print(job.Job is Job is c.Job, {*c.__all__} < {*globals()}, 'TYPE_CHECKING' in globals())"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.split() == ["True", "True", "False"]
-
-
-HIDDEN = """
-import sys
-from cutlayer.training.process import lighten_imports
-
-lighten_imports()
-__name__ = "cutlayer.data"
-import pyarrow as pa
-table = pa.table({"a": pa.array([pa.scalar(1).as_py()])})
-print("pandas" in sys.modules)
-__name__ = "users.model"
-import pandas as pd
-frame = table.to_pandas()
-print(type(frame) is pd.DataFrame and pa.Table.from_pandas(frame).equals(table))
-"""
-
-
-def test_pyarrow_does_without_pandas_which_others_import() -> None:
-    done = subprocess.run([sys.executable, "-c", HIDDEN], check=True, capture_output=True, text=True)
-    assert done.stdout.split() == ["False", "True"]
-
-
-UNREAD = """
-import os, sys
-from threading import Thread
-from cutlayer.training.process import lighten_imports
-
-lighten_imports()
-import scipy.stats
-from sklearn import metrics
-from sklearn.ensemble import HistGradientBoostingClassifier
-print("scipy.stats._stats_py" in sys.modules, hasattr(scipy.stats, "__wrapped__"))
-__name__ = "sklearn.of_a_test"
-from scipy.stats import rankdata
-print("scipy.stats._stats_py" in sys.modules)
-found = []
-threads = [Thread(target=lambda: found.append(scipy.stats.norm.cdf(0.0))) for _ in range(4)]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
-print(found == [0.5] * 4, "scipy.stats._stats_py" in sys.modules, type(scipy.stats).__name__)
-print(list(rankdata([3, 1, 1])) == [3.0, 1.5, 1.5], hasattr(scipy.stats, "absent"))
-from scipy.stats import *
-print(pearsonr is scipy.stats.pearsonr, scipy.stats.mstats.gmean([2, 8]) == 4)
-print(metrics.label_ranking_average_precision_score([[1, 0]], [[0.5, 0.2]]), flush=True)
-os._exit(0)  # which spares taking down a thousand modules one by one
-"""
-
-
-def test_statistics_of_scipy_are_loaded_when_something_of_them_is_used() -> None:
-    done = subprocess.run([sys.executable, "-c", UNREAD], check=True, capture_output=True, text=True)
-    lines = ["False False", "False", "True True module", "True False", "True True", "1.0"]
-    assert done.stdout.splitlines() == lines

@@ -288,7 +288,7 @@ def test_every_verb_prints_one_document_with_json(place, finished):
         "party predict": (place.file, "--as", "bank", "--local", local),
         "release": (place.file, "--as", "bank", "--local", local, "--plaintext", "--out", place.folder / "release"),
         "predict": (finished, "--out", place.folder / "scores.parquet"),
-        "export": (finished, "--party", "bank", "--out", place.folder / "part"),
+        "export": (finished, "--as", "bank", "--out", place.folder / "part"),
         "audit": (finished, "--attack", "norm"),
         "report": (finished,),
         "list": ("attacks",),

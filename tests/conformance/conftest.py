@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from cutlayer.attacks.completion.base import HEADS
-from cutlayer.attacks.feature import best_guess, decoder, exact
+from cutlayer.attacks.feature import best_guess, decoder, exact, kernel_ridge
 from cutlayer.attacks.label import gradient_match, probe, strong_probe
 from cutlayer_published.attacks import lira, sdar
 from tests.models.estimator_rows import few_strengths
@@ -17,11 +17,12 @@ from tests.models.estimator_rows import few_strengths
 def _smaller_models() -> Iterator[None]:
     """The limits of the table are reached with fewer trees, units, folds and steps than an audit takes."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(strong_probe, "TREES", 20)
+        patched.setattr(strong_probe, "TREES", 10)
         patched.setattr(probe, "FOLDS", 2)
         patched.setattr(probe, "STRENGTHS", (0.1, 1.0))
         patched.setattr(gradient_match, "ROUNDS", 100)
         patched.setattr(exact, "STEPS", 50)
+        patched.setattr(kernel_ridge, "SCALES", (1.0,))
         patched.setitem(best_guess.FOREST_SETTINGS, "n_estimators", 20)
         patched.setattr(best_guess, "BOOSTING_SETTINGS", best_guess.BOOSTING_SETTINGS._replace(trees=10))
         patched.setitem(best_guess.RESIDUAL_TREES, "max_iter", 10)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 import torch
 
@@ -17,6 +18,7 @@ from cutlayer.testing import toy
 ROWS, BATCH, WIDTH, EPOCHS = 2048, 64, 4, 8
 
 
+@cache
 def accuracies(chain: Callable[[str], Chain]) -> tuple[float, float]:
     """Accuracy on rows of its own with all parties, and after the passive one has left.
 

@@ -20,7 +20,9 @@ from cutlayer.kernels.fits.optimizers import Adam
 from cutlayer.problem.task import Task
 from cutlayer.results.features import FeatureResult
 
-ROWS, KNOWN, WIDTH = 900, 300, 10
+ROWS, KNOWN, WIDTH = 600, 200, 10
+MANY, KNOWN_OF_MANY = 900, 300
+"""Rows of worlds in which fewer do not show the shape of a column, or teach a simulator too little."""
 COLUMNS = ColumnSpec((4, 6), 3, ("plan", "region"), ("age", "calls", "bill"))
 ABOUT = {"run": "this run", "party": "telco"}
 INPUTS, ATTACKED, OWN = 8, 400, 800
@@ -104,15 +106,15 @@ def sent_once(*, mixed: bool, informative: bool) -> World:
         informative: whether the embeddings are of the rows.
     """
     draw = torch.Generator().manual_seed(3)
-    age = torch.randint(18, 90, (2 * ROWS,), generator=draw)
-    calls = torch.empty(2 * ROWS).exponential_(0.05, generator=draw).round()
-    plan = torch.multinomial(torch.tensor([0.6, 0.4]), 2 * ROWS, True, generator=draw)
-    bill = torch.randn(2 * ROWS, generator=draw).mul(20).add(60 * plan).round()
+    age = torch.randint(18, 90, (2 * MANY,), generator=draw)
+    calls = torch.empty(2 * MANY).exponential_(0.05, generator=draw).round()
+    plan = torch.multinomial(torch.tensor([0.6, 0.4]), 2 * MANY, True, generator=draw)
+    bill = torch.randn(2 * MANY, generator=draw).mul(20).add(60 * plan).round()
     whole = torch.stack([age, calls, bill], dim=1).double()
     low, middle, high = (whole.quantile(q, dim=0) for q in (0.25, 0.5, 0.75))
     z = (whole - middle) / (high - low)
     numbers = (z / (1 + (z / 3).square()).sqrt()).float()
-    region = torch.multinomial(torch.tensor([0.45, 0.3, 0.17, 0.08]), 2 * ROWS, True, generator=draw)
+    region = torch.multinomial(torch.tensor([0.45, 0.3, 0.17, 0.08]), 2 * MANY, True, generator=draw)
     table = torch.stack([plan, region], dim=1).int() + 2
     features = encoded_matrix(COLUMNS, table, numbers)
     features = features[:, features.var(dim=0) > 0]
@@ -122,18 +124,18 @@ def sent_once(*, mixed: bool, informative: bool) -> World:
     embeddings = (features @ turn - 0.3) / 0.7
     if not informative:
         embeddings = torch.randn(embeddings.shape, generator=draw)
-    others = Auxiliary(COLUMNS, torch.zeros(0, dtype=torch.int64), table[ROWS:], numbers[ROWS:])
-    view = FeatureView("telco", torch.arange(ROWS) + 50, embeddings[:ROWS])
-    return World(view, Knowledge(other_rows=others), (table[:ROWS], numbers[:ROWS]), whole[:ROWS])
+    others = Auxiliary(COLUMNS, torch.zeros(0, dtype=torch.int64), table[MANY:], numbers[MANY:])
+    view = FeatureView("telco", torch.arange(MANY) + 50, embeddings[:MANY])
+    return World(view, Knowledge(other_rows=others), (table[:MANY], numbers[:MANY]), whole[:MANY])
 
 
 @cache
 def simulated(*, informative: bool) -> World:
     """Embeddings and labels of a small network of columns that no rotation leaves as they are; or noise."""
     draw = torch.Generator().manual_seed(3)
-    numbers = torch.empty(ROWS, 3).exponential_(1, generator=draw) - 1
+    numbers = torch.empty(MANY, 3).exponential_(1, generator=draw) - 1
     shares = ([0.55, 0.25, 0.15, 0.05], [0.4, 0.25, 0.15, 0.1, 0.06, 0.04])
-    codes = torch.stack([torch.multinomial(torch.tensor(p), ROWS, True, generator=draw) for p in shares], dim=1).int()
+    codes = torch.stack([torch.multinomial(torch.tensor(p), MANY, True, generator=draw) for p in shares], dim=1).int()
     features = encoded_matrix(COLUMNS, codes, numbers)
     labels = (features @ torch.randn(features.shape[1], 6, generator=draw)).argmax(dim=1)
     with torch.random.fork_rng(devices=[]):
@@ -146,15 +148,15 @@ def simulated(*, informative: bool) -> World:
             optimizer.step()
     top.requires_grad_(False)
     embeddings = bottom(codes, numbers).detach()
-    indices = torch.randperm(ROWS, generator=draw)[:KNOWN].sort().values
+    indices = torch.randperm(MANY, generator=draw)[:KNOWN_OF_MANY].sort().values
     known = Auxiliary(COLUMNS, indices, codes[indices], numbers[indices])
-    unknown = known.unknown(ROWS)
+    unknown = known.unknown(MANY)
     if not informative:
         embeddings = torch.randn(embeddings.shape, generator=draw)
-        labels = labels[torch.randperm(ROWS, generator=draw)]
+        labels = labels[torch.randperm(MANY, generator=draw)]
     task = Task("multiclass", tuple("abcdef"))
     simulation = Simulation(task, lambda: Stack(features.shape[1]), lambda e, _: top(e))
-    view = FeatureView("telco", torch.arange(ROWS) + 50, embeddings, labels=labels)
+    view = FeatureView("telco", torch.arange(MANY) + 50, embeddings, labels=labels)
     return World(view, Knowledge(auxiliary_rows=known, simulator=simulation), (codes[unknown], numbers[unknown]))
 
 
@@ -207,9 +209,9 @@ def _trained(
     given, wanted = inputs[list(inside)], labels[list(inside)].float()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(number)
-        bottom, top = nn.Sequential(nn.Linear(INPUTS, 128), nn.ReLU()), nn.Linear(128, 1)
-        optimizer = Adam([*bottom.parameters(), *top.parameters()], lr=1e-2, fused=True)
-        for _ in range(120):
+        bottom, top = nn.Sequential(nn.Linear(INPUTS, 96), nn.ReLU()), nn.Linear(96, 1)
+        optimizer = Adam([*bottom.parameters(), *top.parameters()], lr=1.5e-2, fused=True)
+        for _ in range(80):
             optimizer.zero_grad()
             functional.binary_cross_entropy_with_logits(top(release(bottom(given)))[:, 0], wanted).backward()
             optimizer.step()

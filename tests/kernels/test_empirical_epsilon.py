@@ -34,7 +34,7 @@ def test_with_many_scores_the_bound_is_near_the_true_value():
 
 @pytest.mark.parametrize("confidence", [0.95, 0.8])
 def test_the_bounds_exceed_the_true_value_no_more_often_than_stated(confidence):
-    draw, often = seeded(5), 150
+    draw, often = seeded(5), 100
     above = sum(one_run_epsilon(guesses(1.0, 800, draw), 800, confidence=confidence) > 1.0 for _ in range(often))
     beyond = sum(mu_bound(*normals(1.0, 400, draw), confidence=confidence) > 1.0 for _ in range(often))
     # The one-run bound is exact, so that about as many exceed it as are allowed: 3 standard deviations more.

@@ -129,18 +129,18 @@ class TestOutsideValues:
 
 
 class TestOptimum:
-    @pytest.mark.parametrize("d", [1, 2, 32])
+    @pytest.mark.parametrize(("number", "d"), [(0, 1), (1, 2), (2, 32)])
     @pytest.mark.parametrize(("u", "v"), [(0.3, 0.3), (0.01, 1.0), (1.0, 0.01)])
-    @pytest.mark.parametrize(("g", "p"), [(1.0, 0.5), (0.2, 0.05), (3.0, 0.9)])
     @pytest.mark.parametrize("power", [0.1, 5.0])
-    def test_a_general_optimiser_finds_the_same(self, u, v, d, g, p, power):
+    def test_a_general_optimiser_finds_the_same(self, u, v, number, d, power):
+        g, p = [(1.0, 0.5), (0.2, 0.05), (3.0, 0.9)][(number + (u < v) + 2 * (u > v) + (power > 1)) % 3]
         noise = minimise_sum_kl(u, v, d, g, p, power)
         slow = _slow_minimum(u, v, d, g, p, power)
         assert noise.sum_kl == pytest.approx(slow, rel=1e-6)
         assert noise.sum_kl <= slow * (1 + 1e-9)
 
     @given(statistics, powers, st.lists(st.one_of(st.just(0.0), st.floats(1e-6, 1.0)), min_size=4, max_size=4))
-    @settings(deadline=None, max_examples=200)
+    @settings(deadline=None, max_examples=60)
     def test_no_feasible_noise_is_better(self, case, power, shares):
         u, v, d, g, p = case
         other = (shares[0] + shares[1], shares[1], shares[2] + shares[3], shares[3])
@@ -153,7 +153,7 @@ class TestOptimum:
         assert minimise_sum_kl(*case, power).sum_kl <= _sum_kl(u, v, d, g, *other) + 1e-9 * d
 
     @given(statistics, powers)
-    @settings(deadline=None, max_examples=200)
+    @settings(deadline=None, max_examples=60)
     def test_spends_the_power_and_reports_what_it_does(self, case, power):
         u, v, d, g, p = case
         noise = minimise_sum_kl(*case, power)
@@ -201,7 +201,7 @@ class TestSymmetries:
         assert minimise_sum_kl(*case, power * factor).sum_kl < minimise_sum_kl(*case, power).sum_kl
 
     @given(statistics, st.floats(1e-3, 4.0))
-    @settings(deadline=None, max_examples=200)
+    @settings(deadline=None, max_examples=60)
     def test_the_power_reaches_the_target_exactly(self, case, target):
         power = power_for_sum_kl(*case, target)
         noise = minimise_sum_kl(*case, power)

@@ -113,7 +113,7 @@ def test_informative_rows_are_those_of_a_rate_that_is_estimated() -> None:
 @pytest.mark.parametrize("a", [1.0, 2.0, 4.0])
 def test_rounding_to_levels_is_no_information_of_numbers(epsilon: float, levels: int, a: float) -> None:
     """Against the share of an unbiased estimate's variance that the numbers have, of even and of bell-shaped ones."""
-    place = np.random.default_rng(0).beta(a, a, size=200_000) * (levels - 1)
+    place = np.random.default_rng(0).beta(a, a, size=50_000) * (levels - 1)
     near = np.maximum(1 - np.abs(place[:, None] - np.arange(levels)), 0)
     noise = draw_channel(epsilon, levels)
     drawn = (near @ noise).mean(axis=0)

@@ -25,6 +25,7 @@ from cutlayer.models.bottom_fits.grade import (
 )
 from cutlayer.models.grade import GradeBottom
 from cutlayer.models.top_estimators.rows import FitRows, FittedPart
+from tests.models.estimator_rows import fit_briefly
 from tests.models.fitted_columns import CODES, DIGESTS, NUMBERS, TRAINING, bottom_of, columns
 
 
@@ -82,9 +83,12 @@ DRAWN = {
 
 
 def fitted(drawn: DrawnLabels) -> GradeBottom:
+    """With fewer trees than usual."""
     bottom = bottom_of("grade")
     assert isinstance(bottom, GradeBottom)
-    fit_bottom({"kind": "grade"}, bottom, replace(columns(), labels=drawn), "fit")
+    with pytest.MonkeyPatch.context() as patched:
+        fit_briefly(patched)
+        fit_bottom({"kind": "grade"}, bottom, replace(columns(), labels=drawn), "fit")
     return bottom
 
 

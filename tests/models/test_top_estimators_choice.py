@@ -18,7 +18,7 @@ from cutlayer.models.top_estimators.boosting import fit_boosting
 from cutlayer.models.top_estimators.choice import AVERAGE, Choice, _HeldOutRows, choose_candidates, folds_of, weights_of
 from cutlayer.models.top_estimators.kinds import fits_of
 from cutlayer.models.top_estimators.linear import fit_linear
-from cutlayer.models.top_estimators.network import fit_network
+from cutlayer.models.top_estimators.network import _Budget, fit_network
 from cutlayer.models.top_estimators.rows import FitRows
 from cutlayer.models.top_estimators.sections import AutoTopConfig
 from cutlayer.problem.task import Task
@@ -36,6 +36,13 @@ def scored(choice: Choice) -> dict[str, float]:
     return {each.name: each.score for each in choice.candidates}
 
 
+@pytest.fixture
+def _one_brief_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the candidates are told apart by what all of them are, networks need not be at their best."""
+    monkeypatch.setattr(_Budget, "of", lambda _rows: _Budget(1, 32, 60))
+
+
+@pytest.mark.usefixtures("_one_brief_network")
 def test_a_linear_problem_is_no_work_for_trees_alone() -> None:
     draw = np.random.default_rng(0)
     x = draw.normal(size=(800, 12))
@@ -45,6 +52,7 @@ def test_a_linear_problem_is_no_work_for_trees_alone() -> None:
     assert scored(choice)["linear"] > scored(choice)["boosting"] + 0.01
 
 
+@pytest.mark.usefixtures("_one_brief_network")
 def test_exclusive_or_is_no_work_for_a_linear_model() -> None:
     draw = np.random.default_rng(0)
     x = draw.normal(size=(1_500, 4))
@@ -54,6 +62,7 @@ def test_exclusive_or_is_no_work_for_a_linear_model() -> None:
     assert "linear" not in choice.weights
 
 
+@pytest.mark.usefixtures("_one_brief_network")
 def test_the_average_is_chosen_where_it_predicts_better_and_only_there() -> None:
     draw = np.random.default_rng(0)
     x = draw.normal(size=(1_200, 6))

@@ -40,7 +40,7 @@ def test_two_classes_several_classes_and_a_regression_equal_the_fitted_estimator
     fresh_codes, fresh = table(1)
     other = np.concatenate([fresh_codes, fresh], axis=1)
     flags = [True, True, False, False, False]
-    settings = {"categorical_features": flags, "random_state": 0, "max_iter": 30}
+    settings = {"categorical_features": flags, "random_state": 0, "max_iter": 12}
     cases = [
         (HistGradientBoostingClassifier(**settings), (value > 0).astype(int), 2),
         (HistGradientBoostingClassifier(**settings), np.digitize(value, [-1, 0, 2]), 4),
@@ -119,16 +119,16 @@ def test_columns_of_a_grade_are_fitted_as_one_and_read_as_they_are(classes: int)
     assert nested_runs(beside) == [range(1), range(1, 10), range(10, 11)]
 
     rows = FitRows(codes, beside, CARDS, labels, classes)
-    trees = fit_boosting(rows, 0, {"max_iter": 20})
+    trees = fit_boosting(rows, 0, {"max_iter": 8})
     summed = np.column_stack([numbers[:, 1], nested.sum(axis=1), numbers[:, 2] > 0]).astype(np.float32)
-    one = fit_boosting(FitRows(codes, summed, CARDS, labels, classes), 0, {"max_iter": 20})
+    one = fit_boosting(FitRows(codes, summed, CARDS, labels, classes), 0, {"max_iter": 8})
     given = torch.from_numpy(codes)
     assert trees.raw(given, torch.from_numpy(beside)).equal(one.raw(given, torch.from_numpy(summed)))
     assert len({column % 11 for column in trees.feature.tolist() if column < 22} & {*range(1, 10)}) > 2
 
     kind = HistGradientBoostingClassifier if classes else HistGradientBoostingRegressor
     flags = np.arange(13) < 2
-    model = kind(categorical_features=flags, random_state=0, max_iter=20)
+    model = kind(categorical_features=flags, random_state=0, max_iter=8)
     apart = np.concatenate([codes, beside], axis=1)
     model.fit(apart, labels)
     wanted = model.decision_function(apart) if classes else model.predict(apart)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator
 from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
+import pytest
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from cutlayer.config import Job
@@ -64,8 +66,12 @@ class Counted(TorchDispatchMode):
         return found
 
 
+class Counts(Exception):
+    """Ends a run that has been counted."""
+
+
 def counted_step(job: Job, given: Any, folder: Path, *, there: bool) -> Step:
-    """Counts of one step of all parties, from its start to that of the next.
+    """Counts of one step of all parties, from its start to that of the next, with which the run ends.
 
     Args:
         job: The job, of at least `STEP` + 2 steps an epoch.
@@ -73,22 +79,26 @@ def counted_step(job: Job, given: Any, folder: Path, *, there: bool) -> Step:
         folder: Run folder.
         there: Whether all parties train on the pretended device; else nothing is a read.
     """
-    counted, at = Counted(), list[Step]()
+    counted, steps, found = Counted(), count(), list[Step]()
     take = active_step.ActiveStep.take
-
-    def noted(self: Any, *args: Any) -> Generator[Any, Any, Any]:
-        at.append(Step(counted.operations.copy(), counted.reads.copy(), counted.copies))
-        return (yield from take(self, *args))
-
     device = ELSEWHERE if there else CPU
     with ExitStack() as patches:
+
+        def noted(self: Any, *args: Any) -> Generator[Any, Any, Any]:
+            step = next(steps)
+            if step == STEP:
+                patches.enter_context(counted)
+            elif step > STEP:
+                found.append(Step(+counted.operations, +counted.reads, counted.copies))
+                raise Counts
+            return (yield from take(self, *args))
+
         patches.enter_context(mock.patch.object(active_step.ActiveStep, "take", noted))
         patches.enter_context(mock.patch.object(together, "device_of", return_value=device))
         patches.enter_context(mock.patch.object(Readings, "end_step", return_value=None))  # else a clock decides
         if there:
             patches.enter_context(pretending())
             patches.enter_context(mock.patch.object(distance_correlation, "reads_freely", pairwise.reads_freely))
-        patches.enter_context(counted)
-        run(job, given, folder)
-    before, after = at[STEP], at[STEP + 1]
-    return Step(after.operations - before.operations, after.reads - before.reads, after.copies - before.copies)
+        with pytest.raises(Counts):
+            run(job, given, folder)
+    return found[0]

@@ -108,8 +108,8 @@ def test_processes_have_the_same_run(whole: tuple[Path, TrainedRun], tmp_path: P
 
 
 def test_a_run_that_dies_at_any_file_is_resumed_to_the_same_end(whole: tuple[Path, TrainedRun], tmp_path: Path) -> None:
-    left = left_at_renames(tmp_path / "run", bind(run, JOB, GIVEN, tmp_path / "run"), range(3, 400, 17))
-    assert 3 < len(left) < 24
+    left = left_at_renames(tmp_path / "run", bind(run, JOB, GIVEN, tmp_path / "run"), range(3, 400, 25))
+    assert 3 <= len(left) < 16
     for folder in left.values():
         again = run(JOB, GIVEN, folder, resume=True)
         assert torch.equal(again.active.logits, whole[1].active.logits)
@@ -160,7 +160,7 @@ def test_it_equals_a_training_in_one_place_with_zeros_for_absent_rows(tmp_path: 
     assert len({round(loss, 6) for loss in losses}) == len(losses)
 
 
-@pytest.mark.parametrize("top", [TOP, LASER, MULTI_HEAD], ids=lambda top: top["kind"])
+@pytest.mark.parametrize("top", [TOP, LASER], ids=lambda top: top["kind"])
 def test_each_row_crosses_once_an_epoch_where_a_party_has_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, top: dict[str, Any]
 ) -> None:
@@ -233,7 +233,7 @@ def test_protections_of_gradients_see_the_rows_that_are_sent(tmp_path: Path, mon
     assert dimip.covered == dimip.sent == dimip.metrics["steps"] == len(trained.active.step_losses)
 
 
-FEW = {**GIVEN, SHOP: GIVEN[SHOP].slice(0, 12)}
+FEW = {**GIVEN, SHOP: GIVEN[SHOP].slice(0, 9)}
 """The shop has so few of the bank's rows that most batches have none of them."""
 
 
@@ -241,7 +241,7 @@ def test_a_batch_in_which_a_partner_has_no_row_is_a_message_of_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = raw(
-        batch_size=16, privacy={"marvell": {"sum_kl": 0.4}, "dcor": {"alpha": 0.1}}, checkpoint_every=5, epochs=2
+        batch_size=16, privacy={"marvell": {"sum_kl": 0.4}, "dcor": {"alpha": 0.1}}, checkpoint_every=5, epochs=1
     )
     made["parties"][SHOP]["privacy"] = {"dp_embedding": {"clip": 1.0, "noise_multiplier": 0.2}}
     job = validated(Job, made, "")
@@ -250,13 +250,12 @@ def test_a_batch_in_which_a_partner_has_no_row_is_a_message_of_none(
         trained = run(job, FEW, tmp_path / "whole")
     sizes = Counter(len(m.tensors["embedding"]) for m in messages if (m.kind, m.sender) == (Kind.EMBEDDING, SHOP))
     assert sizes[0] > sizes.total() // 2
-    assert sum(size * count for size, count in sizes.items()) % job.train.max_epochs == 0
     for evidence in trained.active.evidence:
         assert evidence.covered == evidence.sent
     marvell = next(evidence for evidence in trained.active.evidence if evidence.protection == "marvell")
     assert marvell.changed <= marvell.covered - sizes[0]
     with monkeypatch.context() as patched:
-        patched.setattr(Path, "replace", Calls(30)(Path.replace))
+        patched.setattr(Path, "replace", Calls(20)(Path.replace))
         with pytest.raises(Crash):
             run(job, FEW, tmp_path / "again")
     again = run(job, FEW, tmp_path / "again", resume=True)
@@ -345,7 +344,7 @@ def test_another_number_of_rows_after_a_resume_is_refused(tmp_path: Path) -> Non
             run(JOB, GIVEN, tmp_path, resume=True)
 
 
-@pytest.mark.parametrize("top", [TOP, LASER, MULTI_HEAD, INDICATOR], ids=lambda top: top["kind"])
+@pytest.mark.parametrize("top", [LASER, INDICATOR], ids=lambda top: top["kind"])
 def test_predictions_are_those_of_the_run_for_whoever_has_a_row(tmp_path: Path, top: dict[str, Any]) -> None:
     job = job_of(top=top, epochs=1)
     folder = execute(job, tmp_path / "run", Options(Keys(tmp_path / "keys", KEY), tables=GIVEN), Progress())
@@ -460,10 +459,11 @@ def test_a_row_teaches_a_model_that_reads_presence_by_the_parties_that_have_it(t
             losses.append(values.mean() if top is LASER else values.sum())
         return float(torch.stack(losses).detach().mean())
 
+    draws = 300 if top is LASER else 2  # it draws the parties that it leaves out
     with torch.no_grad(), torch.random.fork_rng():
         torch.manual_seed(1)
-        drawn = torch.stack([model.objective_of_rows(given, labels, weighted, rows) for _ in range(300)])
-    error = max(5 * float(drawn.std()) / 300**0.5, 1e-5)
+        drawn = torch.stack([model.objective_of_rows(given, labels, weighted, rows) for _ in range(draws)])
+    error = max(5 * float(drawn.std()) / draws**0.5, 1e-5)
     assert float(drawn.mean()) == pytest.approx(by_hand(), abs=error)
     poisoned = {
         name: e if name == ACTIVE else torch.where(rows[name][:, None], e, torch.nan) for name, e in given.items()

@@ -220,9 +220,16 @@ TEXTS |= {name: json.dumps([{**GOOD, "metrics": {}, **change}]) for name, change
 
 
 @pytest.mark.parametrize("wrong", TEXTS)
-def test_evidence_that_a_report_would_refuse_is_refused_when_it_arrives(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str
-) -> None:
+def test_evidence_that_a_report_would_refuse_is_refused(wrong: str) -> None:
+    sent = Message(Kind.EVIDENCE, TELCO, ACTIVE, "run", -1, -1, 0, fields={"json": TEXTS[wrong]})
+    with pytest.raises(ProtocolError, match=f"{TELCO}") as refused:
+        parse_evidence(decode(encode(sent)).fields["json"], TELCO)
+    assert len(str(refused.value)) < 500
+    assert str(refused.value).isprintable()
+
+
+@pytest.mark.parametrize("wrong", ["less covered than sent", "an active party's protection", "deep"])
+def test_such_evidence_is_refused_when_it_arrives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
     def change(message: Message) -> list[Message]:
         return [decode(encode(each)) for each in with_fields(json=TEXTS[wrong])(message)]
 

@@ -123,7 +123,37 @@ DAMAGE = (
 )
 
 
+def resumable(folder: Path, party: str) -> list[tuple[int, int]]:
+    """Points that a party finds when a run resumes."""
+    checkpoints = Checkpoints.of_run(JOB, folder, party)
+    return sorted(checkpoints.resumable() if party == ACTIVE else checkpoints.whole_points())
+
+
 @pytest.mark.parametrize("damage", DAMAGE, ids=lambda damage: damage.__name__)
+@pytest.mark.parametrize("party", [ACTIVE, TELCO])
+@pytest.mark.filterwarnings("ignore:.*epoch-0001.*the run can resume from the checkpoint before")
+def test_a_damaged_half_is_no_point_to_resume_from(
+    finished: Path, tmp_path: Path, party: str, damage: Callable[[Path], None]
+) -> None:
+    shutil.copytree(finished / "checkpoint" / party, tmp_path / "checkpoint" / party)
+    assert resumable(tmp_path, party) == [(2, 0), (3, 0)]
+    damage(half(tmp_path, party))
+    with warned_of_damage(party, damage):
+        assert resumable(tmp_path, party) == [(2, 0)]
+    damage(half(tmp_path, party, "epoch-0001.safetensors"))
+    with warned_of_damage(party, damage):
+        if party == ACTIVE:
+            with pytest.raises(CheckpointError, match="from a copy, or start again"):
+                resumable(tmp_path, party)
+        else:
+            assert resumable(tmp_path, party) == []
+
+
+ENDED = (truncated, removed)
+"""Damage that whole runs are resumed after."""
+
+
+@pytest.mark.parametrize("damage", ENDED, ids=lambda damage: damage.__name__)
 @pytest.mark.parametrize("party", [ACTIVE, TELCO])
 def test_a_run_falls_back_to_the_epoch_before_a_damaged_half(
     folder: Path, finished: Path, party: str, damage: Callable[[Path], None]
@@ -139,7 +169,7 @@ def test_a_run_falls_back_to_the_epoch_before_a_damaged_half(
         assert all(torch.equal(tensor, whole[name][key]) for key, tensor in tensors.items())
 
 
-@pytest.mark.parametrize("damage", DAMAGE, ids=lambda damage: damage.__name__)
+@pytest.mark.parametrize("damage", ENDED, ids=lambda damage: damage.__name__)
 @pytest.mark.parametrize("party", [ACTIVE, TELCO])
 @pytest.mark.filterwarnings("ignore:.*the run can resume from the checkpoint before")
 def test_two_damaged_halves_are_refused(folder: Path, party: str, damage: Callable[[Path], None]) -> None:

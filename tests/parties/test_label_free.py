@@ -56,7 +56,7 @@ EARLY = {"patience": 1, "min_delta": 0.001}
 
 def raw(**options: Any) -> dict[str, Any]:
     """Two passive parties that release a sketch once."""
-    settings = {"epochs": 5, "release": "once", "bottom": {ACTIVE: MLP, TELCO: LINEAR, SHOP: LINEAR}} | options
+    settings = {"epochs": 3, "release": "once", "bottom": {ACTIVE: MLP, TELCO: LINEAR, SHOP: LINEAR}} | options
     made = raw_job(passives=2, **settings)
     for name in (TELCO, SHOP):
         if settings["release"] == "once":
@@ -242,10 +242,10 @@ def test_the_end_of_a_party_that_is_sent_gradients_depends_on_labels(recorded: R
 @pytest.mark.parametrize("options", [{"keep": "last"}, {"split": {"test": 0.3, "validation": 0}}], ids=["last", "test"])
 def test_the_best_epoch_is_sent_only_where_a_run_ends_with_it(recorded: Recording, options: dict[str, Any]) -> None:
     """It is a function of held-out labels, of the test rows too where there are no validation rows."""
-    job = label_free(release="every_step", epochs=6, **options)
+    job = label_free(release="every_step", **options)
     for messages in both(job, recorded):
         assert [m[7] for m in messages if m[0] == Kind.EPOCH_END] == [
-            {"stop": end == 5, "best": True} for end in range(6)
+            {"stop": end == 2, "best": True} for end in range(3)
         ]
 
 

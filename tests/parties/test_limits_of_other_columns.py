@@ -59,9 +59,9 @@ def world_in(folder: Path) -> World:
     return world
 
 
-def made(limits: Any = None, fit: Any = None, **options: Any) -> Job:
+def made(limits: Any = None, fit: Any = None, name: str = "health", **options: Any) -> Job:
     job = raw({"candidates": ["boosting"], "limits": limits or OPEN} | (fit or {}), **options)
-    job["parties"][TELCO]["features"] = {"exclude": ["health"]}
+    job["parties"][TELCO]["features"] = {"exclude": [name]}
     return validated(Job, job, "")
 
 
@@ -112,6 +112,13 @@ def test_grades_carry_a_column_that_is_no_feature_unless_it_has_a_limit(
     assert alone < after < 0.95
 
 
+def test_a_column_that_is_called_as_all_others_has_a_limit(tmp_path: Path) -> None:
+    job = made({"other": 1.0, "=other": 0.5}, name="other")
+    found = found_in(world_in(tmp_path).run(job, given(None, other=HEALTH)))
+    assert (found.epsilon, found.no_features) == (2.0, ("other",))
+    assert share(found.attributes, "other") <= 0.5
+
+
 def test_it_is_computed_as_of_a_feature(open_world: tuple[World, Path], tmp_path: Path) -> None:
     """The same grades carry the same of a feature of the same values."""
     text = np.where(HEALTH == 1, "ill", "well")
@@ -122,7 +129,8 @@ def test_it_is_computed_as_of_a_feature(open_world: tuple[World, Path], tmp_path
 
 def test_grades_beyond_it_are_refused_before_any_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     messages = record(monkeypatch)
-    wanted = r"carry 0\.2 of an attribute of health at most, got 0\.9.*carried: health .*marker .*nothing was sent"
+    carried = r"carried: health[^;]* \(no feature\) 0\.9.*marker .*nothing was sent"
+    wanted = rf"carry 0\.2 of an attribute of health at most, got 0\.9.*{carried}"
     with pytest.raises(ConfigError, match=wanted):
         world_in(tmp_path).run(stated(0.2), given())
     assert Kind.RELEASE not in {message.kind for message in messages}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -45,7 +46,7 @@ from tests.parties import test_predicted_grades
 from tests.parties.interruptions import Crash, crashes_at_rename
 from tests.parties.runs import ACTIVE, KEY, run
 from tests.parties.test_carried_together import found_in, share
-from tests.parties.test_grades import TELCO, kept, raw
+from tests.parties.test_grades import FIT, TELCO, kept, raw
 from tests.training.test_all_runs import World
 
 ROWS = 1200
@@ -221,6 +222,58 @@ def test_what_was_released_at_an_epsilon_is_released_at_it_again(
     assert world.total(TELCO) == (epsilon if again == "higher" else 2 * epsilon)  # a refusal counts as a release
 
 
+CONDITIONS: list[dict[str, Any]] = [
+    {"limits": {"a": 1.0, "c": 0.9, "other": 1.0}},
+    {"limits": {"other": 1.0}, "least_epsilon": None},
+    {"limits": {"other": 0.99}, "least_epsilon": 3.0, "fit": {"least_z": 1.0}},
+]
+
+
+def test_no_limit_is_in_the_key_of_a_draw(tmp_path: Path) -> None:
+    """The attack: the mean of a row's draws under some limits, each of which the partner raised or lowered, is its
+    grade.
+    """
+    world = World(tmp_path)
+    drawn = [
+        released(world.run(made(**each, epsilon=4.0), GIVEN)) for each in ({"limits": {"other": 1.0}}, *CONDITIONS)
+    ]
+    assert all(torch.equal(each, drawn[0]) for each in drawn)
+    assert world.total(TELCO) == 4.0
+    assert len(noted(world, made())) == 1
+
+
+def test_a_limit_that_takes_another_step_is_another_draw_and_counted(tmp_path: Path) -> None:
+    """Under the lower limit nothing more is sent from there on: what is known at 8 no later draw takes back."""
+    world = World(tmp_path)
+    lower = found_in(world.run(made({"a": 0.7}), GIVEN)).epsilon or 8.0
+    assert found_in(world.run(made({"other": 1.0}), GIVEN)).epsilon == 8.0
+    assert lower < 8.0
+    assert world.total(TELCO) == lower + 8.0
+    for limit in (0.7, 0.65):
+        with pytest.raises(ConfigError, match=rf"carry {limit} of an attribute of a at most.* with those of"):
+            world.run(made({"a": limit}), GIVEN)
+
+
+def test_refusals_by_several_limits_are_counted_each(tmp_path: Path) -> None:
+    """Each says something else of all rows."""
+    world = World(tmp_path)
+    for count, limit in ((1, 0.01), (2, 0.02), (2, 0.02)):
+        with pytest.raises(ConfigError, match="nothing was sent"):
+            world.run(made({"a": limit}, epsilon=1.0), GIVEN)
+        assert world.total(TELCO) == count
+
+
+@pytest.mark.parametrize("lower", [False, True])
+def test_a_run_that_goes_on_under_lower_limits_is_within_them(tmp_path: Path, lower: bool) -> None:
+    """It was lost once its grades were noted, and before they were sent."""
+    world, job = World(tmp_path), made({"other": 1.0}, epsilon=4.0)
+    folder = world.run(job, GIVEN)
+    (folder / "checkpoint" / TELCO / "released.safetensors").unlink()
+    again = made({"a": 0.3}, epsilon=4.0) if lower else job
+    with pytest.raises(ConfigError, match=r"carry 0\.3 of an") if lower else nullcontext():
+        world.run(again, GIVEN, out=folder.name, resume=True)
+
+
 def costing(limits: Any, budget: float, seed: int, label: str = "label") -> Job:
     job = raw({"limits": limits}, seed=seed)
     job["parties"][ACTIVE] |= {"features": {"include": ["own"]}, "label": label}
@@ -336,8 +389,10 @@ def test_other_values_are_drawn_noted_and_paid_for_at_the_epsilon_of_the_trainin
     job = job.with_parties({TELCO: {"privacy": {**job.parties[TELCO].privacy, "budget": {"epsilon": 9.0}}}})
     folder = world.run(job, GIVEN)
     others = GIVEN[TELCO].set_column(1, "a", pa.array((1 - A).astype(str)))
-    drawn = predicted(job, folder, others)
     first = predicted(job, folder)
+    with pytest.raises(ConfigError, match=r"0\.48 of an attribute of a at most with those of 1 other release"):
+        predicted(job, folder, others)  # two draws at 2 tell what a row had before, which a draw at 2 was to hide
+    drawn = predicted(job.with_parties({TELCO: {"fit": {**FIT, "limits": {"other": 1.0}}}}), folder, others)
     assert 0.6 < (drawn != first).mean() < 0.9  # both draws are of the row's own grade in .88 of .88 of the rows
     assert {*noted(world, job).values()} == {2.0}
     assert world.total(TELCO) == 4.0

@@ -49,8 +49,9 @@ def weights(folder: Path, party: str) -> Iterator[tuple[str, Tensor]]:
         yield from ((f"{path.stem}/{k}", t) for k, t in load_file(path).items() if t.is_floating_point())
 
 
-@pytest.mark.parametrize("number", NUMBERS)
-@pytest.mark.parametrize("nth", [1, STEPS + 1], ids=["epoch 0", "epoch 1"])
+@pytest.mark.parametrize(
+    ("number", "nth"), [*((number, 1) for number in NUMBERS), ("NaN", STEPS + 1), ("1e10", STEPS + 1)]
+)
 def test_a_gradient_that_would_destroy_the_bottom_model_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: str, nth: int
 ) -> None:
@@ -64,8 +65,10 @@ def test_a_gradient_that_would_destroy_the_bottom_model_is_refused(
     assert all(bool(tensor.isfinite().all()) for tensor in saved.values())
 
 
-@pytest.mark.parametrize("number", NUMBERS)
-@pytest.mark.parametrize("kind", [Kind.EMBEDDING, Kind.EVALUATION])
+@pytest.mark.parametrize(
+    ("kind", "number"),
+    [*((Kind.EMBEDDING, number) for number in NUMBERS), (Kind.EVALUATION, "NaN"), (Kind.EVALUATION, "1e10")],
+)
 def test_an_embedding_that_would_destroy_the_top_model_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind, number: str
 ) -> None:

@@ -133,12 +133,11 @@ def test_no_checkpoint_within_an_epoch_is_committed_after_a_bad_message(
         assert f'"step": {nth}' in commits.read_text()
 
 
-@pytest.mark.parametrize("site", ["embedding", "loss"])
 @pytest.mark.parametrize(
-    "privacy",
+    ("site", "privacy"),
     [
-        {"dp_embedding": {"clip": 1.0, "noise_multiplier": 0.2}},
-        {"dp_bottom": {"clip": 1.0, "noise_multiplier": 1.0}},
+        ("embedding", {"dp_embedding": {"clip": 1.0, "noise_multiplier": 0.2}}),
+        ("loss", {"dp_bottom": {"clip": 1.0, "noise_multiplier": 1.0}}),
     ],
 )
 def test_steps_that_a_bad_number_makes_vain_do_not_use_up_the_account(
@@ -158,8 +157,9 @@ def test_steps_that_a_bad_number_makes_vain_do_not_use_up_the_account(
     assert resumed.active.evidence == whole.active.evidence
 
 
-@pytest.mark.parametrize("privacy", [{"ppdl": {"theta": 0.2}}, {"iso_noise": {"ratio": 1.0}}])
-@pytest.mark.parametrize("value", [math.nan, 1e30])
+@pytest.mark.parametrize(
+    ("privacy", "value"), [({"ppdl": {"theta": 0.2}}, math.nan), ({"iso_noise": {"ratio": 1.0}}, 1e30)]
+)
 def test_no_protection_hides_a_bad_gradient(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, privacy: dict[str, dict[str, float]], value: float
 ) -> None:

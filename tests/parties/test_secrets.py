@@ -31,7 +31,7 @@ from cutlayer.training import together
 from cutlayer.training.recorder import read_truth
 from cutlayer.training.together import TrainedRun
 from tests.parties.interruptions import Crash, Dying
-from tests.parties.runs import ACTIVE, KEY, PASSIVES, make_job, record, run, tables
+from tests.parties.runs import ACTIVE, KEY, PASSIVES, make_job, record, run, tables, unaudited_job
 
 DEFENCES: dict[str, Any] = {"label_dp": {"eps": 1.0}, "max_norm": {}}
 BETWEEN_PROCESSES = {Kind.ALIGN, Kind.MASKED, Kind.REMASKED, Kind.COMMON, Kind.PROOF}
@@ -78,8 +78,9 @@ def leaks(messages: list[Message], secrets: Mapping[str, Tensor], known: Mapping
     ]
 
 
-@pytest.mark.parametrize("privacy", [{}, DEFENCES], ids=["undefended", "defended"])
-@pytest.mark.parametrize("task", ["binary", "multiclass"])
+@pytest.mark.parametrize(
+    ("task", "privacy"), [("binary", {}), ("multiclass", DEFENCES)], ids=["undefended", "defended"]
+)
 def test_no_message_carries_a_label_or_a_feature(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: str, privacy: Mapping[str, Any]
 ) -> None:
@@ -262,27 +263,27 @@ def drawn(job: Job, folder: Path, kept: list[ActiveParty], key: bytes, **options
 
 
 def test_labels_flip_the_same_way_in_every_run_on_one_secret(tmp_path: Path, kept: list[ActiveParty]) -> None:
-    job = make_job(privacy={"label_dp": {"eps": 0.5}})
+    job = unaudited_job(privacy={"label_dp": {"eps": 0.5}}, epochs=1)
     first = drawn(job, tmp_path / "a", kept, KEY)
     assert torch.equal(drawn(job, tmp_path / "b", kept, KEY), first)
-    longer = make_job(privacy={"label_dp": {"eps": 0.5}}, epochs=3, batch_size=60)
+    longer = unaudited_job(privacy={"label_dp": {"eps": 0.5}}, epochs=2, batch_size=60)
     assert torch.equal(drawn(longer, tmp_path / "c", kept, KEY), first)
     assert not torch.equal(drawn(job, tmp_path / "d", kept, bytes(32)), first)
-    weaker = make_job(privacy={"label_dp": {"eps": 0.6}})
+    weaker = unaudited_job(privacy={"label_dp": {"eps": 0.6}}, epochs=1)
     assert not torch.equal(drawn(weaker, tmp_path / "e", kept, KEY), first)
 
 
 def test_a_row_flips_the_same_way_when_the_split_moves_it(tmp_path: Path, kept: list[ActiveParty]) -> None:
     """The draw is of the row and not of its place: another seed trains on other rows, and the common ones agree."""
-    first = drawn(make_job(privacy={"label_dp": {"eps": 0.5}}), tmp_path / "a", kept, KEY)
-    other = drawn(make_job(privacy={"label_dp": {"eps": 0.5}}, seed=9), tmp_path / "b", kept, KEY)
+    first = drawn(unaudited_job(privacy={"label_dp": {"eps": 0.5}}, epochs=1), tmp_path / "a", kept, KEY)
+    other = drawn(unaudited_job(privacy={"label_dp": {"eps": 0.5}}, epochs=1, seed=9), tmp_path / "b", kept, KEY)
     both = np.intersect1d(kept[0].split.train, kept[1].split.train)
     assert len(both) < len(kept[0].split.train)
     assert torch.equal(first[both], other[both])
 
 
 def test_labels_flip_the_same_way_after_a_resume(tmp_path: Path, kept: list[ActiveParty]) -> None:
-    job = make_job(privacy={"label_dp": {"eps": 0.5}})
+    job = unaudited_job(privacy={"label_dp": {"eps": 0.5}})
     with pytest.raises(Crash):
         run(job, tables(), tmp_path, key=None, progress=Dying(5))
     run(job, tables(), tmp_path, key=None, resume=True)

@@ -16,7 +16,7 @@ from cutlayer.data.batches import Schedule
 from cutlayer.protections import REGISTRY
 from tests.parties.runs import ACTIVE, UNAUDITED, raw_job, record, run, tables
 
-EPOCHS, ROWS = 10, 400
+EPOCHS, ROWS = 4, 400
 HIDING: dict[str, Any] = {"iso_noise": {"ratio": 5.0}, "marvell": {"sum_kl": 0.16}, "max_norm": None}
 
 

@@ -106,22 +106,6 @@ def test_the_targets_agree():
     torch.testing.assert_close(by_s.gradient_out(g, "telco", view(labels)), sent, rtol=1e-5, atol=1e-12)
 
 
-def test_the_geometric_search_starts_at_g_grows_by_half_and_overshoots():
-    g, labels = gradients(300, 8)
-    exact, geometric = (marvell_of({"sum_kl": 0.16, "search": s}) for s in ("exact", "geometric"))
-    for item in (exact, geometric):
-        item.gradient_out(g, "telco", view(labels))
-    found, needed = geometric.metrics(), exact.metrics()["mean_power_over_g"]
-    steps = math.log(found["mean_power_over_g"]) / math.log(1.5)
-    assert steps == pytest.approx(round(steps), abs=1e-9)
-    assert needed <= found["mean_power_over_g"] < 1.5 * needed
-    assert found["mean_sum_kl"] < 0.16
-    never_below = marvell_of({"sum_kl": 1e4, "search": "geometric"})
-    assert not torch.equal(never_below.gradient_out(g, "telco", view(labels)), g)
-    assert never_below.metrics()["mean_power_over_g"] == 1.0
-    assert never_below.metrics()["batches_already_satisfying"] == 1
-
-
 def test_a_batch_that_satisfies_the_target_is_left_and_counted():
     g, labels = gradients(300, 8)
     marvell = marvell_of({"sum_kl": 1e4})
@@ -256,11 +240,6 @@ def test_gradients_that_are_no_numbers_are_not_sent():
         ({"sum_kl": 1.0, "s": 1.0}, "got both"),
         ({"sum_kl": -0.16}, "greater than 0, got -0.16; a sum_kl of 0.16 to 0.64 is a usual range"),
         ({"s": 1.0}, "sum_kl in form: past, got s; write form: paper with it"),
-        (
-            {"sum_kl": 1.0, "search": "geometric"},
-            "search: geometric with form: paper and sum_kl",
-        ),
-        ({"s": 1.0, "form": "paper", "search": "geometric"}, "got it with s, which searches for nothing"),
     ],
 )
 def test_refusals_say_what_is_recommended(options, message):

@@ -38,11 +38,11 @@ from cutlayer.errors import ConfigError, DataError, RunFolderError
 from cutlayer.jobs.links import LinkOptions
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.jobs.party import run_party
+from cutlayer.kernels.rows.small_groups import MIN_ROWS, groups_to_show
 from cutlayer.report.build import build_report
 from cutlayer.report.card import PrivacyCard, annex_html, annex_markdown, build_card
 from cutlayer.report.card.facts import card_facts
 from cutlayer.report.card.passive import passive_card
-from cutlayer.report.card.small_groups import MIN_ROWS, groups_to_show
 from cutlayer.report.card.subgroups import subgroups_of
 from cutlayer.report.evidence import evidence_of, feature_evidence, learned_sentences
 from cutlayer.report.grading import rebuilt_phrase
@@ -421,7 +421,7 @@ def test_subgroups_add_up_and_small_ones_are_not_shown(run: Path, card: PrivacyC
 def test_metrics_of_one_group_of_all_rows_are_those_of_the_run(
     run: Path, card: PrivacyCard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cutlayer.report.card.small_groups.MIN_ROWS", 1)
+    monkeypatch.setattr("cutlayer.kernels.rows.small_groups.MIN_ROWS", 1)
     monkeypatch.setattr("cutlayer.report.card.subgroups._values", lambda *_: np.array(["all"] * 15))
     folder = RunFolder.open(run)
     (group,) = subgroups_of(load_closed_job(run / "job.yaml"), folder)
@@ -489,7 +489,7 @@ def test_no_sum_of_shown_groups_is_about_a_few_rows(seed: int) -> None:
 
 
 def test_the_row_of_a_group_of_one_does_not_follow_from_the_others(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cutlayer.report.card.small_groups.MIN_ROWS", 5)
+    monkeypatch.setattr("cutlayer.kernels.rows.small_groups.MIN_ROWS", 5)
     monkeypatch.setattr("cutlayer.report.card.subgroups._values", lambda *_: np.array(["a"] * 14 + ["b"]))
     folder = RunFolder.open(run)
     job, row = load_closed_job(run / "job.yaml"), folder.summary.utility.row(RunKind.THIS_RUN)

@@ -75,6 +75,7 @@ def test_the_headline_is_two_short_sentences(features: tuple[object, ...], sente
 
 def test_a_party_that_was_not_attacked_is_told_so_and_how() -> None:
     page = passive_html(passive_report())
+    assert ("calls, minutes" in page, "Columns available" in page) == (True, False)
     assert "Not attacked: this party&#39;s audit names no attack on its columns" in page
     assert "cutlayer audit runs/loans-telco --attack inversion" in page
     skipped = SkippedAttack(party="telco", message="embedding", attack="inversion", reason="nothing was recorded")

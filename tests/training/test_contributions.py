@@ -13,7 +13,7 @@ from torch import Tensor
 from cutlayer.problem.task import Task
 from cutlayer.results.utility import Difference, Gain
 from cutlayer.training import utility
-from cutlayer.training.contributions import contributions, difference_to, gain_over, shapley
+from cutlayer.training.contributions import contributions, difference_to, gain_over, shapley, utility_by_pattern
 from cutlayer.training.utility import interval, metric_replicates, percentile_interval
 
 BINARY = Task("binary", ("no", "yes"))
@@ -63,6 +63,21 @@ def test_the_difference_to_any_model_is_paired_and_that_of_the_gain() -> None:
     same = difference_to(outcome(BINARY, both, labels), both, 0)
     assert (same.value, same.low, same.high) == (0, 0, 0)
     assert difference_to(outcome(BINARY, both[:1], labels[:1]), own[:1], 0) == Difference()
+
+
+def test_a_group_of_few_rows_has_no_metric_nor_one_from_which_it_follows() -> None:
+    labels, own, _ = drawn(300, 5, 1.0)
+    given = outcome(BINARY, own, labels)
+    sizes = {("a", "b"): 180, ("a",): 95, ("b",): 9, (): 16}
+    held = [names for names, size in sizes.items() for _ in range(size)]
+    given.present = {name: torch.tensor([name in names for names in held]) for name in "ab"}
+    found = {pattern.parties: pattern for pattern in utility_by_pattern(given, ("a", "b"), 0, None)}
+    assert {names: pattern.rows for names, pattern in found.items()} == sizes
+    # With all but the 9 and the 16, of which there are 25 together, nobody has a figure of fewer than 20.
+    assert {names for names, pattern in found.items() if pattern.value is None} == {("b",), ()}
+    assert {names for names, pattern in found.items() if pattern.low is None} == {("b",), ()}
+    given.present = {"a": torch.arange(300) < 291, "b": torch.ones(300, dtype=torch.bool)}
+    assert [pattern.value for pattern in utility_by_pattern(given, ("a", "b"), 0, None)] == [None, None]
 
 
 @pytest.mark.parametrize(("helps", "shown"), [(1.0, 1), (0.0, 0)])

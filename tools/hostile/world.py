@@ -83,7 +83,7 @@ def make(base: Path) -> None:
     (home / "graded.yaml").write_text(_GRADED)
     _cutlayer(home, "run", "graded.yaml", "--out", "../graded")
     _cutlayer(home, "run", "fit.yaml", "--out", "../fit", "--allow-model", SKLEARN)
-    _cutlayer(base, "export", "net", "--party", "bank", "--out", "part")
+    _cutlayer(base, "export", "net", "--as", "bank", "--out", "part")
     _cutlayer(base, "predict", "net", "--out", "net.csv")
     _make_apart(base)
 

@@ -83,14 +83,15 @@ class RunLine:
         return frozenset({self.party, *(name for entry in self.ledger.entries for name in entry.towards)})
 
 
+def words_of(digests: npt.NDArray[np.uint8]) -> Words:
+    """The first 8 bytes of each digest (n, 16), uint64 (n,)."""
+    words: Words = np.ascontiguousarray(digests[:, :8]).view("<u8")[:, 0].astype(np.uint64)
+    return words
+
+
 def row_words(digests: npt.NDArray[np.uint8]) -> Words:
-    """Rows' ids as the ledger stores them: the first 8 bytes of each digest (n, 16), ascending, uint64 (n,)."""
-
-    def piece(part: slice) -> Words:
-        words: Words = np.ascontiguousarray(digests[part, :8]).view("<u8")[:, 0].astype(np.uint64)
-        return words
-
-    ascending = computed_rows(len(digests), np.uint64, piece)
+    """Rows' ids as the ledger stores them, by their digests (n, 16): `words_of` them, ascending, uint64 (n,)."""
+    ascending = computed_rows(len(digests), np.uint64, lambda part: words_of(digests[part]))
     ascending.sort()
     return ascending
 
@@ -151,6 +152,15 @@ class RunStore:
         """
         with self._open() as database:
             return self._sharing(database, self._words(database, line.rows), lines)
+
+    def has_rows(self, digests: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
+        """Whether a run of any party here has each of some rows, (n,), by the digests of their ids (n, 16)."""
+        words, found = words_of(digests), np.zeros(len(digests), np.bool_)
+        if lines := self.lines():
+            with self._open() as database:
+                for rows in {line.rows for line in lines}:
+                    found |= np.isin(words, self._words(database, rows))
+        return found
 
     def add(
         self,

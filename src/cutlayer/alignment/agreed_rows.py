@@ -59,9 +59,10 @@ def agreed_rows(path: Path | None, table: PartyTable, peers: Sequence[str] = ())
         ids = read.column("id")
         has = {peer: read.column(peer).cast(pa.bool_()).to_numpy() for peer in peers}
         common = _ids(read.column(COMMON_ID)) if table.keys else None
-    except (OSError, KeyError, ValueError, pa.ArrowInvalid) as failure:
+    except (OSError, KeyError, ValueError, pa.ArrowInvalid):
         names = ", ".join(("row", "id", *([COMMON_ID] if table.keys else []), *peers))
-        raise DataError(f"{path}: expected the columns {names}, as cutlayer align writes them ({failure})") from None
+        wanted = f"{path}: the columns {names}, as cutlayer align writes them"
+        raise DataError.expected(wanted, "other content" if path.is_file() else "no such file") from None
     positions = checked_positions(rows, table.rows, f"the rows in {path}")
     if not pc.all(pc.equal(table.ids(positions).cast(pa.string()), ids.cast(pa.string()))).as_py():
         raise AlignmentError.expected(

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from cutlayer.alignment.held_rows import HeldRows
 from cutlayer.data.align import Positions
+from cutlayer.data.quantiles import QUANTILE_SUFFIX
 from cutlayer.data.store import Store
 from cutlayer.kernels.statistics.ranks import mean_ranks
 from cutlayer.lazy import Tensor, torch
@@ -95,7 +96,7 @@ def _of_store(store: Store, rows: Positions, labels: Tensor, classes: int) -> It
         if auc >= MIN_AUC:
             yield name, auc, few and _is_same(category, actual)
     for name, column in zip(spec.category_names, codes.T, strict=True):
-        if classes and name.removesuffix(" (quantile)") not in spec.number_names:
+        if classes and name.removesuffix(QUANTILE_SUFFIX) not in spec.number_names:
             auc = _by_category(column, targets)
             if auc >= MIN_AUC:
                 yield name, auc, _is_same(column, actual)

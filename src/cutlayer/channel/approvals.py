@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, ClassVar, Generic, Literal, Self, TypeVar
 
-from pydantic import AfterValidator, Field, StrictInt, TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field, StrictInt, TypeAdapter
 
 from cutlayer.channel.kinds import Kind
 from cutlayer.channel.message import Message
@@ -124,21 +124,20 @@ class SignedStatement(FrozenModel, Generic[S]):
         """Read a file, which may come from anybody.
 
         Raises:
-            ConfigError: It cannot be read.
-            NotApproved: It is no record.
+            ConfigError: It cannot be read, or is no record.
         """
         try:
             with path.open("rb") as file:
                 content = file.read(MAX_BYTES + 1)
             if len(content) > MAX_BYTES:
-                raise ValueError(f"more than {MAX_BYTES:,} bytes")
+                raise ValueError
             return cls.model_validate(parse_json(content))
         except OSError as failure:
             there = [each.name for each in path.parent.glob("*.json")]
             raise ConfigError(f"{path}: cannot be read: {failure.strerror}{did_you_mean(path.name, there)}") from None
-        except ValueError as failure:
-            got = "other content" if isinstance(failure, ValidationError) else failure
-            raise NotApproved.expected(f"a signed record in {path}", got, "ask for the file again") from None
+        except ValueError:
+            wanted = f"a signed record in {path}"
+            raise ConfigError.expected(wanted, "other content", "ask for the file again") from None
 
     def check(self, job: str, identities: Mapping[str, str], security: Security, where: str) -> None:
         """Check who signed it, and that it is about this job between these parties.
@@ -281,7 +280,10 @@ class Approvals:
             if party != self.party:
                 remedy += ", and its file is read with cutlayer approve --accept"
             raise NotApproved.expected(f"the approval of {party} for job {self._job}", "none", remedy)
-        signed = SignedApproval.read(path)
+        try:
+            signed = SignedApproval.read(path)
+        except ConfigError as damaged:  # here it is an approval that is missing
+            raise NotApproved(str(damaged)) from None
         signed.check(self._job, self._identities, self._security, str(path))
         record = signed.approval
         if record.party != party:

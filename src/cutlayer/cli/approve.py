@@ -91,7 +91,7 @@ def _accepted(approvals: Approvals, path: Path, name: str) -> SignedApproval:
 
     signed = SignedApproval.read(path)
     if signed.approval.party == name:
-        raise NotApproved.expected(f"{path}: the approval of a partner", f"one of {name}", "sign it here with --sign")
+        raise ConfigError.expected(f"{path}: the approval of a partner", f"one of {name}", "sign it here with --sign")
     approvals.add(signed, str(path))
     return signed
 
@@ -100,7 +100,7 @@ def _checked(page: ApprovalPage, reference: str) -> ApprovalPage:
     """The page, where its reference is the one that was asked to be signed."""
     if reference != page.reference:
         wanted = f"--sign {page.reference}, the page of now"
-        raise NotApproved.expected(wanted, reference[:80], "look at it with cutlayer approve, then sign it")
+        raise ConfigError.expected(wanted, reference[:80], "look at it with cutlayer approve, then sign it")
     return page
 
 

@@ -33,7 +33,7 @@ _MIN_LIKENESS = 0.8
 """Likeness of names, from 0 to 1: `telco~bank~0 (1).cutlayer` has 0.91 to the name without (1)."""
 
 
-@verb(consent=("model",))
+@verb(consent=("model", "path"))
 def exchange(
     job: Path,
     *,

@@ -18,6 +18,7 @@ from cutlayer.cli.party_predict import lead_prediction, new_rows, trained_job
 from cutlayer.cli.release import release_rows
 from cutlayer.cli.report import has_failed
 from cutlayer.config.reaches import source_path
+from cutlayer.config.wording import did_you_mean
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.approval import approvals_of, requires_approval
 from cutlayer.jobs.check import check_job
@@ -37,7 +38,7 @@ from cutlayer.storage.durable import make_folder, write_whole
 from cutlayer.training.finetuning import checked_absent
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
-from cutlayer.training.latest import checked_name, latest_run, rounds_of, run_of, set_latest, version_of
+from cutlayer.training.latest import begun_versions, checked_name, latest_run, rounds_of, run_of, set_latest, version_of
 from cutlayer.training.process import run_threads
 from cutlayer.training.tables import open_table
 
@@ -88,6 +89,8 @@ class Steps:
         """
         run = self._run(version)
         if not self._has_ended(run):
+            if not is_goal:
+                self._check_begun(run)
             self._train(run)
             done.append("train")
         if run != self.base and (latest_run(self.base) is None or is_goal):
@@ -179,6 +182,14 @@ class Steps:
                 raise ConfigError.expected(wanted, version_of(self.base, run), "name a new one with --version")
             return result is not None
         return RunFolder(run).has_ended or (run / "audit.json").exists()
+
+    def _check_begun(self, run: Path) -> None:
+        """Raise where a round is of a version that was not begun, beside others: a mistyped name would train it."""
+        version, versions = version_of(self.base, run), begun_versions(self.base)
+        if version not in versions and (versions or self._has_ended(self.base)):
+            wanted = f"--round with one of the versions {', '.join(versions)}" if versions else "--round alone"
+            got = f"--version {version}{did_you_mean(version, versions)}"
+            raise ConfigError.expected(wanted, got, "a new version is trained without --round")
 
     def _private(self, place: str) -> Path:
         return rounds_of(self.base) / place

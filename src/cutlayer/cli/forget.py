@@ -31,6 +31,7 @@ def forget(
     accept: list[Path] | None = None,
     folder: Path | None = None,
     run: Path | None = None,
+    unknown: bool = False,
     key: Path | None = None,
     quiet: bool = False,
     json: bool = False,
@@ -44,6 +45,7 @@ def forget(
         name: The party that this process is, between organisations: each deletes what it has, and all train again.
         accept: Between organisations: the receipt of another party; may be repeated. The first is its request.
         folder: Between organisations: the folder of the files between the parties, as in cutlayer exchange.
+        unknown: Forget the rows also where no table, ledger or round here has one of them.
         run: The run folder, or the path of its versions; default: as in cutlayer run, and in cutlayer party.
 
     Example: cutlayer forget job.yaml --rows withdrawn.csv
@@ -54,14 +56,22 @@ def forget(
         raise ConfigError.expected("--rows, --party or both, or --accept alone", "another combination")
     if name is not None and local is not None:
         setup = load_party(job, name, local)
-        raise typer.Exit(_forget_at_one(setup, rows, party, accept or [], folder, run, as_json=json))
+        raise typer.Exit(_forget_at_one(setup, rows, party, accept or [], folder, run, unknown, as_json=json))
     if accept or folder is not None:
         raise ConfigError.expected("--accept and --folder between organisations", "no --as", "leave it out")
-    _forget_together(job, rows, party, run, key, quiet=quiet, as_json=json)
+    _forget_together(job, rows, party, run, key, unknown, quiet=quiet, as_json=json)
 
 
 def _forget_together(
-    path: Path, rows: Path | None, party: str | None, run: Path | None, key: Path | None, *, quiet: bool, as_json: bool
+    path: Path,
+    rows: Path | None,
+    party: str | None,
+    run: Path | None,
+    key: Path | None,
+    unknown: bool,
+    *,
+    quiet: bool,
+    as_json: bool,
 ) -> None:
     """Forget with all parties in this process, and train again."""
     from cutlayer.accounting.run_store import RECEIPTS_FOLDER
@@ -74,7 +84,7 @@ def _forget_together(
 
     job, base, keys = load_whole_job(path), run or path.parent / "runs" / path.stem, keys_for(path.parent, key)
     deleting = JobDeletion(job, tuple(job.parties), base, None, keys)
-    mark = deleting.forget(*_scope(job, tuple(job.parties), rows, party))
+    mark = deleting.forget(*_scope(job, tuple(job.parties), rows, party), may_be_unknown=unknown)
     left = job if rows is not None or party is None else _job_without(path, party)
     if left is not None:
         train(left, base, Options(keys, resume=(base / "job.yaml").exists()), quiet=quiet or as_json)
@@ -94,6 +104,7 @@ def _forget_at_one(
     accept: list[Path],
     folder: Path | None,
     run: Path | None,
+    unknown: bool,
     *,
     as_json: bool,
 ) -> int:
@@ -110,7 +121,7 @@ def _forget_at_one(
     abouts = {_read_receipt(setup, path).add_to(store).parent.name for path in accept}
     own: list[Receipt] = []
     if not accept:
-        own = [_sign_receipt(setup, deleting, store, *_scope(setup.job, (name,), rows, party))]
+        own = [_sign_receipt(setup, deleting, store, *_scope(setup.job, (name,), rows, party), unknown=unknown)]
         abouts = {own[0].approval.about}
     for about in sorted(abouts):
         known = receipts_in(store, about)[about]
@@ -196,13 +207,15 @@ def _sign_receipt(
     what: str,
     forgotten: dict[str, PartyTable],
     request: str = "",
+    *,
+    unknown: bool = False,
 ) -> Receipt:
     """Delete, write that on the trail, and sign it; a start that was killed has the same receipt."""
     from cutlayer.channel.receipts import Receipt, receipts_in
     from cutlayer.jobs.links import notes_trail
 
     name, links = setup.name, setup.links
-    mark = deleting.forget(what, forgotten, asked=bool(request))
+    mark = deleting.forget(what, forgotten, asked=bool(request), may_be_unknown=unknown)
     known = (each[name] for each in receipts_in(store).values() if name in each)
     asked = mark.rows, request
     receipt = next((each for each in known if (each.approval.rows, each.approval.request) == asked), None)
@@ -219,9 +232,9 @@ def _sign_receipt(
 
 def _next(base: Path) -> str:
     """What is to be done after it: a training, whose number by courier is one that no round has had."""
-    from cutlayer.training.latest import rounds_of
+    from cutlayer.training.latest import begun_versions
 
-    versions = [path.name.removeprefix("train-") for path in rounds_of(base).glob("train-*")]
+    versions = begun_versions(base)
     new = 1 + max((int(version) for version in versions if version.isdecimal()), default=1)
     how = f"cutlayer exchange --version {new}" if versions else "cutlayer party"
     return f"next: train again, at all parties: {how}"
@@ -243,6 +256,7 @@ def _show(
         "state": "waiting" if missing else "done",
         "receipts": [each.model_dump(mode="json") for each in deletions],
         "left_out": deleting.left_out,
+        "unknown": deleting.unknown,
         "not_deleted": deleting.not_deleted,
         "written": [str(path) for path in written],
         "missing": missing,
@@ -250,7 +264,9 @@ def _show(
     lines = [each.summary for each in deletions]
     lines += [f"{rows:,} rows of {name} are left out from now on" for name, rows in deleting.left_out.items()]
     if deleting.left_out and not any(deleting.left_out.values()):
-        lines.append("none of these ids is in a table here now: are they written as they are there?")
+        lines.append("none of these ids is in a table here now")
+    if unknown := deleting.unknown:
+        lines.append(f"{len(unknown):,} of the ids were never here, as far as is known: {', '.join(unknown[:5])}")
     lines += [f"not deleted: {other}" for other in deleting.not_deleted]
     lines += [f"cannot be undone: {remains}" for remains in NOT_DELETED]
     bring = "" if more else ", for the other parties, which read it with --accept"

@@ -78,9 +78,8 @@ def init(
     from cutlayer.cli.first_files import write_first, write_partner
     from cutlayer.cli.questions import first_answers, partner_names, second_column, task_kind
     from cutlayer.config.names import AUTO, GRADE_CHOICES
-    from cutlayer.jobs.first_job import check_further_labels, grades_choice
+    from cutlayer.jobs.first_job import check_further_labels
     from cutlayer.jobs.found_tables import find_tables
-    from cutlayer.jobs.private_part import model_columns
     from cutlayer.results.provenance import is_predictions
 
     if not folder.is_dir():
@@ -108,17 +107,26 @@ def init(
     lines += [f"left out: {file}, which holds predictions of a run" for file in predictions]
     check_further_labels(job, None if task is None else job.task)
     if job.protect in (AUTO, *GRADE_CHOICES):
-        grades = grades_choice(job)
-        job = replace(job, protect=grades.protect)
-        several = "; each label by draws and grades of its own, whose costs add up" * bool(job.further_labels)
-        lines.append(f"protected: {grades.sentence}{several * (grades.epsilon is not None)}")
-        lines += [
-            f"warning {table.party}: it has one column, of which a grade tells nearly all: check says what follows"
-            for table in job.partners
-            if grades.epsilon is not None and len(model_columns(table, {job.ids[table.path.name]})) == 1
-        ]
+        job, protected = _protected(job)
+        lines += protected
     document, written = write_first(job, folder, overwrite=overwrite)
     print_result(json, document, *written, *lines, "next:", *(f"  {command}" for command in document["next"]))
+
+
+def _protected(job: FirstJob) -> tuple[FirstJob, list[str]]:
+    """The job with what is protected as the rows allow, and lines on it."""
+    from cutlayer.jobs.first_job import grades_choice
+    from cutlayer.jobs.private_part import model_columns
+
+    grades = grades_choice(job)
+    several = "; each label by draws and grades of its own, whose costs add up" * bool(job.further_labels)
+    lines = [f"protected: {grades.sentence}{several * (grades.epsilon is not None)}"]
+    lines += [
+        f"warning {table.party}: it has one column, of which a grade tells nearly all: check says what follows"
+        for table in job.partners
+        if grades.epsilon is not None and len(model_columns(table, {job.ids[table.path.name]})) == 1
+    ]
+    return replace(job, protect=grades.protect), lines
 
 
 def _identified(job: FirstJob, folder: Path) -> FirstJob:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cutlayer.channel.receipts import Deletion
 
 
-@verb("ledger")
+@verb("ledger", consent=("path",))
 def ledger(folder: Path = Path(".cutlayer"), *, json: bool = False) -> None:
     """Show what all runs together released about this party's labels or rows, by partner.
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cutlayer.jobs.one_check import PreflightCheck
 
 
-@verb(consent=("model",))
+@verb(consent=("model", "path"))
 def party(
     job: Path,
     *,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cutlayer.training.folder import RunFolder
 
 
-@verb("party predict", consent=("model",))
+@verb("party predict", consent=("model", "path"))
 def party_predict(
     job: Path,
     *,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cutlayer.serving.predict import PredictionResult
 
 
-@verb(consent=("host", "model"))
+@verb(consent=("host", "model", "path"))
 def predict(
     path: Path,
     *,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cutlayer.training.folder import RunFolder
 
 
-@verb(consent=("model",))
+@verb(consent=("model", "path"))
 def release(
     job: Path,
     *,

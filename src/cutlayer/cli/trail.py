@@ -21,7 +21,7 @@ trail = typer.Typer(no_args_is_help=True, help="Verify and show what left this p
 app.add_typer(trail, name="trail")
 
 
-@verb("verify", of=trail)
+@verb("verify", of=trail, consent=("path",))
 def verify_(folder: Path, *, json: bool = False) -> None:
     """Compare every line with its hash; exit code 2 if a line was changed, removed or added.
 
@@ -34,7 +34,7 @@ def verify_(folder: Path, *, json: bool = False) -> None:
     _end(record, json, {"lines": record.lines, "hash": record.hash, "problems": record.problems}, ())
 
 
-@verb(of=trail)
+@verb(of=trail, consent=("path",))
 def show(folder: Path, *, json: bool = False) -> None:
     """Show what left this party: to whom, when, how much, and what it is; and whether the record is intact.
 

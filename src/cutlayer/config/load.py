@@ -152,7 +152,7 @@ def read_yaml(path: Path) -> Any:
     except OSError as failure:
         near = did_you_mean(path.name, _yaml_files(path.parent)) if isinstance(failure, FileNotFoundError) else ""
         if isinstance(failure, IsADirectoryError):
-            near = f"; give the job file, such as {path / 'job.yaml'}"
+            near = f"; name a file in it, such as {path / 'job.yaml'}"
         raise ConfigError(f"cannot be read: {failure.strerror}{near}") from None
     try:
         raw = copy.deepcopy(_parsed(text))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -149,6 +149,8 @@ class BudgetConfig(FrozenModel):
 ALL_RUNS = "all_runs"
 BUDGET, LABEL_FREE = "budget", "label_free"
 """The keys of `privacy` that are not protections: they limit the job, and change no message."""
+OTHER = "other"
+"""Key of `fit.limits` for all columns without one."""
 
 
 class LabelFreeConfig(FrozenModel):
@@ -245,7 +247,7 @@ class PrivatePart(FrozenModel):
     @property
     def limited_columns(self) -> FeaturesConfig:
         """Columns of `fit.limits`, and how those of them are read that are no features."""
-        names = {str(name) for name in (self.fit or {}).get("limits") or ()} - {"other"}
+        names = limited_by((self.fit or {}).get("limits") or ())
         coded = names & {*self.features.categorical, *self.features.vocabulary}
         # A missing number is a value of its own, and a huge one leaves all others apart from each other.
         read = FeaturesConfig(numbers=NumbersConfig(transform="log1p", infinite="missing", quantiles=1))
@@ -260,6 +262,21 @@ class PrivatePart(FrozenModel):
     def protections(self) -> Mapping[str, Mapping[str, Any] | None]:
         """Settings of each protection, by name: `privacy` without the keys that are none."""
         return {name: options for name, options in self.privacy.items() if name not in (BUDGET, LABEL_FREE)}
+
+
+def limit_key(column: str) -> str:
+    """Key of a column in `fit.limits`, where `other` is for all others: `=other` is a column of that name.
+
+    >>> limit_key("age"), limit_key("other"), limited_by(["age", "=other", "other"]) == {"age", "other"}
+    ('age', '=other', True)
+    """
+    return f"={column}" if column.lstrip("=") == OTHER else column
+
+
+def limited_by(keys: Iterable[object]) -> set[str]:
+    """Columns that keys of `fit.limits` name."""
+    names = (str(key) for key in keys if key != OTHER)
+    return {name[1:] if name.startswith("=") and limit_key(name[1:]) == name else name for name in names}
 
 
 class TlsConfig(FrozenModel):

@@ -50,6 +50,10 @@ class Lowered(FrozenModel):
     by_default: bool = False
 
 
+NO_FEATURE = " (no feature)"
+"""Mark of a column, in words."""
+
+
 class Carried(FrozenModel):
     """What the grades of a party carry of its columns: computed by the party itself, before anything is sent.
 

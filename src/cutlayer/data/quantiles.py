@@ -13,6 +13,8 @@ from cutlayer.data.categories import FIRST_VALUE_CODE, MISSING_CODE
 from cutlayer.data.numbers import present_values
 
 Floats = npt.NDArray[np.float64]
+QUANTILE_SUFFIX = " (quantile)"
+"""End of the name of a number's quantiles among the columns of codes."""
 
 
 class QuantileEncoder(FrozenModel):
@@ -70,7 +72,7 @@ class QuantileEncoder(FrozenModel):
     @property
     def title(self) -> str:
         """Name of the column of codes, distinct from that of the column of numbers."""
-        return f"{self.name} (quantile)"
+        return f"{self.name}{QUANTILE_SUFFIX}"
 
     @property
     def cardinality(self) -> int:

@@ -177,6 +177,8 @@ class Exchange:
         make_folder(private)
         if folder.is_symlink():
             raise RunFolderError.expected(f"a folder {folder}", "a link, which another party may lead anywhere")
+        if folder.exists() and not folder.is_dir():
+            raise RunFolderError.expected(f"a folder {folder}", "a file", "name that of the files between the parties")
         # Two processes could answer two files of one name under one scalar.
         self._resources.enter_context(locked(private / _LOCK, _HOLDER))
         try:

@@ -87,8 +87,8 @@ def _train_further_labels(execution: Execution, whole: Job) -> None:
             options = replace(execution.options, resume=(place.path / "job.yaml").exists(), forget_peer_progress=False)
             execute(other, place.path, options, Progress())
             complete = False
+    restate_ledger(whole, execution.folder)  # a resume has written that of the settings again
     if not complete:
-        restate_ledger(whole, execution.folder)
         audit_again(execution.folder)  # which has the grades of all labels only now
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -202,13 +202,7 @@ def with_chosen_devices(job: Job, tables: Mapping[str, Any]) -> Job:
 def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets: Path | None) -> Forecast:
     from cutlayer.parties.compute.device import chosen_device
 
-    profiles = tuple(
-        profile
-        for name, table in tables.items()
-        for profile in table.profiles(
-            name, note_rare=not suits_rare_categories(job.bottom_of(name)), positive=job.parties[name].positive
-        )
-    )
+    profiles = _profiles(job, tables)
     read_bytes = sum(table.bytes for table in tables.values())  # before `prepare` lets the rows of files go
     ids, matches = matched_ids(job.active, tables)
     positions, held, common = positions_of_run(job, ids, tables)
@@ -221,28 +215,15 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
     owner, trained = tables[job.active], positions[job.active][split.train]
     schedule = schedule_of(job, split.train, lambda: owner.digests[trained], owner.id_table.stated_rows)
     parts = {name: held.split(name, split, job.train) for name in job.parties}
-    with tempfile.TemporaryDirectory() as scratch:
-        prepared = {
-            name: table.prepare(positions[name], parts[name].train, Path(scratch) / name)
-            for name, table in tables.items()
-        }
-        if (known := prepared[job.active]).labels is not None:
-            train = split.part("train")
-            weights = None if known.weights is None else known.weights[train]
-            owner.check_training_labels(known.labels.values[train], weights)
-        copies = _label_copies(prepared, held, job.active)
-        _check_fits(job, prepared, parts)
-        model, seconds = _timing(job, prepared, schedule, held)
-        columns = dict.fromkeys(job.parties, 0) if job.fits_top else _layer_columns(job, model)
-        outputs, products = (0, 0) if job.fits_top else _layer_outputs(model)
+    prepared, copies, model, seconds = _tried(job, tables, positions, split, parts, schedule, held)
+    columns = dict.fromkeys(job.parties, 0) if job.fits_top else _layer_columns(job, model)
+    outputs, products = (0, 0) if job.fits_top else _layer_outputs(model)
     operations = 6.0 * products * schedule.batch_size  # two for each product, and twice as many backwards
     held_out = len(split.validation) or len(split.test)
     counts = (len(split.train), held_out, len(positions[job.active]))
     parties = tuple(
         _party_forecast(job, name, tables, prepared, model, parts, len(positions[name])) for name in job.parties
     )
-    notes = ((name, note) for name, table in tables.items() for note in table.notes or ())
-    unseen = [f"{name}.{note.column}: {note.text}" for name, note in notes if note.kind == "unseen"]
     fitted = _fitted_numbers(model, len(split.train)) if job.fits_top else 0
     graded = [_graded_numbers(job, party, parts[party.name]) for party in parties]
     ledger = ledger_of(job)
@@ -276,7 +257,7 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
         guarantees=tuple(f"{entry.protection}: {entry.statement}" for entry in ledger.entries),
         readable={name: readable_columns(job, name) for name in job.passives},
         notes=(*leak_notes(job), *[f"label_dp: {drawn}"] * bool(drawn and not few)),
-        warnings=(*copies, *unseen, *cautions, *shared_row_cautions(job, held, split)),
+        warnings=(*copies, *_unseen(tables), *cautions, *shared_row_cautions(job, held, split)),
         columns=profiles,
         totals=ledger.totals,
         all_runs=all_runs,
@@ -284,6 +265,46 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
         keys=key_forecasts(job, matches),
         lacking=lacking_rows(job, ids, common, held),
     )
+
+
+def _profiles(job: Job, tables: Mapping[str, PartyTable]) -> tuple[ColumnProfile, ...]:
+    return tuple(
+        profile
+        for name, table in tables.items()
+        for profile in table.profiles(
+            name, note_rare=not suits_rare_categories(job.bottom_of(name)), positive=job.parties[name].positive
+        )
+    )
+
+
+def _unseen(tables: Mapping[str, PartyTable]) -> Iterator[str]:
+    """A sentence on each column with values that no training row has."""
+    notes = ((name, note) for name, table in tables.items() for note in table.notes or ())
+    yield from (f"{name}.{note.column}: {note.text}" for name, note in notes if note.kind == "unseen")
+
+
+def _tried(
+    job: Job,
+    tables: Mapping[str, PartyTable],
+    positions: Mapping[str, Positions],
+    split: Split,
+    parts: Mapping[str, Split],
+    schedule: Schedule,
+    held: HeldRows,
+) -> tuple[Mapping[str, Prepared], tuple[str, ...], JointModel, float]:
+    """Prepare all columns and time a step: these, what gives the labels alone, the models, and seconds of a step."""
+    with tempfile.TemporaryDirectory() as scratch:
+        prepared = {
+            name: table.prepare(positions[name], parts[name].train, Path(scratch) / name)
+            for name, table in tables.items()
+        }
+        if (known := prepared[job.active]).labels is not None:
+            train = split.part("train")
+            weights = None if known.weights is None else known.weights[train]
+            tables[job.active].check_training_labels(known.labels.values[train], weights)
+        copies = _label_copies(prepared, held, job.active)
+        _check_fits(job, prepared, parts)
+        return prepared, copies, *_timing(job, prepared, schedule, held)
 
 
 def _label_copies(prepared: Mapping[str, Prepared], held: HeldRows, active: str) -> tuple[str, ...]:

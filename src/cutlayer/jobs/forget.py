@@ -28,6 +28,7 @@ from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import CheckpointError, ConfigError, CutlayerError, RunFolderError
 from cutlayer.jobs.exchange import RECORD_FILE, end_alone, exchange_result
 from cutlayer.jobs.further_labels import further_jobs
+from cutlayer.jobs.known_rows import unknown_ids
 from cutlayer.protections.label_memory.memory import LabelMemory
 from cutlayer.results.provenance import Provenance, beside
 from cutlayer.storage.durable import locked
@@ -56,6 +57,7 @@ class JobDeletion:
         deleted: Names of the folders and files that were deleted in this start.
         not_deleted: What was found and not deleted; it is for this party alone.
         left_out: Number of rows of a party's table that are left out from now on, by its name; for this party alone.
+        unknown: Listed ids that no party here has, or had; for this party alone.
     """
 
     job: Job
@@ -66,8 +68,11 @@ class JobDeletion:
     deleted: set[str] = field(default_factory=set)
     not_deleted: list[str] = field(default_factory=list)
     left_out: dict[str, int] = field(default_factory=dict)
+    unknown: list[str] = field(default_factory=list)
 
-    def forget(self, what: str, forgotten: dict[str, PartyTable], *, asked: bool = False) -> Forgetting:
+    def forget(
+        self, what: str, forgotten: dict[str, PartyTable], *, asked: bool = False, may_be_unknown: bool = False
+    ) -> Forgetting:
         """Forget; a call that was interrupted is continued by the same call.
 
         Args:
@@ -75,15 +80,26 @@ class JobDeletion:
             forgotten: The ids of the rows that a party forgets, by its name; of nobody where all rows of a party are
                 forgotten, or another party forgets some.
             asked: Whether another party asks for it.
+            may_be_unknown: Whether the rows are forgotten although no party here has, or had, one of them.
 
         Returns:
             The mark, which the caller removes once the receipt is written.
 
         Raises:
+            ConfigError: No party here has, or had, one of the rows, or there is no such folder: nothing is changed.
             RunFolderError: A training works on one of the folders, or another forgetting has not ended.
         """
-        rows = b"".join(listed.digests.tobytes() for listed in forgotten.values())
-        mark = Forgetting.begin(self.base, what, rows, (path.name for path in self._runs()))
+        if self.shared is not None and not self.shared.is_dir() and self._rounds():
+            wanted = f"the folder of the files between the parties at {self.shared}"
+            raise ConfigError.expected(wanted, "no folder", "name it by --folder, as in cutlayer exchange")
+        rows, runs = b"".join(listed.digests.tobytes() for listed in forgotten.values()), [*self._runs()]
+        if forgotten and not Forgetting.has_begun(self.base):  # one that goes on has deleted records
+            self._find_unknown(forgotten, runs)
+            if not may_be_unknown and len(self.unknown) >= max(listed.rows for listed in forgotten.values()):
+                wanted, shown = f"an id that {' or '.join(forgotten)} has, or had", ", ".join(self.unknown[:5])
+                remedy = "are they written as in the table? --unknown forgets them all the same"
+                raise ConfigError.expected(wanted, f"{len(self.unknown):,} unknown ones: {shown}", remedy)
+        mark = Forgetting.begin(self.base, what, rows, (path.name for path in runs))
         if mark.deleted is not None:
             return mark
         for name in self.names:
@@ -109,6 +125,15 @@ class JobDeletion:
         for path in (*folders, self.base.with_name(aligned), self.base.with_name(f"{aligned}.progress")):
             self._remove(path)
         return mark.with_deleted(self.deleted)
+
+    def _find_unknown(self, forgotten: dict[str, PartyTable], runs: list[Path]) -> None:
+        found = []
+        for name, listed in forgotten.items():
+            secret = self.keys.secret_of(name, self.job.parties[name])
+            parts = [part for run in runs if (part := run / "checkpoint" / name).is_dir()]
+            table = open_table(self.job, name, {})
+            found.append(unknown_ids(listed, table, secret, parts, rounds_of(self.base)))
+        self.unknown = sorted(set.intersection(*found))
 
     def statement(self, party: str, mark: Forgetting, request: str = "") -> Deletion:
         """What a party signs."""

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cutlayer.data.quantiles import QUANTILE_SUFFIX
 from cutlayer.data.split import Split
 from cutlayer.models.top_estimators.importance import column_importance, rows_for
 from cutlayer.models.top_estimators.kinds import fits_of
@@ -75,7 +76,7 @@ def column_importances(
     top, spec = setup.top, setup.store.columns if setup.store else None
     if not isinstance(top, FittedTop) or passives.presence.lost:
         return ()
-    names = [name.removesuffix(" (quantile)") for name in spec.category_names] + [*spec.number_names] if spec else []
+    names = [name.removesuffix(QUANTILE_SUFFIX) for name in spec.category_names] + [*spec.number_names] if spec else []
     for name in passives.released:
         held_out = held_out[~passives.released[name][held_out, 0].isnan()]
     if not len(held_out):

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from cutlayer.accounting import MARKER
 from cutlayer.data.labels import Labels
+from cutlayer.data.quantiles import QUANTILE_SUFFIX
 from cutlayer.errors import CheckpointError
 from cutlayer.parties.session.checkpoint import RELEASED_FILE, TABLE_FILE, Checkpoints
 from cutlayer.parties.session.state import check_same_rows
@@ -97,7 +98,7 @@ class TableChecksums:
 def _difference(what: str, begun: Mapping[str, str], now: Mapping[str, str]) -> str:
     """Differences by columns of the table: each once, also if it is encoded as several."""
     changed = [name for name in (*begun, *now) if begun.get(name) != now.get(name)]
-    columns = list(dict.fromkeys(name.removesuffix(" (quantile)") for name in changed))
+    columns = list(dict.fromkeys(name.removesuffix(QUANTILE_SUFFIX) for name in changed))
     named = ", ".join(map(repr, columns[:_MAX_NAMED]))
     if (more := len(columns) - _MAX_NAMED) > 0:
         named += f" and {more} more"

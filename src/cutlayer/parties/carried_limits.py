@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from cutlayer.data.carried import Carried, CarriedAttribute
+from cutlayer.config.party import OTHER, limit_key, limited_by
+from cutlayer.data.carried import NO_FEATURE, Carried, CarriedAttribute
 from cutlayer.data.encoding import Encoder
 from cutlayer.errors import ConfigError
 from cutlayer.kernels.noise.score_bands import MIN_EPSILON, max_carried_share
@@ -25,7 +26,7 @@ def check_names(encoder: Encoder, limits: Mapping[str, float], party: str) -> No
     Raises:
         ConfigError: A limit is of no column that is encoded as categories or numbers, or of one that is not at hand.
     """
-    for column in limits.keys() - {*encoder.value_columns, "other"}:
+    for column in limited_by(limits) - {*encoder.value_columns}:
         wanted = f"parties.{party}.fit.limits of columns with categories or numbers that are read with the features"
         raise ConfigError.expected(wanted, repr(column), "leave it out")
 
@@ -41,6 +42,7 @@ class ExceededLimit(NamedTuple):
         joined_with: With what else they carry it, in words; empty of these grades alone.
         by_default: Whether these grades alone exceed the default limit of a column without a stated one, this or
             another.
+        no_features: Columns of these that are no features.
     """
 
     attribute: CarriedAttribute
@@ -49,10 +51,13 @@ class ExceededLimit(NamedTuple):
     attributes: Sequence[CarriedAttribute]
     joined_with: str = ""
     by_default: bool = False
+    no_features: Sequence[str] = ()
 
     def refusal(self, party: str, remedy: str) -> ConfigError:
         """The error of a party whose grades are not sent for it, with what they would carry."""
-        table = "; ".join(f"{other.attribute} {other.share:.2f}" for other in self.attributes[:5])
+        marks = dict.fromkeys(self.no_features, NO_FEATURE)
+        shares = (f"{each.attribute}{marks.get(each.column, '')} {each.share:.2f}" for each in self.attributes[:5])
+        table = "; ".join(shares)
         column = self.attribute.column
         wanted = f"{party}: grades that carry {self.limit:g} of an attribute of {column} at most{self.joined_with}"
         said = f"{remedy} (carried: {table}); nothing was sent"
@@ -69,21 +74,21 @@ def first_exceeded(found: Carried, limits: Mapping[str, float]) -> ExceededLimit
     """
     is_lowered = found.lowered is not None and found.lowered.by_default
     default = default_limit(found.epsilon, found.grades, is_lowered=is_lowered)
-    stated = [(each, limits.get(each.column, limits.get("other"))) for each in found.attributes]
+    stated = [(each, limits.get(limit_key(each.column), limits.get(OTHER))) for each in found.attributes]
     over = [(each, limit) for each, limit in stated if each.share > (default if limit is None else limit)]
     if over:
         (each, limit), by_default = over[0], any(limit is None for _, limit in over)
         most = default if limit is None else limit
-        return ExceededLimit(each, each.share, most, found.attributes, by_default=by_default)
+        return ExceededLimit(each, each.share, most, found.attributes, "", by_default, found.no_features)
     beside = f" with those of {found.former} other release{'s' * (found.former != 1)} of these rows"
     for each in found.together:
-        limit = limits.get(each.column, limits.get("other"))
+        limit = limits.get(limit_key(each.column), limits.get(OTHER))
         # The default is of grades before they are drawn: what noise lets through depends on how they are joined.
         share, most = (each.undrawn or 0.0, default_joint_limit(each.alone)) if limit is None else (each.share, limit)
         if limit is None and is_lowered and share <= most:  # else draws of the same labels, each at 2, add up to all
             share, most = each.share, default
         if share > most:
-            return ExceededLimit(each, share, most, found.together, beside)
+            return ExceededLimit(each, share, most, found.together, beside, no_features=found.no_features)
     return None
 
 

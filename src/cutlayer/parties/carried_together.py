@@ -36,11 +36,13 @@ class GradedRows(NamedTuple):
         grades: Grade of each row before it is drawn, int64 (n,); -1 where the release has none of it.
         bands: Number of grades.
         epsilon: Privacy of a draw; `None` without noise.
+        has_rest: Whether the last of them is no grade, but rows that are known to have none.
     """
 
     grades: npt.NDArray[np.int64]
     bands: int
     epsilon: float | None
+    has_rest: bool = False
 
 
 def with_earlier_releases(
@@ -108,7 +110,10 @@ def _join_releases(
     shape = tuple(int(each.max()) + 1 for each in groups)
     parts = [each[release.grades] for each, release in zip(groups, releases, strict=True)]
     codes = np.ravel_multi_index(tuple(parts), shape).astype(np.int64)
-    channels = [channel_of_groups(release.epsilon, each) for each, release in zip(groups, releases, strict=True)]
+    channels = [
+        channel_of_groups(release.epsilon, each, has_rest=release.has_rest)
+        for each, release in zip(groups, releases, strict=True)
+    ]
     sizes = np.bincount(codes, minlength=math.prod(shape)).astype(np.float64)
     least = max(_MIN_JOINT_ROWS, min_attribute_rows(len(rows)))
     chance_undrawn, chance_drawn = (_chance_share(sizes, shape, each) for each in ([], channels))
@@ -129,7 +134,9 @@ def _join_releases(
             if share > known.share:
                 part = {"rows": float(have[at] / len(rows)), "bits": float(bits), "share": float(share)}
                 known = known.model_copy(update={"attribute": names[some[at]], **part})
-        alone = np.max([_share_alone(of_all, having, axis) for axis in range(len(shape))], axis=0)
+        # Of the rows that have a further grade, what each tells alone was never within a limit of its own.
+        whole = [axis for axis, release in enumerate(releases) if not release.has_rest]
+        alone = np.max([_share_alone(of_all, having, axis) for axis in whole], axis=0)
         best[column] = _with_undrawn(known, undrawn, alone, is_number=column in numbers)
 
 
@@ -187,8 +194,9 @@ def _band_groups(releases: Sequence[GradedRows], most: int) -> list[npt.NDArray[
         counts[counts.index(max(counts))] -= 1
     groups = []
     for each, count in zip(releases, counts, strict=True):
-        sizes = np.bincount(each.grades, minlength=each.bands)
+        bands, most = each.bands - each.has_rest, count - each.has_rest
+        sizes = np.bincount(each.grades, minlength=each.bands)[:bands]
         middle = (sizes.cumsum() - sizes / 2) / max(sizes.sum(), 1)
-        wanted = np.arange(each.bands) if count == each.bands else (middle * count).astype(np.int64)
-        groups.append(np.unique(wanted, return_inverse=True)[1])
+        wanted = np.arange(bands) if count == each.bands else (middle * most).astype(np.int64)
+        groups.append(np.unique(np.r_[wanted, [bands] * each.has_rest], return_inverse=True)[1])
     return groups

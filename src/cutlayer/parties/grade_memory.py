@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
@@ -18,30 +18,41 @@ from cutlayer.data.ids import Digests
 from cutlayer.data.row_values import ValuesOf, ValueWords, single_words
 from cutlayer.errors import CheckpointError
 from cutlayer.parties.carried_together import GradedRows
-from cutlayer.storage.durable import locked, make_folder
+from cutlayer.storage.durable import locked, make_folder, write_whole
 from cutlayer.storage.json_values import parse_json
 from cutlayer.storage.tensor_file import read_tensors, write_tensors
 
 _FILE = re.compile(r"[0-9]{6}-\w+")
 """Names of the files; others, such as copies, are none of them."""
+_LIMITS_FILE = "limits.json"
 
 
 class _Header(NamedTuple):
-    """Of a release: digest of its job, number of grades, privacy of a draw, columns with known values, and its fit."""
+    """Of a release: digest of its job, number of grades, privacy of a draw, columns with known values, and its fits."""
 
     job: str
     bands: int
     epsilon: float | None
     columns: tuple[str, ...] = ()
-    fit: str = ""
+    fits: frozenset[str] = frozenset()
 
 
 class _Release(NamedTuple):
-    """Rows of a release, ascending by the words of their ids, their grades, and words of their values, int64 (n,)."""
+    """Rows of a release, ascending by the words of their ids, and the further grades that some had before.
+
+    Attributes:
+        ids: Words of their ids, int64 (n,).
+        grades: The newest grade of each, int64 (n,).
+        values: Words of their values, int64 (n,).
+        earlier_ids: Words of the ids of rows with other grades before, ascending, the oldest first, int64 (m,).
+        earlier_grades: These grades, each of a row once: no more than there are grades, int64 (m,).
+    """
 
     ids: npt.NDArray[np.int64]
     grades: npt.NDArray[np.int64]
     values: ValueWords
+    earlier_ids: npt.NDArray[np.int64] = np.zeros(0, np.int64)
+    earlier_grades: npt.NDArray[np.int64] = np.zeros(0, np.int64)
 
 
 class JoinKeys(NamedTuple):
@@ -85,9 +96,9 @@ class GradeMemory:
             job: Digest of the job.
             rows: Its rows; none where a release was refused.
             graded: Its grades.
-            fit: Name of the fit that they are of; without one that of an earlier note stays, if there is any.
+            fit: Name of the fit that they are of, under its conditions; those of earlier notes stay.
         """
-        words, files = _words(rows.digests), self._files()
+        words, files, fits = _words(rows.digests), self._files(), frozenset([fit] if fit else [])
         known = [path for path in files if _name_of(path) == name]
         if known and not len(words):
             return
@@ -97,29 +108,46 @@ class GradeMemory:
         if known:
             # Of fewer rows than before, as in a pilot of the same draws: what was released stays released.
             before, header = _read(known[0])
-            fit = fit or header.fit
-            before = _rows_at(before, _indices_among(before.ids, release.ids) < 0)
-            release = _Release(*(np.concatenate(each) for each in zip(before, release, strict=True)))
-            release = _rows_at(release, np.argsort(release.ids, kind="stable"))
+            fits |= header.fits
+            release = _both(before, release)
         number = max((int(path.name.partition("-")[0]) for path in files), default=0) + 1
         path = known[0] if known else self.folder / f"{number:06d}-{name}.safetensors"
-        _write(path, release, _Header(job, graded.bands, graded.epsilon, tuple(rows.columns), fit))
+        _write(path, release, _Header(job, graded.bands, graded.epsilon, tuple(rows.columns), fits))
 
-    def has_same(self, name: str, digests: Digests, graded: GradedRows) -> bool:
+    def has_same(self, name: str, digests: Digests, graded: GradedRows, fit: str = "") -> bool:
         """Whether a release is noted with all of some rows and their grades: again, it says nothing new.
 
-        Whatever was released since was within limits together with it.
+        Whatever was released since was within limits together with it. With the name of a fit it is one of that.
         """
         if (path := self._named(name)) is None:
             return False
-        known = _read(path)[0]
+        known, header = _read(path)
+        if fit and fit not in header.fits:
+            return False
         at = _indices_among(_words(digests), known.ids)
         return bool((at >= 0).all() and (known.grades[at] == graded.grades).all())
 
     def epsilons(self, fit: str) -> set[float | None]:
         """The epsilons at which grades of a fit were released."""
         headers = (_read(path)[1] for path in self._files())
-        return {header.epsilon for header in headers if header.fit == fit}
+        return {header.epsilon for header in headers if fit in header.fits}
+
+    def note_limits(self, name: str, limits: Mapping[str, float]) -> None:
+        """Note the limits that the party's private file has by now for predictions by a release, under `locked`."""
+        write_whole(self.folder / _LIMITS_FILE, json.dumps({**self._noted_limits(), name: dict(limits)}))
+
+    def limits(self, name: str) -> list[Mapping[str, float]]:
+        """The limits that were noted last for a release; none where none were."""
+        return [noted] if (noted := self._noted_limits().get(name)) is not None else []
+
+    def _noted_limits(self) -> dict[str, dict[str, float]]:
+        path = self.folder / _LIMITS_FILE
+        try:
+            noted = parse_json(path.read_bytes()) if path.exists() else {}
+            return {name: {str(key): float(value) for key, value in each.items()} for name, each in noted.items()}
+        except (OSError, ValueError, AttributeError, TypeError) as damage:
+            remedy = "restore it from a backup, or remove it: the limits of the run alone then hold without the file's"
+            raise CheckpointError(f"{path} cannot be read ({damage}); {remedy}") from None
 
     def drop(self, name: str) -> None:
         """Remove a release that was noted, and is not made."""
@@ -133,15 +161,20 @@ class GradeMemory:
     def _named(self, name: str) -> Path | None:
         return next((path for path in self._files() if _name_of(path) == name), None)
 
-    def other_releases(self, name: str, rows: JoinKeys) -> tuple[list[GradedRows], dict[str, float | None]]:
-        """The grades of rows in all releases but one, the oldest first, and the epsilon of every release by its name.
+    def other_releases(
+        self, name: str, rows: JoinKeys, grades: npt.NDArray[np.int64] | None = None
+    ) -> tuple[list[GradedRows], dict[str, float | None]]:
+        """All other grades of rows, those of the oldest release first, and the epsilon of every release by its name.
 
         A row is that of an earlier release with the same id. Where there is none, as the ids there are another column,
-        it is the one with the same values, if no other row has these, here or there.
+        it is the one with the same values, if no other row has these, here or there. Several grades that a row had in
+        one release, since its columns changed between predictions, are as many releases: see `_grades_in_turn`.
 
         Args:
-            name: Name of the draws of that release.
+            name: Name of the draws of a release.
             rows: The rows.
+            grades: Their grades in it, int64 (n,), of which only different ones are others; without them none of that
+                release is.
 
         Raises:
             CheckpointError: A file is damaged.
@@ -152,16 +185,22 @@ class GradeMemory:
         for path in self._files():
             release, header = _read(path)
             names[other := _name_of(path)] = header.epsilon
-            if other == name or not len(release.ids):
+            own = grades if other == name else None
+            if (other == name and own is None) or not len(release.ids):
                 continue
             at = np.empty_like(words)
             at[order] = _indices_among(words[order], release.ids)
             if header.columns and (at < 0).any() and (at >= 0).sum() < len(release.ids):
                 at = _match_by_values(at, values(header.columns), release.values)
-            of_rows = np.where(at >= 0, release.grades[at], -1)
-            if (of_rows >= 0).any():
-                found.append(GradedRows(of_rows, header.bands, header.epsilon))
+            found += _grades_in_turn(release, header, at, own)
         return found, names
+
+    def has_rows(self, digests: Digests) -> npt.NDArray[np.bool_]:
+        """Whether a release has each of some rows, (n,), by the digests of their ids, uint8 (n, 16)."""
+        found = np.zeros(len(digests), np.bool_)
+        for path in self._files():
+            found |= _indices_among(_words(digests), _read(path)[0].ids) >= 0
+        return found
 
     def forget(self, digests: Digests) -> None:
         """Remove rows from all releases, by the digests of their ids, uint8 (n, 16)."""
@@ -171,7 +210,9 @@ class GradeMemory:
                 release, header = _read(path)
                 stay = _indices_among(release.ids, gone) < 0
                 if not stay.all():
-                    _write(path, _rows_at(release, stay), header)
+                    later = _indices_among(release.earlier_ids, gone) < 0
+                    earlier = release.earlier_ids[later], release.earlier_grades[later]
+                    _write(path, _Release(*_rows_at(release, stay)[:3], *earlier), header)
 
     def forget_job(self, job: str) -> None:
         """Remove the releases of a job, by its digest."""
@@ -222,14 +263,65 @@ def _match_by_values(at: npt.NDArray[np.int64], values: ValueWords | None, known
 
 
 def _rows_at(release: _Release, rows: npt.NDArray[np.generic]) -> _Release:
-    return _Release(*(each[rows] for each in release))
+    return release._replace(ids=release.ids[rows], grades=release.grades[rows], values=release.values[rows])
+
+
+def _both(before: _Release, after: _Release) -> _Release:
+    """A release with the rows of both, and the earlier grades of those whose grade is another by now."""
+    at = _indices_among(before.ids, after.ids)
+    rest = _rows_at(before, at < 0)
+    every = _Release(*(np.concatenate(each) for each in zip(rest[:3], after[:3], strict=True)))
+    every = _rows_at(every, np.argsort(every.ids, kind="stable"))
+    ids, grades = (np.concatenate(each) for each in zip(before[3:], _rows_at(before, at >= 0)[:2], strict=True))
+    other = np.flatnonzero(every.grades[_indices_among(ids, every.ids)] != grades)
+    first = np.unique(np.stack([ids[other], grades[other]]), axis=1, return_index=True)[1]
+    other = other[np.sort(first)]  # in their order in time
+    other = other[np.argsort(ids[other], kind="stable")]
+    return every._replace(earlier_ids=ids[other], earlier_grades=grades[other])
+
+
+def _grades_in_turn(
+    release: _Release, header: _Header, at: npt.NDArray[np.int64], own: npt.NDArray[np.int64] | None
+) -> Iterator[GradedRows]:
+    """The first other grade of each row in a release, then the second of those that have several, and so on.
+
+    A reader sees whether the grade of a row changed, and that alone may tell an attribute. So rows without a further
+    grade are no rows that are not known: they have a code of their own, which no noise hides. A reader of draws, of
+    which equal ones may be of different grades, knows no more.
+
+    Args:
+        release: The release.
+        header: What it is.
+        at: Place of each row among its rows, int64 (n,), -1 for none.
+        own: Grades by the same draws, of which equal ones are no other grades; `None` of other draws.
+    """
+    there = np.flatnonzero(at >= 0)
+    ids, newest = release.ids[at[there]], release.grades[at[there]]
+    start, end = (np.searchsorted(release.earlier_ids, ids, side=side) for side in ("left", "right"))
+    counts = end - start
+    turns = np.full((len(there), int(counts.max(initial=0)) + 1), -1, np.int16)
+    turns[np.arange(len(there)), counts] = newest
+    for nth in range(turns.shape[1] - 1):
+        some = counts > nth
+        turns[some, nth] = release.earlier_grades[start[some] + nth]
+    if own is not None:
+        turns[turns == own[there, None]] = -1
+        turns = np.take_along_axis(turns, np.argsort(turns < 0, axis=1, kind="stable"), axis=1)
+    for turn in turns.T:
+        if (turn >= 0).any():
+            rest = bool((turn < 0).any())
+            of_rows = np.full(len(at), -1)
+            of_rows[there] = np.where(turn >= 0, turn, header.bands)
+            yield GradedRows(of_rows, header.bands + rest, header.epsilon, rest)
 
 
 def _write(path: Path, release: _Release, header: _Header) -> None:
     tensors = {"ids": release.ids, "grades": release.grades.astype(np.uint8), "values": release.values}
+    if len(release.earlier_ids):
+        tensors |= {"earlier_ids": release.earlier_ids, "earlier_grades": release.earlier_grades.astype(np.uint8)}
     epsilon = "" if header.epsilon is None else header.epsilon.hex()
     stated = {"job": header.job, "bands": f"{header.bands}", "epsilon": epsilon, "columns": json.dumps(header.columns)}
-    stated |= {"fit": header.fit} if header.fit else {}
+    stated |= {"fit": " ".join(sorted(header.fits))} if header.fits else {}
     write_tensors(path, {name: torch.from_numpy(each) for name, each in tensors.items()}, stated)
 
 
@@ -238,9 +330,9 @@ def _read(path: Path) -> tuple[_Release, _Header]:
         tensors, header = read_tensors(path)
         epsilon = float.fromhex(header["epsilon"]) if header["epsilon"] else None
         columns = tuple(parse_json(header["columns"]))
-        read = _Header(header["job"], int(header["bands"]), epsilon, columns, header.get("fit", ""))
-        grades = tensors["grades"].numpy().astype(np.int64)
-        return _Release(tensors["ids"].numpy(), grades, tensors["values"].numpy()), read
+        read = _Header(header["job"], int(header["bands"]), epsilon, columns, frozenset(header.get("fit", "").split()))
+        numbers = {name: tensor.numpy().astype(np.int64) for name, tensor in tensors.items()}
+        return _Release(numbers.pop("ids"), numbers.pop("grades"), numbers.pop("values"), **numbers), read
     except (OSError, ValueError, KeyError, OverflowError, TypeError) as damage:
         remedy = "restore it from a backup, or remove it: its release then counts as one whose grades are not known"
         raise CheckpointError(f"{path} cannot be read ({damage}); {remedy}") from None

@@ -22,7 +22,7 @@ from cutlayer.data.store import Store
 from cutlayer.errors import BudgetExceeded, ConfigError
 from cutlayer.kernels.noise.aes import derive
 from cutlayer.kernels.noise.score_bands import MIN_EPSILON, bands_for
-from cutlayer.models.bottom_fits import canonical_fit, grade_limits_of, lower_epsilons_of
+from cutlayer.models.bottom_fits import CONDITIONS, canonical_fit, grade_limits_of, lower_epsilons_of
 from cutlayer.models.grade import GradeBottom
 from cutlayer.parties.carried import grade_information
 from cutlayer.parties.carried_limits import ExceededLimit, check_names, first_exceeded
@@ -62,11 +62,18 @@ class Grading:
         drawn = b"" if labels is None else labels.values.to(torch.uint8).numpy().tobytes()
         about = b"" if labels is None else f"{labels.epsilon.hex()} {labels.classes}".encode()
         fit = side.job.parties[side.local.name].fit
-        parts = side.job.digest().encode(), json.dumps(canonical_fit(fit), sort_keys=True).encode(), about, drawn
+        settings = canonical_fit(fit)
+        # Conditions decide whether a row's draw is sent, and which of the draws at several epsilons, never what it is:
+        # were they in its key, a party that states another limit would draw the same grade anew, and the mean of many
+        # draws is the grade. Under one key the reader of the same epsilon gets what it has.
+        conditions = {key: settings.pop(key) for key in CONDITIONS if key in settings}
+        self._conditions = json.dumps(conditions, sort_keys=True).encode() if conditions else b""
+        parts = side.job.digest().encode(), json.dumps(settings, sort_keys=True).encode(), about, drawn
         self.key = derive(side.local.secret, b"grade fit", *parts)
         if side.setup.named is not None:
             check_names(side.setup.named[1], grade_limits_of(fit, "fit"), side.local.name)
-        self._draw_by(self.key)  # until there are models, for the account of a refusal
+        # Until there are models, for the account of a refusal: one by each condition, as each says something else.
+        self._draw_by(derive(self.key, b"conditions", self._conditions) if conditions else self.key)
 
     @property
     def epsilon(self) -> float | None:
@@ -97,8 +104,8 @@ class Grading:
 
     @property
     def _fitted_by(self) -> str:
-        """Name of the fit to these labels and rows, whatever epsilon its grades are drawn at."""
-        return name_of(self._key_of(b"graded fit"))
+        """Name of the fit to these labels and rows under these conditions, whatever epsilon its grades are drawn at."""
+        return name_of(self._key_of(b"graded fit", *([self._conditions] if self._conditions else [])))
 
     def _key_of(self, purpose: bytes, *parts: bytes) -> bytes:
         rows = self._rows_digest, bytes.fromhex(self._side.state.rows)
@@ -189,9 +196,9 @@ class Grading:
             self._bottom.to(self._side.local.device)
 
     def _is_known(self, sent: GradedRows, memory: GradeMemory | None) -> bool:
-        """Whether grades were released before, and what they carry is noted in this run."""
+        """Whether grades were released before under these conditions, and what they carry is noted in this run."""
         ids, place = self._side.setup.ids(self._released_rows).numpy(), self._side.checkpoints.folder / CARRIED_FILE
-        return place.exists() and memory is not None and memory.has_same(self.name, ids, sent)
+        return place.exists() and memory is not None and memory.has_same(self.name, ids, sent, self._fitted_by)
 
     def _prepare_release(self, sent: GradedRows, memory: GradeMemory | None) -> None:
         """Note grades that are about to be sent, count the run, and draw them by a key of their own from here on."""
@@ -239,7 +246,7 @@ class Grading:
         of: Literal["labels", "columns"] = "columns" if self._labels is None else "labels"
         found = grade_information(store, encoder, own.grades, self.epsilon, own.bands, of)
         if memory is not None and side.local.all_runs is not None:
-            former, names = memory.other_releases(self.name, self._rows(torch.arange(store.rows)))
+            former, names = memory.other_releases(self.name, self._rows(torch.arange(store.rows)), own.grades)
             unknown = side.local.all_runs.count_other_grades(names)
             found = with_earlier_releases(found, store, encoder, own, former, unknown)
         others = encoder.names[len(setup.encoder.names) :]

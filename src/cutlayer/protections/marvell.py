@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -27,7 +26,6 @@ from cutlayer.protections.contract.views import ActiveView
 from cutlayer.protections.past_batches import PastBatches, follows_batch
 
 _RANGE_TEXT = "a sum_kl of 0.16 to 0.64 is a usual range"
-_SEARCH_FACTOR = 1.5
 _MAX_COORDINATE = 3.0
 """Bound on a coordinate of a row, over its root mean square in past batches."""
 
@@ -45,14 +43,11 @@ class MarvellConfig(FrozenModel):
             noise of each class, which marks the class.
         s: With `form: paper`, power of the noise over the squared distance of the class means, without a target. The
             paper uses 0.1 to 4, the study of forward leakage 8.
-        search: With `form: paper`. `exact`: the smallest power that reaches the target. `geometric`: the published
-            search, from `s` = 1 upwards by 1.5, which overshoots and adds noise where none is needed.
     """
 
     sum_kl: float | None = Field(default=None, gt=0, strict=True, description=_RANGE_TEXT)
     form: Literal["past", "shared", "paper"] = "past"
     s: float | None = Field(default=None, gt=0, strict=True, description="the paper uses 0.1 to 4")
-    search: Literal["exact", "geometric"] = "exact"
 
     def _faults(self) -> Iterator[str]:
         if (self.sum_kl is None) == (self.s is None):
@@ -60,9 +55,6 @@ class MarvellConfig(FrozenModel):
             yield f"either sum_kl or s, got {got}; {_RANGE_TEXT}"
         if self.form != "paper" and self.s is not None:
             yield f"sum_kl in form: {self.form}, got s; write form: paper with it"
-        if self.search != "exact" and (self.form != "paper" or self.s is not None):
-            got = f"form: {self.form}" if self.form != "paper" else "s, which searches for nothing"
-            yield f"search: {self.search} with form: paper and sum_kl, got it with {got}"
 
     def per_release(self, epochs: int) -> float | None:
         """SumKL to reach in each release of a row, of which there is one in every epoch; `None` with a fixed `s`."""
@@ -148,12 +140,11 @@ class Marvell(LabelProtection[MarvellConfig]):
 
     Where the paper's form differs from the published code (github.com/OscarcarLi/label-protection): the optimum is
     exact, not the end of an alternation from a random start; the power is the smallest that reaches the target, where
-    theirs goes from g up by 1.5 and overshoots (`search: geometric` does the same, with the exact optimum); where the
-    clean batch satisfies the target nothing is added and evidence says so, where theirs adds noise of power g. Their
-    code divides by zero on a batch of one class: here such a batch gets the noise of the last batch that needed some,
-    and before that the gradient is withheld (zeros). g = 0, as of a party that the model ignores, needs no noise. With
-    more than two classes, which the paper does not treat, a row gets the noise of the positives in its own class
-    against all other classes together.
+    theirs goes from g up by 1.5 and overshoots; where the clean batch satisfies the target nothing is added and
+    evidence says so, where theirs adds noise of power g. Their code divides by zero on a batch of one class: here such
+    a batch gets the noise of the last batch that needed some, and before that the gradient is withheld (zeros). g = 0,
+    as of a party that the model ignores, needs no noise. With more than two classes, which the paper does not treat, a
+    row gets the noise of the positives in its own class against all other classes together.
 
     Labels are the protected ones, so under label DP this is post-processing of them.
 
@@ -309,8 +300,6 @@ class Marvell(LabelProtection[MarvellConfig]):
         else:
             power = power_for_sum_kl(u, v, d, g, p, self.settings.sum_kl)
         satisfied = self.settings.sum_kl is not None and power == 0.0
-        if self.settings.search == "geometric":
-            power = g * (_SEARCH_FACTOR ** max(0, math.ceil(math.log(power / g, _SEARCH_FACTOR))) if power else 1)
         optimum = minimise_sum_kl(u, v, d, g, p, power)
         self.count(solved=1, sum_kl=optimum.sum_kl, power_over_g=power / g)
         return optimum, satisfied

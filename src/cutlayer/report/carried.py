@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from pydantic import ValidationError
 
-from cutlayer.data.carried import Carried, CarriedAttribute
+from cutlayer.data.carried import NO_FEATURE, Carried, CarriedAttribute
 from cutlayer.errors import RunFolderError
 from cutlayer.parties.session.checkpoint import CARRIED_FILE
 from cutlayer.report.rounding import amount, count, metric, share
@@ -113,7 +113,7 @@ def _table(title: str, attributes: Sequence[CarriedAttribute], found: Carried) -
     return table(
         title,
         attributes,
-        ("Column", lambda each: f"{each.column}{' (no feature)' * (each.column in found.no_features)}"),
+        ("Column", lambda each: f"{each.column}{NO_FEATURE * (each.column in found.no_features)}"),
         (Column("Worst attribute", "text"), lambda each: each.attribute),
         (number("Rows that have it"), lambda each: share(each.rows, 1)),
         (number("Bits"), lambda each: metric(each.bits)),

@@ -104,7 +104,7 @@ class PatternUtility(Bounded):
     Attributes:
         parties: The passive parties that have these rows; empty for the rows of the active party alone.
         rows: Number of rows.
-        value: Headline metric on them.
+        value: Headline metric on them; `None`, as the next three, where `groups_to_show` does not show them.
         low: Lower bound of it (95 % bootstrap).
         high: Upper bound of it.
         gain: What the parties add to own columns on these rows; `None` without a model of own columns.

@@ -20,7 +20,7 @@ from cutlayer.data.faults import fault
 from cutlayer.data.forgotten import FORGOTTEN_REASON, ForgottenRows
 from cutlayer.data.ids import Digests, first_rows
 from cutlayer.data.party_data import PartyTable
-from cutlayer.data.prepared import EncodedColumns
+from cutlayer.data.row_values import ValuesOf
 from cutlayer.data.store import Store
 from cutlayer.errors import AlignmentError
 from cutlayer.storage.row_arrays import chosen_rows, chunks_of, gathered_rows, row_array
@@ -41,7 +41,7 @@ class RowsToPredict:
         digests: Digests of the ids of each party's rows, uint8 (m, 16), where they are at hand.
         warnings: Sentences on columns that are hardly those of the training.
         forgotten: Number of rows of each party's table that were forgotten, where there are some.
-        limited: As of `RowEmbedder`, by party.
+        values: Words of the values of each party's rows that are graded.
     """
 
     ids: pa.ChunkedArray
@@ -51,7 +51,7 @@ class RowsToPredict:
     digests: Mapping[str, Digests] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     forgotten: Mapping[str, int] = field(default_factory=dict)
-    limited: Mapping[str, EncodedColumns | None] = field(default_factory=dict)
+    values: Mapping[str, ValuesOf] = field(default_factory=dict)
 
 
 def new_table(
@@ -162,7 +162,7 @@ def new_rows(
         },
         tuple(note for name in answering for note in tables[name].arrivals),
         {name: each.left_out[FORGOTTEN_REASON] for name, each in tables.items() if FORGOTTEN_REASON in each.left_out},
-        {name: data.limited for name, data in prepared.items()},
+        {name: tables[name].value_reader(data.digests) for name, data in prepared.items() if name in graded},
     )
 
 

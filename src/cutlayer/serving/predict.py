@@ -133,9 +133,10 @@ def predict(job: Job, folder: RunFolder, out: Destination, request: PredictionRe
             tables = _tables(job, folder, models, needed, absent, request)
             graded = [name for name in job.passives if grades_rows(job, name)]
             rows = new_rows(tables, needed, Path(scratch), graded=graded, partial=some)
-            del tables  # their rows are encoded
+            # Of others the rows are encoded by now.
+            tables = {name: table for name, table in tables.items() if name in graded}
         else:
-            rows = _test_rows(job, folder, needed)
+            rows, tables = _test_rows(job, folder, needed), {}
         widths = {name: models.widths[name] for name in rows.stores if name in job.passives}
         serving = prediction_releases(job, folder, widths, request.key)
         drifts = _column_drifts(job, folder, rows.stores, request.max_drift, serving)
@@ -146,9 +147,9 @@ def predict(job: Job, folder: RunFolder, out: Destination, request: PredictionRe
             for name, store in rows.stores.items()
         }
         for name, party in serving.items():
-            embedders[name].limited = rows.limited.get(name)
+            embedders[name].values = rows.values.get(name, embedders[name].values)
             with party.refusing():
-                note_grades(job, folder, name, models.encoders[name], embedders[name])
+                note_grades(job, folder, name, models.encoders[name], embedders[name], tables.get(name), of_run=True)
         with ExitStack() as opened:
             open_predictions = {name: opened.enter_context(party.prediction()) for name, party in serving.items()}
             embeddings = {

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.kernels.rows.patterns import distinct_rows
+from cutlayer.kernels.rows.small_groups import groups_to_show
 from cutlayer.models.absence import MAX_PARTIES_OF_ALL_SETS, Names
 from cutlayer.parties.session.outcome import ActiveOutcome
 from cutlayer.results.utility import Difference, Gain, PatternUtility
@@ -45,6 +46,8 @@ def utility_by_pattern(
 ) -> tuple[PatternUtility, ...]:
     """This run's model on the held-out rows of each set of passive parties that have them; none where all have all.
 
+    Of few rows there is no metric: labels could be read from it.
+
     Args:
         active: Results of the run.
         parties: The passive parties that were there at the end.
@@ -57,8 +60,15 @@ def utility_by_pattern(
     measured = []
     matrix = torch.stack([*present.values()], dim=1).numpy()
     # Those of most parties first, and of as many in the order of the parties.
-    for pattern, numbers in sorted(distinct_rows(matrix), key=lambda found: (found[0].sum(), *found[0]), reverse=True):
+    groups = sorted(distinct_rows(matrix), key=lambda found: (found[0].sum(), *found[0]), reverse=True)
+    codes = np.empty(len(matrix), np.int64)
+    for code, (_, numbers) in enumerate(groups):
+        codes[numbers] = code
+    for (pattern, numbers), is_shown in zip(groups, groups_to_show([codes])[0], strict=True):
         names, rows = tuple(compress(present, pattern)), torch.from_numpy(numbers)
+        if not is_shown:
+            measured.append(PatternUtility(parties=names, rows=len(rows)))
+            continue
         labels, logits = active.labels[rows], active.logits[rows]
         low, high = interval(active.task, logits, labels, seed)
         gain = None

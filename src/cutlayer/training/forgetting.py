@@ -37,6 +37,15 @@ class Forgetting(FrozenModel):
     runs: tuple[str, ...]
     deleted: tuple[str, ...] | None = None
 
+    @staticmethod
+    def _path(base: Path) -> Path:
+        return base.with_name(f"{base.name}{_SUFFIX}")
+
+    @classmethod
+    def has_begun(cls, base: Path) -> bool:
+        """Whether a forgetting has begun, and not ended."""
+        return cls._path(base).exists()
+
     @classmethod
     def begin(cls, base: Path, what: str, rows: bytes, runs: Iterable[str]) -> Forgetting:
         """Set the mark, on disk when this returns; one of the same rows is continued.
@@ -50,7 +59,7 @@ class Forgetting(FrozenModel):
         Raises:
             RunFolderError: Another forgetting has begun, and has not ended.
         """
-        path = base.with_name(f"{base.name}{_SUFFIX}")
+        path = cls._path(base)
         begun = cls._read(path) if path.exists() else None
         salt = begun.salt if begun else secrets.token_hex(32)
         digest = hashlib.sha256(salt.encode() + rows).hexdigest()

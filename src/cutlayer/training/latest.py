@@ -54,6 +54,11 @@ def rounds_of(base: Path) -> Path:
     return base.with_name(f"{base.name}.rounds")
 
 
+def begun_versions(base: Path) -> list[str]:
+    """Versions whose training an exchange has begun, by name."""
+    return sorted(path.name.removeprefix("train-") for path in rounds_of(base).glob("train-*"))
+
+
 def latest_run(base: Path) -> Path | None:
     """The run folder of the latest version; `None` where none has ended.
 

@@ -9,11 +9,11 @@ from cutlayer.cli.verb import consenting
 from cutlayer.errors import ConfigError
 
 
-@consenting("model")
+@consenting("model", "path")
 def export(
     path: Path,
     *,
-    party: str,
+    name: str,
     out: Path,
     onnx: bool = False,
     registry: str | None = None,
@@ -23,15 +23,15 @@ def export(
     """Write one party's part of a trained model: weights, encoder, architecture and a model card.
 
     Args:
-        party: The party whose part is written.
+        name: The party whose part is written.
         out: The folder to create.
         onnx: Write the models as ONNX files too (extra onnx).
         registry: Add the label owner's part to MLflow's registry at this tracking URI, with --model (extra mlflow).
         model: The name of the model in the registry.
 
-    Example: cutlayer export runs/job --party bank --out part
+    Example: cutlayer export runs/job --as bank --out part
     """
-    files, version = _written(path, party, out, onnx=onnx, registry=registry, model=model)
+    files, version = _written(path, name, out, onnx=onnx, registry=registry, model=model)
     lines = [f"{out}: {', '.join(files)}"]
     if version is not None:
         lines.append(f"{model}: version {version} in the registry at {registry}")
@@ -49,7 +49,7 @@ def _written(
     folder = RunFolder.open(path)
     job = load_closed_job(folder.path / "job.yaml")
     if party not in job.parties:
-        raise ConfigError(f"--party: no party is called {party!r}{near_miss(party, [*job.parties])}")
+        raise ConfigError(f"--as: no party is called {party!r}{near_miss(party, [*job.parties])}")
     if (registry is None) != (model is None) or (registry is not None and party != job.active):
         wanted = f"--registry and --model together, for {job.active}, whose part predicts"
         raise ConfigError.expected(wanted, f"others for {party}", "leave them out, or give both")

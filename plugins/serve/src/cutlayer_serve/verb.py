@@ -24,7 +24,7 @@ SWITCH_SECONDS = 0.0005
 """Time after which a thread of the service gives way to another."""
 
 
-@consenting("model")
+@consenting("model", "path")
 def serve(
     runs: list[Path],
     *,

@@ -13,6 +13,7 @@ from torch import Tensor
 from cutlayer.attacks.feature.base import encoded_matrix, encoded_slices
 from cutlayer.attacks.feature.readings import Readings
 from cutlayer.data.encoded import ColumnSpec
+from cutlayer.data.quantiles import QUANTILE_SUFFIX
 from cutlayer.results.features import ColumnValue, FeatureResult
 
 MIN_READ_SHARE = 0.99
@@ -54,7 +55,9 @@ def measure_readings(
     by_row = np.mean([*exact.values()], axis=0) if exact else np.zeros(len(truth[0]))
     value = float(by_row.mean())
     margin = 1.96 * float(by_row.std()) / math.sqrt(max(len(by_row), 1))
-    read = [name for name, right in exact.items() if right.mean() >= MIN_READ_SHARE and right.mean() > baselines[name]]
+    # Quantiles of a number, which are values of their own here, are no columns of the table.
+    whole = [name for name in exact if name == (column := name.removesuffix(QUANTILE_SUFFIX)) or column not in exact]
+    read = [name for name in whole if exact[name].mean() >= MIN_READ_SHARE and exact[name].mean() > baselines[name]]
     return FeatureResult(
         **about,
         metric="exact",
@@ -64,7 +67,7 @@ def measure_readings(
         baseline=float(np.mean([*baselines.values()])) if baselines else 0.0,
         metrics={
             "columns_read": len(read),
-            "columns": len(exact),
+            "columns": len(whole),
             "r2": float(np.mean([r2[name] for name in exact])) if exact else 0.0,
             "candidates": len(candidates),
             "certain": int(result.certain.sum()),

@@ -249,7 +249,8 @@ def fit_additive(
     sigma = SENSITIVITY * length / each
     start = np.log(shares.clip(_MIN_CLASS_SHARE / classes / 10))  # nearer: else no cell would have the mean residual 0
     weights = [np.zeros((len(column.counts), classes)) for column in columns]
-    seen, scores = [np.zeros_like(weight) for weight in weights], np.tile(start, (len(targets), 1))
+    seen, scores = [np.zeros_like(weight) for weight in weights], np.tile(start[:, None], len(targets)).T
+    targets = np.asfortranarray(targets)  # a class after the other, as the scores are: a few times faster
     best = -math.inf
     for steps in range(1, _ROUNDS + 1):
         for at, column in enumerate(columns):

@@ -56,15 +56,21 @@ def draw_channel(epsilon: float | None, bands: int) -> Floats:
     return offset + slope * np.eye(bands)
 
 
-def channel_of_groups(epsilon: float | None, groups: npt.NDArray[np.int64]) -> Floats:
+def channel_of_groups(epsilon: float | None, groups: npt.NDArray[np.int64], *, has_rest: bool = False) -> Floats:
     """Probability that a group of bands (row) is drawn as another (column), exactly: all its bands have the same.
 
     Args:
         epsilon: Privacy of a row's band; `None` without noise.
         groups: Group of each band, ascending from 0 with none left out, int64 (bands,).
+        has_rest: Whether the last band, a group by itself, is of rows that are not drawn.
+
+    >>> channel_of_groups(None, np.array([0, 0, 1]), has_rest=True).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
     """
-    first = np.unique(groups, return_index=True)[1]
-    return (draw_channel(epsilon, len(groups)) @ np.eye(len(first))[groups])[first]
+    first, bands = np.unique(groups, return_index=True)[1], len(groups) - has_rest
+    every = np.eye(len(groups))
+    every[:bands, :bands] = draw_channel(epsilon, bands)
+    return (every @ np.eye(len(first))[groups])[first]
 
 
 def joint_after_draws(joint: Floats, channels: Sequence[Floats]) -> Floats:

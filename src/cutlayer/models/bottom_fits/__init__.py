@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from cutlayer.models.base import BottomModel
 
 __all__ = [
+    "CONDITIONS",
     "FITS",
     "Fit",
     "TrainingColumns",
@@ -45,6 +46,8 @@ FITS: Registry[Fit] = Registry(
 """All fits by their name in `fit: {kind: ...}`."""
 
 
+CONDITIONS = ("least_epsilon", "least_z", "limits")
+"""Keys of a fit of grades that decide whether and at which epsilon they are sent, and that models do not follow."""
 _KINDS = {"labels": "grade", "columns": "cells"}
 """Kind of the fit of grades, by what they are of."""
 

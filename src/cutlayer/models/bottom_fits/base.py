@@ -28,14 +28,15 @@ class GradeLimits(FrozenModel):
     Attributes:
         limits: Largest share of an attribute's entropy that drawn grades may carry, by name of its column. Of a column
             that is no feature it is what features tell of it; rows to predict without that column are refused. `other`
-            is for all features that are not named. Its default is 0.95 of what the noise of the draw lets through: 0.92
-            at an epsilon of 8, 0.74 at 4. It is not below 0.48, all that noise at 2 lets through. Grades that carry
-            more look as if labels were that attribute. An attribute is a value of a category. Of a number it is a value
-            that 0.2 % of the rows have, or a part between two deciles. It is also all from a decile on, or the outer 1
-            or 3 %. Sets of values or parts are attributes too; what two columns say only together is none. It is one of
-            50 rows, or of a tenth of the rows of a run of fewer than 500. Of one of fewer, but 5, what is carried
-            beyond chance counts, though not of several releases together. More is never sent: see `least_epsilon`. Of
-            rows of later predictions it is checked what their grades carry together with those of other jobs.
+            is for all features that are not named, and `=other` is a column of that name. The default is 0.95 of what
+            the noise of the draw lets through: 0.92 at an epsilon of 8, 0.74 at 4. It is not below 0.48, all that noise
+            at 2 lets through. Grades that carry more look as if labels were that attribute. An attribute is a value of
+            a category. Of a number it is a value that 0.2 % of the rows have, or a part between two deciles. It is also
+            all from a decile on, or the outer 1 or 3 %. Sets of values or parts are attributes too; what two columns
+            say only together is none. It is one of 50 rows, or of a tenth of the rows of a run of fewer than 500. Of
+            one of fewer, but 5, what is carried beyond chance counts, though not of several releases together. More is
+            never sent: see `least_epsilon`. Of rows of later predictions it is checked what their grades carry together
+            with those of other jobs.
         least_epsilon: Where grades would carry more, they are drawn at a lower epsilon than that of `grade_dp`, with
             fewer grades. It is the first of 6, 4, 3 and 2 that is within all limits, and not below this one. If a
             column without a limit carried more than its default, the default is 0.48 from there on. If no step is

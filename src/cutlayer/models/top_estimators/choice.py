@@ -131,23 +131,11 @@ def choose_candidates(
     if not sum(map(len, held)):
         held = left_out
     first = _HeldOutRows(rows.take(held[0]), labels[torch.from_numpy(held[0])], task, [np.arange(len(held[0]))])
-    predictions: dict[str, list[Floats]] = {name: [] for name in fits}
+    whole, seconds, ruled_out = _held_out_predictions(rows, fits, left_out, held, first, seed)
     if own is not None:
-        predictions[OWN_COLUMNS] = [own.of(judged) for judged in held]
-    seconds = dict.fromkeys(fits, 0.0)
-    ruled_out: Collection[str] = ()
-    for fold, (out, judged) in enumerate(zip(left_out, held, strict=True)):
-        train = rows.take(np.setdiff1d(np.arange(len(rows)), out))
-        for name in (name for name in fits if name not in ruled_out):
-            began = time.perf_counter()
-            predictions[name].append(fit_part(fits[name], train, seed).predicted(rows.take(judged)))
-            seconds[name] += time.perf_counter() - began
-        if not fold and len(held) > 1:
-            ruled_out = first.hopeless({name: predictions[name][0] for name in fits})
-            predictions |= {name: predictions[name][:1] for name in ruled_out}
+        whole[OWN_COLUMNS] = np.concatenate([own.of(judged) for judged in held])
     order = np.concatenate(held)
     held_out = _HeldOutRows(rows.take(order), labels[torch.from_numpy(order)], task, _groups(held))
-    whole = {name: np.concatenate(parts) for name, parts in predictions.items()}
     results = {name: (first if name in ruled_out else held_out).score(part) for name, part in whole.items()}
     left = {name: part for name, part in whole.items() if name not in ruled_out}
     if _is_own_behind(results):
@@ -167,6 +155,39 @@ def choose_candidates(
         for name, (score, error, loss) in results.items()
     )
     return Choice(chosen, candidates, weights, count, HeldOut(order, best))
+
+
+def _held_out_predictions(
+    rows: FitRows,
+    fits: Mapping[str, FitPart],
+    left_out: Sequence[Integers],
+    held: Sequence[Integers],
+    first: _HeldOutRows,
+    seed: int,
+) -> tuple[dict[str, Floats], dict[str, float], Collection[str]]:
+    """Each candidate's predictions of the judged rows of each fold, its seconds, and those that the first ruled out.
+
+    Args:
+        rows: Training rows.
+        fits: Candidates by name.
+        left_out: Rows of each fold, which no candidate is fitted to.
+        held: Those of them that are judged.
+        first: The judged rows of the first fold.
+        seed: Seed of the fits.
+    """
+    predictions: dict[str, list[Floats]] = {name: [] for name in fits}
+    seconds = dict.fromkeys(fits, 0.0)
+    ruled_out: Collection[str] = ()
+    for fold, (out, judged) in enumerate(zip(left_out, held, strict=True)):
+        train = rows.take(np.setdiff1d(np.arange(len(rows)), out))
+        for name in (name for name in fits if name not in ruled_out):
+            began = time.perf_counter()
+            predictions[name].append(fit_part(fits[name], train, seed).predicted(rows.take(judged)))
+            seconds[name] += time.perf_counter() - began
+        if not fold and len(held) > 1:
+            ruled_out = first.hopeless({name: predictions[name][0] for name in fits})
+            predictions |= {name: predictions[name][:1] for name in ruled_out}
+    return {name: np.concatenate(parts) for name, parts in predictions.items()}, seconds, ruled_out
 
 
 def _sample_rows(rows: int, groups: Integers | None, seed: int) -> Integers:

@@ -17,8 +17,8 @@ from cutlayer.data.id_index import ABSENT, IdIndex
 from cutlayer.data.ids import canonical_ids, digests_of
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ConfigError
+from cutlayer.kernels.rows.small_groups import groups_to_show
 from cutlayer.problem.task import Task
-from cutlayer.report.card.small_groups import groups_to_show
 from cutlayer.results.privacy_card import SubgroupUtility
 from cutlayer.results.score_table import ID
 from cutlayer.results.scores import predicted_columns

@@ -18,15 +18,17 @@ def columns_table(columns: Sequence[PartyColumns], file: str) -> Table:
         columns: The columns of each party.
         file: Name of the file that has all names, where a party has many.
     """
+    is_known = any(party.available is not None for party in columns)  # a partner's own page does not have it
+    available = (
+        Column("Columns available", "number", note="besides id and label"),
+        lambda party: "" if party.available is None else count(party.available),
+    )
     return table(
         "Columns by party",
         columns,
         ("Party", lambda party: party.party),
         (Column("Columns", "text"), lambda party: "not known here" if party.used is None else _names(party.used, file)),
-        (
-            Column("Columns available", "number", note="besides id and label"),
-            lambda party: "" if party.available is None else count(party.available),
-        ),
+        *([available] * is_known),
         (number("Rows"), lambda party: count(party.rows)),
         layout="stack",
     )

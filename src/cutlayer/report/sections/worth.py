@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from cutlayer.kernels.rows.small_groups import MIN_ROWS
 from cutlayer.report.rounding import count, difference, interval, metric
-from cutlayer.report.section import Block, Column, Fold, Paragraph, Section, number, table
+from cutlayer.report.section import Block, Column, Fold, Paragraph, Section, Table, number, table
 from cutlayer.report.sections.pilot import pilot_sentences
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.report import Report
-from cutlayer.results.utility import Gain
+from cutlayer.results.utility import Gain, UtilityResult
 
 TITLE = "What the partners add"
 SHOWN_COLUMNS = 15
@@ -63,48 +66,47 @@ def worth_section(report: Report) -> Section | None:
         "is that of the difference, over resamples of them."
     )
     lead = Paragraph(paired if sentence else f"On {count(size)} {rows}.", "lead")
-    blocks: list[Block] = [lead]
+    brief = [Paragraph(lead.text), *_of_parties(measured, name, rows)]
+    first = _of_columns(measured, name, rows, slice(SHOWN_COLUMNS))
+    rest = _of_columns(measured, name, rows, slice(SHOWN_COLUMNS, None))
+    blocks = [lead, *brief[1:], *first, *(Fold("The other columns", (more,)) for more in rest)]
+    return Section("worth", TITLE, blocks, brief, "Partners", folded=True)
+
+
+def _of_parties(measured: UtilityResult, name: str, rows: str) -> Iterator[Block]:
+    """The part of each party, and the metric of this run by the partners that have a row."""
     if measured.contributions:
-        blocks.append(
-            table(
-                f"Part of each party in the {name}: what it adds to the parties before it, on average over all orders "
-                "(Shapley value)",
-                measured.contributions,
-                ("Party", lambda gain: ", ".join(gain.parties)),
-                (number("Adds"), gain_text),
-                (number("95\u00a0% interval"), _bounds),
-            )
+        yield table(
+            f"Part of each party in the {name}: what it adds to the parties before it, on average over all orders "
+            "(Shapley value)",
+            measured.contributions,
+            ("Party", lambda gain: ", ".join(gain.parties)),
+            (number("Adds"), gain_text),
+            (number("95\u00a0% interval"), _bounds),
         )
     if measured.patterns:
-        blocks.append(
-            table(
-                f"{name} on the {rows} by the partners that have them, and what these add there to your own columns",
-                measured.patterns,
-                ("Partners", lambda pattern: ", ".join(pattern.parties) or "none"),
-                (number("Rows"), lambda pattern: count(pattern.rows)),
-                (number(name), lambda pattern: metric(pattern.value)),
-                (number("Adds"), lambda pattern: gain_text(pattern.gain)),
-                (number("95\u00a0% interval"), lambda pattern: _bounds(pattern.gain)),
-            )
+        yield table(
+            f"{name} on the {rows} by the partners that have them, and what these add there to your own columns; not "
+            f"shown of fewer than {MIN_ROWS} rows, nor where that of so few follows from it",
+            measured.patterns,
+            ("Partners", lambda pattern: ", ".join(pattern.parties) or "none"),
+            (number("Rows"), lambda pattern: count(pattern.rows)),
+            (number(name), lambda pattern: "too few rows" if pattern.value is None else metric(pattern.value)),
+            (number("Adds"), lambda pattern: gain_text(pattern.gain)),
+            (number("95\u00a0% interval"), lambda pattern: _bounds(pattern.gain)),
         )
-    brief = [Paragraph(lead.text), *blocks[1:]]
+
+
+def _of_columns(measured: UtilityResult, name: str, rows: str, part: slice) -> Iterator[Table]:
+    """What the model loses without each of some columns, those of which it loses most first."""
     ranked = sorted(measured.columns, key=lambda column: -column.drop)
-    parts = [ranked[:SHOWN_COLUMNS], ranked[SHOWN_COLUMNS:]]
-    caption = (
-        f"Loss of {name} when the values of one column are permuted among {count(ranked[0].rows if ranked else 0)} "
-        f"{rows}; columns of a partner's release by number, a grade as one"
-    )
-    tables = [
-        table(
-            caption,
-            part,
+    if ranked[part]:
+        yield table(
+            f"Loss of {name} when the values of one column are permuted among {count(ranked[0].rows)} {rows}; columns "
+            "of a partner's release by number, a grade as one",
+            ranked[part],
             ("Column", lambda column: column.column),
             (Column("Party", "label"), lambda column: column.party),
             (number("Loses"), lambda column: metric(column.drop)),
             (number("Standard deviation"), lambda column: metric(column.spread)),
         )
-        for part in parts
-        if part
-    ]
-    blocks += [*tables[:1], *(Fold("The other columns", (rest,)) for rest in tables[1:])]
-    return Section("worth", TITLE, blocks, brief, "Partners", folded=True)
