@@ -98,3 +98,18 @@ def test_the_share_of_exact_values_is_counted_by_column():
     nothing = figure(right[:0])
     assert nothing.value == pytest.approx(nothing.baseline)
     assert nothing.metrics["columns_read"] == 0
+
+
+@pytest.mark.parametrize("wrong", [0.02, 0.05])
+def test_a_line_is_found_past_rows_that_are_far_from_it(wrong):
+    """The first fits are pulled aside by them, and each of the next leaves more of them out."""
+    draw = np.random.default_rng(3)
+    age = draw.integers(0, 60, ROWS).astype(float)
+    candidate = 3 - 0.7 * age
+    off = draw.random(ROWS) < wrong
+    candidate[off] += draw.exponential(200, off.sum())
+    made = Readings(torch.arange(ROWS), torch.from_numpy(candidate[None]), torch.tensor([False]))
+    numbers = torch.from_numpy(age[:, None])
+    columns = ColumnSpec((), 1, (), ("age",))
+    truth = torch.zeros(ROWS, 0, dtype=torch.int32), numbers.float()
+    assert measure_readings(made, columns, truth, numbers, ABOUT).value >= (~off).mean()

@@ -160,4 +160,5 @@ def test_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_class_is_among_those_that_need_consent() -> None:
     assert imported_path(FOREST) == FOREST["path"]
     assert imported_path({"kind": "auto"}) is None
+    assert imported_path({"kind": "sklearn"}) == ""  # of a run folder of somebody else, which is checked later
     assert modules_of({"top": FOREST, "bottom": {"kind": "auto"}}) == ("sklearn.ensemble",)

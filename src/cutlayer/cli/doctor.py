@@ -8,13 +8,11 @@ import re
 import tempfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
 import typer
 
 from cutlayer.cli.verb import verb
-from cutlayer.config.extras import EXTRAS, missing_of, remedy_of
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.one_check import PreflightCheck, run_check
 from cutlayer.report.rounding import times
@@ -36,6 +34,10 @@ def doctor(*, json: bool = False) -> None:
 
 def _installation() -> Iterator[PreflightCheck]:
     """Versions against what this package requires, and the extras; nothing is imported."""
+    from importlib.metadata import PackageNotFoundError, requires
+
+    from cutlayer.config.extras import EXTRAS, missing_of, remedy_of
+
     yield PreflightCheck("python", f"{platform.python_version()}, {platform.system()} {platform.machine()}")
     try:
         wanted = [line for line in requires("cutlayer") or () if "extra ==" not in line]
@@ -60,6 +62,8 @@ def _outdated(requirement: str) -> str:
 
 
 def _version(name: str) -> str | None:
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version(name)
     except PackageNotFoundError:

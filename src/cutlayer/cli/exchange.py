@@ -17,7 +17,6 @@ from cutlayer.cli.organisation import check_scores_options, load_party
 from cutlayer.cli.report import EXIT_GATE_FAILED
 from cutlayer.cli.verb import verb
 from cutlayer.config.remote import is_address, remote_path
-from cutlayer.config.wording import did_you_mean
 from cutlayer.errors import ConfigError
 from cutlayer.report.rounding import printable
 
@@ -154,6 +153,8 @@ def print_waiting(waiting: WaitingForFile, *, as_json: bool, **more: Any) -> Non
     lines = bring_lines(waiting.written)
     lines.append(f"waiting for {waiting.path}, of {waiting.sender}; run the same command when it is there")
     if not waiting.why and not (shared := waiting.path.parent.parent).exists():
+        from cutlayer.config.wording import did_you_mean
+
         beside = [each.name for each in shared.absolute().parent.glob("*") if each.is_dir()]
         lines.append(f"there is no folder {printable(str(shared))} yet{did_you_mean(shared.name, beside)}")
     if (other := _misplaced(waiting.path)) is not None:

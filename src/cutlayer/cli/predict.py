@@ -47,13 +47,14 @@ def predict(
     job = load_closed_job(folder.path / "job.yaml")
     tables = tables_of(job, data or ())
     supplied = read_key(key) if key else None
+    from cutlayer.models import imports_of
     from cutlayer.results.scores import destination
     from cutlayer.serving.predict import PredictionRequest
     from cutlayer.serving.predict import predict as predict_rows
     from cutlayer.training.process import run_threads
 
     request = PredictionRequest(tables, absent or (), partial, supplied, overwrite, checked_max_drift(max_drift))
-    with run_threads(job.train.threads, 1):
+    with run_threads(job.train.threads, 1, scipy=bool(imports_of(job))):
         predicted = predict_rows(job, folder, destination(out, overwrite=overwrite), request)
     print_result(json, {**asdict(predicted), "out": str(predicted.out)}, *_lines(predicted))
     exit_if_drifted(predicted.drift, max_drift, f"{out} is written")

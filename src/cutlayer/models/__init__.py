@@ -123,8 +123,11 @@ def is_fitted(raw: Mapping[str, Any]) -> bool:
 
 
 def imported_path(raw: Mapping[str, Any]) -> str | None:
-    """The `package.module:Class` that building a model would import, by its section; `None` of a built-in kind."""
-    return str(raw["path"]) if raw.get("kind") in IMPORTED_KINDS else None
+    """The `package.module:Class` that building a model would import, by its section; `None` of a built-in kind.
+
+    Empty for a section that is not checked and names none.
+    """
+    return str(raw.get("path", "")) if raw.get("kind") in IMPORTED_KINDS else None
 
 
 def imports_of(job: Job, only: str | None = None) -> dict[str, str]:

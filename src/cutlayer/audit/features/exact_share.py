@@ -130,8 +130,8 @@ def _affine_matches(candidate: Matrix, values: Matrix, tolerance: float) -> Rows
         off = np.abs(wanted.mean() + slope * (candidate - own.mean()) - values)
         right = off < tolerance * (1 - 1e-6)
         best = right if right.sum() > best.sum() else best
-        chosen = off <= max(float(np.quantile(off, 0.8)), tolerance)
-        if right.all():
+        before, chosen = chosen, off <= max(float(np.quantile(off, 0.8)), tolerance)
+        if right.all() or np.array_equal(chosen, before):  # the next fit would be this one
             break
     return best
 

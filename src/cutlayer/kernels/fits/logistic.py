@@ -74,7 +74,10 @@ def fit_logistic(
     penalty = 1 / (strength * rows)
     times = 1.0 if row_weights is None else row_weights[:, None]
 
-    def loss_and_gradient(point: Floats) -> tuple[float, Floats]:
+    start = gradient = np.zeros((width + 1) * outputs)
+
+    def objective(point: Floats) -> float:
+        nonlocal gradient
         weights, intercepts = _parts(point, width, outputs)
         logits = x @ weights + intercepts
         if outputs == 1:
@@ -88,12 +91,14 @@ def fit_logistic(
             losses, residuals = largest + np.log(totals), (shares / totals - wanted) / rows
         loss = ((times * losses).sum() - (times * logits * wanted).sum()) / rows
         loss, residuals = loss + penalty / 2 * np.square(weights).sum(), times * residuals
-        gradient = np.concatenate([turned @ residuals + penalty * weights, residuals.sum(axis=0, keepdims=True)])
-        return float(loss), gradient.ravel()
+        slopes = (turned @ residuals + penalty * weights, residuals.sum(axis=0, keepdims=True))
+        gradient = np.concatenate(slopes).ravel()
+        return float(loss)
 
     options = {"maxiter": max_rounds, "maxls": _LINE_SEARCHES, "gtol": _TOLERANCE, "ftol": _FUNCTION_TOLERANCE}
-    start = np.zeros((width + 1) * outputs)
-    optimum = minimize(loss_and_gradient, start, jac=True, method="L-BFGS-B", options=options).x
+    # SciPy asks for the gradient at the point of the loss just taken; to have both from one function, it compares the
+    # points of all calls, which takes a fifth of the time of a small fit.
+    optimum = minimize(objective, start, jac=lambda _: gradient, method="L-BFGS-B", options=options).x
     return LogisticModel(classes, *_parts(optimum, width, outputs))
 
 

@@ -264,7 +264,8 @@ def _fitted(form: _Form, parameters: Vector, whole: Vector, wanted: Vector) -> V
     from scipy.optimize import least_squares
 
     def error(p: Vector) -> Vector:
-        return np.nan_to_num(form.value(p, whole) - wanted, nan=1e6, posinf=1e6, neginf=-1e6)
+        off = form.value(p, whole) - wanted
+        return off if np.isfinite(off).all() else np.nan_to_num(off, nan=1e6, posinf=1e6, neginf=-1e6)
 
     evaluations = _STEPS * (len(parameters) + 1)
     return np.asarray(least_squares(error, parameters, method="lm", x_scale="jac", max_nfev=evaluations).x)
