@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from ruamel.yaml import YAML
 
-from cutlayer.attacks.feature import decoder
+from cutlayer.attacks.feature import decoder, kernel_ridge
 from cutlayer.attacks.label import drawn_labels, feature_prior, probe, strong_probe
 from cutlayer.attacks.label.co_training import Trees, predict_by_trees
 from cutlayer.audit import known_labels, own_columns
@@ -120,9 +120,9 @@ class Place:
 
 
 def audit_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Attack with fewer numbers of known labels, drawn twice in place of three times, with fewer trees and folds, and
-    with smaller networks that are trained for fewer epochs; fewer logarithms are undone, and intervals are of fewer
-    resamples.
+    """Attack with fewer numbers of known labels, drawn twice in place of three times, with fewer trees and folds, with
+    smaller networks that are trained for fewer epochs, and kernels of one width; fewer logarithms are undone, and
+    intervals are of fewer resamples.
 
     All results are there, sooner: most of the time of an audit of 200 rows goes into these repetitions, which
     `tests/audit` tests.
@@ -135,8 +135,9 @@ def audit_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe, "FOLDS", 2)
     monkeypatch.setattr(own_columns, "TREES", 10)
     monkeypatch.setattr(feature_prior, "FOLDS", 2)
-    monkeypatch.setattr(decoder, "EPOCHS", 20)
+    monkeypatch.setattr(decoder, "EPOCHS", 8)
     monkeypatch.setattr(decoder, "HIDDEN", 32)
+    monkeypatch.setattr(kernel_ridge, "SCALES", (1.0,))
     monkeypatch.setattr(measures, "REPEATS", 200)
     monkeypatch.setattr(whole_numbers, "_RATES", whole_numbers._RATES[::20])
 
