@@ -155,11 +155,12 @@ def write_jobs_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def share_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """CSV files are read through one database of the engine, which takes long to start, and each call starts several.
+    """CSV files and dates are read by one database of the engine, which takes long to start, and a call starts several.
 
     It may read any file; that one of a job reads its own file alone is tested with the sources of `data`.
     """
-    monkeypatch.setattr("cutlayer.data.sources.csv.connect", lambda *_: _database(os.getpid()).cursor())
+    for module in ("sources.csv", "column_formats"):
+        monkeypatch.setattr(f"cutlayer.data.{module}.connect", lambda *_: _database(os.getpid()).cursor())
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import date, datetime, timedelta
 
 import pyarrow as pa
@@ -12,6 +13,15 @@ from hypothesis import strategies as st
 from cutlayer.config.formats import ColumnFormat, NumberLayout
 from cutlayer.data.classes import reversed_classes_note
 from cutlayer.data.column_formats import _WORDS, detected_formats
+from tests.cli.jobs import share_engine
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_engine() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patched:
+        share_engine(patched)
+        yield
+
 
 LAYOUTS = (
     *("%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%d-%m-%Y", "%Y-%m-%d", "%Y/%m/%d", "%d.%m.%y", "%m/%d/%y", "%y-%m-%d"),
