@@ -217,7 +217,7 @@ BRIEF = (
 Nor are the repetitions of an audit, but in `audit`, and the masks of ids, but in `alignment`.
 """
 
-BRIEFER = ("batches", "benchmarks", "cli", "estimator", "jobs", "loggers", "parties", "serving", "sweeps")
+BRIEFER = ("batches", "benchmarks", "cli", "estimator", "jobs", "loggers", "parties", "report", "serving", "sweeps")
 """Folders of `BRIEF` in which no result of a fitted model is a subject either: folds and resamples are fewer."""
 
 

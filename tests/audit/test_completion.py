@@ -154,7 +154,7 @@ def test_an_attack_that_does_not_apply_is_skipped_alone(
 
 
 def test_without_a_malicious_run_the_active_attack_says_what_to_do(tmp_path: Path) -> None:
-    folder = run(job_of(("model_completion",)), tmp_path)
+    folder = run(job_of(("norm",), epochs=1), tmp_path, rows=240)
     audit_again(folder, ("active_model_completion", "norm"))
     report = build_report(folder.path)
     assert report.completions == ()
@@ -181,7 +181,7 @@ def test_nothing_is_completed_where_nothing_is_audited(tmp_path: Path) -> None:
 
 
 def test_several_parties_share_one_malicious_run(tmp_path: Path) -> None:
-    folder = run(job_of(("active_model_completion",), passives=2, epochs=1), tmp_path, rows=240, passives=2)
+    folder = run(job_of(("active_model_completion",), passives=2, epochs=1), tmp_path, rows=160, passives=2)
     report = build_report(folder.path)
     assert {part.run for part in report.completions} == {"malicious passive parties"}
     assert {part.party for part in report.completions} == set(PASSIVES[:2])

@@ -40,7 +40,7 @@ def test_labels_of_a_larger_epsilon_that_the_job_agrees_on_are_tested() -> None:
     assert 2.0 < played("labels", 6.0).lower_bound < 6.0
 
 
-@pytest.mark.parametrize("epsilon", [1.0, 2.0, 4.0])
+@pytest.mark.parametrize("epsilon", [1.0, 4.0])
 def test_grades_stay_under_epsilon(epsilon: float) -> None:
     outcome = played("grades", 4.0, epsilon)
     assert 0.7 * epsilon < outcome.lower_bound < epsilon
@@ -64,11 +64,9 @@ def test_labels_that_are_not_drawn_exceed_epsilon(monkeypatch: pytest.MonkeyPatc
     assert played("labels").lower_bound > 5.0
 
 
-@pytest.mark.parametrize(("epsilon", "classes"), [(1.0, 2), (2.0, 4)])
-def test_the_label_of_all_rows_of_an_id_stays_under_epsilon(epsilon: float, classes: int) -> None:
+def test_the_label_of_all_rows_of_an_id_stays_under_epsilon() -> None:
     """Neighbours that differ in the labels of all three rows of an id at once."""
-    outcome = played("labels", epsilon, classes=classes, repeats=3)
-    assert 0.7 * epsilon < outcome.lower_bound < epsilon
+    assert 0.7 < played("labels", 1.0, repeats=3).lower_bound < 1.0
 
 
 def test_a_draw_of_each_row_of_an_id_would_exceed_epsilon(monkeypatch: pytest.MonkeyPatch) -> None:

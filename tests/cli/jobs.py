@@ -135,8 +135,8 @@ class QuietPlace(Place):
 
 
 def audit_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Attack with fewer numbers of known labels, drawn twice in place of three times, with fewer trees and folds, and
-    with smaller networks that are trained for fewer epochs, and kernels of one width; fewer logarithms are undone, and
+    """Attack with fewer numbers of known labels, drawn twice in place of three times, with fewer trees and folds, with
+    smaller networks that are trained for fewer epochs, and kernels of one width; fewer logarithms are undone, and
     intervals are of fewer resamples.
 
     All results are there, sooner: most of the time of an audit of 200 rows goes into these repetitions, which
@@ -150,7 +150,7 @@ def audit_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe, "FOLDS", 2)
     monkeypatch.setattr(own_columns, "TREES", 10)
     monkeypatch.setattr(feature_prior, "FOLDS", 2)
-    monkeypatch.setattr(decoder, "EPOCHS", 20)
+    monkeypatch.setattr(decoder, "EPOCHS", 8)
     monkeypatch.setattr(decoder, "HIDDEN", 32)
     monkeypatch.setattr(kernel_ridge, "SCALES", (1.0,))
     monkeypatch.setattr(measures, "REPEATS", 200)
@@ -170,11 +170,12 @@ def write_jobs_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def share_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """CSV files are read through one database of the engine, which takes long to start, and each call starts several.
+    """CSV files and dates are read by one database of the engine, which takes long to start, and a call starts several.
 
     It may read any file; that one of a job reads its own file alone is tested with the sources of `data`.
     """
-    monkeypatch.setattr("cutlayer.data.sources.csv.connect", lambda *_: _database(os.getpid()).cursor())
+    for module in ("sources.csv", "column_formats"):
+        monkeypatch.setattr(f"cutlayer.data.{module}.connect", lambda *_: _database(os.getpid()).cursor())
 
 
 @cache

@@ -26,7 +26,7 @@ COLUMNS = {
 DATED = {"by": "customer", "columns": COLUMNS, "time": "called_at", "as_of": "applied", "window": "30d"}
 
 
-def events(seed: int = 0, rows: int = 5_000, customers: int = 400) -> pd.DataFrame:
+def events(seed: int = 0, rows: int = 2_500, customers: int = 200) -> pd.DataFrame:
     rng = np.random.default_rng(seed)
     start = pd.Timestamp("2024-01-01")
     numbers = rng.integers(0, customers, rows)

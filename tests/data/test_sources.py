@@ -46,34 +46,46 @@ def test_types_are_decided_from_all_rows(tmp_path: Path) -> None:
     assert table.num_rows == count + 1
 
 
-@pytest.mark.parametrize(
-    ("values", "kind"),
-    [
-        (["1", "-2"], "int64"),
-        (["1", ""], "int64"),
-        (["", "NA"], "int64"),
-        (["1", "2.5", "1e3"], "double"),
-        (["+1.5", "nan"], "double"),
-        (["007", "008"], "string"),
-        (["05", "1.5"], "string"),
-        (["12345678", "05db9164"], "string"),
-        (["0x10", "17"], "string"),
-        (["9223372036854775808", "1"], "string"),
-        (["true", "false"], "string"),
-        (["2020-01-01", "2020-01-02"], "date32[day]"),
-        (["2020-01-01", "2020-01-02 10:30", "2020-01-02T10:30:00.5"], "timestamp[us]"),
-        (["2020-01-01T10:30:00Z", "2020-01-02 10:30:00+02:00"], "timestamp[us, tz=UTC]"),
-        (["2020-01-01T10:30:00Z", "2020-01-01"], "string"),
-        (["2020-01-01", "2020-02-30"], "string"),
-        (["2020-01-01", "7"], "string"),
-    ],
-)
-def test_the_rule_of_types(tmp_path: Path, values: list[str], kind: str) -> None:
-    text = "a,b\n" + "".join(f"{value},1\n" for value in values)
-    table = read(written(tmp_path, text))
-    assert str(table.schema.field("a").type) == kind
-    named_as_text = read(tmp_path / "t.csv", as_text=("a",))
-    assert pa.types.is_string(named_as_text.schema.field("a").type)
+TYPES = [
+    (["1", "-2"], "int64"),
+    (["1", ""], "int64"),
+    (["", "NA"], "int64"),
+    (["1", "2.5", "1e3"], "double"),
+    (["+1.5", "nan"], "double"),
+    (["007", "008"], "string"),
+    (["05", "1.5"], "string"),
+    (["12345678", "05db9164"], "string"),
+    (["0x10", "17"], "string"),
+    (["9223372036854775808", "1"], "string"),
+    (["true", "false"], "string"),
+    (["2020-01-01", "2020-01-02"], "date32[day]"),
+    (["2020-01-01", "2020-01-02 10:30", "2020-01-02T10:30:00.5"], "timestamp[us]"),
+    (["2020-01-01T10:30:00Z", "2020-01-02 10:30:00+02:00"], "timestamp[us, tz=UTC]"),
+    (["2020-01-01T10:30:00Z", "2020-01-01"], "string"),
+    (["2020-01-01", "2020-02-30"], "string"),
+    (["2020-01-01", "7"], "string"),
+]
+
+
+@pytest.fixture(scope="module")
+def typed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A column for each case, whose rows after its values are missing."""
+    columns = [[*values, "", ""][:3] for values, _ in TYPES]
+    lines = [[f"c{number}" for number in range(len(TYPES))], *zip(*columns, strict=True)]
+    return written(tmp_path_factory.mktemp("typed"), "".join(",".join((*line, "1")) + "\n" for line in lines))
+
+
+@pytest.fixture(scope="module")
+def read_types(typed: Path) -> tuple[pa.Schema, pa.Schema]:
+    """Types as they are decided, and where all columns are named as text."""
+    return read(typed).schema, read(typed, as_text=tuple(f"c{number}" for number in range(len(TYPES)))).schema
+
+
+@pytest.mark.parametrize("number", range(len(TYPES)), ids=[",".join(values) for values, _ in TYPES])
+def test_the_rule_of_types(read_types: tuple[pa.Schema, pa.Schema], number: int) -> None:
+    decided, as_text = (schema.field(f"c{number}").type for schema in read_types)
+    assert str(decided) == TYPES[number][1]
+    assert pa.types.is_string(as_text)
 
 
 def test_named_text_survives_as_it_stands(tmp_path: Path) -> None:

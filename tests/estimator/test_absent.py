@@ -15,7 +15,7 @@ from tests.estimator.tables import classifier, regressor, tables
 
 PAIR, Y = tables()
 X = {"bank": PAIR["bank"], "shop": PAIR["shop"][:, :1], "mill": PAIR["shop"][:, 1:]}
-LONG = {"epochs": 12, "validation": 0.0}
+LONG = {"epochs": 6, "lr": 0.1, "validation": 0.0}
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def test_evaluate_says_who_contributed_and_how_good_it_was(fitted):
 
 def test_labels_of_text_are_found_among_the_classes():
     words = np.array(["no", "yes"])[Y]
-    model = classifier(**LONG).fit(X, words)
+    model = classifier().fit(X, words)
     assert model.evaluate(X, words).metrics["accuracy"] == model.score(X, words)
     with pytest.raises(CutlayerError, match="expected labels among no, yes, got maybe; only these were trained on"):
         model.evaluate(X, np.where(Y == 1, "maybe", words))
@@ -66,14 +66,14 @@ def test_a_regressor_answers_too():
 def test_fine_tuning_serves_just_the_absence_it_is_for(fitted):
     model, rest = copy.deepcopy(fitted), {"bank": X["bank"], "mill": X["mill"]}
     before = {names: fitted.predict_proba(X, absent=names) for names in [(), ("mill",), ("shop",), ("mill", "shop")]}
-    assert model.finetune_top(rest, Y, ["shop"], epochs=20) is model
+    assert model.finetune_top(rest, Y, ["shop"], epochs=8) is model
     for names, found in before.items():
         now = model.predict_proba(X, absent=names)
         assert np.array_equal(now, found) == (names != ("shop",))
     assert (
         model.evaluate(rest, Y, ["shop"]).metrics["log_loss"] < fitted.evaluate(rest, Y, ["shop"]).metrics["log_loss"]
     )
-    again = copy.deepcopy(fitted).finetune_top(rest, Y, ("shop",), epochs=20)
+    again = copy.deepcopy(fitted).finetune_top(rest, Y, ("shop",), epochs=8)
     np.testing.assert_array_equal(again.predict_proba(rest, ["shop"]), model.predict_proba(rest, ["shop"]))
 
 

@@ -34,7 +34,7 @@ def data():
 @pytest.fixture(scope="module")
 def fitted(data):
     """Trained long enough to know something."""
-    return classifier(epochs=12, validation=0.0, attacks=()).fit(*data)
+    return classifier(epochs=6, lr=0.1, validation=0.0).fit(*data)
 
 
 def test_it_learns_what_both_parties_know_together(fitted, data):
@@ -53,9 +53,9 @@ def test_it_learns_what_both_parties_know_together(fitted, data):
 def test_the_restored_models_give_the_figure_of_the_report(data, validation):
     """AUC of `predict_proba` on the rows that the run held out, worked out here again, is the report's to the digit."""
     X, y = data
-    model = classifier(epochs=8, validation=validation).fit(X, y)
+    model = classifier(epochs=5, lr=0.1, validation=validation).fit(X, y)
     run = model.report_.run
-    assert (run.selected, run.selected_epoch < 8) == (("best", True) if validation else ("last", False))
+    assert (run.selected, run.selected_epoch < 5) == (("best", True) if validation else ("last", False))
     positions = intersect({name: PartyTable(name, table).digests for name, table in X.items()})["bank"]
     test = positions[split_rows(ROWS, model.job_.train.split, model.job_.train.seed).test]
     row = next(row for row in model.report_.utility.rows if row.name == "this run")
@@ -96,27 +96,6 @@ def test_rows_with_what_training_has_not_seen(fitted, data):
         assert np.isfinite(fitted.predict_proba(missing)).all()
 
 
-@pytest.mark.parametrize(
-    ("labels", "names"),
-    [
-        (["no", "yes"], ("no", "yes")),
-        ([False, True], ("false", "true")),
-        ([-1, 1], ("-1", "1")),
-        ([7, 3], ("3", "7")),
-        ([0.0, 1.0], ("0", "1")),
-        (["10", "9"], ("10", "9")),
-    ],
-)
-def test_labels_come_back_as_they_went_in(data, labels, names):
-    X, y = data
-    given = np.array(labels)[y]
-    model = classifier(epochs=1, attacks=()).fit(X, given)
-    np.testing.assert_array_equal(model.classes_, np.unique(given))
-    assert model.predict(X).dtype == model.classes_.dtype == given.dtype
-    np.testing.assert_array_equal(model.predict(X), model.classes_[model.predict_proba(X).argmax(axis=1)])
-    assert model.report_.task.classes == names
-
-
 def test_the_greater_label_is_the_positive_one_whatever_it_is_called(fitted, data):
     X, y = data
     named, turned = (
@@ -139,7 +118,7 @@ def test_the_greater_label_is_the_positive_one_whatever_it_is_called(fitted, dat
 )
 def test_kinds_of_label_columns(data, wrap):
     X, y = data
-    model = classifier(epochs=1, attacks=()).fit(X, wrap(np.array(["no", "yes"])[y].tolist()))
+    model = classifier(epochs=1).fit(X, wrap(np.array(["no", "yes"])[y].tolist()))
     assert model.classes_.tolist() == ["no", "yes"]
     assert set(model.predict(X)) <= {"no", "yes"}
 
@@ -147,7 +126,7 @@ def test_kinds_of_label_columns(data, wrap):
 def test_several_classes_in_the_order_of_their_values(data):
     X, y = data
     given = np.array([10, 9, 100])[(y + (X["shop"][:, 1] > 0)) % 3]
-    model = classifier(epochs=8, validation=0.0, attacks=("spectral",)).fit(X, given)
+    model = classifier(epochs=5, lr=0.1, validation=0.0).fit(X, given)
     assert model.classes_.tolist() == [9, 10, 100]
     assert model.report_.task.kind == "multiclass"
     assert model.report_.task.classes == ("9", "10", "100")
@@ -168,13 +147,13 @@ def test_tables_of_all_kinds(data):
 def test_the_index_of_a_frame_is_no_feature(data):
     X, y = data
     indexed = X["bank"].assign(answer=y).set_index("answer")
-    model = classifier(epochs=1, attacks=()).fit({**X, "bank": indexed}, y)
+    model = classifier(epochs=1).fit({**X, "bank": indexed}, y)
     assert model.encoders_["bank"].names == ("age", "job")
 
 
 def test_an_active_party_without_features(data):
     X, y = data
-    model = classifier(epochs=8, validation=0.0, attacks=()).fit({"bank": None, "shop": X["shop"]}, y)
+    model = classifier(epochs=4, lr=0.1, validation=0.0).fit({"bank": None, "shop": X["shop"]}, y)
     assert model.encoders_.keys() == {"shop"}
     assert model.score({"shop": X["shop"]}, y) > 0.6
     assert [party.name for party in model.report_.parties] == ["bank", "shop"]
@@ -184,7 +163,7 @@ def test_an_active_party_without_features(data):
 def test_three_parties(data):
     X, y = data
     three = {"shop": X["shop"][:, :1], "bank": X["bank"], "mill": X["shop"][:, 1:]}
-    model = classifier(epochs=8, validation=0.0, attacks=()).fit(three, y)
+    model = classifier(epochs=4, lr=0.1, validation=0.0).fit(three, y)
     assert list(model.job_.parties) == ["bank", "shop", "mill"]
     assert model.score(three, y) > 0.6
 
@@ -215,7 +194,7 @@ def test_a_clone_is_not_fitted_and_fits_to_the_same(fitted, data):
 
 def test_fit_again_forgets_the_first_fit(data):
     X, y = data
-    model = classifier(attacks=("spectral",)).fit(X, np.array(["no", "yes"])[y])
+    model = classifier().fit(X, np.array(["no", "yes"])[y])
     model.set_params(epochs=1).fit(X, y + (X["shop"][:, 1] > 0))
     assert model.classes_.tolist() == [0, 1, 2]
     assert len(model.report_.history) == 1
@@ -229,38 +208,36 @@ def test_a_copy_predicts_as_the_original(fitted, data):
 
 def test_protections_go_to_the_side_each_is_for(data):
     X, y = data
-    model = classifier(protections=[LabelDPConfig(eps=2.0), MaxNormConfig()]).fit(X, y)
+    model = classifier(protections=[LabelDPConfig(eps=2.0), MaxNormConfig()], epochs=1).fit(X, y)
     assert model.job_.parties["bank"].privacy == {"label_dp": {"eps": 2.0}, "max_norm": {}}
     assert model.job_.parties["shop"].privacy == {}
     assert {part.name: part.party for part in model.report_.protections} == {"label_dp": "bank", "max_norm": "bank"}
     flipped = next(part for part in model.report_.protections if part.name == "label_dp")
     assert (flipped.sent, flipped.unit) == (192, "rows")
     assert 0 < flipped.changed < 70
-    mapped = classifier(protections={"bank": (LabelDPConfig(eps=2.0),)}).fit(X, y)
+    mapped = classifier(protections={"bank": (LabelDPConfig(eps=2.0),)}, epochs=1).fit(X, y)
     assert mapped.job_.parties["bank"].privacy == {"label_dp": {"eps": 2.0}}
 
 
 def test_the_same_key_gives_the_same_predictions_and_another_does_not(data):
     X, y = data
-    noisy = {"protections": [LabelDPConfig(eps=1.0), MaxNormConfig()], "attacks": ()}
+    noisy = {"protections": [LabelDPConfig(eps=1.0), MaxNormConfig()], "epochs": 1}
     first, second, other = (classifier(**noisy, key=key).fit(X, y) for key in (bytes(32), bytes(32), bytes([1]) * 32))
     np.testing.assert_array_equal(first.predict_proba(X), second.predict_proba(X))
     assert first.report_.run.reproducible_noise
     assert np.abs(first.predict_proba(X) - other.predict_proba(X)).max() > 0
-    free = [classifier(**noisy, key=None).fit(X, y) for _ in range(2)]
-    assert not free[0].report_.run.reproducible_noise
-    assert np.abs(free[0].predict_proba(X) - free[1].predict_proba(X)).max() > 0
 
 
 def test_without_a_key_two_fits_start_from_different_weights(data):
     X, y = data
-    first, second = (classifier(key=None, epochs=1, attacks=()).fit(X, y) for _ in range(2))
+    first, second = (classifier(key=None, epochs=1).fit(X, y) for _ in range(2))
+    assert not first.report_.run.reproducible_noise
     assert np.abs(first.predict_proba(X) - second.predict_proba(X)).max() > 0
 
 
 def test_audit_repeats_and_narrows_the_attacks(data):
     X, y = data
-    model = classifier().fit(X, y)
+    model = classifier(attacks=("norm",)).fit(X, y)
     before = {(leak.message, leak.attack): leak.leak for leak in model.report_.leaks}
     again = model.audit()
     assert isinstance(again, Report)
@@ -279,14 +256,14 @@ def test_attacks_and_comparisons_of_the_fit(data):
 
 def test_patience_stops_early(data):
     X, y = data
-    model = classifier(epochs=200, patience=1, lr=0.1, attacks=()).fit(X, y)
+    model = classifier(epochs=200, patience=1, lr=0.1).fit(X, y)
     assert model.report_.run.stopped_early
     assert len(model.report_.history) < 200
 
 
 def test_a_run_folder_is_kept_where_it_was_asked_for(data, tmp_path):
     X, y = data
-    model = classifier(run_dir=tmp_path / "kept", epochs=1, attacks=()).fit(X, y)
+    model = classifier(run_dir=tmp_path / "kept", epochs=1).fit(X, y)
     folder = tmp_path / "kept" / "run"
     assert model.folder_.path == folder
     assert load_closed_job(folder / "job.yaml").digest() == model.job_.digest()
@@ -298,7 +275,7 @@ def test_a_run_folder_is_kept_where_it_was_asked_for(data, tmp_path):
 
 def test_a_temporary_folder_goes_with_its_estimator(data):
     X, y = data
-    model = classifier(epochs=1, attacks=()).fit(X, y)
+    model = classifier(epochs=1).fit(X, y)
     first = Path(model.folder_.path)
     assert first.exists()
     second = Path(model.fit(X, y).folder_.path)
@@ -318,7 +295,7 @@ def test_fit_leaves_the_process_as_it_was(data):
     numpy_state = np.random.get_state()[1].copy()
     before = {name: copy.deepcopy(table) for name, table in X.items()}
     try:
-        classifier(threads=1).fit(X, y)
+        classifier(threads=1, epochs=1).fit(X, y)
         assert torch.get_num_threads() == threads + 1
     finally:
         torch.set_num_threads(threads)

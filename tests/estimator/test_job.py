@@ -54,13 +54,13 @@ def test_a_loaded_model_has_the_parameters_of_the_fit(fitted: Any) -> None:
 def test_weights_count_in_the_loss() -> None:
     """Rows without weight train nothing: their labels are turned round, and the model is that of the rest."""
     wrong = np.arange(ROWS) % 3 > 0
-    settings = {"epochs": 12, "validation": 0.0, "attacks": ()}
+    settings = {"epochs": 6, "lr": 0.1, "validation": 0.0}
     model = classifier(**settings).fit(X, np.where(wrong, 1 - Y, Y), sample_weight=np.where(wrong, 0.0, 1.0))
     assert (model.predict(X) == Y).mean() > 0.75
 
 
 def test_a_class_without_weight_trains_nothing() -> None:
-    model = classifier(epochs=12, validation=0.0, attacks=(), class_weight={0: 0.0}).fit(X, Y)
+    model = classifier(epochs=6, lr=0.1, validation=0.0, class_weight={0: 0.0}).fit(X, Y)
     assert (model.predict(X) == 1).mean() > 0.95
     assert model.job_.train.class_weight is None
 

@@ -16,8 +16,10 @@ from cutlayer import CutlayerError
 from cutlayer.config import FrozenModel
 from cutlayer.data.align import intersect
 from cutlayer.data.party_data import PartyTable
+from cutlayer.data.sources import as_table
 from cutlayer.data.split import split_rows
 from cutlayer.errors import BudgetExceeded, ConfigError
+from cutlayer.estimator.job import job_of
 from cutlayer.estimator.saved import parameters_of
 from cutlayer.jobs.check import check_job
 from cutlayer.parties.session.plan import plan_of
@@ -36,7 +38,7 @@ X, Y = tables()
 
 def noisy(predictions: int, config: FrozenModel = NOISY, **changes: Any) -> Any:
     """A classifier whose shop releases noisy embeddings."""
-    return classifier(protections=[config], predictions=predictions, **changes).fit(X, Y)
+    return classifier(**{"protections": [config], "predictions": predictions, "epochs": 1, **changes}).fit(X, Y)
 
 
 def serving_of(model: Any) -> PredictionReleases:
@@ -47,15 +49,21 @@ def serving_of(model: Any) -> PredictionReleases:
 
 # `grade_dp` needs a bottom model that grades rows.
 @pytest.mark.parametrize("name", [name for name in REGISTRY if name != "grade_dp"])
-def test_every_config_works_through_the_estimator(name: str) -> None:
-    """As given to it, a config means what the same keys mean in a job file."""
+def test_every_config_means_what_the_same_keys_mean_in_a_job_file(name: str) -> None:
     protection = REGISTRY[name]
     config = protection.start
-    model = classifier(protections=[config], predictions=1, epochs=1).fit(X, Y)
-    owner = "bank" if protection.side == "active" else "shop"
+    given = {party: as_table(table, party) for party, table in X.items()}
+    job, _ = job_of(classifier(protections=[config], predictions=1), given, ("bank", "shop"), "binary")
+    owner, other = ("bank", "shop") if protection.side == "active" else ("shop", "bank")
+    assert job.parties[owner].privacy == {name: config.model_dump(exclude_unset=True)}
+    assert not job.parties[other].privacy
+
+
+@pytest.mark.parametrize(("name", "owner"), [("max_norm", "bank"), ("nopeek", "shop")])
+def test_a_config_of_each_side_works_through_the_estimator(name: str, owner: str) -> None:
+    model = classifier(protections=[REGISTRY[name].start], predictions=1, epochs=1).fit(X, Y)
     (stated,) = model.report_.protections
     assert (stated.name, stated.party) == (name, owner)
-    assert model.job_.parties[owner].privacy == {name: config.model_dump(exclude_unset=True)}
     assert model.predict(X).shape == (len(Y),)
 
 
@@ -113,7 +121,7 @@ def test_every_prediction_has_noise_of_its_own_and_is_counted() -> None:
 
 def test_fine_tuning_releases_the_rows_once_more() -> None:
     given = {**X, "mill": X["shop"][:, :1]}
-    model = classifier(protections={"mill": [NOISY]}, predictions=1).fit(given, Y)
+    model = classifier(protections={"mill": [NOISY]}, predictions=1, epochs=1).fit(given, Y)
     model.finetune_top(given, Y, ["shop"])
     with pytest.raises(BudgetExceeded, match="mill: prediction 2"):
         model.predict(given, ["shop"])
@@ -138,7 +146,7 @@ def test_without_planned_predictions_a_counted_party_refuses() -> None:
 
 
 def test_a_party_that_counts_nothing_predicts_without_a_plan() -> None:
-    for model in (classifier().fit(X, Y), noisy(0, NoPeekConfig(alpha=0.1))):
+    for model in (classifier(epochs=1).fit(X, Y), noisy(0, NoPeekConfig(alpha=0.1))):
         for _ in range(3):
             model.predict(X)
 
@@ -158,7 +166,7 @@ def test_bad_tables_take_no_prediction(wrong: dict[str, Any]) -> None:
 def test_where_one_party_has_none_left_no_other_releases() -> None:
     given = {**X, "mill": X["shop"][:, :1]}
     config = {"mill": [NOISY], "shop": [NOISY]}
-    model = classifier(protections=config, predictions=2).fit(given, Y)
+    model = classifier(protections=config, predictions=2, epochs=1).fit(given, Y)
     model.predict(given, absent=["shop"])
     model.predict(given, absent=["shop"])
     with pytest.raises(BudgetExceeded, match="mill: prediction 3"):
@@ -182,21 +190,21 @@ def test_predictions_are_clipped_and_have_the_noise_of_the_ledger() -> None:
 
 def test_planned_predictions_are_paid_for() -> None:
     """By more noise where epsilon is set, and by a larger epsilon where the noise is."""
-    by_epsilon = [noisy(count, epochs=1).report_ for count in (0, 9)]
+    by_epsilon = [noisy(count).report_ for count in (0, 9)]
     totals = [report.ledger.totals[0].epsilon for report in by_epsilon]
     sigmas = [report.protections[0].metrics["sigma"] for report in by_epsilon]
     assert totals[0] == pytest.approx(totals[1]) == pytest.approx(8.0)
     assert sigmas[1] > 2 * sigmas[0]
     fixed = DPEmbeddingConfig(clip=1.0, noise_multiplier=2.0)
-    spent = [noisy(count, fixed, epochs=1).report_.ledger.totals[0].epsilon for count in (0, 9)]
+    spent = [noisy(count, fixed).report_.ledger.totals[0].epsilon for count in (0, 9)]
     assert spent[1] > 2 * spent[0]
     once = noisy(3).job_
-    assert plan_of(once, "shop").max_releases == plan_of(classifier().fit(X, Y).job_, "shop").max_releases + 3
+    assert plan_of(once, "shop").max_releases == plan_of(classifier(epochs=1).fit(X, Y).job_, "shop").max_releases + 3
 
 
 def test_a_regressor_predicts_through_the_protections_too() -> None:
     values = X["bank"]["age"].to_numpy() + X["shop"][:, 0]
-    model = regressor(protections=[NOISY], predictions=2).fit(X, values)
+    model = regressor(protections=[NOISY], predictions=2, epochs=1).fit(X, values)
     assert np.abs(model.predict(X) - model.predict(X)).max() > 0
     with pytest.raises(BudgetExceeded):
         model.predict(X)

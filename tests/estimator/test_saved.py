@@ -38,19 +38,33 @@ def test_a_saved_model_predicts_when_the_estimator_is_gone(tmp_path: Path) -> No
     assert predict(loaded.job_, loaded.folder_, out, PredictionRequest({**X}, key=KEY)).rows == len(Y)
 
 
-@pytest.mark.parametrize("labels", [np.array(["no", "yes"])[Y], Y.astype(bool), np.array([1.5, 2.5])[Y], Y + 7])
-def test_classes_have_the_type_of_the_labels(tmp_path: Path, labels: np.ndarray) -> None:
-    model = classifier(epochs=1, run_dir=tmp_path).fit(X, labels)
+@pytest.mark.parametrize(
+    ("labels", "names"),
+    [
+        (["no", "yes"], ("no", "yes")),
+        ([False, True], ("false", "true")),
+        ([-1, 1], ("-1", "1")),
+        ([7, 3], ("3", "7")),
+        ([0.0, 1.5], ("0", "1.5")),
+        (["10", "9"], ("10", "9")),
+    ],
+)
+def test_labels_come_back_as_they_went_in(tmp_path: Path, labels: list[object], names: tuple[str, str]) -> None:
+    given = np.array(labels)[Y]
+    model = classifier(epochs=1, run_dir=tmp_path).fit(X, given)
+    np.testing.assert_array_equal(model.classes_, np.unique(given))
+    np.testing.assert_array_equal(model.predict(X), model.classes_[model.predict_proba(X).argmax(axis=1)])
+    assert model.report_.task.classes == names
     loaded = VerticalClassifier.load(tmp_path / "run", key=KEY)
     assert loaded.classes_.tolist() == model.classes_.tolist()
     np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
-    assert loaded.predict(X).dtype == labels.dtype
+    assert loaded.predict(X).dtype == model.predict(X).dtype == model.classes_.dtype == given.dtype
 
 
 def test_a_loaded_model_divides_one_table_as_before(tmp_path: Path) -> None:
     frame = X["bank"].assign(a=X["shop"][:, 0], b=X["shop"][:, 1])
     columns = {"bank": ["age", "job"], "shop": slice(2, None)}
-    model = classifier(active=None, columns=columns, attacks=()).fit(frame, Y)
+    model = classifier(active=None, columns=columns).fit(frame, Y)
     model.save(tmp_path / "model")
     loaded = VerticalClassifier.load(tmp_path / "model", key=KEY)
     np.testing.assert_array_equal(loaded.predict_proba(frame), model.predict_proba(frame))
@@ -65,7 +79,7 @@ def test_a_loaded_model_divides_one_table_as_before(tmp_path: Path) -> None:
 def test_copies_share_one_count_of_predictions(tmp_path: Path, key: bytes | None, run_dir: bool) -> None:
     """Two counts would allow twice the planned releases; with a supplied key the log is in the run folder itself."""
     where = tmp_path / "own" if run_dir else None
-    model = classifier(protections=[NOISY], predictions=3, attacks=(), key=key, run_dir=where).fit(X, Y)
+    model = classifier(protections=[NOISY], predictions=3, key=key, run_dir=where, epochs=1).fit(X, Y)
     model.predict(X)
     model.save(tmp_path / "saved")
     loaded = VerticalClassifier.load(tmp_path / "saved", key=key)
@@ -82,7 +96,7 @@ def test_copies_share_one_count_of_predictions(tmp_path: Path, key: bytes | None
 
 
 def test_protections_are_those_of_the_fit(tmp_path: Path) -> None:
-    classifier(protections=[NOISY], predictions=2, run_dir=tmp_path, attacks=()).fit(X, Y)
+    classifier(protections=[NOISY], predictions=2, run_dir=tmp_path).fit(X, Y)
     loaded = VerticalClassifier.load(tmp_path / "run", key=KEY)
     assert loaded.protections == {"shop": [NOISY]}
     assert (loaded.predictions, loaded.active) == (2, "bank")
@@ -90,7 +104,7 @@ def test_protections_are_those_of_the_fit(tmp_path: Path) -> None:
 
 def test_what_cannot_be_loaded_or_saved(tmp_path: Path) -> None:
     values = X["bank"]["age"].to_numpy()
-    model = regressor(epochs=1, run_dir=tmp_path, attacks=()).fit(X, values)
+    model = regressor(epochs=1, run_dir=tmp_path).fit(X, values)
     np.testing.assert_array_equal(VerticalRegressor.load(tmp_path / "run", key=KEY).predict(X), model.predict(X))
     with pytest.raises(CutlayerError, match="use VerticalRegressor"):
         VerticalClassifier.load(tmp_path / "run", key=KEY)
@@ -111,7 +125,7 @@ def test_a_split_that_was_sent_is_saved_with_the_model(tmp_path: Path) -> None:
     X, y = tables()
     since = X["bank"].assign(since=np.arange(len(y)))
     for index, (given, split) in enumerate(((since, {"split_by": "since"}), (X["bank"], {"stratify": True}))):
-        model = classifier(attacks=(), **split).fit({**X, "bank": given}, y)
+        model = classifier(**split).fit({**X, "bank": given}, y)
         model.save(tmp_path / str(index))
         loaded = VerticalClassifier.load(tmp_path / str(index), key=model.key)
         assert (loaded.predict({**X, "bank": given}) == model.predict({**X, "bank": given})).all()

@@ -25,7 +25,9 @@ def drawn(monkeypatch, labels, changed_labels="refuse", **changes) -> torch.Tens
 
     monkeypatch.setattr(ActiveSetup, "_protect_labels", spy)
     x, _ = tables()
-    classifier(protections=[LabelDPConfig(eps=0.5, changed_labels=changed_labels)], key=None, **changes).fit(x, labels)
+    classifier(protections=[LabelDPConfig(eps=0.5, changed_labels=changed_labels)], key=None, epochs=1, **changes).fit(
+        x, labels
+    )
     monkeypatch.undo()
     return seen[0]
 

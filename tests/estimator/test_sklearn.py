@@ -40,7 +40,7 @@ LEARNING = ("_train", "_classes")
 FEW_STEPS = {"epochs": 1, "batch_size": "auto"}
 
 
-REGRESSORS = ("regress", "supervised", "score", "invariance", "unfitted", "init", "params", "tag", "no_", "all_zero")
+REGRESSORS = ("regressors", "supervised", "score", "invariance", "unfitted", "init", "params", "tag", "no_", "all_zero")
 """Parts of the names of checks that see code of a regressor's own, which has fit, prediction and tables in common."""
 SINGLE = {"readonly_memmap": True, "X_dtype": "float32"}
 """Of three equal checks of what was learned the one whose tables are the most unlike a plain array."""

@@ -15,7 +15,7 @@ from cutlayer import VerticalClassifier, VerticalRegressor
 from cutlayer.errors import CutlayerError
 from tests.models.estimator_rows import fit_briefly
 
-ROWS = 400
+ROWS = 300
 COLUMNS = {"bank": ["age"], "shop": ["spent", "visits"]}
 
 
@@ -102,7 +102,7 @@ def test_a_classifier_has_sets_of_classes() -> None:
     [
         (lambda: model("binary"), {}, "expected task as one of regression, count, amount, severity, survival"),
         (lambda: model("count"), {"exposure": np.zeros(ROWS)}, r"^exposure: expected exposures above 0"),
-        (lambda: model("count"), {"exposure": np.ones(3)}, r"exposure as numbers \(400,\), one per row"),
+        (lambda: model("count"), {"exposure": np.ones(3)}, r"exposure as numbers \(300,\), one per row"),
         (lambda: model("count"), {"event": np.ones(ROWS)}, "expected event with task survival alone"),
         (lambda: model("survival"), {}, "expected event with task survival, got none"),
         (lambda: model("count", coverage=0.2), {}, r"VerticalRegressor.coverage: expected"),

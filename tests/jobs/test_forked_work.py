@@ -209,7 +209,7 @@ def test_a_run_with_forks_equals_one_without(tmp_path, capsys, monkeypatch):
     place = Place(tmp_path, capsys)
     place.change(
         {
-            "train.epochs": 2,
+            "train.epochs": 1,
             "train.threads": 1,
             "compare": ["undefended", "each"],
             "parties.bank.privacy": {"max_norm": None, "label_dp": {"eps": 2.0}},
@@ -246,7 +246,7 @@ def test_runs_are_compared_while_a_partner_draws_grades(tmp_path, monkeypatch):
     made = raw()
     made["compare"], made["train"]["threads"] = ["undefended"], 1
     made["parties"]["bank"]["audit"] = {"attacks": []}
-    job, given = validated(Job, made, ""), tables(rows=1500)
+    job, given = validated(Job, made, ""), tables(rows=600)
     there: list[list[str]] = []
     start = ForkedWork.start
 

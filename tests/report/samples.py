@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import json
 import math
 import random
+from functools import cache
 from typing import Any
 
 RUNS = {
@@ -450,3 +452,27 @@ def hostile() -> dict[str, Any]:
     raw["findings"][0]["detail"] = f"{HOSTILE} [link=x]y[/link] {{{{ 7 * 7 }}}} \u2028 | `code`"
     raw["job"] = f"name: '{HOSTILE}'\n# --> ]]> &lt; üñí\n"
     return raw
+
+
+ONE = {"history", "completions", "features", "protections"}
+"""Lists of which one item shows all that two do."""
+
+
+def short(*whole: str) -> dict[str, Any]:
+    """`binary` with one or two items of each list but those named: a page of it takes an eighth of the time."""
+    report: dict[str, Any] = json.loads(_short_json(*whole))
+    return report
+
+
+@cache
+def _short_json(*whole: str) -> str:
+    return json.dumps({key: value if key in whole else _shortened(value, key) for key, value in binary().items()})
+
+
+def _shortened(value: Any, key: str) -> Any:
+    """One or two items of each list of records, and of each list in them."""
+    if isinstance(value, dict):
+        return {name: _shortened(each, name) for name, each in value.items()}
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return [_shortened(each, "") for each in value[: 1 if key in ONE else 2]]
+    return value

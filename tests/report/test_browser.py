@@ -7,6 +7,8 @@ import pytest
 from playwright.sync_api import Browser
 
 from cutlayer.accounting import Ledger
+from cutlayer.consent import allowed
+from cutlayer.report.card import annex_html, build_card
 from cutlayer.report.html import render_html, write_html
 from cutlayer.report.passive.page import passive_html
 from cutlayer.results.report import Report
@@ -15,9 +17,9 @@ from tests.browser import IN_A_BROWSER, chromium
 from tests.docs.reading import ROOT
 from tests.report.passive_samples import exact, passive_report, rebuilt
 from tests.report.reading import Page, leaves, shown
-from tests.report.samples import binary, hostile, multiclass
-from tests.report.test_html import short
+from tests.report.samples import binary, hostile, short
 from tests.report.test_passive import NOISE
+from tests.serving.world import ACTIVE, train
 
 __all__ = ["chromium"]
 
@@ -37,7 +39,7 @@ def shown_by(opened: Browser, path: Path) -> tuple[str, list[str]]:
     return document, said
 
 
-@pytest.mark.parametrize("make", [binary, multiclass, hostile], ids=lambda make: make.__name__)
+@pytest.mark.parametrize("make", [binary, hostile], ids=lambda make: make.__name__)
 def test_the_page_opens_without_a_complaint_and_shows_the_figures(
     make: object, chromium: Browser, tmp_path: Path
 ) -> None:
@@ -50,11 +52,9 @@ def test_the_page_opens_without_a_complaint_and_shows_the_figures(
     assert [(path, value) for path, value in numbers if not shown(value, page.text)] == []
 
 
-def test_a_complaint_would_be_noticed(report: Report, chromium: Browser, tmp_path: Path) -> None:
+def test_a_complaint_would_be_noticed(brief: Report, chromium: Browser, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
-    path.write_text(
-        render_html(report).replace("<footer>", '<img src="data:image/x"><script>alert(1)</script><footer>')
-    )
+    path.write_text(render_html(brief).replace("<footer>", '<img src="data:image/x"><script>alert(1)</script><footer>'))
     _, console = shown_by(chromium, path)
     assert any("Content Security Policy" in line for line in console)
 
@@ -90,6 +90,16 @@ def test_the_page_of_a_passive_party_fits_a_phone_and_passes_the_accessibility_r
     (tmp_path / "page.html").write_text(passive_html(report))
     assert browser.too_wide(chromium, tmp_path / "page.html", 390, 1280) == {}
     assert browser.violations(chromium, tmp_path / "page.html") == []
+
+
+def test_the_annex_of_a_card_fits_the_screen_and_axe_finds_nothing(chromium: Browser, tmp_path: Path) -> None:
+    sections = {"telco": {"audit": {"attacks": ["inversion"], "every": "end"}}}
+    with allowed(paths=["/"]):
+        card = build_card(train(tmp_path, parties={ACTIVE: {"audit": {"attacks": ["spectral"]}}} | sections))
+    path = tmp_path / "annex.html"
+    path.write_text(annex_html(card), encoding="utf-8")
+    assert browser.too_wide(chromium, path, 390, 1280) == {}
+    assert browser.violations(chromium, path) == []
 
 
 def test_figures_cut_no_text(chromium: Browser) -> None:

@@ -60,7 +60,6 @@ from cutlayer.results.run import RunKind
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.tables import open_table
-from tests import browser
 from tests.report.passive_samples import exact, passive_report
 from tests.report.samples import binary, hostile, multiclass, regression
 from tests.serving.world import ACTIVE, train
@@ -562,17 +561,6 @@ def test_names_cannot_break_the_annex(card: PrivacyCard) -> None:
     assert html.escape("<script>alert(1)</script>") in page
     assert "<script>" not in markdown
     assert "\\|" in markdown
-
-
-@pytest.mark.slow
-@pytest.mark.browser
-@pytest.mark.skipif(browser.CHROMIUM is None, reason="no chromium on this machine: apt-get install chromium")
-def test_the_annex_fits_the_screen_and_axe_finds_nothing(card: PrivacyCard, tmp_path: Path) -> None:
-    path = tmp_path / "annex.html"
-    path.write_text(annex_html(card), encoding="utf-8")
-    with browser.browser() as opened:
-        assert browser.too_wide(opened, path, 390, 1280) == {}
-        assert browser.violations(opened, path) == []
 
 
 def test_grades_are_called_grades_where_a_party_released_some() -> None:

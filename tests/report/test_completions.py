@@ -6,7 +6,8 @@ from cutlayer.report.html import render_html
 from cutlayer.report.rounding import interval, metric
 from cutlayer.results.completion import best
 from cutlayer.results.report import Report
-from tests.report.reading import Page, answers, cells_of, markdown_of, markdown_rows, section_of, table_of
+from tests.report.conftest import Sample
+from tests.report.reading import answers, cells_of, markdown_of, markdown_rows, section_of, table_of
 from tests.report.samples import binary, regression
 from tests.report.test_terminal import printed
 
@@ -16,8 +17,8 @@ def sentence(report: Report) -> str:
     return "".join(answer.text for answer in answers(report) if answer.question == "Model completion")
 
 
-def test_the_strongest_variant_of_every_attack_is_on_the_page_beside_from_scratch(report: Report) -> None:
-    page = Page(render_html(report))
+def test_the_strongest_variant_of_every_attack_is_on_the_page_beside_from_scratch(sample: Sample) -> None:
+    page, report = sample.page, sample.report
     (table,) = (table for table in page.tables if "beside the model of all parties" in table)
     for part in report.completions:
         mine = max(part.variants, key=lambda item: item.value)
@@ -29,9 +30,9 @@ def test_the_strongest_variant_of_every_attack_is_on_the_page_beside_from_scratc
     assert "the labels of about 40 training rows" in page.text
 
 
-def test_every_variant_is_in_the_table_below(report: Report) -> None:
-    (table,) = (table for table in Page(render_html(report)).tables if "of every variant" in table)
-    for part in report.completions:
+def test_every_variant_is_in_the_table_below(sample: Sample) -> None:
+    (table,) = (table for table in sample.page.tables if "of every variant" in table)
+    for part in sample.report.completions:
         for variant in (*part.variants, *part.scratch):
             assert metric(variant.value) in table
             assert variant.variant in table

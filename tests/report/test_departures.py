@@ -9,16 +9,18 @@ from cutlayer.report.rounding import difference, interval, metric
 from cutlayer.report.section import Bars, Table
 from cutlayer.report.sections.departures import heads_sentence
 from cutlayer.results.report import Report
+from tests.report.conftest import Sample
 from tests.report.reading import Page, answers, markdown_of, markdown_rows, section_of
-from tests.report.samples import binary, hostile
+from tests.report.samples import binary, short
 from tests.report.test_terminal import printed
 
 
-def test_every_set_of_absent_parties_has_its_line_everywhere(report: Report) -> None:
+def test_every_set_of_absent_parties_has_its_line_everywhere(sample: Sample) -> None:
+    report = sample.report
     (found,) = (block for block in section_of(report, "departures").blocks if isinstance(block, Table))
     names = [column.name for column in found.columns]
     whole = report.departures.rows[0].metrics["auc"]
-    page = next(table for table in Page(render_html(report)).tables if "Contributed" in table)
+    page = next(table for table in sample.page.tables if "Contributed" in table)
     markdown = markdown_rows(report, "departures")
     terminal = printed(report)
     shown = [dict(zip(names, (cell.text for cell in row.cells), strict=True)) for row in found.rows]
@@ -54,9 +56,9 @@ def test_the_charts_bars_are_of_all_each_missing_and_the_fewest() -> None:
     assert len(table.rows) == 6
 
 
-def test_the_cost_of_further_heads_is_told(report: Report) -> None:
-    assert heads_sentence(report) == "The top model has 7 further heads for absent parties, of 12,345 parameters."
-    plain = report.model_copy(update={"departures": report.departures.model_copy(update={"heads": 1})})
+def test_the_cost_of_further_heads_is_told(brief: Report) -> None:
+    assert heads_sentence(brief) == "The top model has 7 further heads for absent parties, of 12,345 parameters."
+    plain = brief.model_copy(update={"departures": brief.departures.model_copy(update={"heads": 1})})
     assert "one head; zeros stand" in heads_sentence(plain)
     assert heads_sentence(plain) in Page(render_html(plain)).text
 
@@ -68,7 +70,7 @@ def test_the_worst_absence_is_answered_at_the_top(report: Report) -> None:
 
 
 def test_three_models_beside_it_fit_a_terminal() -> None:
-    raw = binary()
+    raw = short("departures")
     for row in raw["departures"]["rows"]:
         row["references"] = dict.fromkeys(("undefended", "retrained", "fine-tuned"), 0.8125)
     lines = printed(Report.model_validate(raw)).splitlines()
@@ -77,7 +79,7 @@ def test_three_models_beside_it_fit_a_terminal() -> None:
 
 
 def test_a_report_without_it_says_nothing() -> None:
-    raw = binary()
+    raw = short()
     raw.pop("departures")
     report = Report.model_validate(raw)
     assert section_of(report, "departures") is None
@@ -86,9 +88,8 @@ def test_a_report_without_it_says_nothing() -> None:
     assert "If parties leave" not in [answer.question for answer in answers(report)]
 
 
-def test_hostile_names_stay_in_their_cells() -> None:
-    report = Report.model_validate(hostile())
-    rows = markdown_rows(report, "departures")
+def test_hostile_names_stay_in_their_cells(hostile_sample: Sample) -> None:
+    rows = markdown_rows(hostile_sample.report, "departures")
     columns = rows[0].count(" | ")
     assert all(row.replace("\\|", "").count(" | ") == columns for row in rows)
-    assert "<script>alert" not in render_html(report)
+    assert "<script>alert" not in hostile_sample.html

@@ -14,8 +14,9 @@ from cutlayer.report.png import png
 from cutlayer.report.rounding import interval, metric
 from cutlayer.report.section import Table
 from cutlayer.results.report import Report
+from tests.report.conftest import Sample
 from tests.report.reading import Page, answers, cells_of, markdown_of, section_of
-from tests.report.samples import binary, regression
+from tests.report.samples import regression, short
 from tests.report.test_terminal import printed
 
 
@@ -39,7 +40,7 @@ def decoded(data: bytes) -> tuple[tuple[int, int, int], bytes]:
 
 
 def with_pictures() -> Report:
-    raw = binary()
+    raw = short()
     truth, rebuilt = bytes(range(12)), bytes(range(100, 112))
     pictures = [
         {"title": title, "psnr": value, "ssim": like, "shape": [3, 2, 2]}
@@ -88,15 +89,17 @@ def attacks_of(report: Report) -> Table:
     return next(block for block in section.brief if isinstance(block, Table) and "Attacks" in block.caption)
 
 
-def test_each_figure_stands_beside_the_one_without_an_embedding(report: Report) -> None:
-    table = next(table for table in Page(render_html(report)).tables if "Attacks on features" in table)
+def test_each_figure_stands_beside_the_one_without_an_embedding(sample: Sample) -> None:
+    report = sample.report
+    table = next(table for table in sample.page.tables if "Attacks on features" in table)
     for part, line in zip(report.features, table_markdown(attacks_of(report)).splitlines()[2:], strict=True):
         for text in (metric(part.value), interval(part.low, part.high), metric(part.baseline), f"{part.rows:,}"):
             assert text in table
             assert text in line
 
 
-def test_the_answer_names_what_is_read_of_all_columns_and_the_farthest_of_the_rest(report: Report) -> None:
+def test_the_answer_names_what_is_read_of_all_columns_and_the_farthest_of_the_rest(sample: Sample) -> None:
+    report = sample.report
     own = [result for result in report.features if result.run == "this run"]
     part = max((one for one in own if one.attack != "inversion"), key=lambda one: one.value - one.baseline)
     (text,) = (answer.text for answer in answers(report) if answer.question == "Feature leakage")
@@ -104,18 +107,18 @@ def test_the_answer_names_what_is_read_of_all_columns_and_the_farthest_of_the_re
     assert metric(part.value) in text
     for one in own:
         assert (f"of the columns of {one.party}: R\u00b2 {metric(one.value)}" in text) is (one.attack == "inversion")
-    assert " ".join(text.split()) in Page(render_html(report)).text
+    assert " ".join(text.split()) in sample.page.text
 
 
-def test_known_rows_are_counted_and_apart_from_the_attacked_ones(report: Report) -> None:
+def test_known_rows_are_counted_and_apart_from_the_attacked_ones(report: Report, brief: Report) -> None:
     (run, other), needs = ("this run", "undefended"), (Need.AUXILIARY_FEATURES,)
     part = report.features[0]
     own = [part.model_copy(update={"run": name, "known": 512, "knowledge": needs}) for name in (run, other)]
-    page = Page(render_html(report.model_copy(update={"features": tuple(own)}))).text
+    page = Page(render_html(brief.model_copy(update={"features": tuple(own)}))).text
     assert f"{part.attack} knows the features of 512 released rows. " in page
     assert "up to 1,000 rows" not in page.partition("What each attack does")[0]
     differing = (own[0], own[1].model_copy(update={"known": 400}))
-    page = Page(render_html(report.model_copy(update={"features": differing}))).text
+    page = Page(render_html(brief.model_copy(update={"features": differing}))).text
     assert f"{part.attack} knows the features of 512 released rows (this run)." in page
     assert f"{part.attack} knows the features of 400 released rows (undefended)." in page
     assert cells_of(attacks_of(report), "Attacked") == [f"{x.rows:,}" for x in report.features]

@@ -13,12 +13,12 @@ from cutlayer.accounting.wording import with_bound
 from cutlayer.report.html import render_html
 from cutlayer.results.report import Report
 from tests.report.reading import Page
-from tests.report.samples import binary, regression
+from tests.report.samples import regression, short
 from tests.report.test_terminal import printed
 
 
 def with_test(**changed: Any) -> Report:
-    raw = binary()
+    raw = short()
     raw["guarantees"][0].update(changed)
     return Report.model_validate(raw)
 

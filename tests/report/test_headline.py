@@ -27,7 +27,7 @@ from cutlayer.results.leaks import Baseline
 from cutlayer.results.report import Report
 from cutlayer.results.utility import Difference, Gain
 from tests.report.reading import Page, answers, cells_of, table_of, visible
-from tests.report.samples import binary
+from tests.report.samples import binary, short
 from tests.report.test_terminal import printed
 
 
@@ -239,7 +239,7 @@ def test_a_headline_has_at_most_two_sentences_of_25_words() -> None:
 
 def beside_undefended(value: float, low: float | None, high: float | None, **utility: object) -> Report:
     """A report whose model is so far ahead of the undefended one."""
-    report = changed()
+    report = Report.model_validate(short())
     ahead = Difference(value=value, low=low, high=high)
     rows = tuple(
         row.model_copy(update={"ahead": ahead}) if row.name == "undefended" else row for row in report.utility.rows

@@ -18,8 +18,9 @@ from cutlayer.report.html import render_html, write_html
 from cutlayer.report.section import Table
 from cutlayer.report.sections.run import parties_section
 from cutlayer.results.report import Report
+from tests.report.conftest import Sample
 from tests.report.reading import Page, blocks_of, leaves, section_of, shown, visible
-from tests.report.samples import HOSTILE, binary
+from tests.report.samples import HOSTILE, binary, short
 
 OTHERS = {
     "selected": "last",
@@ -46,20 +47,6 @@ def changed(key: Any, value: Any) -> Any:
     return 2 * value + 1 if isinstance(value, int) else value * 0.8 + 0.0123
 
 
-def short() -> dict[str, Any]:
-    """A report with two items of each list, of which the page is rendered several times as fast."""
-    return shortened(binary())
-
-
-def shortened(value: Any) -> Any:
-    """Two items of each list of records, and of each list in them."""
-    if isinstance(value, dict):
-        return {key: shortened(each) for key, each in value.items()}
-    if isinstance(value, list) and value and isinstance(value[0], dict):
-        return [shortened(each) for each in value[:2]]
-    return value
-
-
 @functools.cache
 def untouched() -> str:
     """The page's words before anything changed."""
@@ -84,19 +71,19 @@ def test_every_value_is_seen_on_the_page(path: tuple[Any, ...]) -> None:
     assert visible(render_html(Report.model_validate(other))) != untouched()
 
 
-def test_every_figure_is_written_on_the_page(any_report: Report) -> None:
-    text = Page(render_html(any_report)).text
+def test_every_figure_is_written_on_the_page(any_sample: Sample) -> None:
+    text = any_sample.page.text
     numbers = [
         (path, value)
-        for path, value in leaves(any_report.model_dump(mode="json"))
+        for path, value in leaves(any_sample.report.model_dump(mode="json"))
         if isinstance(value, int | float) and not isinstance(value, bool)
     ]
     missing = [(path, value) for path, value in numbers if not shown(value, text)]
     assert not missing
 
 
-def test_every_word_is_written_on_the_page(report: Report) -> None:
-    text = Page(render_html(report)).text
+def test_every_word_is_written_on_the_page(sample: Sample) -> None:
+    text, report = sample.page.text, sample.report
     words = (
         [protection.statement for protection in report.protections]
         + [gate.where for gate in report.gates]
@@ -110,10 +97,10 @@ def test_every_word_is_written_on_the_page(report: Report) -> None:
     assert [word for word in words if " ".join(word.split()) not in text] == []
 
 
-def test_the_page_is_small_and_loads_nothing(any_report: Report) -> None:
-    page = render_html(any_report)
+def test_the_page_is_small_and_loads_nothing(any_sample: Sample) -> None:
+    page = any_sample.html
     assert len(page.encode()) < TWO_MEGABYTES
-    for tag, attributes in Page(page).tags:
+    for tag, attributes in any_sample.page.tags:
         assert tag not in {"img", "iframe", "object", "embed", "audio", "video", "base", "form"}
         for name in ("src", "href", "action", "srcset", "data", "poster"):
             assert (attributes.get(name) or "#").startswith(("#", "data:,")), (tag, name)
@@ -123,9 +110,9 @@ def test_the_page_is_small_and_loads_nothing(any_report: Report) -> None:
     assert "http" not in style
 
 
-def test_the_policy_admits_only_the_script_of_the_page(report: Report) -> None:
-    page = render_html(report)
-    policy = next(tag["content"] for _, tag in Page(page).tags if tag.get("http-equiv") == "Content-Security-Policy")
+def test_the_policy_admits_only_the_script_of_the_page(sample: Sample) -> None:
+    page = sample.html
+    policy = next(tag["content"] for _, tag in sample.page.tags if tag.get("http-equiv") == "Content-Security-Policy")
     script = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
     assert len(script) == 1
     digest = base64.b64encode(hashlib.sha256(script[0].encode()).digest()).decode()
@@ -134,15 +121,14 @@ def test_the_policy_admits_only_the_script_of_the_page(report: Report) -> None:
     assert f"script-src 'sha256-{digest}'" in policy
 
 
-def test_the_json_inside_is_the_report(any_report: Report) -> None:
-    page = Page(render_html(any_report))
-    assert Report.model_validate(json.loads(page.json)) == any_report
+def test_the_json_inside_is_the_report(any_sample: Sample) -> None:
+    page = any_sample.page
+    assert Report.model_validate(json.loads(page.json)) == any_sample.report
     assert "<" not in page.json
 
 
-def test_names_cannot_break_the_page(hostile_report: Report) -> None:
-    text = render_html(hostile_report)
-    page = Page(text)
+def test_names_cannot_break_the_page(hostile_sample: Sample) -> None:
+    text, page = hostile_sample.html, hostile_sample.page
     scripts = [attributes for tag, attributes in page.tags if tag == "script"]
     assert scripts == [{"type": "application/json", "id": "report"}, {}]
     assert not any(name.startswith("on") for _, attributes in page.tags for name in attributes)
@@ -152,12 +138,12 @@ def test_names_cannot_break_the_page(hostile_report: Report) -> None:
     assert "\x1b" not in text
 
 
-def test_code_and_pages_of_the_documentation_are_set_as_code(report: Report) -> None:
+def test_code_and_pages_of_the_documentation_are_set_as_code(brief: Report) -> None:
     remedies = {check.code: check.remedy for check in CHECKS}
-    finding = report.findings[0].model_copy(
+    finding = brief.findings[0].model_copy(
         update={"detail": "`<b>1</b>` and `docs/concepts.md", "remedy": remedies["CL111"]}
     )
-    page = render_html(report.model_copy(update={"findings": (finding,)}))
+    page = render_html(brief.model_copy(update={"findings": (finding,)}))
     assert "<p><code>&lt;b&gt;1&lt;/b&gt;</code> and `<code>docs/concepts.md</code></p>" in page
     assert "<code>cutlayer list protections</code>" in page
     assert "<code>docs/how-to/which-protection.md</code>" in page
@@ -186,22 +172,21 @@ def test_a_line_goes_on_over_epochs_that_were_not_recorded(report: Report) -> No
     assert sum(path.count("L") for path in few) < sum(path.count("L") for path in whole)
 
 
-def test_a_leak_of_the_history_that_names_no_target_breaks_nothing(report: Report) -> None:
-    epoch = report.history[0].model_copy(update={"leak": {"<script>": 0.7}})
-    page = render_html(report.model_copy(update={"history": (epoch, *report.history[1:])}))
+def test_a_leak_of_the_history_that_names_no_target_breaks_nothing(brief: Report) -> None:
+    epoch = brief.history[0].model_copy(update={"leak": {"<script>": 0.7}})
+    page = render_html(brief.model_copy(update={"history": (epoch, *brief.history[1:])}))
     assert '<script>"' not in page
 
 
-def test_the_page_follows_dark_mode_phones_and_print(report: Report) -> None:
-    page = render_html(report)
+def test_the_page_follows_dark_mode_phones_and_print(sample: Sample) -> None:
+    page = sample.html
     assert "@media screen and (prefers-color-scheme: dark)" in page
     assert "@media print" in page
     assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in page
 
 
-def test_the_page_can_be_read_aloud(any_report: Report) -> None:
-    page = render_html(any_report)
-    tags = Page(page).tags
+def test_the_page_can_be_read_aloud(any_sample: Sample) -> None:
+    page, tags = any_sample.html, any_sample.page.tags
     assert page.count("<table") == page.count("<caption>")
     for tag, attributes in tags:
         if tag == "svg":
@@ -218,16 +203,16 @@ def test_the_page_can_be_read_aloud(any_report: Report) -> None:
     assert targets <= {f"#{name}" for name in ids}
 
 
-def test_every_row_of_a_table_covers_its_columns(any_report: Report) -> None:
-    for table in re.findall(r"<table.*?</table>", render_html(any_report), re.DOTALL):
+def test_every_row_of_a_table_covers_its_columns(any_sample: Sample) -> None:
+    for table in re.findall(r"<table.*?</table>", any_sample.html, re.DOTALL):
         rows = [re.findall(r"<t[hd]\b[^>]*>", row) for row in re.findall(r"<tr.*?</tr>", table, re.DOTALL)]
         widths = [sum(int((re.search(r'colspan="(\d+)"', cell) or [0, 1])[1]) for cell in row) for row in rows]
         assert len(set(widths)) == 1
 
 
-def test_a_guarantee_and_a_leak_never_share_a_table(report: Report) -> None:
-    tables = Page(render_html(report)).tables
-    for protection in report.protections:
+def test_a_guarantee_and_a_leak_never_share_a_table(sample: Sample) -> None:
+    tables = sample.page.tables
+    for protection in sample.report.protections:
         holding = [table for table in tables if protection.statement in table]
         assert len(holding) == 1
         assert "AUC" not in holding[0]
@@ -247,16 +232,16 @@ def test_a_long_run_stays_small(tmp_path: Path) -> None:
     assert len(epochs) < 110
 
 
-def test_a_protection_that_did_not_act_is_marked(report: Report) -> None:
-    idle = report.protections[0].model_copy(update={"changed": 0, "covered": 12})
-    text = Page(render_html(report.model_copy(update={"protections": (idle,)}))).text
+def test_a_protection_that_did_not_act_is_marked(brief: Report) -> None:
+    idle = brief.protections[0].model_copy(update={"changed": 0, "covered": 12})
+    text = Page(render_html(brief.model_copy(update={"protections": (idle,)}))).text
     assert "✕ not all" in text
     assert "✕ nothing" in text
 
 
-def test_a_leak_whose_interval_includes_chance_is_marked(report: Report) -> None:
-    near = report.leaks[1].model_copy(update={"leak": 0.504, "low": 0.5, "high": 0.52})
-    text = Page(render_html(report.model_copy(update={"leaks": (report.leaks[0], near)}))).text
+def test_a_leak_whose_interval_includes_chance_is_marked(brief: Report) -> None:
+    near = brief.leaks[1].model_copy(update={"leak": 0.504, "low": 0.5, "high": 0.52})
+    text = Page(render_html(brief.model_copy(update={"leaks": (brief.leaks[0], near)}))).text
     assert f"epoch {near.epoch}, ≈ chance" in text
 
 
@@ -283,9 +268,8 @@ def test_what_crossed_to_match_rows_stands_apart_from_what_is_computed_from_them
     )
 
 
-def test_the_table_of_all_metrics_is_stacked_on_a_phone(report: Report) -> None:
-    page = render_html(report)
-    head, _, _ = page.partition("<caption><span>All metrics on the test rows</span></caption>")
+def test_the_table_of_all_metrics_is_stacked_on_a_phone(sample: Sample) -> None:
+    head, _, _ = sample.html.partition("<caption><span>All metrics on the test rows</span></caption>")
     assert head.rindex('<table class="stack"') == head.rindex("<table")
 
 

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from cutlayer.report.html import render_html
 from cutlayer.report.rounding import metric
 from cutlayer.report.section import Panels, Table
 from cutlayer.results.report import Report
-from tests.report.reading import Page, markdown_of, section_of
+from tests.report.conftest import Sample
+from tests.report.reading import markdown_of, section_of
 from tests.report.samples import binary
 from tests.report.test_terminal import printed
 
 
-def test_metrics_matrix_and_curve_are_shown(report: Report) -> None:
+def test_metrics_matrix_and_curve_are_shown(sample: Sample) -> None:
+    page, report = sample.page, sample.report
     section = section_of(report, "quality")
-    page = Page(render_html(report))
     (panels,) = (block for block in section.blocks if isinstance(block, Panels))
     svg = str(panels.groups[0][1][0].svg)
     for group in report.quality.bins:

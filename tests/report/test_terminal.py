@@ -11,7 +11,7 @@ from cutlayer.report.sections import sections_of
 from cutlayer.report.terminal import print_report, rich_table
 from cutlayer.results.report import Report
 from tests.report.reading import shown
-from tests.report.samples import binary
+from tests.report.samples import short
 
 
 def printed(report: Report, width: int = 80, *, colour: bool = False) -> str:
@@ -77,7 +77,7 @@ def test_no_column_of_text_is_narrower_than_its_words(any_report: Report) -> Non
 
 
 def test_every_run_has_a_row() -> None:
-    raw = binary()
+    raw = short("leaks")
     own = [leak for leak in raw["leaks"] if leak["run"] == "max_norm"]
     raw["leaks"] += [leak | {"run": f"other protection {number}"} for number in range(3) for leak in own]
     text = printed(Report.model_validate(raw))
@@ -86,9 +86,9 @@ def test_every_run_has_a_row() -> None:
     assert max(map(cell_len, text.splitlines())) <= 80
 
 
-def test_a_long_path_is_not_broken(report: Report) -> None:
+def test_a_long_path_is_not_broken(brief: Report) -> None:
     folder = "/data/" + "long-" * 30
-    text = printed(report.model_copy(update={"run": report.run.model_copy(update={"folder": folder})}))
+    text = printed(brief.model_copy(update={"run": brief.run.model_copy(update={"folder": folder})}))
     assert f"{folder}/report.html\n" in text
 
 
@@ -100,22 +100,22 @@ def test_names_cannot_steer_the_terminal(hostile_report: Report) -> None:
     assert "\x1b[2J" not in printed(hostile_report, colour=True)
 
 
-def test_rows_that_another_party_lacks_are_counted(report: Report) -> None:
-    active, *others = report.parties
-    more = active.model_copy(update={"rows_own": report.data.common + 300})
-    said = " ".join(printed(report.model_copy(update={"parties": (more, *others)})).split())
-    assert f"300 of the {report.data.common + 300:,} rows of {active.name} are not with every party: left out." in said
-    lacking = report.data.model_copy(update={"lacking": {"telco": 200, "shop": 120}})
-    said = " ".join(printed(report.model_copy(update={"parties": (more, *others), "data": lacking})).split())
+def test_rows_that_another_party_lacks_are_counted(brief: Report) -> None:
+    active, *others = brief.parties
+    more = active.model_copy(update={"rows_own": brief.data.common + 300})
+    said = " ".join(printed(brief.model_copy(update={"parties": (more, *others)})).split())
+    assert f"300 of the {brief.data.common + 300:,} rows of {active.name} are not with every party: left out." in said
+    lacking = brief.data.model_copy(update={"lacking": {"telco": 200, "shop": 120}})
+    said = " ".join(printed(brief.model_copy(update={"parties": (more, *others), "data": lacking})).split())
     assert "are not with every party: left out (200 not at telco, 120 not at shop)." in said
-    dropped = active.model_copy(update={"left_out": {"without a label": 7}, "rows_own": report.data.common})
-    said = " ".join(printed(report.model_copy(update={"parties": (dropped, *others)})).split())
+    dropped = active.model_copy(update={"left_out": {"without a label": 7}, "rows_own": brief.data.common})
+    said = " ".join(printed(brief.model_copy(update={"parties": (dropped, *others)})).split())
     assert f"7 rows of the file of {active.name} are left out, without a label." in said
-    same = active.model_copy(update={"rows_own": report.data.common})
-    assert "left out" not in printed(report.model_copy(update={"parties": (same, *others)}))
+    same = active.model_copy(update={"rows_own": brief.data.common})
+    assert "left out" not in printed(brief.model_copy(update={"parties": (same, *others)}))
 
 
-def test_a_supplied_key_is_said(report: Report) -> None:
-    run = report.run.model_copy(update={"reproducible_noise": True})
-    assert "reproducible, not private" in printed(report.model_copy(update={"run": run}))
-    assert "not private" not in printed(report)
+def test_a_supplied_key_is_said(brief: Report) -> None:
+    run = brief.run.model_copy(update={"reproducible_noise": True})
+    assert "reproducible, not private" in printed(brief.model_copy(update={"run": run}))
+    assert "not private" not in printed(brief)

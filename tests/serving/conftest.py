@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.serving.runs import unserved
+from tests.serving.runs import counted_copy, unserved
 from tests.serving.world import train
 
 
@@ -31,7 +31,12 @@ def headed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 NOISE = {"dp_embedding": {"clip": 1.0, "noise_multiplier": 2.0}}
 
 
+@pytest.fixture(scope="session")
+def noisy_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train(tmp_path_factory.mktemp("noisy"), parties={"telco": {"privacy": NOISE, "serving": 1}})
+
+
 @pytest.fixture
-def noisy(tmp_path: Path) -> Path:
+def noisy(noisy_once: Path, tmp_path: Path) -> Path:
     """A run whose telco adds counted noise, with one planned release of each row for predictions."""
-    return train(tmp_path / "noisy", parties={"telco": {"privacy": NOISE, "serving": 1}})
+    return counted_copy(noisy_once, "telco", tmp_path / "noisy")

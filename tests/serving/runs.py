@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ import pyarrow as pa
 from pyarrow import csv, parquet
 from torch import Tensor
 
+from cutlayer.accounting import MARKER, log_of_run
 from cutlayer.config import Job, validated
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
@@ -74,6 +76,15 @@ def written(folder: Path, given: Mapping[str, pa.Table], ending: str = "parquet"
         else:
             parquet.write_table(table, path)
     return {name: folder / f"{name}.{ending}" for name in given}
+
+
+def counted_copy(served: Path, party: str, to: Path) -> Path:
+    """A copy of a run with a copy of its secrets, and of its party's count of releases."""
+    whole = Path(shutil.copytree(served.parent, to))
+    marker = whole / served.name / "checkpoint" / party / MARKER
+    log = whole / "keys" / log_of_run(marker.parent).relative_to(served.parent / "keys")
+    marker.write_text(json.dumps({"log": str(log)}))
+    return whole / served.name
 
 
 def unserved(served: Path, to: Path) -> Path:

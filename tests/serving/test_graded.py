@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import pytest
 import torch
 
 from cutlayer import VerticalClassifier, VerticalRegressor
-from cutlayer.accounting import MARKER, RandomizedGrade, log_of_run
+from cutlayer.accounting import RandomizedGrade, log_of_run
 from cutlayer.accounting.run_store import LEDGER_FILE, RunStore
 from cutlayer.channel import Kind
 from cutlayer.cli.app import _run
@@ -39,10 +38,14 @@ from cutlayer_export.model_card import model_card
 from cutlayer_export.part import ARCHITECTURE, Architecture, export_part, load_part
 from cutlayer_loggers.pyfunc import RegisteredModel
 from cutlayer_loggers.registry import register
+from tests.estimator.conftest import _columns_are_not_attacked
 from tests.parties.runs import ACTIVE, PASSIVES, run
 from tests.parties.test_grades import FIT, kept, raw
+from tests.serving.runs import counted_copy
 from tests.serving.test_peer import impostor, looked_up
 from tests.serving.world import own_table, probabilities, world, write_tables
+
+__all__ = ["_columns_are_not_attacked"]
 
 TELCO = PASSIVES[0]
 IDS = [3, 77, 12, 101]
@@ -61,18 +64,14 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     made["model"]["bottom"]["shop"] = {"kind": "linear", "width": 4}
     execute(validated(Job, made, ""), folder / "run", Options(Keys(folder / "keys")), Progress())
-    shutil.copytree(folder, folder / "unused")
+    counted_copy(folder / "run", TELCO, folder.with_name("unused"))
     return folder / "run"
 
 
 @pytest.fixture
 def counted(served: Path, tmp_path: Path) -> Path:
     """A copy of the run before any prediction, with a count of its own."""
-    whole = Path(shutil.copytree(served.parent / "unused", tmp_path / "copy"))
-    marker = whole / "run" / "checkpoint" / TELCO / MARKER
-    log = whole / "keys" / log_of_run(marker.parent).relative_to(served.parent / "keys")
-    marker.write_text(json.dumps({"log": str(log)}))
-    return whole / "run"
+    return counted_copy(served.parent.with_name("unused") / "run", TELCO, tmp_path / "copy")
 
 
 def job_of(served: Path) -> tuple[Job, RunFolder]:

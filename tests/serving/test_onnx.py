@@ -57,13 +57,17 @@ WIDTHS = {"linear": 4, "telco-x": 4, "logits": 4}
 
 @pytest.fixture(scope="module", autouse=True)
 def _one_registry() -> Iterator[None]:
-    """The exporter collects the operators of its library anew for each model, a fifth of its time."""
+    """The exporter collects the operators of both libraries anew for each model, two thirds of its time."""
+    from torch._export import utils as operators
     from torch.onnx._internal.exporter import _registration
 
     registry = getattr(_registration, "ONNXRegistry", None)
+    named = "_materialize_cpp_cia_ops"  # gives every operator of PyTorch its name, which it keeps
     with pytest.MonkeyPatch.context() as patched:
         if registry is not None:
             patched.setattr(registry, "from_torchlib", staticmethod(cache(registry.from_torchlib)))
+        if hasattr(operators, named):
+            patched.setattr(operators, named, cache(getattr(operators, named)))
         yield
 
 
@@ -111,7 +115,8 @@ class Together(nn.Module):
 
 @pytest.mark.usefixtures("_no_source_lines")
 @pytest.mark.parametrize("inputs", dict.fromkeys(reads for _, reads in BOTTOM_CASES))
-def test_every_bottom_model_gives_the_same_embeddings(inputs: Inputs) -> None:
+def test_every_bottom_model_gives_the_same_embeddings(inputs: Inputs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cutlayer.models.resnet18._BLOCKS", 1)  # a second block of a stage repeats operators of others
     torch.manual_seed(1)
     bottoms = Together([build_bottom(section, inputs) for section, reads in BOTTOM_CASES if reads is inputs])
     content = onnx_bytes(program(bottoms, drawn(inputs, 3)), "bottom", ("codes", "numbers"), "embedding/telco")

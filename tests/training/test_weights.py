@@ -22,7 +22,7 @@ from cutlayer.training.references import train_reference
 from cutlayer.training.tables import open_table
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, make_job, raw_job, run, tables
 
-SHORT = {"epochs": 4, "batch_size": 60, "audit": {"every": "never"}}
+SHORT = {"epochs": 3, "batch_size": 60, "audit": {"every": "never"}}
 
 
 def test_balanced_classes_raise_the_rare_ones_and_the_reference_follows(tmp_path: Path) -> None:
