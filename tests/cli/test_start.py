@@ -182,20 +182,21 @@ def test_verbs_that_compute_nothing_load_no_pytorch(loaded: Loaded) -> None:
 def test_a_check_loads_pytorch_alone(loaded: Loaded) -> None:
     checked = loaded.calls["check job.yaml"]
     assert checked.code == 0, checked.error
-    assert {*COMPUTING, "scipy.linalg", "torch._dynamo"} & checked.modules == {"torch"}
+    assert {*COMPUTING, "pandas", "scipy.linalg", "torch._dynamo"} & checked.modules == {"torch"}
 
 
 def test_a_run_loads_neither_the_compiler_nor_what_it_does_not_use(loaded: Loaded) -> None:
     ran = loaded.calls["run job.yaml"]
     assert ran.code == 0, ran.error
     assert "torch.optim.adam" in ran.modules
-    assert not ran.modules & {"fastapi", "grpc", "optuna", "torch._dynamo", "torch._inductor", "uvicorn"}
+    assert not ran.modules & {"fastapi", "grpc", "optuna", "pandas", "torch._dynamo", "torch._inductor", "uvicorn"}
+    assert not ran.modules & {"numpy.f2py.f2py2e", "scipy.stats._stats_py"}  # the code behind what both name
 
 
-def test_a_prediction_loads_neither_the_compiler_nor_linear_algebra(loaded: Loaded) -> None:
+def test_a_prediction_loads_no_compiler_linear_algebra_or_pandas(loaded: Loaded) -> None:
     predicted = loaded.calls["predict finished --out scores.csv"]
     assert predicted.code == 0, predicted.error
-    assert not predicted.modules & {"scipy.linalg", "sympy", "torch._dynamo", "torch._inductor"}
+    assert not predicted.modules & {"pandas", "scipy.linalg", "sympy", "torch._dynamo", "torch._inductor"}
 
 
 def test_a_report_computes_nothing(loaded: Loaded) -> None:
@@ -220,3 +221,58 @@ def test_all_names_of_a_package_are_taken_at_once_and_its_modules_are_attributes
     code += "print(job.Job is Job is c.Job, {*c.__all__} < {*globals()}, 'TYPE_CHECKING' in globals())"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.split() == ["True", "True", "False"]
+
+
+HIDDEN = """
+import sys
+from cutlayer.training.process import lighten_imports
+
+lighten_imports()
+__name__ = "cutlayer.data"
+import pyarrow as pa
+table = pa.table({"a": pa.array([pa.scalar(1).as_py()])})
+print("pandas" in sys.modules)
+__name__ = "users.model"
+import pandas as pd
+frame = table.to_pandas()
+print(type(frame) is pd.DataFrame and pa.Table.from_pandas(frame).equals(table))
+"""
+
+
+def test_pyarrow_does_without_pandas_which_others_import() -> None:
+    done = subprocess.run([sys.executable, "-c", HIDDEN], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == ["False", "True"]
+
+
+UNREAD = """
+import os, sys
+from threading import Thread
+from cutlayer.training.process import lighten_imports
+
+lighten_imports()
+import scipy.stats
+from sklearn import metrics
+from sklearn.ensemble import HistGradientBoostingClassifier
+print("scipy.stats._stats_py" in sys.modules, hasattr(scipy.stats, "__wrapped__"))
+__name__ = "sklearn.of_a_test"
+from scipy.stats import rankdata
+print("scipy.stats._stats_py" in sys.modules)
+found = []
+threads = [Thread(target=lambda: found.append(scipy.stats.norm.cdf(0.0))) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(found == [0.5] * 4, "scipy.stats._stats_py" in sys.modules, type(scipy.stats).__name__)
+print(list(rankdata([3, 1, 1])) == [3.0, 1.5, 1.5], hasattr(scipy.stats, "absent"))
+from scipy.stats import *
+print(pearsonr is scipy.stats.pearsonr, scipy.stats.mstats.gmean([2, 8]) == 4)
+print(metrics.label_ranking_average_precision_score([[1, 0]], [[0.5, 0.2]]), flush=True)
+os._exit(0)  # which spares taking down a thousand modules one by one
+"""
+
+
+def test_statistics_of_scipy_are_loaded_when_something_of_them_is_used() -> None:
+    done = subprocess.run([sys.executable, "-c", UNREAD], check=True, capture_output=True, text=True)
+    lines = ["False False", "False", "True True module", "True False", "True True", "1.0"]
+    assert done.stdout.splitlines() == lines
