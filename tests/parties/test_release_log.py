@@ -129,9 +129,11 @@ def test_steps_of_private_training_are_counted_across_crashes(tmp_path: Path, cu
     """Without noise in the embeddings the steps are all that is counted."""
     job = noisy_job(BOTTOM)
     dies(tmp_path, STEPS + 2, job=job)
-    for curious.life in range(1, 5):
-        with pytest.raises((Crash, BudgetExceeded)):
+    for curious.life in range(1, 9):
+        with pytest.raises((Crash, BudgetExceeded)) as end:
             start(job, tmp_path, progress=Dying(3), resume=True)
+        if end.type is BudgetExceeded:  # sooner or later: a party may die before the other has counted its step
+            break
     (log,) = logs(tmp_path)
     assert {entry["kind"] for entry in entries(log)} == {"update"}
     again = [entry["number"] for entry in entries(log) if entry["epoch"] == 1]
