@@ -428,7 +428,7 @@ def test_by_courier_both_delete_and_sign_and_nothing_of_a_row_is_left(place: Pla
     assert holding(here.base, traces, tables) == {}
     for name, file in (("telco", request), ("bank", answer)):
         assert not verify_trail(here.base / name / ".cutlayer" / f"{name}.key.trail").problems
-        assert all(str(row) not in Receipt.read(file).approval.model_dump_json() for row in (299,))
+        assert not re.search(r"\b299\b", Receipt.read(file).approval.model_dump_json()), "an id, and no part of a digest"
     refused = here.call("bank", "exchange", "--folder", here.base / "shared")
     assert "a version of job-bank that was not forgotten, got 1; name a new one" in refused.document()["error"]
     copied = ("--release", old / "telco.release", "--rows", old / "rows.csv", "--resume")
