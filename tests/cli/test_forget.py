@@ -358,6 +358,10 @@ def test_ids_that_no_record_has_change_nothing_and_an_id_that_was_trained_on_is_
     insisted = place.call("forget", job, "--rows", world / "withdrawn.csv", "--unknown")
     assert insisted.code == 0
     assert "1 of the ids were never here, as far as is known: 9903" in insisted.out
+    (aligned := world / "runs" / "job-aligned.csv").write_text("row,id\n0,9904\n")  # and never trained on
+    (world / "withdrawn.csv").write_text("id\n9904\n")
+    assert place.call("forget", job, "--rows", world / "withdrawn.csv").code == 0
+    assert not aligned.exists()
 
 
 class Apart:
@@ -428,7 +432,9 @@ def test_by_courier_both_delete_and_sign_and_nothing_of_a_row_is_left(place: Pla
     assert holding(here.base, traces, tables) == {}
     for name, file in (("telco", request), ("bank", answer)):
         assert not verify_trail(here.base / name / ".cutlayer" / f"{name}.key.trail").problems
-        assert not re.search(r"\b299\b", Receipt.read(file).approval.model_dump_json()), "an id, and no part of a digest"
+        assert not re.search(r"\b299\b", Receipt.read(file).approval.model_dump_json()), (
+            "an id, and no part of a digest"
+        )
     refused = here.call("bank", "exchange", "--folder", here.base / "shared")
     assert "a version of job-bank that was not forgotten, got 1; name a new one" in refused.document()["error"]
     copied = ("--release", old / "telco.release", "--rows", old / "rows.csv", "--resume")
