@@ -140,8 +140,7 @@ class GradeMemory:
         known, header = _read(path)
         if fit and fit not in header.fits:
             return False
-        at = _indices_among(_words(digests), known.ids)
-        return bool((at >= 0).all() and (known.grades[at] == graded.grades).all())
+        return bool(_with_grades(_words(digests), graded.grades, known).all())
 
     def epsilons(self, fit: str) -> set[float | None]:
         """The epsilons at which grades of a fit were released."""
@@ -262,6 +261,14 @@ def _indices_among(words: npt.NDArray[np.int64], known: npt.NDArray[np.int64]) -
     return np.where(known[at] == words, at, -1)
 
 
+def _with_grades(
+    words: npt.NDArray[np.int64], grades: npt.NDArray[np.int64], release: _Release
+) -> npt.NDArray[np.bool_]:
+    """Whether a release has each of some rows with its grade, (n,): two ids of different spelling may be one word."""
+    one, other = ((ids << 8) ^ each for ids, each in ((words, grades), (release.ids, release.grades)))
+    return np.isin(one, other)
+
+
 def _match_by_values(at: npt.NDArray[np.int64], values: ValueWords | None, known: ValueWords) -> npt.NDArray[np.int64]:
     """Rows of a release as `_indices_among`, those that no id finds by their values."""
     if values is None:
@@ -286,7 +293,7 @@ def _rows_at(release: _Release, rows: npt.NDArray[np.generic]) -> _Release:
 def _both(before: _Release, after: _Release) -> _Release:
     """A release with the rows of both, and the earlier grades of those whose grade is another by now."""
     at = _indices_among(before.ids, after.ids)
-    changed = (at >= 0) & (before.grades != after.grades[at])
+    changed = (at >= 0) & ~_with_grades(before.ids, before.grades, after)
     turn = min(before.turn + bool((before.noted[changed] == before.turn).any()), _MAX_TURNS)
     after = after._replace(noted=np.full_like(after.ids, turn))
     rest = _rows_at(before, at < 0)
