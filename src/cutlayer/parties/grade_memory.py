@@ -140,7 +140,7 @@ class GradeMemory:
         known, header = _read(path)
         if fit and fit not in header.fits:
             return False
-        return bool(_with_grades(_words(digests), graded.grades, known).all())
+        return bool(np.isin(_pairs(_words(digests), graded.grades), _pairs(known.ids, known.grades)).all())
 
     def epsilons(self, fit: str) -> set[float | None]:
         """The epsilons at which grades of a fit were released."""
@@ -261,12 +261,9 @@ def _indices_among(words: npt.NDArray[np.int64], known: npt.NDArray[np.int64]) -
     return np.where(known[at] == words, at, -1)
 
 
-def _with_grades(
-    words: npt.NDArray[np.int64], grades: npt.NDArray[np.int64], release: _Release
-) -> npt.NDArray[np.bool_]:
-    """Whether a release has each of some rows with its grade, (n,): two ids of different spelling may be one word."""
-    one, other = ((ids << 8) ^ each for ids, each in ((words, grades), (release.ids, release.grades)))
-    return np.isin(one, other)
+def _pairs(words: npt.NDArray[np.int64], grades: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Rows with their grades as one word each, int64 (n,): two ids of different spelling may have one word."""
+    return (words << 8) ^ grades
 
 
 def _match_by_values(at: npt.NDArray[np.int64], values: ValueWords | None, known: ValueWords) -> npt.NDArray[np.int64]:
@@ -293,7 +290,7 @@ def _rows_at(release: _Release, rows: npt.NDArray[np.generic]) -> _Release:
 def _both(before: _Release, after: _Release) -> _Release:
     """A release with the rows of both, and the earlier grades of those whose grade is another by now."""
     at = _indices_among(before.ids, after.ids)
-    changed = (at >= 0) & ~_with_grades(before.ids, before.grades, after)
+    changed = (at >= 0) & ~np.isin(_pairs(before.ids, before.grades), _pairs(after.ids, after.grades))
     turn = min(before.turn + bool((before.noted[changed] == before.turn).any()), _MAX_TURNS)
     after = after._replace(noted=np.full_like(after.ids, turn))
     rest = _rows_at(before, at < 0)
@@ -309,7 +306,7 @@ def _with_changes(
     ids, grades = np.r_[before.earlier_ids, words], np.r_[before.earlier_grades, replaced]
     turns = np.r_[before.earlier_turns, np.full(len(words), turn)]
     late = np.flatnonzero(turns >= _MAX_TURNS)
-    first = np.unique(np.stack([ids[late], grades[late]]), axis=1, return_index=True)[1]
+    first = np.unique(_pairs(ids[late], grades[late]), return_index=True)[1]
     stay = np.r_[np.flatnonzero(turns < _MAX_TURNS), late[np.sort(first)]]
     stay = stay[np.lexsort((turns[stay], ids[stay]))]
     ids, grades, turns = ids[stay], grades[stay], turns[stay]
