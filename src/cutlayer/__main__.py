@@ -11,10 +11,11 @@ def main() -> None:
     os.environ.setdefault(
         "GRPC_VERBOSITY", "NONE"
     )  # its lines, as of a port in use, stand before the error that says so
-    from cutlayer.training.process import collect_rarely, keep_freed_memory
+    from cutlayer.training.process import collect_rarely, keep_freed_memory, lighten_imports
 
     collect_rarely()
     keep_freed_memory()
+    lighten_imports()
     from cutlayer.cli import main as command_line
 
     command_line()

@@ -15,7 +15,7 @@ from cutlayer.errors import ConfigError
 _BUILT_ON_FIRST_USE = tuple(map(int, VERSION.split(".")[:2])) >= (2, 14)
 """Whether pydantic may build a model when it is first used, of which two threads could be in each other's way before.
 
-A verb uses a fifth of the models that it imports, and to build all takes a tenth of the time of a small check.
+A verb uses few of the models that it imports, and to build all takes about a twentieth of a small check.
 """
 
 

@@ -7,11 +7,17 @@ import ctypes
 import gc
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from threading import RLock
+from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, Literal
+
+from cutlayer.lazy import called_on_first_use
 
 if TYPE_CHECKING:
     import torch
@@ -162,3 +168,90 @@ def collect_rarely() -> None:
     """
     gc.set_threshold(_YOUNG_THRESHOLD, _MIDDLE_THRESHOLD, _OLD_THRESHOLD)
     atexit.register(gc.freeze)
+
+
+def lighten_imports() -> None:
+    """Have libraries not import what they hardly use, in a process of the command line: a fifth of a run's imports.
+
+    Where pandas is installed, PyArrow imports it at the first list or number that it converts, in case it is of one of
+    its types, and so does scikit-learn; here are no frames of it. `scipy.stats`, which scikit-learn imports for a few
+    functions, and `numpy.f2py`, which SciPy imports with all of NumPy's names, are loaded when something of them is
+    used. All other modules, such as a user's model, import them as ever.
+    """
+    if "pandas" not in sys.modules:
+        sys.meta_path.insert(0, _WithoutPandas())
+    sys.meta_path.insert(0, _LazyFinder())
+
+
+_PANDAS_CHECKERS = ("sklearn.utils.fixes", "sklearn.compose._column_transformer")
+"""Modules of scikit-learn that import pandas to check for its types alone, and go on without it."""
+_LAZY_MODULES = ("numpy.f2py", "scipy.stats")
+
+
+def _importer() -> FrameType:
+    """Frame that reads a name of a module, or asks for a module, behind the frames of the import itself."""
+    frame = sys._getframe(2)
+    while frame.f_back and "importlib" in frame.f_globals.get("__name__", ""):
+        frame = frame.f_back
+    return frame
+
+
+class _WithoutPandas(MetaPathFinder):
+    """Finds nothing, and refuses pandas where PyArrow or scikit-learn ask for it."""
+
+    def find_spec(self, name: str, _path: object = None, _target: object = None) -> None:
+        if name != "pandas":
+            return
+        # PyArrow's compiled code has no frames: what called it seems to import.
+        importer = _importer().f_globals.get("__name__", "")
+        if importer.partition(".")[0] in ("cutlayer", "pyarrow") or importer in _PANDAS_CHECKERS:
+            raise ModuleNotFoundError("No module named 'pandas'", name="pandas")
+
+
+class _LazyFinder(MetaPathFinder):
+    """Finds the modules that are loaded on first use."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, _target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(name, path) if name in _LAZY_MODULES else None
+        if spec is not None and spec.loader is not None:
+            spec.loader = _LazyLoader(spec.loader)
+        return spec
+
+
+class _LazyLoader(Loader):
+    """Makes a module that runs its code when something of it is read."""
+
+    def __init__(self, loader: Loader) -> None:
+        self.loader = loader
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return _LazyModule(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing yet."""
+
+
+class _LazyModule(ModuleType):
+    """A module whose code has not run. What scikit-learn's modules take of it when they are read waits for its call."""
+
+    def __getattr__(self, name: str) -> Any:
+        absent = AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        if name.startswith("__") and name != "__all__":  # what tools look for in every module
+            raise absent
+        importer = _importer()
+        if importer.f_code.co_name == "<module>" and importer.f_globals.get("__name__", "").startswith("sklearn."):
+            return called_on_first_use(f"{self.__name__}.{name}")
+        with _LOAD_LOCK:
+            spec = self.__spec__
+            if spec and isinstance(spec.loader, _LazyLoader):
+                spec.loader = self.__loader__ = spec.loader.loader
+                spec.loader.exec_module(self)
+                object.__setattr__(self, "__class__", ModuleType)
+        if type(self) is _LazyModule:  # its own code asks for what it has not defined yet
+            raise absent
+        return getattr(self, name)
+
+
+_LOAD_LOCK = RLock()
