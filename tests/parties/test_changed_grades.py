@@ -136,6 +136,7 @@ def test_the_memory_of_a_row_that_changes_again_and_again_is_bounded(tmp_path: P
     found = noted(memory, "one", rows, [16, 16, 16])
     assert len(found) <= 32
     assert {each[0] for each in found} == {each[1] for each in found} == {*range(16)}
+    assert [each[0] for each in found] == [*range(16), *range(15), 3]  # each in the order in which a row had it first
     (path,) = tmp_path.glob("*.safetensors")
     assert path.stat().st_size < 3 * 31 * 10 + 1000
 
