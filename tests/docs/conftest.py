@@ -13,6 +13,7 @@ import pytest
 from pyarrow import csv, parquet
 
 from cutlayer.cli import main
+from cutlayer.config import train
 from tests.models.estimator_rows import fit_briefly
 
 ROWS = 500
@@ -41,8 +42,12 @@ def tables(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def _brief_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pages' jobs fit a top model with fewer trees and steps, which takes most of the time of many."""
+    """The pages' jobs fit a top model with fewer trees and steps, which takes most of the time of many.
+
+    Where they train by steps, and state no epochs, as a compared run does, they take 3 in place of 40.
+    """
     fit_briefly(monkeypatch)
+    monkeypatch.setattr(train, "AUTO_EPOCHS", 3)
 
 
 @pytest.fixture

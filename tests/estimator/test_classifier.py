@@ -23,6 +23,8 @@ from cutlayer.data.arrivals import ArrivalWarning
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.split import split_rows
 from cutlayer.errors import ConfigError
+from cutlayer.estimator.job import LABEL, job_of
+from cutlayer.estimator.tables import labels_of, read_tables, with_columns
 from tests.estimator.tables import ROWS, SMALL, classifier, tables
 
 
@@ -50,10 +52,10 @@ def test_it_learns_what_both_parties_know_together(fitted, data):
 
 
 @pytest.mark.parametrize("validation", [0.0, 0.1])
-def test_the_restored_models_give_the_figure_of_the_report(data, validation):
+def test_the_restored_models_give_the_figure_of_the_report(fitted, data, validation):
     """AUC of `predict_proba` on the rows that the run held out, worked out here again, is the report's to the digit."""
     X, y = data
-    model = classifier(epochs=5, lr=0.1, validation=validation).fit(X, y)
+    model = classifier(epochs=5, lr=0.1, validation=validation).fit(X, y) if validation else fitted
     run = model.report_.run
     assert (run.selected, run.selected_epoch < 5) == (("best", True) if validation else ("last", False))
     positions = intersect({name: PartyTable(name, table).digests for name, table in X.items()})["bank"]
@@ -117,8 +119,13 @@ def test_the_greater_label_is_the_positive_one_whatever_it_is_called(fitted, dat
     ],
 )
 def test_kinds_of_label_columns(data, wrap):
+    words = np.array(["no", "yes"])[data[1]].tolist()
+    assert with_columns(None, {LABEL: labels_of(wrap(words))})[LABEL].to_pylist() == words
+
+
+def test_labels_may_be_categories(data):
     X, y = data
-    model = classifier(epochs=1).fit(X, wrap(np.array(["no", "yes"])[y].tolist()))
+    model = classifier(epochs=1).fit(X, pd.Series(np.array(["no", "yes"])[y], dtype="category"))
     assert model.classes_.tolist() == ["no", "yes"]
     assert set(model.predict(X)) <= {"no", "yes"}
 
@@ -138,9 +145,11 @@ def test_tables_of_all_kinds(data):
     X, y = data
     frame = X["bank"]
     arrow = pytest.importorskip("pyarrow").Table.from_pandas(frame)
-    expected = classifier(attacks=()).fit(X, y).predict_proba(X)
-    for bank in (arrow, frame.to_dict("list"), frame.set_index(pd.Index(range(ROWS, 0, -1), name="person"))):
-        model = classifier(attacks=()).fit({"bank": bank, "shop": X["shop"]}, y)
+    expected = classifier(epochs=1).fit(X, y).predict_proba(X)
+    indexed = frame.set_index(pd.Index(range(ROWS, 0, -1), name="person"))
+    model = classifier(epochs=1).fit({"bank": indexed, "shop": X["shop"]}, y)
+    for bank in (arrow, frame.to_dict("list"), indexed):
+        assert read_tables({"bank": bank}, ["bank"])["bank"].to_pydict() == frame.to_dict("list")
         np.testing.assert_array_equal(model.predict_proba({"bank": bank, "shop": X["shop"]}), expected)
 
 
@@ -215,8 +224,9 @@ def test_protections_go_to_the_side_each_is_for(data):
     flipped = next(part for part in model.report_.protections if part.name == "label_dp")
     assert (flipped.sent, flipped.unit) == (192, "rows")
     assert 0 < flipped.changed < 70
-    mapped = classifier(protections={"bank": (LabelDPConfig(eps=2.0),)}, epochs=1).fit(X, y)
-    assert mapped.job_.parties["bank"].privacy == {"label_dp": {"eps": 2.0}}
+    mapped = classifier(protections={"bank": (LabelDPConfig(eps=2.0),)})
+    job, _ = job_of(mapped, read_tables(X, [*X]), [*X], "binary")
+    assert job.parties["bank"].privacy == {"label_dp": {"eps": 2.0}}
 
 
 def test_the_same_key_gives_the_same_predictions_and_another_does_not(data):
@@ -235,9 +245,14 @@ def test_without_a_key_two_fits_start_from_different_weights(data):
     assert np.abs(first.predict_proba(X) - second.predict_proba(X)).max() > 0
 
 
-def test_audit_repeats_and_narrows_the_attacks(data):
-    X, y = data
-    model = classifier(attacks=("norm",)).fit(X, y)
+@pytest.fixture(scope="module")
+def attacked(data):
+    """Attacked and compared; not to be changed."""
+    return classifier(attacks=["norm"], compare=["alone", "centralised"]).fit(*data)
+
+
+def test_audit_repeats_and_narrows_the_attacks(attacked):
+    model = copy.deepcopy(attacked)
     before = {(leak.message, leak.attack): leak.leak for leak in model.report_.leaks}
     again = model.audit()
     assert isinstance(again, Report)
@@ -246,11 +261,9 @@ def test_audit_repeats_and_narrows_the_attacks(data):
     assert {leak.attack for leak in model.audit(["norm"]).leaks} == {"norm"}
 
 
-def test_attacks_and_comparisons_of_the_fit(data):
-    X, y = data
-    model = classifier(attacks=["norm"], compare=["alone", "centralised"]).fit(X, y)
-    assert {leak.attack for leak in model.report_.leaks} == {"norm"}
-    names = {row.name for row in model.report_.utility.rows}
+def test_attacks_and_comparisons_of_the_fit(attacked):
+    assert {leak.attack for leak in attacked.report_.leaks} == {"norm"}
+    names = {row.name for row in attacked.report_.utility.rows}
     assert names == {"this run", "bank alone", "all columns in one place", "chance"}
 
 

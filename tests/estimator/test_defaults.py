@@ -18,7 +18,8 @@ from cutlayer.accounting import ReleaseLog, log_of_run
 from cutlayer.cli.init import init
 from cutlayer.config import Job
 from cutlayer.config.load import load_job
-from cutlayer.estimator.job import job_of
+from cutlayer.estimator.job import WEIGHT, job_of
+from cutlayer.estimator.tables import read_tables
 from tests.estimator.tables import classifier, tables
 
 NAMES = ("bank", "shop")
@@ -123,9 +124,10 @@ def test_where_rows_suffice_a_default_fit_protects_both_sides(graded: Any) -> No
     assert model.protect_reason_.startswith("labels, which are drawn, and columns")
     assert {total.protects: total.epsilon for total in model.report_.ledger.totals} == {"labels": 2.0, "features": 8.0}
     assert model.score(X, y) > 0.75
-    weighted = clone(model).set_params(class_weight="balanced").fit(X, y)
-    assert weighted.protect_ == "labels"
-    assert "weights are for labels that are not drawn" in weighted.protect_reason_
+    weighted = clone(model).set_params(class_weight="balanced")
+    _, filled = job_of(weighted, read_tables(X, NAMES), NAMES, "binary", [WEIGHT], np.bincount(y).tolist())
+    assert filled.protect == "labels"
+    assert "weights are for labels that are not drawn" in filled.reason
 
 
 def test_a_default_fit_repeats_with_a_key(graded: Any) -> None:

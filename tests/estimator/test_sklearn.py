@@ -47,6 +47,8 @@ SINGLE = {"readonly_memmap": True, "X_dtype": "float32"}
 
 UNMET = {"check_sample_weight_equivalence_on_dense_data": "batches and split are drawn by the number of rows"}
 """A row of weight 2 is drawn into one batch, and two equal rows into two; and rows of weight 0 are held out too."""
+IN_COMMON = ("check_methods_subset_invariance",)
+"""Checks of code that both estimators have in common: of the classifier alone."""
 
 
 def checks() -> Iterator[Any]:
@@ -56,7 +58,7 @@ def checks() -> Iterator[Any]:
         for pair in found:
             check = getattr(pair, "values", pair)[1]  # those of `UNMET` are in a set of parameters
             name = check.func.__name__
-            own = kind is VerticalClassifier or any(word in name for word in REGRESSORS)
+            own = kind is VerticalClassifier or (name not in IN_COMMON and any(word in name for word in REGRESSORS))
             if own and (not name.endswith("_train") or check.keywords == SINGLE):
                 yield pair
 
@@ -98,8 +100,8 @@ def one() -> tuple[np.ndarray, np.ndarray]:
 def test_the_tools_of_scikit_learn_take_it(one: tuple[np.ndarray, np.ndarray]) -> None:
     x, y = one
     model = VerticalClassifier(**FAST)
-    search = GridSearchCV(model, {"epochs": [1, 3]}, cv=2).fit(x, y)
-    assert search.best_params_["epochs"] in (1, 3)
+    search = GridSearchCV(model, {"epochs": [2]}, cv=2).fit(x, y)
+    assert len(search.best_estimator_.report_.history) == 2
     assert search.best_score_ > 0.7
     assert search.predict_proba(x).shape == (120, 2)
     calibrated = CalibratedClassifierCV(make_pipeline(StandardScaler(), clone(model)), cv=2).fit(x, y)
@@ -109,16 +111,19 @@ def test_the_tools_of_scikit_learn_take_it(one: tuple[np.ndarray, np.ndarray]) -
 
 def test_it_is_the_same_as_tables_by_party(one: tuple[np.ndarray, np.ndarray]) -> None:
     x, y = one
-    settings = {key: value for key, value in FAST.items() if key != "columns"}
+    settings = {**FAST, **FEW_STEPS}
+    columns = settings.pop("columns")
     by_party = {"bank": x[:, :1], "shop": x[:, 1:]}
     apart = VerticalClassifier("bank", **settings).fit(by_party, y)
-    np.testing.assert_array_equal(VerticalClassifier(**FAST).fit(x, y).predict_proba(x), apart.predict_proba(by_party))
+    divided = VerticalClassifier(columns=columns, **settings).fit(x, y)
+    np.testing.assert_array_equal(divided.predict_proba(x), apart.predict_proba(by_party))
 
 
 def test_columns_by_name_keep_their_types_and_may_be_absent() -> None:
     x, y = tables()
     frame = x["bank"].assign(usage=x["shop"][:, 0], other=x["shop"][:, 1])
-    model = VerticalClassifier("shop", **{**FAST, "columns": {"bank": ["age", "job"], "shop": ["usage"]}}).fit(frame, y)
+    columns = {"bank": ["age", "job"], "shop": ["usage"]}
+    model = VerticalClassifier("shop", **{**FAST, **FEW_STEPS, "columns": columns}).fit(frame, y)
     assert model.job_.active == "shop"
     assert {*model.encoders_} == {"bank", "shop"}
     assert model.encoders_["bank"].columns.category_names == ("job",)
@@ -165,7 +170,8 @@ def test_an_active_party_without_a_table_is_an_error() -> None:
 
 
 def test_a_clone_has_the_parameters_and_no_fit(one: tuple[np.ndarray, np.ndarray]) -> None:
-    model = VerticalClassifier(**FAST, protections=[DPEmbeddingConfig(clip=1.0, noise_multiplier=1.0)]).fit(*one)
+    protections = [DPEmbeddingConfig(clip=1.0, noise_multiplier=1.0)]
+    model = VerticalClassifier(**{**FAST, **FEW_STEPS, "protections": protections}).fit(*one)
     copy = clone(model)
     assert copy.get_params().keys() == model.get_params().keys()
     assert not hasattr(copy, "classes_")

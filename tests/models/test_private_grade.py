@@ -208,6 +208,26 @@ def test_a_state_is_loaded_again_and_the_noise_is_the_keys() -> None:
     assert not torch.equal(weights[0], weights[2])
 
 
+@pytest.mark.parametrize(("classes", "are_numbers"), [(3, False), (8, True)])
+def test_a_fit_of_classes_or_numbers_is_repeated_by_its_key(classes: int, *, are_numbers: bool) -> None:
+    """Were its noise or a border another one each time, the mean over runs would be the exact fit."""
+    draw = np.random.default_rng(0)
+    numbers = torch.from_numpy(draw.normal(size=(600, 1)).astype(np.float32))
+    labels = (numbers[:, 0] * classes / 6 + classes / 2).long().clamp(0, classes - 1)
+
+    def state(key: bytes) -> Tensor:
+        columns = columns_of(torch.zeros(600, 0, dtype=torch.int32), numbers, labels, key, classes=classes)
+        bottom = GradeBottom(GradeBottomConfig(), columns.inputs)
+        drawn = DrawnLabels(labels, 4.0, classes, are_numbers)
+        fit_grade(GradeFit(epsilon=5.0, least_z=0), bottom, replace(columns, labels=drawn))
+        torch.rand(1)  # a run that begins again draws others
+        return torch.cat([bottom.borders.flatten(), bottom.heads[0].parts[0].table.flatten()])
+
+    first, again, other = (state(key) for key in (bytes(32), bytes(32), bytes(31) + b"1"))
+    assert torch.equal(first, again)
+    assert first.shape != other.shape or not torch.equal(first, other)
+
+
 def test_extreme_and_missing_numbers_are_scored() -> None:
     bottom, codes, numbers, _ = fitted()
     some = numbers[:3].clone()

@@ -200,6 +200,13 @@ def test_the_summary_has_utility_by_the_partners_of_a_row(tmp_path: Path) -> Non
     assert {names for names, pattern in patterns.items() if pattern.value is None} == {(SHOP,), (TELCO, SHOP)}
 
 
+def test_losses_without_a_column_are_of_no_few_rows_alone(whole: tuple[Path, TrainedRun], tmp_path: Path) -> None:
+    """Of a few rows with all partners, which a loss of each column is measured on, labels could be read from it."""
+    for active, is_shown in ((whole[1].active, True), (run(JOB, partial(share=0.4), tmp_path).active, False)):
+        assert 0 < int((active.present[TELCO] & active.present[SHOP]).sum()) < (80 if is_shown else 20)
+        assert bool(active.columns()) == is_shown
+
+
 def test_a_run_that_dies_at_any_file_is_resumed_to_the_same_end(whole: tuple[Path, TrainedRun], tmp_path: Path) -> None:
     left = left_at_renames(tmp_path / "run", lambda: run(JOB, GIVEN, tmp_path / "run"), range(0, 100, 16))
     assert 2 <= len(left) < 12

@@ -41,7 +41,7 @@ LINEAR = {"kind": "linear", "width": 3}
 BOTTOMS = {ACTIVE: MLP, TELCO: LINEAR, SHOP: MLP}
 GIVEN = tables(passives=2)
 T = TypeVar("T", Entry, Total)
-STEPS, EPOCHS = 4, 3
+STEPS, EPOCHS = 2, 3
 
 
 @pytest.fixture(autouse=True)
@@ -53,6 +53,7 @@ def raw(fit: Mapping[str, Any] | None = None, privacy: Mapping[str, Any] | None 
     """Two passive parties of which telco releases once, with noise."""
     options = {
         "epochs": EPOCHS,
+        "batch_size": 96,
         "audit": {"rows": 64, "attacks": []},
         "release": {TELCO: "once"},
         "bottom": BOTTOMS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -37,6 +37,7 @@ JOBS = {
     "released once": job_of(privacy={"label_dp": {"eps": 2.0}}, release="once"),
 }
 GIVEN = tables()
+Synced = dict[str, bytes | None]
 SECRETS = [f"keys/{ACTIVE}.key", *(f"run/checkpoint/{name}/noise.key" for name in (ACTIVE, TELCO))]
 LABEL_DRAWS = f"run/checkpoint/{ACTIVE}/label_draws.json"
 """Names the label memory, without which labels are drawn anew."""
@@ -51,16 +52,49 @@ def start(job: Job, disk: Path) -> Path:
         return execute(job, folder, options, Progress()).path
 
 
+class Recorded(NamedTuple):
+    """An uninterrupted run.
+
+    Attributes:
+        job: What it trained.
+        root: Its disk.
+        disk: With an image at every moment.
+        sending: What was certain to survive when each message was sent.
+        committing: What was, before and after each commit of the active party.
+        ended: What was at the end.
+    """
+
+    job: Job
+    root: Path
+    disk: Disk
+    sending: list[Synced]
+    committing: list[tuple[Synced, Synced]]
+    ended: Synced
+
+
 @pytest.fixture(scope="module", params=JOBS)
-def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Job, Path, Disk]:
-    """An uninterrupted run, with an image of its disk at every moment."""
+def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     if not Path("/proc/self/fd").exists():
         pytest.skip("needs /proc to read what a descriptor names")
     job, root = JOBS[request.param], tmp_path_factory.mktemp("disk")
-    disk = Disk(root)
-    with disk.watched():
+    disk, sending, committing = Disk(root), list[Synced](), list[tuple[Synced, Synced]]()
+    send, commit = Port.send, Checkpoints.commit
+
+    def watched_send(port: Port, *args: Any, **options: Any) -> Message:
+        sending.append(dict(disk.synced()))
+        return send(port, *args, **options)
+
+    def watched_commit(checkpoints: Checkpoints, *args: Any, **options: Any) -> None:
+        before = dict(disk.synced())
+        commit(checkpoints, *args, **options)
+        committing.append((before, dict(disk.synced())))
+
+    with pytest.MonkeyPatch.context() as patched, disk.watched():
+        patched.setattr(Port, "send", watched_send)
+        patched.setattr(Checkpoints, "commit", watched_commit)
         start(job, root)
-    return job, root, disk
+        ended = dict(disk.synced())
+    return Recorded(job, root, disk, sending, committing, ended)
 
 
 def assert_resumed(job: Job, whole: Path, image: Image, disk: Path) -> None:
@@ -82,41 +116,28 @@ def assert_resumed(job: Job, whole: Path, image: Image, disk: Path) -> None:
     assert history(folder) == history(whole / "run")
 
 
-@pytest.mark.parametrize("name", JOBS)
-def test_what_a_party_relies_on_is_on_disk_before(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keys before the first message, halves and history before the commit, the commit before the next epoch."""
-    disk, moments = Disk(tmp_path), list[str]()
-    send, commit = Port.send, Checkpoints.commit
+def test_keys_are_on_disk_before_the_first_message(recorded: Recorded) -> None:
+    assert recorded.sending
+    assert all(synced.get(secret) for synced in recorded.sending for secret in SECRETS)
 
-    def sending(port: Port, *args: Any, **options: Any) -> Message:
-        moments.append("send")
-        assert all(dict(disk.synced()).get(secret) for secret in SECRETS)
-        return send(port, *args, **options)
 
-    def committing(checkpoints: Checkpoints, epoch: int, progress: Any, *args: Any, **options: Any) -> None:
-        before = dict(disk.synced())
-        for party, saved in ((ACTIVE, epoch), (TELCO, 0 if Phase.LEAVE in JOBS[name].phases else epoch)):
+def test_halves_and_history_are_on_disk_before_a_commit_and_it_before_the_next_epoch(recorded: Recorded) -> None:
+    assert len(recorded.committing) == 2
+    for epoch, (before, after) in enumerate(recorded.committing):
+        for party, saved in ((ACTIVE, epoch), (TELCO, 0 if Phase.LEAVE in recorded.job.phases else epoch)):
             assert before.get(f"run/checkpoint/{party}/epoch-{saved:04d}.safetensors")
         assert (before["run/history.jsonl"] or b"").count(b"\n") == epoch + 1
-        commit(checkpoints, epoch, progress, *args, **options)
-        assert f'"epoch": {epoch + 1}, "step": 0, "best"'.encode() in (
-            dict(disk.synced())[f"run/checkpoint/{ACTIVE}/committed.json"] or b""
-        )
-        moments.append("commit")
+        committed = after[f"run/checkpoint/{ACTIVE}/committed.json"] or b""
+        assert f'"epoch": {epoch + 1}, "step": 0, "best"'.encode() in committed
 
-    monkeypatch.setattr(Port, "send", sending)
-    monkeypatch.setattr(Checkpoints, "commit", committing)
-    with disk.watched():
-        start(JOBS[name], tmp_path)
-        after = dict(disk.synced())
-    assert moments.count("commit") == 2
-    assert "send" in moments
-    assert all(after.get(f"run/{file}") for file in ("job.yaml", "summary.json", "ledger.json", "audit.json"))
+
+def test_results_are_on_disk_at_the_end(recorded: Recorded) -> None:
+    assert all(recorded.ended.get(f"run/{file}") for file in ("job.yaml", "summary.json", "ledger.json", "audit.json"))
 
 
 @pytest.mark.parametrize("turn", range(2))
-def test_every_23rd_image_resumes(recorded: tuple[Job, Path, Disk], tmp_path: Path, turn: int) -> None:
-    job, whole, disk = recorded
+def test_every_23rd_image_resumes(recorded: Recorded, tmp_path: Path, turn: int) -> None:
+    job, whole, disk, *_ = recorded
     images = [*disk.images.items()]
     assert len(images) > 60, "the run syncs less than it should"
     for number, (image, moment) in enumerate(images):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -73,6 +74,60 @@ def predicted(
     return grades
 
 
+class Saved:
+    """A world whose runs know where their secrets lie, and copies of its folder, to go on from each in that folder."""
+
+    def __init__(self, world: World, copies: Path) -> None:
+        self.world, self._copies = world, copies
+
+    def save(self, name: str) -> None:
+        shutil.copytree(self.world.folder, self._copies / name)
+
+    def restored(self, name: str) -> World:
+        shutil.rmtree(self.world.folder)
+        shutil.copytree(self._copies / name, self.world.folder)
+        return self.world
+
+
+Start = tuple[World, Job, Path]
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Saved, dict[str, tuple[Job, Path]], np.ndarray]:
+    """Copies after a training, its prediction of rows that it has not seen, and a training of another label.
+
+    Each with its job and run; and the grades that were predicted.
+    """
+    saved = Saved(World(tmp_path_factory.mktemp("saved")), tmp_path_factory.mktemp("copies"))
+    with pytest.MonkeyPatch.context() as patched:
+        steps_that_find_a_xor_b(patched)
+        first = trained(saved.world, "one", FIRST)
+        saved.save("trained")
+        drawn = predicted(*first, LATER)
+        saved.save("predicted")
+        second = trained(saved.world, "other", SECOND)
+        saved.save("begun")
+    return saved, {"trained": first, "predicted": first, "begun": second}, drawn
+
+
+@pytest.fixture
+def one_trained(saved: Any) -> Start:
+    """A world with a run of the label b, which has predicted nothing, its job and its folder."""
+    return saved[0].restored("trained"), *saved[1]["trained"]
+
+
+@pytest.fixture
+def one_predicted(saved: Any) -> Start:
+    """The same, after it has predicted rows that it was not trained on."""
+    return saved[0].restored("predicted"), *saved[1]["predicted"]
+
+
+@pytest.fixture
+def begun(saved: Any) -> Start:
+    """The same world after a training of another label and other rows, with the job and the run of that one."""
+    return saved[0].restored("begun"), *saved[1]["begun"]
+
+
 def test_both_only_predicted_tell_a_column(tmp_path: Path) -> None:
     """The attack: allowed to, the label owner reads a of rows that no training had."""
     world = World(tmp_path)
@@ -83,22 +138,22 @@ def test_both_only_predicted_tell_a_column(tmp_path: Path) -> None:
     assert max(aucs[2], 1 - aucs[2]) > 0.9
 
 
-def test_a_training_counts_rows_that_were_only_predicted(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    predicted(*trained(world, "one", FIRST), LATER)
+def test_a_training_of_other_rows_counts_none_of_them(begun: Start) -> None:
+    assert found_in(begun[2]).former == 0
+
+
+def test_a_training_counts_rows_that_were_only_predicted(one_predicted: Start) -> None:
+    world, *_ = one_predicted
     with pytest.raises(ConfigError, match="of a at most with those of 1 other release of"):
         trained(world, "other", LATER, STRICT)
-    _, apart = trained(world, "other", SECOND)
-    assert found_in(apart).former == 0
     allowed = found_in(trained(world, "other", LATER, OPEN)[1])
     assert allowed.former == 1
     assert share(allowed.together, "a") > 0.5
 
 
-def test_a_training_is_drawn_at_a_lower_epsilon_for_rows_that_were_only_predicted(tmp_path: Path) -> None:
+def test_a_training_is_drawn_at_a_lower_epsilon_for_rows_that_were_only_predicted(one_predicted: Start) -> None:
     """Of a, which the new grades alone do not tell, both together would carry more than the limit at 8."""
-    world = World(tmp_path)
-    predicted(*trained(world, "one", FIRST), LATER)
+    world, *_ = one_predicted
     found = found_in(trained(world, "other", LATER, {"b": 1.0, "other": 0.5})[1])
     assert found.lowered is not None
     assert found.epsilon is not None
@@ -106,28 +161,8 @@ def test_a_training_is_drawn_at_a_lower_epsilon_for_rows_that_were_only_predicte
     assert share(found.together, "a") <= 0.5 < found.lowered.share
 
 
-@pytest.fixture(scope="module")
-def begun_once(tmp_path_factory: pytest.TempPathFactory) -> tuple[World, Job, Path, Path]:
-    """Runs of which one has predicted rows, the job and the run of another label, and a copy of all of it."""
-    world = World(tmp_path_factory.mktemp("begun"))
-    with pytest.MonkeyPatch.context() as patched:
-        steps_that_find_a_xor_b(patched)
-        predicted(*trained(world, "one", FIRST), LATER)
-        job, run = trained(world, "other", SECOND)
-    return world, job, run, shutil.copytree(world.folder, tmp_path_factory.mktemp("kept") / "begun")
-
-
-@pytest.fixture
-def begun(begun_once: tuple[World, Job, Path, Path]) -> tuple[World, Job, Path]:
-    """The same for each test, in the same folder, since a run knows where its secrets lie."""
-    world, job, run, copy = begun_once
-    shutil.rmtree(world.folder)
-    shutil.copytree(copy, world.folder)
-    return world, job, run
-
-
 @pytest.mark.parametrize("count", [1000, 1])
-def test_a_prediction_counts_rows_that_were_only_predicted(begun: tuple[World, Job, Path], count: int) -> None:
+def test_a_prediction_counts_rows_that_were_only_predicted(begun: Start, count: int) -> None:
     """However few rows are asked for: of the whole table of the partner."""
     _, job, run = begun
     with pytest.raises(ConfigError, match=r"of a at most with those of 1 other release.*nothing was sent"):
@@ -142,10 +177,9 @@ def refusals(world: World) -> list[int]:
     return [event.refused for event in events if isinstance(event, RandomizedGrade)]
 
 
-def test_each_refused_prediction_is_counted_and_stated(tmp_path: Path) -> None:
-    """By drift of the rows that are asked for, or by limits: each is a bit of these rows, which no epsilon covers."""
-    world = World(tmp_path)
-    job, run = trained(world, "one", FIRST, OPEN)
+def test_each_refused_prediction_is_counted_and_stated(one_trained: Start, tmp_path: Path) -> None:
+    """By drift of the rows that are asked for: each is a bit of these rows, which no epsilon covers."""
+    world, job, run = one_trained
     assert refusals(world) == [0]
     some = GIVEN[TELCO].slice(0, 500)
     drifted = some.set_column(some.column_names.index("c"), "c", pa.array(np.full(500, 9.0)))
@@ -161,14 +195,17 @@ def test_each_refused_prediction_is_counted_and_stated(tmp_path: Path) -> None:
     with pytest.raises(DriftExceeded):  # with all parties in one process
         predict(job, RunFolder(run), tmp_path / "scores.csv", PredictionRequest(tables=new, max_drift=0.25))
     assert refusals(world) == [3]
-    predicted(job, run, LATER)
-    job, run = trained(world, "other", SECOND)
+
+
+def test_each_prediction_that_limits_refuse_is_counted(begun: Start) -> None:
+    world, job, run = begun
+    assert refusals(world) == [0, 0]
     with pytest.raises(ConfigError, match="nothing was sent"):
         predicted(job, run, LATER)
-    assert refusals(world)[-1] == 1
+    assert refusals(world) == [0, 1]
     with pytest.raises(ConfigError, match="nothing was sent"), served(job, run):
         pass
-    assert refusals(world)[-1] == 2
+    assert refusals(world) == [0, 2]
 
 
 def served(job: Job, run: Path, table: pa.Table = GIVEN[TELCO]) -> OnlineReleases:
@@ -177,23 +214,22 @@ def served(job: Job, run: Path, table: pa.Table = GIVEN[TELCO]) -> OnlineRelease
     return OnlineReleases(part, FeatureStore.read(job, TELCO, table, part.model.encoder))  # type: ignore[arg-type]
 
 
-def test_what_can_be_asked_of_a_service_counts(tmp_path: Path) -> None:
+def test_what_can_be_asked_of_a_service_counts(one_trained: Start) -> None:
     """Before any row is: afterwards no other job could know of it."""
-    world = World(tmp_path)
-    with served(*trained(world, "one", FIRST)), pytest.raises(ConfigError, match="with those of 1 other release of"):
+    world, job, run = one_trained
+    with served(job, run), pytest.raises(ConfigError, match="with those of 1 other release of"):
         trained(world, "other", LATER, STRICT)
-    other = World(tmp_path / "other")
-    other.folder.mkdir()
-    predicted(*trained(other, "one", FIRST), LATER)
-    with pytest.raises(ConfigError, match="with those of 1 other release of"), served(*trained(other, "other", SECOND)):
+
+
+def test_a_service_counts_what_was_predicted(begun: Start) -> None:
+    _, job, run = begun
+    with pytest.raises(ConfigError, match="with those of 1 other release of"), served(job, run):
         pass
 
 
-def test_what_was_released_can_be_released_again(tmp_path: Path) -> None:
+def test_what_was_released_can_be_released_again(one_predicted: Start, saved: Any) -> None:
     """Also after another release of the same rows, with limits of its own: a repeated grade says nothing new."""
-    world = World(tmp_path)
-    job, run = trained(world, "one", FIRST)
-    drawn = predicted(job, run, LATER)
+    (world, job, run), drawn = one_predicted, saved[-1]
     trained(world, "other", LATER, OPEN)
     carried_before = (run / "checkpoint" / TELCO / "carried.json").read_bytes()
     assert (predicted(job, run, LATER) == drawn).all()
@@ -205,9 +241,8 @@ def test_what_was_released_can_be_released_again(tmp_path: Path) -> None:
     assert (run / "checkpoint" / TELCO / "carried.json").read_bytes() == carried_before
 
 
-def test_predicted_rows_stay_with_those_of_the_training(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    job, run = trained(world, "one", FIRST)
+def test_predicted_rows_stay_with_those_of_the_training(one_trained: Start) -> None:
+    world, job, run = one_trained
     for part in np.split(LATER, 4):
         predicted(job, run, part)
     (memory,) = (world.secrets / f"{TELCO}.key.grades").glob("*.safetensors")
@@ -234,7 +269,7 @@ def test_a_prediction_alone_is_within_limits(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("gone", ["grades", "secret", "release", "version"])
-def test_a_run_whose_grades_are_not_known_any_more_has_limits(begun: tuple[World, Job, Path], gone: str) -> None:
+def test_a_run_whose_grades_are_not_known_any_more_has_limits(begun: Start, gone: str) -> None:
     """The grades were removed, as the error of a damaged file advises, or are elsewhere."""
     world, job, run = begun
     memory = world.secrets / f"{TELCO}.key.grades"

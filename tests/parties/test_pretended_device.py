@@ -35,7 +35,9 @@ def job_of(
 ) -> Job:
     """A job of three parties with their protections; `more` is of `raw_job`, and `channel` or `fit` of the job."""
     channel, fit = more.pop("channel", None), more.pop("fit", None)
-    raw = raw_job(more.pop("task", "binary"), 2, privacy=active, **{"epochs": 1, "audit": QUIET, **more})
+    raw = raw_job(
+        more.pop("task", "binary"), 2, privacy=active, **{"epochs": 1, "batch_size": 64, "audit": QUIET, **more}
+    )
     raw["parties"]["telco"]["privacy"], raw["parties"]["shop"]["privacy"] = telco or {}, shop or {}
     if channel is not None:
         raw["channel"] = channel
@@ -155,7 +157,7 @@ def test_a_checkpoint_has_no_device(tmp_path: Path, recorded: Recording) -> None
     whole = recorded(job, given).trained
     for number, (begun, resumed) in enumerate(((there, run), (run, there))):
         with pytest.raises(Crash):
-            begun(job, given, tmp_path / str(number), progress=Dying(5))
+            begun(job, given, tmp_path / str(number), progress=Dying(3))
         assert RunFolder(tmp_path / str(number)).has_checkpoint
         assert same(whole, resumed(job, given, tmp_path / str(number), resume=True))
 

@@ -23,12 +23,13 @@ RAW: dict[str, Any] = {
     "bottom": DROPOUT,
     "privacy": {"label_dp": {"eps": 2.0}, "max_norm": {}},
     "epochs": 3,
+    "batch_size": 96,
 }
 AUDIT = {"rows": 64, "attacks": ["norm"]}
 JOB = make_job(audit=AUDIT, **RAW)
 WHOLLY_AUDITED = make_job(audit={"rows": 64}, **RAW)
 GIVEN = tables(passives=2)
-STEPS = 4
+STEPS = 2
 PARTIES = 3
 
 LAST = PASSIVES[1]
@@ -56,7 +57,7 @@ PLACES: dict[str, tuple[type[Any], str, int, bool]] = {
 }
 
 
-DEATHS = (1, STEPS, 2 * STEPS + 2)
+DEATHS = (1, STEPS, 2 * STEPS + 1)
 """Steps at which a run dies."""
 
 
@@ -79,7 +80,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
 
 
 ALIKE = {
-    f"step {STEPS}": "after the first commit",
     "before the epoch is attacked": "before the active transcript is written",
     "after all halves, before the commit": "after the history is written",
     "before the end is sent": "after the last commit",
@@ -117,7 +117,7 @@ def test_a_run_may_be_interrupted_again_and_again(tmp_path: Path) -> None:
     again = tmp_path / "again"
     interrupted(job, GIVEN, again, Dying(STEPS + 1))
     with pytest.raises(Crash):
-        run(job, GIVEN, again, resume=True, progress=Dying(STEPS + 2))
+        run(job, GIVEN, again, resume=True, progress=Dying(STEPS + 1))
     assert_equal(again, run(job, GIVEN, again, resume=True), folder, trained, job)
 
 
@@ -128,7 +128,7 @@ def test_resuming_a_finished_run_repeats_its_end(tmp_path: Path, whole: Whole) -
     assert_equal(folder, again, whole.folder, whole.trained, JOB)
 
 
-STOPPING = make_job(passives=2, epochs=8, early_stop={"patience": 2, "min_delta": 0.9}, audit=AUDIT)
+STOPPING = make_job(passives=2, epochs=8, batch_size=96, early_stop={"patience": 2, "min_delta": 0.9}, audit=AUDIT)
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +157,7 @@ def test_resume_around_an_early_stop(tmp_path: Path, stopped: tuple[Path, Traine
 
 def test_a_run_with_its_own_noise_resumes_with_it(tmp_path: Path) -> None:
     """Without a supplied key the noise is nobody else's, yet a resume repeats it."""
-    job = make_job(privacy={"max_norm": {}}, epochs=3, audit=AUDIT)
+    job = make_job(privacy={"max_norm": {}}, epochs=3, batch_size=96, audit=AUDIT)
     given = tables()
     whole = run(job, given, tmp_path / "a", key=None)
     other = run(job, given, tmp_path / "b", key=None)

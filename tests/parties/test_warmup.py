@@ -30,7 +30,7 @@ from tests.parties.runs import ACTIVE, KEY, MLP, PASSIVES, Transmit, raw_job, re
 TELCO, SHOP = PASSIVES[:2]
 LINEAR = {"kind": "mlp", "hidden": [8, 3], "cut": "linear"}
 GIVEN = tables(passives=2)
-STEPS, WARMUP, EPOCHS = 4, 2, 4
+STEPS, WARMUP, EPOCHS = 2, 2, 4
 AUDIT = {"rows": 64, "attacks": []}
 FIT = {"kind": "gradients", "epochs": 5, "batch_size": 32, "lr": 0.01}
 
@@ -44,7 +44,7 @@ def raw(**options: Any) -> Any:
     """Two passive parties of which telco releases once, with noise, fitted by the gradients of two warm-up epochs."""
     fit, active = options.pop("fit", FIT), options.pop("active", {})
     bottom = {ACTIVE: MLP, TELCO: LINEAR, SHOP: MLP}
-    schedule = {"epochs": EPOCHS, "warmup_epochs": WARMUP, "release": {TELCO: "once"}, "audit": AUDIT}
+    schedule = {"epochs": EPOCHS, "batch_size": 96, "warmup_epochs": WARMUP, "release": {TELCO: "once"}, "audit": AUDIT}
     made = raw_job(passives=2, **{"bottom": bottom, **schedule, **options})
     made["parties"][TELCO] |= {"privacy": {"noisy": {"multiplier": 0.1}}, "fit": fit}
     made["parties"][ACTIVE]["privacy"] = active
@@ -100,7 +100,7 @@ def test_zeros_stand_for_its_rows_until_they_come(whole: Any) -> None:
 def test_the_embedding_of_one_column_follows_the_labels(tmp_path: Path) -> None:
     """Told nothing but gradients, the party finds what its columns say of the labels that nobody else knew."""
     bottom = {ACTIVE: MLP, TELCO: {"kind": "mlp", "hidden": [8, 1], "cut": "linear"}, SHOP: MLP}
-    job = warmup_job(bottom=bottom, fit={**FIT, "epochs": 40})
+    job = warmup_job(bottom=bottom, fit={**FIT, "epochs": 40}, batch_size=48)
     trained = run(job, GIVEN, tmp_path)
     train = trained.active.split.part("train")
     labels = load_labels(trained)

@@ -26,8 +26,9 @@ _FILE = re.compile(r"[0-9]{6}-\w+")
 """Names of the files; others, such as copies, are none of them."""
 _LIMITS_FILE = "limits.json"
 _MAX_TURNS = 16
-"""Number of notes with changed grades from which on it is known which grades a row had, each once, and not when: so the
-memory has no more than 31 earlier grades of a row. Before it, when a grade changed can tell what no grade does."""
+"""Number of turns from which on it is known which grades a row had, each once, and not when: so the memory has no more
+than 31 earlier grades of a row. Before it, when a grade changed can tell what no grade does. In a turn no row has two
+grades, however many notes it is of: else a reader that asks for one changed row at a time would soon use them up."""
 
 
 class _Header(NamedTuple):
@@ -47,17 +48,24 @@ class _Release(NamedTuple):
         ids: Words of their ids, int64 (n,).
         grades: The newest grade of each, int64 (n,).
         values: Words of their values, int64 (n,).
+        noted: The turn in which each was noted last, int64 (n,), from 0; see `_MAX_TURNS`.
         earlier_ids: Words of the ids of rows with other grades before, ascending, int64 (m,).
         earlier_grades: These grades, those of a row in their order in time, int64 (m,).
-        earlier_turns: Number of the note that replaced each, from 1, int64 (m,); see `_MAX_TURNS`.
+        earlier_turns: The turn that replaced each, from 1, int64 (m,).
     """
 
     ids: npt.NDArray[np.int64]
     grades: npt.NDArray[np.int64]
     values: ValueWords
+    noted: npt.NDArray[np.int64]
     earlier_ids: npt.NDArray[np.int64] = np.zeros(0, np.int64)
     earlier_grades: npt.NDArray[np.int64] = np.zeros(0, np.int64)
     earlier_turns: npt.NDArray[np.int64] = np.zeros(0, np.int64)
+
+    @property
+    def turn(self) -> int:
+        """The newest turn."""
+        return min(int(max(self.noted.max(initial=0), self.earlier_turns.max(initial=0))), _MAX_TURNS)
 
 
 class JoinKeys(NamedTuple):
@@ -103,21 +111,24 @@ class GradeMemory:
             graded: Its grades.
             fit: Name of the fit that they are of, under its conditions; those of earlier notes stay.
         """
-        words, files, fits = _words(rows.digests), self._files(), frozenset([fit] if fit else [])
+        words, files = _words(rows.digests), self._files()
+        header = _Header(job, graded.bands, graded.epsilon, tuple(rows.columns), frozenset([fit] if fit else []))
         known = [path for path in files if _name_of(path) == name]
         if known and not len(words):
             return
         values = rows.values(rows.columns)
-        release = _Release(words, graded.grades, np.zeros_like(words) if values is None else values)
+        none = np.zeros_like(words)
+        release = _Release(words, graded.grades, none if values is None else values, none)
         release = _rows_at(release, np.argsort(words, kind="stable"))
         if known:
             # Of fewer rows than before, as in a pilot of the same draws: what was released stays released.
-            before, header = _read(known[0])
-            fits |= header.fits
-            release = _both(before, release)
+            before, noted = _read(known[0])
+            header, release = header._replace(fits=header.fits | noted.fits), _both(before, release)
+            if header == noted and all(map(np.array_equal, before, release)):
+                return
         number = max((int(path.name.partition("-")[0]) for path in files), default=0) + 1
         path = known[0] if known else self.folder / f"{number:06d}-{name}.safetensors"
-        _write(path, release, _Header(job, graded.bands, graded.epsilon, tuple(rows.columns), fits))
+        _write(path, release, header)
 
     def has_same(self, name: str, digests: Digests, graded: GradedRows, fit: str = "") -> bool:
         """Whether a release is noted with all of some rows and their grades: again, it says nothing new.
@@ -217,8 +228,8 @@ class GradeMemory:
                 stay = _indices_among(release.ids, gone) < 0
                 if not stay.all():
                     later = _indices_among(release.earlier_ids, gone) < 0
-                    earlier = (each[later] for each in release[3:])
-                    _write(path, _Release(*_rows_at(release, stay)[:3], *earlier), header)
+                    earlier = (each[later] for each in release[4:])
+                    _write(path, _Release(*_rows_at(release, stay)[:4], *earlier), header)
 
     def forget_job(self, job: str) -> None:
         """Remove the releases of a job, by its digest."""
@@ -269,24 +280,25 @@ def _match_by_values(at: npt.NDArray[np.int64], values: ValueWords | None, known
 
 
 def _rows_at(release: _Release, rows: npt.NDArray[np.generic]) -> _Release:
-    return release._replace(ids=release.ids[rows], grades=release.grades[rows], values=release.values[rows])
+    return release._replace(**{name: getattr(release, name)[rows] for name in ("ids", "grades", "values", "noted")})
 
 
 def _both(before: _Release, after: _Release) -> _Release:
     """A release with the rows of both, and the earlier grades of those whose grade is another by now."""
     at = _indices_among(before.ids, after.ids)
-    rest = _rows_at(before, at < 0)
-    every = _Release(*(np.concatenate(each) for each in zip(rest[:3], after[:3], strict=True)))
-    every = _rows_at(every, np.argsort(every.ids, kind="stable"))
     changed = (at >= 0) & (before.grades != after.grades[at])
-    return every._replace(**_with_changes(before, before.ids[changed], before.grades[changed]))
+    turn = min(before.turn + bool((before.noted[changed] == before.turn).any()), _MAX_TURNS)
+    after = after._replace(noted=np.full_like(after.ids, turn))
+    rest = _rows_at(before, at < 0)
+    every = _Release(*(np.concatenate(each) for each in zip(rest[:4], after[:4], strict=True)))
+    every = _rows_at(every, np.argsort(every.ids, kind="stable"))
+    return every._replace(**_with_changes(before, before.ids[changed], before.grades[changed], turn))
 
 
 def _with_changes(
-    before: _Release, words: npt.NDArray[np.int64], replaced: npt.NDArray[np.int64]
+    before: _Release, words: npt.NDArray[np.int64], replaced: npt.NDArray[np.int64], turn: int
 ) -> dict[str, npt.NDArray[np.int64]]:
-    """The earlier grades of a release, with those that a note replaces, by the ids (m,) of their rows."""
-    turn = min(int(before.earlier_turns.max(initial=0)) + 1, _MAX_TURNS)
+    """The earlier grades of a release, with those that a turn replaces, by the ids (m,) of their rows."""
     ids, grades = np.r_[before.earlier_ids, words], np.r_[before.earlier_grades, replaced]
     turns = np.r_[before.earlier_turns, np.full(len(words), turn)]
     late = np.flatnonzero(turns >= _MAX_TURNS)
@@ -302,7 +314,7 @@ def _with_changes(
 def _grades_in_turn(
     release: _Release, header: _Header, at: npt.NDArray[np.int64], own: npt.NDArray[np.int64] | None
 ) -> Iterator[GradedRows]:
-    """The grades of rows in a release before each note that changed some, the oldest first, and the newest ones.
+    """The grades of rows in a release before each turn that changed some, the oldest first, and the newest ones.
 
     A reader sees whether the grade of a row changed, and that alone may tell an attribute. So rows that had the grade
     that they have now are no rows that are not known: they have a code of their own, which no noise hides. A reader of
@@ -332,8 +344,9 @@ def _grades_in_turn(
 
 def _write(path: Path, release: _Release, header: _Header) -> None:
     tensors = {"ids": release.ids, "grades": release.grades.astype(np.uint8), "values": release.values}
-    if len(release.earlier_ids):
-        grades, turns = (each.astype(np.uint8) for each in release[4:])
+    if release.turn:
+        grades, turns = (each.astype(np.uint8) for each in release[5:])
+        tensors |= {"noted": release.noted.astype(np.uint8)}
         tensors |= {"earlier_ids": release.earlier_ids, "earlier_grades": grades, "earlier_turns": turns}
     epsilon = "" if header.epsilon is None else header.epsilon.hex()
     stated = {"job": header.job, "bands": f"{header.bands}", "epsilon": epsilon, "columns": json.dumps(header.columns)}
@@ -348,7 +361,9 @@ def _read(path: Path) -> tuple[_Release, _Header]:
         columns = tuple(parse_json(header["columns"]))
         read = _Header(header["job"], int(header["bands"]), epsilon, columns, frozenset(header.get("fit", "").split()))
         numbers = {name: tensor.numpy().astype(np.int64) for name, tensor in tensors.items()}
-        return _Release(numbers.pop("ids"), numbers.pop("grades"), numbers.pop("values"), **numbers), read
+        if "noted" not in numbers:  # of no change, or of an earlier version
+            numbers["noted"] = np.full_like(numbers["ids"], numbers.get("earlier_turns", np.zeros(1)).max())
+        return _Release(**numbers), read
     except (OSError, ValueError, KeyError, OverflowError, TypeError) as damage:
         remedy = "restore it from a backup, or remove it: its release then counts as one whose grades are not known"
         raise CheckpointError(f"{path} cannot be read ({damage}); {remedy}") from None
