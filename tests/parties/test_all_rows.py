@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -188,8 +189,15 @@ def test_rows_with_a_partner_are_predicted_better(tmp_path: Path) -> None:
     assert torch.equal(active.logits[none], alone[none])
 
 
-def test_the_summary_has_utility_by_the_partners_of_a_row(tmp_path: Path) -> None:
-    summary = execute(JOB, tmp_path, Options(Keys(tmp_path / "keys", KEY), tables=GIVEN), Progress()).summary
+@pytest.fixture(scope="module")
+def executed(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """The run with its conclusions; not to be changed."""
+    base = tmp_path_factory.mktemp("executed")
+    return execute(JOB, base / "run", Options(Keys(base / "keys", KEY), tables=GIVEN), Progress())
+
+
+def test_the_summary_has_utility_by_the_partners_of_a_row(executed: RunFolder) -> None:
+    summary = executed.summary
     assert summary.data.common == 400
     assert summary.data.held == {name: len(ids_of(GIVEN, name) & ids_of(GIVEN, ACTIVE)) for name in (TELCO, SHOP)}
     patterns = {pattern.parties: pattern for pattern in summary.utility.patterns}
@@ -337,9 +345,8 @@ def test_new_rows_are_predicted_by_whoever_has_them(
         assert torch.tensor(logits[row], dtype=torch.float64).sigmoid().item() == pytest.approx(score, abs=1e-6)
 
 
-def test_predict_takes_every_row_and_names_who_contributed(tmp_path: Path) -> None:
-    execute(JOB, tmp_path / "run", Options(Keys(tmp_path / "keys", KEY), tables=GIVEN), Progress())
-    folder = RunFolder(tmp_path / "run")
+def test_predict_takes_every_row_and_names_who_contributed(executed: RunFolder, tmp_path: Path) -> None:
+    folder = RunFolder(Path(shutil.copytree(executed.path, tmp_path / "run")))
     job = JOB
     tested = parquet.read_table(predictions_path(folder))
     predict(job, folder, tmp_path / "test.parquet", PredictionRequest(key=KEY))

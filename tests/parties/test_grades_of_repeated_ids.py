@@ -26,7 +26,7 @@ from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.tables import open_table
 from tests.parties.interruptions import assert_equal, left_at_renames
-from tests.parties.runs import ACTIVE, KEY, record, run
+from tests.parties.runs import ACTIVE, BRIEF, KEY, record, run
 from tests.parties.stars import LAND, raw_star, star
 from tests.parties.test_grades import FIT, GRADE, TELCO, kept, raw
 from tests.training.test_all_runs import World
@@ -184,7 +184,7 @@ def _all_flipped(table: pa.Table) -> pa.Table:
 
 
 def test_a_kill_at_any_time_resumes_to_the_same_draws(tmp_path: Path) -> None:
-    given, job = loans(200), graded()
+    given, job = loans(200), graded(audit=BRIEF["binary"])
     whole = tmp_path / "whole", run(job, given, tmp_path / "whole")
     left = left_at_renames(tmp_path / "run", lambda: run(job, given, tmp_path / "run"), range(0, 100, 14))
     assert len(left) > 2
