@@ -29,6 +29,7 @@ from cutlayer.jobs.party import run_party
 from cutlayer.jobs.release_file import release_training
 from cutlayer.parties.agreement.partners import Partners
 from cutlayer.parties.drive.by_links import drive_over_links
+from cutlayer.parties.phases.close import absences_to_show
 from cutlayer.parties.session.checkpoint import RELEASED_FILE, Checkpoints
 from cutlayer.serving.between import PredictionSide, request_predictions
 from cutlayer.serving.by_file import release_prediction, with_agreed_rows
@@ -213,6 +214,22 @@ def test_losses_without_a_column_are_of_no_few_rows_alone(whole: tuple[Path, Tra
     for active, is_shown in ((whole[1].active, True), (run(JOB, partial(share=0.4), tmp_path).active, False)):
         assert 0 < int((active.present[TELCO] & active.present[SHOP]).sum()) < (80 if is_shown else 20)
         assert bool(active.columns()) == is_shown
+
+
+def test_from_no_two_metrics_of_all_rows_that_of_a_few_follows(tmp_path: Path) -> None:
+    """The attack: the shop has 19 held-out rows or fewer, and what it adds there is a difference of two losses."""
+    given = partial(rows=600)
+    given[SHOP] = given[SHOP].slice(0, 60)
+    summary = execute(JOB, tmp_path, Options(Keys(tmp_path / "keys", KEY), tables=given), Progress()).summary
+    patterns = {pattern.parties: pattern.rows for pattern in summary.utility.patterns}
+    assert 0 < sum(rows for names, rows in patterns.items() if SHOP in names) < 20
+    assert [row.absent for row in summary.departures.rows] == [(), (TELCO, SHOP)]
+    assert (summary.utility.contributions, summary.utility.gain is None) == ((), False)
+    sets, many, few = [(), ("a",), ("b",), ("a", "b")], torch.arange(100) < 50, torch.arange(100) < 19
+    assert absences_to_show(sets, {"a": many, "b": few}) == absences_to_show(sets, {"a": many, "b": few.flip(0)})
+    assert absences_to_show(sets, {"a": many, "b": few}) == [(), ("a", "b")]
+    assert absences_to_show(sets, {"a": few, "b": few}) == [()]
+    assert absences_to_show(sets, {"a": many, "b": ~few}) == absences_to_show(sets, {}) == sets
 
 
 def test_a_run_that_dies_at_any_file_is_resumed_to_the_same_end(whole: tuple[Path, TrainedRun], tmp_path: Path) -> None:
