@@ -33,7 +33,7 @@ GIVEN = tables(passives=2, rows=600)
 SPLIT = {"test": 0.4, "validation": 0.1}
 KINDS = (
     {"kind": "auto", "candidates": ["linear", "boosting"]},
-    {"kind": "boosting", "max_iter": 20, "folds": 1},  # 100 trees in each of several folds take most of a run
+    {"kind": "boosting", "max_iter": 10, "folds": 1},  # 100 trees in each of several folds take most of a run
     {"kind": "linear"},
 )
 
